@@ -1,0 +1,40 @@
+"""What can go wrong by somebody's fault, as one small tree.
+
+    RobotsGuardError
+      x SettingsError    a setting cannot be used: the operator's to mend
+          x MissingExtra     an optional part of the package is not installed
+      x NotGoverned      the URL has no http(s) origin, so no robots.txt governs it
+      x StoreError       a policy store failed: a miss, counted and shown
+      x JournalError     a record could not be written
+
+A network failure, a 503 or a robots.txt full of garbage are not errors: they are fetch outcomes.
+"""
+
+from __future__ import annotations
+
+
+class RobotsGuardError(Exception):
+    """The root: catch this to catch all of ours."""
+
+
+class SettingsError(RobotsGuardError):
+    """A setting cannot be used. The message is one sentence that names the setting and the remedy."""
+
+
+class MissingExtra(SettingsError):
+    """An optional part of the package is needed and not installed."""
+
+    def __init__(self, extra: str, needed_for: str) -> None:
+        super().__init__(f"{needed_for} needs an extra that is not installed: pip install 'robots_guard[{extra}]'")
+
+
+class NotGoverned(RobotsGuardError):
+    """The URL has no http or https origin (RFC 9309 section 2.3), or its authority cannot be read."""
+
+
+class StoreError(RobotsGuardError):
+    """A policy store failed. A guard treats it as a miss."""
+
+
+class JournalError(RobotsGuardError):
+    """A record could not be written to the journal."""

@@ -1,0 +1,1 @@
+"""The Robots Exclusion Protocol: bytes -> rules -> match. Knows text and paths only."""
