@@ -3,7 +3,8 @@
     RobotsGuardError
       x SettingsError    a setting cannot be used: the operator's to mend
           x MissingExtra     an optional part of the package is not installed
-      x NotGoverned      the URL has no http(s) origin, so no robots.txt governs it
+      x NotGoverned      the URL is of another scheme than http(s): no robots.txt governs it
+      x MalformedURL     an http(s) URL whose authority cannot be read: refused, never guessed at
       x StoreError       a policy store failed: a miss, counted and shown
       x JournalError     a record could not be written
 
@@ -29,7 +30,11 @@ class MissingExtra(SettingsError):
 
 
 class NotGoverned(RobotsGuardError):
-    """The URL has no http or https origin (RFC 9309 section 2.3), or its authority cannot be read."""
+    """The URL is of another scheme than http and https, so no robots.txt governs it (RFC 9309 section 2.3)."""
+
+
+class MalformedURL(RobotsGuardError):
+    """An http(s) URL whose authority cannot be read. Whoever asks is refused: two readers may differ on it."""
 
 
 class StoreError(RobotsGuardError):

@@ -1,0 +1,1 @@
+"""Decisions: values in, values out. No I/O, no clock: `now` is an argument."""

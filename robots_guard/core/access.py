@@ -1,0 +1,103 @@
+"""Access: what the fetch of a /robots.txt means (RFC 9309 section 2.3.1).
+
+A fetcher brings one hop's outcome, an answer or a failure, and judges nothing. What a status means differs
+by dialect and is data there; this file only looks it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, StrEnum
+
+import msgspec
+
+from robots_guard.rep.dialect import Dialect
+
+MAX_BODY = 512_000  # RFC 9309 section 2.5: at least 500 KiB (512,000 octets)
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
+
+
+class Access(Enum):
+    """What a crawler may take from an origin."""
+
+    RULES = "rules"  # section 2.3.1.1: the file was read
+    UNRESTRICTED = "unrestricted"  # section 2.3.1.3: there is none
+    RESTRICTED = "restricted"  # 401, 403: the site keeps crawlers out (draft-koster-robots-00 section 3.1)
+    UNREACHABLE = "unreachable"  # section 2.3.1.4: complete disallow, for now
+
+
+class Failure(StrEnum):
+    """Why a fetch brought no answer that can be used."""
+
+    DNS = "dns"
+    CONNECT = "connect"
+    TLS = "tls"
+    TIMEOUT = "timeout"
+    RESET = "reset"
+    PROTOCOL = "protocol"  # not HTTP, cut short, undecodable
+    REFUSED = "refused"  # we would not connect: address policy, a gate, another component of the host
+    STATUS = "status"  # an answer, but one that says "not now"
+    REDIRECT_LOOP = "redirect-loop"
+    REDIRECT_LIMIT = "redirect-limit"
+    REDIRECT_REFUSED = "redirect-refused"  # to another scheme, or to no URL at all
+    INTERNAL = "internal"
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one fetch may cost. Seconds on the monotonic clock; octets of decoded body."""
+
+    connect: float = 5.0
+    first_byte: float = 10.0
+    total: float = 30.0
+    max_body: int = MAX_BODY
+
+
+class Get(msgspec.Struct, frozen=True, kw_only=True):
+    """One GET to make: no redirect is followed, no credential of the origin is sent."""
+
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+    limits: Limits = Limits()
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer. `headers` has lower-case names, repeated fields joined with ", "; `body` is decoded."""
+
+    status: int
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    body: bytes = b""
+    truncated: bool = False
+    tls_verified: bool = False
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True):
+    """No answer. `detail` is for people and names no secret."""
+
+    failure: Failure
+    detail: str = ""
+
+
+FetchOutcome = Fetched | Failed
+
+
+def is_trouble(status: int) -> bool:
+    """Whether an answer says nothing of the site's wishes: 429, 5xx, and what is no final status at all."""
+    return status == 429 or not (200 <= status < 300 or 400 <= status < 500)
+
+
+def access_of(status: int, dialect: Dialect) -> Access:
+    """What a final status of /robots.txt means in a dialect (standards table 2)."""
+    if 200 <= status < 300:
+        return Access.RULES
+    if status in (401, 403):
+        return Access(dialect.on_forbidden)
+    if status == 429:
+        return Access(dialect.on_too_many)
+    return Access.UNRESTRICTED if 400 <= status < 500 else Access.UNREACHABLE
+
+
+def access_of_failure(failure: Failure, dialect: Dialect) -> Access:
+    """What a failure means in a dialect: only for redirects do they differ (RFC 9309 section 2.3.1.2)."""
+    if failure in (Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT):
+        return Access(dialect.on_redirect_limit)
+    return Access.UNREACHABLE

@@ -1,0 +1,146 @@
+"""A renewal: getting an origin a new policy. One an origin, shared by all who ask.
+
+Knows no clock, no socket, no host. Every way a renewal can go is in this file:
+
+    Fetching -> Fetching    a redirect: the next hop, at most 5, http and https only, across hosts
+    Fetching -> Settled     a document, a 304 that renews the one held, or trouble beside it
+
+Rules belong to the first origin, wherever redirects led (RFC 9309 section 2.3.1.2).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from dataclasses import dataclass, replace
+from urllib.parse import urljoin
+
+import msgspec
+
+from robots_guard.core.access import MAX_BODY, REDIRECTS, Failed, Failure, Fetched, FetchOutcome, is_trouble
+from robots_guard.core.freshness import backoff, retry_after, stated_lifetime
+from robots_guard.core.policy import Document, Policy, Trouble
+from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.origin import Origin, split_url
+
+MAX_REDIRECTS = 5  # RFC 9309 section 2.3.1.2: at least five
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The renewal is over: this is what is now held."""
+
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """Wants the outcome of one GET of `url`, with `conditions` as its header fields."""
+
+    origin: Origin
+    url: str
+    held: Policy | None
+    via: str
+    passed: tuple[str, ...] = ()
+    tls_verified: bool = True  # of the hops so far
+
+    @property
+    def conditions(self) -> tuple[tuple[str, str], ...]:
+        """Validators (RFC 9110 section 8.8) of the document held, if it came from this very URL."""
+        document = self.held.document if self.held else None
+        if document is None or document.url != self.url or document.status != 200:
+            return ()
+        pairs = (("If-None-Match", document.etag), ("If-Modified-Since", document.last_modified))
+        return tuple((name, value) for name, value in pairs if value)
+
+    def next(self, outcome: FetchOutcome, now: float) -> Fetching | Settled:
+        """Follow, renew, keep, or record trouble."""
+        if isinstance(outcome, Failed):
+            return self._trouble(now, outcome.failure, outcome.detail)
+        if outcome.status in REDIRECTS and outcome.headers.get("location"):
+            return self._follow(outcome, now)
+        if outcome.status == 304 and self.conditions:
+            return self._revalidated(outcome, now)
+        if is_trouble(outcome.status):
+            return self._not_now(outcome, now)
+        return Settled(Policy(origin=self.origin, document=self._document(outcome, now)))
+
+    def _follow(self, outcome: Fetched, now: float) -> Fetching | Settled:
+        passed = (*self.passed, self.url)
+        try:
+            url = urljoin(self.url, outcome.headers["location"].strip()).partition("#")[0]
+            origin, target = split_url(url)
+        except (NotGoverned, MalformedURL, ValueError) as error:
+            return self._trouble(now, Failure.REDIRECT_REFUSED, str(error))
+        url = f"{origin}{target}"
+        if url in passed:
+            return self._trouble(now, Failure.REDIRECT_LOOP, f"back to {url}")
+        if len(passed) > MAX_REDIRECTS:
+            return self._trouble(now, Failure.REDIRECT_LIMIT, f"more than {MAX_REDIRECTS} hops")
+        return replace(self, url=url, passed=passed, tls_verified=self._verified(outcome))
+
+    def _verified(self, outcome: Fetched) -> bool:
+        return self.tls_verified and (outcome.tls_verified or not self.url.startswith("https:"))
+
+    def _document(self, outcome: Fetched, now: float) -> Document:
+        body = outcome.body[:MAX_BODY] if 200 <= outcome.status < 300 else b""
+        return Document(
+            status=outcome.status,
+            url=self.url,
+            sha256=hashlib.sha256(body).hexdigest(),
+            body=body,
+            truncated=outcome.truncated or len(outcome.body) > len(body) > 0,
+            content_type=outcome.headers.get("content-type", "")[:128],
+            etag=outcome.headers.get("etag", "")[:256],
+            last_modified=outcome.headers.get("last-modified", "")[:64],
+            stated_lifetime=stated_lifetime(outcome.headers),
+            redirects=self.passed,
+            fetched_at=now,
+            via=self.via,
+            tls_verified=self._verified(outcome),
+        )
+
+    def _revalidated(self, outcome: Fetched, now: float) -> Settled:
+        """RFC 9111 section 4.3.4: the stored document, made fresh by a 304."""
+        assert self.held is not None
+        assert self.held.document is not None
+        document = msgspec.structs.replace(
+            self.held.document,
+            stated_lifetime=stated_lifetime(outcome.headers),
+            fetched_at=now,
+            redirects=self.passed,
+            via=self.via,
+            tls_verified=self._verified(outcome),
+        )
+        return Settled(Policy(origin=self.origin, document=document))
+
+    def _not_now(self, outcome: Fetched, now: float) -> Settled:
+        wait = retry_after(outcome.headers, now)
+        return self._trouble(now, Failure.STATUS, f"status {outcome.status}", status=outcome.status, wait=wait)
+
+    def _trouble(
+        self, now: float, failure: Failure, detail: str, *, status: int | None = None, wait: float = 0.0
+    ) -> Settled:
+        before = self.held.trouble if self.held else None
+        attempts = before.attempts + 1 if before else 1
+        trouble = Trouble(
+            failure=failure,
+            detail=detail[:200],
+            status=status,
+            since=before.since if before else now,
+            at=now,
+            attempts=attempts,
+            retry_at=now + max(wait, backoff(attempts, self._spread(attempts))),
+        )
+        return Settled(
+            Policy(origin=self.origin, document=self.held.document if self.held else None, trouble=trouble)
+        )
+
+    def _spread(self, attempts: int) -> float:
+        """A number in 0..1 that differs by origin and try: origins that failed together are not retried together."""
+        return zlib.crc32(f"{self.origin} {attempts}".encode()) / 2**32
+
+
+def begin(origin: Origin, held: Policy | None, via: str) -> Fetching:
+    """The renewal of an origin's policy through a fetcher named `via`."""
+    return Fetching(origin, origin.robots_url, held, via)
