@@ -99,6 +99,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return self.document.fetched_at + lifetime(self.document.stated_lifetime, dialect)
 
     @property
+    def settled_at(self) -> float:
+        """When the origin was last asked, in seconds since 1970."""
+        if self.trouble is not None:
+            return self.trouble.at
+        return self.document.fetched_at if self.document else 0.0
+
+    @property
     def size(self) -> int:
         """About how many octets this costs in memory."""
         return 1024 + (len(self.document.body) if self.document else 0)

@@ -1,0 +1,49 @@
+"""The Runtime of asyncio: Scrapy's asyncio reactor, Scrapy without a reactor, mitmproxy, the command line.
+
+Holds no loop: it uses the one that runs when it is called. Its threads are its own, because asyncio's default
+executor also resolves host names: a hanging store must not stop DNS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
+
+from robots_guard.ports import Handle
+
+T = TypeVar("T")
+
+THREADS = 4
+
+
+class AsyncioRuntime:
+    """Runs coroutines on the running event loop."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="robots_guard")
+        self._running: set[asyncio.Future[Any]] = set()  # the loop keeps only weak references to tasks
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> Handle[T]:
+        """Start a task, which may be eager (mitmproxy 12)."""
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def wait(self, handle: Handle[T]) -> T:
+        """The task's result; the task is shielded from our cancellation."""
+        return await asyncio.shield(cast("asyncio.Future[T]", handle))
+
+    async def sleep(self, seconds: float) -> None:
+        """Let other tasks run."""
+        await asyncio.sleep(seconds)
+
+    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
+        """Call in the pool."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,178 @@
+"""The composition root: settings in, a guard out. The one place where the clock enters.
+
+A setting has one name everywhere: `agent` here, `ROBOTS_GUARD_AGENT` in Scrapy, `robots_guard_agent` among
+mitmproxy's options, `--agent` on the command line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import platformdirs
+
+from robots_guard.audit.journal import FileJournal
+from robots_guard.core.access import MAX_BODY, Limits
+from robots_guard.core.verdict import Terms
+from robots_guard.errors import SettingsError
+from robots_guard.guard import Clocks, Guard
+from robots_guard.ports import Fetcher, Runtime
+from robots_guard.rep.dialect import dialect
+from robots_guard.rep.paths import matching
+from robots_guard.stores import open_store
+from robots_guard.stores.memory import MemoryStore
+
+_TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
+
+
+def _default_store() -> str:
+    return f"sqlite:///{platformdirs.user_cache_path('robots_guard') / 'policies.sqlite'}"
+
+
+def _default_journal() -> str:
+    return str(platformdirs.user_state_path("robots_guard") / "journal")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything an operator can choose. docs/settings.md has the same list, for users."""
+
+    #: The product token judged: letters, "-" and "_" (RFC 9309 section 2.2.1).
+    agent: str
+    #: Where policies are shared: `sqlite:///PATH`, or `memory:` for this process only.
+    store: str = msgspec.field(default_factory=_default_store)
+    #: The directory of the journal.
+    journal: str = msgspec.field(default_factory=_default_journal)
+    #: Record every PASS too, not only DROP and DEFER.
+    journal_passes: bool = False
+    #: How robots.txt is read: a dialect, or `strictest(a, b)`.
+    dialect: str = "rfc9309"
+    #: Which spellings of a target count as the same: `spec`, `standard` or `strict`.
+    matching: str = "standard"
+    #: A robots.txt that answers 401 or 403: `drop` or `allow`.
+    on_restricted: Literal["drop", "allow"] = "drop"
+    #: A robots.txt that cannot be had: `defer` (then drop after `max_defer`), `drop` or `allow`.
+    on_unreachable: Literal["defer", "drop", "allow"] = "defer"
+    #: Seconds of trouble with an origin after which its requests are dropped instead of deferred.
+    max_defer: float = 900.0
+    #: Seconds for connecting to fetch a robots.txt.
+    connect_timeout: float = 5.0
+    #: Seconds until the first byte of its answer.
+    first_byte_timeout: float = 10.0
+    #: Seconds for the whole fetch, redirects included.
+    fetch_timeout: float = 30.0
+    #: Octets of robots.txt that are read: at least 512000 (RFC 9309 section 2.5).
+    max_body: int = MAX_BODY
+    #: The User-Agent header of our own fetches; empty: that of the crawler, or the agent with our name.
+    user_agent: str = ""
+
+    def __post_init__(self) -> None:
+        if not _TOKEN.fullmatch(self.agent):
+            raise SettingsError(
+                f"agent = {self.agent!r} is not a product token: use letters, '-' and '_' only, such as 'mybot'"
+                " (the name that stands after User-agent: in a robots.txt)"
+            )
+        for name in ("connect_timeout", "first_byte_timeout", "fetch_timeout"):
+            if not 0 < getattr(self, name) <= 3600:
+                raise SettingsError(f"{name} = {getattr(self, name)!r} is no number of seconds: use 0 < {name} <= 3600")
+        if not self.max_defer >= 0:
+            raise SettingsError(f"max_defer = {self.max_defer!r} is no number of seconds: use 0 or more")
+        if not MAX_BODY <= self.max_body <= 10 * MAX_BODY:
+            raise SettingsError(
+                f"max_body = {self.max_body!r} is out of range: RFC 9309 asks for at least {MAX_BODY} octets;"
+                f" use up to {10 * MAX_BODY}"
+            )
+        self.terms()  # names a dialect or matching that does not exist
+
+    def terms(self) -> Terms:
+        """How questions are judged under these settings. Raises SettingsError."""
+        return Terms(
+            dialect=dialect(self.dialect),
+            matching=matching(self.matching),
+            on_restricted=self.on_restricted,
+            on_unreachable=self.on_unreachable,
+            max_defer=self.max_defer,
+        )
+
+    def limits(self) -> Limits:
+        """What one fetch may cost under these settings."""
+        return Limits(
+            connect=self.connect_timeout,
+            first_byte=self.first_byte_timeout,
+            total=self.fetch_timeout,
+            max_body=self.max_body,
+        )
+
+    @property
+    def fetch_user_agent(self) -> str:
+        """The User-Agent of a fetch that no crawler's own header goes with; the product token is in it."""
+        return self.user_agent or f"{self.agent} (robots_guard)"
+
+
+NAMES = Settings.__struct_fields__
+
+
+def settings_of(values: Mapping[str, Any], spelling: str = "{}") -> Settings:
+    """Settings from names and values, which may be text. `spelling` is how the host writes a name.
+
+    Raises SettingsError, in the host's own spelling, for a name that does not exist or a value that does not fit.
+    """
+    for name in values:
+        if name not in NAMES:
+            raise SettingsError(_unknown(name, spelling))
+    if not values.get("agent"):
+        raise SettingsError(f"{spelling.format(_shown('agent', spelling))} is not set: give the crawler's product token, such as 'mybot'")
+    try:
+        return msgspec.convert(dict(values), Settings, strict=False)
+    except msgspec.ValidationError as error:
+        cause = error.__cause__
+        if isinstance(cause, SettingsError):
+            raise cause from None
+        raise SettingsError(f"a setting of robots_guard cannot be used: {error}") from None
+
+
+def _unknown(name: str, spelling: str) -> str:
+    near = difflib.get_close_matches(name, NAMES, n=1)
+    remedy = f"did you mean {spelling.format(_shown(near[0], spelling))}?" if near else f"known are: {', '.join(NAMES)}"
+    return f"unknown setting {spelling.format(_shown(name, spelling))}: {remedy}"
+
+
+def _shown(name: str, spelling: str) -> str:
+    return name.upper() if spelling.isupper() else name
+
+
+def open_guard(
+    settings: Settings,
+    *,
+    door: str,
+    runtime: Runtime,
+    fetcher: Fetcher,
+    demands_verified: bool = True,
+) -> Guard:
+    """A guard for one door, with its store and journal open.
+
+    Raises SettingsError if the store cannot be opened or the journal's directory cannot be written to.
+    """
+    store = open_store(settings.store)
+    try:
+        journal = FileJournal(Path(settings.journal).expanduser(), passes=settings.journal_passes)
+    except SettingsError:
+        if store is not None:
+            store.close()
+        raise
+    return Guard(
+        door=door,
+        terms=settings.terms(),
+        runtime=runtime,
+        memory=MemoryStore(),
+        store=store,
+        fetcher=fetcher,
+        journal=journal,
+        clocks=Clocks(now=time.time, monotonic=time.monotonic),
+        limits=settings.limits(),
+        demands_verified=demands_verified,
+    )

@@ -1,0 +1,1 @@
+"""Policy stores, chosen by URL."""
