@@ -45,8 +45,9 @@ class Clocks:
 class Guard:
     """Answers questions for one door.
 
-    `memory` never blocks and stands in front of `store`, which is None where policies live in memory only. With `demands_verified`, a policy that came over
-    unverified TLS counts as not held. `counts` holds running totals for a host's own statistics.
+    `memory` never blocks and stands in front of `store`, which is None where policies live in memory only. With
+    `demands_verified`, a policy that came over unverified TLS counts as not held. `counts` holds running totals
+    for a host's own statistics.
     """
 
     def __init__(

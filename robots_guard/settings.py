@@ -125,13 +125,11 @@ def settings_of(values: Mapping[str, Any], spelling: str = "{}") -> Settings:
         if name not in NAMES:
             raise SettingsError(_unknown(name, spelling))
     if not values.get("agent"):
-        raise SettingsError(f"{spelling.format(_shown('agent', spelling))} is not set: give the crawler's product token, such as 'mybot'")
+        name = spelling.format(_shown("agent", spelling))
+        raise SettingsError(f"{name} is not set: give the crawler's product token, such as 'mybot'")
     try:
         return msgspec.convert(dict(values), Settings, strict=False)
     except msgspec.ValidationError as error:
-        cause = error.__cause__
-        if isinstance(cause, SettingsError):
-            raise cause from None
         raise SettingsError(f"a setting of robots_guard cannot be used: {error}") from None
 
 

@@ -132,9 +132,7 @@ class Fetching:
             attempts=attempts,
             retry_at=now + max(wait, backoff(attempts, self._spread(attempts))),
         )
-        return Settled(
-            Policy(origin=self.origin, document=self.held.document if self.held else None, trouble=trouble)
-        )
+        return Settled(Policy(origin=self.origin, document=self.held.document if self.held else None, trouble=trouble))
 
     def _spread(self, attempts: int) -> float:
         """A number in 0..1 that differs by origin and try: origins that failed together are not retried together."""

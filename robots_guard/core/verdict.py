@@ -176,7 +176,11 @@ def _restricted(document: Document | None, terms: Terms, stale: bool) -> Verdict
     detail = f"robots.txt answered {document.status}" if document else None
     if terms.on_restricted == "allow":
         return Verdict(
-            action=Action.PASS, reason=Reason.RESTRICTED, relaxed="on_restricted=allow", detail=detail, stale=stale
+            action=Action.PASS,
+            reason=Reason.RESTRICTED,
+            relaxed="on_restricted=allow",
+            detail=detail,
+            stale=stale,
         )
     return Verdict(action=Action.DROP, reason=Reason.RESTRICTED, detail=detail, stale=stale)
 
@@ -185,9 +189,7 @@ def _unreachable(policy: Policy, terms: Terms, now: float) -> Verdict:
     trouble = policy.trouble
     detail = f"{trouble.failure}: {trouble.detail}" if trouble else None
     if terms.on_unreachable == "allow":
-        return Verdict(
-            action=Action.PASS, reason=Reason.UNREACHABLE, relaxed="on_unreachable=allow", detail=detail
-        )
+        return Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, relaxed="on_unreachable=allow", detail=detail)
     if terms.on_unreachable == "defer" and trouble and now - trouble.since < terms.max_defer:
         return Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=trouble.retry_at, detail=detail)
     return Verdict(action=Action.DROP, reason=Reason.UNREACHABLE, detail=detail)
