@@ -1,0 +1,32 @@
+"""What all tests share: a clock that stands still until it is moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from robots_guard.testing import Loopback
+
+
+class Clock:
+    """A settable clock, for both wall and monotonic time."""
+
+    def __init__(self, now: float = 1_800_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def net() -> Iterator[Loopback]:
+    with Loopback() as network:
+        yield network

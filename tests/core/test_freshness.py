@@ -1,0 +1,107 @@
+"""Lifetimes of robots.txt copies: RFC 9309 section 2.4, RFC 9111 section 4.2, within the dialect's clamps."""
+
+from __future__ import annotations
+
+import pytest
+from robots_guard.core.freshness import (
+    RETRY_MAX,
+    Freshness,
+    backoff,
+    freshness,
+    lifetime,
+    retry_after,
+    stated_lifetime,
+)
+from robots_guard.rep.dialect import dialect
+
+RFC = dialect("rfc9309")
+HOUR, DAY = 3600.0, 86400.0
+
+
+@pytest.mark.parametrize(
+    ("headers", "stated"),
+    [
+        pytest.param({}, None, id="nothing-said"),
+        pytest.param({"cache-control": "max-age=600"}, 600.0, id="max-age"),
+        pytest.param({"cache-control": "public, Max-Age=600"}, 600.0, id="case-and-neighbours"),
+        pytest.param({"cache-control": 'max-age="600"'}, 600.0, id="quoted"),
+        pytest.param({"cache-control": "max-age=600", "age": "100"}, 500.0, id="age-counts"),
+        pytest.param({"cache-control": "max-age=600", "age": "900"}, 0.0, id="older-than-its-max-age"),
+        pytest.param({"cache-control": "max-age=-5"}, 0.0, id="negative"),
+        pytest.param({"cache-control": "max-age=soon"}, 0.0, id="unreadable"),
+        pytest.param({"cache-control": "max-age=1" + "0" * 400}, 2.0**31, id="overflow-is-2-to-31"),
+        pytest.param({"cache-control": "no-store, max-age=600"}, 0.0, id="no-store-beats-max-age"),
+        pytest.param({"cache-control": "no-cache"}, 0.0, id="no-cache"),
+        pytest.param(
+            {"expires": "Fri, 01 Jan 2027 01:00:00 GMT", "date": "Fri, 01 Jan 2027 00:00:00 GMT"},
+            HOUR,
+            id="expires-minus-date",
+        ),
+        pytest.param(
+            {"expires": "Fri, 01 Jan 2027 00:00:00 GMT", "date": "Fri, 01 Jan 2027 01:00:00 GMT"}, 0.0, id="past"
+        ),
+        pytest.param({"expires": "0"}, 0.0, id="expires-0"),
+        pytest.param({"expires": "Fri, 99 Foo 9999999999999 00:00:00 GMT"}, 0.0, id="expires-garbage"),
+        pytest.param(
+            {"cache-control": "max-age=60", "expires": "Fri, 01 Jan 2027 01:00:00 GMT"}, 60.0, id="max-age-beats-expires"
+        ),
+    ],
+)
+def test_what_an_answer_states(headers, stated):
+    assert stated_lifetime(headers) == stated
+
+
+@pytest.mark.parametrize(
+    ("stated", "seconds"),
+    [(None, DAY), (0.0, 300.0), (60.0, 300.0), (HOUR, HOUR), (DAY, DAY), (7 * DAY, DAY), (2.0**31, DAY)],
+)
+def test_rfc9309_clamps_between_5_minutes_and_24_hours(stated, seconds):
+    assert lifetime(stated, RFC) == seconds
+
+
+def test_koster1996_keeps_7_days_and_has_no_cap():
+    koster = dialect("koster1996")
+
+    assert lifetime(None, koster) == 7 * DAY
+    assert lifetime(30 * DAY, koster) == 30 * DAY
+
+
+@pytest.mark.parametrize(
+    ("age", "stated", "expected"),
+    [
+        (0.0, None, Freshness.FRESH),
+        (DAY - 1, None, Freshness.FRESH),
+        pytest.param(DAY, None, Freshness.EXPIRED, id="no-staleness-beyond-24-h"),
+        (HOUR - 1, HOUR, Freshness.FRESH),
+        (HOUR, HOUR, Freshness.STALE),
+        (2 * HOUR - 1, HOUR, Freshness.STALE),
+        (2 * HOUR, HOUR, Freshness.EXPIRED),
+        pytest.param(-200.0, None, Freshness.FRESH, id="a-little-ahead-of-us"),
+        pytest.param(-400.0, None, Freshness.EXPIRED, id="the-clock-jumped-back"),
+    ],
+)
+def test_fresh_stale_expired(age, stated, expected):
+    assert freshness(age, stated, RFC) is expected
+
+
+def test_backoff_doubles_from_30_seconds_to_an_hour():
+    assert [backoff(n, 0.0) for n in (1, 2, 3, 4)] == [30.0, 60.0, 120.0, 240.0]
+    assert backoff(8, 0.0) == RETRY_MAX
+    assert backoff(10_000, 0.0) == RETRY_MAX
+    assert backoff(1, 1.0) == 37.5
+
+
+@pytest.mark.parametrize(
+    ("text", "wait"),
+    [
+        ("", 0.0),
+        ("120", 120.0),
+        ("999999999999", RETRY_MAX),
+        ("-5", 0.0),
+        ("soon", 0.0),
+        ("Fri, 15 Jan 2027 08:10:00 GMT", 600.0),
+        ("Fri, 15 Jan 2027 07:00:00 GMT", 0.0),
+    ],
+)
+def test_retry_after(text, wait):
+    assert retry_after({"retry-after": text}, now=1_800_000_000.0) == wait  # 2027-01-15 08:00:00 UTC

@@ -1,0 +1,166 @@
+"""Renewals, walked hop by hop: RFC 9309 section 2.3.1, with no I/O and no clock."""
+
+from __future__ import annotations
+
+import pytest
+from core.walking import walk
+from robots_guard.core.access import Access, Failed, Failure, Fetched
+from robots_guard.core.renewal import Fetching, Settled, begin
+from robots_guard.origin import origin_of
+from robots_guard.rep.dialect import dialect
+
+A = origin_of("https://a.test")
+NOW = 1_800_000_000.0
+RFC = dialect("rfc9309")
+
+
+def moved(url: str, status: int = 301) -> Fetched:
+    return Fetched(status=status, headers={"location": url}, tls_verified=True)
+
+
+def ok(body: bytes = b"User-agent: *\nDisallow: /", **headers: str) -> Fetched:
+    return Fetched(status=200, body=body, headers=headers, tls_verified=True)
+
+
+def settle(*outcomes, held=None, origin=A, now=NOW):
+    last = walk(begin(origin, held, "direct"), *((outcome, now) for outcome in outcomes))[-1]
+    assert isinstance(last, Settled)
+    return last.policy
+
+
+def test_a_file_becomes_a_document():
+    policy = settle(ok(etag='"1"'))
+
+    assert policy.origin == A
+    assert policy.trouble is None
+    assert policy.document.body == b"User-agent: *\nDisallow: /"
+    assert policy.document.etag == '"1"'
+    assert policy.document.fetched_at == NOW
+    assert policy.document.tls_verified
+
+
+def test_the_body_of_a_404_is_not_kept():
+    document = settle(Fetched(status=404, body=b"User-agent: *\nDisallow: /")).document
+
+    assert document.body == b""
+    assert document.status == 404
+
+
+def test_a_body_beyond_the_cap_is_cut_and_says_so():
+    document = settle(ok(b"#" * 600_000)).document
+
+    assert len(document.body) == 512_000
+    assert document.truncated
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_are_followed_across_hosts_and_rules_belong_to_the_first_origin(status):
+    trail = walk(begin(A, None, "direct"), (moved("http://b.test:8080/r.txt", status), NOW), (ok(), NOW))
+
+    assert isinstance(trail[1], Fetching)
+    assert trail[1].url == "http://b.test:8080/r.txt"
+    assert trail[2].policy.origin == A
+    assert trail[2].policy.document.redirects == ("https://a.test/robots.txt",)
+
+
+def test_relative_redirects_are_resolved_and_fragments_cut():
+    state = begin(A, None, "direct").next(moved("/en/robots.txt#top"), NOW)
+
+    assert state.url == "https://a.test/en/robots.txt"
+
+
+def test_five_hops_are_followed_and_a_sixth_is_not():
+    hops = [moved(f"https://a.test/{n}") for n in range(6)]
+
+    assert settle(*hops[:5], ok()).document is not None
+    assert settle(*hops).trouble.failure is Failure.REDIRECT_LIMIT
+
+
+def test_a_loop_is_noticed_at_its_first_turn():
+    assert settle(moved("https://a.test/robots.txt")).trouble.failure is Failure.REDIRECT_LOOP
+
+
+@pytest.mark.parametrize(
+    "location", ["file:///etc/passwd", "ftp://a.test/robots.txt", "data:,x", "http://[::1", "http://a b/", "//", "http:"]
+)
+def test_a_redirect_to_no_http_url_is_refused(location):
+    policy = settle(moved(location))
+
+    assert policy.trouble.failure is Failure.REDIRECT_REFUSED
+    assert policy.access(NOW, RFC)[0] is Access.UNREACHABLE
+
+
+def test_a_redirect_without_location_is_unreachable():
+    assert settle(Fetched(status=302)).access(NOW, RFC)[0] is Access.UNREACHABLE
+
+
+def test_an_unverified_hop_leaves_the_document_unverified():
+    first = Fetched(status=301, headers={"location": "https://b.test/robots.txt"}, tls_verified=False)
+
+    assert not settle(first, ok()).document.tls_verified
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 599, 100, 300, 304, 399, 600, 999])
+def test_an_answer_that_is_none_is_trouble(status):
+    policy = settle(Fetched(status=status))
+
+    assert policy.document is None
+    assert policy.trouble.status == status
+    assert 30 <= policy.trouble.retry_at - NOW <= 37.5
+
+
+@pytest.mark.parametrize(("wait", "lower", "upper"), [("120", 120, 120), ("5", 30, 37.5), ("86400", 3600, 3600)])
+def test_retry_after_lengthens_the_backoff_up_to_an_hour(wait, lower, upper):
+    trouble = settle(Fetched(status=503, headers={"retry-after": wait})).trouble
+
+    assert lower <= trouble.retry_at - NOW <= upper
+
+
+def test_trouble_counts_its_tries_and_remembers_since_when():
+    first = settle(Failed(failure=Failure.TIMEOUT))
+    second = settle(Failed(failure=Failure.DNS), held=first, now=NOW + 40)
+
+    assert (second.trouble.attempts, second.trouble.since) == (2, NOW)
+    assert 60 <= second.trouble.retry_at - (NOW + 40) <= 75
+
+
+def test_trouble_keeps_the_last_good_document_for_30_days():
+    good = settle(ok())
+    held = settle(Failed(failure=Failure.RESET), held=good, now=NOW + 90_000)
+
+    assert held.access(NOW + 90_000, RFC) == (Access.RULES, good.document)
+    assert held.access(NOW + 31 * 86400, RFC) == (Access.UNREACHABLE, None)
+
+
+def test_success_ends_trouble():
+    trouble = settle(Failed(failure=Failure.RESET))
+
+    assert settle(ok(), held=trouble, now=NOW + 60).trouble is None
+
+
+def test_validators_are_sent_and_a_304_renews_the_document_held():
+    good = settle(ok(etag='"1"', **{"last-modified": "Fri, 01 Jan 2027 00:00:00 GMT"}))
+    state = begin(A, good, "direct")
+    renewed = settle(Fetched(status=304, tls_verified=True), held=good, now=NOW + 90_000)
+
+    assert state.conditions == (
+        ("If-None-Match", '"1"'),
+        ("If-Modified-Since", "Fri, 01 Jan 2027 00:00:00 GMT"),
+    )
+    assert renewed.document.body == good.document.body
+    assert renewed.document.fetched_at == NOW + 90_000
+
+
+def test_no_validator_is_sent_to_another_url_than_the_document_came_from():
+    elsewhere = settle(moved("https://b.test/r"), ok(etag='"1"'))
+
+    assert begin(A, elsewhere, "direct").conditions == ()
+
+
+def test_a_304_nobody_asked_for_is_trouble():
+    assert settle(Fetched(status=304)).trouble is not None
+
+
+@pytest.mark.parametrize("failure", list(Failure))
+def test_no_failure_opens_anything_by_default(failure):
+    assert settle(Failed(failure=failure)).access(NOW, RFC)[0] is Access.UNREACHABLE
