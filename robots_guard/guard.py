@@ -90,7 +90,7 @@ class Guard:
             decided = self._peek(question)
         except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
             decided = self._internal_error()
-        return decided and self._decision(question, decided, "memory", began)
+        return None if decided is None else self._decision(question, decided, "memory", began)
 
     async def check(self, question: Question, fetcher: Fetcher | None = None) -> Decision:
         """The decision, however long it takes. `fetcher`, if given, fetches what this question needs."""

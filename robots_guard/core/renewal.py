@@ -2,6 +2,7 @@
 
 Knows no clock, no socket, no host. Every way a renewal can go is in this file:
 
+    begin    -> Fetching    /robots.txt of the origin itself
     Fetching -> Fetching    a redirect: the next hop, at most 5, http and https only, across hosts
     Fetching -> Settled     a document, a 304 that renews the one held, or trouble beside it
 

@@ -81,7 +81,7 @@ def test_a_loop_is_noticed_at_its_first_turn():
 
 
 @pytest.mark.parametrize(
-    "location", ["file:///etc/passwd", "ftp://a.test/robots.txt", "data:,x", "http://[::1", "http://a b/", "//", "http:"]
+    "location", ["file:///etc/passwd", "ftp://a.test/robots.txt", "data:,x", "http://[::1", "http://a b/", "http:"]
 )
 def test_a_redirect_to_no_http_url_is_refused(location):
     policy = settle(moved(location))

@@ -1,0 +1,170 @@
+"""Checks, walked state by state; and the picture in check.py, held against the code."""
+
+from __future__ import annotations
+
+import re
+import typing
+
+import pytest
+from core.walking import walk
+from robots_guard.core import check, renewal
+from robots_guard.core.access import Failed, Failure, Fetched
+from robots_guard.core.check import Decided, Judging, Lookup, Renewing, begin
+from robots_guard.core.renewal import begin as renew
+from robots_guard.core.verdict import Action, Question, Reason, RuleRef, Terms
+from robots_guard.origin import origin_of
+from robots_guard.rep.dialect import dialect
+from robots_guard.rep.paths import matching
+from robots_guard.rep.ruleset import compile_rules
+
+A = origin_of("https://a.test")
+NOW = 1_800_000_000.0
+TERMS = Terms(dialect=dialect("rfc9309"), matching=matching("standard"))
+FILE = b"User-agent: mybot\nDisallow: /private/\nAllow: /private/press\n\nUser-agent: *\nDisallow: /\n"
+
+
+def asked(target: str = "/", agent: str = "mybot") -> Question:
+    return Question(origin=A, target=target, agent=agent)
+
+
+def held(outcome, now: float = NOW, before=None):
+    return renew(A, before, "direct").next(outcome, now).policy
+
+
+def rules(body: bytes = FILE, agent: str = "mybot"):
+    return compile_rules(body, TERMS.dialect, agent, "standard")
+
+
+def verdict(outcome, target: str = "/", *, terms: Terms = TERMS, now: float = NOW, later: float = 0.0):
+    policy = held(outcome, now)
+    body = policy.document.body if policy.document else b""
+    judging = Lookup(asked(target), terms).next(policy, now + later)
+    assert isinstance(judging, Judging)
+    return judging.next(rules(body) if judging.document else None, now + later).verdict
+
+
+def test_a_fresh_policy_is_judged_at_once():
+    trail = walk(begin(asked("/x"), TERMS), (held(Fetched(status=200, body=FILE)), NOW), (rules(), NOW))
+
+    assert [type(state) for state in trail] == [Lookup, Judging, Decided]
+    assert trail[-1].verdict.action is Action.PASS
+    assert not trail[-1].renew
+
+
+def test_a_stale_policy_is_judged_and_renewed_behind_the_askers_back():
+    policy = held(Fetched(status=200, body=FILE, headers={"cache-control": "max-age=600"}))
+    trail = walk(begin(asked("/private/x"), TERMS), (policy, NOW + 700), (rules(), NOW + 700))
+
+    assert trail[-1].verdict.action is Action.DROP
+    assert trail[-1].renew
+
+
+@pytest.mark.parametrize("age", [None, 90_000.0])
+def test_nothing_held_or_expired_is_renewed_first(age):
+    policy = None if age is None else held(Fetched(status=200, body=FILE))
+    renewed = held(Fetched(status=404), NOW + 90_000)
+    trail = walk(begin(asked(), TERMS), (policy, NOW + 90_000), (renewed, NOW + 90_000), (None, NOW + 90_000))
+
+    assert [type(state) for state in trail] == [Lookup, Renewing, Judging, Decided]
+    assert trail[-1].verdict.reason is Reason.UNRESTRICTED
+
+
+@pytest.mark.parametrize("target", ["/robots.txt"])
+def test_the_file_itself_needs_no_policy(target):
+    state = begin(asked(target), TERMS)
+
+    assert isinstance(state, Decided)
+    assert state.verdict.reason is Reason.ROBOTS_TXT
+
+
+@pytest.mark.parametrize("target", ["/robots.txt?x", "/x/../robots.txt", "/Robots.txt", "/robots.txt/"])
+def test_nothing_but_the_exact_path_is_the_file_itself(target):
+    assert isinstance(begin(asked(target), TERMS), Lookup)
+
+
+@pytest.mark.parametrize("target", ["", "x", "/a b", "/a\\b", "/a\x00", "/a\r\nX: y", "http://a.test/"])
+def test_a_malformed_target_is_refused_whatever_the_site_says(target):
+    state = begin(asked(target), TERMS)
+
+    assert isinstance(state, Decided)
+    assert state.verdict.action is Action.DROP
+    assert state.verdict.reason is Reason.MALFORMED_TARGET
+
+
+@pytest.mark.parametrize(
+    ("outcome", "action", "reason"),
+    [
+        (Fetched(status=200, body=FILE), Action.PASS, Reason.ALLOWED),
+        (Fetched(status=200), Action.PASS, Reason.ALLOWED),
+        (Fetched(status=204), Action.PASS, Reason.ALLOWED),
+        (Fetched(status=400), Action.PASS, Reason.UNRESTRICTED),
+        (Fetched(status=401), Action.DROP, Reason.RESTRICTED),
+        (Fetched(status=403), Action.DROP, Reason.RESTRICTED),
+        (Fetched(status=404), Action.PASS, Reason.UNRESTRICTED),
+        (Fetched(status=410), Action.PASS, Reason.UNRESTRICTED),
+        (Fetched(status=451), Action.PASS, Reason.UNRESTRICTED),
+        (Fetched(status=429), Action.DEFER, Reason.UNREACHABLE),
+        (Fetched(status=500), Action.DEFER, Reason.UNREACHABLE),
+        (Fetched(status=503), Action.DEFER, Reason.UNREACHABLE),
+        (Failed(failure=Failure.TIMEOUT), Action.DEFER, Reason.UNREACHABLE),
+        (Failed(failure=Failure.TLS), Action.DEFER, Reason.UNREACHABLE),
+    ],
+)
+def test_the_access_table_of_rfc9309_with_our_defaults(outcome, action, reason):
+    answer = verdict(outcome)
+
+    assert (answer.action, answer.reason) == (action, reason)
+
+
+def test_a_deferral_says_until_when_and_becomes_a_drop_after_max_defer():
+    answer = verdict(Fetched(status=503), later=5)
+    late = Terms(dialect=TERMS.dialect, matching=TERMS.matching, max_defer=5)
+
+    assert answer.until >= NOW + 30
+    assert verdict(Fetched(status=503), terms=late, later=5).action is Action.DROP
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "outcome", "action", "relaxed"),
+    [
+        ("on_restricted", "allow", Fetched(status=403), Action.PASS, "on_restricted=allow"),
+        ("on_unreachable", "allow", Fetched(status=503), Action.PASS, "on_unreachable=allow"),
+        ("on_unreachable", "drop", Fetched(status=503), Action.DROP, None),
+    ],
+)
+def test_a_choice_that_opens_is_named_on_the_verdict(setting, value, outcome, action, relaxed):
+    terms = Terms(dialect=TERMS.dialect, matching=TERMS.matching, **{setting: value})
+    answer = verdict(outcome, terms=terms)
+
+    assert (answer.action, answer.relaxed) == (action, relaxed)
+
+
+def test_the_verdict_names_rule_line_and_group():
+    answer = verdict(Fetched(status=200, body=FILE), "/private/x")
+
+    assert answer.rule == RuleRef(2, "Disallow: /private/", "mybot")
+    assert verdict(Fetched(status=200, body=FILE), "/private/press").rule.line == 3
+
+
+def test_while_the_site_is_in_trouble_the_last_good_document_is_used_and_said_to_be_stale():
+    policy = held(Failed(failure=Failure.DNS), NOW + 90_000, held(Fetched(status=200, body=FILE)))
+    judging = Lookup(asked("/private/x"), TERMS).next(policy, NOW + 90_000)
+    answer = judging.next(rules(), NOW + 90_000).verdict
+
+    assert (answer.action, answer.reason, answer.stale) == (Action.DROP, Reason.DISALLOWED, True)
+
+
+@pytest.mark.parametrize("module", [check, renewal])
+def test_the_picture_shows_every_way_and_no_other(module):
+    """The arrows in the module's docstring are the return annotations of its states' `next`."""
+    drawn = set(re.findall(r"^ +(\w+) +-> (\w+)", module.__doc__, re.MULTILINE))
+    states = {name: kind for name, kind in vars(module).items() if isinstance(kind, type) and hasattr(kind, "next")}
+    steps = {name: kind.next for name, kind in states.items()} | {"begin": module.begin}
+    coded = {(name, follower.__name__) for name, step in steps.items() for follower in _followers(step)}
+
+    assert drawn == coded
+
+
+def _followers(step) -> list[type]:
+    annotation = typing.get_type_hints(step)["return"]
+    return list(typing.get_args(annotation)) or [annotation]

@@ -1,0 +1,19 @@
+"""Programs the tests drive. One that is missing skips loudly on a person's machine, and fails in CI."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+
+def program(name: str) -> str:
+    """The path of a program on PATH."""
+    path = shutil.which(name)
+    if path is None:
+        sentence = f"{name} is not installed: apt-get install {name}"
+        if os.environ.get("CI"):
+            pytest.fail(sentence)
+        pytest.skip(sentence)
+    return path
