@@ -1,0 +1,180 @@
+"""The dialects of robots.txt: one frozen object of named switches each, ten profiles as data.
+
+The law of this file: a dialect's name is looked up here and tested nowhere. Whatever two dialects do
+differently is a switch, and the floors above ask the switch. `docs/dialects.md` says where each switch
+comes from and what was chosen where a source is silent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Literal
+
+from robots_guard.errors import SettingsError
+
+DAY = 86_400.0
+
+Precedence = Literal["longest", "first"]
+Percent = Literal["rfc9309", "decode", "as_written", "google"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How one document is read, matched and kept. The defaults are RFC 9309's."""
+
+    name: str
+    parts: tuple[Dialect, ...] = ()  # the members of strictest(...), else empty
+
+    # Reading lines.
+    blank_line_ends: bool = False  # a blank line ends a record (1994, 1996); in RFC 9309 it means nothing
+    closing: frozenset[str] = frozenset({"allow", "disallow"})  # fields that end a run of User-agent lines
+    lenient_fields: bool = False  # misspelt and longer field names, and two words without a colon
+    c_strings: bool = False  # NUL ends a line, other control characters are data, long lines are just cut
+
+    # Which group applies.
+    names: Literal["token", "value_in_name", "name_in_value"] = "token"
+    names_per_line: Literal["one", "many"] = "one"
+    several: Literal["merge", "first", "longest"] = "merge"
+    aliases: tuple[str, ...] = ()  # names of one crawler, tried in this order
+
+    # What a rule is.
+    allow: bool = True
+    paths_per_line: Literal["one", "many"] = "one"
+    root_slash: bool = False  # a path without its first slash is meant from the root
+    index_page: bool = False  # Allow: /d/index.html also admits /d/
+    wildcards: bool = True
+    dollar: Literal["end", "cuts", "literal"] = "end"
+    percent: Percent = "rfc9309"
+    precedence: Precedence = "longest"
+    exempts_robots_txt: bool = True  # RFC 9309 section 2.2.2; koster1996 section 3.2.2
+    host_directive: bool = False
+    delay_from_star: bool = False  # Crawl-delay also counts when it stands in the * group
+    advised_rules: int | None = None  # more than this is a finding of lint, never a rule dropped
+    advised_octets: int | None = None
+    requirements: tuple[str, ...] = ()  # what the source demands of a file; see conformance.py
+
+    # What the core floor asks: access and freshness (standards.md sections 2, 3 and 6).
+    on_forbidden: Literal["restricted", "unrestricted"] = "restricted"  # 401 and 403
+    on_too_many: Literal["unreachable", "unrestricted"] = "unreachable"  # 429
+    on_redirect_limit: Literal["unreachable", "unrestricted"] = "unreachable"
+    lifetime: float = DAY
+    lifetime_floor: float = 300.0
+    lifetime_cap: float | None = field(default=DAY)
+
+
+_RFC9309 = Dialect(name="rfc9309")
+
+_KOSTER1994 = Dialect(
+    name="koster1994",
+    blank_line_ends=True,
+    closing=frozenset({"disallow"}),
+    names="value_in_name",
+    allow=False,
+    wildcards=False,
+    dollar="literal",
+    percent="as_written",
+    precedence="first",
+    requirements=("one_default_record", "rules_in_every_record"),
+)
+
+_RAMBLER2003 = replace(
+    _KOSTER1994,
+    name="rambler2003",
+    blank_line_ends=False,
+    root_slash=True,
+    requirements=("one_name_a_line", "one_line_a_name", "rules_in_every_group"),
+)
+
+_PROFILES = (
+    _KOSTER1994,
+    replace(
+        _KOSTER1994,
+        name="kollar1996",
+        names_per_line="many",
+        paths_per_line="many",
+        requirements=("rules_in_every_record", "one_agent_line_a_record"),
+    ),
+    Dialect(
+        name="koster1996",
+        blank_line_ends=True,
+        names="name_in_value",
+        several="first",
+        wildcards=False,
+        dollar="literal",
+        percent="decode",
+        precedence="first",
+        requirements=("robots_txt_not_in_rules", "allow_starts_at_root"),
+        lifetime=7 * DAY,
+        lifetime_cap=None,
+    ),
+    _RAMBLER2003,
+    replace(
+        _RAMBLER2003,
+        name="yandex2003",
+        host_directive=True,
+        closing=frozenset({"disallow", "host"}),
+        requirements=("one_name_a_line", "one_line_a_name"),
+    ),
+    Dialect(name="slurp2006", names="value_in_name", dollar="cuts", percent="as_written"),
+    _RFC9309,
+    Dialect(
+        name="google",
+        lenient_fields=True,
+        c_strings=True,
+        index_page=True,
+        percent="google",
+        exempts_robots_txt=False,
+        on_forbidden="unrestricted",
+        on_redirect_limit="unrestricted",
+    ),
+    replace(_RFC9309, name="bing", aliases=("bingbot", "msnbot"), delay_from_star=True),
+    replace(
+        _RFC9309,
+        name="yandex",
+        names="value_in_name",
+        several="longest",
+        advised_rules=2048,
+        advised_octets=1024,
+    ),
+)
+
+DIALECTS: Mapping[str, Dialect] = MappingProxyType({each.name: each for each in _PROFILES})
+
+_STRICTEST = re.compile(r"\s*strictest\s*\(([^()]*)\)\s*")
+
+
+def dialect(name: str) -> Dialect:
+    """The dialect of that name, or the strictest of several: "strictest(rfc9309, koster1996)"."""
+    composite = _STRICTEST.fullmatch(name)
+    if composite:
+        return _strictest(tuple(_known(part.strip()) for part in composite[1].split(",")))
+    return _known(name)
+
+
+def _known(name: str) -> Dialect:
+    found = DIALECTS.get(name)
+    if found is None:
+        raise SettingsError(f"dialect {name!r} is not known; use one of {', '.join(DIALECTS)}, or strictest(a, b)")
+    return found
+
+
+def _strictest(parts: tuple[Dialect, ...]) -> Dialect:
+    """A dialect that allows what all its parts allow, and keeps a copy no longer than any of them."""
+    caps = [part.lifetime_cap for part in parts if part.lifetime_cap is not None]
+    return replace(
+        parts[0],
+        name=f"strictest({', '.join(part.name for part in parts)})",
+        parts=parts,
+        exempts_robots_txt=any(part.exempts_robots_txt for part in parts),
+        on_forbidden="restricted" if any(p.on_forbidden == "restricted" for p in parts) else "unrestricted",
+        on_too_many="unreachable" if any(p.on_too_many == "unreachable" for p in parts) else "unrestricted",
+        on_redirect_limit=(
+            "unreachable" if any(p.on_redirect_limit == "unreachable" for p in parts) else "unrestricted"
+        ),
+        lifetime=min(part.lifetime for part in parts),
+        lifetime_floor=min(part.lifetime_floor for part in parts),
+        lifetime_cap=min(caps, default=None),
+    )

@@ -1,0 +1,279 @@
+"""The normal forms of a request target.
+
+The law of this file: a target is judged as it goes on the wire, one character an octet (Latin-1), and nothing is
+decoded twice. A form beyond the first can only add a denial, never an allowance, so forms may be generous.
+
+    spec      the target, compared as the dialect compares
+    standard  also without dot segments, path parameters and doubled slashes, the ways servers read one resource
+    strict    also with %2F and %5C read as "/", and with both sides in lower case
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from robots_guard.errors import SettingsError
+from robots_guard.rep.dialect import Percent
+
+TARGET_CAP = 8_192
+
+MATCHINGS = ("spec", "standard", "strict")
+
+
+class Matching(NamedTuple):
+    """How many forms of a target are judged."""
+
+    name: str
+    resolves: bool  # judge the forms servers resolve the path to
+    folds: bool  # judge encoded slashes as slashes, and letters without case
+    refuses_malformed: bool
+
+
+_MATCHINGS = {
+    "spec": Matching("spec", resolves=False, folds=False, refuses_malformed=False),
+    "standard": Matching("standard", resolves=True, folds=False, refuses_malformed=True),
+    "strict": Matching("strict", resolves=True, folds=True, refuses_malformed=True),
+}
+
+
+def matching(name: str) -> Matching:
+    """The matching profile of that name."""
+    found = _MATCHINGS.get(name)
+    if found is None:
+        raise SettingsError(f"matching {name!r} is not known; use one of {', '.join(MATCHINGS)}")
+    return found
+
+
+def octets(text: str) -> str:
+    """Text as the octets it has on the wire: UTF-8, one character an octet."""
+    return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode("latin-1")
+
+
+# --- Targets no server should be sent (RFC 9112 section 3.2) ---
+
+_FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\]")
+
+
+def malformed(target: str) -> str | None:
+    """Why this target must be refused, in a few words, or None."""
+    if not target.startswith("/"):
+        return "no leading slash"
+    if len(target) > TARGET_CAP:
+        return f"longer than {TARGET_CAP} octets"
+    found = _FORBIDDEN.search(target)
+    if found is None:
+        return None
+    return "backslash" if found[0] == "\\" else f"octet 0x{ord(found[0]):02x}"
+
+
+# --- Percent-encoding: one function a side and a way of comparing ---
+
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_ENCODED = r"%[0-9A-Fa-f]{2}"
+# Whatever is neither unreserved nor reserved (RFC 3986 section 2) cannot stand in a URL and is encoded.
+_ESCAPE_RULE = re.compile(_ENCODED + r"|[^!#$&-;=?-\[\]_a-z~]")
+_ESCAPE_TARGET = re.compile(_ENCODED + r"|[^!#&-)+-;=?-\[\]_a-z~]")  # here "*" and "$" are data, so encoded too
+_ODD_OCTET = re.compile(r"[^!-~]")
+_PERCENT_OCTET = re.compile(_ENCODED)
+_HIGH_OR_PERCENT = re.compile(_ENCODED + r"|[^\x00-\x7f]")
+
+
+def _encoded(char: str) -> str:
+    return "".join(f"%{octet:02X}" for octet in (char.encode("latin-1") if char <= "\xff" else char.encode()))
+
+
+class _Canonical(dict[str, str]):
+    """What an escape or an odd octet becomes in the form of RFC 9309 section 2.2.2. At most 22 * 22 + 256 entries."""
+
+    def __missing__(self, found: str) -> str:
+        if len(found) == 1:
+            return _encoded(found) if found <= "\xff" else _encoded("?")
+        octet = chr(int(found[1:], 16))
+        self[found] = octet if octet in _UNRESERVED else found.upper()
+        return self[found]
+
+
+_CANONICAL = _Canonical()
+
+
+def canonical(target: str) -> str:
+    """The form of RFC 9309: unreserved octets decoded, other escapes in upper case, odd octets encoded."""
+    return _ESCAPE_TARGET.sub(lambda found: _CANONICAL[found[0]], target)
+
+
+def canonical_rule(pattern: str) -> str:
+    """The same for a rule, where "*" and a final "$" stay operators and any other "$" is data."""
+    text = _ESCAPE_RULE.sub(lambda found: _CANONICAL[found[0]], pattern)
+    return text[:-1].replace("$", "%24") + text[-1:] if "$" in text else text
+
+
+def canonical_literal(pattern: str) -> str:
+    """The same for a rule of a dialect without wildcards: "*" and "$" are data as in a target."""
+    return canonical(pattern)
+
+
+def _decoded(text: str) -> str:
+    """koster1996 section 3.2.2: every escape is decoded, except that of the slash."""
+    return _PERCENT_OCTET.sub(lambda found: _decoded_octet(found[0]), text)
+
+
+def _decoded_octet(found: str) -> str:
+    octet = chr(int(found[1:], 16))
+    return "%2F" if octet == "/" else octet
+
+
+def _as_written(text: str) -> str:
+    """As written; only what cannot stand in a URL is encoded, for so the URL must carry it."""
+    return _ODD_OCTET.sub(lambda found: _CANONICAL[found[0]], text)
+
+
+def _google_rule(pattern: str) -> str:
+    """Google's library: escapes in upper case, octets beyond ASCII encoded, nothing decoded."""
+    return _HIGH_OR_PERCENT.sub(lambda found: found[0].upper() if len(found[0]) == 3 else _CANONICAL[found[0]], pattern)
+
+
+def _unchanged(text: str) -> str:
+    return text
+
+
+Form = Callable[[str], str]
+
+# Way of comparing -> form of the target, form of a rule with wildcards, form of a rule without.
+_PERCENT: dict[Percent, tuple[Form, Form, Form]] = {
+    "rfc9309": (canonical, canonical_rule, canonical_literal),
+    "decode": (_decoded, _decoded, _decoded),
+    "as_written": (_as_written, _as_written, _as_written),
+    "google": (_unchanged, _google_rule, _google_rule),
+}
+
+
+def target_form(percent: Percent) -> Form:
+    """How a target is written before it is compared."""
+    return _PERCENT[percent][0]
+
+
+def rule_form(percent: Percent, *, wildcards: bool) -> Form:
+    """How a rule's pattern is written before it is compared."""
+    return _PERCENT[percent][1 if wildcards else 2]
+
+
+# --- The forms a server may resolve a path to ---
+
+
+class Variant(NamedTuple):
+    """One more form of a target, in canonical writing, and how it came about."""
+
+    text: str
+    made_by: str
+
+
+_PLAIN = re.compile(r"/[!&-)+-:=?-\[\]_a-z~]*").fullmatch
+
+
+def is_plain(target: str) -> bool:
+    """Is every form of the target, letter case apart, the target itself? Most are, and the hot path asks this."""
+    return _PLAIN(target) is not None and "//" not in target and "/." not in target
+
+
+def variants(target: str) -> Iterator[Variant]:
+    """The forms of profile standard, the canonical one first. `target` is as on the wire, "#" and all."""
+    seen = set()
+    for text, origin in _readings(target):
+        path, mark, query = canonical(text).partition("?")
+        for shape, made_by in _shapes(path):
+            for resolved, step in _resolved(shape):
+                form = resolved + mark + query
+                if form not in seen:
+                    seen.add(form)
+                    yield Variant(form, "+".join(filter(None, (origin, made_by, step))) or "percent-encoding")
+
+
+def folded(variant: Variant) -> Iterator[Variant]:
+    """The further forms of profile strict: encoded slashes and backslashes of the path read as slashes."""
+    path, mark, query = variant.text.partition("?")
+    if "%2F" in path or "%5C" in path:
+        unslashed = path.replace("%2F", "/").replace("%5C", "/")
+        for shape, made_by in _shapes(unslashed):
+            for resolved, step in _resolved(shape):
+                yield Variant(resolved + mark + query, "+".join(filter(None, ("encoded-slash", made_by, step))))
+
+
+def _readings(target: str) -> Iterator[tuple[str, str]]:
+    """The target cut at "#", not cut, and with octets that are no UTF-8 read as Latin-1."""
+    cut = rooted(cut_fragment(target))
+    yield cut, ""
+    if "#" in target:
+        yield rooted(target), "fragment-kept"
+    if not cut.isascii() and not _is_utf8(cut):
+        yield octets(cut), "latin-1"
+
+
+def cut_fragment(target: str) -> str:
+    """The target without "#" and what follows: a fragment is never sent (RFC 9110 section 7.1)."""
+    return target.partition("#")[0]
+
+
+def rooted(target: str) -> str:
+    """The target with a first slash; without one it is malformed, and spec reads it from the root."""
+    return target if target[:1] == "/" else "/" + target
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return False
+    return True
+
+
+def _shapes(path: str) -> Iterator[tuple[str, str]]:
+    """The path, without its parameters, and as the path of a network-path reference."""
+    yield path, ""
+    bare = _PARAMETERS.sub("", path)
+    if bare != path:
+        yield bare, "parameters"
+    for text in dict.fromkeys((path, bare)):
+        if text.startswith("//"):
+            yield "/" + text[2:].partition("/")[2], "network-path"
+
+
+_PARAMETERS = re.compile(r";[^/]*")
+_SLASHES = re.compile(r"//+")
+
+
+def _resolved(path: str) -> Iterator[tuple[str, str]]:
+    """The path with dot segments removed and slashes merged, in either order."""
+    yield path, ""
+    if "/." in path:
+        undotted = _undotted(path)
+        yield undotted, "dots"
+        yield _merged(undotted), "dots+slashes"
+        yield _undotted(_SEMICOLON_DOTS.sub(r"\1", path)), "dots"
+        yield _merged(_undotted(_SEMICOLON_DOTS.sub(r"\1", path))), "dots+slashes"
+        yield _undotted(_merged(path)), "slashes+dots"
+        yield _undotted(_merged(_SEMICOLON_DOTS.sub(r"\1", path))), "slashes+dots"
+    if "//" in path:
+        yield _merged(path), "slashes"
+
+
+_SEMICOLON_DOTS = re.compile(r"(?<=/)(\.\.?);[^/]*")
+
+
+def _merged(path: str) -> str:
+    return _SLASHES.sub("/", path)
+
+
+def _undotted(path: str) -> str:
+    """RFC 3986 section 5.2.4, on a path that begins with a slash."""
+    segments = path[1:].split("/")
+    if segments[-1] in (".", ".."):
+        segments.append("")  # "/a/." names the directory
+    kept: list[str] = []
+    for segment in segments:
+        if segment == "..":
+            del kept[-1:]
+        elif segment != ".":
+            kept.append(segment)
+    return "/" + "/".join(kept)
