@@ -1,1 +1,40 @@
-"""Policy stores, chosen by URL."""
+"""Policy stores, chosen by URL: this file knows the forms, each store its own file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from robots_guard.errors import SettingsError
+from robots_guard.ports import PolicyStore
+from robots_guard.stores.sqlite import SqliteStore
+
+FORMS = "memory:, sqlite:///relative/path or sqlite:////absolute/path"
+
+
+def open_store(url: str) -> PolicyStore | None:
+    """The store a URL names, open; None for ``memory:``, where the guard's own memory is all there is.
+
+    ``sqlite:///`` is followed by a path, which may be relative, absolute or begin with ``~``. Raises
+    SettingsError, naming the remedy, for any other form and for a file that cannot be used.
+    """
+    if url == "memory:":
+        return None
+    scheme, _, path = url.partition(":///")
+    if scheme == "sqlite" and path and path != ":memory:":
+        return SqliteStore(_expanded(path))
+    if url.startswith(("redis:", "rediss:", "valkey:")):
+        raise SettingsError(f"store = {_shown(url)} is not available in this version: use {FORMS}")
+    raise SettingsError(f"store = {_shown(url)} is not a store: use {FORMS}")
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise SettingsError(f"store: there is no home directory for {path!r}: use sqlite:////absolute/path") from None
+
+
+def _shown(url: str) -> str:
+    """The URL without what may be a password."""
+    scheme, slashes, rest = url.partition("://")
+    return repr(scheme + slashes + rest.rpartition("@")[2])[:200]

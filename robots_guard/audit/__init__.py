@@ -1,0 +1,1 @@
+"""The audit trail: what a record is, where it is written, how it is read back."""
