@@ -65,7 +65,8 @@ class Dialect:
     lifetime_cap: float | None = field(default=DAY)
 
 
-_RFC9309 = Dialect(name="rfc9309")
+# Misspelt fields are read as Google reads them: whoever writes "Disalow" means it, and to skip it is to fail open.
+_RFC9309 = Dialect(name="rfc9309", lenient_fields=True)
 
 _KOSTER1994 = Dialect(
     name="koster1994",

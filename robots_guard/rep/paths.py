@@ -88,8 +88,10 @@ class _Canonical(dict[str, str]):
     """What an escape or an odd octet becomes in the form of RFC 9309 section 2.2.2. At most 22 * 22 + 256 entries."""
 
     def __missing__(self, found: str) -> str:
+        if found == "%":
+            return found  # alone it is data, and a rule "/%*/" means any escape
         if len(found) == 1:
-            return _encoded(found) if found <= "\xff" else _encoded("?")
+            return _encoded(found)
         octet = chr(int(found[1:], 16))
         self[found] = octet if octet in _UNRESERVED else found.upper()
         return self[found]
