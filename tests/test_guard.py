@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.verdict import Action, Question, Reason, Terms
 from robots_guard.errors import JournalError, StoreError
@@ -240,9 +241,7 @@ async def test_a_large_file_is_compiled_off_the_event_loop(build, monkeypatch):
     threads = []
     guard = build(Script(Fetched(status=200, body=b"User-agent: *\nDisallow: /private/\n" * 4000, tls_verified=True)))
     compile_here = guard._compile
-    monkeypatch.setattr(
-        guard, "_compile", lambda *a: (threads.append(threading.current_thread()), compile_here(*a))[1]
-    )
+    monkeypatch.setattr(guard, "_compile", lambda *a: (threads.append(threading.current_thread()), compile_here(*a))[1])
 
     assert (await guard.check(ask("/private/x"))).verdict.action is Action.DROP
     assert threads != [threading.main_thread()]

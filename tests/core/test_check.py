@@ -7,6 +7,7 @@ import typing
 
 import pytest
 from core.walking import walk
+
 from robots_guard.core import check, renewal
 from robots_guard.core.access import Failed, Failure, Fetched
 from robots_guard.core.check import Decided, Judging, Lookup, Renewing, begin

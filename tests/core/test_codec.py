@@ -7,6 +7,7 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from robots_guard.core import codec
 from robots_guard.core.access import Failed, Failure, Fetched
 from robots_guard.core.renewal import begin

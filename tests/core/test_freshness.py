@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from robots_guard.core.freshness import (
     RETRY_MAX,
     Freshness,
@@ -43,7 +44,9 @@ HOUR, DAY = 3600.0, 86400.0
         pytest.param({"expires": "0"}, 0.0, id="expires-0"),
         pytest.param({"expires": "Fri, 99 Foo 9999999999999 00:00:00 GMT"}, 0.0, id="expires-garbage"),
         pytest.param(
-            {"cache-control": "max-age=60", "expires": "Fri, 01 Jan 2027 01:00:00 GMT"}, 60.0, id="max-age-beats-expires"
+            {"cache-control": "max-age=60", "expires": "Fri, 01 Jan 2027 01:00:00 GMT"},
+            60.0,
+            id="max-age-beats-expires",
         ),
     ],
 )

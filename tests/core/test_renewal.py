@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from core.walking import walk
+
 from robots_guard.core.access import Access, Failed, Failure, Fetched
 from robots_guard.core.renewal import Fetching, Settled, begin
 from robots_guard.origin import origin_of
