@@ -1,0 +1,79 @@
+"""Settings: one name everywhere, each documented once, bad input answered with one sentence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from robots_guard.errors import SettingsError
+from robots_guard.fetch.scripted import ScriptedFetcher
+from robots_guard.runtime import AsyncioRuntime
+from robots_guard.settings import NAMES, Settings, open_guard, settings_of
+
+DOCS = Path(__file__).parent.parent / "docs" / "settings.md"
+
+
+def test_every_setting_is_documented_once_with_its_default():
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", DOCS.read_text(), re.MULTILINE))
+    plain = {
+        name: getattr(Settings(agent="mybot"), name) for name in NAMES if name not in ("agent", "store", "journal")
+    }
+
+    assert list(rows) == list(NAMES)
+    for name, default in plain.items():
+        shown = {"": "empty", False: "`false`"}.get(default, f"`{default}`".replace(".0`", "`"))
+        assert rows[name] == shown, name
+
+
+def test_text_becomes_what_the_setting_is():
+    settings = settings_of({"agent": "mybot", "max_defer": "60", "journal_passes": "true", "max_body": "600000"})
+
+    assert (settings.max_defer, settings.journal_passes, settings.max_body) == (60.0, True, 600_000)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({}, "agent is not set"),
+        ({"agent": ""}, "agent is not set"),
+        ({"agent": "my bot/1.0"}, "'my bot/1.0' is not a product token"),
+        ({"agent": "mybot", "max_deffer": 1}, "unknown setting max_deffer: did you mean max_defer?"),
+        ({"agent": "mybot", "colour": 1}, "unknown setting colour: known are: agent, store"),
+        ({"agent": "mybot", "dialect": "rfc9310"}, "dialect 'rfc9310' is not known"),
+        ({"agent": "mybot", "matching": "loose"}, "'loose'"),
+        ({"agent": "mybot", "on_restricted": "maybe"}, "on_restricted"),
+        ({"agent": "mybot", "on_unreachable": "wait"}, "on_unreachable"),
+        ({"agent": "mybot", "max_defer": "soon"}, "max_defer"),
+        ({"agent": "mybot", "max_defer": "-1"}, "max_defer"),
+        ({"agent": "mybot", "max_defer": "nan"}, "max_defer"),
+        ({"agent": "mybot", "fetch_timeout": "0"}, "fetch_timeout"),
+        ({"agent": "mybot", "connect_timeout": "inf"}, "connect_timeout"),
+        ({"agent": "mybot", "max_body": "1000"}, "RFC 9309 asks for at least 512000"),
+        ({"agent": "mybot", "journal_passes": "perhaps"}, "journal_passes"),
+    ],
+)
+def test_what_cannot_be_used_is_named_in_one_sentence(values, sentence):
+    with pytest.raises(SettingsError, match=re.escape(sentence)) as caught:
+        settings_of(values)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_names_are_shown_as_the_host_writes_them():
+    with pytest.raises(SettingsError, match="unknown setting ROBOTS_GUARD_MAX_DEFFER: did you mean ROBOTS_GUARD_MAX"):
+        settings_of({"agent": "mybot", "max_deffer": 1}, spelling="ROBOTS_GUARD_{}")
+    with pytest.raises(SettingsError, match="ROBOTS_GUARD_AGENT is not set"):
+        settings_of({}, spelling="ROBOTS_GUARD_{}")
+
+
+@pytest.mark.parametrize(("name", "value"), [("store", "sqlite:////proc/no/such"), ("journal", "/proc/no/such")])
+def test_a_path_that_cannot_be_used_stops_the_start(tmp_path, name, value):
+    good = {"agent": "mybot", "store": f"sqlite:///{tmp_path}/p.sqlite", "journal": str(tmp_path / "j")}
+    with pytest.raises(SettingsError, match=name) as caught:
+        open_guard(
+            settings_of({**good, name: value}), door="test", runtime=AsyncioRuntime(), fetcher=ScriptedFetcher({})
+        )
+
+    assert "\n" not in str(caught.value)
