@@ -166,9 +166,11 @@ class Loopback:
     async def _serve(self, site: RecordingOrigin, tls: ssl.SSLContext | None, port: int) -> asyncio.Server:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             site.connections += 1
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, TimeoutError):
-                await _converse(site, reader, writer)
-            writer.transport.abort()
+            try:
+                with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, TimeoutError):
+                    await _converse(site, reader, writer)
+            finally:
+                writer.transport.abort()
 
         return await asyncio.start_server(connected, site.address, port, ssl=tls, limit=MAX_HEAD)
 
