@@ -1,0 +1,1 @@
+"""Fetchers: one hop, bounded, and no judgement of what it brings."""

@@ -1,0 +1,148 @@
+"""Fetching directly, for the command line and whoever selects it: aiohttp, one GET, one connection, one answer.
+
+The law of this file: a robots.txt is fetched by a stranger to the site. No cookie, no credential, no proxy out
+of the environment, no redirect followed (redirects are the core's business), TLS verified. And the site is a
+stranger to us: every size and time is bounded, and whatever goes wrong is an outcome, never an exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import Iterable
+
+import aiohttp
+from yarl import URL
+
+from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, Limits
+from robots_guard.fetch.decoding import Undecodable, decoder
+
+MAX_FIELDS = 200
+MAX_HEAD = 64 * 1024
+_MAX_FIELD = 16 * 1024
+
+_UNSAFE_OCTET = re.compile(r"[^!-~]")
+
+# The first that fits. aiohttp's own tree says more than its bases do, so the narrow ones come first.
+_FAILURES: tuple[tuple[type[BaseException], Failure], ...] = (
+    (TimeoutError, Failure.TIMEOUT),
+    (aiohttp.ClientConnectorDNSError, Failure.DNS),
+    (aiohttp.ClientSSLError, Failure.TLS),
+    (aiohttp.ClientConnectorCertificateError, Failure.TLS),
+    (ssl.SSLError, Failure.TLS),
+    (aiohttp.ClientConnectorError, Failure.CONNECT),
+    (aiohttp.ServerDisconnectedError, Failure.RESET),
+    (aiohttp.ClientOSError, Failure.RESET),
+    (ConnectionError, Failure.RESET),
+    (aiohttp.ClientError, Failure.PROTOCOL),
+    (Undecodable, Failure.PROTOCOL),
+    (ValueError, Failure.PROTOCOL),
+    (OSError, Failure.CONNECT),
+)
+
+
+class HttpFetcher:
+    """A Fetcher over connections of its own.
+
+    `user_agent` is sent as the User-Agent field. `tls`, if given, is what certificates are verified with
+    instead of the system's authorities.
+    """
+
+    via = "direct"
+
+    def __init__(self, user_agent: str, *, tls: ssl.SSLContext | None = None) -> None:
+        self._user_agent = user_agent
+        self._tls = tls or ssl.create_default_context()
+        self._verifies = self._tls.verify_mode is ssl.CERT_REQUIRED and self._tls.check_hostname
+
+    async def fetch(self, get: Get) -> FetchOutcome:
+        """The outcome of one hop."""
+        try:
+            async with asyncio.timeout(get.limits.total), self._session(get.limits) as session:
+                return await self._get(session, get)
+        except Exception as error:  # noqa: BLE001  a fetcher never raises: what went wrong is the outcome
+            return Failed(failure=_failure(error), detail=_told(error))
+
+    def _session(self, limits: Limits) -> aiohttp.ClientSession:
+        """A session a fetch: nothing is bound to an event loop, and nothing is carried from site to site."""
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._tls, force_close=True, use_dns_cache=False),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            auto_decompress=False,
+            max_headers=MAX_FIELDS,
+            max_field_size=_MAX_FIELD,
+            timeout=aiohttp.ClientTimeout(
+                total=None,  # kept by `fetch`, name resolution and closing included
+                connect=limits.connect,
+                sock_read=limits.first_byte,
+                ceil_threshold=limits.total + 1,  # do not round up to whole seconds
+            ),
+        )
+        session._retry_connection = False  # noqa: SLF001  one GET is one: aiohttp repeats it, and has no option
+        return session
+
+    async def _get(self, session: aiohttp.ClientSession, get: Get) -> FetchOutcome:
+        headers = {"User-Agent": self._user_agent, "Accept-Encoding": "identity", **dict(get.headers)}
+        url = URL(_UNSAFE_OCTET.sub(_percent, get.url), encoded=True)
+        async with session.get(url, headers=headers, allow_redirects=False) as answer:
+            if len(answer.raw_headers) > MAX_FIELDS or _octets(answer.raw_headers) > MAX_HEAD:
+                return Failed(failure=Failure.PROTOCOL, detail=f"more than {MAX_FIELDS} fields or {MAX_HEAD} octets")
+            fields = _joined(answer.raw_headers)
+            body, truncated = b"", False
+            if 200 <= answer.status < 300:
+                body, truncated = await _body(answer, fields.get("content-encoding", ""), get.limits.max_body)
+            return Fetched(
+                status=answer.status,
+                headers=fields,
+                body=body,
+                truncated=truncated,
+                tls_verified=url.scheme == "https" and self._verifies,
+            )
+
+
+async def _body(answer: aiohttp.ClientResponse, content_encoding: str, cap: int) -> tuple[bytes, bool]:
+    """The decoded body and whether it was cut at the cap; only of a 2xx, for no other says anything."""
+    decoded = decoder(content_encoding, cap)
+    async for octets in answer.content.iter_any():
+        decoded.feed(octets)
+        if decoded.truncated:
+            break
+    decoded.end()
+    return bytes(decoded.body), decoded.truncated
+
+
+def _joined(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for name, value in raw:
+        key = name.decode("latin-1").lower()
+        fields[key] = f"{fields[key]}, {_text(value)}" if key in fields else _text(value)
+    return fields
+
+
+def _text(value: bytes) -> str:
+    """UTF-8 where it is that, as in a Location that was never escaped; else an octet a character."""
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _octets(raw: Iterable[tuple[bytes, bytes]]) -> int:
+    return sum(len(name) + len(value) + 4 for name, value in raw)
+
+
+def _percent(found: re.Match[str]) -> str:
+    return "".join(f"%{octet:02X}" for octet in found[0].encode("latin-1", "replace"))
+
+
+def _failure(error: Exception) -> Failure:
+    return next((failure for kind, failure in _FAILURES if isinstance(error, kind)), Failure.INTERNAL)
+
+
+def _told(error: Exception) -> str:
+    """For people: what happened, without the stranger's octets in bulk."""
+    if isinstance(error, TimeoutError):
+        return str(error)[:200] or "took longer than allowed"
+    return f"{type(error).__name__}: {error}"[:200]

@@ -1,0 +1,466 @@
+"""Fetching directly, against a real server that stalls, breaks, floods and lies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import itertools
+import socket
+import ssl
+import struct
+import time
+import tracemalloc
+import zlib
+
+import pytest
+import trustme
+
+from robots_guard.core.access import Failed, Failure, Fetched, Get, Limits
+from robots_guard.fetch.http import HttpFetcher
+from robots_guard.testing import Reply
+
+TEXT = b"User-agent: *\nDisallow: /private/\n"
+CAP = 512_000
+
+
+async def fetch(url, *, fetcher=None, headers=(), **limits):
+    limits = {"connect": 5.0, "first_byte": 5.0, "total": 10.0} | limits
+    get = Get(url=f"{url}/robots.txt" if url.count("/") == 2 else url, headers=headers, limits=Limits(**limits))
+    return await (fetcher or HttpFetcher("mybot (robots_guard)")).fetch(get)
+
+
+async def outcome(net, reply, **limits):
+    return await fetch(net.origin(reply).url, **limits)
+
+
+def raw(head: str, body: bytes = b"") -> Reply:
+    return Reply(raw=head.replace("\n", "\r\n").encode("latin-1") + body)
+
+
+# -- an answer ----------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_is_brought_as_it_is(net):
+    got = await outcome(
+        net, Reply(body=TEXT, headers=(("ETag", '"1"'), ("Cache-Control", "a"), ("cache-control", "b")))
+    )
+
+    assert isinstance(got, Fetched)
+    assert (got.status, got.body, got.truncated, got.tls_verified) == (200, TEXT, False, False)
+    assert got.headers["etag"] == '"1"'
+    assert got.headers["cache-control"] == "a, b"
+
+
+async def test_the_request_carries_our_name_and_nothing_of_a_person(net, monkeypatch, tmp_path):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login me password secret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    site = net.origin(Reply(body=TEXT, headers=(("Set-Cookie", "a=b; Path=/"),)))
+    fetcher = HttpFetcher("mybot (robots_guard)")
+    await fetch(site.url, fetcher=fetcher)
+    got = await fetch(site.url, fetcher=fetcher, headers=(("If-None-Match", '"1"'),))
+
+    assert isinstance(got, Fetched)
+    first, second = site.received
+    assert first.method == second.method == "GET"
+    assert first.headers["user-agent"] == "mybot (robots_guard)"
+    assert first.headers["accept-encoding"] == "identity"
+    assert second.headers["if-none-match"] == '"1"'
+    assert not {"cookie", "authorization", "proxy-authorization", "referer"} & (
+        set(first.headers) | set(second.headers)
+    )
+
+
+async def test_a_redirect_is_not_followed(net):
+    elsewhere = net.origin("")
+    got = await outcome(net, Reply(status=302, headers=(("Location", f"{elsewhere.url}/r\u00fc"),)))
+
+    assert isinstance(got, Fetched)
+    assert (got.status, got.body) == (302, b"")
+    assert got.headers["location"] == f"{elsewhere.url}/r\u00fc"
+    assert not elsewhere.connections
+
+
+@pytest.mark.parametrize("status", [204, 304, 401, 404, 429, 500, 503])
+async def test_a_status_is_an_answer(net, status):
+    body = b"" if status in (204, 304) else b"x" * 10
+    got = await outcome(net, Reply(status=status, body=body, headers=(("Content-Length", str(len(body))),)))
+
+    assert isinstance(got, Fetched)
+    assert (got.status, got.body) == (status, b"")
+
+
+async def test_a_target_is_sent_octet_by_octet_and_cannot_end_its_line(net):
+    site = net.origin("")
+    await fetch(f"{site.url}/a\xc3\xbc%2fb?c=%zz&d='\r\nX-Evil: 1 e")
+
+    assert site.targets == ["/a%C3%BC%2fb?c=%zz&d='%0D%0AX-Evil:%201%20e"]
+    assert "x-evil" not in site.received[0].headers
+
+
+async def test_a_header_of_ours_cannot_end_its_line(net):
+    site = net.origin("")
+    got = await fetch(site.url, headers=(("If-None-Match", '"1"\r\nX-Evil: 1'),))
+
+    assert got.failure is Failure.PROTOCOL
+    assert not site.received
+
+
+async def test_header_values_can_always_be_written_down_again(net):
+    """They go into policies and records: no lone surrogate may come of octets that are no UTF-8."""
+    got = await outcome(net, raw("HTTP/1.1 200 OK\nX-A: \xff\xfe\nX-B: \xc3\xbc\nContent-Length: 0\n\n"))
+
+    assert got.headers["x-a"] == "\xff\xfe"
+    assert got.headers["x-b"] == "\u00fc"
+    assert "".join(got.headers.values()).encode()
+
+
+# -- sizes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "truncated"), [(CAP - 1, False), (CAP, False), (CAP + 1, True), (5_000_000, True)])
+async def test_a_body_is_cut_at_the_cap(net, size, truncated):
+    got = await outcome(net, Reply(body=b"x" * size))
+
+    assert isinstance(got, Fetched)
+    assert (len(got.body), got.truncated) == (min(size, CAP), truncated)
+
+
+async def test_a_body_without_a_length_ends_with_its_connection(net):
+    got = await outcome(net, raw("HTTP/1.0 200 OK\nContent-Type: text/plain\n\n", TEXT))
+
+    assert got.body == TEXT
+
+
+async def test_a_chunked_body_is_put_together(net):
+    chunks = b"5\r\nUser-\r\n1d\r\nagent: *\nDisallow: /private/\n\r\n0\r\n\r\n"
+    got = await outcome(net, raw("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n", chunks))
+
+    assert got.body == TEXT
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param("".join(f"X-{n}: 1\n" for n in range(210)), id="many"),
+        pytest.param("".join(f"X-{n}: {'y' * 4000}\n" for n in range(20)), id="much"),
+        pytest.param(f"X: {'y' * 30_000}\n", id="one long"),
+        pytest.param("".join(f"X-{n}: {'y' * 8000}\n" for n in range(2000)), id="a flood"),
+    ],
+)
+async def test_header_bombs_are_refused(net, fields):
+    got = await outcome(net, raw(f"HTTP/1.1 200 OK\n{fields}Content-Length: 2\n\n", b"hi"))
+
+    assert isinstance(got, Failed)
+    assert got.failure is Failure.PROTOCOL
+
+
+async def test_as_many_fields_as_honest_sites_send_are_read(net):
+    fields = "".join(f"X-{n}: {'y' * 200}\n" for n in range(150))
+    got = await outcome(net, raw(f"HTTP/1.1 200 OK\n{fields}Content-Length: 2\n\n", b"hi"))
+
+    assert got.body == b"hi"
+
+
+# -- codings nobody asked for -------------------------------------------------------------------------------
+
+
+def packed(body: bytes, coding: str) -> Reply:
+    return Reply(body=body, headers=(("Content-Encoding", coding),))
+
+
+def raw_deflate(body: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(body) + packer.flush()
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip", gzip.compress(TEXT)),
+        ("X-GZIP", gzip.compress(TEXT)),
+        ("deflate", zlib.compress(TEXT)),
+        ("deflate", raw_deflate(TEXT)),
+        ("gzip", gzip.compress(TEXT[:10]) + gzip.compress(TEXT[10:])),
+        ("gzip", gzip.compress(TEXT) + b"\0" * 100),
+        ("identity", TEXT),
+    ],
+)
+async def test_one_layer_is_unpacked(net, coding, body):
+    got = await outcome(net, packed(body, coding))
+
+    assert isinstance(got, Fetched)
+    assert (got.body, got.truncated) == (TEXT, False)
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("br", TEXT),
+        ("zstd", TEXT),
+        ("gzip, gzip", gzip.compress(gzip.compress(TEXT))),
+        ("gzip", TEXT),
+        ("gzip", gzip.compress(TEXT)[:-9]),
+        ("gzip", gzip.compress(TEXT) + b"rubbish"),
+        ("deflate", zlib.compress(TEXT)[:-5]),
+    ],
+)
+async def test_what_cannot_be_unpacked_is_no_robots_txt(net, coding, body):
+    got = await outcome(net, packed(body, coding))
+
+    assert isinstance(got, Failed)
+    assert got.failure is Failure.PROTOCOL
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress], ids=["gzip", "deflate"])
+async def test_a_bomb_is_cut_at_the_cap_and_costs_no_memory(net, pack):
+    bomb = pack(b"\0" * 200_000_000)
+    site = net.origin(packed(bomb, "gzip" if pack is gzip.compress else "deflate"))
+    tracemalloc.start()
+    try:
+        got = await fetch(site.url)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert isinstance(got, Fetched)
+    assert (len(got.body), got.truncated) == (CAP, True)
+    assert peak < 16 * 1024 * 1024
+
+
+async def test_a_bomb_of_empty_members_is_cut(net):
+    got = await outcome(net, packed(gzip.compress(b"") * 100_000, "gzip"))
+
+    assert isinstance(got, Fetched)
+    assert got.truncated
+
+
+# -- times --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "limits"),
+    [
+        pytest.param(Reply(hang=True), {"first_byte": 0.3}, id="no first byte"),
+        pytest.param(Reply(hang=True), {"total": 0.3}, id="no answer in all"),
+        pytest.param(Reply(body=TEXT * 9, drip=0.02), {"total": 0.3}, id="dripping body"),
+    ],
+)
+async def test_a_deadline_is_kept(net, reply, limits):
+    began = time.monotonic()
+    got = await outcome(net, reply, **limits)
+
+    assert isinstance(got, Failed)
+    assert got.failure is Failure.TIMEOUT
+    assert 0.25 < time.monotonic() - began < 2
+
+
+async def test_dripping_header_fields_do_not_put_off_the_end():
+    """Each comes within the first-byte time: the total time ends it."""
+
+    async def drip(reader, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        with contextlib.suppress(ConnectionError):
+            while not writer.is_closing():
+                writer.write(b"X-Drip: 1\r\n")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+
+    async with await asyncio.start_server(drip, "127.0.0.1") as server:
+        began = time.monotonic()
+        got = await fetch(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", first_byte=0.2, total=0.5)
+
+    assert got.failure is Failure.TIMEOUT
+    assert 0.4 < time.monotonic() - began < 2
+
+
+async def test_connecting_has_a_deadline_of_its_own():
+    """A listener whose queue is full does not answer."""
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        waiting = [socket.socket() for _ in range(4)]
+        try:
+            for each in waiting:
+                each.setblocking(False)
+                each.connect_ex(full.getsockname())
+            began = time.monotonic()
+            got = await fetch(f"http://127.0.0.1:{full.getsockname()[1]}", connect=0.3)
+        finally:
+            for each in waiting:
+                each.close()
+
+    assert got.failure is Failure.TIMEOUT
+    assert time.monotonic() - began < 2
+
+
+# -- what breaks --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "failure"),
+    [
+        pytest.param(Reply(reset=True), Failure.RESET, id="closed without a word"),
+        pytest.param(Reply(body=TEXT, cut=True), Failure.PROTOCOL, id="shorter than it says"),
+        pytest.param(Reply(raw=TEXT), Failure.PROTOCOL, id="HTTP/0.9"),
+        pytest.param(Reply(raw=b"\x16\x03\x01\x00\x05garbage\r\n\r\n"), Failure.PROTOCOL, id="garbage"),
+        pytest.param(
+            raw("HTTP/1.1 200 OK\nContent-Length: 5\nContent-Length: 9\n\n", TEXT), Failure.PROTOCOL, id="2 lengths"
+        ),
+        pytest.param(raw("HTTP/1.1 200 OK\nContent-Length: -5\n\n", TEXT), Failure.PROTOCOL, id="negative length"),
+        pytest.param(
+            raw("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n", b"zz\r\n"), Failure.PROTOCOL, id="bad chunk"
+        ),
+        pytest.param(
+            raw("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n", b"5\r\nUser"), Failure.PROTOCOL, id="cut chunk"
+        ),
+        pytest.param(raw("HTTP/1.1 999999 OK\n\n"), Failure.PROTOCOL, id="no status"),
+    ],
+)
+async def test_a_broken_answer_is_a_failure(net, reply, failure):
+    got = await outcome(net, reply)
+
+    assert isinstance(got, Failed)
+    assert got.failure is failure
+
+
+async def test_a_reset_is_a_failure_and_nothing_is_asked_twice():
+    """aiohttp by itself repeats a GET once when a connection breaks."""
+    connections = 0
+
+    async def reset(reader, writer):
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b"\r\n\r\n")
+        with writer.get_extra_info("socket").dup() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close with RST
+        writer.transport.abort()
+
+    async with await asyncio.start_server(reset, "127.0.0.1") as server:
+        got = await fetch(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+
+    assert got.failure is Failure.RESET
+    assert connections == 1
+
+
+async def test_nobody_listening_is_a_failure_to_connect():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        got = await fetch(f"http://127.0.0.1:{closed.getsockname()[1]}")
+
+    assert got.failure is Failure.CONNECT
+
+
+async def test_a_name_that_does_not_resolve_is_a_failure_of_dns(monkeypatch):
+    def unknown(*args, **kwargs):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+
+    assert (await fetch("http://nowhere.test")).failure is Failure.DNS
+
+
+async def test_whatever_else_goes_wrong_is_an_outcome_too(monkeypatch):
+    monkeypatch.setattr(HttpFetcher, "_session", lambda self, limits: 1 / 0)
+
+    assert (await fetch("http://nowhere.test")).failure is Failure.INTERNAL
+
+
+@pytest.mark.parametrize("url", ["http://", "x:y", "", "http://[::1/robots.txt", "http://a b/robots.txt"])
+async def test_no_url_is_an_outcome_too(url):
+    got = await fetch(url or "http:///robots.txt")
+
+    assert isinstance(got, Failed)
+
+
+async def test_fetches_run_side_by_side_on_one_fetcher(net):
+    fetcher = HttpFetcher("mybot")
+    hanging = net.origin(Reply(hang=True))
+    sites = [net.origin(Reply(body=TEXT)) for _ in range(5)]
+    slow = asyncio.ensure_future(fetch(hanging.url, fetcher=fetcher, first_byte=2.0))
+    got = await asyncio.gather(*(fetch(site.url, fetcher=fetcher) for site in sites))
+
+    assert [each.body for each in got] == [TEXT] * 5
+    assert not slow.done()
+    slow.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await slow
+
+
+# -- TLS ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+def serving(authority: trustme.CA, *names: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*names).configure_cert(context)
+    return context
+
+
+def trusting(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context
+
+
+ADDRESSES = (f"127.2.0.{n}" for n in itertools.count(1))
+
+
+async def test_a_certificate_is_verified(net, authority):
+    address = next(ADDRESSES)
+    site = net.origin(Reply(body=TEXT), tls=serving(authority, address), address=address)
+    got = await fetch(site.url, fetcher=HttpFetcher("mybot", tls=trusting(authority)))
+
+    assert isinstance(got, Fetched)
+    assert (got.body, got.tls_verified) == (TEXT, True)
+
+
+async def test_an_unknown_authority_is_refused_and_nothing_is_asked(net, authority):
+    address = next(ADDRESSES)
+    site = net.origin(Reply(body=TEXT), tls=serving(authority, address), address=address)
+    got = await fetch(site.url)
+
+    assert isinstance(got, Failed)
+    assert got.failure is Failure.TLS
+    assert not site.received
+
+
+async def test_a_certificate_for_another_name_is_refused(net, authority):
+    address = next(ADDRESSES)
+    site = net.origin(Reply(body=TEXT), tls=serving(authority, "other.test"), address=address)
+    got = await fetch(site.url, fetcher=HttpFetcher("mybot", tls=trusting(authority)))
+
+    assert got.failure is Failure.TLS
+    assert not site.received
+
+
+async def test_what_was_not_verified_says_so(net, authority):
+    address = next(ADDRESSES)
+    site = net.origin(Reply(body=TEXT), tls=serving(authority, "other.test"), address=address)
+    careless = ssl.create_default_context()
+    careless.check_hostname = False
+    careless.verify_mode = ssl.CERT_NONE
+    got = await fetch(site.url, fetcher=HttpFetcher("mybot", tls=careless))
+
+    assert isinstance(got, Fetched)
+    assert not got.tls_verified
+
+
+async def test_plain_http_on_a_tls_port_is_a_failure():
+    async def plain(reader, writer):
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(plain, "127.0.0.1") as server:
+        got = await fetch(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+
+    assert got.failure is Failure.TLS
