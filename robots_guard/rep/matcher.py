@@ -15,6 +15,7 @@ answer never depends on the order of a search. Five tiers, chosen when compiled:
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
@@ -63,27 +64,42 @@ class Patterns:
         self.exact: dict[str, int] = {}
         self.wildcards: list[Wildcard] = []
 
-    def add_prefix(self, text: str, rank: int) -> None:
-        if rank > self.prefixes.get(text, NO_RULE):
-            self.prefixes[text] = rank
+    def add_prefixes(self, texts: Iterable[str], ranks: Iterable[int]) -> None:
+        """Add patterns that hold no operator."""
+        prefixes = self.prefixes
+        held = prefixes.get
+        for text, rank in zip(texts, ranks, strict=True):
+            if rank > held(text, NO_RULE):
+                prefixes[text] = rank
 
-    def add(self, pattern: str, rank: int) -> None:
-        """Add a pattern in which "*" and a final "$" are operators."""
+    def add_patterns(self, texts: Iterable[str], ranks: Iterable[int]) -> None:
+        """Add patterns in which "*" and a final "$" are operators."""
+        prefixes = self.prefixes
+        held = prefixes.get
+        for text, rank in zip(texts, ranks, strict=True):
+            if "*" in text or text[-1:] == "$":
+                self._add(text, rank)
+            elif rank > held(text, NO_RULE):
+                prefixes[text] = rank
+
+    def _add(self, pattern: str, rank: int) -> None:
         anchored = pattern[-1:] == "$"
         head, *rest = (pattern[:-1] if anchored else pattern).split("*")
         if anchored and rest and not rest[-1]:
             anchored = False  # "*$" at the end asks for nothing
         tail = rest.pop() if anchored and rest else None
-        middle = tuple(text for text in rest if text)
+        middle = tuple(filter(None, rest))
         if middle or tail is not None:
-            gate = max((*middle, tail or ""), key=len)
+            gate = max(middle, key=len, default="")
+            if tail is not None and len(tail) > len(gate):
+                gate = tail
             self.wildcards.append(Wildcard(rank, gate, head, middle, tail))
-        elif anchored:
-            self.exact[head] = max(rank, self.exact.get(head, NO_RULE))
         else:
-            self.add_prefix(head, rank)
+            kind = self.exact if anchored else self.prefixes
+            kind[head] = max(rank, kind.get(head, NO_RULE))
 
     def compiled(self) -> Matcher:
+        """The matcher of the tier that fits."""
         if not self.wildcards and not self.exact and self.prefixes.keys() <= {"/"}:
             return Constant(self.prefixes.get("/", NO_RULE))
         if len(self.prefixes) + len(self.wildcards) > FEW:
@@ -94,10 +110,8 @@ class Patterns:
 def pattern_matches(pattern: str, path: str, *, wildcards: bool) -> bool:
     """Does one pattern match a path? For explaining and for tests of a single pattern."""
     patterns = Patterns()
-    if wildcards:
-        patterns.add(pattern, 0)
-    else:
-        patterns.add_prefix(pattern, 0)
+    add = patterns.add_patterns if wildcards else patterns.add_prefixes
+    add((pattern,), (0,))
     return patterns.compiled().decide(path) == 0
 
 
@@ -113,51 +127,60 @@ class Constant:
         return self.rank
 
 
-def _descending(prefixes: dict[str, int]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(prefixes.items(), key=lambda item: -item[1]))
+def _descending(prefixes: dict[str, int]) -> tuple[str, ...]:
+    return tuple(sorted(prefixes, key=prefixes.__getitem__, reverse=True))
+
+
+# What a search looks at: rank, gate and the rest. Plain tuples, for these loops are the hot ones.
+Candidate = tuple[int, str, Wildcard]
+
+
+def _candidates(wildcards: Iterable[Wildcard]) -> tuple[Candidate, ...]:
+    return tuple([(wildcard.rank, wildcard.gate, wildcard) for wildcard in sorted(wildcards, reverse=True)])
 
 
 class Prefixes:
     """Up to 24 prefixes: one C call says no, which is the usual answer."""
 
-    __slots__ = ("ranked", "texts")
+    __slots__ = ("ranks", "texts")
 
     def __init__(self, patterns: Patterns) -> None:
-        self.texts = tuple(patterns.prefixes)
-        self.ranked = _descending(patterns.prefixes)
+        self.texts = _descending(patterns.prefixes)
+        self.ranks = array("q", map(patterns.prefixes.__getitem__, self.texts))
 
     def decide(self, path: str) -> int:
         if path.startswith(self.texts):
-            for text, rank in self.ranked:
+            for place, text in enumerate(self.texts):
                 if path.startswith(text):
-                    return rank
+                    return self.ranks[place]
         return NO_RULE
 
 
 class Few:
     """Up to 24 patterns of any kind."""
 
-    __slots__ = ("exact", "ranked", "texts", "wildcards")
+    __slots__ = ("candidates", "exact", "ranks", "texts")
 
     def __init__(self, patterns: Patterns) -> None:
-        self.exact = patterns.exact
-        self.texts = tuple(patterns.prefixes)
-        self.ranked = _descending(patterns.prefixes)
-        self.wildcards = tuple(sorted(patterns.wildcards, reverse=True))
+        self.exact = patterns.exact or None
+        self.texts = _descending(patterns.prefixes)
+        self.ranks = array("q", map(patterns.prefixes.__getitem__, self.texts))
+        self.candidates = _candidates(patterns.wildcards)
 
     def decide(self, path: str) -> int:
-        best = self.exact.get(path, NO_RULE) if self.exact else NO_RULE
+        best = NO_RULE
         if path.startswith(self.texts):
-            for text, rank in self.ranked:
+            for place, text in enumerate(self.texts):
                 if path.startswith(text):
-                    if rank > best:
-                        best = rank
+                    best = self.ranks[place]
                     break
-        for wildcard in self.wildcards:
-            if wildcard[0] <= best:
+        if self.exact is not None:
+            best = max(best, self.exact.get(path, NO_RULE))
+        for rank, gate, wildcard in self.candidates:
+            if rank <= best:
                 break
-            if wildcard[1] in path and path.startswith(wildcard[2]) and wildcard.matches(path):
-                return wildcard[0]
+            if gate in path and path.startswith(wildcard.head) and wildcard.matches(path):
+                return rank
         return best
 
 
@@ -166,48 +189,42 @@ class Index:
 
     `keys` are all prefixes and all heads of wildcards, sorted, with "" first. The longest key a path begins with is
     found by bisection or is an ancestor of what bisection finds. `bests` holds the best rank of a key and its
-    ancestors. Wildcards stay at their own key, and `ups` leads from one key that has some to the next above it:
-    copying them down to every key would cost keys times wildcards.
+    ancestors, `hung` the wildcards of both while they are few. Where they are many, the 3-grams take over: to copy
+    them down to every key would cost keys times wildcards.
     """
 
-    __slots__ = ("bests", "exact", "grams", "hung", "keys", "loads", "nodes", "parents", "ups", "wildcards")
+    __slots__ = ("bests", "exact", "grams", "hung", "keys", "parents", "wildcards")
 
     def __init__(self, patterns: Patterns) -> None:
-        self.exact = patterns.exact
-        self.wildcards = tuple(sorted(patterns.wildcards, reverse=True))
+        self.exact = patterns.exact or None
         self.grams: Grams | None = None
-        self.hung: dict[int, tuple[Wildcard, ...]] = {}
-        self._link(patterns.prefixes)
+        self.wildcards = _candidates(patterns.wildcards)
+        self.bests = array("q")
+        self.parents = array("l")
+        self.hung: list[tuple[Candidate, ...] | None] = []
+        by_head: dict[str, list[Candidate]] = {}
+        for candidate in self.wildcards:
+            by_head.setdefault(candidate[2].head, []).append(candidate)
+        self.keys = sorted({"", *patterns.prefixes, *by_head})
+        self._link(patterns.prefixes, by_head)
 
-    def _link(self, prefixes: dict[str, int]) -> None:
-        by_head: dict[str, list[Wildcard]] = {}
-        for wildcard in self.wildcards:
-            by_head.setdefault(wildcard.head, []).append(wildcard)
-        self.keys = sorted({"", *prefixes, *by_head})
-        self.parents: list[int] = []
-        self.bests: list[int] = []
-        self.nodes: list[int] = []  # the nearest key, this one or above, with wildcards
-        self.ups: dict[int, int] = {}
-        self.loads: dict[int, int] = {NO_RULE: 0}  # wildcards on the way up from a node
+    def _link(self, prefixes: dict[str, int], by_head: dict[str, list[Candidate]]) -> None:
+        """Give each key its parent, the longest other key it begins with, and what the parent has."""
+        keys, bests, parents, hung = self.keys, self.bests, self.parents, self.hung
         way: list[int] = []
-        for at, key in enumerate(self.keys):
-            while way and not key.startswith(self.keys[way[-1]]):
+        parent, best = NO_RULE, NO_RULE
+        above: tuple[Candidate, ...] | None = ()
+        for at, key in enumerate(keys):
+            while way and not key.startswith(keys[way[-1]]):
                 way.pop()
-            parent = way[-1] if way else NO_RULE
+            if way:
+                parent = way[-1]
+                best, above = bests[parent], hung[parent]
             way.append(at)
-            self._place(at, parent, prefixes.get(key, NO_RULE), by_head.get(key))
-
-    def _place(self, at: int, parent: int, own: int, wildcards: list[Wildcard] | None) -> None:
-        best = own if parent < 0 else max(own, self.bests[parent])
-        above = NO_RULE if parent < 0 else self.nodes[parent]
-        self.parents.append(parent)
-        self.bests.append(best)
-        useful = tuple(wildcard for wildcard in wildcards or () if wildcard.rank > best)
-        if useful:
-            self.hung[at] = useful
-            self.ups[at] = above
-            self.loads[at] = self.loads[above] + len(useful)
-        self.nodes.append(at if useful else above)
+            parents.append(parent)
+            bests.append(max(best, prefixes.get(key, NO_RULE)))
+            own = by_head.get(key)
+            hung.append(_merged(above, own, bests[at]) if own else above)
 
     def decide(self, path: str) -> int:
         keys = self.keys
@@ -215,32 +232,34 @@ class Index:
         while not path.startswith(keys[at]):
             at = self.parents[at]
         best = self.bests[at]
-        if self.exact:
+        if self.exact is not None:
             best = max(best, self.exact.get(path, NO_RULE))
-        node = self.nodes[at]
-        if node < 0:
-            return best
-        if self.loads[node] > MANY:
+        candidates = self.hung[at]
+        if candidates is None:
             return self._by_grams(path, best)
-        while node >= 0:
-            for wildcard in self.hung[node]:
-                if wildcard[0] <= best:
-                    break
-                if wildcard[1] in path and wildcard.matches(path):
-                    best = wildcard[0]
-                    break
-            node = self.ups[node]
+        for rank, gate, wildcard in candidates:
+            if rank <= best:
+                break
+            if gate in path and wildcard.matches(path):
+                return rank
         return best
 
     def _by_grams(self, path: str, best: int) -> int:
         if self.grams is None:
             self.grams = Grams(self.wildcards)
-        for wildcard in self.grams.candidates(path):
-            if wildcard[0] <= best:
+        for rank, gate, wildcard in self.grams.candidates(path):
+            if rank <= best:
                 break
-            if path.startswith(wildcard[2]) and wildcard[1] in path and wildcard.matches(path):
-                return wildcard[0]
+            if path.startswith(wildcard.head) and gate in path and wildcard.matches(path):
+                return rank
         return best
+
+
+def _merged(above: tuple[Candidate, ...] | None, own: list[Candidate], best: int) -> tuple[Candidate, ...] | None:
+    """What hangs above and what hangs here, as far as it can beat the key; None where that is too many."""
+    if above is None or len(above) + len(own) > MANY:
+        return None
+    return tuple(sorted((each for each in (*above, *own) if each[0] > best), reverse=True))
 
 
 class Grams:
@@ -248,17 +267,16 @@ class Grams:
 
     __slots__ = ("filed", "sizes", "wildcards")
 
-    def __init__(self, wildcards: tuple[Wildcard, ...]) -> None:
+    def __init__(self, wildcards: tuple[Candidate, ...]) -> None:
         self.wildcards = wildcards
-        counts = Counter(gram for wildcard in wildcards for gram in _grams(wildcard.gate, 3))
+        counts = Counter(gram for _, gate, _ in wildcards for gram in _grams(gate, 3))
         self.filed: dict[str, list[int]] = {}
-        for place, wildcard in enumerate(wildcards):
-            gate = wildcard.gate
+        for place, (_, gate, _) in enumerate(wildcards):
             gram = min(_grams(gate, 3), key=counts.__getitem__) if len(gate) > 3 else gate
             self.filed.setdefault(gram, []).append(place)
         self.sizes = sorted({len(gram) for gram in self.filed})
 
-    def candidates(self, path: str) -> Iterable[Wildcard]:
+    def candidates(self, path: str) -> Iterable[Candidate]:
         """The wildcards whose gram the path holds, in descending rank."""
         filed = self.filed
         held = {gram for size in self.sizes for gram in _grams(path, size)} & filed.keys()

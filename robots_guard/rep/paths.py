@@ -72,9 +72,11 @@ def malformed(target: str) -> str | None:
 
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _ENCODED = r"%[0-9A-Fa-f]{2}"
-# Whatever is neither unreserved nor reserved (RFC 3986 section 2) cannot stand in a URL and is encoded.
-_ESCAPE_RULE = re.compile(_ENCODED + r"|[^!#$&-;=?-\[\]_a-z~]")
-_ESCAPE_TARGET = re.compile(_ENCODED + r"|[^!#&-)+-;=?-\[\]_a-z~]")  # here "*" and "$" are data, so encoded too
+# What canonical writing changes: escapes in lower case and of unreserved octets, and whatever is neither unreserved
+# nor reserved (RFC 3986 section 2), for it cannot stand in a URL.
+_CHANGED = r"%(?:[a-f][0-9A-Fa-f]|[0-9A-F][a-f]|2[DE]|3[0-9]|4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE])"
+_ESCAPE_RULE = re.compile(_CHANGED + r"|[^!#-;=?-\[\]_a-z~]")
+_ESCAPE_TARGET = re.compile(_CHANGED + r"|[^!#%-)+-;=?-\[\]_a-z~]")  # here "*" and "$" are data, so encoded too
 _ODD_OCTET = re.compile(r"[^!-~]")
 _PERCENT_OCTET = re.compile(_ENCODED)
 _HIGH_OR_PERCENT = re.compile(_ENCODED + r"|[^\x00-\x7f]")
@@ -88,8 +90,6 @@ class _Canonical(dict[str, str]):
     """What an escape or an odd octet becomes in the form of RFC 9309 section 2.2.2. At most 22 * 22 + 256 entries."""
 
     def __missing__(self, found: str) -> str:
-        if found == "%":
-            return found  # alone it is data, and a rule "/%*/" means any escape
         if len(found) == 1:
             return _encoded(found)
         octet = chr(int(found[1:], 16))
@@ -101,7 +101,10 @@ _CANONICAL = _Canonical()
 
 
 def canonical(target: str) -> str:
-    """The form of RFC 9309: unreserved octets decoded, other escapes in upper case, odd octets encoded."""
+    """The form of RFC 9309: unreserved octets decoded, other escapes in upper case, odd octets encoded.
+
+    A "%" that begins no escape is data and stays: a rule "/%*/" means any escape.
+    """
     return _ESCAPE_TARGET.sub(lambda found: _CANONICAL[found[0]], target)
 
 
@@ -151,6 +154,15 @@ _PERCENT: dict[Percent, tuple[Form, Form, Form]] = {
 }
 
 
+_ODD_IN_RULE = re.compile(r"[^!#$&-;=?-\[\]_a-z~\n]|\$.").search
+_ODD_IN_LITERAL = re.compile(r"[^!#&-)+-;=?-\[\]_a-z~\n]").search
+
+
+def needs_form(text: str, *, wildcards: bool) -> bool:
+    """Is there anything in these patterns, a line each, that some way of comparing writes differently?"""
+    return (_ODD_IN_RULE if wildcards else _ODD_IN_LITERAL)(text) is not None
+
+
 def target_form(percent: Percent) -> Form:
     """How a target is written before it is compared."""
     return _PERCENT[percent][0]
@@ -171,12 +183,29 @@ class Variant(NamedTuple):
     made_by: str
 
 
-_PLAIN = re.compile(r"/[!&-)+-:=?-\[\]_a-z~]*").fullmatch
+PLAIN = re.compile(r"/[!&-)+-:=?-\[\]_a-z~]*").fullmatch
 
 
 def is_plain(target: str) -> bool:
     """Is every form of the target, letter case apart, the target itself? Most are, and the hot path asks this."""
-    return _PLAIN(target) is not None and "//" not in target and "/." not in target
+    return PLAIN(target) is not None and "//" not in target and "/." not in target
+
+
+_DOT_SEGMENT = re.compile(r"/\.\.?(?:[/;]|$)").search
+
+
+def is_alone(form: str, target: str) -> bool:
+    """Has a target no further form than this, its canonical one?"""
+    path = form.partition("?")[0]
+    return (
+        "//" not in path
+        and ("/." not in path or _DOT_SEGMENT(path) is None)
+        and ";" not in path
+        and "%2F" not in path
+        and "%5C" not in path
+        and "#" not in target
+        and (target.isascii() or _is_utf8(target))
+    )
 
 
 def variants(target: str) -> Iterator[Variant]:
@@ -248,7 +277,7 @@ _SLASHES = re.compile(r"//+")
 def _resolved(path: str) -> Iterator[tuple[str, str]]:
     """The path with dot segments removed and slashes merged, in either order."""
     yield path, ""
-    if "/." in path:
+    if "/." in path and _DOT_SEGMENT(path):
         undotted = _undotted(path)
         yield undotted, "dots"
         yield _merged(undotted), "dots+slashes"

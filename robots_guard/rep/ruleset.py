@@ -22,8 +22,10 @@ from robots_guard.rep.paths import (
     Variant,
     cut_fragment,
     folded,
+    is_alone,
     is_plain,
     matching,
+    needs_form,
     rooted,
     rule_form,
     target_form,
@@ -115,12 +117,15 @@ class _Document(Ruleset):
         "_dialect",
         "_exempt",
         "_folded",
+        "_form",
         "_hosts",
         "_matching",
         "_offsets",
         "_plain",
         "_rows",
         "_rulings",
+        "_single",
+        "_swift",
         "_text",
     )
 
@@ -129,6 +134,7 @@ class _Document(Ruleset):
         selection = robots.select(token)
         self._dialect = dialect
         self._matching = matching(matching_name)
+        self._form = target_form(dialect.percent)
         self._text = robots.text
         self._offsets: array[int] | None = None
         self.group = selection.title
@@ -163,7 +169,13 @@ class _Document(Ruleset):
                 self._folded = _matcher(lower, allows, dialect).decide
         simple = isinstance(matcher, Constant) and self._canonical == self._folded == matcher.decide
         self._constant = self._ruling(matcher.decide("/")) if simple and not self._hosts else None
+        # A plain target has one form and one answer ...
         self._plain = self._canonical == matcher.decide and not matching.folds and not self._hosts
+        # ... and so has any target that needs no resolving, if no rule holds an escape: for an octet that the
+        # target should have had encoded, a "*" or "$" among them, stands in no pattern either.
+        self._swift = self._plain and "%" not in "".join(written)
+        # Here the canonical form is the first one judged already.
+        self._single = self._plain and dialect.percent == "rfc9309"
         self.size = 1_200 + len(self._text) + sum(map(len, values)) * 2 + 200 * len(values)
 
     # --- Judging ---
@@ -173,20 +185,33 @@ class _Document(Ruleset):
             return self._exempt
         if self._constant is not None:
             return self._constant
-        if self._plain and is_plain(target):
-            rank = self._decide(target)
-            return self._rulings.get(rank) or self._ruling(rank)
+        if (
+            self._swift
+            and "%" not in target
+            and "//" not in target
+            and "/." not in target
+            and ";" not in target
+            and "#" not in target
+            and target[:1] == "/"
+        ):
+            try:
+                return self._rulings[self._decide(target)]
+            except KeyError:
+                return self._ruling(self._decide(target))
         return self._judge_with_care(target, host, port, scheme)
 
     def _judge_with_care(self, target: str, host: str, port: int, scheme: str) -> Ruling:
+        if self._plain and is_plain(target):
+            return self._ruling(self._decide(target))
         written = rooted(cut_fragment(target))
         if written == EXEMPT and self._exempt is not None and not self._matching.resolves:
             return self._exempt
         if self._hosts and host and not hosts.is_main(self._hosts, host, port, scheme):
             return self._mirror()
-        rank = self._decide(target_form(self._dialect.percent)(written))
+        form = self._form(written)
+        rank = self._decide(form)
         ruling = self._rulings.get(rank) or self._ruling(rank)
-        if ruling.allowed and self._matching.resolves:
+        if ruling.allowed and self._matching.resolves and not (self._single and is_alone(form, target)):
             return self._denial(target) or self._doubt(target, ruling)
         return ruling
 
@@ -299,23 +324,23 @@ def _patterns(value: bytes, allow: bool, dialect: Dialect) -> Iterator[bytes]:
 
 def _formed(values: list[bytes], percent: Percent, dialect: Dialect) -> list[str]:
     """The patterns in the writing they are compared in."""
-    # One decoding for all: no value holds a line feed.
-    texts = b"\n".join(values).decode("latin-1").split("\n") if values else []
-    form = rule_form(percent, wildcards=dialect.wildcards)
-    formed = [form(text) for text in texts]
-    return (
-        [text[: text.index("$") + 1] if "$" in text else text for text in formed]
-        if dialect.dollar == "cuts"
-        else formed
-    )
+    if not values:
+        return []
+    # One decoding and one test for all: no value holds a line feed, and most groups are plain ASCII.
+    joined = b"\n".join(values).decode("latin-1")
+    texts = joined.split("\n")
+    if needs_form(joined, wildcards=dialect.wildcards):
+        form = rule_form(percent, wildcards=dialect.wildcards)
+        texts = [form(text) for text in texts]
+    if dialect.dollar == "cuts" and "$" in joined:
+        texts = [text[: text.index("$") + 1] if "$" in text else text for text in texts]
+    return texts
 
 
 def _matcher(texts: list[str], allows: list[bool], dialect: Dialect) -> Matcher:
     patterns = Patterns()
-    ranks = _ranks(texts, allows, dialect)
-    add = patterns.add if dialect.wildcards else patterns.add_prefix
-    for text, rank in zip(texts, ranks, strict=True):
-        add(text, rank)
+    add = patterns.add_patterns if dialect.wildcards else patterns.add_prefixes
+    add(texts, _ranks(texts, allows, dialect))
     return patterns.compiled()
 
 

@@ -1,0 +1,84 @@
+"""What the benchmarks measure on: a corpus file, or files made with the distribution of a real collection.
+
+A corpus is JSON Lines, perhaps xz-compressed: {"class": "small" | "medium" | "large" | "huge", "body_b64": ...}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import lzma
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+CLASSES = ("small", "medium", "large", "huge")
+# Rules in the * group, and how many files of each class are made.
+_SIZES = {"small": (1, 20, 60), "medium": (20, 200, 40), "large": (200, 2_000, 12), "huge": (2_000, 12_000, 4)}
+_WORDS = "admin search cart user private tmp print login feed api tag page img static news item shop old".split()
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--corpus", type=Path, help="JSON Lines of real files; default: files made up")
+    parser.add_argument("--files", type=int, default=60, help="files a class at most")
+    parser.add_argument("--seed", type=int, default=9309)
+    return parser
+
+
+def files(corpus: Path | None, limit: int, seed: int) -> dict[str, list[bytes]]:
+    """Bodies by class, at most `limit` of each."""
+    chance = random.Random(seed)
+    pairs = list(_read(corpus) if corpus else _made(chance))
+    chance.shuffle(pairs)
+    found: dict[str, list[bytes]] = {name: [] for name in CLASSES}
+    for name, body in pairs:
+        if len(found[name]) < limit:
+            found[name].append(body)
+    return found
+
+
+def _read(path: Path) -> Iterator[tuple[str, bytes]]:
+    opener = lzma.open if path.suffix == ".xz" else open
+    with opener(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            yield row["class"], base64.b64decode(row["body_b64"])
+
+
+def _made(chance: random.Random) -> Iterator[tuple[str, bytes]]:
+    for name, (low, high, count) in _SIZES.items():
+        for _ in range(count):
+            rules = [_rule(chance) for _ in range(int(low * (high / low) ** chance.random()))]
+            yield name, ("User-agent: *\n" + "".join(rules)).encode()
+
+
+def _rule(chance: random.Random) -> str:
+    """About a third of real files use wildcards, and most of their rules are plain Disallow lines."""
+    path = "/" + "/".join(f"{chance.choice(_WORDS)}{chance.randrange(4000)}" for _ in range(chance.randint(1, 3)))
+    kind = chance.random()
+    if kind < 0.08:
+        path = "/*" + path[1:] + chance.choice(("", "$"))
+    elif kind < 0.14:
+        path = path.replace("/", "/*/", 1) + chance.choice(("*", "?"))
+    return f"{'Allow' if chance.random() < 0.12 else 'Disallow'}: {path}{chance.choice(('', '/'))}\n"
+
+
+def urls(body: bytes, count: int, seed: int) -> list[str]:
+    """Questions about a file: a third from its rules, a third near misses, a third random."""
+    chance = random.Random(seed)
+    values = [line.partition(b":")[2].strip() for line in body.splitlines() if line[:1] in b"DdAa" and b"/" in line]
+    patterns = [value.decode("utf-8", "ignore") for value in values if value.startswith(b"/")] or ["/"]
+    return [_url(chance, chance.choice(patterns), number % 3) for number in range(count)]
+
+
+def _url(chance: random.Random, pattern: str, kind: int) -> str:
+    path = pattern.replace("*", chance.choice(_WORDS)).replace("$", "").partition(" ")[0].partition("#")[0]
+    if kind == 1 and len(path) > 2:
+        at = chance.randrange(1, len(path))
+        path = path[:at] + chance.choice("abcxyz") + path[at + 1 :]
+    elif kind == 2:
+        path = "/" + "/".join(chance.choice(_WORDS) for _ in range(chance.randint(1, 4))) + f"/{chance.randrange(10**6)}"
+    more = ("", "index.html", "x/y", "?id=7") if path.endswith("/") else ("", ".html", "/x", "?id=7")
+    return f"https://www.example.com{path}{chance.choice(more)}"
