@@ -30,6 +30,10 @@ from robots_guard.stores.memory import MemoryStore
 _TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
 
 
+#: The clocks of a running program: what needs the time above this floor takes it from here.
+CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
+
+
 def _default_store() -> str:
     return f"sqlite:///{platformdirs.user_cache_path('robots_guard') / 'policies.sqlite'}"
 
@@ -170,7 +174,7 @@ def open_guard(
         store=store,
         fetcher=fetcher,
         journal=journal,
-        clocks=Clocks(now=time.time, monotonic=time.monotonic),
+        clocks=CLOCKS,
         limits=settings.limits(),
         demands_verified=demands_verified,
     )
