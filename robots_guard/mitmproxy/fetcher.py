@@ -1,0 +1,284 @@
+"""Fetches robots.txt through mitmproxy's own outgoing stack: the way the pages travel.
+
+Same upstream proxy and its credentials, same CA and client-certificate options, same address to connect from. One
+hop and no more: redirects are the core's. The machinery is mitmproxy's ReplayHandler, which is no public
+interface; all that is known of it is known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from mitmproxy import connection, ctx, http
+from mitmproxy.addons.clientplayback import ReplayHandler
+from mitmproxy.proxy import commands, events, mode_specs, server_hooks
+from mitmproxy.proxy.layers.http._hooks import HttpResponseHeadersHook
+from mitmproxy.proxy.layers.tls import TlsEstablishedServerHook
+
+from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, Limits
+from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.fetch.decoding import Plain, Undecodable, decoder
+from robots_guard.mitmproxy.permits import Permits
+from robots_guard.origin import Origin, split_url
+from robots_guard.rep.paths import malformed
+
+HEAD_CAP = 256 * 1024  # octets beside the body: heads, chunk sizes, TLS records
+
+_errand: ContextVar[Errand | None] = ContextVar("robots_guard_errand", default=None)
+
+
+class Errand(NamedTuple):
+    """On whose behalf robots.txt is fetched: the mode of the listener the request came in by, and its User-Agent."""
+
+    mode: str
+    user_agent: str
+
+
+@contextmanager
+def on_behalf_of(flow: http.HTTPFlow) -> Iterator[None]:
+    """Fetches that begin in here, also in tasks begun in here, go the way this flow's request would go."""
+    mode = flow.client_conn.proxy_mode
+    # A reverse mode would put credentials and a Host of its own into our request: only a parent proxy matters.
+    spec = mode.full_spec if isinstance(mode, mode_specs.UpstreamMode) else "regular"
+    token = _errand.set(Errand(spec, flow.request.headers.get("user-agent", "")))
+    try:
+        yield
+    finally:
+        _errand.reset(token)
+
+
+class MitmFetcher:
+    """The Fetcher of the proxy. `user_agent` goes before the crawler's own; `fallback` is for a crawler with none."""
+
+    via = "mitmproxy"
+    _numbers = itertools.count(1)
+
+    def __init__(self, permits: Permits, *, user_agent: str, fallback: str) -> None:
+        self._permits = permits
+        self._user_agent = user_agent
+        self._fallback = fallback
+        self._own: set[str] = set()
+
+    def owns(self, flow: http.HTTPFlow) -> bool:
+        """Whether a flow is a fetch of ours. Known by its id, because anybody can write metadata into a flow."""
+        return flow.id in self._own
+
+    async def fetch(self, get: Get) -> FetchOutcome:
+        """The outcome of one hop."""
+        try:
+            origin, target = split_url(get.url)
+            if fault := malformed(target):
+                return Failed(failure=Failure.PROTOCOL, detail=f"malformed target: {fault}")
+            return await self._fetch(origin, target, get, _errand.get() or Errand(ctx.options.mode[0], ""))
+        except (MalformedURL, NotGoverned) as error:
+            return Failed(failure=Failure.PROTOCOL, detail=str(error))
+        except Exception as error:  # noqa: BLE001  a Fetcher never raises
+            return Failed(failure=Failure.INTERNAL, detail=type(error).__name__)
+
+    async def _fetch(self, origin: Origin, target: str, get: Get, errand: Errand) -> FetchOutcome:
+        agent = self._user_agent or errand.user_agent or self._fallback
+        flow = self._flow(origin, target, (("User-Agent", agent), *get.headers), errand)
+        self._own.add(flow.id)
+        self._permits.grant(flow)
+        try:
+            return await _Hop(flow, errand.mode, get.limits).outcome()
+        finally:
+            self._permits.release(flow)
+            self._own.discard(flow.id)
+
+    def _flow(self, origin: Origin, target: str, fields: tuple[tuple[str, str], ...], errand: Errand) -> http.HTTPFlow:
+        client = connection.Client(
+            peername=("robots_guard", 0),
+            sockname=("robots_guard", 0),
+            timestamp_start=-float(next(self._numbers)),  # with the name above, no other client's identity
+            alpn_offers=[b"h2", b"http/1.1"],
+            proxy_mode=mode_specs.ProxyMode.parse(errand.mode),
+        )
+        flow = http.HTTPFlow(client, connection.Server(address=(origin.host, origin.port)))
+        flow.request = _request(origin, target, fields)
+        flow.is_replay = "request"  # proxyauth asks nothing of a replay
+        flow.metadata["robots_guard"] = "robots.txt"
+        return flow
+
+
+def _request(origin: Origin, target: str, fields: tuple[tuple[str, str], ...]) -> http.Request:
+    headers = (
+        ("Host", origin.authority),
+        ("Accept", "text/plain, */*;q=0.5"),
+        ("Accept-Encoding", "identity"),
+        *fields,
+    )
+    return http.Request(
+        host=origin.host,
+        port=origin.port,
+        method=b"GET",
+        scheme=origin.scheme.encode(),
+        authority=b"",
+        path=target.encode("latin-1"),
+        http_version=b"HTTP/1.1",
+        headers=http.Headers([(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]),
+        content=b"",
+        trailers=None,
+        timestamp_start=0.0,
+        timestamp_end=0.0,
+    )
+
+
+class _Options:
+    """mitmproxy's options with another mode: a ReplayHandler looks at the first one only."""
+
+    def __init__(self, mode: str) -> None:
+        self.mode = [mode]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(ctx.options, name)
+
+
+class _Hop(ReplayHandler):
+    """One request and its answer, with a deadline that moves on as the phases pass and a cap on what is read."""
+
+    def __init__(self, flow: http.HTTPFlow, mode: str, limits: Limits) -> None:
+        super().__init__(flow, _Options(mode))  # type: ignore[arg-type]  # a view of the options, see above
+        self._limits = limits
+        self._tls = flow.request.scheme == "https"
+        self._phase = "connect"
+        self._refused = False
+        self._octets = 0
+        self._body = Plain(0)
+        self._undecodable = ""
+        self._deadline = asyncio.timeout(None)
+        self._end = 0.0
+
+    async def outcome(self) -> FetchOutcome:
+        """Run to the end, the cap or the deadline; no connection outlives this."""
+        self._end = asyncio.get_running_loop().time() + self._limits.total
+        try:
+            async with self._deadline:
+                self._allow(self._limits.connect)
+                await self.replay()
+        except TimeoutError:
+            return Failed(failure=Failure.TIMEOUT, detail=f"no answer in time ({self._phase})")
+        finally:
+            await self._hang_up()
+        return self._answer() or self._failure()
+
+    def _allow(self, seconds: float) -> None:
+        """So long for the next phase, but never beyond the end."""
+        if not self._deadline.expired() and not self.done.is_set():
+            self._deadline.reschedule(min(self._end, asyncio.get_running_loop().time() + seconds))
+
+    async def _hang_up(self) -> None:
+        handlers = [transport.handler for transport in self.transports.values() if transport.handler]
+        for handler in handlers:
+            handler.cancel()
+        if handlers:
+            await asyncio.wait(handlers, timeout=1.0)
+
+    # -- what mitmproxy tells us on the way ---------------------------------------------------------------
+
+    async def handle_hook(self, hook: commands.StartHook) -> None:
+        """Note how far we are; then let the addons have their hook."""
+        if isinstance(hook, server_hooks.ServerConnectedHook):
+            self._reached("TLS" if self._tls else "answer")
+        elif isinstance(hook, TlsEstablishedServerHook):
+            self._reached("answer")
+        await super().handle_hook(hook)
+        if isinstance(hook, server_hooks.ServerConnectHook):
+            self._refused = hook.data.server.error is not None
+        elif isinstance(hook, HttpResponseHeadersHook) and self.flow.response is not None:
+            self._allow(self._limits.total)
+            self._take(self.flow.response)
+
+    def _reached(self, phase: str) -> None:
+        self._phase = phase
+        if phase == "answer":
+            self._allow(self._limits.first_byte)
+
+    def _take(self, response: http.Response) -> None:
+        """The body goes to our sink; only that of a 2xx says anything."""
+        coding = response.headers.get("content-encoding", "") if 200 <= response.status_code < 300 else ""
+        try:
+            self._body = decoder(coding, self._limits.max_body)
+        except Undecodable as error:
+            self._undecodable = str(error)
+        response.stream = self._sink
+
+    def _sink(self, data: bytes) -> bytes:
+        """Keep what fits; stop the hop at the cap. Nobody else gets the body."""
+        try:
+            if data:
+                self._body.feed(data)
+            else:
+                self._body.end()
+        except Undecodable as error:
+            self._undecodable = str(error)
+        if self._undecodable or self._body.truncated:
+            self.done.set()
+        return b""
+
+    async def server_event(self, event: events.Event) -> None:
+        """mitmproxy bounds no head; the deadline bounds its time, this its size."""
+        if isinstance(event, events.DataReceived):
+            self._octets += len(event.data)
+            if self._octets > self._limits.max_body + HEAD_CAP:
+                self.done.set()
+                return
+        await super().server_event(event)
+
+    def log(self, message: str, level: int = 20, exc_info: Any = None) -> None:
+        """Only what is wrong with mitmproxy itself is worth a line."""
+        if level >= 40:
+            super().log(message, level, exc_info)
+
+    # -- what it came to ----------------------------------------------------------------------------------
+
+    def _answer(self) -> Fetched | Failed | None:
+        response = self.flow.response
+        if response is None or self._phase != "answer":
+            return None
+        if self._undecodable:
+            return Failed(failure=Failure.PROTOCOL, detail=self._undecodable)
+        if self.flow.error and not self._body.truncated:
+            return None
+        return Fetched(
+            status=response.status_code,
+            headers=_joined(response.headers),
+            body=bytes(self._body.body) if 200 <= response.status_code < 300 else b"",
+            truncated=self._body.truncated,
+            tls_verified=self._tls and not ctx.options.ssl_insecure,
+        )
+
+    def _failure(self) -> Failed:
+        detail = self.flow.error.msg if self.flow.error else "no answer from the origin"
+        return Failed(failure=self._kind(detail), detail=detail)
+
+    def _kind(self, detail: str) -> Failure:
+        if self._refused or (self._phase == "connect" and self.flow.response is not None):
+            return Failure.REFUSED  # by the gate, or answered inside the proxy by another component
+        if self._phase == "connect":
+            return Failure.DNS if detail.startswith("[Errno -") else Failure.CONNECT  # getaddrinfo's are negative
+        if self._phase == "TLS":
+            return Failure.TLS
+        return Failure.RESET if detail.startswith(("server closed", "[Errno")) else Failure.PROTOCOL
+
+
+def _joined(headers: http.Headers) -> dict[str, str]:
+    """Lower-case names; repeated fields joined."""
+    fields: dict[str, str] = {}
+    for raw_name, raw_value in headers.fields:
+        name, value = raw_name.decode("latin-1").lower(), _text(raw_value)
+        fields[name] = f"{fields[name]}, {value}" if name in fields else value
+    return fields
+
+
+def _text(value: bytes) -> str:
+    """UTF-8 where it is that, as in a Location that was never escaped; else an octet a character."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")

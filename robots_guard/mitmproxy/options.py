@@ -1,0 +1,117 @@
+"""Options: robots_guard's settings among mitmproxy's, and those of mitmproxy's own that would lead around us.
+
+The law of this file: what is unsafe stops the start, with one sentence that names the option and the safe value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Optional
+
+import msgspec
+from mitmproxy import addonmanager, optmanager
+from mitmproxy.proxy import mode_specs
+
+from robots_guard.errors import SettingsError
+from robots_guard.settings import NAMES, Settings, settings_of
+
+SPELLING = "robots_guard_{}"
+
+# mitmproxy's defaults that send bytes to an origin nobody has judged: set by us, then kept so.
+FORCED = {
+    "connection_strategy": "lazy",  # eager: TCP and TLS to the origin before the first hook of the request
+    "rawtcp": False,  # true: bytes in a tunnel that look unlike HTTP are passed on unseen
+}
+_SAFE = {
+    **FORCED,
+    "validate_inbound_headers": True,  # false: request smuggling
+    "ssl_insecure": False,  # true: a robots.txt anybody on the way could have written
+}
+_EMPTY = {
+    "ignore_hosts": "passes tunnels on unseen",
+    "allow_hosts": "passes every other tunnel on unseen",
+    "tcp_hosts": "passes tunnels on unseen",
+    "udp_hosts": "passes datagrams on unseen",
+    "stream_large_bodies": "sends a body to the origin before its request has been seen whole",
+    "map_local": "answers requests from files",
+    "map_remote": "sends a judged request elsewhere",
+    "modify_headers": "changes a judged request",
+    "modify_body": "changes a judged request",
+}
+# mitmproxy reads no fractions: those go as text.
+_TEXT: Any = Optional[str]  # noqa: UP045  (mitmproxy compares with typing.Optional, another object than X | None)
+_NUMBER: Any = Optional[int]  # noqa: UP045  (likewise)
+_MODES = ("regular", "upstream", "socks5", "transparent", "local", "wireguard")
+
+
+def declare(loader: addonmanager.Loader) -> None:
+    """Add robots_guard's settings to mitmproxy's options. None stands for the default of docs/settings.md."""
+    for field in msgspec.structs.fields(Settings):
+        kind = {bool: bool, int: _NUMBER}.get(field.type, _TEXT)
+        default = field.default if kind is bool else None
+        loader.add_option(SPELLING.format(field.name), kind, default, f"robots_guard's {field.name}, see its docs.")
+
+
+def settings_among(options: optmanager.OptManager) -> Settings:
+    """The settings chosen. Raises SettingsError, also for a robots_guard option that does not exist."""
+    chosen = {name: getattr(options, SPELLING.format(name)) for name in _declared(options)}
+    values = {name: value for name, value in chosen.items() if value is not None}
+    return settings_of({**values, **_unknown(options)}, SPELLING)
+
+
+def _declared(options: optmanager.OptManager) -> list[str]:
+    return [name for name in NAMES if SPELLING.format(name) in options]
+
+
+def _unknown(options: optmanager.OptManager) -> dict[str, Any]:
+    """mitmproxy keeps what it does not know for addons to come, and says nothing."""
+    prefix = SPELLING.format("")
+    return {name.removeprefix(prefix): value for name, value in options.deferred.items() if name.startswith(prefix)}
+
+
+def force(options: optmanager.OptManager) -> None:
+    """Put mitmproxy's own unsafe defaults right."""
+    options.update_known(**{name: value for name, value in FORCED.items() if name in options})
+
+
+def insist(options: optmanager.OptManager) -> None:
+    """Raises SettingsError if an option leads around robots_guard."""
+    for sentence in _objections(options):
+        raise SettingsError(sentence)
+
+
+def _objections(options: optmanager.OptManager) -> Iterator[str]:
+    for name, safe in _SAFE.items():
+        if name in options and getattr(options, name) != safe:
+            yield _objection(name, getattr(options, name), "leads around robots_guard", f"{name}={_spelt(safe)}")
+    for name, why in _EMPTY.items():
+        if name in options and getattr(options, name):
+            yield _objection(name, getattr(options, name), why, "leave it unset")
+    for name in sorted(options.keys()):
+        if name.startswith("emudhra") and getattr(options, name):
+            yield _objection(name, getattr(options, name), "signs with a key everybody has", "leave it unset")
+    for spec in options.mode if "mode" in options else ():
+        if not _is_inspected(spec):
+            yield _objection("mode", spec, "carries traffic that is not HTTP", f"use one of {', '.join(_MODES)}")
+
+
+def _objection(name: str, value: object, why: str, remedy: str) -> str:
+    return f"mitmproxy's option {name}={_spelt(value)} {why}: {remedy}"
+
+
+def _spelt(value: object) -> str:
+    """As it is written behind --set."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _is_inspected(spec: str) -> bool:
+    """Whether a mode shows us every request. What cannot be parsed is mitmproxy's own to complain of."""
+    try:
+        mode = mode_specs.ProxyMode.parse(spec)
+    except ValueError:
+        return True
+    if isinstance(mode, mode_specs.ReverseMode):
+        return mode.scheme in ("http", "https")
+    return mode.type_name in _MODES

@@ -1,0 +1,163 @@
+"""What a flow will put on the wire, and the one origin it speaks to.
+
+The law of this file: every name in a request (where mitmproxy connects, each Host field, :authority, the SNI)
+must be the same origin after canonicalisation, or the request is refused: two readers would differ on it
+(RFC 9112 section 3.2, RFC 9113 section 8.3.1). The target is judged as the octets that will be sent. mitmproxy
+checks none of this.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import NamedTuple
+
+from mitmproxy import http
+from mitmproxy.proxy import mode_specs
+
+from robots_guard.core.verdict import Action, Question, Reason, Verdict
+from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.origin import Origin, parse_authority
+from robots_guard.rep.paths import malformed
+
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
+UNREADABLE = "unreadable.invalid"  # the host on record when a request names none that can be read
+_BREAKS = re.compile(rb"[\r\n\0]")
+
+# Modes in which the crawler's own system looked the name up, so that only an address reaches us.
+_ADDRESSED = (
+    mode_specs.TransparentMode,
+    mode_specs.WireGuardMode,
+    mode_specs.LocalMode,
+    mode_specs.Socks5Mode,
+)
+
+
+class Wire(NamedTuple):
+    """Everything of a flow that the verdict rests on. Two equal wires have the same verdict."""
+
+    method: str
+    scheme: str
+    host: str  # where mitmproxy will connect
+    port: int
+    target: str  # octets as Latin-1 characters
+    version: str
+    hosts: tuple[str, ...]  # every Host field
+    authority: str  # of an absolute-form target, or :authority
+    sni: str | None  # the name of the TLS handshake, where it must be the origin's
+    addressed: bool  # whether `host` may be an address that stands for a name
+    user_agent: str
+    clean: bool  # no field carries a line break or NUL, which an HTTP/1 writer would pass on
+    client: str
+
+    @classmethod
+    def of(cls, flow: http.HTTPFlow) -> Wire:
+        """Read a flow as it stands now."""
+        request, client = flow.request, flow.client_conn
+        data = request.data
+        return cls(
+            method=data.method.decode("latin-1"),
+            scheme=data.scheme.decode("latin-1"),
+            host=data.host,
+            port=data.port,
+            target=data.path.decode("latin-1"),
+            version=data.http_version.decode("latin-1"),
+            hosts=tuple(_text(value) for name, value in request.headers.fields if name.lower() == b"host"),
+            authority=_text(data.authority),
+            sni=None if request.scheme != "https" or _is_reverse(client.proxy_mode) else client.sni,
+            addressed=isinstance(client.proxy_mode, _ADDRESSED),
+            user_agent=request.headers.get("user-agent", ""),
+            clean=not any(_BREAKS.search(name) or _BREAKS.search(value) for name, value in request.headers.fields),
+            client=str(client.peername[0]) if client.peername else "",
+        )
+
+    def question(self, agent: str) -> tuple[Question, Verdict | None]:
+        """What to ask the guard, or the verdict already: a request that cannot be read in one way only."""
+        try:
+            origin, verdict = self.origin(), self._fault()
+        except Ambiguous as error:
+            origin, verdict = self._destination(), _drop(Reason.AMBIGUOUS_AUTHORITY, str(error))
+        except (MalformedURL, NotGoverned) as error:
+            origin, verdict = Origin("http", UNREADABLE, 80), _drop(Reason.MALFORMED_TARGET, str(error))
+        question = Question(
+            origin=origin,
+            target=self.target,
+            agent=agent,
+            method=self.method,
+            user_agent=self.user_agent,
+            client=self.client,
+        )
+        return question, verdict
+
+    def origin(self) -> Origin:
+        """The one origin all names agree on. Raises MalformedURL for what cannot be read, Ambiguous otherwise."""
+        if len(self.hosts) > 1:
+            raise MalformedURL("more than one Host field")
+        if not self.hosts and self.version == "HTTP/1.1":
+            raise MalformedURL("an HTTP/1.1 request without a Host field")
+        claims = self._claims()
+        destination = self._destination()
+        if self.addressed and claims and _is_address(destination.host):
+            destination = Origin(self.scheme, claims[0][1].host, self.port)
+        for place, claim in claims:
+            if claim != destination:
+                raise Ambiguous(f"{place} names {claim.authority}, the connection goes to {destination.authority}")
+        return destination
+
+    def _destination(self) -> Origin:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return parse_authority(self.scheme, f"{host}:{self.port}") if self._is_http else _not_http(self.scheme)
+
+    def _claims(self) -> list[tuple[str, Origin]]:
+        """What the request itself says of where it goes."""
+        names = [("Host", name) for name in self.hosts]
+        if self.authority:
+            names.append(("the request's authority", self.authority))
+        claims = [(place, parse_authority(self.scheme, name)) for place, name in names if self._is_http]
+        if self.sni:
+            claims.append(("SNI", parse_authority(self.scheme, self.sni)._replace(port=self.port)))
+        return claims
+
+    @property
+    def _is_http(self) -> bool:
+        return self.scheme in ("http", "https")
+
+    def _fault(self) -> Verdict | None:
+        """Method, target and fields that another reader may split or cut elsewhere than we do."""
+        if not TOKEN.fullmatch(self.method):
+            return _drop(Reason.MALFORMED_TARGET, "the method is no token")
+        if not self.clean:
+            return _drop(Reason.MALFORMED_TARGET, "a line break in a field")
+        fault = malformed(self.target)
+        if fault is None and "#" in self.target:
+            fault = "a fragment"
+        return _drop(Reason.MALFORMED_TARGET, fault) if fault else None
+
+
+class Ambiguous(Exception):
+    """The names in a request disagree."""
+
+
+def _not_http(scheme: str) -> Origin:
+    raise NotGoverned(f"the scheme {scheme!r} is not http or https")
+
+
+def _drop(reason: Reason, detail: str) -> Verdict:
+    return Verdict(action=Action.DROP, reason=reason, detail=detail)
+
+
+def _text(value: bytes) -> str:
+    """Octets that should be a name. What is not ASCII could be read in two ways, so it fails as a host name."""
+    return value.decode("ascii", "backslashreplace")
+
+
+def _is_reverse(mode: mode_specs.ProxyMode) -> bool:
+    return isinstance(mode, mode_specs.ReverseMode)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
