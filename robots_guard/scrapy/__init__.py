@@ -1,0 +1,10 @@
+"""The Scrapy door: `ADDONS = {"robots_guard.scrapy.Addon": 500}` and `ROBOTS_GUARD_AGENT = "mybot"`."""
+
+from __future__ import annotations
+
+from robots_guard.scrapy.addon import Addon
+from robots_guard.scrapy.deferral import GuardPriorityQueue
+from robots_guard.scrapy.errors import RobotsDeferred, RobotsDisallowed
+from robots_guard.scrapy.middleware import RobotsGuardMiddleware
+
+__all__ = ["Addon", "GuardPriorityQueue", "RobotsDeferred", "RobotsDisallowed", "RobotsGuardMiddleware"]

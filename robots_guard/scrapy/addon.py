@@ -1,0 +1,94 @@
+"""The add-on: one line in a project's settings puts the guard in the place of Scrapy's RobotsTxtMiddleware.
+
+    ADDONS = {"robots_guard.scrapy.Addon": 500}
+    ROBOTS_GUARD_AGENT = "mybot"
+
+Whatever cannot be used ends the process here, before anything of the crawl exists.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.utils.misc import load_object
+
+from robots_guard.errors import SettingsError
+from robots_guard.fetch.scripted import ScriptedFetcher
+from robots_guard.runtime import AsyncioRuntime
+from robots_guard.scrapy.deferral import GuardPriorityQueue
+from robots_guard.scrapy.errors import abort
+from robots_guard.scrapy.middleware import RobotsGuardMiddleware
+from robots_guard.scrapy.options import ENABLED, is_enabled, is_explicit, options_of
+from robots_guard.settings import Settings, open_guard
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+log = logging.getLogger("robots_guard")
+
+PLACE = 100  # that of RobotsTxtMiddleware
+_MIDDLEWARES = "DOWNLOADER_MIDDLEWARES"
+
+
+class Addon:
+    """Switches RobotsTxtMiddleware off and the guard on. ROBOTS_GUARD_ENABLED = False leaves all as it is."""
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """Scrapy's hook. Ends the process if a setting cannot be used."""
+        try:
+            if not is_enabled(settings):
+                log.info("%s is False: robots_guard is off, ROBOTSTXT_OBEY decides", ENABLED)
+                return
+            _try_out(options_of(settings).settings)
+            _take_over(settings)
+        except SettingsError as error:
+            abort(error)
+
+
+def _try_out(settings: Settings) -> None:
+    """Open and close all that the guard will need, while failing is still simple. Raises SettingsError."""
+    open_guard(settings, door="scrapy", runtime=AsyncioRuntime(), fetcher=ScriptedFetcher({})).close()
+
+
+def _take_over(settings: BaseSettings) -> None:
+    settings.set_in_component_priority_dict(_MIDDLEWARES, RobotsTxtMiddleware, None)
+    settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardMiddleware, PLACE)
+    _refuse_to_be_off(settings)
+    settings.set("SCHEDULER_PRIORITY_QUEUE", GuardPriorityQueue, "addon")  # a project's own choice still wins
+    log.info("robots_guard enforces robots.txt in the place of Scrapy's RobotsTxtMiddleware, which is off")
+    if is_explicit(settings, "ROBOTSTXT_OBEY") and not settings.getbool("ROBOTSTXT_OBEY"):
+        log.warning("ROBOTSTXT_OBEY is False, but robots_guard enforces robots.txt: set %s = False to stop it", ENABLED)
+    for name in _subclasses(settings):
+        log.warning(
+            "%s, a subclass of RobotsTxtMiddleware, stays on and fetches each robots.txt again: set it to None in %s",
+            name,
+            _MIDDLEWARES,
+        )
+
+
+def _refuse_to_be_off(settings: BaseSettings) -> None:
+    """Two switches for one thing would be one too many: the built-in is off by now."""
+    for component, place in settings.getdict(_MIDDLEWARES).items():
+        if place is None and _loaded(component) is RobotsGuardMiddleware:
+            raise SettingsError(f"{_MIDDLEWARES} switches the guard off: take that line out, or set {ENABLED} = False")
+
+
+def _subclasses(settings: BaseSettings) -> list[str]:
+    """The user's own versions of the built-in."""
+    return [
+        f"{loaded.__module__}.{loaded.__qualname__}"
+        for component, place in settings.getdict(_MIDDLEWARES).items()
+        if place is not None
+        and isinstance(loaded := _loaded(component), type)
+        and issubclass(loaded, RobotsTxtMiddleware)
+    ]
+
+
+def _loaded(component: Any) -> Any:
+    """The class a component is, or names; None if it cannot be imported, which Scrapy will say better."""
+    try:
+        return load_object(component)
+    except (ImportError, NameError, ValueError, TypeError):
+        return None

@@ -1,0 +1,210 @@
+"""Deferral: a priority queue whose buckets can be shut, and the gate that shuts them.
+
+Nobody sleeps in a middleware (measured: one hanging robots.txt then stalls the whole crawl, because requests
+that wait there hold CONCURRENT_REQUESTS). A request that may not be made yet stays in the scheduler, or goes
+back to it, and its bucket stays shut. Scrapy's engine expects just this: a scheduler that has pending requests
+and returns none. So pending requests are counted, the spider stays open, JOBDIR keeps them, and the format on
+disk is that of DownloaderAwarePriorityQueue.
+
+A bucket is what one robots.txt governs inside one download slot. It is shut
+
+    while a probe is out     one request, sent to learn the policy nobody knows yet (see `popped`)
+    until a moment           when the origin's unreachable robots.txt is to be tried again
+
+Knows Scrapy's slots and queues, and is the only file here that does.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary, WeakSet
+
+from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface
+from scrapy.utils.asyncio import call_later
+
+from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.origin import split_url
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+#: Meta key of a request that went back: its own `dont_filter`, restored when it comes round again.
+RETURNED = "_robots_guard_df"
+SHORTEST = 0.05  # seconds a bucket stays shut at least, so that going back and forth never becomes a busy loop
+
+
+class Gate:
+    """Which buckets of one crawl are shut. Shared by the memory queue, the disk queue and the middleware.
+
+    `unknown` is the middleware's answer to whether a request's policy still has to be fetched. `attached` is
+    whether a queue asks this gate at all: other schedulers and queues do not.
+    """
+
+    _gates: ClassVar[WeakKeyDictionary[Crawler, Gate]] = WeakKeyDictionary()
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.attached = False
+        self.unknown: Callable[[Request], bool] = _never
+        self._crawler = crawler
+        self._opens: dict[str, float] = {}
+        self._first = math.inf  # the earliest of them
+        self._probes: dict[str, Request] = {}
+        self._scheduled: WeakSet[Request] = WeakSet()
+        self._timer: Any = None
+
+    @classmethod
+    def of(cls, crawler: Crawler) -> Gate:
+        """The crawl's one gate."""
+        return cls._gates.setdefault(crawler, cls(crawler))
+
+    def bucket(self, request: Request) -> str:
+        """The bucket a request belongs to."""
+        slot: str = self._engine.downloader.get_slot_key(request)
+        try:
+            return f"{slot} {split_url(request.url)[0]}"
+        except (NotGoverned, MalformedURL):
+            return slot
+
+    def is_scheduled(self, request: Request) -> bool:
+        """Whether the request came out of the queue, and so can go back to it."""
+        return request in self._scheduled
+
+    # -- the queue's side ---------------------------------------------------------------------------------
+
+    def open_of(self, buckets: Iterable[str]) -> Iterable[str]:
+        """Those that are not shut."""
+        if not self._opens and not self._probes:
+            return buckets
+        self._settle()
+        return [bucket for bucket in buckets if bucket not in self._opens and bucket not in self._probes]
+
+    def popped(self, bucket: str, request: Request) -> None:
+        """A request leaves the queue. If its policy is unknown it is the bucket's probe.
+
+        Must happen here: under asyncio many more are popped before the first of them reaches the middleware.
+        """
+        self._scheduled.add(request)
+        if self.unknown(request):
+            self._probes[bucket] = request
+
+    def _settle(self) -> None:
+        """Forget moments that have passed, and probes that another middleware has ended."""
+        now = time.monotonic()
+        if now >= self._first:
+            self._opens = {bucket: moment for bucket, moment in self._opens.items() if moment > now}
+            self._first = min(self._opens.values(), default=math.inf)
+            self._set_timer()
+        active = self._engine.downloader.active
+        for bucket in [bucket for bucket, probe in self._probes.items() if probe not in active]:
+            del self._probes[bucket]
+
+    # -- the middleware's side ----------------------------------------------------------------------------
+
+    def send_back(self, request: Request, wait: float) -> Request:
+        """Shut the request's bucket for `wait` seconds; the copy to return to the scheduler."""
+        self._shut(self.bucket(request), time.monotonic() + max(wait, SHORTEST))
+        copy = request.copy()
+        copy.meta[RETURNED] = request.dont_filter
+        copy.dont_filter = True  # the dupefilter has seen it
+        return copy
+
+    def release(self, request: Request) -> None:
+        """The request's policy is known, or will not be by this request: if it was a probe, it is none now."""
+        for bucket, probe in self._probes.items():
+            if probe is request:
+                del self._probes[bucket]
+                self._wake()
+                return
+
+    def close(self) -> None:
+        """The crawl is over."""
+        self._opens, self._first = {}, math.inf
+        self._set_timer()
+        self._gates.pop(self._crawler, None)  # else the gate would keep its own key alive
+
+    def _shut(self, bucket: str, moment: float) -> None:
+        self._opens[bucket] = max(moment, self._opens.get(bucket, 0.0))
+        if moment < self._first:
+            self._first = moment
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        """One timer, for the bucket that opens first."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._first < math.inf:
+            self._timer = call_later(max(0.0, self._first - time.monotonic()), self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._settle()
+        if self._timer is None:
+            self._set_timer()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have the engine ask the queue again. Private to Scrapy; without it, its heartbeat asks every 5 s."""
+        slot = getattr(self._engine, "_slot", None)
+        nextcall = getattr(slot, "nextcall", None)
+        if nextcall is not None:
+            nextcall.schedule()
+
+    @property
+    def _engine(self) -> Any:
+        return self._crawler.engine
+
+
+def _never(_request: Request) -> bool:
+    return False
+
+
+def restore(request: Request) -> None:
+    """Undo what `send_back` did to a request that has come round again."""
+    if RETURNED in request.meta:
+        request.dont_filter = request.meta.pop(RETURNED)
+
+
+class _Buckets(DownloaderInterface):
+    """What the queue sees of the downloader: open buckets only."""
+
+    def __init__(self, crawler: Crawler, gate: Gate) -> None:
+        super().__init__(crawler)
+        self._gate = gate
+
+    def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:
+        return super().stats(self._gate.open_of(possible_slots))
+
+    def get_slot_key(self, request: Request) -> str:
+        return self._gate.bucket(request)
+
+    def _active_downloads(self, slot: str) -> int:
+        return super()._active_downloads(slot.rpartition(" ")[0] or slot)
+
+
+class GuardPriorityQueue(DownloaderAwarePriorityQueue):
+    """Scrapy's own queue, with buckets that can be shut.
+
+    A job begun with DownloaderAwarePriorityQueue can be resumed with this one, and the other way round.
+    """
+
+    def __init__(self, crawler: Crawler, *args: Any, **kwargs: Any) -> None:
+        super().__init__(crawler, *args, **kwargs)
+        self._gate = Gate.of(crawler)
+        if hasattr(self, "_downloader_interface"):
+            self._downloader_interface = _Buckets(crawler, self._gate)
+            self._gate.attached = True
+
+    def pop(self) -> Request | None:
+        """The next request of an open bucket."""
+        while (request := super().pop()) is not None:
+            bucket = self._gate.bucket(request)
+            if self._gate.open_of((bucket,)):
+                self._gate.popped(bucket, request)
+                return request
+            self.push(request)  # from a bucket of a job begun without us: into its own, which is shut
+        return None

@@ -1,0 +1,303 @@
+"""robots.txt fetched through the crawler's own downloader, so that it travels the way the pages travel.
+
+Same proxy, same bind address, same handlers, same identity as the request that asks. One hop, no retry, no
+cache, no cookies, and no credential of the origin: only those of the proxy. The size is cut while the body
+arrives. Every way to fail is an outcome; in particular an IgnoreRequest of some other component is a failure
+to fetch and never "there is no robots.txt".
+
+What Scrapy does not tell apart is connecting and waiting for the first byte, so both times together run until
+the answer's header section arrives; a handler that does not tell us of it is cut at that time too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from scrapy import Request, signals
+from scrapy.exceptions import IgnoreRequest, StopDownload
+from scrapy.http.request import NO_CALLBACK
+
+from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, is_trouble
+from robots_guard.fetch.decoding import decoder
+from robots_guard.scrapy.runtime import GIVEN_UP, HostRuntime
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+log = logging.getLogger("robots_guard")
+
+#: Meta key under which a fetch of ours carries its flight. Other components may test it for presence.
+FLIGHT = "robots_guard_fetch"
+UNPACKED = 16  # times max_body: further than this no body is unpacked by Scrapy
+_URL_OCTETS = "".join(map(chr, range(0x21, 0x7F)))
+
+_ROUTE_META = ("proxy", "_auth_proxy", "bindaddress", "download_slot")
+_ROUTE_HEADERS = ("User-Agent", "Proxy-Authorization")
+_FETCH_META = {
+    "dont_obey_robotstxt": True,  # by convention: others see what this is. We go by the flight alone
+    "allow_offsite": True,
+    "dont_cache": True,
+    "dont_retry": True,
+    "dont_redirect": True,
+    "dont_merge_cookies": True,
+    "handle_httpstatus_all": True,
+    "autothrottle_dont_adjust_delay": True,
+    "download_fail_on_dataloss": True,
+    "download_warnsize": 0,
+    "download_maxsize": 0,  # Scrapy would throw the body away; we cut it
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a page travels, as far as its robots.txt must travel likewise."""
+
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, request: Request) -> Route:
+        """The route of a request that has yet to be sent."""
+        return cls(
+            {name: request.meta[name] for name in _ROUTE_META if name in request.meta},
+            {name: request.headers.getlist(name) for name in _ROUTE_HEADERS if name in request.headers},
+        )
+
+
+class Flight:
+    """One fetch under way."""
+
+    __slots__ = ("answered", "cap", "octets", "url")
+
+    def __init__(self, url: str, cap: int) -> None:
+        self.url = url
+        self.cap = cap
+        self.octets = 0
+        self.answered = False
+
+    def __deepcopy__(self, memo: Any) -> Flight:
+        return self  # a fetch is itself, whoever copies its request
+
+
+class ScrapyFetcher:
+    """A Fetcher over `crawler.engine.download_async`. By itself it takes the crawler's default route."""
+
+    via = "scrapy"
+
+    def __init__(self, crawler: Crawler, runtime: HostRuntime, *, user_agent: str = "", tls_verified: bool) -> None:
+        self._crawler: Any = crawler  # its parts are there once the crawl has begun
+        self._runtime = runtime
+        self._user_agent = user_agent
+        self._tls_verified = tls_verified
+        self._flights: set[Flight] = set()
+
+    def bound(self, request: Request) -> BoundFetcher:
+        """A Fetcher that takes the route of this request."""
+        return BoundFetcher(self, Route.of(request))
+
+    def owns(self, request: Request) -> bool:
+        """Whether the request is one of our fetches, under way. Raises IgnoreRequest if it has been led astray."""
+        flight = request.meta.get(FLIGHT)
+        if not isinstance(flight, Flight) or flight not in self._flights:
+            return False
+        if request.url != flight.url:
+            raise IgnoreRequest(f"another component turned our fetch of {flight.url} into one of {request.url}")
+        return True
+
+    async def fetch(self, get: Get) -> FetchOutcome:
+        """The outcome of one hop, by the default route."""
+        return await self.fetch_by(Route(), get)
+
+    async def fetch_by(self, route: Route, get: Get) -> FetchOutcome:
+        """The outcome of one hop, by a given route."""
+        self._count("request_count")
+        outcome = await self._in_time(route, get)
+        self._note(get.url, outcome)
+        return outcome
+
+    # -- one fetch ----------------------------------------------------------------------------------------
+
+    async def _in_time(self, route: Route, get: Get) -> FetchOutcome:
+        """The download, which ends when its time does even if the handler does not."""
+        flight = Flight(quote(get.url, safe=_URL_OCTETS, encoding="latin-1", errors="replace"), get.limits.max_body)
+        work = self._runtime.spawn(self._download(flight, route, get))
+        first = min(get.limits.total, get.limits.connect + get.limits.first_byte)
+        try:
+            ended = await self._runtime.wait_at_most(work, first)
+            if not ended and flight.answered:
+                ended = await self._runtime.wait_at_most(work, get.limits.total - first)
+            if not ended:
+                return Failed(failure=Failure.TIMEOUT, detail="no complete answer in time")
+            return await self._runtime.wait(work)
+        finally:
+            self._runtime.cancel(work)
+
+    async def _download(self, flight: Flight, route: Route, get: Get) -> FetchOutcome:
+        """Does not raise."""
+        self._begin(flight)
+        try:
+            response = await self._crawler.engine.download_async(self._request(flight, route, get))
+            return self._fetched(response, get.limits.max_body)
+        except (Exception, *GIVEN_UP) as error:  # noqa: BLE001  whatever it is, it is no answer
+            return Failed(failure=failure_of(error), detail=_detail(error))
+        finally:
+            self._end(flight)
+
+    def _request(self, flight: Flight, route: Route, get: Get) -> Request:
+        # A field with no value keeps Scrapy's own middlewares from adding one, and is not sent.
+        headers: dict[str, Any] = {"Authorization": [], "Cookie": []}
+        if self._user_agent:
+            headers["User-Agent"] = self._user_agent
+        headers.update(route.headers)
+        headers.update(get.headers)
+        request = Request(
+            flight.url,
+            headers=headers,
+            meta={**_FETCH_META, **route.meta, "download_timeout": get.limits.total, FLIGHT: flight},
+            callback=NO_CALLBACK,
+        )
+        flight.url = request.url  # as Scrapy spells it
+        return request
+
+    def _fetched(self, response: Response, cap: int) -> FetchOutcome:
+        headers = {
+            name.decode("latin-1").lower(): ", ".join(value.decode("latin-1") for value in values)
+            for name, values in response.headers.items()
+        }
+        if "dataloss" in response.flags:
+            return Failed(failure=Failure.PROTOCOL, detail="the body was cut short")
+        body = decoder(headers.get("content-encoding", ""), cap)  # what HttpCompressionMiddleware left
+        body.feed(response.body)
+        if "download_stopped" not in response.flags:
+            body.end()
+        return Fetched(
+            status=response.status,
+            headers=headers,
+            body=bytes(body.body),
+            truncated=body.truncated or "download_stopped" in response.flags,
+            tls_verified=self._tls_verified and response.url.startswith("https:"),
+        )
+
+    # -- while a fetch is under way ------------------------------------------------------------------------
+
+    def _begin(self, flight: Flight) -> None:
+        """Signals cost every page something, so they are connected only now."""
+        if not self._flights:
+            self._crawler.signals.connect(self._on_headers, signals.headers_received)
+            self._crawler.signals.connect(self._on_bytes, signals.bytes_received)
+        self._flights.add(flight)
+
+    def _end(self, flight: Flight) -> None:
+        self._flights.discard(flight)
+        if not self._flights:
+            self._crawler.signals.disconnect(self._on_headers, signals.headers_received)
+            self._crawler.signals.disconnect(self._on_bytes, signals.bytes_received)
+
+    def _on_headers(self, request: Request) -> None:
+        flight = request.meta.get(FLIGHT)
+        if isinstance(flight, Flight):
+            flight.answered = True
+            # The handler has read this key already; HttpCompressionMiddleware will: no bomb is unpacked.
+            request.meta["download_maxsize"] = UNPACKED * flight.cap
+
+    def _on_bytes(self, data: bytes, request: Request) -> None:
+        flight = request.meta.get(FLIGHT)
+        if isinstance(flight, Flight):
+            flight.octets += len(data)
+            if flight.octets > flight.cap:
+                raise StopDownload(fail=False)  # the part that has come is what we judge by (RFC 9309 section 2.5)
+
+    # -- what is told of it --------------------------------------------------------------------------------
+
+    def _note(self, url: str, outcome: FetchOutcome) -> None:
+        stats = self._crawler.stats
+        if isinstance(outcome, Failed):
+            stats.inc_value(f"robots_guard/fetch/failed/{outcome.failure}")
+            log.warning("%s could not be fetched: %s (%s)", url, outcome.failure, outcome.detail)
+            return
+        self._count("response_count")
+        self._count(f"response_status_count/{outcome.status}")
+        stats.inc_value(f"robots_guard/fetch/status/{outcome.status}")
+        if is_trouble(outcome.status) and not 300 <= outcome.status < 400:
+            log.warning("%s could not be fetched: status %d", url, outcome.status)
+
+    def _count(self, alias: str) -> None:
+        """A name the built-in middleware counts by, kept for those who watch it."""
+        self._crawler.stats.inc_value(f"robotstxt/{alias}")
+
+
+@dataclass(slots=True)
+class BoundFetcher:
+    """A ScrapyFetcher on the route of one request."""
+
+    fetcher: ScrapyFetcher
+    route: Route
+    via: str = ScrapyFetcher.via
+
+    async def fetch(self, get: Get) -> FetchOutcome:
+        """The outcome of one hop."""
+        return await self.fetcher.fetch_by(self.route, get)
+
+
+# -- exceptions as outcomes ----------------------------------------------------------------------------------
+
+# By name: handlers raise Scrapy's own from 2.15 on, Twisted's before that.
+_FAILURES = {
+    "IgnoreRequest": Failure.REFUSED,
+    "CannotResolveHostError": Failure.DNS,
+    "DNSLookupError": Failure.DNS,
+    "VerifyError": Failure.TLS,  # service_identity
+    "VerificationError": Failure.TLS,
+    "SSLError": Failure.TLS,
+    "DownloadConnectionRefusedError": Failure.CONNECT,
+    "ConnectError": Failure.CONNECT,
+    "TunnelError": Failure.CONNECT,
+    "DownloadTimeoutError": Failure.TIMEOUT,
+    "TimeoutError": Failure.TIMEOUT,
+    "ResponseDataLossError": Failure.PROTOCOL,
+    "PartialDownloadError": Failure.PROTOCOL,
+    "ParseError": Failure.PROTOCOL,
+    "Undecodable": Failure.PROTOCOL,
+    "DownloadCancelledError": Failure.PROTOCOL,
+    "ValueError": Failure.PROTOCOL,
+    "OSError": Failure.CONNECT,
+    "ConnectionLost": Failure.RESET,
+    "ConnectionDone": Failure.RESET,
+    "DownloadFailedError": Failure.RESET,
+    "ResponseFailed": Failure.RESET,
+    "CancelledError": Failure.RESET,
+}
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What an exception of the downloader means. TLS is looked for inside, where both libraries hide it."""
+    inside = list(_chain(error))
+    if any(_is_tls(one) for one in inside):
+        return Failure.TLS
+    for kind in type(error).__mro__:
+        if kind.__name__ in _FAILURES:
+            return _FAILURES[kind.__name__]
+    return Failure.INTERNAL
+
+
+def _is_tls(error: BaseException) -> bool:
+    return type(error).__module__ in ("OpenSSL.SSL", "ssl") or _FAILURES.get(type(error).__name__) is Failure.TLS
+
+
+def _chain(error: BaseException, depth: int = 4) -> list[BaseException]:
+    """The exception and what it was made from: causes, and the Failures Twisted lists as reasons."""
+    if depth == 0:
+        return []
+    reasons = [getattr(reason, "value", reason) for reason in getattr(error, "reasons", None) or ()]
+    others = [one for one in (error.__cause__, *reasons) if isinstance(one, BaseException)]
+    return [error, *(deeper for one in others for deeper in _chain(one, depth - 1))]
+
+
+def _detail(error: BaseException) -> str:
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}"[:200] if text else type(error).__name__

@@ -1,0 +1,148 @@
+"""How coroutines run inside Scrapy: on asyncio, or on any other Twisted reactor.
+
+Under asyncio only futures can be awaited, under another reactor only Deferreds. Both runtimes here know two
+things more than the guard asks of them, which a fetch needs: to wait with an end, and to give work up.
+The reactor is imported inside functions: Scrapy without a reactor forbids the import.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from scrapy.utils.asyncio import is_asyncio_available
+from twisted.internet import defer
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from robots_guard.ports import Handle, Runtime
+from robots_guard.runtime import THREADS, AsyncioRuntime
+
+T = TypeVar("T")
+
+#: What a coroutine sees when its work is given up.
+GIVEN_UP = (asyncio.CancelledError, defer.CancelledError)
+
+
+class HostRuntime(Runtime, Protocol):
+    """A Runtime that can also wait for so long and no longer."""
+
+    async def wait_at_most(self, handle: Handle[Any], seconds: float) -> bool:
+        """Wait for the work to end, but no longer than `seconds`; whether it has ended. Never cancels it."""
+        ...
+
+    def cancel(self, handle: Handle[Any]) -> None:
+        """Give the work up, if it has not ended."""
+        ...
+
+
+def host_runtime() -> HostRuntime:
+    """The runtime for the loop or reactor that runs, or is going to run, this crawl."""
+    return AsyncioHostRuntime() if is_asyncio_available() else TwistedRuntime()
+
+
+class AsyncioHostRuntime(AsyncioRuntime):
+    """Scrapy on the asyncio reactor, or without a reactor."""
+
+    async def wait_at_most(self, handle: Handle[Any], seconds: float) -> bool:
+        """Wait, with an end."""
+        await asyncio.wait({cast("asyncio.Future[Any]", handle)}, timeout=seconds)
+        return handle.done()
+
+    def cancel(self, handle: Handle[Any]) -> None:
+        """Cancel the task."""
+        cast("asyncio.Future[Any]", handle).cancel()
+
+
+class _Work(Generic[T]):
+    """A coroutine under way, and all who wait for it. Each gets a Deferred of its own, so that cancelling or
+    failing one is not felt by the others."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._result: T | Failure | None = None
+        self._done = False
+        self._waiters: list[Deferred[T]] = []
+        self.deferred: Deferred[None] = Deferred.fromCoroutine(work).addBoth(self._settle)
+
+    def done(self) -> bool:
+        return self._done
+
+    def waiter(self) -> Deferred[T]:
+        waiter: Deferred[T] = Deferred()
+        if self._done:
+            waiter.callback(cast("T", self._result))  # a Failure given to callback takes the error path
+        else:
+            self._waiters.append(waiter)
+        return waiter
+
+    def _settle(self, result: T | Failure) -> None:
+        self._result, self._done = result, True
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.called:  # cancelled in the meantime
+                waiter.callback(cast("T", result))
+
+
+class TwistedRuntime:
+    """Scrapy on a reactor other than asyncio's (epoll, poll, select)."""
+
+    def __init__(self) -> None:
+        # Its own, as the reactor's ten threads also resolve host names: a hanging store must not stop DNS.
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="robots_guard")
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> Handle[T]:
+        """Start the coroutine; it runs to its first wait at once."""
+        return _Work(work)
+
+    async def wait(self, handle: Handle[T]) -> T:
+        """The work's result, through a Deferred of the waiter's own."""
+        return await cast("_Work[T]", handle).waiter()
+
+    async def wait_at_most(self, handle: Handle[Any], seconds: float) -> bool:
+        """Wait, with an end."""
+        from twisted.internet import reactor
+
+        work = cast("_Work[Any]", handle)
+        try:
+            await work.waiter().addTimeout(seconds, cast("Any", reactor))
+        except Exception:  # noqa: BLE001  a timeout, or the work's own failure, which `wait` will tell
+            return work.done()
+        return True
+
+    def cancel(self, handle: Handle[Any]) -> None:
+        """Cancel the coroutine."""
+        cast("_Work[Any]", handle).deferred.cancel()
+
+    async def sleep(self, seconds: float) -> None:
+        """Let the reactor run."""
+        from twisted.internet import reactor, task
+
+        await task.deferLater(cast("Any", reactor), seconds, lambda: None)
+
+    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
+        """Call in the pool; the answer comes back by the reactor's own thread."""
+        from twisted.internet import reactor
+
+        answer: Deferred[T] = Deferred()
+
+        def deliver(done: Future[T]) -> None:
+            if answer.called:  # given up
+                return
+            error = done.exception()
+            if error is None:
+                answer.callback(done.result())
+            else:
+                answer.errback(error)
+
+        def ended(done: Future[T]) -> None:  # still in the worker thread
+            if not done.cancelled():
+                cast("Any", reactor).callFromThread(deliver, done)
+
+        self._pool.submit(function, *args).add_done_callback(ended)
+        return await answer
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
