@@ -34,11 +34,15 @@ DOOR = "mitmproxy"
 
 
 class Enforcer:
-    """Judges every flow. Usable as soon as it is loaded, and shut until it is configured without a fault."""
+    """Judges every flow. Usable as soon as it is loaded, and shut until it is configured without a fault.
+
+    Settings come from mitmproxy's options, or are given by who has them already.
+    """
 
     name = "robots_guard_enforcer"
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._given = settings
         self._settings: Settings | None = None
         self._fault: str | None = "robots_guard is not configured"
         self._running = False
@@ -50,7 +54,8 @@ class Enforcer:
 
     def load(self, loader: addonmanager.Loader) -> None:
         """Add our options."""
-        options.declare(loader)
+        if self._given is None:
+            options.declare(loader)
 
     def configure(self, updated: AbstractSet[str]) -> None:  # noqa: ARG002  (mitmproxy's signature)
         """Take the settings over, or find out why not.
@@ -67,7 +72,7 @@ class Enforcer:
 
     def _configure(self) -> None:
         options.insist(ctx.options)
-        settings = options.settings_among(ctx.options)
+        settings = self._given or options.settings_among(ctx.options)
         if self._running and settings != self._settings:
             raise SettingsError("robots_guard's options cannot be changed while the proxy runs: restart it")
         if settings != self._settings:
@@ -164,6 +169,8 @@ class Enforcer:
 
     def _refuse(self, flow: http.HTTPFlow, reply: Reply) -> None:
         response = http.Response.make(reply.status, reply.body, dict(reply.headers))
+        if flow.request.method == "HEAD":
+            del response.headers["content-length"]  # nobody knows what a GET would have been answered with
         flow.request.stream = False  # mitmproxy cannot both answer and stream
         flow.response = response
         self._permits.refuse(flow, response)
