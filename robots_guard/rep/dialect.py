@@ -30,7 +30,7 @@ class Dialect:
 
     # Reading lines.
     blank_line_ends: bool = False  # a blank line ends a record (1994, 1996); in RFC 9309 it means nothing
-    closing: frozenset[str] = frozenset({"allow", "disallow"})  # fields that end a run of User-agent lines
+    closing: frozenset[bytes] = frozenset({b"allow", b"disallow"})  # fields that end a run of User-agent lines
     lenient_fields: bool = False  # misspelt and longer field names, and two words without a colon
     c_strings: bool = False  # NUL ends a line, other control characters are data, long lines are just cut
 
@@ -71,7 +71,7 @@ _RFC9309 = Dialect(name="rfc9309", lenient_fields=True)
 _KOSTER1994 = Dialect(
     name="koster1994",
     blank_line_ends=True,
-    closing=frozenset({"disallow"}),
+    closing=frozenset({b"disallow"}),
     names="value_in_name",
     allow=False,
     wildcards=False,
@@ -116,7 +116,7 @@ _PROFILES = (
         _RAMBLER2003,
         name="yandex2003",
         host_directive=True,
-        closing=frozenset({"disallow", "host"}),
+        closing=frozenset({b"disallow", b"host"}),
         requirements=("one_name_a_line", "one_line_a_name"),
     ),
     Dialect(name="slurp2006", names="value_in_name", dollar="cuts", percent="as_written"),

@@ -38,6 +38,7 @@ _WIDE = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_FIRST_OF_MARKS = frozenset((b"\xef", b"\xff", b"\xfe", b"\0"))
 _CONTROLS = bytes(octet for octet in [*range(0x20), 0x7F] if octet not in b"\t\n\r")
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BEFORE_VALUE = re.compile(rb"(?<=:)[\x00-\x20\x7f]+")
@@ -61,6 +62,8 @@ _MISSPELT = (
 def clean(body: bytes) -> bytes:
     """The body as UTF-8 octets without a byte order mark, cut at the last whole line within the cap."""
     capped = _cap(body)
+    if capped[:1] not in _FIRST_OF_MARKS:
+        return capped
     for mark, encoding in _WIDE:
         if capped.startswith(mark):
             return capped.decode(encoding, "replace").encode("utf-8", "replace")
@@ -86,10 +89,11 @@ def _unmarked(body: bytes) -> bytes:
 def records(text: bytes, dialect: Dialect) -> Iterator[Record]:
     """Field and value of each line that has them, and an empty field for each blank line."""
     known = _SPELLINGS.get
+    comments = b"#" in text
     number = 0
     for raw in _split(text, dialect):
         number += 1
-        if b"#" in raw:
+        if comments and b"#" in raw:
             raw = raw[: raw.index(b"#")]
             if not raw.strip():
                 continue  # a comment line is no line at all, and no boundary

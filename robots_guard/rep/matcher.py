@@ -18,7 +18,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 FEW = 24
@@ -146,7 +146,7 @@ class Prefixes:
 
     def __init__(self, patterns: Patterns) -> None:
         self.texts = _descending(patterns.prefixes)
-        self.ranks = array("q", map(patterns.prefixes.__getitem__, self.texts))
+        self.ranks = tuple(map(patterns.prefixes.__getitem__, self.texts))
 
     def decide(self, path: str) -> int:
         if path.startswith(self.texts):
@@ -164,7 +164,7 @@ class Few:
     def __init__(self, patterns: Patterns) -> None:
         self.exact = patterns.exact or None
         self.texts = _descending(patterns.prefixes)
-        self.ranks = array("q", map(patterns.prefixes.__getitem__, self.texts))
+        self.ranks = tuple(map(patterns.prefixes.__getitem__, self.texts))
         self.candidates = _candidates(patterns.wildcards)
 
     def decide(self, path: str) -> int:
@@ -199,32 +199,15 @@ class Index:
         self.exact = patterns.exact or None
         self.grams: Grams | None = None
         self.wildcards = _candidates(patterns.wildcards)
-        self.bests = array("q")
-        self.parents = array("l")
-        self.hung: list[tuple[Candidate, ...] | None] = []
         by_head: dict[str, list[Candidate]] = {}
         for candidate in self.wildcards:
             by_head.setdefault(candidate[2].head, []).append(candidate)
         self.keys = sorted({"", *patterns.prefixes, *by_head})
-        self._link(patterns.prefixes, by_head)
-
-    def _link(self, prefixes: dict[str, int], by_head: dict[str, list[Candidate]]) -> None:
-        """Give each key its parent, the longest other key it begins with, and what the parent has."""
-        keys, bests, parents, hung = self.keys, self.bests, self.parents, self.hung
-        way: list[int] = []
-        parent, best = NO_RULE, NO_RULE
-        above: tuple[Candidate, ...] | None = ()
-        for at, key in enumerate(keys):
-            while way and not key.startswith(keys[way[-1]]):
-                way.pop()
-            if way:
-                parent = way[-1]
-                best, above = bests[parent], hung[parent]
-            way.append(at)
-            parents.append(parent)
-            bests.append(max(best, prefixes.get(key, NO_RULE)))
-            own = by_head.get(key)
-            hung.append(_merged(above, own, bests[at]) if own else above)
+        self.parents = array("l", _parents(self.keys))
+        self.bests = array("q", _bests(self.keys, self.parents, patterns.prefixes))
+        self.hung: Sequence[tuple[Candidate, ...] | None] = ()
+        if by_head:
+            self.hung = _hung(self.keys, self.parents, self.bests, by_head)
 
     def decide(self, path: str) -> int:
         keys = self.keys
@@ -234,6 +217,8 @@ class Index:
         best = self.bests[at]
         if self.exact is not None:
             best = max(best, self.exact.get(path, NO_RULE))
+        if not self.hung:
+            return best
         candidates = self.hung[at]
         if candidates is None:
             return self._by_grams(path, best)
@@ -255,8 +240,42 @@ class Index:
         return best
 
 
+def _parents(keys: list[str]) -> list[int]:
+    """For each of the sorted keys the longest other key it begins with; "" is first and has none."""
+    parents: list[int] = []
+    way: list[int] = []
+    for at, key in enumerate(keys):
+        while way and not key.startswith(keys[way[-1]]):
+            way.pop()
+        parents.append(way[-1] if way else NO_RULE)
+        way.append(at)
+    return parents
+
+
+def _bests(keys: list[str], parents: Sequence[int], prefixes: dict[str, int]) -> list[int]:
+    """For each key the best rank of its own and its ancestors' prefixes."""
+    bests: list[int] = []
+    own = prefixes.get
+    for key, parent in zip(keys, parents, strict=True):
+        best = bests[parent] if parent >= 0 else NO_RULE
+        rank = own(key, NO_RULE)
+        bests.append(max(best, rank))
+    return bests
+
+
+def _hung(
+    keys: list[str], parents: Sequence[int], bests: Sequence[int], by_head: dict[str, list[Candidate]]
+) -> list[tuple[Candidate, ...] | None]:
+    """For each key the wildcards that may match below it and beat it; None where they are too many to walk."""
+    hung: list[tuple[Candidate, ...] | None] = []
+    for at, parent in enumerate(parents):
+        above = hung[parent] if parent >= 0 else ()
+        own = by_head.get(keys[at])
+        hung.append(_merged(above, own, bests[at]) if own else above)
+    return hung
+
+
 def _merged(above: tuple[Candidate, ...] | None, own: list[Candidate], best: int) -> tuple[Candidate, ...] | None:
-    """What hangs above and what hangs here, as far as it can beat the key; None where that is too many."""
     if above is None or len(above) + len(own) > MANY:
         return None
     return tuple(sorted((each for each in (*above, *own) if each[0] > best), reverse=True))

@@ -2,34 +2,39 @@
 
 The law of this file: a group is stored once and shared by the agents it names, nothing is copied an agent
 (a file of n agents and n rules costs n, not n times n), and lines that are no rules are kept with their numbers.
+Lines are kept as records; text for people is made from them when somebody asks.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from robots_guard.rep.dialect import Dialect
-from robots_guard.rep.lines import Line, Record, clean, lines, records, shown, shown_line
-
-RawRule = tuple[int, bool, bytes]  # line number, is it an Allow, value
+from robots_guard.rep.lines import Line, Record, clean, lines, records
 
 
 @dataclass(slots=True)
 class Group:
     """A run of User-agent lines and what follows it (RFC 9309 section 2.2)."""
 
-    agents: list[tuple[int, bytes]] = field(default_factory=list)
-    rules: list[RawRule] = field(default_factory=list)
-    records: list[Line] = field(default_factory=list)
+    agents: list[Record] = field(default_factory=list)
+    rules: list[Record] = field(default_factory=list)
+    others: list[Record] = field(default_factory=list)
 
     @property
     def title(self) -> str:
-        """The User-agent values as written."""
-        shown = ", ".join(value.decode("utf-8", "replace") for _, value in self.agents[:32])
-        return shown[:512]
+        """The User-agent values as written, each once."""
+        return _title(self.agents)
+
+
+def _title(agents: Sequence[Record]) -> str:
+    if len(agents) == 1:
+        return agents[0][2][:512].decode("utf-8", "replace")
+    values = dict.fromkeys(value for _, _, value in agents[:32])
+    return b", ".join(values).decode("utf-8", "replace")[:512]
 
 
 class Selection(NamedTuple):
@@ -40,18 +45,20 @@ class Selection(NamedTuple):
 
     @property
     def title(self) -> str | None:
-        return ", ".join(group.title for group in self.groups)[:512] if self.groups else None
+        """The User-agent values of the groups as written, or None when no group applies."""
+        return _title([agent for group in self.groups for agent in group.agents]) if self.groups else None
 
 
 @dataclass(slots=True)
 class Robots:
-    """A parsed file. `records` are the lines that are neither User-agent nor rule, whatever their group."""
+    """A parsed file. `others` are the lines that are neither User-agent nor rule, whatever their group."""
 
     dialect: Dialect
     text: bytes
     groups: list[Group]
-    records: list[Line]
-    strays: list[RawRule]  # rules that stand in no group
+    others: list[Record]
+    strays: list[Record]  # rules that stand in no group
+    void: list[Group]  # groups without a rule, where the dialect asks for one
 
     def lines(self) -> list[Line]:
         """Every line of the file that has a field or a value, for reports."""
@@ -69,22 +76,24 @@ class Robots:
         return Selection(default, "named *" if default else "no group applies")
 
     def _named(self, name: str) -> tuple[Group, ...]:
-        found = [(group, _fit(group, name, self.dialect)) for group in self.groups] if name else []
-        fitting = [(group, fit) for group, fit in found if fit]
+        if not name:
+            return ()
+        fit = _fit_of_token if self.dialect.names == "token" else _fit_of_substring
+        fitting = [(group, close) for group in self.groups if (close := fit(group, name, self.dialect))]
         if self.dialect.several == "first":
-            return tuple(group for group, _ in fitting[:1])
-        if self.dialect.several == "longest":
-            closest = max((fit for _, fit in fitting), default=0)
-            return tuple(group for group, fit in fitting if fit == closest)
-        return tuple(group for group, _ in fitting)
+            del fitting[1:]
+        elif self.dialect.several == "longest":
+            closest = max((close for _, close in fitting), default=0)
+            fitting = [(group, close) for group, close in fitting if close == closest]
+        return tuple([group for group, _ in fitting])
 
     def _default(self) -> tuple[Group, ...]:
-        found = tuple(group for group in self.groups if any(_is_star(v, self.dialect) for _, v in group.agents))
+        found = tuple([group for group in self.groups if _is_default(group, self.dialect)])
         return found[:1] if self.dialect.several == "first" else found
 
-    def star_records(self) -> list[Line]:
-        """The records of the * groups, for dialects that take Crawl-delay from there as well."""
-        return [record for group in self._default() for record in group.records]
+    def star_others(self) -> list[Record]:
+        """The other lines of the * groups, for dialects that take Crawl-delay from there as well."""
+        return [record for group in self._default() for record in group.others]
 
 
 # --- Names ---
@@ -106,15 +115,19 @@ def _token(value: bytes) -> str:
     return found[0].decode("ascii").lower() if found else ""
 
 
-def _fit(group: Group, name: str, dialect: Dialect) -> int:
+def _fit_of_token(group: Group, name: str, dialect: Dialect) -> int:  # noqa: ARG001
     """How closely a group names this crawler; 0 is not at all."""
-    if dialect.names == "token":
-        # Length first: most values in a long file are somebody else's.
-        size, wanted = len(name), name.encode("ascii")
-        return max(
-            (size for _, value in group.agents if value[:size].lower() == wanted and _token(value) == name), default=0
-        )
-    return max((_likeness(value, name, dialect) for _, value in group.agents), default=0)
+    wanted = name.encode("ascii")
+    size = len(wanted)
+    for _, _, value in group.agents:
+        # The beginning first: most values in a long file are somebody else's.
+        if value[:size].lower() == wanted and _token(value) == name:
+            return size
+    return 0
+
+
+def _fit_of_substring(group: Group, name: str, dialect: Dialect) -> int:
+    return max((_likeness(value, name, dialect) for _, _, value in group.agents), default=0)
 
 
 def _likeness(value: bytes, name: str, dialect: Dialect) -> int:
@@ -126,6 +139,10 @@ def _likeness(value: bytes, name: str, dialect: Dialect) -> int:
 def _substring(text: str, name: str, dialect: Dialect) -> int:
     needle, hay = (text, name) if dialect.names == "value_in_name" else (name, text)
     return len(needle) if needle and needle in hay else 0
+
+
+def _is_default(group: Group, dialect: Dialect) -> bool:
+    return any([b"*" in value and _is_star(value, dialect) for _, _, value in group.agents])
 
 
 def _is_star(value: bytes, dialect: Dialect) -> bool:
@@ -143,50 +160,40 @@ def _is_star(value: bytes, dialect: Dialect) -> bool:
 def parse(body: bytes, dialect: Dialect) -> Robots:
     """The document as groups and records. Whatever the octets are, this raises nothing."""
     text = clean(body)
-    robots = Robots(dialect, text, [], [], [])
-    others = _sort(records(text, dialect), robots)
+    robots = Robots(dialect, text, [], [], [], [])
+    _sort(records(text, dialect), robots)
     if dialect.blank_line_ends:
         # A record without a rule is no record at all (1994, 1996), so it must not hide the one for "*".
+        robots.void = [group for group in robots.groups if not group.rules]
         robots.groups = [group for group in robots.groups if group.rules]
-    _keep_records(robots, others)
     return robots
 
 
-def _sort(stream: Iterator[Record], robots: Robots) -> list[tuple[Record, Group | None]]:
-    """Fill the groups from the stream; returns the lines that are neither User-agent nor rule.
-
-    One loop and long for that: every line of every file passes here.
-    """
-    dialect, strays = robots.dialect, robots.strays
-    allow = b"allow" if dialect.allow else b"\0"
-    closing = {name.encode() for name in dialect.closing}
+def _sort(stream: Iterator[Record], robots: Robots) -> None:
+    """Fill the groups from the stream. One loop and long for that: every line of every file passes here."""
+    dialect, groups = robots.dialect, robots.groups
+    allow = b"allow" if dialect.allow else b"disallow"
+    closing = dialect.closing
     blank_line_ends = dialect.blank_line_ends
-    others: list[tuple[Record, Group | None]] = []
     group: Group | None = None
+    add_rule = robots.strays.append
     closed = True  # the next User-agent line opens a group
     for record in stream:
-        number, name, value = record
+        name = record[1]
         if name == b"disallow" or name == allow:
+            add_rule(record)
             closed = True
-            (group.rules if group is not None else strays).append((number, name == allow, value))
         elif name == b"user-agent":
             if closed or group is None:
                 group = Group()
-                robots.groups.append(group)
+                groups.append(group)
+                add_rule = group.rules.append
                 closed = False
-            group.agents.append((number, value))
+            group.agents.append(record)
         elif name:
             closed = closed or name in closing
-            others.append((record, group))
+            robots.others.append(record)
+            if group is not None:
+                group.others.append(record)
         elif blank_line_ends:
-            group, closed = None, True
-    return others
-
-
-def _keep_records(robots: Robots, others: list[tuple[Record, Group | None]]) -> None:
-    raws = robots.text.splitlines() if others else []
-    for (number, name, value), group in others:
-        line = Line(number, shown(name), shown(value), shown_line(raws[number - 1]))
-        robots.records.append(line)
-        if group is not None:
-            group.records.append(line)
+            group, closed, add_rule = None, True, robots.strays.append
