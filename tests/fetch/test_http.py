@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import itertools
 import socket
@@ -264,11 +263,13 @@ async def test_dripping_header_fields_do_not_put_off_the_end():
 
     async def drip(reader, writer):
         writer.write(b"HTTP/1.1 200 OK\r\n")
-        with contextlib.suppress(ConnectionError):
+        try:
             while not writer.is_closing():
                 writer.write(b"X-Drip: 1\r\n")
                 await writer.drain()
                 await asyncio.sleep(0.05)
+        finally:
+            writer.transport.abort()
 
     async with await asyncio.start_server(drip, "127.0.0.1") as server:
         began = time.monotonic()

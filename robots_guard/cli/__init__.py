@@ -1,0 +1,130 @@
+"""The command line: `robots-guard COMMAND`.
+
+The law of this floor: a command is imported when it is called, so that `check` never pays for mitmproxy or
+Scrapy, nor needs them. What the caller got wrong is one sentence on standard error and exit status 2; nobody
+sees a traceback for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+from robots_guard.errors import MissingExtra, RobotsGuardError
+
+NAME = "robots-guard"
+USAGE = 2  # the exit status for what the caller got wrong
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+class Entry(NamedTuple):
+    """Where a command is, what it does, and the extra without which it cannot run."""
+
+    place: str
+    does: str
+    extra: str = ""
+
+
+COMMANDS = {
+    "audit": Entry("robots_guard.cli.audit:audit", "Follow and search the journal."),
+    "check": Entry("robots_guard.cli.check:check", "Ask whether URLs may be requested."),
+    "demo": Entry("robots_guard.cli.demo:demo", "See both doors work on a small local site.", "all"),
+    "explain": Entry("robots_guard.cli.explain:explain", "Say why a URL may or may not be requested."),
+    "proxy": Entry("robots_guard.cli.proxy:proxy", "Guard any crawler as an intercepting proxy.", "proxy"),
+}
+
+
+class Commands(click.Group):
+    """The commands of the table."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click calls it so
+        """All names."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's name
+        """The command, imported now. Raises MissingExtra."""
+        entry = COMMANDS.get(cmd_name)
+        return None if entry is None else _load(cmd_name, entry)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in --help, without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].does) for name in self.list_commands(ctx)])
+
+
+def _load(name: str, entry: Entry) -> click.Command:
+    module, _, attribute = entry.place.partition(":")
+    try:
+        command = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if entry.extra and not (error.name or "").startswith("robots_guard"):
+            raise MissingExtra(entry.extra, f"{NAME} {name}") from error
+        raise
+    assert isinstance(command, click.Command)
+    return command
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+@click.command(
+    NAME,
+    cls=Commands,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": _dashed, "max_content_width": 100},
+)
+@click.version_option(package_name="robots_guard", prog_name=NAME, message="%(prog)s %(version)s")
+def commands() -> None:
+    """Makes crawlers obey robots.txt, and proves it afterwards."""
+
+
+def main(args: list[str] | None = None) -> NoReturn:
+    """Run a command line and leave with its exit status."""
+    sys.exit(run(args))
+
+
+def run(args: list[str] | None = None) -> int:
+    """Run a command line; its exit status. A command returns its own, or None for 0."""
+    try:
+        status = _called(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _leave_stdout()
+        return BROKEN_PIPE
+    return status
+
+
+def _called(args: list[str] | None) -> int:
+    try:
+        with commands.make_context(NAME, list(sys.argv[1:] if args is None else args)) as context:
+            status: Any = commands.invoke(context)
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else NAME
+        return _refused(f"{error.format_message().rstrip('.')} (see {path} --help)")
+    except click.ClickException as error:
+        return _refused(error.format_message())
+    except RobotsGuardError as error:
+        return _refused(str(error))
+    return status if isinstance(status, int) else 0
+
+
+def _refused(sentence: str) -> int:
+    click.echo(f"{NAME}: {sentence}", err=True)
+    return USAGE
+
+
+def _leave_stdout() -> None:
+    """Nobody reads any more: let the interpreter's last flush go nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
