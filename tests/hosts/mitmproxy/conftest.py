@@ -1,0 +1,103 @@
+"""The proxies and sites of these tests. Proxies are started once a session: each takes more than a second."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import pytest
+import trustme
+
+from hosts.mitmproxy.origin import Site, Sites
+from hosts.mitmproxy.process import Door, running, upstream_ca
+from hosts.mitmproxy.wire import inside, plain
+from robots_guard.testing import Loopback
+
+KINDS = ("mitmdump", "proxy")
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    """Who certifies the origins."""
+    return trustme.CA()
+
+
+@pytest.fixture(scope="session")
+def ca_file(authority, tmp_path_factory):
+    path = tmp_path_factory.mktemp("origins") / "ca.pem"
+    authority.cert_pem.write_to_path(str(path))
+    return path
+
+
+@pytest.fixture(scope="session")
+def sites(authority) -> Iterator[Sites]:
+    with Loopback() as net:
+        started = Sites(net, authority)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory, ca_file) -> Callable[..., AbstractContextManager[Door]]:
+    """Start a proxy that trusts the origins' CA."""
+
+    def begin(kind: str, *options: str, **settings: str) -> AbstractContextManager[Door]:
+        folder = tmp_path_factory.mktemp(kind)
+        return running(kind, folder, [*upstream_ca(kind, ca_file), *options], **settings)
+
+    return begin
+
+
+@pytest.fixture(scope="session")
+def doors(start) -> Iterator[dict[str, Door]]:
+    with contextlib.ExitStack() as stack:
+        yield {kind: stack.enter_context(start(kind, journal_passes="true")) for kind in KINDS}
+
+
+@pytest.fixture(params=KINDS)
+def door(request, doors) -> Door:
+    """Each of the two proxies, shared by all tests of the session."""
+    return doors[request.param]
+
+
+@pytest.fixture(params=["http", "https"])
+def site(request, sites) -> Site:
+    return sites.start(request.param)
+
+
+@pytest.fixture
+def http_site(sites) -> Site:
+    return sites.start("http")
+
+
+@pytest.fixture
+def https_site(sites) -> Site:
+    return sites.start("https")
+
+
+def get(door: Door, site: Site, target: str, **options):
+    """A plain GET of a well-behaved client."""
+    return (
+        inside(door, site.authority, target, **options)
+        if site.scheme == "https"
+        else plain(door, site.url + target, **options)
+    )
+
+
+@contextlib.contextmanager
+def untouched(door: Door, *touched: Site) -> Iterator[None]:
+    """Nothing done in here reaches the sites, and the proxy is alive before and after.
+
+    The request at the end also is the barrier: what the proxy would have sent before it has arrived by then.
+    """
+    before = []
+    for site in touched:
+        assert get(door, site, "/alive-before").status == 200
+        before.append(site.seen())
+    yield
+    for site, (accepts, hellos, _, received) in zip(touched, before, strict=True):
+        assert get(door, site, "/alive-after").status == 200
+        assert [request.target for request in site.origin.received[received:]] == ["/alive-after"]
+        assert site.tap.accepts == accepts + 1
+        assert site.tap.hellos == hellos + (site.scheme == "https")

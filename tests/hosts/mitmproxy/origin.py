@@ -1,0 +1,133 @@
+"""An origin behind a tap: what reaches its address at all, before HTTP or TLS make sense of it.
+
+`RecordingOrigin` sees requests; the tap before it sees TCP accepts, ClientHellos and octets. "Not touched" means
+that none of these has happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from robots_guard.testing import Loopback, RecordingOrigin, Reply
+
+RULES = "User-agent: *\nDisallow: /private/\n"
+
+
+class Tap:
+    """Passes connections on to another port of the same address, and counts."""
+
+    def __init__(self, address: str, behind: int) -> None:
+        self.accepts = 0
+        self.hellos = 0
+        self.octets = 0
+        self._behind = (address, behind)
+        self._listener = socket.create_server((address, 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True, name="tap").start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self.accepts += 1
+                threading.Thread(target=self._pass_on, args=(client,), daemon=True, name="tapped").start()
+
+    def _pass_on(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._behind) as origin:
+            back = threading.Thread(target=_copy, args=(origin, client), daemon=True, name="tapped-back")
+            back.start()
+            for number, octets in enumerate(_received(client)):
+                self.octets += len(octets)
+                self.hellos += number == 0 and octets.startswith(b"\x16\x03")
+                with contextlib.suppress(OSError):
+                    origin.sendall(octets)
+            with contextlib.suppress(OSError):
+                origin.shutdown(socket.SHUT_WR)
+            back.join()
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def _received(connection: socket.socket) -> Iterator[bytes]:
+    with contextlib.suppress(OSError):
+        while octets := connection.recv(65536):
+            yield octets
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    for octets in _received(source):
+        with contextlib.suppress(OSError):
+            sink.sendall(octets)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
+
+
+@dataclass
+class Site:
+    """An origin and its tap. `host` and `port` are what clients ask for."""
+
+    origin: RecordingOrigin
+    tap: Tap
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def scheme(self) -> str:
+        return self.origin.scheme
+
+    @property
+    def host(self) -> str:
+        return self.origin.address
+
+    @property
+    def port(self) -> int:
+        return self.tap.port
+
+    @property
+    def authority(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.authority}"
+
+    def seen(self) -> tuple[int, int, int, int]:
+        """Everything that ever reached this address."""
+        return self.tap.accepts, self.tap.hellos, self.tap.octets, len(self.origin.received)
+
+
+class Sites:
+    """Starts sites, each on an address of its own, with a certificate for it where it speaks TLS."""
+
+    _addresses = (f"127.3.{high}.{low}" for high in range(250) for low in range(1, 250))
+
+    def __init__(self, net: Loopback, authority: object) -> None:
+        self._net = net
+        self._ca = authority
+        self._taps: list[Tap] = []
+
+    def start(self, scheme: str = "http", robots: object = RULES, pages: Mapping[str, object] | None = None) -> Site:
+        address = next(self._addresses)
+        tls = self._tls(address) if scheme == "https" else None
+        origin = self._net.origin(robots, pages, tls=tls, address=address)  # type: ignore[arg-type]
+        tap = Tap(address, origin.port)
+        self._taps.append(tap)
+        return Site(origin, tap)
+
+    def _tls(self, address: str) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._ca.issue_cert(address, "localhost").configure_cert(context)  # type: ignore[attr-defined]
+        return context
+
+    def close(self) -> None:
+        for tap in self._taps:
+            tap.close()
+
+
+__all__ = ["RULES", "Reply", "Site", "Sites", "Tap"]

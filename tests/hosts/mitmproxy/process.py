@@ -1,0 +1,152 @@
+"""Real proxies as context managers: `mitmdump -s examples/mitmproxy_addon.py` and `robots-guard proxy`.
+
+    with proxy(folder, agent="mybot") as door:
+        subprocess.run(["curl", "-x", door.url, ...])
+        door.records()
+
+Both are programs of their own, started as a user starts them, in the environment the tests run in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = ROOT / "examples" / "mitmproxy_addon.py"
+PROGRAMS = Path(sys.executable).parent
+PATIENCE = 30.0  # seconds for a start or a stop; a start takes about 1.5
+
+_LISTENS = {
+    "mitmdump": re.compile(r"listening at (?P<host>[0-9.]+):(?P<port>[0-9]+)"),
+    "proxy": re.compile(r" on (?:http|socks5h)://(?P<host>[0-9.]+):(?P<port>[0-9]+) \(CA"),
+}
+
+
+@dataclass
+class Door:
+    """A running proxy."""
+
+    kind: str
+    host: str
+    port: int
+    folder: Path
+    process: subprocess.Popen[str]
+    output: list[str]
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def ca(self) -> Path:
+        """What clients must trust."""
+        return self.folder / "ca" / "mitmproxy-ca-cert.pem"
+
+    def records(self) -> list[dict[str, Any]]:
+        """The journal so far."""
+        files = sorted((self.folder / "journal").glob("*.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def arguments(kind: str, folder: Path, settings: dict[str, str], options: Sequence[str] = ()) -> list[str]:
+    """The command line of a proxy whose store, journal and CA lie in `folder`."""
+    chosen = {"store": "memory:", "journal": str(folder / "journal")} | settings
+    if kind == "proxy":
+        flags = [f"--{name.replace('_', '-')}={value}".removesuffix("=true") for name, value in chosen.items()]
+        own = ["--listen", "127.0.0.1:0", "--confdir", str(folder / "ca")]
+        return [str(PROGRAMS / "robots-guard"), "proxy", *own, *flags, *options]
+    sets = [f"robots_guard_{name}={value}" for name, value in chosen.items()]
+    own = [f"confdir={folder / 'ca'}", "listen_host=127.0.0.1", "listen_port=0", "flow_detail=0"]
+    script = [] if "-s" in options else ["-s", str(SCRIPT)]
+    return [str(PROGRAMS / "mitmdump"), *(part for each in own + sets for part in ("--set", each)), *script, *options]
+
+
+def upstream_ca(kind: str, ca: Path) -> list[str]:
+    """The options by which a proxy trusts a private CA for origins."""
+    return ["--upstream-ca", str(ca)] if kind == "proxy" else ["--set", f"ssl_verify_upstream_trusted_ca={ca}"]
+
+
+@contextmanager
+def running(
+    kind: str,
+    folder: Path,
+    options: Sequence[str] = (),
+    *,
+    started: Callable[[subprocess.Popen[str]], None] = lambda process: None,
+    **settings: str,
+) -> Iterator[Door]:
+    """A proxy, from its readiness to its end. `started` sees the process before it is ready."""
+    settings.setdefault("agent", "mybot")
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        arguments(kind, folder, settings, options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    )
+    started(process)
+    output: list[str] = []
+    lines: queue.Queue[str | None] = queue.Queue()
+    reader = threading.Thread(target=_read, args=(process, output, lines), daemon=True)
+    reader.start()
+    try:
+        host, port = _address(_LISTENS[kind], lines, output)
+        yield Door(kind, host, port, folder, process, output)
+    finally:
+        process.terminate()
+        try:
+            process.wait(PATIENCE)
+        finally:
+            process.kill()
+            process.wait()
+            reader.join(PATIENCE)
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def mitmdump(folder: Path, options: Sequence[str] = (), **settings: str) -> Any:
+    """A plain mitmdump with the addon of examples/."""
+    return running("mitmdump", folder, options, **settings)
+
+
+def proxy(folder: Path, options: Sequence[str] = (), **settings: str) -> Any:
+    """A `robots-guard proxy`."""
+    return running("proxy", folder, options, **settings)
+
+
+def refused_start(kind: str, folder: Path, options: Sequence[str] = (), **settings: str) -> tuple[int, str]:
+    """Exit status and everything printed by a proxy that should not start."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {"agent": "mybot"} | settings
+    command = arguments(kind, folder, {name: value for name, value in settings.items() if value}, options)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def _read(process: subprocess.Popen[str], output: list[str], lines: queue.Queue[str | None]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        output.append(line)
+        lines.put(line)
+    lines.put(None)
+
+
+def _address(pattern: re.Pattern[str], lines: queue.Queue[str | None], output: list[str]) -> tuple[str, int]:
+    while (line := lines.get(timeout=PATIENCE)) is not None:
+        if found := pattern.search(line):
+            return found["host"], int(found["port"])
+    raise AssertionError("the proxy did not start:\n" + "".join(output))

@@ -1,0 +1,368 @@
+"""Ways around the proxy, each tried on both programs, over the wire.
+
+What is asserted is not that the client was told 403, but that the origin was not touched: no accept, no
+ClientHello, no request. And that an allowed request gets through before and after, so that nothing passes here
+because everything is broken. Where one of these is open in plain mitmproxy, docs/proxy.md says why.
+"""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from hosts.mitmproxy.conftest import get, untouched
+from hosts.mitmproxy.wire import closed, connected, exchange, http2, plain, read_answer, tunnel
+
+FORBIDDEN = "/private/x"
+
+
+def refused(answer, status=403, reason="disallowed"):
+    assert (answer.status, reason in answer.guard) == (status, True), answer
+
+
+# -- the ordinary way -----------------------------------------------------------------------------------------
+
+
+def test_a_forbidden_page(door, site):
+    with untouched(door, site):
+        refused(get(door, site, FORBIDDEN))
+
+
+@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "PROPFIND"])
+def test_any_method(door, http_site, method):
+    with untouched(door, http_site):
+        refused(plain(door, http_site.url + FORBIDDEN, method=method))
+
+
+def test_a_refused_head_has_no_body_that_would_be_read_as_the_next_answer(door, http_site):
+    with connected(door) as connection:
+        line = f"HEAD {http_site.url}{FORBIDDEN} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n".encode()
+        refused(exchange(connection, line, body=False))
+        refused(exchange(connection, line, body=False))
+
+
+def test_a_range(door, http_site):
+    with untouched(door, http_site):
+        refused(plain(door, http_site.url + FORBIDDEN, fields="Range: bytes=0-9\r\n"))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/%70rivate/x",
+        "/open/../private/x",
+        "/open/%2e%2e/private/x",
+        "//private/x",
+        "/./private/x",
+        "/open/..;a/private/x",
+    ],
+)
+def test_spellings_that_servers_read_as_the_forbidden_path(door, site, target):
+    with untouched(door, site):
+        refused(get(door, site, target))
+
+
+@pytest.mark.parametrize("target", ["/robots.txt?x", "/robots.txt/../private/x", "/robots.txt;/../private/x"])
+def test_only_the_exact_robots_txt_is_exempt(door, http_site, sites, target):
+    closed_site = sites.start(robots="User-agent: *\nDisallow: /\nAllow: /alive\n")
+    with untouched(door, closed_site):
+        refused(plain(door, closed_site.url + target))
+    assert plain(door, closed_site.url + "/robots.txt").status == 200
+
+
+# -- connections without a request ----------------------------------------------------------------------------
+
+
+def test_connect_alone_opens_nothing(door, site):
+    with untouched(door, site), tunnel(door, site.authority, tls=False):
+        pass
+
+
+def test_a_handshake_in_the_tunnel_opens_nothing(door, https_site):
+    with untouched(door, https_site), tunnel(door, https_site.authority):
+        pass
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"\x00\x01\x02GET /private/x HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"\r\nGET /private/x HTTP/1.1\r\nHost: {host}\r\n\r\n",
+        b"\r\n\r\n\r\nGET /private/x HTTP/1.1\r\nHost: {host}\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"\x16\x03\x01\x00\x05hello",
+        b"GET /private/x\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+    ids=["binary", "CRLF-first", "CRLFs-first", "ssh", "broken-tls", "http-0.9", "h2-prior-knowledge"],
+)
+def test_raw_octets_in_a_tunnel(door, http_site, first):
+    with untouched(door, http_site), tunnel(door, http_site.authority, tls=False) as connection:
+        connection.sendall(first.replace(b"{host}", http_site.authority.encode()))
+        connection.shutdown(socket.SHUT_WR)
+        closed(connection)
+
+
+def test_two_octets_first(door, http_site):
+    """mitmproxy decides what a tunnel carries by its first segment, if that is shorter than any method."""
+    with untouched(door, http_site), tunnel(door, http_site.authority, tls=False) as connection:
+        connection.sendall(b"GE")
+        connection.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        connection.settimeout(20)
+        rest = f"T {FORBIDDEN} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
+        refused(exchange(connection, rest.encode()))
+
+
+def test_crlf_first_inside_tls(door, https_site):
+    with untouched(door, https_site), tunnel(door, https_site.authority) as connection:
+        connection.sendall(f"\r\nGET {FORBIDDEN} HTTP/1.1\r\nHost: {https_site.authority}\r\n\r\n".encode())
+        assert read_answer(connection).status in (0, 400, 403)
+
+
+def test_http_0_9_without_a_tunnel(door, http_site):
+    with untouched(door, http_site), connected(door) as connection:
+        connection.sendall(f"GET {http_site.url}{FORBIDDEN}\r\n\r\n".encode())
+        assert read_answer(connection).status in (0, 400)
+
+
+def test_connect_on_a_connection_that_has_been_used(door, http_site):
+    with untouched(door, http_site), connected(door) as connection:
+        request = f"GET {http_site.url}{FORBIDDEN} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
+        refused(exchange(connection, request.encode()))
+        connect = f"CONNECT {http_site.authority} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
+        assert exchange(connection, connect.encode(), body=False).status == 200
+        connection.sendall(b"\x00\x01\x02GET /private/x HTTP/1.1\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        closed(connection)
+
+
+def test_connect_after_an_allowed_request(door, http_site):
+    """The permit of the allowed request is over when its answer is."""
+    with connected(door) as connection:
+        request = f"GET {http_site.url}/open HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
+        assert exchange(connection, request.encode()).status == 200
+        with untouched(door, http_site):
+            connect = f"CONNECT {http_site.authority} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
+            assert exchange(connection, connect.encode(), body=False).status == 200
+            connection.sendall(b"\x00\x01\x02GET /private/x HTTP/1.1\r\n\r\n")
+            connection.shutdown(socket.SHUT_WR)
+            closed(connection)
+
+
+# -- bodies ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("expects", ["", "Expect: 100-continue\r\n"])
+def test_an_upload(door, http_site, expects):
+    body = b"x" * 200_000
+    fields = f"{expects}Content-Length: {len(body)}\r\n"
+    with untouched(door, http_site), connected(door) as connection:
+        head = f"POST {http_site.url}{FORBIDDEN} HTTP/1.1\r\nHost: {http_site.authority}\r\n{fields}\r\n"
+        connection.sendall(head.encode() + body)
+        answer = read_answer(connection)
+        if expects:
+            assert answer.status == 100
+            answer = read_answer(connection)
+        refused(answer)
+
+
+def test_a_chunked_upload(door, http_site):
+    with untouched(door, http_site), connected(door) as connection:
+        head = f"POST {http_site.url}{FORBIDDEN} HTTP/1.1\r\nHost: {http_site.authority}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        refused(exchange(connection, head.encode() + b"5\r\nhello\r\n0\r\n\r\n"))
+
+
+def test_two_lengths_of_one_body(door, http_site):
+    """Request smuggling: what one reader takes for the body is the next request of another."""
+    smuggled = f"0\r\n\r\nGET {FORBIDDEN} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
+    fields = f"Content-Length: {len(smuggled)}\r\nTransfer-Encoding: chunked\r\n"
+    with untouched(door, http_site):
+        answer = plain(door, http_site.url + "/open", method="POST", fields=fields, body=smuggled.encode())
+        assert answer.status == 400
+
+
+# -- names that disagree --------------------------------------------------------------------------------------
+
+
+def test_a_host_field_that_names_another_site(door, http_site, sites):
+    other = sites.start()
+    with untouched(door, http_site, other), connected(door) as connection:
+        head = f"GET {http_site.url}/open HTTP/1.1\r\nHost: {other.authority}\r\n\r\n"
+        refused(exchange(connection, head.encode()), 403, "ambiguous-authority")
+
+
+def test_a_host_field_with_another_port(door, http_site):
+    with untouched(door, http_site), connected(door) as connection:
+        head = f"GET {http_site.url}/open HTTP/1.1\r\nHost: {http_site.host}\r\n\r\n"
+        refused(exchange(connection, head.encode()), 403, "ambiguous-authority")
+
+
+@pytest.mark.parametrize("second", ["{same}", "elsewhere.test"])
+def test_two_host_fields(door, http_site, second):
+    second = second.replace("{same}", http_site.authority)
+    with untouched(door, http_site), connected(door) as connection:
+        head = f"GET {http_site.url}/open HTTP/1.1\r\nHost: {http_site.authority}\r\nHost: {second}\r\n\r\n"
+        refused(exchange(connection, head.encode()), 400, "malformed-target")
+
+
+@pytest.mark.parametrize("host", ["", "a b", "user@{same}", "{same}, {same}", "{same}\r\n folded", "\xe9.test"])
+def test_a_host_field_that_cannot_be_read(door, http_site, host):
+    host = host.replace("{same}", http_site.authority)
+    with untouched(door, http_site), connected(door) as connection:
+        head = f"GET {http_site.url}/open HTTP/1.1\r\nHost: {host}\r\n\r\n"
+        refused(exchange(connection, head.encode("latin-1")), 400, "malformed-target")
+
+
+def test_http_1_1_without_a_host_field(door, http_site):
+    with untouched(door, http_site), connected(door) as connection:
+        refused(exchange(connection, f"GET {http_site.url}/open HTTP/1.1\r\n\r\n".encode()), 400, "malformed-target")
+
+
+def test_http_1_0_gets_the_host_field_it_lacks(door, http_site):
+    """RFC 9112 section 3.2.2: what the origin is told is what was judged."""
+    with connected(door) as connection:
+        assert exchange(connection, f"GET {http_site.url}/open HTTP/1.0\r\n\r\n".encode()).status == 200
+    assert http_site.origin.received[-1].headers["host"] == http_site.authority
+
+
+def test_an_absolute_target_inside_a_tunnel(door, https_site, sites):
+    other = sites.start("https")
+    with untouched(door, https_site, other), tunnel(door, https_site.authority) as connection:
+        head = f"GET {other.url}/open HTTP/1.1\r\nHost: {https_site.authority}\r\n\r\n"
+        refused(exchange(connection, head.encode()), 403, "ambiguous-authority")
+
+
+def test_a_host_inside_a_tunnel_that_is_not_the_tunnel_s(door, site, sites):
+    other = sites.start(site.scheme)
+    with untouched(door, site, other), tunnel(door, site.authority, tls=site.scheme == "https") as connection:
+        head = f"GET /open HTTP/1.1\r\nHost: {other.authority}\r\n\r\n"
+        refused(exchange(connection, head.encode()), 403, "ambiguous-authority")
+
+
+@pytest.mark.parametrize("host", ["{address}", "localhost:{port}"])
+def test_a_name_in_the_handshake_that_is_not_the_tunnel_s(door, https_site, host):
+    """CONNECT to an address, another name in SNI, and either of them in Host."""
+    host = host.format(address=https_site.authority, port=https_site.port)
+    with untouched(door, https_site), tunnel(door, https_site.authority, sni="localhost") as connection:
+        refused(
+            exchange(connection, f"GET /open HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()), 403, "ambiguous-authority"
+        )
+
+
+# -- HTTP/2 ---------------------------------------------------------------------------------------------------
+
+
+def h2_headers(site, method="GET", path="/open", authority=None, *more):
+    pseudo = [(":method", method), (":scheme", "https"), (":path", path), (":authority", authority or site.authority)]
+    return [*pseudo, *more]
+
+
+def over_h2(door, site, headers):
+    with tunnel(door, site.authority, alpn=["h2"]) as connection:
+        assert connection.selected_alpn_protocol() == "h2"
+        return http2(connection, headers)
+
+
+def test_h2_is_judged(door, https_site):
+    with untouched(door, https_site):
+        refused(over_h2(door, https_site, h2_headers(https_site, path=FORBIDDEN)))
+    assert over_h2(door, https_site, h2_headers(https_site)).status == 200
+
+
+def test_h2_authority_of_another_site(door, https_site, sites):
+    other = sites.start("https")
+    with untouched(door, https_site, other):
+        answer = over_h2(door, https_site, h2_headers(https_site, authority=other.authority))
+        refused(answer, 403, "ambiguous-authority")
+
+
+@pytest.mark.parametrize("method", ["GET /private/x?", "GET\t/private/x", "G\xe9T", "GET\r\nX: y"])
+def test_h2_methods_that_are_no_tokens(door, https_site, method):
+    """Written as HTTP/1, a method with a space is a method and a target."""
+    with untouched(door, https_site):
+        answer = over_h2(door, https_site, h2_headers(https_site, method=method))
+        assert answer.status in (0, 400)
+        assert not answer.status or "malformed-target" in answer.guard
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/open /private/x", "/open\t", "private/x", "https://elsewhere.test/", "/open#x", "/open\\..\\private", "*"],
+)
+def test_h2_paths_that_are_no_targets(door, https_site, path):
+    with untouched(door, https_site):
+        answer = over_h2(door, https_site, h2_headers(https_site, path=path))
+        assert answer.status in (0, 400)
+        assert not answer.status or "malformed-target" in answer.guard
+
+
+def test_h2_fields_with_line_breaks(door, https_site):
+    smuggled = f"y\r\n\r\nGET {FORBIDDEN} HTTP/1.1\r\nHost: {https_site.authority}"
+    with untouched(door, https_site):
+        answer = over_h2(door, https_site, h2_headers(https_site, "GET", "/open", None, ("x", smuggled)))
+        assert answer.status in (0, 400)
+
+
+# -- other protocols ------------------------------------------------------------------------------------------
+
+WEBSOCKET = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
+
+
+def test_a_websocket_to_a_forbidden_path(door, http_site):
+    with untouched(door, http_site), connected(door) as connection:
+        head = f"GET {http_site.url}{FORBIDDEN} HTTP/1.1\r\nHost: {http_site.authority}\r\n{WEBSOCKET}\r\n"
+        refused(exchange(connection, head.encode()))
+
+
+@pytest.mark.parametrize("upgrade", ["h2c", "TLS/1.0", "foo, websocket"])
+def test_any_other_upgrade_is_taken_out(door, http_site, upgrade):
+    with connected(door) as connection:
+        fields = f"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: {upgrade}\r\nHTTP2-Settings: AAMAAABk\r\n"
+        head = f"GET {http_site.url}/open HTTP/1.1\r\nHost: {http_site.authority}\r\n{fields}\r\n"
+        assert exchange(connection, head.encode()).status == 200
+    arrived = http_site.origin.received[-1]
+    assert (arrived.target, "upgrade" in arrived.headers, "http2-settings" in arrived.headers) == (
+        "/open",
+        False,
+        False,
+    )
+
+
+def test_an_origin_that_switches_protocols_unasked(door, sites):
+    from robots_guard.testing import Reply
+
+    switching = Reply(raw=b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: foo\r\n\r\n")
+    site = sites.start(pages={"/switch": switching})
+    with untouched(door, site):
+        pass
+    before = len(site.origin.received)
+    with connected(door) as connection:
+        connection.sendall(f"GET {site.url}/switch HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
+        read_answer(connection)
+        connection.sendall(f"GET {FORBIDDEN} HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
+        closed(connection)
+    assert get(door, site, "/alive").status == 200
+    assert [request.target for request in site.origin.received[before:]] == ["/switch", "/alive"]
+
+
+# -- connections that carry more than one request -------------------------------------------------------------
+
+
+def test_pipelined_requests_are_judged_one_by_one(door, http_site):
+    before = len(http_site.origin.received)
+    with connected(door) as connection:
+        for target in ("/open", FORBIDDEN, "/open2"):
+            connection.sendall(f"GET {http_site.url}{target} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n".encode())
+        assert [read_answer(connection).status for _ in range(3)] == [200, 403, 200]
+    assert [request.target for request in http_site.origin.received[before:]] == ["/robots.txt", "/open", "/open2"]
+
+
+def test_a_kept_connection_to_the_origin_is_not_used_for_what_is_forbidden(door, https_site):
+    with tunnel(door, https_site.authority) as connection:
+        for target, status in (("/open", 200), (FORBIDDEN, 403), ("/open2", 200)):
+            head = f"GET {target} HTTP/1.1\r\nHost: {https_site.authority}\r\n\r\n"
+            assert exchange(connection, head.encode()).status == status
+    assert https_site.origin.targets == ["/open", "/open2"]
