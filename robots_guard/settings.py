@@ -38,7 +38,8 @@ def _default_store() -> str:
     return f"sqlite:///{platformdirs.user_cache_path('robots_guard') / 'policies.sqlite'}"
 
 
-def _default_journal() -> str:
+def default_journal() -> str:
+    """The journal's directory where none is chosen."""
     return str(platformdirs.user_state_path("robots_guard") / "journal")
 
 
@@ -50,7 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     #: Where policies are shared: `sqlite:///PATH`, or `memory:` for this process only.
     store: str = msgspec.field(default_factory=_default_store)
     #: The directory of the journal.
-    journal: str = msgspec.field(default_factory=_default_journal)
+    journal: str = msgspec.field(default_factory=default_journal)
     #: Record every PASS too, not only DROP and DEFER.
     journal_passes: bool = False
     #: How robots.txt is read: a dialect, or `strictest(a, b)`.

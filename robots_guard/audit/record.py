@@ -122,7 +122,7 @@ def _basis(policy: Policy, now: float) -> dict[str, Any]:
             age=round(now - document.fetched_at, 3),
             redirects=[shown_url(url) for url in document.redirects[:10]],
             via=document.via,
-            tls_verified=document.tls_verified,
+            tls_verified=document.tls_verified if policy.origin.scheme == "https" else None,
         )
     if policy.trouble is not None:
         basis["failure"] = policy.trouble.failure.value

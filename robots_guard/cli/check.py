@@ -21,7 +21,7 @@ from robots_guard.settings import Settings, open_guard
 
 AT_ONCE = 32  # URLs asked about at the same time
 
-_STATUS = {Action.PASS: 0, Action.DROP: 1, Action.DEFER: 3}
+STATUS = {Action.PASS: 0, Action.DROP: 1, Action.DEFER: 3}
 
 
 @click.command()
@@ -119,7 +119,7 @@ class Report:
         """Print what was held back; the exit status."""
         self._rows.end()
         worst = next((each for each in (Action.DROP, Action.DEFER) if each in self._actions), Action.PASS)
-        return _STATUS[worst]
+        return STATUS[worst]
 
 
 def _detail(verdict: Verdict) -> str:

@@ -13,11 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+LONG = ("url", "rule", "detail")  # headings of columns that may fold
 STYLES = {"pass": "green", "drop": "red", "defer": "yellow"}
 
 
 def safe(text: str) -> str:
     """The text with everything that is not printable (controls, bidirectional marks, surrogates) escaped."""
+    text = text.replace("\t", " ")
     if text.isascii() and text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
@@ -28,43 +30,41 @@ def _escaped(char: str) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
 
 
-def console() -> Console:
-    """Standard output, for text that is not markup."""
-    return Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
-
-
 def styled(text: str, style: str = "") -> Text:
     """Text of any origin, to be printed as it is."""
     return Text(safe(text), style=STYLES.get(style, style))
 
 
 class Rows:
-    """Rows of text under headings, printed as they come or, on a terminal, as one table at the end.
+    """Rows of text under headings; the first column is an action, and coloured by it.
 
-    The first column is an action or empty and is coloured by it. Off a terminal nothing is cut or wrapped.
+    On a terminal one table, printed by `end`, or with `streams` line by line as they come. Elsewhere tab-separated
+    values, nothing cut or wrapped.
     """
 
     def __init__(self, *headings: str, streams: bool = False) -> None:
-        self._headings = headings
-        self._out = console()
-        self._plain = streams or not self._out.is_terminal
-        self._table: Table | None = None
+        self._out = Console(markup=False, highlight=False, emoji=False)
+        self._streams = streams
+        self._table = Table(*headings, box=None, pad_edge=False)
+        for column in self._table.columns:
+            column.overflow = "fold"
+            column.no_wrap = column.header not in LONG
 
     def add(self, values: Sequence[str]) -> None:
         """One row."""
-        if self._plain:
-            write_line("\t".join(safe(value) for value in values))
+        if not self._out.is_terminal:
+            write_line("\t".join(map(safe, values)))
             return
-        if self._table is None:
-            self._table = Table(*self._headings, box=None, pad_edge=False)
-            for column in self._table.columns:
-                column.overflow = "fold"
-        self._table.add_row(styled(values[0], values[0]), *(styled(value) for value in values[1:]))
+        cells = [styled(values[0], values[0]), *map(styled, values[1:])]
+        if self._streams:
+            self._out.print(Text("  ").join(cells), soft_wrap=True)
+        else:
+            self._table.add_row(*cells)
 
     def end(self) -> None:
         """Print what was held back."""
-        if self._table is not None:
-            Console(markup=False, highlight=False, emoji=False).print(self._table)
+        if self._table.row_count:
+            self._out.print(self._table)
 
 
 def write_line(text: str, *, flush: bool = False) -> None:
@@ -74,10 +74,11 @@ def write_line(text: str, *, flush: bool = False) -> None:
         sys.stdout.flush()
 
 
-def write_lines(lines: Iterable[str]) -> None:
-    """Several."""
-    for line in lines:
-        write_line(line)
+def print_lines(lines: Iterable[tuple[str, str]]) -> None:
+    """Lines of text, each with an action or a style, or none."""
+    out = Console(markup=False, highlight=False, emoji=False)
+    for text, style in lines:
+        out.print(styled(text, style), soft_wrap=True)
 
 
 def span(seconds: float) -> str:

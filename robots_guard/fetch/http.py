@@ -8,7 +8,9 @@ stranger to us: every size and time is bounded, and whatever goes wrong is an ou
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import socket
 import ssl
 from collections.abc import Iterable
 
@@ -143,6 +145,17 @@ def _failure(error: Exception) -> Failure:
 
 def _told(error: Exception) -> str:
     """For people: what happened, without the stranger's octets in bulk."""
-    if isinstance(error, TimeoutError):
-        return str(error)[:200] or "took longer than allowed"
-    return f"{type(error).__name__}: {error}"[:200]
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        told = cause.verify_message
+    elif isinstance(cause, ssl.SSLError):
+        told = cause.reason or str(cause)
+    elif isinstance(cause, socket.gaierror):
+        told = cause.strerror or "the name does not resolve"
+    elif isinstance(cause, OSError) and cause.errno:
+        told = os.strerror(cause.errno)
+    elif isinstance(cause, TimeoutError):
+        told = str(cause) or "took longer than allowed"
+    else:
+        told = f"{type(cause).__name__}: {cause}"
+    return told[:200]

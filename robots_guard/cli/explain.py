@@ -1,0 +1,204 @@
+"""`robots-guard explain`: why a URL may or may not be requested: the rule, its line, what it beat, how old it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import click
+import msgspec
+
+from robots_guard.audit.record import moment, shown_url
+from robots_guard.cli.asking import FILE, Answer, Judge, ask_guard, record_of_answer
+from robots_guard.cli.check import STATUS, absolute, guard_of
+from robots_guard.cli.options import settings_from, settings_options
+from robots_guard.cli.terminal import print_lines, span, write_line
+from robots_guard.core.access import Access
+from robots_guard.core.policy import Document, Policy
+from robots_guard.core.verdict import Reason, Terms, Verdict
+from robots_guard.rep.lines import clean, shown
+from robots_guard.rep.ruleset import Rule
+from robots_guard.settings import Settings
+
+AROUND = 3  # lines shown on each side of the deciding one
+OTHERS = 10  # further rules shown
+
+MEANINGS = {
+    Reason.ALLOWED: "It may be requested: no rule that applies forbids it.",
+    Reason.UNRESTRICTED: "It may be requested: the site has no robots.txt, so nothing is asked of crawlers.",
+    Reason.ROBOTS_TXT: "It may be requested: /robots.txt itself is always open.",
+    Reason.NOT_GOVERNED: "It may be requested: robots.txt speaks of http and https only.",
+    Reason.BYPASSED: "It may be requested: the operator exempted it.",
+    Reason.DISALLOWED: "It must not be requested: a rule of the site forbids it.",
+    Reason.MIRROR: "It must not be requested: the site names another host as its main one.",
+    Reason.RESTRICTED: "The site answers 401 or 403 for its robots.txt: it wants no crawlers.",
+    Reason.UNREACHABLE: "The site's rules cannot be had just now, and what may be forbidden is not requested.",
+    Reason.MALFORMED_TARGET: "It must not be requested: two servers could read this URL as two different ones.",
+    Reason.AMBIGUOUS_AUTHORITY: "It must not be requested: it is not certain which host it is meant for.",
+    Reason.NOT_HTTP: "It must not be sent: it is no HTTP request.",
+    Reason.INTERNAL_ERROR: "It must not be requested: robots_guard failed, and refuses when it does.",
+}
+
+
+@click.command()
+@click.argument("url")
+@click.option("--robots", type=click.File("rb"), metavar="FILE", help="Judge by this robots.txt; nothing is fetched.")
+@click.option("--json", "as_json", is_flag=True, help="The same as one JSON object.")
+@settings_options
+def explain(url: str, robots: BinaryIO | None, as_json: bool, **values: Any) -> int:
+    """Say why a URL may or may not be requested.
+
+    Exit status as that of check: 0 it may, 1 it may not, 3 not now, 2 the question could not be put.
+    """
+    absolute((url,))
+    settings = settings_from(values)
+    judge = Judge(settings.terms())
+    if robots is not None:
+        answer = judge.by_text(robots.read(), url, settings.agent)
+    else:
+        answer = asyncio.run(_ask(url, settings))
+    explanation = explained(answer, judge, settings.agent)
+    if as_json:
+        write_line(json.dumps(as_data(explanation)))
+    else:
+        print_lines(told(explanation))
+    return STATUS[answer.verdict.action]
+
+
+async def _ask(url: str, settings: Settings) -> Answer:
+    with guard_of(settings) as guard:
+        return await ask_guard(guard, url, settings.agent)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An answer and what led to it. `document` is there if its rules were read; `policy` if one is really held."""
+
+    answer: Answer
+    agent: str
+    terms: Terms
+    document: Document | None
+    matches: list[Rule]
+    policy: Policy | None
+
+    @property
+    def context(self) -> list[tuple[int, str]]:
+        """The deciding line and its neighbours, with their numbers."""
+        rule = self.answer.verdict.rule
+        if self.document is None or rule is None:
+            return []
+        lines = clean(self.document.body).splitlines()
+        first, last = max(1, rule.line - AROUND), min(len(lines), rule.line + AROUND)
+        return [(number, shown(lines[number - 1])) for number in range(first, last + 1)]
+
+
+def explained(answer: Answer, judge: Judge, agent: str) -> Explanation:
+    """Look up what an answer rests on."""
+    decision = answer.decision
+    if decision is None or decision.policy is None:
+        return Explanation(answer, agent, judge.terms, None, [], None)
+    access, document = decision.policy.access(decision.at, judge.terms.dialect)
+    document = document if access is Access.RULES else None
+    matches = judge.rules(document, agent).matches(decision.question.target) if document else []
+    policy = decision.policy if decision.source != FILE else None
+    return Explanation(answer, agent, judge.terms, document, matches, policy)
+
+
+def as_data(it: Explanation) -> dict[str, Any]:
+    """The record's fields, and beside them `means`, `matches`, `context` and `expires_at`."""
+    data: dict[str, Any] = msgspec.to_builtins(record_of_answer(it.answer))
+    return data | {
+        "agent": it.agent,
+        "means": MEANINGS[it.answer.verdict.reason],
+        "matches": [{"line": rule.line, "text": rule.text, "allow": rule.allow} for rule in it.matches],
+        "context": [{"line": number, "text": text} for number, text in it.context],
+        "expires_at": moment(it.policy.expires_at(it.terms.dialect)) if it.policy else None,
+    }
+
+
+# -- for people: lines, each with its style -----------------------------------------------------------------
+
+Lines = Iterator[tuple[str, str]]
+
+
+def told(it: Explanation) -> Lines:
+    """The whole page."""
+    verdict = it.answer.verdict
+    yield f"{verdict.action.upper()}  {shown_url(it.answer.url)}", verdict.action
+    yield f"{MEANINGS[verdict.reason]} (reason: {verdict.reason})", ""
+    yield from (("  " + note, "") for note in _notes(verdict))
+    yield "", ""
+    yield f"asked      for {it.agent}, dialect {it.terms.dialect.name}, matching {it.terms.matching.name}", ""
+    if it.document is not None:
+        yield f"group      {'none applies' if verdict.group is None else verdict.group}", ""
+        yield from _rules(it)
+    if it.policy is not None and it.answer.decision is not None:
+        yield "", ""
+        yield from ((f"{name:10} {value}", "") for name, value in _facts(it.policy, it.answer.decision.at, it.terms))
+
+
+def _notes(verdict: Verdict) -> Iterator[str]:
+    if verdict.detail:
+        yield verdict.detail
+    if verdict.form not in (None, "spec"):
+        yield f"The rule does not match the URL as it is written, but another spelling of it ({verdict.form})."
+    if verdict.stale:
+        yield "The site cannot be asked just now: this is by the last good copy of its robots.txt."
+    if verdict.relaxed:
+        yield f"It would not pass without the setting {verdict.relaxed}."
+    if verdict.until is not None:
+        yield f"Ask again at {moment(verdict.until)}."
+
+
+def _rules(it: Explanation) -> Lines:
+    rule = it.answer.verdict.rule
+    if rule is None:
+        yield "rule       none matches, and what no rule forbids is allowed", ""
+        return
+    yield f"rule       line {rule.line}: {rule.text}", ""
+    yield "", ""
+    for number, text in it.context:
+        deciding = number == rule.line
+        yield f"  {'>' if deciding else ' '} {number:>5} | {text}", it.answer.verdict.action if deciding else ""
+    others = [match for match in it.matches if match.line != rule.line]
+    if others:
+        yield "", ""
+        yield f"{_why_beaten(it)}:", ""
+    for match in others[:OTHERS]:
+        yield f"    {match.line:>5} | {match.text}", ""
+    if len(others) > OTHERS:
+        yield f"          | and {len(others) - OTHERS} more", ""
+
+
+def _why_beaten(it: Explanation) -> str:
+    if it.answer.verdict.form not in (None, "spec") or it.terms.dialect.parts:
+        return "Rules that match the URL as it is written"
+    if it.terms.dialect.precedence == "first":
+        return "These match too, but stand further down, and the first one counts"
+    return "These match too, but are no longer than it (the longest counts, and Allow where two are as long)"
+
+
+def _facts(policy: Policy, now: float, terms: Terms) -> Iterator[tuple[str, str]]:
+    document, trouble = policy.document, policy.trouble
+    if document is not None:
+        cut = ", cut at the cap" if document.truncated else ""
+        yield "source", f"{shown_url(document.url)}, status {document.status}, {len(document.body)} octets{cut}"
+        yield from (("redirect", f"from {shown_url(url)}") for url in document.redirects)
+        verified = "" if not document.url.startswith("https:") else _VERIFIED[document.tls_verified]
+        yield (
+            "fetched",
+            f"{moment(document.fetched_at)}, {span(now - document.fetched_at)} ago, via {document.via}{verified}",
+        )
+        yield "sha256", document.sha256
+    if trouble is not None:
+        yield "trouble", f"{trouble.failure}: {trouble.detail}, {trouble.attempts} tries since {moment(trouble.since)}"
+    until = policy.expires_at(terms.dialect)
+    word = "asked next" if trouble is not None else "fresh"
+    left = f", in {span(until - now)}" if until > now else ", that is over"
+    yield word, f"{'' if trouble is not None else 'until '}{moment(until)}{left}"
+
+
+_VERIFIED = {True: ", TLS verified", False: ", TLS not verified"}
