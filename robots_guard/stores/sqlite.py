@@ -45,13 +45,12 @@ class SqliteStore:
         self.path = path
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._writer = _connect(path)
-            try:
+            with contextlib.ExitStack() as opened:
+                self._writer = opened.enter_context(contextlib.closing(_connect(path)))
                 _prepare(self._writer, path)
-                self._reader = _connect(path)
-            except BaseException:
-                self._writer.close()
-                raise
+                self._reader = opened.enter_context(contextlib.closing(_connect(path)))
+                self._reader.execute("PRAGMA query_only = ON")
+                opened.pop_all()  # all went well: they stay open
         except (sqlite3.Error, OSError, ValueError) as error:
             raise SettingsError(
                 f"store: {str(path)!r} cannot be used as a policy store ({_why(error)}):"
@@ -91,12 +90,11 @@ class SqliteStore:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA synchronous = NORMAL")
-    return connection
+    return sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("PRAGMA synchronous = NORMAL")
     _switch_to_wal(connection)
     connection.execute("BEGIN IMMEDIATE")  # also shows at once whether the file can be written
     version = connection.execute("PRAGMA user_version").fetchone()[0]
