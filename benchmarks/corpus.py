@@ -16,7 +16,7 @@ from pathlib import Path
 CLASSES = ("small", "medium", "large", "huge")
 # Rules in the * group, and how many files of each class are made.
 _SIZES = {"small": (1, 20, 60), "medium": (20, 200, 40), "large": (200, 2_000, 12), "huge": (2_000, 12_000, 4)}
-_WORDS = "admin search cart user private tmp print login feed api tag page img static news item shop old".split()
+_WORDS = ("admin", "search", "cart", "user", "private", "tmp", "print", "login", "feed", "api", "tag", "page", "img")
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -79,6 +79,8 @@ def _url(chance: random.Random, pattern: str, kind: int) -> str:
         at = chance.randrange(1, len(path))
         path = path[:at] + chance.choice("abcxyz") + path[at + 1 :]
     elif kind == 2:
-        path = "/" + "/".join(chance.choice(_WORDS) for _ in range(chance.randint(1, 4))) + f"/{chance.randrange(10**6)}"
+        path = (
+            "/" + "/".join(chance.choice(_WORDS) for _ in range(chance.randint(1, 4))) + f"/{chance.randrange(10**6)}"
+        )
     more = ("", "index.html", "x/y", "?id=7") if path.endswith("/") else ("", ".html", "/x", "?id=7")
     return f"https://www.example.com{path}{chance.choice(more)}"

@@ -104,8 +104,8 @@ def memory(corpus: dict[str, list[bytes]]) -> None:
         sizes: dict[str, list[int]] = {"ours": [], "protego": []}
         estimates = []
         for body in corpus[name][:30]:
-            for peer in sizes:
-                sizes[peer].append(_held(PEERS[peer], body))
+            for peer, held in sizes.items():
+                held.append(_held(PEERS[peer], body))
             estimates.append(compile_rules(body, dialect("rfc9309"), AGENT).size)
         if estimates:
             mine, theirs = (statistics.median(sizes[peer]) for peer in ("ours", "protego"))

@@ -1,6 +1,6 @@
 """Parsing alone, and parsing with one crawler's rules compiled, beside protego and the standard library.
 
-    python benchmarks/parsing.py [--corpus FILE] [--files N]
+python benchmarks/parsing.py [--corpus FILE] [--files N]
 """
 
 from __future__ import annotations

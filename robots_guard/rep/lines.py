@@ -58,6 +58,8 @@ _MISSPELT = (
     (b"sitemap", (b"sitemap", b"site-map")),
 )
 
+_FIELDS = frozenset(field for field, _ in _MISSPELT)
+
 
 def clean(body: bytes) -> bytes:
     """The body as UTF-8 octets without a byte order mark, cut at the last whole line within the cap."""
@@ -89,9 +91,10 @@ def _unmarked(body: bytes) -> bytes:
 def records(text: bytes, dialect: Dialect) -> Iterator[Record]:
     """Field and value of each line that has them, and an empty field for each blank line."""
     known = _SPELLINGS.get
-    comments = b"#" in text
+    raws, touched = _split(text, dialect)
+    comments = touched or b"#" in text
     number = 0
-    for raw in _split(text, dialect):
+    for raw in raws:
         number += 1
         if comments and b"#" in raw:
             raw = raw[: raw.index(b"#")]
@@ -111,29 +114,33 @@ def _odd(key: bytes, colon: bytes, value: bytes, dialect: Dialect) -> tuple[byte
     if not colon:
         if not name or not dialect.lenient_fields:
             return (b"?", key.strip()) if name else (b"", b"")
-        words = key.split()
-        if len(words) != 2:
-            return b"?", key.strip()
-        name, value = words[0].lower(), words[1]
-    return (_respelt(name) if dialect.lenient_fields else name or b"?"), value.strip()
+        return _two_words(key)
+    return (_respelt(name) if dialect.lenient_fields else name) or b"?", value.strip()
+
+
+def _two_words(raw: bytes) -> tuple[bytes, bytes]:
+    """A line without a colon, if it is a field and one more word."""
+    words = raw.split()
+    field = _respelt(words[0].lower())
+    return (field, words[1]) if len(words) == 2 and field in _FIELDS else (b"?", raw.strip())
 
 
 def _respelt(name: bytes) -> bytes:
     for field, spellings in _MISSPELT:
         if name.startswith(spellings):
             return field
-    return name or b"?"
+    return name
 
 
-def _split(text: bytes, dialect: Dialect) -> list[bytes]:
-    """The lines, with control characters and over-long lines dealt with where there are any."""
+def _split(text: bytes, dialect: Dialect) -> tuple[list[bytes], bool]:
+    """The lines, with control characters and over-long lines dealt with, and whether there may be any."""
     # bytes.splitlines knows CR, LF and CRLF only; str.splitlines would split at ten more characters.
     raws = text.splitlines()
     hostile = len(text.translate(None, _CONTROLS)) != len(text)
     if not hostile and len(text) <= LINE_CAP:
-        return raws
+        return raws, False
     tame = _as_c_string if dialect.c_strings else _restricted
-    return [tame(raw) if len(raw) > LINE_CAP or (hostile and _CONTROL.search(raw)) else raw for raw in raws]
+    return [tame(raw) if len(raw) > LINE_CAP or (hostile and _CONTROL.search(raw)) else raw for raw in raws], True
 
 
 def _as_c_string(raw: bytes) -> bytes:

@@ -142,7 +142,7 @@ def _substring(text: str, name: str, dialect: Dialect) -> int:
 
 
 def _is_default(group: Group, dialect: Dialect) -> bool:
-    return any([b"*" in value and _is_star(value, dialect) for _, _, value in group.agents])
+    return any(b"*" in value and _is_star(value, dialect) for _, _, value in group.agents)
 
 
 def _is_star(value: bytes, dialect: Dialect) -> bool:

@@ -1,0 +1,120 @@
+"""The compiled matcher against a slow one written here, and its bounds."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from robots_guard.rep import matcher
+from robots_guard.rep.matcher import Constant, Few, Index, Patterns, Prefixes, pattern_matches
+
+PATTERNS = st.text(alphabet="ab*$/", max_size=7).map(lambda text: "/" + text)
+PATHS = st.text(alphabet="ab/$", max_size=9).map(lambda text: "/" + text)
+
+
+def slowly_matches(pattern: str, path: str) -> bool:
+    """The set of places reached after each octet of the pattern."""
+    if pattern.endswith("$"):
+        pattern, anchored = pattern[:-1], True
+    else:
+        anchored = False
+    places = {0}
+    for char in pattern:
+        if char == "*":
+            places = set(range(min(places), len(path) + 1))
+        else:
+            places = {place + 1 for place in places if path[place : place + 1] == char}
+        if not places:
+            return False
+    return not anchored or len(path) in places
+
+
+def slowly_decides(patterns: list[str], path: str, *, wildcards: bool) -> int:
+    def hit(pattern: str) -> bool:
+        return slowly_matches(pattern, path) if wildcards else path.startswith(pattern)
+
+    return max((rank for rank, pattern in enumerate(patterns) if hit(pattern)), default=-1)
+
+
+def compiled(patterns: list[str], *, wildcards: bool = True):
+    held = Patterns()
+    add = held.add_patterns if wildcards else held.add_prefixes
+    add(patterns, range(len(patterns)))
+    return held.compiled()
+
+
+@settings(max_examples=400, deadline=None)
+@given(PATTERNS, PATHS)
+def test_one_pattern_matches_as_the_slow_reference(pattern, path):
+    assert pattern_matches(pattern, path, wildcards=True) is slowly_matches(pattern, path)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(PATTERNS, max_size=50), PATHS, st.booleans())
+def test_any_tier_decides_as_the_slow_reference(patterns, path, wildcards):
+    decided = compiled(patterns, wildcards=wildcards).decide(path)
+
+    assert decided == slowly_decides(patterns, path, wildcards=wildcards)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(PATTERNS, min_size=1, max_size=60), st.lists(PATHS, min_size=1, max_size=5))
+def test_the_index_and_its_grams_decide_as_the_slow_reference(patterns, paths):
+    held = Patterns()
+    held.add_patterns(patterns, range(len(patterns)))
+    index = Index(held)
+    crowded = Index(held)
+    crowded.hung = [None] * len(crowded.keys)
+    for path in paths:
+        expected = slowly_decides(patterns, path, wildcards=True)
+        assert index.decide(path) == expected
+        assert crowded.decide(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("patterns", "tier"),
+    [
+        ([], Constant),
+        (["/"], Constant),
+        (["/*"], Constant),
+        (["/a"] * 30, Prefixes),
+        (["/a", "/*b"], Few),
+        (["/a$"], Few),
+        ([f"/{number}" for number in range(30)], Index),
+    ],
+)
+def test_the_tier_follows_from_the_patterns(patterns, tier):
+    assert type(compiled(patterns)) is tier
+
+
+def test_more_wildcards_than_many_are_filed_by_grams():
+    index = compiled([f"/*x{number}y" for number in range(100)])
+
+    assert index.decide("/some/x57y/z") == 57
+    assert index.grams is not None
+
+
+@pytest.mark.parametrize(
+    "pattern", ["/*a*a*a*a*a*a*a*b", "/" + "*a" * 4_000 + "*b", "/" + "a*" * 4_000 + "b$", "*" * 8_000 + "b"]
+)
+def test_one_hostile_pattern_costs_at_most_linear_time(pattern):
+    """Both sides are the stranger's; without backtracking this takes well under a millisecond."""
+    rules = compiled([pattern, "/x"])
+    path = "/" + "a" * 8_000
+    start = time.perf_counter()
+    for _ in range(10):
+        rules.decide(path)
+
+    assert time.perf_counter() - start < 1
+
+
+def test_nested_heads_with_wildcards_of_their_own_are_not_copied_down():
+    """A key inherits at most so many candidates; beyond that the grams take over."""
+    patterns = [f"/{'a' * depth}*x{depth}" for depth in range(500)] + [f"/*y{number}" for number in range(500)]
+    index = compiled(patterns)
+
+    assert sum(len(candidates or ()) for candidates in index.hung) <= matcher.MANY * len(index.keys)
+    assert index.decide("/aaab/x3") == 3

@@ -1,0 +1,156 @@
+"""The normal forms of a target."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from robots_guard.errors import SettingsError
+from robots_guard.rep.paths import (
+    MATCHINGS,
+    canonical,
+    canonical_rule,
+    folded,
+    is_alone,
+    is_plain,
+    malformed,
+    matching,
+    octets,
+    variants,
+)
+
+TARGETS = st.text(alphabet="ab/.;?#%2eEfF5cC7\\ é*$", max_size=24).map(lambda text: octets("/" + text))
+
+
+@pytest.mark.parametrize(
+    ("target", "form"),
+    [
+        ("/a/b?c=d&e=/../", "/a/b?c=d&e=/../"),
+        ("/%7Ejoe/%7ejoe", "/~joe/~joe"),
+        ("/%2f%2F%3c", "/%2F%2F%3C"),
+        ("/%2570", "/%2570"),
+        ("/%zz/%/%4", "/%zz/%/%4"),
+        ("/a*b$c$", "/a%2Ab%24c%24"),
+        (octets("/é"), "/%C3%A9"),
+        ('/a b"<>^`{|}\\', "/a%20b%22%3C%3E%5E%60%7B%7C%7D%5C"),
+    ],
+)
+def test_the_canonical_form_of_a_target(target, form):
+    assert canonical(target) == form
+
+
+def test_in_a_rule_stars_and_a_last_dollar_are_operators():
+    assert canonical_rule("/*a$b*$") == "/*a%24b*$"
+
+
+def test_octets_of_a_text_are_its_utf8():
+    assert octets("/é") == "/\xc3\xa9"
+    assert octets("/a") == "/a"
+    assert octets("/\udc80") == "/\xed\xb2\x80"
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("/a", None),
+        ("/a#b", None),
+        ("/%00", None),
+        ("/\xe9", None),
+        ("", "no leading slash"),
+        ("a/b", "no leading slash"),
+        ("*", "no leading slash"),
+        ("http://e.example/", "no leading slash"),
+        ("/a b", "octet 0x20"),
+        ("/a\tb", "octet 0x09"),
+        ("/a\0", "octet 0x00"),
+        ("/a\x7f", "octet 0x7f"),
+        ("/a\\b", "backslash"),
+        ("/" + "a" * 8_191, None),
+        ("/" + "a" * 8_192, "longer than 8192 octets"),
+    ],
+)
+def test_what_no_server_should_be_sent_is_malformed(target, reason):
+    assert malformed(target) == reason
+
+
+def test_only_spec_takes_malformed_targets():
+    assert [matching(name).refuses_malformed for name in MATCHINGS] == [False, True, True]
+
+
+def test_an_unknown_matching_is_refused():
+    with pytest.raises(SettingsError, match="'lax' is not known; use one of spec, standard, strict"):
+        matching("lax")
+
+
+@pytest.mark.parametrize(
+    ("target", "form"),
+    [
+        ("/a/./b", "/a/b"),
+        ("/a/../b", "/b"),
+        ("/a/%2e%2E/b", "/b"),
+        ("/../b", "/b"),
+        ("/a/b/..", "/a/"),
+        ("/a/.", "/a/"),
+        ("/a//b", "/a/b"),
+        ("/a/..;x=1/b", "/b"),
+        ("/a;x/b;y", "/a/b"),
+        ("/a//../b", "/b"),
+        ("//host/b", "/b"),
+        ("/a#/../../b", "/b"),
+        ("/a\xe9", "/a%C3%A9"),
+        ("/a/../b?q=/../c", "/b?q=/../c"),
+    ],
+)
+def test_a_form_a_server_may_resolve_to_is_among_the_variants(target, form):
+    assert form in [variant.text for variant in variants(target)]
+
+
+@pytest.mark.parametrize("target", ["/a..b", "/a/...", "/.well-known/x", "/a?b=/../c", "/%252e%252e/a", "/a%3Bx"])
+def test_data_is_not_resolved(target):
+    assert [variant.text for variant in variants(target)] == [canonical(target)]
+
+
+def test_encoded_slashes_are_folded_in_the_path_only():
+    forms = [form.text for variant in variants("/a%2Fb%5cc?d=%2F") for form in folded(variant)]
+
+    assert forms == ["/a/b/c?d=%2F"]
+
+
+@settings(max_examples=400, deadline=None)
+@given(TARGETS)
+def test_canonical_is_stable_on_what_has_no_lone_percent(target):
+    form = canonical(target)
+    if "%" not in target.replace("%2", "").replace("%7", ""):
+        assert canonical(form) == form
+
+
+@settings(max_examples=400, deadline=None)
+@given(TARGETS)
+def test_a_plain_target_has_no_other_form(target):
+    if is_plain(target):
+        assert [variant.text for variant in variants(target)] == [target]
+
+
+@settings(max_examples=400, deadline=None)
+@given(TARGETS)
+def test_a_target_that_is_alone_has_only_its_canonical_form(target):
+    form = canonical(target.partition("#")[0])
+    if is_alone(form, target):
+        assert [variant.text for variant in variants(target)] == [form]
+        assert list(folded(next(variants(target)))) == []
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=40))
+def test_no_text_makes_the_forms_raise(text):
+    malformed(text)
+    octets(text)
+    for variant in variants(text):
+        list(folded(variant))
+
+
+def test_the_forms_of_a_long_hostile_target_are_few():
+    target = "/" + "//./..;x/%2e%2e/;a=b" * 400
+
+    assert len(list(variants(target))) <= 40
