@@ -19,6 +19,7 @@ from robots_guard.errors import MalformedURL, NotGoverned
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
+_DIVIDES = re.compile(r"[\x00-\x20\x7f\\]")
 _AUTHORITY_END = re.compile(r"[/?#]")
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
@@ -84,7 +85,10 @@ def origin_of(prefix: str) -> Origin:
         if _SCHEME.fullmatch(scheme):
             raise NotGoverned(f"{scheme}: is not http or https")
         raise MalformedURL(f"not an absolute http(s) URL: {prefix[:80]!r}")
-    return parse_authority(scheme, authority.rpartition("@")[2])
+    userinfo, _, authority = authority.rpartition("@")
+    if _DIVIDES.search(userinfo):  # some end the authority here, and take what is before it for the host
+        raise MalformedURL("unreadable userinfo")
+    return parse_authority(scheme, authority)
 
 
 def parse_authority(scheme: str, authority: str) -> Origin:
@@ -116,6 +120,9 @@ def _ipv6(literal: str) -> str:
         raise MalformedURL(f"not an IPv6 address: {literal[:80]!r}") from error
     if address.scope_id is not None:
         raise MalformedURL(f"an IPv6 zone has no place in a URL: {literal[:80]!r}")
+    if address.ipv4_mapped is not None:  # Pythons differ on its spelling, and share stores
+        value = int(address.ipv4_mapped)
+        return f"::ffff:{value >> 16:x}:{value & 0xFFFF:x}"
     return address.compressed
 
 

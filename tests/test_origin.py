@@ -1,0 +1,259 @@
+"""Origins: one key for one site however it is spelt, and no key for what two readers could take differently."""
+
+from __future__ import annotations
+
+import ipaddress
+import string
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.origin import Origin, origin_of, parse_authority, split_url
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("http://a.test", "http://a.test"),
+        ("http://a.test:80/", "http://a.test"),
+        ("https://a.test:443", "https://a.test"),
+        ("http://a.test:443", "http://a.test:443"),
+        ("https://a.test:80", "https://a.test:80"),
+        ("http://a.test:", "http://a.test"),
+        ("http://a.test:0080", "http://a.test"),
+        ("http://a.test:00000000000000000080", "http://a.test"),
+        ("http://a.test:08080", "http://a.test:8080"),
+        ("HTTP://A.TeSt/", "http://a.test"),
+        ("http://a.test.", "http://a.test"),
+        ("http://a.test.:80", "http://a.test"),
+        ("http://user:pass@a.test", "http://a.test"),
+        ("http://user@other.test:81@a.test", "http://a.test"),
+        ("http://@a.test", "http://a.test"),
+        ("http://a_b.test", "http://a_b.test"),
+        ("http://-a.test", "http://-a.test"),
+        ("https://fa\u00df.de", "https://xn--fa-hia.de"),
+        ("https://XN--FA-HIA.de", "https://xn--fa-hia.de"),
+        ("https://b\u00fccher.example.", "https://xn--bcher-kva.example"),
+        ("https://B\u00dcCHER.example", "https://xn--bcher-kva.example"),
+        ("https://b\u00fccher\u3002example", "https://xn--bcher-kva.example"),
+        ("https://fa\u00ad\u00df.de", "https://xn--fa-hia.de"),
+        ("http://127.0.0.1", "http://127.0.0.1"),
+        ("http://127.1", "http://127.0.0.1"),
+        ("http://127.0.1", "http://127.0.0.1"),
+        ("http://0x7f.1", "http://127.0.0.1"),
+        ("http://0X7F.0x0.0X0.0x1", "http://127.0.0.1"),
+        ("http://0177.0.0.1", "http://127.0.0.1"),
+        ("http://2130706433", "http://127.0.0.1"),
+        ("http://0x7f000001", "http://127.0.0.1"),
+        ("http://017700000001", "http://127.0.0.1"),
+        ("http://127.0.0.1.", "http://127.0.0.1"),
+        ("http://\u2460\u2461\u2466.0.0.1", "http://127.0.0.1"),
+        ("http://\uff11\uff12\uff17.1", "http://127.0.0.1"),
+        ("http://0", "http://0.0.0.0"),
+        ("http://0x", "http://0.0.0.0"),
+        ("http://[::1]", "http://[::1]"),
+        ("http://[::1]:8080", "http://[::1]:8080"),
+        ("http://[0:0:0:0:0:0:0:1]:80", "http://[::1]"),
+        ("http://[2001:DB8::A]", "http://[2001:db8::a]"),
+        ("http://[::ffff:127.0.0.1]", "http://[::ffff:7f00:1]"),
+        ("http://1.2.3.4.test", "http://1.2.3.4.test"),
+    ],
+)
+def test_one_key_for_one_site(url, origin):
+    assert str(split_url(url)[0]) == origin
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://",
+        "http:///path",
+        "http://:80",
+        "http://.",
+        "http://..",
+        "http://a..test",
+        "http://.a.test",
+        "http://a.test..",
+        "http://a%2etest",
+        "http://%61.test",
+        "http://localhost\0.evil.test",
+        "http://a\x00",
+        "http://a b.test",
+        "http://a\t.test",
+        "http://a\n.test",
+        "http://a\x7f.test",
+        "http://a\\.test",
+        "http://a.test\\@b.test",
+        "http://a,b.test",
+        "http://a*.test",
+        "http://(a).test",
+        "http://a.test:0",
+        "http://a.test:65536",
+        "http://a.test:99999999999999999999",
+        "http://a.test:8_0",
+        "http://a.test:+80",
+        "http://a.test:-80",
+        "http://a.test:80 ",
+        "http://a.test:\u0668\u0660",
+        "http://a.test:80:80",
+        "http://256.1.1.1",
+        "http://1.2.3.4.5",
+        "http://1.2.3.256",
+        "http://4294967296",
+        "http://0x100000000",
+        "http://08.1.1.1",
+        "http://1.2.3.09",
+        "http://a.test.0x1",
+        "http://a.1",
+        "http://\u2460\u2468\u2468\u2468.0.0.1",
+        "http://::1",
+        "http://[::1",
+        "http://::1]",
+        "http://[::1]x",
+        "http://[::1]80",
+        "http://[::1]:x",
+        "http://[]",
+        "http://[1.2.3.4]",
+        "http://[fe80::1%25eth0]",
+        "http://[fe80::1%eth0]",
+        "http://[v1.a]",
+        "http://\u202ea.test",
+        "http://a.test @b.test",
+        "http://a.test\n@b.test",
+        "http://\u00ad",
+        "http://xn--\u00fc.test",
+        "http://" + "a" * 254,
+        "http:a.test",
+        "http:/a.test",
+        "https:a.test",
+        "//a.test/",
+        "/path",
+        "a.test",
+        "",
+        "://a.test",
+        "1http://a.test",
+        " http://a.test",
+    ],
+)
+def test_no_key_for_what_cannot_be_read_one_way(url):
+    with pytest.raises(MalformedURL):
+        split_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://a.test/x",
+        "file:///etc/passwd",
+        "data:,x",
+        "mailto:a@b.test",
+        "about:blank",
+        "ws://a.test",
+        "javascript:1",
+        "s3://b/k",
+    ],
+)
+def test_other_schemes_are_not_governed(url):
+    with pytest.raises(NotGoverned):
+        split_url(url)
+
+
+@pytest.mark.parametrize("spelling", ["http:a.test", "HTTP:/a.test", "https:\\\\a.test"])
+def test_http_without_its_slashes_is_refused_and_not_passed_as_another_scheme(spelling):
+    """Browsers and some clients repair it to http://a.test, so it must not slip through as not governed."""
+    with pytest.raises(MalformedURL):
+        split_url(spelling)
+
+
+def test_an_origin_is_its_scheme_host_and_port():
+    assert split_url("http://a.test")[0] != split_url("https://a.test")[0]
+    assert split_url("http://a.test")[0] != split_url("http://a.test:8080")[0]
+    assert split_url("http://a.test")[0] != split_url("http://www.a.test")[0]
+    assert split_url("http://a.test:80/x?y")[0] == Origin("http", "a.test", 80)
+    assert split_url("http://a.test:8080")[0].robots_url == "http://a.test:8080/robots.txt"
+    assert split_url("https://[::1]:443")[0].robots_url == "https://[::1]/robots.txt"
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        ("http://a.test", "/"),
+        ("http://a.test/", "/"),
+        ("http://a.test?q=1", "/?q=1"),
+        ("http://a.test#frag", "/"),
+        ("http://a.test/p?q#f?/", "/p?q"),
+        ("http://a.test/a/../b//c/./%2e%2E;x?y=/..", "/a/../b//c/./%2e%2E;x?y=/.."),
+        ("http://a.test/\u00e4\u20ac", "/\xc3\xa4\xe2\x82\xac"),
+        ("http://a.test/@b.test:81/", "/@b.test:81/"),
+        ("http://a.test/ \x00\n", "/ \x00\n"),
+        ("http://a.test/\udc80", "/\xed\xb2\x80"),
+    ],
+)
+def test_the_target_keeps_its_octets(url, target):
+    assert split_url(url)[1] == target
+
+
+def test_userinfo_never_takes_part_and_is_never_told():
+    with pytest.raises(MalformedURL) as caught:
+        split_url("http://me:secret@a b/")
+    assert "secret" not in str(caught.value)
+
+
+AUTHORITIES = st.text(
+    st.sampled_from(string.ascii_letters + string.digits + ".:@[]%-_\\ \0x\u00df\u2460\u3002\u00ad"), max_size=40
+)
+
+
+@given(st.text(max_size=60) | AUTHORITIES.map("http://{}/x".format))
+@example("http://" + "9" * 5000)
+@example("http://0x" + "f" * 5000)
+@example("http://a:" + "9" * 5000)
+@example("http://[" + ":" * 5000)
+@example("http://\u00e4" + "a" * 5000)
+@example("http://" + "\u00e4." * 5000)
+def test_whatever_it_is_the_answer_is_an_origin_or_one_of_two_errors(url):
+    try:
+        origin, target = split_url(url)
+    except (NotGoverned, MalformedURL):
+        return
+
+    assert target.startswith("/")
+    assert "#" not in target
+    assert all(char <= "\xff" for char in target)
+    assert origin.scheme in ("http", "https")
+    assert 0 < origin.port < 65536
+    assert set(origin.host) <= set(string.ascii_lowercase + string.digits + "-_.:")
+
+
+@given(AUTHORITIES.map("http://{}".format))
+def test_the_serialisation_of_an_origin_is_read_as_itself(url):
+    try:
+        origin = split_url(url)[0]
+    except (NotGoverned, MalformedURL):
+        return
+
+    assert split_url(str(origin)) == (origin, "/")
+    assert parse_authority(origin.scheme, origin.authority) == origin
+
+
+@given(st.ip_addresses(v=4), st.sampled_from(["{0}", "0x{1:x}", "{1}", "0{1:o}", "{0}."]))
+def test_an_address_has_one_key_however_it_is_written(address, spelling):
+    assert split_url("http://" + spelling.format(address, int(address)))[0].host == str(address)
+
+
+@given(st.ip_addresses(v=6))
+def test_an_ipv6_address_has_one_key_however_it_is_written(address):
+    spellings = {address.compressed, address.exploded, address.exploded.upper()}
+
+    hosts = {split_url(f"http://[{spelling}]/")[0].host for spelling in spellings}
+    assert len(hosts) == 1
+    assert ipaddress.IPv6Address(hosts.pop()) == address
+
+
+def test_the_memo_of_origins_is_bounded():
+    for number in range(10_000):
+        origin_of(f"http://{number}.test")
+
+    assert origin_of.cache_info().currsize <= 8192
