@@ -1,0 +1,149 @@
+"""What holds for every document and every target."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rep.rows import ask
+from rep.test_matcher import slowly_matches
+
+from robots_guard.rep.conformance import violations
+from robots_guard.rep.dialect import DIALECTS, dialect
+from robots_guard.rep.lines import lines
+from robots_guard.rep.paths import MATCHINGS, canonical, canonical_rule, octets, variants
+from robots_guard.rep.robots import parse
+from robots_guard.rep.ruleset import compile_rules
+
+NAMES = st.sampled_from(sorted(DIALECTS))
+PROFILES = st.sampled_from(MATCHINGS)
+PATTERNS = st.text(alphabet="/ab*$%2eE;é.", max_size=8).map(lambda text: "/" + text)
+TARGETS = st.text(alphabet="/ab$*%2eEfF;.?#é", max_size=12).map(lambda text: octets("/" + text))
+RULES = st.lists(st.tuples(st.sampled_from(("Allow", "Disallow")), PATTERNS), max_size=12)
+FIELDS = st.sampled_from(("User-agent", "Disallow", "Allow", "Crawl-delay", "Host", "user agent", "Sitemap", "", "#"))
+VALUES = st.sampled_from(("*", "x", "examplebot", "/", "/a", "/*b$", "", "* x", "/a /b", "main.ru", "\xff\x00", "%"))
+LINES = st.builds("{0}{2}{1}".format, FIELDS, VALUES, st.sampled_from((":", ": ", " ", "")))
+DOCUMENTS = st.one_of(
+    st.binary(max_size=300),
+    st.tuples(st.lists(LINES, max_size=20), st.sampled_from(("\n", "\r", "\r\n"))).map(
+        lambda pair: pair[1].join(pair[0]).encode("latin-1", "replace")
+    ),
+)
+
+
+def body_of(rules) -> str:
+    return "User-agent: *\n" + "".join(f"{field}: {pattern}\n" for field, pattern in rules)
+
+
+@settings(max_examples=400, deadline=None)
+@given(DOCUMENTS, NAMES, PROFILES, st.one_of(TARGETS, st.text(max_size=10)))
+def test_nothing_raises_whatever_the_octets(body, name, profile, target):
+    rules = compile_rules(body, dialect(name), "examplebot", profile)
+    ruling = rules.judge(target, "www.example.com")
+
+    assert ruling.allowed or ruling.rule is not None
+    assert rules.size > 0
+    rules.matches(target)
+    list(rules.records)
+    list(lines(body, dialect(name)))
+    violations(parse(body, dialect(name)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(DOCUMENTS, NAMES, TARGETS)
+def test_the_deciding_rule_stands_on_the_line_it_names(body, name, target):
+    rules = compile_rules(body, dialect(name), "examplebot", "spec")
+    rule = rules.judge(target).rule
+    if rule is not None:
+        assert rules.matches(target)[0] == rule
+        listed = {line.number: line.text for line in lines(body, dialect(name))}
+        assert listed[rule.line] == rule.text
+
+
+@settings(max_examples=300, deadline=None)
+@given(RULES, TARGETS)
+def test_rfc9309_decides_as_the_slow_reference(rules, target):
+    form = canonical(target.partition("#")[0])
+    hits = []
+    for place, (field, pattern) in enumerate(rules):
+        pattern = pattern.partition("#")[0]
+        written = canonical_rule(octets(pattern))
+        if slowly_matches(written, form):
+            hits.append((len(written), field == "Allow", -place))
+    expected = max(hits)[1] if hits else True
+
+    assert ask(body_of(rules), target_text(target), "x").allowed is (expected or target == "/robots.txt")
+
+
+def target_text(target: str) -> str:
+    return target.encode("latin-1").decode("utf-8")
+
+
+@settings(max_examples=300, deadline=None)
+@given(RULES, TARGETS)
+def test_standard_denies_what_any_form_denies(rules, target):
+    """The hot path leaves forms out; this asks them all."""
+    body = body_of(rules).encode()
+    spec = compile_rules(body, dialect("rfc9309"), "x", "spec")
+    standard = compile_rules(body, dialect("rfc9309"), "x", "standard")
+    # A form's own fragment mark is data by now, so it must not be cut again.
+    forms = [variant.text.replace("#", "%23") for variant in variants(target)]
+    expected = spec.judge(target).allowed and all(spec.judge(form).allowed for form in forms if form != "/robots.txt")
+
+    assert standard.judge(target).allowed is expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(RULES, TARGETS, NAMES)
+def test_deny_wins_is_monotone(rules, target, name):
+    """A wider profile never allows what a narrower one denies."""
+    body = body_of(rules).encode()
+    spec, standard, strict = (
+        compile_rules(body, dialect(name), "x", profile).judge(target).allowed for profile in MATCHINGS
+    )
+    if target.partition("#")[0] != "/robots.txt":
+        assert spec >= standard >= strict
+
+
+@settings(max_examples=200, deadline=None)
+@given(RULES, TARGETS, PATTERNS)
+def test_one_more_allow_forbids_nothing_and_one_more_disallow_allows_nothing(rules, target, pattern):
+    before = ask(body_of(rules), target_text(target), "x").allowed
+
+    assert ask(body_of([*rules, ("Allow", pattern)]), target_text(target), "x").allowed >= before
+    assert ask(body_of([*rules, ("Disallow", pattern)]), target_text(target), "x").allowed <= before
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(LINES, max_size=15), NAMES, st.sampled_from(("\r", "\r\n")))
+def test_reading_is_the_same_under_every_line_end_and_mark(texts, name, end):
+    plain = parse("\n".join(texts).encode("latin-1"), dialect(name))
+    other = parse(b"\xef\xbb\xbf" + end.join(texts).encode("latin-1"), dialect(name))
+
+    assert other.groups == plain.groups
+    assert other.others == plain.others
+
+
+@settings(max_examples=200, deadline=None)
+@given(RULES, TARGETS, st.lists(NAMES, min_size=1, max_size=4, unique=True))
+def test_strictest_is_the_meeting_of_its_parts(rules, target, names):
+    body = body_of(rules)
+    each = {name: ask(body, target_text(target), "x", name).allowed for name in names}
+    ruling = ask(body, target_text(target), "x", f"strictest({', '.join(names)})")
+
+    assert ruling.allowed is all(each.values())
+    assert ruling.disagree == tuple(name for name in names if each[name] != ruling.allowed)
+
+
+@settings(max_examples=200, deadline=None)
+@given(RULES, TARGETS)
+def test_the_order_of_rules_means_nothing_to_rfc9309(rules, target):
+    assert (
+        ask(body_of(rules), target_text(target), "x").allowed
+        is ask(body_of(reversed(rules)), target_text(target), "x").allowed
+    )
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_an_empty_file_allows_all(name):
+    assert ask("", "/x", name=name).allowed
