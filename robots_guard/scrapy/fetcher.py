@@ -202,12 +202,12 @@ class ScrapyFetcher:
         flight = request.meta.get(FLIGHT)
         if isinstance(flight, Flight):
             flight.answered = True
-            # The handler has read this key already; HttpCompressionMiddleware will: no bomb is unpacked.
-            request.meta["download_maxsize"] = UNPACKED * flight.cap
 
     def _on_bytes(self, data: bytes, request: Request) -> None:
         flight = request.meta.get(FLIGHT)
         if isinstance(flight, Flight):
+            # The handler has read this key by now; HttpCompressionMiddleware will: no bomb is unpacked.
+            request.meta["download_maxsize"] = UNPACKED * flight.cap
             flight.octets += len(data)
             if flight.octets > flight.cap:
                 raise StopDownload(fail=False)  # the part that has come is what we judge by (RFC 9309 section 2.5)
@@ -251,9 +251,6 @@ _FAILURES = {
     "IgnoreRequest": Failure.REFUSED,
     "CannotResolveHostError": Failure.DNS,
     "DNSLookupError": Failure.DNS,
-    "VerifyError": Failure.TLS,  # service_identity
-    "VerificationError": Failure.TLS,
-    "SSLError": Failure.TLS,
     "DownloadConnectionRefusedError": Failure.CONNECT,
     "ConnectError": Failure.CONNECT,
     "TunnelError": Failure.CONNECT,
@@ -274,19 +271,23 @@ _FAILURES = {
 }
 
 
+# These are what happened wherever they stand: both libraries hide them inside others.
+_FAILURES_INSIDE = {
+    "VerificationError": Failure.TLS,  # service_identity
+    "SSLError": Failure.TLS,
+    "_DataLoss": Failure.PROTOCOL,
+}
+
+
 def failure_of(error: BaseException) -> Failure:
-    """What an exception of the downloader means. TLS is looked for inside, where both libraries hide it."""
-    inside = list(_chain(error))
-    if any(_is_tls(one) for one in inside):
-        return Failure.TLS
-    for kind in type(error).__mro__:
-        if kind.__name__ in _FAILURES:
-            return _FAILURES[kind.__name__]
-    return Failure.INTERNAL
-
-
-def _is_tls(error: BaseException) -> bool:
-    return type(error).__module__ in ("OpenSSL.SSL", "ssl") or _FAILURES.get(type(error).__name__) is Failure.TLS
+    """What an exception of the downloader means."""
+    for one in _chain(error):
+        if type(one).__module__ in ("OpenSSL.SSL", "ssl"):
+            return Failure.TLS
+        if type(one).__name__ in _FAILURES_INSIDE:
+            return _FAILURES_INSIDE[type(one).__name__]
+    names = (kind.__name__ for kind in type(error).__mro__)
+    return next((_FAILURES[name] for name in names if name in _FAILURES), Failure.INTERNAL)
 
 
 def _chain(error: BaseException, depth: int = 4) -> list[BaseException]:

@@ -1,22 +1,22 @@
 """Run one real crawl in a process of its own and say what became of each request.
 
-    from hosts.scrapy.crawl import Crawl, crawl
+    from hosts.scrapy.crawl import crawl
 
-    done = crawl(["http://127.0.0.1:8000/a", "http://127.0.0.1:8000/private/b"], settings={"ROBOTS_GUARD_AGENT": "mybot"})
+    done = crawl(["http://127.0.0.1:8000/a", "http://127.0.0.1:8000/private/b"], {"ROBOTS_GUARD_AGENT": "mybot"})
     done["http://127.0.0.1:8000/private/b"]     # {"action": "drop", "reason": "disallowed", "line": 2, ...}
     done["http://127.0.0.1:8000/a"]             # {"action": "pass", "status": 200, ...}
-    done.records, done.stats, done.log
+    done.records, done.stats, done.log          # the journal, Scrapy's stats, its log
 
 A request is a URL, or a dictionary with `url` and any of
 
     meta, headers, method, dont_filter     as in scrapy.Request
-    inline      ask by `engine.download_async` instead of through the scheduler
-    after       seconds after the start
     key         the name of its result, if not its URL
+    inline      asked by `engine.download_async`, past the scheduler, before the next request is begun
+    cancelled   seconds after which an inline one is cancelled
 
 The same from a shell, a plan in and a report out: `python tests/hosts/scrapy/crawl.py < plan.json`.
-Deferred requests are reported as such when nothing else is left to wait for, and the spider is closed; with
-`see_through=True` the crawl goes on until they too are decided.
+What is deferred is reported so when nothing else is left to wait for, and the spider is closed; with
+`see_through=True` the crawl goes on until that too is decided.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 QUIET = {"TELNETCONSOLE_ENABLED": False, "REMOTE_CONTROL_ENABLED": False, "RETRY_ENABLED": False}
 EPOLL = "twisted.internet.epollreactor.EPollReactor"
+TESTS = Path(__file__).parents[2]
 
 
 # -- the parent's side ---------------------------------------------------------------------------------------
@@ -54,6 +55,11 @@ class Crawl:
     def __getitem__(self, key: str) -> dict[str, Any]:
         return self.results[key]
 
+    def verdict(self, key: str) -> tuple[str, str | None]:
+        """Action and reason of a result."""
+        result = self.results[key]
+        return result["action"], result.get("reason")
+
     def record(self, url: str) -> dict[str, Any]:
         """The last journal record on a URL."""
         return next(record for record in reversed(self.records) if record["url"] == url)
@@ -69,15 +75,20 @@ def crawl(
     env: Mapping[str, str] | None = None,
     **plan: Any,
 ) -> Crawl:
-    """Run a crawl. Store and journal lie in `folder` unless `settings` say otherwise.
+    """Run a crawl. Its journal lies in `folder`, its store in memory, unless `settings` say otherwise.
 
-    `deferred_api` starts it by CrawlerProcess, not AsyncCrawlerProcess. Further words of a plan: `spider` (a file
-    with a class Spider), `retry_min` (seconds of the first back-off), `see_through`, `stop_after` (seconds, as by
-    SIGINT), `preload` (a file run first).
+    `deferred_api` starts it by CrawlerProcess instead of AsyncCrawlerProcess. Further words of a plan:
+
+        spider          attributes of the spider, such as {"allowed_domains": [...]}
+        follow          {URL: [URLs to request from its page]}
+        files           URLs for a FilesPipeline, in an item made from the first page
+        retry_min       seconds of the first back-off, which are 30
+        see_through     do not close while requests are deferred
+        stop_after      seconds after which the crawl is stopped as by SIGINT
+        no_dns          no name resolves
     """
     with tempfile.TemporaryDirectory() as scratch:
-        folder = folder or Path(scratch)
-        journal = folder / "journal"
+        journal = (folder or Path(scratch)) / "journal"
         chosen = {
             "ROBOTS_GUARD_AGENT": "mybot",
             "ROBOTS_GUARD_STORE": "memory:",
@@ -88,23 +99,29 @@ def crawl(
         }
         plan.update(requests=list(requests), settings=chosen, deferred_api=deferred_api)
         began = time.monotonic()
-        child = subprocess.run(
-            # Deprecated things may be used by Scrapy and Twisted among themselves, but not by us.
-            [sys.executable, "-W", "default::DeprecationWarning", __file__],
-            input=json.dumps(plan),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **(env or {})},
-        )
+        child = run_python(__file__, input=json.dumps(plan), timeout=timeout, env=env)
         done = Crawl(log=child.stderr, code=child.returncode, seconds=time.monotonic() - began)
         if child.stdout.strip():
             report = json.loads(child.stdout.splitlines()[-1])
             done.results, done.stats = report["results"], report["stats"]
         done.records = _records(journal)
-        for warning in [line for line in child.stderr.splitlines() if "Deprecat" in line]:
-            assert "robots_guard" not in warning, warning
         return done
+
+
+def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A Python of our own, with tests importable. Scrapy may use what is deprecated, but we may not."""
+    env = {**os.environ, "PYTHONPATH": str(TESTS), **(options.pop("env", None) or {})}
+    child = subprocess.run(
+        [sys.executable, "-W", "default::DeprecationWarning", *arguments],
+        capture_output=True,
+        text=True,
+        env=env,
+        check=False,
+        **options,
+    )
+    warnings = [line for line in child.stderr.splitlines() if "Warning:" in line and "/robots_guard/" in line]
+    assert not warnings, warnings
+    return child
 
 
 def _records(journal: Path) -> list[dict[str, Any]]:
@@ -115,123 +132,121 @@ def _records(journal: Path) -> list[dict[str, Any]]:
 # -- the child's side ----------------------------------------------------------------------------------------
 
 
-def _spider(plan: dict[str, Any]) -> Any:
+def _decided(decision: Any) -> dict[str, Any]:
+    verdict = decision.verdict
+    rule = {"rule": verdict.rule.text, "line": verdict.rule.line} if verdict.rule else {}
+    return {"action": str(verdict.action), "reason": str(verdict.reason), "detail": verdict.detail, **rule}
+
+
+def _failed(error: BaseException) -> dict[str, Any]:
+    found = {"action": "error", "error": type(error).__name__, "message": str(error)}
+    return {**found, **_decided(error.decision)} if hasattr(error, "decision") else found
+
+
+def _answered(response: Any) -> dict[str, Any]:
+    return {
+        "action": "pass",
+        "status": response.status,
+        "url": response.url,
+        "meta": sorted(response.meta),
+        "dont_filter": response.request.dont_filter,
+        "length": len(response.body),
+    }
+
+
+def _asker(plan: dict[str, Any]) -> Any:
     import scrapy
     from scrapy import signals
-    from scrapy.exceptions import IgnoreRequest
     from scrapy.http.request import NO_CALLBACK
     from scrapy.utils.asyncio import call_later
     from scrapy.utils.defer import deferred_from_coro
 
-    began = time.monotonic()
-
-    def decided(decision: Any) -> dict[str, Any]:
-        verdict = decision.verdict
-        rule = {"rule": verdict.rule.text, "line": verdict.rule.line} if verdict.rule else {}
-        return {"action": str(verdict.action), "reason": str(verdict.reason), "detail": verdict.detail, **rule}
-
-    def failed(error: BaseException) -> dict[str, Any]:
-        found = {"error": type(error).__name__, "message": str(error), "at": time.monotonic() - began}
-        return {**found, **decided(error.decision)} if hasattr(error, "decision") else found
-
-    def answered(response: Any) -> dict[str, Any]:
-        return {
-            "action": "pass",
-            "status": response.status,
-            "url": response.url,
-            "meta": sorted(response.meta),
-            "dont_filter": response.request.dont_filter,
-            "at": time.monotonic() - began,
-            "length": len(response.body),
-        }
-
     class Asker(scrapy.Spider):
         name = "asker"
-        results: dict[str, dict[str, Any]] = {}
 
         @classmethod
         def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
             spider = super().from_crawler(crawler, *args, **kwargs)
             crawler.signals.connect(spider.scheduled, signals.request_scheduled)
             crawler.signals.connect(spider.dropped, signals.request_dropped)
-            if "stop_after" in plan:
-                crawler.signals.connect(
-                    lambda: call_later(plan["stop_after"], spider.close_early, "stopped"), signals.spider_opened, weak=False
-                )
             return spider
 
-        async def start(self) -> Any:
-            for asked in plan["requests"]:
+        async def start(self) -> AsyncIterator[Any]:
+            self.began = time.monotonic()
+            if "stop_after" in plan:
+                call_later(plan["stop_after"], self.close_early, "stopped")
+            for number, asked in enumerate(plan["requests"]):
                 asked = {"url": asked} if isinstance(asked, str) else dict(asked)
-                inline, after, key = asked.pop("inline", False), asked.pop("after", 0), asked.pop("key", asked["url"])
-                request = scrapy.Request(
-                    **asked,
-                    callback=NO_CALLBACK if inline else self.parse,
-                    errback=None if inline else self.failed,
-                    cb_kwargs={} if inline else {"key": key},
-                )
-                if after:
-                    await self.pause(after)
-                if inline:
-                    await self.ask_inline(request, key)
+                key = asked.pop("key", asked["url"])
+                self.left = len(plan["requests"]) - number - 1
+                if asked.pop("inline", False):
+                    await self.ask_inline(key, asked)
                 else:
-                    self.results.setdefault(key, {"action": "waiting"})
-                    yield request
+                    yield self.asking(key, asked)
 
-        async def pause(self, seconds: float) -> None:
-            from scrapy.utils.asyncio import is_asyncio_available
+        def asking(self, key: str, asked: dict[str, Any]) -> Any:
+            results[key] = {"action": "waiting"}
+            return scrapy.Request(**asked, callback=self.parse, errback=self.failed, cb_kwargs={"key": key})
 
-            if is_asyncio_available():
-                await asyncio.sleep(seconds)
-            else:
-                from twisted.internet import reactor, task
-
-                await task.deferLater(reactor, seconds)
-
-        async def ask_inline(self, request: Any, key: str) -> None:
+        async def ask_inline(self, key: str, asked: dict[str, Any]) -> None:
+            cancelled = asked.pop("cancelled", None)
+            download = self.crawler.engine.download_async(scrapy.Request(**asked, callback=NO_CALLBACK))
+            if cancelled:
+                download = asyncio.wait_for(download, cancelled)
             try:
-                self.results[key] = answered(await self.crawler.engine.download_async(request))
+                self.became(key, _answered(await download))
             except Exception as error:
-                self.results[key] = failed(error)
+                self.became(key, _failed(error))
 
-        def parse(self, response: Any, key: str) -> Any:
-            self.results[key] = answered(response)
-            self.look_around()
-            for url in (plan.get("follow") or {}).get(response.url, ()):
-                self.results.setdefault(url, {"action": "waiting"})
-                yield response.follow(url, callback=self.parse, errback=self.failed, cb_kwargs={"key": url})
+        def parse(self, response: Any, key: str) -> Iterator[Any]:
+            self.became(key, _answered(response))
+            if "files" in plan:
+                yield {"file_urls": plan.pop("files")}
+            for url in plan.get("follow", {}).get(response.url, ()):
+                yield self.asking(url, {"url": url})
 
         def failed(self, failure: Any) -> None:
-            self.results[failure.request.cb_kwargs["key"]] = failed(failure.value)
-            self.look_around()
+            self.became(failure.request.cb_kwargs["key"], _failed(failure.value))
 
         def scheduled(self, request: Any) -> None:
             key = request.cb_kwargs.get("key")
-            if key is None:
-                return
-            if "_robots_guard_df" in request.meta:
-                count = self.results[key].get("deferrals", 0) + 1
-                self.results[key] = {"action": "defer", "reason": "unreachable", "deferrals": count}
-                self.look_around()
+            if key is not None and "_robots_guard_df" in request.meta:
+                count = results[key].get("deferrals", 0) + 1
+                self.became(key, {"action": "defer", "reason": "unreachable", "deferrals": count})
 
         def dropped(self, request: Any) -> None:
-            key = request.cb_kwargs.get("key")
-            if key is not None and self.results.get(key, {}).get("action") == "waiting":
-                self.results[key] = {"action": "duplicate"}
+            self.became(request.cb_kwargs["key"], {"action": "duplicate"})
 
-        def look_around(self) -> None:
-            """Close when all that is left was put off."""
-            if plan.get("see_through") or len(self.results) < len(plan["requests"]):
-                return
-            if all(result["action"] != "waiting" for result in self.results.values()):
-                if any(result["action"] == "defer" for result in self.results.values()):
-                    call_later(0, self.close_early, "only deferred requests are left")
+        def became(self, key: str, result: dict[str, Any]) -> None:
+            """Note it; close when all that is left was put off."""
+            before = results.get(key, {})
+            results[key] = {"deferrals": before.get("deferrals", 0), **result, "at": time.monotonic() - self.began}
+            actions = {result["action"] for result in results.values()}
+            if not (plan.get("see_through") or self.left or "waiting" in actions) and "defer" in actions:
+                call_later(0, self.close_early, "only deferred requests are left")
 
         def close_early(self, reason: str) -> None:
             if self.crawler.engine.spider is not None:
                 deferred_from_coro(self.crawler.engine.close_spider_async(reason=reason))
 
+    results: dict[str, dict[str, Any]] = {}
+    Asker.results = results
+    for name, value in plan.get("spider", {}).items():
+        setattr(Asker, name, value)
     return Asker
+
+
+def _no_dns() -> None:
+    import socket
+
+    resolve = socket.getaddrinfo
+
+    def addresses_only(host: Any, *args: Any, **kwargs: Any) -> Any:
+        if host and not str(host).replace(".", "").isdigit():
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        return resolve(host, *args, **kwargs)
+
+    socket.getaddrinfo = addresses_only
 
 
 def main() -> None:
@@ -240,13 +255,15 @@ def main() -> None:
     from robots_guard.core import freshness
     from scrapy.crawler import AsyncCrawlerProcess, CrawlerProcess
 
-    freshness.RETRY_MIN = plan.get("retry_min", freshness.RETRY_MIN)  # 30 s is longer than a test may last
+    freshness.RETRY_MIN = plan.get("retry_min", freshness.RETRY_MIN)  # longer than a test may last
+    if plan.get("no_dns"):
+        _no_dns()
     process = (CrawlerProcess if plan["deferred_api"] else AsyncCrawlerProcess)(plan["settings"])
-    spider = _spider(plan)
-    crawler = process.create_crawler(spider)
+    asker = _asker(plan)
+    crawler = process.create_crawler(asker)
     process.crawl(crawler)
     process.start()
-    print(json.dumps({"results": spider.results, "stats": crawler.stats.get_stats()}, default=str))
+    print(json.dumps({"results": asker.results, "stats": crawler.stats.get_stats()}, default=str))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,68 @@
+"""Components of a user's project, for crawls to meet."""
+
+from __future__ import annotations
+
+import asyncio
+
+from scrapy.core.downloader.handlers.base import BaseDownloadHandler
+from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
+from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.exceptions import IgnoreRequest
+from scrapy.pipelines.files import FilesPipeline
+from scrapy.utils.defer import maybe_deferred_to_future
+from twisted.internet.defer import Deferred
+
+
+class RefusesRobots:
+    """Ignores every request for a robots.txt, ours too."""
+
+    def process_request(self, request):
+        if request.url.endswith("/robots.txt"):
+            raise IgnoreRequest("no robots.txt here")
+
+
+class CancelsRobots:
+    """Cancels the very task that fetches a robots.txt."""
+
+    async def process_request(self, request):
+        if request.url.endswith("/robots.txt"):
+            raise asyncio.CancelledError
+
+
+class DivertsRobots:
+    """Turns a fetch of robots.txt into one of something else."""
+
+    async def process_request(self, request):
+        if request.url.endswith("/robots.txt"):
+            return request.replace(url=request.url.replace("/robots.txt", "/private/diverted"))
+        return None
+
+
+class OwnRobots(RobotsTxtMiddleware):
+    """A user's version of the built-in."""
+
+
+class HangingHandler(BaseDownloadHandler):
+    """A download handler that never answers on robots.txt, and keeps no time."""
+
+    def __init__(self, crawler):
+        super().__init__(crawler)
+        self._real = HTTP11DownloadHandler(crawler)
+
+    async def download_request(self, request):
+        if request.url.endswith("/robots.txt"):
+            await maybe_deferred_to_future(Deferred())
+        return await self._real.download_request(request)
+
+    async def close(self):
+        await self._real.close()
+
+
+class Downloads(FilesPipeline):
+    """Files whose outcome is kept on the spider."""
+
+    def item_completed(self, results, item, info):
+        for (ok, value), url in zip(results, item["file_urls"], strict=True):
+            kept = {"action": "pass"} if ok else {"action": "drop", "error": str(value.value)}
+            self.crawler.spider.results[url] = kept
+        return item
