@@ -25,6 +25,9 @@ from typing import Any, Self
 
 MAX_HEAD = 128 * 1024
 
+# A client that left, and our own closing: asyncio streams before 3.12 report a cancelled conversation as an error.
+_BROKEN_OFF = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, TimeoutError, asyncio.CancelledError)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
@@ -166,11 +169,9 @@ class Loopback:
     async def _serve(self, site: RecordingOrigin, tls: ssl.SSLContext | None, port: int) -> asyncio.Server:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             site.connections += 1
-            try:
-                with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, TimeoutError):
-                    await _converse(site, reader, writer)
-            finally:
-                writer.transport.abort()
+            with contextlib.suppress(*_BROKEN_OFF):
+                await _converse(site, reader, writer)
+            writer.transport.abort()
 
         return await asyncio.start_server(connected, site.address, port, ssl=tls, limit=MAX_HEAD)
 

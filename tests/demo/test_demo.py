@@ -1,0 +1,71 @@
+"""The README's first command, as a process; and that it would notice a broken promise."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from support.programs import program
+
+from robots_guard.cli.demo import SITES, Ask, _result
+
+DEMO = [sys.executable, "-W", "error::DeprecationWarning:robots_guard", "-m", "robots_guard.cli", "demo"]
+
+
+@pytest.fixture(scope="module")
+def shown() -> dict:
+    program("curl")
+    out = subprocess.run([*DEMO, "--json"], capture_output=True, text=True, timeout=120)
+    assert out.returncode == 0, out.stderr
+    return json.loads(out.stdout)
+
+
+def test_every_promise_is_kept(shown):
+    assert shown["ok"]
+    assert all(shown["promises"].values())
+
+
+def test_each_url_was_decided_at_both_doors_with_rule_and_line(shown):
+    rows = shown["verdicts"]
+    dropped = [row for row in rows if row["reason"] == "disallowed"]
+
+    assert len(rows) == 2 * sum(len(site.asks) for site in SITES)
+    assert {row["door"] for row in rows} == {"scrapy", "mitmproxy"}
+    assert all(row["rule"] and row["line"] for row in dropped)
+    assert {row["action"] for row in rows} == {"pass", "drop", "defer"}
+
+
+def test_the_counts_are_what_the_issue_asks_for(shown):
+    assert shown["counts"]["requests the sites received that their robots.txt forbids"] == 0
+    assert shown["counts"]["robots.txt fetches per origin"] == [1] * len(SITES)
+
+
+def test_the_table_is_for_people():
+    program("curl")
+    out = subprocess.run(DEMO, capture_output=True, text=True, timeout=120)
+
+    assert out.returncode == 0, out.stderr
+    assert "requests the sites received that their robots.txt forbids: 0" in out.stdout
+    assert "robots.txt fetches per origin: 1" in out.stdout
+    assert "Disallow: /private/" in out.stdout
+    assert "BROKEN" not in out.stdout
+    assert out.stderr.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("targets", "fetches", "broken"),
+    [
+        (["/secret"], 1, "no forbidden request reached a site"),
+        ([], 2, "each robots.txt was fetched once, for both doors"),
+        ([], 1, "every verdict is the one its robots.txt asks for"),
+    ],
+)
+def test_a_broken_promise_is_noticed(targets, fetches, broken):
+    site = SimpleNamespace(targets=targets, robots_fetches=[None] * fetches, received=[])
+    result = _result([Ask("http://127.0.0.1/secret", site, "/secret", "drop")], [])
+
+    assert not result["ok"]
+    assert not result["promises"][broken]
