@@ -152,7 +152,8 @@ class _Reader:
 
     def _piece(self) -> bytes:
         try:
-            if self._path.lstat().st_size == self._offset:
+            there = self._path.lstat()
+            if stat.S_ISREG(there.st_mode) and there.st_size == self._offset:
                 return b""
             piece = _read(self._path, self._offset)
         except OSError as error:

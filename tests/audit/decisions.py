@@ -1,0 +1,38 @@
+"""Decisions to record."""
+
+from __future__ import annotations
+
+from robots_guard.core.access import Fetched
+from robots_guard.core.renewal import begin
+from robots_guard.core.verdict import Action, Decision, Question, Reason, RuleRef, Verdict
+from robots_guard.origin import split_url
+
+AT = 1_800_000_000.0
+
+DROP = Verdict(
+    action=Action.DROP,
+    reason=Reason.DISALLOWED,
+    rule=RuleRef(2, "Disallow: /private/", "*"),
+    group="*",
+    form="spec",
+)
+PASS = Verdict(action=Action.PASS, reason=Reason.ALLOWED)
+DEFER = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="dns: no such host")
+
+
+def policy(url="https://a.test/", at=AT - 60):
+    answer = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)
+    return begin(split_url(url)[0], None, "direct").next(answer, at).policy
+
+
+def decision(url="https://a.test/private/x", verdict=DROP, *, at=AT, door="cli", **values):
+    origin, target = split_url(url)
+    question = Question(
+        origin=origin,
+        target=values.pop("target", target),
+        agent=values.pop("agent", "mybot"),
+        user_agent=values.pop("user_agent", "mybot/1.0"),
+        method=values.pop("method", "GET"),
+        client=values.pop("client", "127.0.0.1:4000"),
+    )
+    return Decision(id="w-1", at=at, door=door, question=question, verdict=verdict, **values)

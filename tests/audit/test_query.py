@@ -1,0 +1,201 @@
+"""Reading the journal back: in order, over all writers, past whatever should not be there."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+
+import pytest
+from audit.decisions import AT, DEFER, DROP, PASS, decision
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from robots_guard.audit.journal import FileJournal
+from robots_guard.audit.query import LONGEST_LINE, Filter, Follower, Trouble, records
+from robots_guard.audit.record import record_of
+from robots_guard.errors import SettingsError
+
+
+def line(at=AT, seq=1, writer="w", **values):
+    return record_of(decision(at=at, **values), seq=seq, writer=writer).line_of_json()
+
+
+def ids(found):
+    return [(record.writer, record.seq) for record in found]
+
+
+def test_records_of_all_writers_come_in_order_of_time(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(line(AT, 1, "a") + line(AT + 3, 2, "a") + line(AT + 4, 3, "a"))
+    (tmp_path / "b.jsonl").write_bytes(line(AT + 1, 1, "b") + line(AT + 3, 2, "b"))
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    (tmp_path / "notes.txt").write_bytes(line(AT, 9, "no"))
+    trouble = Trouble()
+
+    assert ids(records(tmp_path, trouble=trouble)) == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("a", 3)]
+    assert not trouble
+
+
+def test_what_a_journal_writes_is_read_back_as_it_was(tmp_path):
+    journal = FileJournal(tmp_path, passes=True)
+    made = [decision(verdict=verdict, user_agent="\x1b[31m\u202e\udc80\n") for verdict in (DROP, PASS, DEFER)]
+    for each in made:
+        journal.write(each)
+    expected = [record_of(each, seq=n, writer=journal.path.stem) for n, each in enumerate(made, 1)]
+
+    assert list(records(tmp_path)) == expected
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({}, [1, 2, 3, 4]),
+        ({"since": "2027-01-15T08:00:01.000Z"}, [2, 3, 4]),
+        ({"until": "2027-01-15T08:00:02.000Z"}, [1, 2]),
+        ({"since": "2027-01-15T08:00:01.000Z", "until": "2027-01-15T08:00:02.000Z"}, [2]),
+        ({"origin": "https://b.test"}, [2]),
+        ({"reason": "unreachable"}, [3]),
+        ({"action": "pass"}, [4]),
+        ({"door": "scrapy"}, [4]),
+        ({"agent": "OTHERBOT"}, [1]),
+        ({"action": "drop", "door": "scrapy"}, []),
+    ],
+)
+def test_filters(tmp_path, wanted, found):
+    (tmp_path / "a.jsonl").write_bytes(
+        line(AT, 1, agent="otherbot")
+        + line(AT + 1, 2, url="https://b.test/")
+        + line(AT + 2, 3, verdict=DEFER)
+        + line(AT + 3, 4, verdict=PASS, door="scrapy")
+    )
+
+    assert [record.seq for record in records(tmp_path, Filter(**wanted))] == found
+
+
+FOREIGN = [
+    b"\n",
+    b"nonsense\n",
+    b"{}\n",
+    b"[]\n",
+    b"null\n",
+    b"\xff\xfe\x00\n",
+    b"\x1b]0;title\x07\n",
+    b"[" * 50_000 + b"\n",
+    line()[:-30] + b"\n",
+    line()[:100] + line(),
+    line().replace(b'"schema":1', b'"schema":2'),
+    line().replace(b'"line":2', b'"line":"2"'),
+    line().replace(b"2027-01-15T08:00:00.000Z", b"yesterday"),
+    b"x" * (3 * LONGEST_LINE) + b"\n",
+    b'{"id":"' + b"x" * (2 * LONGEST_LINE) + b'"}\n',
+]
+
+
+@pytest.mark.parametrize("foreign", FOREIGN, ids=range(len(FOREIGN)))
+def test_a_foreign_line_is_counted_and_passed_over(tmp_path, foreign):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(line(seq=1) + foreign + line(seq=2))
+    trouble = Trouble()
+
+    assert [record.seq for record in records(tmp_path, trouble=trouble)] == [1, 2]
+    assert trouble.lines == ({path: 1} if foreign.strip() else {})
+    assert not trouble.lines or str(trouble) == "1 unreadable line in a.jsonl"
+
+
+def test_a_torn_tail_is_counted(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(line(seq=1) + line(seq=2)[:200])
+    trouble = Trouble()
+
+    assert [record.seq for record in records(tmp_path, trouble=trouble)] == [1]
+    assert sum(trouble.lines.values()) == 1
+
+
+def test_unknown_fields_of_a_later_version_are_passed_over(tmp_path):
+    extended = json.dumps(json.loads(line(seq=1)) | {"later": [1]}).encode() + b"\n"
+    (tmp_path / "a.jsonl").write_bytes(extended)
+
+    assert [record.seq for record in records(tmp_path)] == [1]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+@given(st.lists(st.binary(max_size=60), max_size=8))
+def test_any_octets_are_read_without_a_fault(tmp_path, pieces):
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(pieces) + b"\n" + line(seq=1))
+
+    assert [record.seq for record in records(tmp_path, trouble=Trouble())] == [1]
+
+
+def test_what_is_no_plain_file_is_told_and_passed_over(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(line())
+    (tmp_path / "directory.jsonl").mkdir()
+    (tmp_path / "link.jsonl").symlink_to("/etc/passwd")
+    (tmp_path / "gone.jsonl").symlink_to("/nowhere")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    trouble = Trouble()
+
+    assert len(list(records(tmp_path, trouble=trouble))) == 1
+    assert {path.name for path in trouble.files} == {"directory.jsonl", "link.jsonl", "gone.jsonl", "pipe.jsonl"}
+    assert "pipe.jsonl cannot be opened (not a regular file)" in str(trouble)
+
+
+def test_more_files_than_a_process_may_hold_open(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for number in range(200):
+        (tmp_path / f"{number}.jsonl").write_bytes(line(AT + number, number))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        found = [record.seq for record in records(tmp_path)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert found == list(range(200))
+
+
+def test_a_directory_that_is_not_there_is_one_sentence(tmp_path):
+    with pytest.raises(SettingsError, match=r"^journal: .*cannot be read.*name the directory"):
+        list(records(tmp_path / "none"))
+
+
+# -- following ----------------------------------------------------------------------------------------------
+
+
+def test_following_sees_what_is_written_and_files_that_appear(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(line(AT, 1, "a"))
+    follower = Follower(tmp_path, Trouble())
+    wanted = Filter()
+
+    assert ids(follower.new(wanted)) == [("a", 1)]
+    assert ids(follower.new(wanted)) == []
+    with (tmp_path / "a.jsonl").open("ab") as more:
+        more.write(line(AT + 5, 2, "a"))
+    (tmp_path / "b.jsonl").write_bytes(line(AT + 4, 1, "b"))
+    assert ids(follower.new(wanted)) == [("b", 1), ("a", 2)]
+    assert ids(follower.new(wanted)) == []
+
+
+def test_a_half_written_line_waits_for_its_other_half(tmp_path):
+    trouble = Trouble()
+    follower = Follower(tmp_path, trouble)
+    whole = line()
+    with (tmp_path / "a.jsonl").open("ab", buffering=0) as writer:
+        for octets in (whole[:1], whole[1:300], whole[300:-1]):
+            writer.write(octets)
+            assert ids(follower.new(Filter())) == []
+        writer.write(whole[-1:] + whole[:10])
+
+        assert len(list(follower.new(Filter()))) == 1
+    assert not trouble
+
+
+def test_following_passes_over_lines_that_never_end(tmp_path):
+    trouble = Trouble()
+    follower = Follower(tmp_path, trouble)
+    with (tmp_path / "a.jsonl").open("ab", buffering=0) as writer:
+        for _ in range(5):
+            writer.write(b"x" * LONGEST_LINE)
+            assert ids(follower.new(Filter())) == []
+        writer.write(b"\n" + line())
+
+        assert len(list(follower.new(Filter()))) == 1
+    assert sum(trouble.lines.values()) == 1
