@@ -24,14 +24,19 @@ from typing import NamedTuple, Protocol
 FEW = 24
 MANY = 64
 
+# Candidates times octets of a path that a decision may cost, some milliseconds. It takes thousands of wildcards made
+# for one path of kilobytes to get there.
+WORK = 2_000_000
+
 NO_RULE = -1
+TOO_COMPLEX = -2
 
 
 class Matcher(Protocol):
     """What all tiers are."""
 
     def decide(self, path: str) -> int:
-        """The rank of the deciding rule, or NO_RULE."""
+        """The rank of the deciding rule, NO_RULE, or TOO_COMPLEX where that would take too long to tell."""
 
 
 class Wildcard(NamedTuple):
@@ -232,9 +237,13 @@ class Index:
     def _by_grams(self, path: str, best: int) -> int:
         if self.grams is None:
             self.grams = Grams(self.wildcards)
+        work = WORK
         for rank, gate, wildcard in self.grams.candidates(path):
             if rank <= best:
                 break
+            work -= len(path)
+            if work < 0:
+                return TOO_COMPLEX
             if path.startswith(wildcard.head) and gate in path and wildcard.matches(path):
                 return rank
         return best

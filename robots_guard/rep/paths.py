@@ -231,6 +231,14 @@ def folded(variant: Variant) -> Iterator[Variant]:
                 yield Variant(resolved + mark + query, "+".join(filter(None, ("encoded-slash", made_by, step))))
 
 
+def has_encoded_slash(target: str) -> bool:
+    """Is there an escape in the target that many servers read as a slash?"""
+    return _ENCODED_SLASH(target) is not None
+
+
+_ENCODED_SLASH = re.compile("%(?:2[Ff]|5[Cc])").search
+
+
 def _readings(target: str) -> Iterator[tuple[str, str]]:
     """The target cut at "#", not cut, and with octets that are no UTF-8 read as Latin-1."""
     cut = rooted(cut_fragment(target))
@@ -278,13 +286,11 @@ def _resolved(path: str) -> Iterator[tuple[str, str]]:
     """The path with dot segments removed and slashes merged, in either order."""
     yield path, ""
     if "/." in path and _DOT_SEGMENT(path):
-        undotted = _undotted(path)
-        yield undotted, "dots"
-        yield _merged(undotted), "dots+slashes"
-        yield _undotted(_SEMICOLON_DOTS.sub(r"\1", path)), "dots"
-        yield _merged(_undotted(_SEMICOLON_DOTS.sub(r"\1", path))), "dots+slashes"
-        yield _undotted(_merged(path)), "slashes+dots"
-        yield _undotted(_merged(_SEMICOLON_DOTS.sub(r"\1", path))), "slashes+dots"
+        for text in dict.fromkeys((path, _SEMICOLON_DOTS.sub(r"\1", path))):
+            undotted = _undotted(text)
+            yield undotted, "dots"
+            yield _merged(undotted), "dots+slashes"
+            yield _undotted(_merged(text)), "slashes+dots"
     if "//" in path:
         yield _merged(path), "slashes"
 

@@ -13,11 +13,12 @@ from typing import NamedTuple
 from robots_guard.rep import host as hosts
 from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.lines import Line, Record
-from robots_guard.rep.matcher import NO_RULE, Constant, pattern_matches
+from robots_guard.rep.matcher import TOO_COMPLEX, Constant, pattern_matches
 from robots_guard.rep.paths import (
     Variant,
     cut_fragment,
     folded,
+    has_encoded_slash,
     is_alone,
     is_plain,
     matching,
@@ -237,7 +238,7 @@ class _Document(Ruleset):
 
     def _doubt(self, target: str, ruling: Ruling) -> Ruling:
         """Many servers read %2F as a slash and no standard does: where that matters, pass and say so."""
-        if self._matching.folds or "%" not in target:
+        if self._matching.folds or not has_encoded_slash(target):
             return ruling
         forms = (form for variant in variants(target) for form in folded(variant))
         doubtful = any(self._denied(form, self._canonical, "strict") for form in forms)
@@ -255,8 +256,10 @@ class _Document(Ruleset):
         """The ruling of a rank, made once."""
         found = self._rulings.get(rank)
         if found is None:
-            rule = self._source.rule(place_of(rank, len(self._source))) if rank != NO_RULE else None
+            rule = self._source.rule(place_of(rank, len(self._source))) if rank >= 0 else None
             found = Ruling(allowed=rule is None or rule.allow, rule=rule, group=self.group)
+            if rank == TOO_COMPLEX:
+                found = found._replace(allowed=False, ambiguous="policy_too_complex")
             self._rulings[rank] = found
         return found
 

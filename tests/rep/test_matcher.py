@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rep.rows import ask
 
 from robots_guard.rep import matcher
 from robots_guard.rep.matcher import Constant, Few, Index, Patterns, Prefixes, pattern_matches
@@ -118,3 +119,23 @@ def test_nested_heads_with_wildcards_of_their_own_are_not_copied_down():
 
     assert sum(len(candidates or ()) for candidates in index.hung) <= matcher.MANY * len(index.keys)
     assert index.decide("/aaab/x3") == 3
+
+
+def test_a_file_and_a_path_made_to_burn_time_together_are_given_up_and_denied():
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    pairs = [a + b for a in letters for b in letters]
+    body = "User-agent: *\n" + "".join(f"Disallow: /*{a}*{b}*~\n" for a in pairs for b in pairs[:30])
+    path = "/" + "".join(pairs) * 6
+
+    start = time.perf_counter()
+    ruling = ask(body, path)
+
+    assert time.perf_counter() - start < 5
+    assert (ruling.allowed, ruling.ambiguous, ruling.rule) == (False, "policy_too_complex", None)
+    assert ask(body, "/short").allowed
+
+
+def test_a_path_of_usual_length_is_never_too_complex():
+    body = "User-agent: *\n" + "".join(f"Disallow: /*a*{number}~\n" for number in range(3_000))
+
+    assert ask(body, "/some/article/of/the/usual/length-" + "0123456789" * 10).allowed
