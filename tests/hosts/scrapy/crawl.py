@@ -195,7 +195,7 @@ def _asker(plan: dict[str, Any]) -> Any:
                 download = asyncio.wait_for(download, cancelled)
             try:
                 self.became(key, _answered(await download))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  whatever it is, it is the result
                 self.became(key, _failed(error))
 
         def parse(self, response: Any, key: str) -> Iterator[Any]:
@@ -252,8 +252,9 @@ def _no_dns() -> None:
 def main() -> None:
     """Do as the plan on stdin says; the report is the last line of stdout."""
     plan = json.loads(sys.stdin.read())
-    from robots_guard.core import freshness
     from scrapy.crawler import AsyncCrawlerProcess, CrawlerProcess
+
+    from robots_guard.core import freshness
 
     freshness.RETRY_MIN = plan.get("retry_min", freshness.RETRY_MIN)  # longer than a test may last
     if plan.get("no_dns"):

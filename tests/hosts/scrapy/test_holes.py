@@ -11,6 +11,7 @@ import logging
 
 import pytest
 from hosts.scrapy.crawl import crawl, run_python
+
 from robots_guard.testing import Received, Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"

@@ -1,0 +1,249 @@
+"""Deferral in real crawls: nothing is lost, nothing is asked too early, nobody else waits."""
+
+from __future__ import annotations
+
+import pytest
+import scrapy
+from hosts.scrapy.crawl import EPOLL, crawl
+
+from robots_guard.testing import Reply
+
+RULES = "User-agent: *\nDisallow: /private/\n"
+NO_LIMIT = 0 if scrapy.version_info >= (2, 18) else 10_000  # 0 means no limit since 2.18
+DAPQ = "scrapy.pqueues.DownloaderAwarePriorityQueue"
+
+
+def recovering(net, failures: int):
+    """An origin whose robots.txt fails so often, then is there."""
+    answers = [Reply(status=503)] * failures + [Reply(body=RULES)]
+    site = net.origin(lambda request: answers[min(len(site.robots_fetches), len(answers)) - 1])
+    return site
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        {},
+        {"settings": {"TWISTED_REACTOR": EPOLL}, "deferred_api": True},
+        {"settings": {"TWISTED_REACTOR_ENABLED": False}},
+        {"settings": {"CONCURRENT_REQUESTS": NO_LIMIT}},
+    ],
+    ids=["asyncio reactor", "epoll reactor", "no reactor", "no limit"],
+)
+def test_what_was_deferred_is_crawled_when_robots_txt_comes_back(net, mode):
+    """Two times 503, then rules: three fetches for nine requests, and the dupefilter is as it was."""
+    site, fine = recovering(net, 2), net.origin(RULES)
+    pages = [f"{site.url}/{number}" for number in range(6)]
+    twice = {"url": pages[0], "key": "twice"}
+
+    done = crawl(
+        [*pages, twice, f"{site.url}/private/x", *(f"{fine.url}/{number}" for number in range(20))],
+        retry_min=0.4,
+        see_through=True,
+        **mode,
+    )
+
+    assert sorted(site.targets) == [f"/{number}" for number in range(6)]
+    assert len(site.robots_fetches) == 3
+    assert [done[page]["status"] for page in pages] == [200] * 6
+    assert done["twice"]["action"] == "duplicate"
+    assert done.verdict(f"{site.url}/private/x") == ("drop", "disallowed")
+    assert sum(done[page]["deferrals"] for page in pages) <= 3, "each fetch sends back one probe, and not the queue"
+    assert not any(done[page]["dont_filter"] for page in pages), "dont_filter leaked into a request"
+    assert not any("_robots_guard_df" in done[page]["meta"] for page in pages)
+    waits = [
+        later.at - earlier.at for earlier, later in zip(site.robots_fetches, site.robots_fetches[1:], strict=False)
+    ]
+    assert waits[0] >= 0.4
+    assert waits[1] >= 0.8
+    assert max(done[f"{fine.url}/{number}"]["at"] for number in range(20)) < waits[0] + waits[1]
+
+
+def test_the_reopened_bucket_is_asked_at_once_and_not_at_the_next_heartbeat(net):
+    """The engine by itself looks again every 5 s; the gate wakes it."""
+    site = recovering(net, 1)
+
+    done = crawl([f"{site.url}/a", f"{site.url}/b"], retry_min=0.3, see_through=True)
+
+    assert done[f"{site.url}/b"]["at"] < 2.5
+
+
+def test_waiting_costs_no_processor_time(net):
+    """Ten seconds' worth of queue shut for 2 s: the requests are not passed round meanwhile."""
+    site = recovering(net, 1)
+
+    done = crawl([f"{site.url}/{number}" for number in range(200)], retry_min=2, see_through=True)
+
+    assert len(site.targets) == 200
+    assert done.stats["scheduler/dequeued"] == 201
+    assert done.stats["scheduler/enqueued"] == 201
+
+
+def test_http_and_https_of_one_host_do_not_wait_for_each_other(net, authority):
+    """A bucket is an origin's, though both schemes share a download slot."""
+    down = net.origin(503)
+    up = net.origin(RULES, address=down.address, tls=authority(down.address))
+    pages = [f"{up.url}/{number}" for number in range(20)]
+
+    done = crawl([f"{down.url}/x", *pages])
+
+    assert {done.verdict(page)[0] for page in pages} == {"pass"}
+    assert done.verdict(f"{down.url}/x") == ("defer", "unreachable")
+
+
+def test_many_hosts_in_one_download_slot_do_not_wait_for_each_other(net):
+    """The same where a project puts hosts into one slot."""
+    down, up = net.origin(Reply(hang=True)), net.origin(RULES)
+    pages = [f"{up.url}/{number}" for number in range(10)]
+    slot = {"download_slot": "everything"}
+
+    done = crawl([{"url": url, "meta": slot} for url in (f"{down.url}/x", f"{down.url}/y", *pages)], stop_after=1.2,
+                 settings={"ROBOTS_GUARD_CONNECT_TIMEOUT": 1, "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 1})  # fmt: skip
+
+    assert max(done[page]["at"] for page in pages) < 1
+    assert down.targets == []
+
+
+def test_past_max_defer_a_deferral_becomes_a_drop(net):
+    site = net.origin(503)
+
+    done = crawl([f"{site.url}/a", f"{site.url}/b"], {"ROBOTS_GUARD_MAX_DEFER": 0.5}, retry_min=0.7, see_through=True)
+
+    assert {done.verdict(f"{site.url}/{page}") for page in "ab"} == {("drop", "unreachable")}
+    assert site.targets == []
+
+
+@pytest.mark.parametrize("choice", ["drop", "allow"])
+def test_on_unreachable_is_the_operators(net, choice):
+    site = net.origin(503)
+
+    done = crawl([f"{site.url}/a"], {"ROBOTS_GUARD_ON_UNREACHABLE": choice})
+
+    assert site.targets == ([] if choice == "drop" else ["/a"])
+    assert done.record(f"{site.url}/a")["relaxed"] == (None if choice == "drop" else "on_unreachable=allow")
+
+
+def pages_of(*sites) -> list[str]:
+    return [f"{site.url}/{number}" for site in sites for number in range(20)]
+
+
+def received(*sites) -> list[str]:
+    return [f"{site.url}{target}" for site in sites for target in site.targets]
+
+
+def test_a_stopped_job_resumes_with_every_deferred_request(net, tmp_path):
+    """JOBDIR: what waits lies on disk, once each, and the one that was sent back too."""
+    down, up = recovering(net, 1), net.origin(RULES)
+    pages = pages_of(down, up)
+    job = {"JOBDIR": str(tmp_path / "job"), "ROBOTS_GUARD_STORE": f"sqlite:///{tmp_path / 'policies.sqlite'}"}
+
+    first = crawl(pages, job, retry_min=1.5, stop_after=1)
+    assert down.targets == []
+    assert first.stats["scheduler/enqueued/disk"] == len(pages) + 1
+    second = crawl([f"{down.url}/private/x"], job, retry_min=1.5, see_through=True)
+
+    assert sorted(received(down, up)) == sorted(pages)
+    assert len(down.robots_fetches) == 2
+    assert second.verdict(f"{down.url}/private/x") == ("drop", "disallowed")
+
+
+def test_a_job_begun_without_us_is_taken_over(net, tmp_path):
+    """Its buckets bear other names; requests move into ours as they come out, and none is lost or sent twice."""
+    down, up = recovering(net, 1), net.origin(RULES)
+    pages = pages_of(down, up)
+    job = {"JOBDIR": str(tmp_path / "job")}
+
+    crawl(pages, {**job, "ADDONS": {}, "DOWNLOAD_DELAY": 0.2, "CONCURRENT_REQUESTS": 4}, stop_after=0.3)
+    assert len(received(down, up)) < len(pages) / 2
+    crawl([], job, retry_min=0.5, see_through=True)
+
+    assert sorted(received(down, up)) == sorted(pages)
+    assert len(down.robots_fetches) == 2
+
+
+def test_a_job_of_ours_can_go_on_without_us(net, tmp_path):
+    """The files on disk are those of DownloaderAwarePriorityQueue; a request sent back carries a plain bool."""
+    down = net.origin(503)
+    job = {"JOBDIR": str(tmp_path / "job")}
+    pages = [f"{down.url}/{number}" for number in range(5)]
+
+    crawl(pages, job, stop_after=0.4)
+    crawl([], {**job, "ADDONS": {}, "ROBOTSTXT_OBEY": False}, see_through=True)
+
+    assert sorted(down.targets) == [f"/{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("queue", ["scrapy.pqueues.ScrapyPriorityQueue", DAPQ])
+def test_a_foreign_queue_is_refused_not_let_through(net, queue):
+    """Without our queue nothing can be put off: refused, and said, once at the start and once when it happens."""
+    down, slow, up = net.origin(503), net.origin(Reply(body=RULES, delay=0.5)), net.origin(RULES)
+    settings = {"SCHEDULER_PRIORITY_QUEUE": queue, "ROBOTS_GUARD_JOURNAL_PASSES": True}
+
+    done = crawl(
+        [f"{site.url}/{page}" for site in (down, slow, up) for page in ("a", "b", "private/c")], settings, retry_min=20
+    )
+
+    assert {done[f"{down.url}/{page}"]["error"] for page in ("a", "b", "private/c")} == {"RobotsDeferred"}
+    assert down.targets == []
+    assert sorted(slow.targets) == sorted(up.targets) == ["/a", "/b"]
+    assert len(slow.robots_fetches) == 1
+    assert done.log.count("does not use the queue of robots_guard") == 1
+    assert done.log.count("could have been put off") == 1
+
+
+def test_downloads_past_the_scheduler_wait_a_little_or_are_told_when(net):
+    """`engine.download_async` cannot be put back: up to 3 s are waited, more is an exception that says until when."""
+    soon, late = recovering(net, 1), net.origin(503)
+
+    done = crawl(
+        [
+            {"url": f"{soon.url}/a", "inline": True},
+            {"url": f"{soon.url}/private/a", "inline": True},
+            {"url": f"{late.url}/b", "inline": True},
+        ],
+        retry_min=0.4,
+    )
+    told = crawl([{"url": f"{late.url}/c", "inline": True}])
+
+    assert done[f"{soon.url}/a"]["status"] == 200
+    assert done.verdict(f"{soon.url}/private/a") == ("drop", "disallowed")
+    assert done[f"{late.url}/b"]["error"] == "RobotsDeferred"
+    assert told[f"{late.url}/c"]["error"] == "RobotsDeferred"
+    assert told.seconds < 5
+    assert late.targets == []
+
+
+def test_files_and_redirects_are_checked(net, tmp_path):
+    """A media pipeline and every hop of a redirect come past the same place."""
+
+    def to(location: str) -> Reply:
+        return Reply(status=302, headers=(("Location", location),))
+
+    other = net.origin(RULES)
+    site = net.origin(
+        RULES,
+        {
+            "/moved": to("/private/landed"),
+            "/away": to(f"{other.url}/private/landed"),
+            "/fine": to("/landed"),
+            "/file-moved": to("/private/file"),
+        },
+    )
+    good, *bad = [f"{site.url}/file", f"{site.url}/private/f", f"{site.url}/file-moved", f"{other.url}/private/f"]
+
+    done = crawl(
+        [f"{site.url}/{page}" for page in ("moved", "away", "fine")],
+        {
+            "ITEM_PIPELINES": {"hosts.scrapy.components.Downloads": 1},
+            "FILES_STORE": str(tmp_path),
+            "MEDIA_ALLOW_REDIRECTS": True,
+        },
+        files=[good, *bad],
+    )
+
+    assert done.verdict(f"{site.url}/moved") == done.verdict(f"{site.url}/away") == ("drop", "disallowed")
+    assert done[f"{site.url}/fine"]["url"] == f"{site.url}/landed"
+    assert done[good]["action"] == "pass"
+    assert [done[url]["action"] for url in bad] == ["drop"] * 3
+    assert sorted(site.targets) == ["/away", "/file", "/file-moved", "/fine", "/landed", "/moved"]
+    assert other.targets == []
