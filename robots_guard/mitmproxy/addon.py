@@ -53,4 +53,4 @@ def plant(enforcer: Enforcer) -> None:
         force(ctx.options)
     except exceptions.OptionsError as error:
         addons.lookup.setdefault(enforcer.name, enforcer)
-        enforcer.shut(str(error))
+        enforcer.shut(f"an option of robots_guard cannot be read: {error}")

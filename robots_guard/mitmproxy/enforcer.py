@@ -90,7 +90,8 @@ class Enforcer:
             return
         self._take_last_place()
         try:
-            self._ready()
+            _, settings = self._ready()
+            log.info("robots_guard: guarding %s, journal in %s", settings.agent, settings.journal)
         except SettingsError as error:
             self._fault = str(error)
             log.error("robots_guard: %s", error)

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import os
 import resource
 import signal
 from collections.abc import Callable
@@ -83,8 +84,20 @@ async def _serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
         running.event_loop.add_signal_handler(number, running.shutdown)
     try:
         await running.run()
+    except SettingsError as error:
+        raise _cannot_listen(proxy, servers) or error from None
     finally:
-        await servers.servers.update([])  # a master that stops leaves its ports open
+        if any(server.is_running for server in servers.servers):
+            await servers.servers.update([])  # a master that stops leaves its ports open
+
+
+def _cannot_listen(proxy: Proxy, servers: proxyserver.Proxyserver) -> SettingsError | None:
+    """mitmproxy's own sentence for it wraps the system's three times."""
+    for error in (server.last_exception for server in servers.servers):
+        if isinstance(error, OSError) and error.errno:
+            why = os.strerror(error.errno).lower()
+            return SettingsError(f"cannot listen on {proxy.host}:{proxy.port} ({why}): choose another with --listen")
+    return None
 
 
 def _addons(servers: proxyserver.Proxyserver, started: Callable[[], None]) -> list[object]:
@@ -166,7 +179,7 @@ class _StartCheck(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the sentence."""
-        self._errors.append(record.getMessage().removeprefix("robots_guard: ").splitlines()[0])
+        self._errors.append(record.getMessage().removeprefix("robots_guard: ").partition("\n")[0])
 
     async def shutdown_if_errored(self) -> None:
         """Called by the master at each step of its start. Raises SettingsError."""

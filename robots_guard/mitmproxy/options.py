@@ -38,17 +38,17 @@ _EMPTY = {
     "modify_headers": "changes a judged request",
     "modify_body": "changes a judged request",
 }
-# mitmproxy reads no fractions: those go as text.
 _TEXT: Any = Optional[str]  # noqa: UP045  (mitmproxy compares with typing.Optional, another object than X | None)
-_NUMBER: Any = Optional[int]  # noqa: UP045  (likewise)
 _MODES = ("regular", "upstream", "socks5", "transparent", "local", "wireguard")
 
 
 def declare(loader: addonmanager.Loader) -> None:
-    """Add robots_guard's settings to mitmproxy's options. None stands for the default of docs/settings.md."""
+    """Add robots_guard's settings to mitmproxy's options. None stands for the default of docs/settings.md.
+
+    Numbers go as text: mitmproxy reads no fractions, and does not say which option it cannot read.
+    """
     for field in msgspec.structs.fields(Settings):
-        kind = {bool: bool, int: _NUMBER}.get(field.type, _TEXT)
-        default = field.default if kind is bool else None
+        kind, default = (bool, field.default) if field.type is bool else (_TEXT, None)
         loader.add_option(SPELLING.format(field.name), kind, default, f"robots_guard's {field.name}, see its docs.")
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 import pytest
 import trustme
-
 from hosts.mitmproxy.origin import Site, Sites
 from hosts.mitmproxy.process import Door, running, upstream_ca
 from hosts.mitmproxy.wire import inside, plain
+
 from robots_guard.testing import Loopback
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # mitmproxy 12.2 calls pyparsing by its old names, once
+    import mitmproxy.flowfilter  # noqa: F401
 
 KINDS = ("mitmdump", "proxy")
 

@@ -31,6 +31,7 @@ _LISTENS = {
     "mitmdump": re.compile(r"listening at (?P<host>[0-9.]+):(?P<port>[0-9]+)"),
     "proxy": re.compile(r" on (?:http|socks5h)://(?P<host>[0-9.]+):(?P<port>[0-9]+) \(CA"),
 }
+_RUNS = re.compile(r"robots_guard: guarding")
 
 
 @dataclass
@@ -67,9 +68,11 @@ def arguments(kind: str, folder: Path, settings: dict[str, str], options: Sequen
         own = ["--listen", "127.0.0.1:0", "--confdir", str(folder / "ca")]
         return [str(PROGRAMS / "robots-guard"), "proxy", *own, *flags, *options]
     sets = [f"robots_guard_{name}={value}" for name, value in chosen.items()]
-    own = [f"confdir={folder / 'ca'}", "listen_host=127.0.0.1", "listen_port=0", "flow_detail=0"]
+    own = [f"confdir={folder / 'ca'}", "flow_detail=0"]
     script = [] if "-s" in options else ["-s", str(SCRIPT)]
-    return [str(PROGRAMS / "mitmdump"), *(part for each in own + sets for part in ("--set", each)), *script, *options]
+    sets = [part for each in own + sets for part in ("--set", each)]
+    listen = ["--listen-host", "127.0.0.1", "--listen-port", "0"]
+    return [str(PROGRAMS / "mitmdump"), *listen, *sets, *script, *options]
 
 
 def upstream_ca(kind: str, ca: Path) -> list[str]:
@@ -104,8 +107,10 @@ def running(
     reader = threading.Thread(target=_read, args=(process, output, lines), daemon=True)
     reader.start()
     try:
-        host, port = _address(_LISTENS[kind], lines, output)
-        yield Door(kind, host, port, folder, process, output)
+        host, port = _first(_LISTENS[kind], lines, output).group("host", "port")
+        if kind == "mitmdump":  # it listens before it runs, and until it runs any error ends it
+            _first(_RUNS, lines, output)
+        yield Door(kind, host, int(port), folder, process, output)
     finally:
         process.terminate()
         try:
@@ -145,8 +150,8 @@ def _read(process: subprocess.Popen[str], output: list[str], lines: queue.Queue[
     lines.put(None)
 
 
-def _address(pattern: re.Pattern[str], lines: queue.Queue[str | None], output: list[str]) -> tuple[str, int]:
+def _first(pattern: re.Pattern[str], lines: queue.Queue[str | None], output: list[str]) -> re.Match[str]:
     while (line := lines.get(timeout=PATIENCE)) is not None:
         if found := pattern.search(line):
-            return found["host"], int(found["port"])
+            return found
     raise AssertionError("the proxy did not start:\n" + "".join(output))

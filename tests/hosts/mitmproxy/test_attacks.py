@@ -10,9 +10,10 @@ from __future__ import annotations
 import socket
 
 import pytest
-
 from hosts.mitmproxy.conftest import get, untouched
 from hosts.mitmproxy.wire import closed, connected, exchange, http2, plain, read_answer, tunnel
+
+from robots_guard.testing import Reply
 
 FORBIDDEN = "/private/x"
 
@@ -119,7 +120,8 @@ def test_two_octets_first(door, http_site):
 def test_crlf_first_inside_tls(door, https_site):
     with untouched(door, https_site), tunnel(door, https_site.authority) as connection:
         connection.sendall(f"\r\nGET {FORBIDDEN} HTTP/1.1\r\nHost: {https_site.authority}\r\n\r\n".encode())
-        assert read_answer(connection).status in (0, 400, 403)
+        connection.shutdown(socket.SHUT_WR)  # mitmproxy waits for more
+        closed(connection)
 
 
 def test_http_0_9_without_a_tunnel(door, http_site):
@@ -332,8 +334,6 @@ def test_any_other_upgrade_is_taken_out(door, http_site, upgrade):
 
 
 def test_an_origin_that_switches_protocols_unasked(door, sites):
-    from robots_guard.testing import Reply
-
     switching = Reply(raw=b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: foo\r\n\r\n")
     site = sites.start(pages={"/switch": switching})
     with untouched(door, site):

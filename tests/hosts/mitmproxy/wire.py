@@ -11,7 +11,6 @@ from typing import NamedTuple
 import h2.config
 import h2.connection
 import h2.events
-
 from hosts.mitmproxy.process import Door
 
 TIMEOUT = 20.0

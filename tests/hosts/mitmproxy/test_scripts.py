@@ -1,0 +1,179 @@
+"""Beside other addons of a plain mitmdump: those that fail, rewrite, answer, reload and replay."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+
+import pytest
+from hosts.mitmproxy.conftest import get, untouched
+from hosts.mitmproxy.process import SCRIPT
+from hosts.mitmproxy.wire import inside, plain
+from mitmproxy import http, io
+from mitmproxy.test import tflow
+
+RAISES = """
+def requestheaders(flow): raise RuntimeError("boom")
+def request(flow): raise RuntimeError("boom")
+def server_connect(data): raise RuntimeError("boom")
+"""
+
+BREAKS_THE_GUARD = """
+from mitmproxy import ctx
+async def boom(flow): raise RuntimeError("boom")
+def running(): ctx.master.addons.get("robots_guard_enforcer")._judge = boom
+"""
+
+REWRITES = """
+def request(flow):
+    if "rewrite-path" in flow.request.query: flow.request.path = "/private/x"
+    if "rewrite-target" in flow.request.headers: flow.request.data.port = 9
+    if "rewrite-both" in flow.request.headers: flow.request.port = 9
+    if "rewrite-host" in flow.request.headers: flow.request.headers["host"] = "elsewhere.test"
+"""
+
+ADDS_ITSELF_BEHIND = """
+from mitmproxy import ctx
+class Behind:
+    def request(self, flow):
+        if "rewrite-path" in flow.request.query: flow.request.path = "/private/x"
+def running(): ctx.master.addons.add(Behind())
+"""
+
+HALTS = """
+from mitmproxy.exceptions import AddonHalt
+def requestheaders(flow):
+    if flow.request.path == "/private/halted": raise AddonHalt
+"""
+
+STREAMS = """
+def requestheaders(flow): flow.request.stream = True
+"""
+
+CLEARS = """
+def request(flow): flow.response = None
+"""
+
+
+@pytest.fixture
+def beside(start, tmp_path):
+    """A mitmdump with our script and another, in either order."""
+
+    def begin(text, *options, first=False):
+        other = tmp_path / "other.py"
+        other.write_text(text)
+        scripts = ["-s", str(other), "-s", str(SCRIPT)] if first else ["-s", str(SCRIPT), "-s", str(other)]
+        return start("mitmdump", *scripts, *options)
+
+    return begin
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before-us", "after-us"])
+def test_an_addon_that_raises(beside, http_site, first):
+    with beside(RAISES, first=first) as door, untouched(door, http_site):
+        assert get(door, http_site, "/private/x").status == 403
+
+
+def test_our_own_exception_refuses(beside, http_site):
+    with beside(BREAKS_THE_GUARD) as door:
+        answer = plain(door, http_site.url + "/open")
+        assert (answer.status, answer.guard) == (503, "drop; reason=internal-error")
+        assert b"boom" not in answer.body
+    assert http_site.seen()[0] == 0
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before-us", "after-us"])
+def test_a_path_rewritten_after_it_was_judged(beside, http_site, first):
+    with beside(REWRITES, first=first) as door, untouched(door, http_site):
+        assert get(door, http_site, "/open?rewrite-path").status == 403
+
+
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        ("rewrite-target", "ambiguous-authority"),
+        ("rewrite-host", "ambiguous-authority"),
+        ("rewrite-both", "unreachable"),  # now it is a request to another origin, which does not answer
+    ],
+)
+def test_a_destination_rewritten_after_it_was_judged(beside, http_site, field, reason):
+    with beside(REWRITES) as door, untouched(door, http_site):
+        answer = plain(door, http_site.url + "/open", fields=f"{field}: 1\r\n")
+        assert (answer.status in (403, 503), reason in answer.guard) == (True, True)
+
+
+def test_an_addon_that_joins_behind_us(beside, http_site):
+    with beside(ADDS_ITSELF_BEHIND) as door, untouched(door, http_site):
+        assert get(door, http_site, "/open?rewrite-path").status == 403
+
+
+def test_an_addon_that_keeps_the_first_hook_from_us(beside, http_site):
+    with beside(HALTS, first=True) as door, untouched(door, http_site):
+        assert get(door, http_site, "/private/halted").status == 403
+
+
+def test_an_addon_that_takes_our_answer_away(beside, http_site):
+    with beside(CLEARS) as door, untouched(door, http_site):
+        assert get(door, http_site, "/private/x").status == 403
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before-us", "after-us"])
+def test_streamed_uploads(beside, http_site, first):
+    body = b"x" * 100_000
+    fields = f"Content-Length: {len(body)}\r\n"
+    with beside(STREAMS, first=first) as door:
+        with untouched(door, http_site):
+            answer = plain(door, http_site.url + "/private/x", method="POST", fields=fields, body=body)
+            assert answer.status == 403
+        assert plain(door, http_site.url + "/open", method="POST", fields=fields, body=body).status == 200
+    assert http_site.origin.received[-1].body == body
+
+
+def test_proxy_authentication_comes_first(start, http_site):
+    """Who may not use the proxy learns nothing of robots.txt, and costs the origin nothing."""
+    with start("mitmdump", "--set", "proxyauth=crawler:secret") as door:
+        assert plain(door, http_site.url + "/private/x").status == 407
+        assert http_site.seen()[0] == 0
+        allowed = "Proxy-Authorization: Basic Y3Jhd2xlcjpzZWNyZXQ=\r\n"
+        assert plain(door, http_site.url + "/private/x", fields=allowed).status == 403
+        assert plain(door, http_site.url + "/open", fields=allowed).status == 200
+    assert http_site.origin.targets == ["/open"]
+    assert "proxy-authorization" not in http_site.origin.robots_fetches[0].headers
+
+
+def test_the_script_may_be_changed_broken_and_deleted(start, tmp_path, https_site):
+    """mitmproxy reloads scripts, and goes on without them when that fails. The enforcer stays."""
+    script = tmp_path / "ours.py"
+    shutil.copy(SCRIPT, script)
+    with start("mitmdump", "-s", str(script)) as door:
+        assert inside(door, https_site.authority, "/private/x").status == 403
+        for text, told in ((SCRIPT.read_text(), "Loading script"), ("(", "error in script"), (None, "Un-loading")):
+            seen = len(door.output)
+            script.write_text(text) if text else script.unlink()
+            if text:
+                os.utime(script, (time.time() + 5 + seen, time.time() + 5 + seen))
+            _wait_for(lambda told=told, seen=seen: any(told in line for line in door.output[seen:]))
+            with untouched(door, https_site):
+                assert inside(door, https_site.authority, "/private/x").status == 403
+
+
+def _wait_for(condition):
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_replayed_flows_are_judged_too(start, tmp_path, http_site):
+    saved = tmp_path / "flows"
+    with saved.open("wb") as file:
+        writer = io.FlowWriter(file)
+        for target in ("/private/x", "/open", "/private/y"):
+            flow = tflow.tflow()
+            flow.request = http.Request.make("GET", http_site.url + target, headers={"Host": http_site.authority})
+            writer.add(flow)
+    with start("mitmdump", "-C", str(saved), journal_passes="true") as door:
+        _wait_for(lambda: len(door.records()) == 3)
+        _wait_for(lambda: http_site.origin.targets == ["/open"])
+        assert [record["action"] for record in door.records()] == ["drop", "pass", "drop"]

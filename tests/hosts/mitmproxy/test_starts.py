@@ -1,0 +1,194 @@
+"""What stops a start: one sentence that names the thing and the remedy, a status that is not 0, no traceback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from hosts.mitmproxy.conftest import KINDS
+from hosts.mitmproxy.process import PATIENCE, proxy, refused_start, running
+from hosts.mitmproxy.wire import plain
+
+
+def assert_refused(result, *words):
+    status, printed = result
+    assert status not in (0, None), printed
+    assert "Traceback" not in printed
+    assert [word for word in words if word not in printed] == [], printed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_an_agent(kind, tmp_path):
+    name = "--agent" if kind == "proxy" else "robots_guard_agent"
+    assert_refused(refused_start(kind, tmp_path, agent=""), f"{name} is not set", "product token")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_agent_that_is_no_token(kind, tmp_path):
+    assert_refused(refused_start(kind, tmp_path, agent="my bot/1.0"), "agent", "my bot/1.0", "letters")
+
+
+def test_an_unknown_option_of_ours(tmp_path):
+    result = refused_start("mitmdump", tmp_path, robots_gaurd="x", dialekt="google")
+    assert_refused(result, "robots_guard_")
+
+
+def test_an_unknown_option_names_the_nearest(tmp_path):
+    result = refused_start("mitmdump", tmp_path, dialekt="google")
+    assert_refused(result, "robots_guard_dialekt", "did you mean robots_guard_dialect?")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("dialect", "klingon"), ("on_restricted", "maybe"), ("max_body", "many"), ("fetch_timeout", "0")],
+)
+def test_values_that_do_not_fit(kind, name, value, tmp_path):
+    assert_refused(refused_start(kind, tmp_path, **{name: value}), name if kind == "mitmdump" else name.split("_")[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_journal_that_cannot_be_written(kind, tmp_path):
+    blocked = tmp_path / "a-file"
+    blocked.write_text("")
+    assert_refused(refused_start(kind, tmp_path, journal=str(blocked / "journal")), "journal", "name a directory")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_store_that_does_not_exist(kind, tmp_path):
+    assert_refused(refused_start(kind, tmp_path, store="mongodb://x"), "store")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "ignore_hosts=x",
+        "map_remote=|/open|/private",
+        "stream_large_bodies=1k",
+        "ssl_insecure=true",
+        "mode=reverse:tcp://127.0.0.1:9",
+    ],
+)
+def test_options_that_lead_around_us(option, tmp_path):
+    name = option.partition("=")[0]
+    assert_refused(refused_start("mitmdump", tmp_path, ["--set", option]), f"mitmproxy's option {name}=", ": ")
+
+
+def test_modes_without_http(tmp_path):
+    assert_refused(refused_start("proxy", tmp_path, ["--mode", "dns"]), "mode=dns", "regular")
+
+
+def test_a_mode_that_does_not_exist(tmp_path):
+    assert_refused(refused_start("proxy", tmp_path, ["--mode", "telepathy"]), "telepathy")
+
+
+def test_a_port_in_use(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert_refused(refused_start("proxy", tmp_path, ["--listen", f"127.0.0.1:{port}"]), str(port), "in use")
+
+
+@pytest.mark.parametrize("listen", ["8080", "127.0.0.1", "127.0.0.1:99999", "nonsense:x"])
+def test_an_address_that_is_none(listen, tmp_path):
+    assert_refused(refused_start("proxy", tmp_path, ["--listen", listen]), listen, "127.0.0.1:8080")
+
+
+def test_a_confdir_that_cannot_be(tmp_path):
+    (tmp_path / "a-file").write_text("")
+    assert_refused(refused_start("proxy", tmp_path, ["--confdir", str(tmp_path / "a-file" / "ca")]), "confdir")
+
+
+def test_without_the_extra(tmp_path):
+    code = "import sys; sys.modules['mitmproxy'] = None; from robots_guard.cli import main; main(['proxy', '--agent', 'mybot'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert_refused((done.returncode, done.stderr), "pip install 'robots_guard[proxy]'")
+
+
+def test_the_readiness_line_and_the_private_folder(tmp_path):
+    with proxy(tmp_path, agent="mybot") as door:
+        assert door.output[0] == f"robots-guard: guarding mybot on {door.url} (CA certificate: {door.ca})\n"
+        assert door.ca.exists()
+        assert (tmp_path / "ca").stat().st_mode & 0o777 == 0o700
+        key = tmp_path / "ca" / "mitmproxy-ca.pem"
+        assert key.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sigterm_ends_it_cleanly(kind, tmp_path):
+    with running(kind, tmp_path, agent="mybot") as door:
+        pass
+    assert door.process.returncode == 0
+    assert not [line for line in door.output if "Traceback" in line or "rror" in line]
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind((door.host, door.port))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_requests_before_it_runs(kind, tmp_path, sites):
+    """Listeners are up before mitmproxy calls its addons ready. Ask from the first moment on."""
+    site = sites.start()
+    port = _free_port()
+    listen = ["--listen", f"127.0.0.1:{port}"] if kind == "proxy" else ["--listen-port", str(port)]
+    hammer = _Hammer(port, site)
+    with running(kind, tmp_path, listen, started=hammer.start) as door:
+        hammer.stop()
+        assert plain(door, site.url + "/open").status == 200
+    assert hammer.answers
+    assert site.origin.targets == ["/open"]
+
+
+class _Hammer:
+    """Sends a forbidden request as often as it can connect."""
+
+    def __init__(self, port, site):
+        self._port = port
+        head = f"GET {site.url}/private/x HTTP/1.1\r\nHost: {site.authority}\r\nConnection: close\r\n\r\n"
+        self._head = head.encode()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.answers = []
+
+    def start(self, process):
+        self._thread.start()
+
+    def stop(self):
+        until = time.monotonic() + 5
+        while not self.answers and time.monotonic() < until:
+            time.sleep(0.01)
+        self._stop.set()
+        self._thread.join(10)
+
+    def _run(self):
+        while not self._stop.is_set():
+            try:
+                with socket.create_connection(("127.0.0.1", self._port), timeout=5) as connection:
+                    connection.sendall(self._head)
+                    self.answers.append(connection.recv(4096))
+            except OSError:
+                time.sleep(0.001)
+
+
+def _free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def test_the_user_s_own_folders_are_left_alone(tmp_path):
+    """Our CA is not mitmproxy's own of the same user: who trusts one need not trust the other."""
+    home = tmp_path / "home"
+    home.mkdir()
+    environment = os.environ | {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")}
+    command = [sys.executable, "-c", "from robots_guard.cli import main; main()", "proxy", "--agent", "mybot"]
+    command += ["--listen", "127.0.0.1:0", "--store", "memory:", "--journal", str(tmp_path / "journal")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert str(home / "config" / "robots_guard" / "mitmproxy") in process.stdout.readline()
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+    assert not (home / ".mitmproxy").exists()
