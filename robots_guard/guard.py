@@ -112,7 +112,7 @@ class Guard:
 
     async def policy(self, origin: Origin, fetcher: Fetcher | None = None, *, renew: bool = False) -> Policy:
         """The policy a check would be judged by; with `renew`, asked of the origin anew."""
-        held = self._held_in_memory(origin) or await self._held_in_store(origin)
+        held, _ = await self._held(origin)
         if held is not None and not renew and isinstance(self._lookup(held), Judging):
             return held
         return await self._renewed(origin, held, fetcher or self._fetcher)
@@ -184,6 +184,7 @@ class Guard:
         if near is not None and (self._store is None or isinstance(self._lookup(near), Judging)):
             return near, "memory"
         far = await self._held_in_store(origin)
+        near = self._held_in_memory(origin)  # look again: a renewal may have ended while we looked in the store
         if far is None or (near is not None and near.settled_at >= far.settled_at):
             return near, "memory"
         return far, "store"

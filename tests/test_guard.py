@@ -283,3 +283,30 @@ async def test_knows_says_whether_peek_will_answer(build, clock):
     assert guard.knows(A)
     clock.advance(100_000)
     assert not guard.knows(A)
+
+
+class SlowStore(MemoryStore):
+    """The first to look sees what there is, and is told late."""
+
+    def __init__(self):
+        super().__init__()
+        self.slow = iter([True])
+        self.gate = threading.Event()
+
+    def get(self, origin):
+        found = super().get(origin)
+        if next(self.slow, False):
+            assert self.gate.wait(10)
+        return found
+
+
+async def test_who_looked_in_the_store_before_a_renewal_ended_does_not_begin_another(build):
+    fetcher, store = Script(RULES), SlowStore()
+    guard = build(fetcher, store)
+    late = asyncio.ensure_future(guard.check(ask("/late")))
+    await asyncio.sleep(0.05)  # so that it is in the store
+    await guard.check(ask("/early"))
+    store.gate.set()
+
+    assert (await late).verdict.action is Action.PASS
+    assert len(fetcher.asked) == 1
