@@ -1,0 +1,167 @@
+"""The promise: for the same robots.txt and the same request, both doors give the same verdict.
+
+Every row of the table is asked at both doors for real: a Scrapy crawl in a process of its own, and a plain mitmdump
+with our addon, driven by raw sockets, curl and wget, over HTTP and HTTPS. Each run has origins of its own, so each
+door fetches every robots.txt itself. What counts is what the origins received.
+"""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from hosts.mitmproxy.process import Door, mitmdump, upstream_ca
+from hosts.mitmproxy.wire import inside, plain
+from hosts.scrapy.crawl import crawl
+from hosts.table import PAGES, PASS, ROBOTS_TXT, ROWS, Row
+from support.programs import program
+
+from robots_guard.testing import Loopback, RecordingOrigin
+
+BRIEF = {"connect_timeout": "2", "first_byte_timeout": "2", "fetch_timeout": "4", "journal_passes": "true"}
+RUNS = [
+    f"{client}-{scheme}"
+    for client in ("scrapy", "mitmdump+raw", "mitmdump+curl", "mitmdump+wget")
+    for scheme in ("http", "https")
+]
+
+
+@dataclass
+class Run:
+    """What a run left: the origin of each row, and the journal's records by URL."""
+
+    sites: dict[str, RecordingOrigin]
+    records: dict[str, list[dict[str, Any]]]
+
+    def verdict(self, row: Row, target: str) -> tuple[str, str]:
+        """Action and reason recorded first for a target of the row's origin."""
+        record = self.records[f"{self.sites[row.name].url}{target}"][0]
+        return record["action"], record["reason"]
+
+
+@pytest.fixture(scope="session")
+def certifier() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def ran(certifier, tmp_path_factory) -> Iterator[Callable[[str], Run]]:
+    """A run by name, made once."""
+    made: dict[str, Run] = {}
+    with Loopback() as net:
+
+        def run(name: str) -> Run:
+            if name not in made:
+                made[name] = _run(name, net, certifier, tmp_path_factory.mktemp(name.replace("+", "-")))
+            return made[name]
+
+        yield run
+
+
+def _run(name: str, net: Loopback, certifier: trustme.CA, folder: Path) -> Run:
+    client, _, scheme = name.rpartition("-")
+    rows = _rows(name)
+    addresses = [f"127.2.{RUNS.index(name)}.{place}" for place in range(1, len(rows) + 1)]
+    tls = _context(certifier, addresses) if scheme == "https" else None
+    sites = {
+        row.name: net.origin(row.robots, PAGES, tls=tls, address=address)
+        for row, address in zip(rows, addresses, strict=True)
+    }
+    urls = [
+        f"{sites[row.name].url}{target}" for row in rows for target in (row.control, row.target)
+    ]  # a deferral would hold back what follows
+    urls = list(dict.fromkeys(urls))
+    if client == "scrapy":
+        return Run(sites, _crawled(urls, folder))
+    certifier.cert_pem.write_to_path(str(folder / "origins.pem"))
+    with mitmdump(folder, upstream_ca("mitmdump", folder / "origins.pem"), **BRIEF) as door:
+        ask = ASKING[client.partition("+")[2]]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda url: ask(door, url), urls))
+        return Run(sites, _by_url(door.records()))
+
+
+def _rows(name: str) -> list[Row]:
+    return [row for row in ROWS if not (row.as_written and "wget" in name)]
+
+
+def _context(certifier: trustme.CA, addresses: list[str]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certifier.issue_cert(*addresses).configure_cert(context)
+    return context
+
+
+def _by_url(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        found.setdefault(record["url"], []).append(record)
+    return found
+
+
+# -- the ways to ask -----------------------------------------------------------------------------------------
+
+
+def _crawled(urls: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
+    settings = {f"ROBOTS_GUARD_{name.upper()}": value for name, value in BRIEF.items()}
+    # The crawl's own requests: each is let through as it is, whatever comes back.
+    settings |= {"DOWNLOAD_TIMEOUT": 5, "REDIRECT_ENABLED": False, "CONCURRENT_REQUESTS": 32}
+    requests = [{"url": url, "dont_filter": True} for url in urls]
+    return _by_url(crawl(requests, settings, folder=folder).records)
+
+
+def _raw(door: Door, url: str) -> None:
+    if url.startswith("http:"):
+        plain(door, url)
+    else:
+        authority, slash, target = url.removeprefix("https://").partition("/")
+        inside(door, authority, slash + target)
+
+
+def _curl(door: Door, url: str) -> None:
+    command = [program("curl"), "-s", "-o", "/dev/null", "--path-as-is", "-g", "-m", "8", "-x", door.url]
+    subprocess.run([*command, "--cacert", str(door.ca), url], check=False)
+
+
+def _wget(door: Door, url: str) -> None:
+    command = [program("wget"), "-q", "-O", "/dev/null", "-t", "1", "-T", "8", "--max-redirect=0"]
+    environment = {"http_proxy": door.url, "https_proxy": door.url, "PATH": "/usr/bin:/bin"}
+    subprocess.run([*command, f"--ca-certificate={door.ca}", url], env=environment, check=False)
+
+
+ASKING: dict[str, Callable[[Door, str], None]] = {"raw": _raw, "curl": _curl, "wget": _wget}
+
+
+# -- the promise ---------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_at_least_sixty_rows():
+    assert len(ROWS) >= 60
+    assert len({row.name for row in ROWS}) == len(ROWS)
+
+
+CASES = [pytest.param(name, row, id=f"{name}-{row.name}") for name in RUNS for row in _rows(name)]
+
+
+@pytest.mark.parametrize(("name", "row"), CASES)
+def test_the_verdict_is_the_tables(ran, name, row):
+    run = ran(name)
+
+    assert run.verdict(row, row.target) == (row.action, row.reason)
+    assert run.verdict(row, row.control)[0] == PASS
+
+
+@pytest.mark.parametrize(("name", "row"), CASES)
+def test_only_what_is_allowed_reaches_the_origin_and_something_does(ran, name, row):
+    site = ran(name).sites[row.name]
+    allowed = {row.control, *([row.target] if row.action == PASS else [])}
+
+    assert set(site.targets) - set(PAGES) == allowed - {ROBOTS_TXT}
+    if row.control == ROBOTS_TXT:  # the crawler's own request for it, beside the guard's
+        assert len(site.robots_fetches) >= (1 if row.target == ROBOTS_TXT else 2)
