@@ -69,16 +69,24 @@ class Patterns:
         self.exact: dict[str, int] = {}
         self.wildcards: list[Wildcard] = []
 
-    def add_prefixes(self, texts: Iterable[str], ranks: Iterable[int]) -> None:
+    def add_prefixes(self, texts: Sequence[str], ranks: Sequence[int]) -> None:
         """Add patterns that hold no operator."""
+        fresh = dict(zip(texts, ranks, strict=True))
+        if len(fresh) == len(texts) and not self.prefixes:
+            self.prefixes = fresh
+            return
         prefixes = self.prefixes
         held = prefixes.get
         for text, rank in zip(texts, ranks, strict=True):
             if rank > held(text, NO_RULE):
                 prefixes[text] = rank
 
-    def add_patterns(self, texts: Iterable[str], ranks: Iterable[int]) -> None:
+    def add_patterns(self, texts: Sequence[str], ranks: Sequence[int]) -> None:
         """Add patterns in which "*" and a final "$" are operators."""
+        joined = "".join(texts)
+        if "*" not in joined and "$" not in joined:
+            self.add_prefixes(texts, ranks)
+            return
         prefixes = self.prefixes
         held = prefixes.get
         for text, rank in zip(texts, ranks, strict=True):
@@ -208,8 +216,9 @@ class Index:
         for candidate in self.wildcards:
             by_head.setdefault(candidate[2].head, []).append(candidate)
         self.keys = sorted({"", *patterns.prefixes, *by_head})
-        self.parents = array("l", _parents(self.keys))
-        self.bests = array("q", _bests(self.keys, self.parents, patterns.prefixes))
+        parents, bests = _linked(self.keys, patterns.prefixes)
+        self.parents = array("l", parents)
+        self.bests = array("q", bests)
         self.hung: Sequence[tuple[Candidate, ...] | None] = ()
         if by_head:
             self.hung = _hung(self.keys, self.parents, self.bests, by_head)
@@ -249,27 +258,25 @@ class Index:
         return best
 
 
-def _parents(keys: list[str]) -> list[int]:
-    """For each of the sorted keys the longest other key it begins with; "" is first and has none."""
+def _linked(keys: list[str], prefixes: dict[str, int]) -> tuple[list[int], list[int]]:
+    """For each of the sorted keys the longest other key it begins with, and the best rank of it and all above it."""
     parents: list[int] = []
-    way: list[int] = []
-    for at, key in enumerate(keys):
-        while way and not key.startswith(keys[way[-1]]):
-            way.pop()
-        parents.append(way[-1] if way else NO_RULE)
-        way.append(at)
-    return parents
-
-
-def _bests(keys: list[str], parents: Sequence[int], prefixes: dict[str, int]) -> list[int]:
-    """For each key the best rank of its own and its ancestors' prefixes."""
     bests: list[int] = []
+    way: list[tuple[str, int, int]] = []  # from the root to the last key: text, place, best
+    parent, best, text = NO_RULE, NO_RULE, ""
     own = prefixes.get
-    for key, parent in zip(keys, parents, strict=True):
-        best = bests[parent] if parent >= 0 else NO_RULE
+    for at, key in enumerate(keys):
+        while way and not key.startswith(text):
+            way.pop()
+            text, parent, best = way[-1]
+        parents.append(parent)
         rank = own(key, NO_RULE)
-        bests.append(max(best, rank))
-    return bests
+        if rank > best:
+            best = rank
+        bests.append(best)
+        text, parent = key, at
+        way.append((text, parent, best))
+    return parents, bests
 
 
 def _hung(

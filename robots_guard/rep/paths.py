@@ -11,11 +11,11 @@ decoded twice. A form beyond the first can only add a denial, never an allowance
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from robots_guard.errors import SettingsError
-from robots_guard.rep.dialect import Percent
+from robots_guard.rep.percent import canonical
 
 TARGET_CAP = 8_192
 
@@ -66,111 +66,6 @@ def malformed(target: str) -> str | None:
     if found is None:
         return None
     return "backslash" if found[0] == "\\" else f"octet 0x{ord(found[0]):02x}"
-
-
-# --- Percent-encoding: one function a side and a way of comparing ---
-
-_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_ENCODED = r"%[0-9A-Fa-f]{2}"
-# What canonical writing changes: escapes in lower case and of unreserved octets, and whatever is neither unreserved
-# nor reserved (RFC 3986 section 2), for it cannot stand in a URL.
-_CHANGED = r"%(?:[a-f][0-9A-Fa-f]|[0-9A-F][a-f]|2[DE]|3[0-9]|4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE])"
-_ESCAPE_RULE = re.compile(_CHANGED + r"|[^!#-;=?-\[\]_a-z~]")
-_ESCAPE_TARGET = re.compile(_CHANGED + r"|[^!#%-)+-;=?-\[\]_a-z~]")  # here "*" and "$" are data, so encoded too
-_ODD_OCTET = re.compile(r"[^!-~]")
-_PERCENT_OCTET = re.compile(_ENCODED)
-_HIGH_OR_PERCENT = re.compile(_ENCODED + r"|[^\x00-\x7f]")
-
-
-def _encoded(char: str) -> str:
-    return "".join(f"%{octet:02X}" for octet in (char.encode("latin-1") if char <= "\xff" else char.encode()))
-
-
-class _Canonical(dict[str, str]):
-    """What an escape or an odd octet becomes in the form of RFC 9309 section 2.2.2. At most 22 * 22 + 256 entries."""
-
-    def __missing__(self, found: str) -> str:
-        if len(found) == 1:
-            return _encoded(found)
-        octet = chr(int(found[1:], 16))
-        self[found] = octet if octet in _UNRESERVED else found.upper()
-        return self[found]
-
-
-_CANONICAL = _Canonical()
-
-
-def canonical(target: str) -> str:
-    """The form of RFC 9309: unreserved octets decoded, other escapes in upper case, odd octets encoded.
-
-    A "%" that begins no escape is data and stays: a rule "/%*/" means any escape.
-    """
-    return _ESCAPE_TARGET.sub(lambda found: _CANONICAL[found[0]], target)
-
-
-def canonical_rule(pattern: str) -> str:
-    """The same for a rule, where "*" and a final "$" stay operators and any other "$" is data."""
-    text = _ESCAPE_RULE.sub(lambda found: _CANONICAL[found[0]], pattern)
-    return text[:-1].replace("$", "%24") + text[-1:] if "$" in text else text
-
-
-def canonical_literal(pattern: str) -> str:
-    """The same for a rule of a dialect without wildcards: "*" and "$" are data as in a target."""
-    return canonical(pattern)
-
-
-def _decoded(text: str) -> str:
-    """koster1996 section 3.2.2: every escape is decoded, except that of the slash."""
-    return _PERCENT_OCTET.sub(lambda found: _decoded_octet(found[0]), text)
-
-
-def _decoded_octet(found: str) -> str:
-    octet = chr(int(found[1:], 16))
-    return "%2F" if octet == "/" else octet
-
-
-def _as_written(text: str) -> str:
-    """As written; only what cannot stand in a URL is encoded, for so the URL must carry it."""
-    return _ODD_OCTET.sub(lambda found: _CANONICAL[found[0]], text)
-
-
-def _google_rule(pattern: str) -> str:
-    """Google's library: escapes in upper case, octets beyond ASCII encoded, nothing decoded."""
-    return _HIGH_OR_PERCENT.sub(lambda found: found[0].upper() if len(found[0]) == 3 else _CANONICAL[found[0]], pattern)
-
-
-def _unchanged(text: str) -> str:
-    return text
-
-
-Form = Callable[[str], str]
-
-# Way of comparing -> form of the target, form of a rule with wildcards, form of a rule without.
-_PERCENT: dict[Percent, tuple[Form, Form, Form]] = {
-    "rfc9309": (canonical, canonical_rule, canonical_literal),
-    "decode": (_decoded, _decoded, _decoded),
-    "as_written": (_as_written, _as_written, _as_written),
-    "google": (_unchanged, _google_rule, _google_rule),
-}
-
-
-_ODD_IN_RULE = re.compile(r"[^!#$&-;=?-\[\]_a-z~\n]|\$.").search
-_ODD_IN_LITERAL = re.compile(r"[^!#&-)+-;=?-\[\]_a-z~\n]").search
-
-
-def needs_form(text: str, *, wildcards: bool) -> bool:
-    """Is there anything in these patterns, a line each, that some way of comparing writes differently?"""
-    return (_ODD_IN_RULE if wildcards else _ODD_IN_LITERAL)(text) is not None
-
-
-def target_form(percent: Percent) -> Form:
-    """How a target is written before it is compared."""
-    return _PERCENT[percent][0]
-
-
-def rule_form(percent: Percent, *, wildcards: bool) -> Form:
-    """How a rule's pattern is written before it is compared."""
-    return _PERCENT[percent][1 if wildcards else 2]
 
 
 # --- The forms a server may resolve a path to ---

@@ -11,19 +11,16 @@ from collections.abc import Sequence
 
 from robots_guard.rep.dialect import Dialect, Percent
 from robots_guard.rep.matcher import Matcher, Patterns
-from robots_guard.rep.paths import needs_form, rule_form
+from robots_guard.rep.percent import rule_form
 
 
 def formed(values: Sequence[bytes], percent: Percent, dialect: Dialect) -> list[str]:
     """The patterns in the writing they are compared in."""
     if not values:
         return []
-    # One decoding and one test for all: no value holds a line feed, and most groups are plain ASCII.
-    joined = b"\n".join(values).decode("latin-1")
+    # All at once: no value holds a line feed.
+    joined = rule_form(percent, wildcards=dialect.wildcards)(b"\n".join(values).decode("latin-1"))
     texts = joined.split("\n")
-    if needs_form(joined, wildcards=dialect.wildcards):
-        form = rule_form(percent, wildcards=dialect.wildcards)
-        texts = [form(text) for text in texts]
     if dialect.dollar == "cuts" and "$" in joined:
         texts = [text[: text.index("$") + 1] if "$" in text else text for text in texts]
     return texts

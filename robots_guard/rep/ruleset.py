@@ -23,9 +23,9 @@ from robots_guard.rep.paths import (
     is_plain,
     matching,
     rooted,
-    target_form,
     variants,
 )
+from robots_guard.rep.percent import target_form
 from robots_guard.rep.ranking import formed, matcher_of, place_of, ranks
 from robots_guard.rep.robots import Robots, Selection, parse
 from robots_guard.rep.source import Rule, Source, spread

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from robots_guard.errors import SettingsError
 from robots_guard.rep.paths import (
     MATCHINGS,
-    canonical,
-    canonical_rule,
     folded,
     is_alone,
     is_plain,
@@ -19,6 +17,7 @@ from robots_guard.rep.paths import (
     octets,
     variants,
 )
+from robots_guard.rep.percent import canonical, canonical_rules
 
 TARGETS = st.text(alphabet="ab/.;?#%2eEfF5cC7\\ é*$", max_size=24).map(lambda text: octets("/" + text))
 
@@ -41,7 +40,7 @@ def test_the_canonical_form_of_a_target(target, form):
 
 
 def test_in_a_rule_stars_and_a_last_dollar_are_operators():
-    assert canonical_rule("/*a$b*$") == "/*a%24b*$"
+    assert canonical_rules("/*a$b*$") == "/*a%24b*$"
 
 
 def test_octets_of_a_text_are_its_utf8():

@@ -11,7 +11,8 @@ from rep.test_matcher import slowly_matches
 from robots_guard.rep.conformance import violations
 from robots_guard.rep.dialect import DIALECTS, dialect
 from robots_guard.rep.lines import lines
-from robots_guard.rep.paths import MATCHINGS, canonical, canonical_rule, octets, variants
+from robots_guard.rep.paths import MATCHINGS, octets, variants
+from robots_guard.rep.percent import canonical, canonical_rules
 from robots_guard.rep.robots import parse
 from robots_guard.rep.ruleset import compile_rules
 
@@ -67,7 +68,7 @@ def test_rfc9309_decides_as_the_slow_reference(rules, target):
     hits = []
     for place, (field, pattern) in enumerate(rules):
         pattern = pattern.partition("#")[0]
-        written = canonical_rule(octets(pattern))
+        written = canonical_rules(octets(pattern))
         if slowly_matches(written, form):
             hits.append((len(written), field == "Allow", -place))
     expected = max(hits)[1] if hits else True
