@@ -185,7 +185,7 @@ class Guard:
             return near, "memory"
         far = await self._held_in_store(origin)
         near = self._held_in_memory(origin)  # look again: a renewal may have ended while we looked in the store
-        if far is None or (near is not None and near.settled_at >= far.settled_at):
+        if far is None or (near is not None and near.settled_at > far.settled_at):
             return near, "memory"
         return far, "store"
 
