@@ -158,7 +158,7 @@ def _feed(
     source: BinaryIO, ahead: asyncio.Queue[bytes | None], room: threading.Semaphore, loop: asyncio.AbstractEventLoop
 ) -> None:
     """Lines from a file that may block, as many as there is room for."""
-    with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits for more
+    with source, contextlib.suppress(RuntimeError):  # when the loop has closed, nobody waits for more
         for line in _lines(source):
             room.acquire()
             loop.call_soon_threadsafe(ahead.put_nowait, line)

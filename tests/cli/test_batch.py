@@ -1,0 +1,239 @@
+"""`check --batch`: a line in, a line out, in order, whatever the line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli.command import COMMAND
+
+from robots_guard.testing import Reply
+
+RULES = "User-agent: *\nDisallow: /private/\n"
+
+
+@pytest.fixture
+def batch(here, tmp_path):
+    """Answers to questions, which are dicts or raw lines."""
+
+    def batch(*questions, options=()):
+        path = tmp_path / "questions.jsonl"
+        lines = (each if isinstance(each, bytes) else json.dumps(each).encode() for each in questions)
+        path.write_bytes(b"\n".join(lines) + b"\n")
+        status, out, err = here("check", "--batch", path, *options)
+        assert err == ""
+        return status, [json.loads(line) for line in out.splitlines()]
+
+    return batch
+
+
+def ask(**values):
+    return {"robots_txt": RULES, "user_agent": "mybot/1.0 (+https://mybot.test)", "url": "https://a.test/"} | values
+
+
+def test_the_answer_says_action_reason_rule_and_dialect(batch):
+    status, answers = batch(ask(id=7, url="https://a.test/private/x"), ask(id="b"))
+
+    assert status == 0
+    assert answers == [
+        {
+            "id": 7,
+            "action": "drop",
+            "reason": "disallowed",
+            "rule": {"line": 2, "text": "Disallow: /private/", "group": "*"},
+            "dialect": "rfc9309",
+        },
+        {"id": "b", "action": "pass", "reason": "allowed", "rule": None, "dialect": "rfc9309"},
+    ]
+
+
+def actions(answered):
+    return [answer.get("action", "error") for answer in answered[1]]
+
+
+def test_urls_are_iris_and_targets_are_octets(batch):
+    rules = "User-agent: *\nDisallow: /\u00fc\n"
+    answered = batch(
+        ask(robots_txt=rules, url="https://a.test/\u00fc"),
+        ask(robots_txt=rules, url=None, origin="https://a.test", target="/\u00c3\u00bc"),
+        ask(robots_txt=rules, url=None, origin="https://a.test", target="/%c3%bc"),
+        ask(robots_txt=rules, url=None, origin="https://a.test", target="/u"),
+    )
+
+    assert actions(answered) == ["drop", "drop", "drop", "pass"]
+
+
+def test_dialect_and_matching_by_line(batch):
+    rules = "User-agent: mybot\nDisallow: /a\nAllow: /a/b\n"
+    status, answers = batch(
+        ask(robots_txt=rules, url="https://a.test/a/b"),
+        ask(robots_txt=rules, url="https://a.test/a/b", dialect="koster1994"),
+        ask(url="https://a.test//private/"),
+        ask(url="https://a.test//private/", matching="spec"),
+        ask(url="https://a.test/PRIVATE/", matching="strict"),
+    )
+
+    assert status == 0
+    assert [answer["action"] for answer in answers] == ["pass", "drop", "drop", "pass", "drop"]
+    assert answers[1]["dialect"] == "koster1994"
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "dialect", "action"),
+    [
+        ("mybot", "rfc9309", "drop"),
+        ("MyBot/2.1; x", "rfc9309", "drop"),
+        ("mybot (+https://a.test)", "rfc9309", "drop"),
+        ("mybot2", "rfc9309", "drop"),
+        ("mybotting", "rfc9309", "pass"),
+        ("other mybot", "rfc9309", "pass"),
+        ("Yahoo! Slurp/3.0", "slurp2006", "drop"),
+        ("", "rfc9309", "pass"),
+    ],
+)
+def test_a_full_user_agent_is_judged_by_its_product_token(batch, user_agent, dialect, action):
+    rules = "User-agent: mybot\nDisallow: /\n\nUser-agent: Yahoo! Slurp\nDisallow: /\n"
+
+    assert actions(batch(ask(robots_txt=rules, user_agent=user_agent, dialect=dialect))) == [action]
+
+
+def test_the_agent_of_the_command_line_is_the_default(batch, variables):
+    question = ask(robots_txt="User-agent: mybot\nDisallow: /", user_agent=None)
+    assert actions(batch(question)) == ["drop"]
+
+    variables.delenv("ROBOTS_GUARD_AGENT")
+    status, (answer,) = batch(question | {"id": 1})
+    assert (status, answer) == (2, {"id": 1, "error": "user_agent is not given, and no --agent"})
+
+
+def test_schemes_and_authorities(batch):
+    status, answers = batch(
+        ask(url="mailto:a@b.test"), ask(url="http://a b/"), ask(url="a.test"), ask(url="http://a.test/\x00")
+    )
+
+    assert status == 0
+    assert [(answer["action"], answer["reason"]) for answer in answers] == [
+        ("pass", "not-governed"),
+        ("drop", "malformed-target"),
+        ("drop", "malformed-target"),
+        ("drop", "malformed-target"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"nonsense",
+        b"[]",
+        b"7",
+        b"\xff\xfe{}",
+        b'{"id": NaN}',
+        b"[" * 100_000,
+        b'{"robots_txt": 7, "url": "https://a.test/"}',
+        b'{"robots_txt": ""}',
+        b'{"robots_txt": "", "origin": "https://a.test"}',
+        b'{"robots_txt": "", "origin": "https://a.test", "target": "/\\u20ac"}',
+        b'{"robots_txt": "", "url": "https://a.test/", "dialect": "rfc9310"}',
+        b'{"robots_txt": "", "url": "https://a.test/", "matching": "loose"}',
+        b'{"robots_txt": "' + b"x" * (17 << 20) + b'"}',
+    ],
+    ids=range(13),
+)
+def test_a_line_that_cannot_be_read_is_answered_in_its_place(batch, line):
+    status, answers = batch(ask(id=1), line, ask(id=3))
+
+    assert status == 2
+    assert [answer["id"] for answer in answers] == [1, None, 3]
+    assert set(answers[1]) == {"id", "error"}
+
+
+def test_the_id_comes_back_also_with_an_error(batch):
+    assert batch(ask(id={"a": [1]}, dialect="none"))[1][0]["id"] == {"a": [1]}
+    assert batch(ask(id=5, url=7))[1][0]["id"] == 5
+
+
+def test_text_that_is_no_unicode_is_data(batch):
+    line = b'{"id": "\\ud800", "robots_txt": "User-agent: *\\nDisallow: /\\udc80", "user_agent": "a", "url": "http://a/\\udc80"}'
+    status, (answer,) = batch(line)
+
+    assert (status, answer["id"], answer["action"]) == (0, "\ud800", "drop")
+
+
+def test_blank_lines_are_no_questions(batch):
+    status, answers = batch(b"", ask(id=1), b"  ", b"\r", ask(id=2))
+
+    assert (status, [answer["id"] for answer in answers]) == (0, [1, 2])
+
+
+def test_a_batch_of_texts_opens_no_store_and_no_journal(batch, tmp_path):
+    batch(ask())
+
+    assert {path.name for path in tmp_path.iterdir()} == {"questions.jsonl"}
+
+
+# -- fetched ------------------------------------------------------------------------------------------------
+
+
+def test_without_a_text_the_policy_is_fetched_once_an_origin(batch, net):
+    rules, none, busy = net.origin(Reply(body=RULES, delay=0.2)), net.origin(404), net.origin(503)
+    questions = [
+        {"id": n, "user_agent": "mybot", "url": f"{site.url}/private/{n}"}
+        for n in range(40)
+        for site in (rules, none, busy)
+    ]
+    status, answers = batch(*questions)
+
+    assert status == 0
+    assert [answer["id"] for answer in answers] == [question["id"] for question in questions]
+    assert [answer["action"] for answer in answers] == ["drop", "pass", "defer"] * 40
+    assert [len(site.robots_fetches) for site in (rules, none, busy)] == [1, 1, 1]
+    assert not rules.targets
+
+
+def test_fetched_policies_are_judged_by_each_lines_own_dialect(batch, net):
+    closed = net.origin(403)
+    question = {"user_agent": "mybot", "url": f"{closed.url}/"}
+
+    assert actions(batch(question, question | {"dialect": "google"})) == ["drop", "pass"]
+    assert len(closed.robots_fetches) == 1
+
+
+def test_texts_and_fetches_keep_their_order(batch, net):
+    slow = net.origin(Reply(body=RULES, delay=0.5))
+    questions = [ask(id=1), {"id": 2, "user_agent": "a", "url": f"{slow.url}/private/"}, ask(id=3), b"?", ask(id=5)]
+    _, answers = batch(*questions)
+
+    assert [answer["id"] for answer in answers] == [1, 2, 3, None, 5]
+
+
+# -- as a program beside another ----------------------------------------------------------------------------
+
+
+def test_an_answer_comes_before_the_next_question(variables):
+    child = subprocess.Popen([COMMAND, "check", "--batch", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    for number in range(5):
+        child.stdin.write(json.dumps(ask(id=number)).encode() + b"\n")
+        child.stdin.flush()
+        assert json.loads(child.stdout.readline())["id"] == number
+    child.stdin.close()
+
+    assert child.wait(30) == 0
+    child.stdout.close()
+
+
+def test_memory_is_bounded_however_long_the_file(variables):
+    """200 MB of questions go through a process that may not grow to 200 MB, while nobody has read an answer yet."""
+    question = json.dumps(ask(robots_txt=RULES + "#" * 100_000)).encode() + b"\n"
+    limited = f"ulimit -v {900 * 1024}; exec {COMMAND} check --batch - > /dev/null; exit 9"
+    child = subprocess.Popen(["bash", "-c", limited], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    for _ in range(2000):
+        child.stdin.write(question)
+    with Path(f"/proc/{child.pid}/status").open() as status:
+        peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+    child.stdin.close()
+
+    assert child.wait(60) == 0
+    child.stdout.close()
+    assert peak < 150 * 1024

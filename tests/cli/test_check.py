@@ -1,0 +1,169 @@
+"""`check`: the verdicts and exit statuses, over real origins and over a file."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from robots_guard.testing import Reply
+
+RULES = "User-agent: *\nDisallow: /private/\nAllow: /private/press\n"
+
+
+@pytest.fixture
+def robots(tmp_path):
+    path = tmp_path / "robots.txt"
+    path.write_text(RULES)
+    return path
+
+
+def rows(out):
+    return [line.split("\t")[:5] for line in out.splitlines()]
+
+
+def test_0_if_all_pass(here, net):
+    rules, none = net.origin(RULES), net.origin(404)
+    status, out, err = here("check", f"{rules.url}/a", f"{rules.url}/private/press/1", f"{none.url}/private/")
+
+    assert (status, err) == (0, "")
+    assert rows(out) == [
+        ["pass", "allowed", f"{rules.url}/a", "", ""],
+        ["pass", "allowed", f"{rules.url}/private/press/1", "Allow: /private/press", "3"],
+        ["pass", "unrestricted", f"{none.url}/private/", "", ""],
+    ]
+    assert not rules.targets
+    assert len(rules.robots_fetches) == len(none.robots_fetches) == 1
+
+
+def test_1_if_one_is_dropped(here, net):
+    site = net.origin(RULES)
+    status, out, _ = here("check", f"{site.url}/a", f"{site.url}/%70rivate/")
+
+    assert status == 1
+    assert rows(out)[1] == ["drop", "disallowed", f"{site.url}/%70rivate/", "Disallow: /private/", "2"]
+
+
+def test_3_if_one_is_deferred_and_a_drop_comes_first(here, net):
+    busy, closed, open_ = net.origin(503), net.origin(403), net.origin(404)
+
+    assert here("check", busy.url, open_.url).status == 3
+    assert here("check", busy.url, open_.url, closed.url).status == 1
+    assert len(busy.robots_fetches) == 1
+
+
+def test_choices_of_the_operator_count_and_are_named(here, net):
+    closed = net.origin(403)
+    status, out, _ = here("check", "--on-restricted", "allow", closed.url)
+
+    assert status == 0
+    assert "on_restricted=allow" in out
+    assert here("check", "--on_restricted=allow", closed.url).status == 0
+
+
+def test_variables_are_settings_too_and_options_win(here, variables, net):
+    closed = net.origin(403)
+    variables.setenv("ROBOTS_GUARD_ON_RESTRICTED", "allow")
+
+    assert here("check", closed.url).status == 0
+    assert here("check", "--on-restricted", "drop", closed.url).status == 1
+
+
+def test_schemes_and_authorities(here, robots):
+    status, out, _ = here("check", "--robots", robots, "ftp://a.test/private/", "mailto:me@a.test")
+    assert (status, [row[1] for row in rows(out)]) == (0, ["not-governed"] * 2)
+
+    status, out, _ = here("check", "--robots", robots, "http://a%2e.test/", "http:a.test", "http://a.test/\\")
+    assert (status, [row[:2] for row in rows(out)]) == (1, [["drop", "malformed-target"]] * 3)
+
+
+def test_the_policy_is_shared_from_one_run_to_the_next(apart, net):
+    site = net.origin(RULES)
+    first, second = apart("check", f"{site.url}/private/"), apart("check", f"{site.url}/private/")
+
+    assert first == second
+    assert first.status == 1
+    assert len(site.robots_fetches) == 1
+    assert site.robots_fetches[0].headers["user-agent"] == "mybot (robots_guard)"
+
+
+def test_origins_are_asked_side_by_side_and_answered_in_order(here, net):
+    slow = [net.origin(Reply(body=RULES, delay=0.5)) for _ in range(10)]
+    quick = net.origin(RULES)
+    began = time.monotonic()
+    status, out, _ = here("check", *(f"{site.url}/private/" for site in [*slow, quick]))
+
+    assert status == 1
+    assert [row[2] for row in rows(out)] == [f"{site.url}/private/" for site in [*slow, quick]]
+    assert time.monotonic() - began < 4
+
+
+def test_a_hundred_urls_of_one_origin_fetch_once(here, net):
+    site = net.origin(Reply(body=RULES, delay=0.2))
+    assert here("check", *(f"{site.url}/{n}" for n in range(100))).status == 0
+
+    assert len(site.robots_fetches) == 1
+
+
+def test_json_is_the_journals_record(here, net):
+    site = net.origin(RULES)
+    status, out, _ = here("check", "--json", f"{site.url}/private/?token=abc", "ftp://x/")
+    record, foreign = map(json.loads, out.splitlines())
+
+    assert status == 1
+    assert (record["action"], record["reason"], record["line"]) == ("drop", "disallowed", 2)
+    assert record["url"] == f"{site.url}/private/?token=REDACTED"
+    assert (record["via"], record["status"], record["door"]) == ("direct", 200, "cli")
+    assert (foreign["action"], foreign["reason"], foreign["origin"]) == ("pass", "not-governed", "")
+
+
+def test_drops_are_journaled(here, net, tmp_path):
+    site = net.origin(RULES)
+    here("check", f"{site.url}/private/", f"{site.url}/a")
+    (journal,) = (tmp_path / "journal").iterdir()
+    (record,) = map(json.loads, journal.read_text().splitlines())
+
+    assert (record["door"], record["url"], record["rule"]) == ("cli", f"{site.url}/private/", "Disallow: /private/")
+
+
+# -- a file on disk -----------------------------------------------------------------------------------------
+
+
+def test_a_file_is_judged_without_network_store_or_journal(here, robots, tmp_path):
+    status, out, _ = here("check", "--robots", robots, "https://a.test/private/", "https://b.test/private/press")
+
+    assert status == 1
+    assert rows(out) == [
+        ["drop", "disallowed", "https://a.test/private/", "Disallow: /private/", "2"],
+        ["pass", "allowed", "https://b.test/private/press", "Allow: /private/press", "3"],
+    ]
+    assert {path.name for path in tmp_path.iterdir()} == {"robots.txt"}
+
+
+def test_a_file_is_judged_by_the_dialect_and_agent_asked_for(here, tmp_path):
+    path = tmp_path / "r.txt"
+    path.write_text("User-agent: mybot\nDisallow: /a\nAllow: /a/b\n\nUser-agent: *\nDisallow: /\n")
+
+    assert here("check", "--robots", path, "https://a.test/a/b").status == 0
+    assert here("check", "--robots", path, "--dialect", "koster1994", "https://a.test/a/b").status == 1
+    assert (
+        here("check", "--robots", path, "--dialect", "strictest(rfc9309, koster1994)", "https://a.test/a/b").status == 1
+    )
+    assert here("check", "--robots", path, "--agent", "other", "https://a.test/b").status == 1
+    assert here("check", "--robots", path, "https://a.test/%41/b", "--matching", "strict").status == 0
+
+
+def test_a_file_from_standard_input(apart):
+    assert apart("check", "--robots", "-", "https://a.test/private/", stdin=RULES).status == 1
+
+
+def test_what_a_file_holds_cannot_steer_the_terminal(here, tmp_path):
+    path = tmp_path / "r.txt"
+    path.write_bytes(b"User-agent: *\nDisallow: /x[red]\x9b\xc2\x9b31m\xe2\x80\xae\n")
+    _, out, _ = here("check", "--robots", path, "https://a.test/x[red]%9B%C2%9B31m%E2%80%AE")
+    shown = here("explain", "--robots", path, "https://a.test/x[red]%9B%C2%9B31m%E2%80%AE").out
+
+    assert "Disallow: /x[red]" in out
+    for text in (out, shown):
+        assert text.replace("\t", "").replace("\n", "").isprintable()
