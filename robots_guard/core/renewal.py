@@ -85,12 +85,14 @@ class Fetching:
 
     def _document(self, outcome: Fetched, now: float) -> Document:
         body = outcome.body[:MAX_BODY] if 200 <= outcome.status < 300 else b""
+        truncated = outcome.truncated or len(outcome.body) > len(body) > 0
+        body = _whole_lines(body) if truncated else body
         return Document(
             status=outcome.status,
             url=self.url,
             sha256=hashlib.sha256(body).hexdigest(),
             body=body,
-            truncated=outcome.truncated or len(outcome.body) > len(body) > 0,
+            truncated=truncated,
             content_type=outcome.headers.get("content-type", "")[:128],
             etag=outcome.headers.get("etag", "")[:256],
             last_modified=outcome.headers.get("last-modified", "")[:64],
@@ -138,6 +140,12 @@ class Fetching:
     def _spread(self, attempts: int) -> float:
         """A number in 0..1 that differs by origin and try: origins that failed together are not retried together."""
         return zlib.crc32(f"{self.origin} {attempts}".encode()) / 2**32
+
+
+def _whole_lines(body: bytes) -> bytes:
+    """Without a last line that was cut: half of an Allow admits more than the whole of it."""
+    end = max(body.rfind(b"\n"), body.rfind(b"\r")) + 1
+    return body[:end] if end else body
 
 
 def begin(origin: Origin, held: Policy | None, via: str) -> Fetching:

@@ -54,6 +54,18 @@ def test_a_body_beyond_the_cap_is_cut_and_says_so():
     assert document.truncated
 
 
+def test_a_line_that_the_cap_cuts_is_no_line():
+    """`Allow: /private/` would admit what `Allow: /private/public/` does not."""
+    head, last = b"User-agent: *\nDisallow: /private/\n", b"Allow: /private/public/\n"
+    padding = b"#" * (512_000 - len(head) - len(b"Allow: /private/") - 1) + b"\n"
+    whole = settle(ok(head + padding + last)).document
+    by_fetcher = settle(Fetched(status=200, body=(head + padding + last)[:512_000], truncated=True)).document
+
+    assert whole.body == by_fetcher.body == head + padding
+    assert whole.truncated
+    assert by_fetcher.truncated
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirects_are_followed_across_hosts_and_rules_belong_to_the_first_origin(status):
     trail = walk(begin(A, None, "direct"), (moved("http://b.test:8080/r.txt", status), NOW), (ok(), NOW))
