@@ -33,6 +33,7 @@ from robots_guard.rep.source import Rule, Source, spread
 __all__ = ["Rule", "Ruleset", "Ruling", "compile_rules"]
 
 EXEMPT = "/robots.txt"
+KEPT_RULINGS = 1_024  # a ruleset; few crawlers meet as many rules of one file
 
 
 class Ruling(NamedTuple):
@@ -260,6 +261,8 @@ class _Document(Ruleset):
             found = Ruling(allowed=rule is None or rule.allow, rule=rule, group=self.group)
             if rank == TOO_COMPLEX:
                 found = found._replace(allowed=False, ambiguous="policy_too_complex")
+            if len(self._rulings) >= KEPT_RULINGS:
+                self._rulings.clear()
             self._rulings[rank] = found
         return found
 
