@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -135,9 +136,15 @@ def moment(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        whole, fraction = divmod(round(seconds * 1e6), 1_000_000)
+        return f"{_second(whole)}.{fraction // 1000:03}Z"
     except (ValueError, OverflowError, OSError):
         return None
+
+
+@lru_cache(maxsize=64)  # most records share their second with the one before
+def _second(whole: int) -> str:
+    return datetime.fromtimestamp(whole, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
 # -- URLs ---------------------------------------------------------------------------------------------------

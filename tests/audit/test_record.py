@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import datetime
 
 import msgspec
 import pytest
@@ -231,6 +232,12 @@ def test_redirects_and_details_are_redacted_too():
 
     assert record_of(decision(policy=settled.policy)).redirects[1] == "https://a.test/r?token=REDACTED"
     assert record_of(decision(verdict=verdict)).detail == "back to https://a.test/r?token=REDACTED"
+
+
+@given(st.floats(0, 4e9))
+def test_a_moment_is_read_back_to_the_millisecond(seconds):
+    assert abs(datetime.fromisoformat(moment(seconds)).timestamp() - seconds) <= 0.001_01
+    assert len(moment(seconds)) == len("2027-01-15T08:00:00.000Z")
 
 
 # -- hostile values -----------------------------------------------------------------------------------------
