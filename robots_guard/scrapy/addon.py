@@ -9,7 +9,7 @@ Whatever cannot be used ends the process here, before anything of the crawl exis
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.utils.misc import load_object
@@ -30,6 +30,7 @@ log = logging.getLogger("robots_guard")
 
 PLACE = 100  # that of RobotsTxtMiddleware
 _MIDDLEWARES = "DOWNLOADER_MIDDLEWARES"
+_BUILTIN = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
 
 
 class Addon:
@@ -53,7 +54,7 @@ def _try_out(settings: Settings) -> None:
 
 
 def _take_over(settings: BaseSettings) -> None:
-    settings.set_in_component_priority_dict(_MIDDLEWARES, RobotsTxtMiddleware, None)
+    _switch_builtin_off(settings)
     settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardMiddleware, PLACE)
     _refuse_to_be_off(settings)
     settings.set("SCHEDULER_PRIORITY_QUEUE", GuardPriorityQueue, "addon")  # a project's own choice still wins
@@ -68,10 +69,19 @@ def _take_over(settings: BaseSettings) -> None:
         )
 
 
+def _switch_builtin_off(settings: BaseSettings) -> None:
+    """By the very name Scrapy's defaults give it: 2.14 does not see that a class and its name are the same."""
+    middlewares = settings.getdict(_MIDDLEWARES)
+    for component in [one for one in middlewares if load_object(one) is RobotsTxtMiddleware]:
+        del middlewares[component]
+    middlewares[_BUILTIN] = None
+    settings.set(_MIDDLEWARES, middlewares, settings.getpriority(_MIDDLEWARES) or 0)
+
+
 def _refuse_to_be_off(settings: BaseSettings) -> None:
     """Two switches for one thing would be one too many: the built-in is off by now."""
     for component, place in settings.getdict(_MIDDLEWARES).items():
-        if place is None and _loaded(component) is RobotsGuardMiddleware:
+        if place is None and load_object(component) is RobotsGuardMiddleware:
             raise SettingsError(f"{_MIDDLEWARES} switches the guard off: take that line out, or set {ENABLED} = False")
 
 
@@ -81,14 +91,6 @@ def _subclasses(settings: BaseSettings) -> list[str]:
         f"{loaded.__module__}.{loaded.__qualname__}"
         for component, place in settings.getdict(_MIDDLEWARES).items()
         if place is not None
-        and isinstance(loaded := _loaded(component), type)
+        and isinstance(loaded := load_object(component), type)
         and issubclass(loaded, RobotsTxtMiddleware)
     ]
-
-
-def _loaded(component: Any) -> Any:
-    """The class a component is, or names; None if it cannot be imported, which Scrapy will say better."""
-    try:
-        return load_object(component)
-    except (ImportError, NameError, ValueError, TypeError):
-        return None

@@ -94,6 +94,7 @@ def crawl(
             "ROBOTS_GUARD_STORE": "memory:",
             "ROBOTS_GUARD_JOURNAL": str(journal),
             "ADDONS": {"robots_guard.scrapy.Addon": 500},
+            "ROBOTSTXT_OBEY": True,  # as in every project made by `scrapy startproject`
             **QUIET,
             **(settings or {}),
         }

@@ -1,0 +1,162 @@
+"""What the add-on does to a project's settings, and what it makes of them."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hosts.scrapy.components import OwnRobots
+from scrapy.core.downloader.middleware import DownloaderMiddlewareManager
+from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.settings import Settings
+from scrapy.spiders import Spider
+
+from robots_guard.errors import SettingsError
+from robots_guard.scrapy import Addon, GuardPriorityQueue, RobotsGuardMiddleware
+from robots_guard.scrapy.deferral import Gate
+from robots_guard.scrapy.options import options_of, verifies_tls
+
+OURS = "robots_guard.scrapy.RobotsGuardMiddleware"
+
+
+@pytest.fixture
+def applied(tmp_path):
+    """Settings after the add-on was at them."""
+
+    def apply(**chosen) -> Settings:
+        settings = Settings({"ROBOTS_GUARD_AGENT": "mybot", "ROBOTS_GUARD_STORE": "memory:"})
+        settings.set("ROBOTS_GUARD_JOURNAL", str(tmp_path))
+        settings.update(chosen, priority="project")
+        Addon().update_settings(settings)
+        return settings
+
+    return apply
+
+
+def order(settings: Settings) -> list:
+    return DownloaderMiddlewareManager._get_mwlist_from_settings(settings)
+
+
+def test_ours_stands_where_the_builtin_stood(applied):
+    before = order(Settings())
+    after = order(applied())
+
+    place = next(n for n, one in enumerate(before) if str(one).endswith("RobotsTxtMiddleware"))
+    assert after[place] is RobotsGuardMiddleware
+    assert after[:place] + after[place + 1 :] == before[:place] + before[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None},
+        {"scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": 50},
+        {RobotsTxtMiddleware: 900},
+        {OURS: 90},
+        {RobotsGuardMiddleware: 90},
+    ],
+)
+def test_whatever_the_project_says_the_builtin_is_off_and_ours_is_on_once(applied, chosen):
+    after = applied(DOWNLOADER_MIDDLEWARES=chosen)
+
+    loaded = [one for one in order(after) if "obots" in str(one)]
+    assert len(loaded) == 1
+    assert str(loaded[0]) in (OURS, str(RobotsGuardMiddleware))
+    place = after["DOWNLOADER_MIDDLEWARES"].get(loaded[0], 100)
+    assert place == (90 if 90 in chosen.values() else 100)
+
+
+def test_applied_twice_is_applied_once(applied):
+    settings = applied()
+    once = order(settings)
+    Addon().update_settings(settings)
+
+    assert order(settings) == once
+
+
+def test_a_projects_own_queue_stays(applied):
+    assert applied()["SCHEDULER_PRIORITY_QUEUE"] is GuardPriorityQueue
+    own = "scrapy.pqueues.ScrapyPriorityQueue"
+    assert applied(SCHEDULER_PRIORITY_QUEUE=own)["SCHEDULER_PRIORITY_QUEUE"] == own
+
+
+def test_it_says_that_it_takes_over(applied, caplog):
+    caplog.set_level(logging.INFO, "robots_guard")
+    applied(ROBOTSTXT_OBEY=True)
+
+    (record,) = caplog.records
+    assert (record.levelname, "in the place of Scrapy's RobotsTxtMiddleware" in record.message) == ("INFO", True)
+
+
+def test_robotstxt_obey_false_is_overruled_aloud(applied, caplog):
+    applied()
+    assert not caplog.records
+    applied(ROBOTSTXT_OBEY=False)
+
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "ROBOTS_GUARD_ENABLED = False" in record.message
+
+
+@pytest.mark.parametrize("name", [OwnRobots, "hosts.scrapy.components.OwnRobots"])
+def test_a_subclass_of_the_builtin_is_pointed_out(applied, caplog, name):
+    applied(DOWNLOADER_MIDDLEWARES={name: 101})
+
+    (record,) = caplog.records
+    assert "components.OwnRobots, a subclass of RobotsTxtMiddleware, stays on" in record.message
+
+
+def test_switched_off_it_leaves_all_as_it_is(applied):
+    assert order(applied(ROBOTS_GUARD_ENABLED=False)) == order(Settings())
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "token"),
+    [("mybot", "mybot"), ("mybot/1.0", "mybot"), ("My-Bot/2.1 (+https://example.test/bot)", "My-Bot")],
+)
+def test_the_agent_may_come_from_scrapys_own_setting(user_agent, token):
+    assert options_of(Settings({"ROBOTSTXT_USER_AGENT": user_agent})).settings.agent == token
+
+
+@pytest.mark.parametrize("user_agent", ["Mozilla/5.0 (compatible; mybot/1.0)", "bot7", "my bot", "*"])
+def test_or_is_asked_for(user_agent):
+    with pytest.raises(SettingsError, match="set ROBOTS_GUARD_AGENT"):
+        options_of(Settings({"ROBOTSTXT_USER_AGENT": user_agent}))
+
+
+def test_text_from_the_command_line_is_read_as_what_it_means():
+    settings = Settings({"ROBOTS_GUARD_AGENT": "mybot", "ROBOTS_GUARD_MAX_DEFER": "60", "ROBOTS_GUARD_STORE": None})
+    settings.set("ROBOTS_GUARD_JOURNAL_PASSES", "True", priority="cmdline")
+    read = options_of(settings).settings
+
+    assert (read.max_defer, read.journal_passes) == (60.0, True)
+    assert read.store.startswith("sqlite:///")
+
+
+VERIFIES = "DOWNLOAD_VERIFY_CERTIFICATES"
+KNOWN = VERIFIES in Settings()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "verified"),
+    [
+        ({}, False),
+        ({VERIFIES: True}, KNOWN),  # before Scrapy 2.15 the setting does nothing
+        ({VERIFIES: True, "DOWNLOAD_HANDLERS": {"https": "someone.elses.Handler"}}, False),
+        ({VERIFIES: True, "DOWNLOAD_HANDLERS": {"https": None}}, False),
+        ({VERIFIES: True, "DOWNLOADER_CLIENTCONTEXTFACTORY": "someone.elses.Factory"}, False),
+        ({"DOWNLOADER_CLIENTCONTEXTFACTORY": "scrapy.core.downloader.contextfactory.BrowserLikeContextFactory"}, True),
+    ],
+)
+def test_tls_counts_as_verified_only_where_that_is_certain(chosen, verified):
+    assert verifies_tls(Settings(chosen)) is verified
+
+
+def test_a_gate_lives_no_longer_than_its_crawl():
+    crawler = Crawler(Spider)
+    gate = Gate.of(crawler)
+
+    assert Gate.of(crawler) is gate
+    gate.close()
+    assert Gate.of(crawler) is not gate
