@@ -7,6 +7,10 @@ import time
 
 import pytest
 
+from robots_guard.core.access import Fetched
+from robots_guard.core.renewal import begin
+from robots_guard.origin import origin_of
+from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\nAllow: /private/press\n"
@@ -104,6 +108,22 @@ def test_a_hundred_urls_of_one_origin_fetch_once(here, net):
     assert here("check", *(f"{site.url}/{n}" for n in range(100))).status == 0
 
     assert len(site.robots_fetches) == 1
+
+
+def test_a_stale_policy_is_used_and_its_renewal_holds_nobody_up(apart, net, tmp_path):
+    """It goes on in the background, and the end of the program ends it without a word."""
+    site = net.origin(Reply(hang=True))
+    answer = Fetched(status=200, body=RULES.encode(), headers={"cache-control": "max-age=300"})
+    stale = begin(origin_of(site.url), None, "direct").next(answer, time.time() - 400).policy
+    store = SqliteStore(tmp_path / "policies.sqlite")
+    store.put(stale)
+    store.close()
+    began = time.monotonic()
+    ran = apart("check", f"{site.url}/private/")
+
+    assert (ran.status, ran.err) == (1, "")
+    assert rows(ran.out)[0][1] == "disallowed"
+    assert time.monotonic() - began < 5
 
 
 def test_json_is_the_journals_record(here, net):

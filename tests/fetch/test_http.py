@@ -356,13 +356,18 @@ async def test_nobody_listening_is_a_failure_to_connect():
     assert got.failure is Failure.CONNECT
 
 
-async def test_a_name_that_does_not_resolve_is_a_failure_of_dns(monkeypatch):
-    def unknown(*args, **kwargs):
+@pytest.mark.parametrize("host", ["nowhere.test", "a_b.test", "-a-.test", "xn--fa-hia.de", "xn--a.test"])
+async def test_a_name_that_does_not_resolve_is_a_failure_of_dns(monkeypatch, host):
+    asked = []
+
+    def unknown(name, *args, **kwargs):
+        asked.append(name)
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
 
-    assert (await fetch("http://nowhere.test")).failure is Failure.DNS
+    assert (await fetch(f"http://{host}")).failure is Failure.DNS
+    assert set(asked) == {host}
 
 
 async def test_whatever_else_goes_wrong_is_an_outcome_too(monkeypatch):
