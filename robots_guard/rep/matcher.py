@@ -210,7 +210,6 @@ class Index:
 
     def __init__(self, patterns: Patterns) -> None:
         self.exact = patterns.exact or None
-        self.grams: Grams | None = None
         self.wildcards = _candidates(patterns.wildcards)
         by_head: dict[str, list[Candidate]] = {}
         for candidate in self.wildcards:
@@ -222,6 +221,8 @@ class Index:
         self.hung: Sequence[tuple[Candidate, ...] | None] = ()
         if by_head:
             self.hung = _hung(self.keys, self.parents, self.bests, by_head)
+        # Made now, where compiling is known to take its time, and not at the first decision.
+        self.grams = Grams(self.wildcards) if None in self.hung else None
 
     def decide(self, path: str) -> int:
         keys = self.keys
@@ -235,7 +236,7 @@ class Index:
             return best
         candidates = self.hung[at]
         if candidates is None:
-            return self._by_grams(path, best)
+            return best if self.grams is None else self._by_grams(self.grams, path, best)
         for rank, gate, wildcard in candidates:
             if rank <= best:
                 break
@@ -243,11 +244,9 @@ class Index:
                 return rank
         return best
 
-    def _by_grams(self, path: str, best: int) -> int:
-        if self.grams is None:
-            self.grams = Grams(self.wildcards)
+    def _by_grams(self, grams: Grams, path: str, best: int) -> int:
         work = WORK
-        for rank, gate, wildcard in self.grams.candidates(path):
+        for rank, gate, wildcard in grams.candidates(path):
             if rank <= best:
                 break
             work -= len(path)
