@@ -269,11 +269,10 @@ class _Document(Ruleset):
     def matches(self, target: str) -> list[Rule]:
         dialect, source = self._dialect, self._source
         form = self._form(rooted(cut_fragment(target)))
-        places = range(len(source))
-        texts = formed([source.pattern(place) for place in places], dialect.percent, dialect)
+        texts = formed(source.patterns(), dialect.percent, dialect)
         hits = [
             (rank, place)
-            for rank, place, text in zip(ranks(texts, source.allows(), dialect), places, texts, strict=True)
+            for place, (rank, text) in enumerate(zip(ranks(texts, source.allows(), dialect), texts, strict=True))
             if pattern_matches(text, form, wildcards=dialect.wildcards)
         ]
         return [source.rule(place) for _, place in sorted(hits, reverse=True)]

@@ -51,10 +51,17 @@ class Source:
 
     def pattern(self, place: int) -> bytes:
         """The pattern at a place. A line may hold several."""
-        row = self._rows[place]
-        first = self._rows.index(row)
-        patterns = [value for record in self._read(row >> 1) for _, _, value in spread((record,), self._dialect)]
-        return patterns[place - first]
+        first = place
+        while first and self._rows[first - 1] == self._rows[place]:
+            first -= 1
+        return self._patterns_of(self._rows[place])[place - first]
+
+    def patterns(self) -> list[bytes]:
+        """The patterns by place. A line is read once, however many it holds."""
+        return [pattern for row in dict.fromkeys(self._rows) for pattern in self._patterns_of(row)]
+
+    def _patterns_of(self, row: int) -> list[bytes]:
+        return [value for _, _, value in spread(self._read(row >> 1), self._dialect)]
 
     def line(self, record: Record) -> Line:
         """A record as people read it."""

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from rep.rows import ask
 
 from robots_guard.rep import matcher
+from robots_guard.rep.dialect import dialect
 from robots_guard.rep.matcher import Constant, Few, Index, Patterns, Prefixes, pattern_matches
+from robots_guard.rep.ruleset import compile_rules
 
 PATTERNS = st.text(alphabet="ab*$/", max_size=7).map(lambda text: "/" + text)
 PATHS = st.text(alphabet="ab/$", max_size=9).map(lambda text: "/" + text)
@@ -140,3 +142,12 @@ def test_a_path_of_usual_length_is_never_too_complex():
     body = "User-agent: *\n" + "".join(f"Disallow: /*a*{number}~\n" for number in range(3_000))
 
     assert ask(body, "/some/article/of/the/usual/length-" + "0123456789" * 10).allowed
+
+
+def test_listing_what_matches_is_linear_too():
+    body = "User-agent: *\n" + "".join(f"Disallow: /*{number}\n" for number in range(25_000))
+    start = time.perf_counter()
+    found = compile_rules(body.encode(), dialect("rfc9309"), "examplebot").matches("/1234")
+
+    assert [rule.pattern for rule in found[:2]] == ["/*1234", "/*123"]
+    assert time.perf_counter() - start < 3
