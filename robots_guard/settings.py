@@ -17,7 +17,7 @@ import msgspec
 import platformdirs
 
 from robots_guard.audit.journal import FileJournal
-from robots_guard.core.access import MAX_BODY, Limits
+from robots_guard.core.access import Limits
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
 from robots_guard.guard import Clocks, Guard
@@ -70,8 +70,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     first_byte_timeout: float = 10.0
     #: Seconds for the whole fetch, redirects included.
     fetch_timeout: float = 30.0
-    #: Octets of robots.txt that are read: at least 512000 (RFC 9309 section 2.5).
-    max_body: int = MAX_BODY
     #: The User-Agent header of our own fetches; empty: that of the crawler, or the agent with our name.
     user_agent: str = ""
 
@@ -86,11 +84,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise SettingsError(f"{name} = {getattr(self, name)!r} is no number of seconds: use 0 < {name} <= 3600")
         if not self.max_defer >= 0:
             raise SettingsError(f"max_defer = {self.max_defer!r} is no number of seconds: use 0 or more")
-        if not MAX_BODY <= self.max_body <= 10 * MAX_BODY:
-            raise SettingsError(
-                f"max_body = {self.max_body!r} is out of range: RFC 9309 asks for at least {MAX_BODY} octets;"
-                f" use up to {10 * MAX_BODY}"
-            )
         self.terms()  # names a dialect or matching that does not exist
 
     def terms(self) -> Terms:
@@ -109,7 +102,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             connect=self.connect_timeout,
             first_byte=self.first_byte_timeout,
             total=self.fetch_timeout,
-            max_body=self.max_body,
         )
 
     @property

@@ -28,9 +28,9 @@ def test_every_setting_is_documented_once_with_its_default():
 
 
 def test_text_becomes_what_the_setting_is():
-    settings = settings_of({"agent": "mybot", "max_defer": "60", "journal_passes": "true", "max_body": "600000"})
+    settings = settings_of({"agent": "mybot", "max_defer": "60", "journal_passes": "true"})
 
-    assert (settings.max_defer, settings.journal_passes, settings.max_body) == (60.0, True, 600_000)
+    assert (settings.max_defer, settings.journal_passes) == (60.0, True)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,6 @@ def test_text_becomes_what_the_setting_is():
         ({"agent": "mybot", "max_defer": "nan"}, "max_defer"),
         ({"agent": "mybot", "fetch_timeout": "0"}, "fetch_timeout"),
         ({"agent": "mybot", "connect_timeout": "inf"}, "connect_timeout"),
-        ({"agent": "mybot", "max_body": "1000"}, "RFC 9309 asks for at least 512000"),
         ({"agent": "mybot", "journal_passes": "perhaps"}, "journal_passes"),
     ],
 )

@@ -31,7 +31,6 @@ _HELP = {
     "connect_timeout": "Seconds for connecting to fetch a robots.txt.",
     "first_byte_timeout": "Seconds until the first byte of its answer.",
     "fetch_timeout": "Seconds for the whole fetch, redirects included.",
-    "max_body": "Octets of robots.txt that are read.",
     "user_agent": "The User-Agent header of our own fetches.",
 }
 
