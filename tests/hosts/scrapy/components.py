@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from pydispatch.dispatcher import getAllReceivers
+from scrapy import signals
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
@@ -66,3 +68,22 @@ class Downloads(FilesPipeline):
             kept = {"action": "pass"} if ok else {"action": "drop", "error": str(value.value)}
             self.crawler.spider.results[url] = kept
         return item
+
+
+class CountsReceivers:
+    """Notes how many listen to bytes_received and headers_received when a request leaves."""
+
+    def __init__(self, crawler):
+        self.crawler = crawler
+        crawler.signals.connect(self.leaves, signals.request_reached_downloader)
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler)
+
+    def leaves(self, request):
+        sender = self.crawler.signals.sender
+        received = (signals.bytes_received, signals.headers_received)
+        count = sum(len(list(getAllReceivers(sender, signal))) for signal in received)
+        what = "robots.txt" if request.url.endswith("/robots.txt") else "the page"
+        self.crawler.stats.set_value(f"receivers/at {what}", count)

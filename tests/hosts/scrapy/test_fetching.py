@@ -1,0 +1,182 @@
+"""How robots.txt is fetched through the crawler's own downloader: bounded, bare, and failing closed."""
+
+from __future__ import annotations
+
+import gzip
+import ssl
+
+import pytest
+from hosts.scrapy.crawl import EPOLL, crawl
+from OpenSSL import SSL
+from scrapy.exceptions import IgnoreRequest
+from scrapy.settings import Settings
+from twisted.internet import error as twisted_error
+from twisted.python.failure import Failure as TwistedFailure
+from twisted.web.client import ResponseFailed
+
+from robots_guard.core.access import Failure
+from robots_guard.scrapy.fetcher import failure_of
+from robots_guard.testing import Reply
+
+RULES = "User-agent: *\nDisallow: /private/\n"
+SHORT = {
+    "ROBOTS_GUARD_CONNECT_TIMEOUT": 0.5,
+    "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 0.5,
+    "ROBOTS_GUARD_FETCH_TIMEOUT": 1.8,
+}
+MODES = {
+    "asyncio reactor": {},
+    "epoll reactor": {"settings": {"TWISTED_REACTOR": EPOLL}, "deferred_api": True},
+    "no reactor": {"settings": {"TWISTED_REACTOR_ENABLED": False}},
+}
+
+
+def packed(body: bytes, *, coding: str = "gzip") -> Reply:
+    return Reply(body=body, headers=(("Content-Encoding", coding),))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_limit_holds_on_every_reactor(net, mode):
+    """One crawl a reactor: drip past the total, bombs, an endless body, what is packed, what is cut."""
+    filler = RULES + "Disallow: /filler/\n" * 100_000
+    sites = {
+        "dripping": net.origin(Reply(body=RULES, drip=0.1)),
+        "packed": net.origin(packed(gzip.compress(RULES.encode()))),
+        "packed and long": net.origin(packed(gzip.compress(filler.encode()))),
+        "bomb": net.origin(packed(gzip.compress(bytes(40_000_000)))),
+        "endless": net.origin(Reply(body=filler * 5, cut=True)),
+        "not what it says": net.origin(packed(RULES.encode())),
+        "unknown coding": net.origin(packed(RULES.encode(), coding="x-none")),
+        "empty": net.origin(""),
+        "no content": net.origin(Reply(status=204)),
+    }
+    pages = [f"{site.url}/{page}" for site in sites.values() for page in ("open", "private/x")]
+
+    done = crawl(pages, {**SHORT, **MODES[mode].get("settings", {})}, deferred_api="deferred_api" in MODES[mode],
+                 stop_after=5)  # fmt: skip
+
+    read, free = ["packed", "packed and long", "endless"], ["empty", "no content"]
+    assert {name: " ".join(sorted(site.targets)) for name, site in sites.items()} == {
+        **dict.fromkeys(sites, ""),
+        **dict.fromkeys(read, "/open"),
+        **dict.fromkeys(free, "/open /private/x"),
+    }
+    for name in ("dripping", "bomb", "unknown coding"):
+        assert done.verdict(f"{sites[name].url}/private/x")[1] in ("unreachable", None), name
+    assert all(len(site.robots_fetches) == 1 for site in sites.values())
+    assert done.seconds < 9
+
+
+@pytest.mark.parametrize("mode", ["asyncio reactor", "epoll reactor"])
+def test_a_download_handler_that_never_answers_is_not_waited_for(net, mode):
+    """The deadline is ours: Scrapy's own is kept by the handler, and this one keeps none."""
+    site = net.origin(RULES)
+    handler = {"DOWNLOAD_HANDLERS": {"http": "hosts.scrapy.components.HangingHandler"}}
+    settings = {**SHORT, **handler, **MODES[mode].get("settings", {})}
+
+    done = crawl([f"{site.url}/open"], settings, deferred_api="deferred_api" in MODES[mode], timeout=20)
+
+    assert done.verdict(f"{site.url}/open") == ("defer", "unreachable")
+    assert done.record(f"{site.url}/open")["failure"] == "timeout"
+    assert 0.9 < done[f"{site.url}/open"]["at"] < 2.5
+    assert site.received == []
+
+
+def test_no_credential_and_no_cookie_goes_with_it(net):
+    """Whatever the project sends with its pages."""
+    site = net.origin(RULES)
+    headers = {"Authorization": "Bearer secret", "Cookie": "sid=secret", "Accept": "text/html"}
+
+    crawl(
+        [{"url": f"{site.url}/{n}", "headers": {"Authorization": "Basic dTpw"} if n else {}} for n in range(2)],
+        {"DEFAULT_REQUEST_HEADERS": headers},
+    )
+
+    robots, *pages = site.received
+    assert robots.target == "/robots.txt"
+    assert "authorization" not in robots.headers
+    assert "cookie" not in robots.headers
+    assert all("authorization" in page.headers for page in pages)
+
+
+def test_what_scrapy_leaves_packed_is_unpacked_here(net):
+    """COMPRESSION_ENABLED=False switches Scrapy's unpacking off; an origin may pack all the same."""
+    site = net.origin(packed(gzip.compress(RULES.encode())))
+
+    crawl([f"{site.url}/private/x", f"{site.url}/open"], {"COMPRESSION_ENABLED": False})
+
+    assert site.targets == ["/open"]
+
+
+def test_signals_cost_pages_nothing(net):
+    """bytes_received and headers_received are connected while a fetch is under way, and not for a page longer."""
+    site = net.origin(RULES)
+
+    done = crawl([f"{site.url}/a"], {"EXTENSIONS": {"hosts.scrapy.components.CountsReceivers": 0}})
+
+    assert done.stats["receivers/at the page"] == 0
+    assert done.stats["receivers/at robots.txt"] == 2
+
+
+@pytest.mark.skipif("DOWNLOAD_VERIFY_CERTIFICATES" not in Settings(), reason="Scrapy 2.14 has no such setting")
+def test_tls_is_verified_where_the_crawl_verifies_it(net, ca, authority, tmp_path):
+    """A policy from a crawl that does not verify is a miss for one that does; a false certificate is a failure."""
+    site = net.origin(RULES, tls=authority("127.2.30.1"), address="127.2.30.1")
+    other = net.origin(RULES, tls=authority("example.test"))
+    shared = {"ROBOTS_GUARD_STORE": f"sqlite:///{tmp_path / 'policies.sqlite'}"}
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    env = {"SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+
+    careless = crawl([f"{site.url}/private/x", f"{other.url}/private/x"], shared)
+    again = crawl([f"{site.url}/private/x"], shared)
+    careful = crawl(
+        [f"{site.url}/private/y", f"{site.url}/open", f"{other.url}/open"],
+        {**shared, "DOWNLOAD_VERIFY_CERTIFICATES": True},
+        env=env,
+    )
+
+    assert careless.record(f"{site.url}/private/x")["tls_verified"] is False
+    assert again.record(f"{site.url}/private/x")["source"] == "store"
+    assert careful.record(f"{site.url}/private/y")["tls_verified"] is True
+    assert len(site.robots_fetches) == 2
+    assert site.targets == ["/open"]
+    assert careful.verdict(f"{other.url}/open") == ("defer", "unreachable")
+    assert careful.record(f"{other.url}/open")["failure"] == "tls"
+    assert other.targets == []
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+def named(name: str, *bases: type) -> Exception:
+    """An exception of Scrapy 2.15 and later, which 2.14 has not."""
+    return type(name, bases or (Exception,), {})()
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (IgnoreRequest("x"), Failure.REFUSED),
+        (named("DownloadTimeoutError"), Failure.TIMEOUT),
+        (TimeoutError(), Failure.TIMEOUT),
+        (twisted_error.TimeoutError(), Failure.TIMEOUT),
+        (twisted_error.TCPTimedOutError(), Failure.CONNECT),
+        (twisted_error.ConnectionRefusedError(), Failure.CONNECT),
+        (named("CannotResolveHostError"), Failure.DNS),
+        (twisted_error.DNSLookupError(), Failure.DNS),
+        (ResponseFailed([TwistedFailure(twisted_error.ConnectionLost())]), Failure.RESET),
+        (ResponseFailed([TwistedFailure(SSL.Error([("x", "y", "certificate verify failed")]))]), Failure.TLS),
+        (caused(named("DownloadFailedError"), ssl.SSLCertVerificationError("x")), Failure.TLS),
+        (caused(named("DownloadConnectionRefusedError"), OSError(111, "refused")), Failure.CONNECT),
+        (named("ResponseDataLossError"), Failure.PROTOCOL),
+        (ResponseFailed([TwistedFailure(named("_DataLoss"))]), Failure.PROTOCOL),
+        (ValueError("not a URL"), Failure.PROTOCOL),
+        (named("TunnelError"), Failure.CONNECT),
+        (ZeroDivisionError(), Failure.INTERNAL),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_what_an_exception_means(error, failure):
+    assert failure_of(error) is failure

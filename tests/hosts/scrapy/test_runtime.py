@@ -1,0 +1,166 @@
+"""The two runtimes keep one promise: the work is shared, and no waiter's fate is another's.
+
+Each scenario runs on the asyncio reactor, on epoll and without a reactor, in a process of its own, because a
+process has one reactor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+
+import pytest
+from hosts.scrapy.crawl import run_python
+
+REACTORS = ("asyncio", "epoll", "none")
+
+
+async def waiters_share_a_result(rt):
+    started = []
+
+    async def work():
+        started.append(1)
+        await rt.sleep(0.05)
+        return "done"
+
+    handle = rt.spawn(work())
+    before = handle.done()
+    answers = [await rt.wait(handle), await rt.wait(handle)]
+    return before, answers, handle.done(), len(started)
+
+
+async def waiters_share_a_failure(rt):
+    """In a chain of callbacks the first would get the exception and the others None."""
+
+    async def work():
+        await rt.sleep(0.05)
+        raise ValueError("broken")
+
+    async def ask(handle):
+        try:
+            return await rt.wait(handle)
+        except ValueError as error:
+            return str(error)
+
+    handle = rt.spawn(work())
+    asking = [rt.spawn(ask(handle)) for _ in range(3)]
+    return [await rt.wait(one) for one in asking]
+
+
+async def a_given_up_waiter_leaves_the_work_alone(rt):
+    async def work():
+        await rt.sleep(0.2)
+        return "done"
+
+    handle = rt.spawn(work())
+    waiter = rt.spawn(rt.wait(handle))
+    await rt.sleep(0.02)
+    rt.cancel(waiter)
+    return await rt.wait(handle)
+
+
+async def waiting_has_an_end(rt):
+    async def work():
+        await rt.sleep(0.3)
+        return "done"
+
+    handle = rt.spawn(work())
+    first = await rt.wait_at_most(handle, 0.05)
+    second = await rt.wait_at_most(handle, 5)
+    third = await rt.wait_at_most(handle, 0)
+    return first, second, third, await rt.wait(handle)
+
+
+async def work_can_be_given_up(rt):
+    from robots_guard.scrapy.runtime import GIVEN_UP
+
+    seen = []
+
+    async def work():
+        try:
+            await rt.sleep(30)
+        except GIVEN_UP as error:
+            seen.append(type(error).__name__)
+            raise
+
+    handle = rt.spawn(work())
+    await rt.sleep(0.01)
+    rt.cancel(handle)
+    await rt.wait_at_most(handle, 5)
+    rt.cancel(handle)  # again, too late: nothing
+    return seen, handle.done()
+
+
+async def work_that_ends_at_once_has_ended(rt):
+    async def work():
+        return "done"
+
+    handle = rt.spawn(work())
+    return await rt.wait(handle), await rt.wait_at_most(handle, 0)
+
+
+async def threads_are_its_own(rt):
+    names = await rt.in_thread(lambda: threading.current_thread().name)
+    try:
+        await rt.in_thread(int, "no number")
+    except ValueError as error:
+        failure = type(error).__name__
+    return names.startswith("robots_guard"), failure, threading.current_thread() is threading.main_thread()
+
+
+EXPECTED = {
+    waiters_share_a_result: [False, ["done", "done"], True, 1],
+    waiters_share_a_failure: ["broken"] * 3,
+    a_given_up_waiter_leaves_the_work_alone: "done",
+    waiting_has_an_end: [False, True, True, "done"],
+    work_can_be_given_up: [["CancelledError"], True],
+    work_that_ends_at_once_has_ended: ["done", True],
+    threads_are_its_own: [True, "ValueError", True],
+}
+
+
+@pytest.mark.parametrize("reactor", REACTORS)
+def test_the_promise_holds(reactor):
+    child = run_python(__file__, reactor, timeout=30)
+
+    assert "Unhandled" not in child.stderr
+    assert "never retrieved" not in child.stderr
+    assert json.loads(child.stdout) == {scenario.__name__: expected for scenario, expected in EXPECTED.items()}
+
+
+async def _all():
+    from robots_guard.scrapy.runtime import host_runtime
+
+    rt = host_runtime()
+    results = {scenario.__name__: await scenario(rt) for scenario in EXPECTED}
+    rt.close()
+    print(json.dumps(results))
+
+
+def _main(reactor_name):
+    if reactor_name == "none":
+        asyncio.run(_all())
+        return
+    from scrapy.utils.reactor import install_reactor
+
+    paths = {"asyncio": "asyncioreactor.AsyncioSelectorReactor", "epoll": "epollreactor.EPollReactor"}
+    install_reactor(f"twisted.internet.{paths[reactor_name]}")
+    from scrapy.utils.defer import deferred_from_coro
+    from twisted.internet import reactor
+
+    reactor.callWhenRunning(lambda: deferred_from_coro(_all()).addBoth(_stop))
+    reactor.run()
+
+
+def _stop(result):
+    from twisted.internet import reactor
+
+    if result is not None:
+        print(result, file=sys.stderr)
+    reactor.stop()
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])
