@@ -48,9 +48,11 @@ def plant(enforcer: Enforcer) -> None:
     """Put an enforcer into the chain before anything can go wrong: a fault in its options shuts it, no more."""
     addons = ctx.master.addons
     addons.chain.append(enforcer)
+    force(ctx.options)
     try:
         addons.register(enforcer)
-        force(ctx.options)
     except exceptions.OptionsError as error:
         addons.lookup.setdefault(enforcer.name, enforcer)
+        for name in set(ctx.options.deferred) & ctx.options.keys():
+            del ctx.options.deferred[name]  # or the next addon to be registered fails by it
         enforcer.shut(f"an option of robots_guard cannot be read: {error}")

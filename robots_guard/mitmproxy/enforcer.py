@@ -45,6 +45,7 @@ class Enforcer:
         self._given = settings
         self._settings: Settings | None = None
         self._fault: str | None = "robots_guard is not configured"
+        self._shut: str | None = None
         self._running = False
         self._guard: Guard | None = None
         self._fetcher: MitmFetcher | None = None
@@ -71,6 +72,8 @@ class Enforcer:
             self._fault = str(error)
 
     def _configure(self) -> None:
+        if self._shut is not None:
+            raise SettingsError(self._shut)
         options.insist(ctx.options)
         settings = self._given or options.settings_among(ctx.options)
         if self._running and settings != self._settings:
@@ -81,8 +84,8 @@ class Enforcer:
         self._fault = None
 
     def shut(self, fault: str) -> None:
-        """Refuse everything, and say why when the proxy begins to run."""
-        self._fault = fault
+        """Refuse everything, for good, and say why when the proxy begins to run."""
+        self._fault = self._shut = fault
 
     def running(self) -> None:
         """The last moment to complain: an error told here ends mitmproxy's start with exit status 1."""

@@ -29,6 +29,8 @@ from robots_guard.rep.paths import malformed
 
 HEAD_CAP = 256 * 1024  # octets beside the body: heads, chunk sizes, TLS records
 
+_REGULAR = "regular"
+
 _errand: ContextVar[Errand | None] = ContextVar("robots_guard_errand", default=None)
 
 
@@ -39,12 +41,17 @@ class Errand(NamedTuple):
     user_agent: str
 
 
+def _nobody_s() -> Errand:
+    """Without a request to go by, never past a parent proxy."""
+    return Errand(next((spec for spec in ctx.options.mode if spec.startswith("upstream:")), _REGULAR), "")
+
+
 @contextmanager
 def on_behalf_of(flow: http.HTTPFlow) -> Iterator[None]:
     """Fetches that begin in here, also in tasks begun in here, go the way this flow's request would go."""
     mode = flow.client_conn.proxy_mode
     # A reverse mode would put credentials and a Host of its own into our request: only a parent proxy matters.
-    spec = mode.full_spec if isinstance(mode, mode_specs.UpstreamMode) else "regular"
+    spec = mode.full_spec if isinstance(mode, mode_specs.UpstreamMode) else _REGULAR
     token = _errand.set(Errand(spec, flow.request.headers.get("user-agent", "")))
     try:
         yield
@@ -74,7 +81,7 @@ class MitmFetcher:
             origin, target = split_url(get.url)
             if fault := malformed(target):
                 return Failed(failure=Failure.PROTOCOL, detail=f"malformed target: {fault}")
-            return await self._fetch(origin, target, get, _errand.get() or Errand(ctx.options.mode[0], ""))
+            return await self._fetch(origin, target, get, _errand.get() or _nobody_s())
         except (MalformedURL, NotGoverned) as error:
             return Failed(failure=Failure.PROTOCOL, detail=str(error))
         except Exception as error:  # noqa: BLE001  a Fetcher never raises
@@ -101,6 +108,8 @@ class MitmFetcher:
         )
         flow = http.HTTPFlow(client, connection.Server(address=(origin.host, origin.port)))
         flow.request = _request(origin, target, fields)
+        if origin.scheme == "http" and errand.mode != _REGULAR:
+            flow.request.data.authority = origin.authority.encode()  # absolute-form, as a parent proxy wants it
         flow.is_replay = "request"  # proxyauth asks nothing of a replay
         flow.metadata["robots_guard"] = "robots.txt"
         return flow

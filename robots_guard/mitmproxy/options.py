@@ -83,7 +83,7 @@ def insist(options: optmanager.OptManager) -> None:
 def _objections(options: optmanager.OptManager) -> Iterator[str]:
     for name, safe in _SAFE.items():
         if name in options and getattr(options, name) != safe:
-            yield _objection(name, getattr(options, name), "leads around robots_guard", f"{name}={_spelt(safe)}")
+            yield _objection(name, getattr(options, name), "leads around robots_guard", f"use {name}={_spelt(safe)}")
     for name, why in _EMPTY.items():
         if name in options and getattr(options, name):
             yield _objection(name, getattr(options, name), why, "leave it unset")

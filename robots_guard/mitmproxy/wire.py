@@ -17,7 +17,7 @@ from mitmproxy.proxy import mode_specs
 
 from robots_guard.core.verdict import Action, Question, Reason, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.origin import Origin, parse_authority
+from robots_guard.origin import DEFAULT_PORTS, Origin, parse_authority
 from robots_guard.rep.paths import malformed
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
@@ -91,6 +91,8 @@ class Wire(NamedTuple):
 
     def origin(self) -> Origin:
         """The one origin all names agree on. Raises MalformedURL for what cannot be read, Ambiguous otherwise."""
+        if self.scheme not in DEFAULT_PORTS:
+            raise NotGoverned(f"the scheme {self.scheme!r} is not http or https")
         if len(self.hosts) > 1:
             raise MalformedURL("more than one Host field")
         if not self.hosts and self.version == "HTTP/1.1":
@@ -106,21 +108,17 @@ class Wire(NamedTuple):
 
     def _destination(self) -> Origin:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return parse_authority(self.scheme, f"{host}:{self.port}") if self._is_http else _not_http(self.scheme)
+        return parse_authority(self.scheme, f"{host}:{self.port}")
 
     def _claims(self) -> list[tuple[str, Origin]]:
         """What the request itself says of where it goes."""
         names = [("Host", name) for name in self.hosts]
         if self.authority:
             names.append(("the request's authority", self.authority))
-        claims = [(place, parse_authority(self.scheme, name)) for place, name in names if self._is_http]
+        claims = [(place, parse_authority(self.scheme, name)) for place, name in names]
         if self.sni:
             claims.append(("SNI", parse_authority(self.scheme, self.sni)._replace(port=self.port)))
         return claims
-
-    @property
-    def _is_http(self) -> bool:
-        return self.scheme in ("http", "https")
 
     def _fault(self) -> Verdict | None:
         """Method, target and fields that another reader may split or cut elsewhere than we do."""
@@ -136,10 +134,6 @@ class Wire(NamedTuple):
 
 class Ambiguous(Exception):
     """The names in a request disagree."""
-
-
-def _not_http(scheme: str) -> Origin:
-    raise NotGoverned(f"the scheme {scheme!r} is not http or https")
 
 
 def _drop(reason: Reason, detail: str) -> Verdict:

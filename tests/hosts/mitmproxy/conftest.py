@@ -16,8 +16,8 @@ from hosts.mitmproxy.wire import inside, plain
 from robots_guard.testing import Loopback
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # mitmproxy 12.2 calls pyparsing by its old names, once
-    import mitmproxy.flowfilter  # noqa: F401
+    warnings.simplefilter("ignore", DeprecationWarning)  # mitmproxy's own, of pyparsing and ldap3; only on import
+    import mitmproxy.tools.dump  # noqa: F401
 
 KINDS = ("mitmdump", "proxy")
 

@@ -173,7 +173,8 @@ def test_an_upload(door, http_site, expects):
 
 def test_a_chunked_upload(door, http_site):
     with untouched(door, http_site), connected(door) as connection:
-        head = f"POST {http_site.url}{FORBIDDEN} HTTP/1.1\r\nHost: {http_site.authority}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        fields = f"Host: {http_site.authority}\r\nTransfer-Encoding: chunked\r\n"
+        head = f"POST {http_site.url}{FORBIDDEN} HTTP/1.1\r\n{fields}\r\n"
         refused(exchange(connection, head.encode() + b"5\r\nhello\r\n0\r\n\r\n"))
 
 

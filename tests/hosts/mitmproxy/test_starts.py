@@ -46,10 +46,14 @@ def test_an_unknown_option_names_the_nearest(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("dialect", "klingon"), ("on_restricted", "maybe"), ("max_body", "many"), ("fetch_timeout", "0")],
+    [("dialect", "klingon"), ("on_restricted", "maybe"), ("fetch_timeout", "0")],
 )
 def test_values_that_do_not_fit(kind, name, value, tmp_path):
     assert_refused(refused_start(kind, tmp_path, **{name: value}), name if kind == "mitmdump" else name.split("_")[0])
+
+
+def test_a_value_that_mitmproxy_cannot_read(tmp_path):
+    assert_refused(refused_start("mitmdump", tmp_path, journal_passes="perhaps"), "robots_guard", "true", "false")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,7 +108,7 @@ def test_a_confdir_that_cannot_be(tmp_path):
 
 
 def test_without_the_extra(tmp_path):
-    code = "import sys; sys.modules['mitmproxy'] = None; from robots_guard.cli import main; main(['proxy', '--agent', 'mybot'])"
+    code = "import sys; sys.modules['mitmproxy'] = None; from robots_guard.cli import main; main(['proxy'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert_refused((done.returncode, done.stderr), "pip install 'robots_guard[proxy]'")
 

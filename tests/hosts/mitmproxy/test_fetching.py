@@ -1,0 +1,153 @@
+"""What becomes of a robots.txt that misbehaves, when it is fetched through mitmproxy's own stack."""
+
+from __future__ import annotations
+
+import gzip
+import ssl
+import threading
+import time
+
+import pytest
+import trustme
+from hosts.mitmproxy.conftest import get
+from hosts.mitmproxy.wire import plain
+
+from robots_guard.testing import Reply
+
+RULES = "User-agent: *\nDisallow: /private/\n"
+CAP = 512_000
+
+
+@pytest.fixture(scope="module")
+def hurried(start):
+    """A proxy with little patience."""
+    options = {"connect_timeout": "2", "first_byte_timeout": "1", "fetch_timeout": "2", "journal_passes": "true"}
+    with start("mitmdump", **options) as door:
+        yield door
+
+
+def record_of(door, site):
+    return next(record for record in door.records() if record["origin"] == site.url)
+
+
+TROUBLE = {
+    "status-503": (Reply(status=503), "status"),
+    "hangs": (Reply(hang=True), "timeout"),
+    "drips-too-slowly": (Reply(body="x" * 100, drip=0.1), "timeout"),
+    "resets": (Reply(reset=True), "reset"),
+    "not-http": (Reply(raw=b"SSH-2.0-x\r\n\r\n\r\n"), "protocol"),
+    "http-0.9": (Reply(raw=RULES.encode()), "protocol"),
+    "cut-short": (Reply(body=RULES, cut=True), "protocol"),
+    "endless-head": (Reply(raw=b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 2_000_000), "protocol"),
+    "no-gzip": (Reply(body=b"no gzip at all", headers=(("Content-Encoding", "gzip"),)), "protocol"),
+    "unknown-coding": (Reply(body=b"x", headers=(("Content-Encoding", "zstd"),)), "protocol"),
+    "both-lengths": (
+        Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        "protocol",
+    ),
+    "redirect-to-ftp": (Reply(status=301, headers=(("Location", "ftp://x.test/"),)), "redirect-refused"),
+    "redirect-to-no-target": (Reply(status=301, headers=(("Location", "/a b\\c"),)), "protocol"),
+}
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("name", TROUBLE)
+def test_trouble_defers(hurried, sites, scheme, name):
+    robots, failure = TROUBLE[name]
+    site = sites.start(scheme, robots)
+    began = time.monotonic()
+    answer = get(hurried, site, "/open")
+    assert (answer.status, "reason=unreachable" in answer.guard) == (503, True)
+    assert 1 <= int(answer.headers["retry-after"]) <= 120
+    assert time.monotonic() - began < 4
+    assert site.origin.targets == []
+    assert record_of(hurried, site)["failure"] == failure
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_nobody_listens(hurried, sites, scheme):
+    site = sites.start(scheme)
+    site.tap.close()
+    assert get(hurried, site, "/open").status == 503
+    assert record_of(hurried, site)["failure"] == "connect"
+
+
+def test_no_such_host(hurried):
+    assert plain(hurried, "http://no-such-host.invalid/open").status == 503
+    (record,) = [record for record in hurried.records() if "no-such-host" in record["origin"]]
+    assert record["failure"] == "dns"
+
+
+def test_a_certificate_nobody_vouches_for(hurried, sites, net):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.4.0.1").configure_cert(context)
+    origin = net.origin(RULES, tls=context, address="127.4.0.1")
+    assert plain(hurried, f"https://127.4.0.1:{origin.port}/open").status == 503
+    (record,) = [record for record in hurried.records() if record["origin"] == origin.url]
+    assert record["failure"] == "tls"
+    assert origin.received == []
+
+
+FINE = {
+    "gzip-unasked": (Reply(body=gzip.compress(RULES.encode()), headers=(("Content-Encoding", "gzip"),)), 403),
+    "until-close": (Reply(raw=b"HTTP/1.1 200 OK\r\n\r\n" + RULES.encode()), 403),
+    "chunked": (
+        Reply(
+            raw=b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n22\r\n" + RULES.encode()[:34] + b"\r\n0\r\n\r\n"
+        ),
+        403,
+    ),
+    "404": (Reply(status=404, body=RULES), 200),
+    "204": (Reply(status=204), 200),
+    "rules-then-too-much": (Reply(body=RULES.encode() + b"#" * (2 * CAP)), 403),
+    "rules-after-the-cap": (Reply(body=b"#\n" * CAP + RULES.encode()), 200),
+    "bomb": (
+        Reply(body=gzip.compress(RULES.encode() + b"#" * 20_000_000), headers=(("Content-Encoding", "gzip"),)),
+        403,
+    ),
+}
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("name", FINE)
+def test_what_can_be_read_is_read(hurried, sites, scheme, name):
+    robots, status = FINE[name]
+    site = sites.start(scheme, robots)
+    assert get(hurried, site, "/private/x").status == status
+    assert get(hurried, site, "/open").status == 200
+    assert len(site.origin.robots_fetches) == 1
+    record = record_of(hurried, site)
+    assert record["via"] == "mitmproxy"
+    assert record["tls_verified"] is (True if scheme == "https" else None)
+
+
+def test_what_is_sent_for_robots_txt(door, site):
+    """The crawler's own name, no credentials, no cookies, nothing of the page's request."""
+    private = "Cookie: a=b\r\nAuthorization: Basic eDp5\r\nUser-Agent: mybot/1.0\r\nReferer: http://x.test/\r\n"
+    assert get(door, site, "/open", fields=private).status == 200
+    (fetch,) = site.origin.robots_fetches
+    assert fetch.headers == {
+        "host": site.authority,
+        "accept": "text/plain, */*;q=0.5",
+        "accept-encoding": "identity",
+        "user-agent": "mybot/1.0",
+    }
+
+
+def test_redirects_are_followed_across_origins(door, sites):
+    there = sites.start("https", RULES)
+    site = sites.start("http", Reply(status=301, headers=(("Location", f"{there.url}/robots.txt"),)))
+    assert get(door, site, "/private/x").status == 403
+    assert (len(site.origin.robots_fetches), len(there.origin.robots_fetches)) == (1, 1)
+
+
+def test_a_robots_txt_is_fetched_once_for_many(door, sites):
+    site = sites.start(robots=Reply(body=RULES, delay=0.3))
+    answers = []
+    askers = [threading.Thread(target=lambda: answers.append(get(door, site, "/open").status)) for _ in range(12)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    assert answers == [200] * 12
+    assert len(site.origin.robots_fetches) == 1

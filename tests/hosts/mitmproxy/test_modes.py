@@ -1,0 +1,235 @@
+"""Other ways in and out: behind a parent proxy, as a SOCKS proxy, in front of one site."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+
+import pytest
+from hosts.mitmproxy.conftest import KINDS, untouched
+from hosts.mitmproxy.wire import TIMEOUT, closed, connected, exchange, inside, plain, read_answer, tunnel
+
+from robots_guard.testing import Reply
+
+# -- upstream -------------------------------------------------------------------------------------------------
+
+
+class Parent:
+    """A proxy that does as it is told, and keeps what it was told."""
+
+    def __init__(self):
+        self.heads = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client):
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            octets = client.recv(1)
+            if not octets:
+                return
+            head += octets
+        self.heads.append(head.decode())
+        method, target, _ = head.decode().split("\r\n")[0].split()
+        authority = target.removeprefix("http://").partition("/")[0]
+        host, _, port = authority.rpartition(":")
+        with client, socket.create_connection((host, int(port))) as origin:
+            if method == "CONNECT":
+                client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            else:
+                assert target.startswith("http://")
+                origin.sendall(head.replace(f"http://{authority}".encode(), b"", 1))
+            back = threading.Thread(target=self._copy, args=(origin, client), daemon=True)
+            back.start()
+            self._copy(client, origin)
+            back.join()
+
+    @staticmethod
+    def _copy(source, sink):
+        with contextlib.suppress(OSError):
+            while octets := source.recv(65536):
+                sink.sendall(octets)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def lines(self):
+        return [head.split("\r\n")[0].removesuffix(" HTTP/1.1") for head in self.heads]
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._listener.close()
+
+
+@pytest.fixture
+def parent():
+    listening = Parent()
+    yield listening
+    listening.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_behind_a_parent_proxy(kind, parent, start, sites):
+    """robots.txt takes the way of the pages, with the parent's credentials; what is refused never comes to it."""
+    site, secure = sites.start("http"), sites.start("https")
+    options = ["--mode", f"upstream:{parent.url}"]
+    if kind == "mitmdump":
+        options += ["--set", "upstream_auth=crawler:secret"]
+    with start(kind, *options) as door:
+        assert plain(door, site.url + "/open").status == 200
+        assert inside(door, secure.authority, "/open").status == 200
+        expected = [f"GET {site.url}/robots.txt", f"GET {site.url}/open", *[f"CONNECT {secure.authority}"] * 2]
+        assert parent.lines() == expected
+        assert plain(door, site.url + "/private/x").status == 403
+        assert inside(door, secure.authority, "/private/x").status == 403
+        with tunnel(door, site.authority, tls=False) as connection:
+            connection.sendall(b"\x00\x01\x02GET /private/x HTTP/1.1\r\n\r\n")
+            connection.shutdown(socket.SHUT_WR)
+            closed(connection)
+        assert parent.lines() == expected
+    assert (site.origin.targets, secure.origin.targets) == (["/open"], ["/open"])
+    if kind == "mitmdump":
+        assert all("Proxy-Authorization: Basic Y3Jhd2xlcjpzZWNyZXQ=" in head for head in parent.heads)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_parent_proxy_that_is_gone(kind, parent, start, http_site):
+    """No way out is no robots.txt; nothing goes directly instead."""
+    parent.close()
+    with start(kind, "--mode", f"upstream:{parent.url}") as door:
+        answer = plain(door, http_site.url + "/open")
+        assert (answer.status, "unreachable" in answer.guard) == (503, True)
+    assert http_site.seen()[0] == 0
+
+
+# -- socks5 ---------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def socks(door, site, *, by_name=None):
+    """A connection after the SOCKS handshake: to an address, or to a name the proxy is to look up."""
+    with connected(door) as connection:
+        connection.sendall(b"\x05\x01\x00")
+        assert connection.recv(2) == b"\x05\x00"
+        where = b"\x01" + socket.inet_aton(site.host)
+        if by_name:
+            where = b"\x03" + bytes((len(by_name),)) + by_name.encode()
+        connection.sendall(b"\x05\x01\x00" + where + struct.pack(">H", site.port))
+        assert connection.recv(10)[1] == 0
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def socks_doors(start):
+    with contextlib.ExitStack() as stack:
+        yield {kind: stack.enter_context(start(kind, "--mode", "socks5")) for kind in KINDS}
+
+
+@pytest.fixture(params=KINDS)
+def socks_door(request, socks_doors):
+    return socks_doors[request.param]
+
+
+def request_of(site, target, host=None):
+    return f"GET {target} HTTP/1.1\r\nHost: {host or site.authority}\r\nConnection: close\r\n\r\n".encode()
+
+
+def test_socks_is_judged(socks_door, http_site):
+    with socks(socks_door, http_site) as connection:
+        assert exchange(connection, request_of(http_site, "/open")).status == 200
+    with socks(socks_door, http_site) as connection:
+        assert exchange(connection, request_of(http_site, "/private/x")).status == 403
+    assert http_site.origin.targets == ["/open"]
+
+
+@pytest.mark.parametrize("first", [b"\r\nGET /private/x HTTP/1.1\r\n\r\n", b"\x00\x01\x02", b"SSH-2.0-x\r\n"])
+def test_raw_octets_through_socks(socks_door, http_site, first):
+    with socks(socks_door, http_site) as connection:
+        connection.sendall(first)
+        connection.shutdown(socket.SHUT_WR)
+        closed(connection)
+    with socks(socks_door, http_site) as connection:
+        assert exchange(connection, request_of(http_site, "/open")).status == 200
+    assert http_site.tap.accepts == 2  # robots.txt and the allowed page
+    assert http_site.origin.targets == ["/open"]
+
+
+def test_a_name_claimed_for_an_address_is_where_the_request_goes(socks_door, http_site, net):
+    """Over SOCKS a client may have looked a name up itself. Its address is not believed: the name is judged,
+    so the name is where the request goes."""
+    named = net.origin("User-agent: *\nDisallow: /closed/\n", address="127.0.0.1", port=http_site.port)
+    claimed = f"localhost:{named.port}"
+    for target, status in (("/private/x", 200), ("/closed/x", 403)):
+        with socks(socks_door, http_site) as connection:
+            assert exchange(connection, request_of(http_site, target, host=claimed)).status == status
+    assert named.targets == ["/private/x"]
+    assert http_site.seen()[0] == 0
+
+
+def test_another_port_in_the_host_field(socks_door, http_site):
+    with socks(socks_door, http_site) as connection:
+        answer = exchange(connection, request_of(http_site, "/open", host="localhost:9"))
+        assert (answer.status, "ambiguous-authority" in answer.guard) == (403, True)
+    assert http_site.seen()[0] == 0
+
+
+def test_a_host_field_that_is_not_the_name_asked_for(socks_door, http_site):
+    with socks(socks_door, http_site, by_name="localhost") as connection:
+        answer = exchange(connection, request_of(http_site, "/open"))
+        assert (answer.status, "ambiguous-authority" in answer.guard) == (403, True)
+    assert http_site.seen()[0] == 0
+
+
+# -- reverse --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_front_of_one_site(kind, start, http_site):
+    with start(kind, "--mode", f"reverse:{http_site.url}") as door:
+        for target, status in (("/open", 200), ("/private/x", 403)):
+            with connected(door) as connection:
+                head = f"GET {target} HTTP/1.1\r\nHost: anything.test\r\nConnection: close\r\n\r\n"
+                assert exchange(connection, head.encode()).status == status
+        with connected(door) as connection:
+            head = "GET http://elsewhere.test/open HTTP/1.1\r\nHost: elsewhere.test\r\nConnection: close\r\n\r\n"
+            assert exchange(connection, head.encode()).status == 403
+    assert http_site.origin.targets == ["/open"]
+
+
+# -- a client that leaves -------------------------------------------------------------------------------------
+
+
+def test_a_client_that_leaves_while_robots_txt_is_awaited(door, sites):
+    """The check goes on for whoever asks next; the request of the one who left goes nowhere."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def robots(request):
+        asked.set()
+        return Reply(body="User-agent: *\nDisallow: /private/\n", delay=0.0 if go_on.is_set() else 1.0)
+
+    site = sites.start(robots=robots)
+    with connected(door) as connection:
+        connection.sendall(f"GET {site.url}/left HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
+        assert asked.wait(TIMEOUT)
+    with untouched(door, site):  # waits for the same fetch
+        pass
+    assert len(site.origin.robots_fetches) == 1
+    assert site.origin.targets == ["/alive-before", "/alive-after"]
+
+
+def test_one_waiting_client_does_not_hold_up_another(door, sites, http_site):
+    slow = sites.start(robots=Reply(body="", delay=2.0))
+    with connected(door) as connection:
+        connection.sendall(f"GET {slow.url}/slow HTTP/1.1\r\nHost: {slow.authority}\r\n\r\n".encode())
+        assert plain(door, http_site.url + "/open").status == 200
+        assert slow.origin.targets == []
+        assert read_answer(connection).status == 200

@@ -1,0 +1,124 @@
+"""What a refused client is told."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+from robots_guard.core.verdict import Action, Decision, Question, Reason, RuleRef, Verdict
+from robots_guard.mitmproxy.replies import prefers_html, quoted, reply_to, unready
+from robots_guard.origin import Origin
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
+
+
+def decision(action=Action.DROP, reason=Reason.DISALLOWED, *, target="/private/x", rule="Disallow: /private/", **more):
+    verdict = Verdict(action=action, reason=reason, rule=rule and RuleRef(12, rule, "*"), group="*", **more)
+    question = Question(origin=Origin("https", "site.test", 443), target=target, agent="mybot")
+    return Decision(id="ab-1", at=1000.0, door="mitmproxy", question=question, verdict=verdict)
+
+
+def test_a_refusal():
+    reply = reply_to(decision())
+    headers = dict(reply.headers)
+    assert reply.status == 403
+    assert headers["Robots-Guard"] == 'drop; reason=disallowed; rule="Disallow: /private/"; line=12; id="ab-1"'
+    assert headers["Proxy-Status"].startswith("robots-guard; error=http_request_denied")
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Content-Type"] == "application/problem+json"
+    problem = json.loads(reply.body)
+    assert (problem["status"], problem["rule"], problem["line"]) == (403, "Disallow: /private/", 12)
+    assert problem["robots_url"] == "https://site.test/robots.txt"
+
+
+@pytest.mark.parametrize(
+    ("action", "reason", "status"),
+    [
+        (Action.DROP, Reason.DISALLOWED, 403),
+        (Action.DROP, Reason.RESTRICTED, 403),
+        (Action.DROP, Reason.UNREACHABLE, 403),
+        (Action.DROP, Reason.AMBIGUOUS_AUTHORITY, 403),
+        (Action.DROP, Reason.MALFORMED_TARGET, 400),
+        (Action.DROP, Reason.INTERNAL_ERROR, 503),
+        (Action.DEFER, Reason.UNREACHABLE, 503),
+    ],
+)
+def test_statuses(action, reason, status):
+    assert reply_to(decision(action, reason, rule=None)).status == status
+
+
+@pytest.mark.parametrize(("until", "wait"), [(1030.2, "31"), (1000.0, "1"), (900.0, "1"), (None, "60")])
+def test_a_deferral_says_when_to_ask_again(until, wait):
+    reply = reply_to(decision(Action.DEFER, Reason.UNREACHABLE, rule=None, until=until))
+    assert dict(reply.headers)["Retry-After"] == wait
+
+
+@pytest.mark.parametrize("accept", ["", BROWSER])
+def test_head_has_no_body(accept):
+    assert reply_to(decision(), method="HEAD", accept=accept).body == b""
+    assert unready("x", method="HEAD").body == b""
+
+
+@pytest.mark.parametrize(
+    ("accept", "html"),
+    [
+        (BROWSER, True),
+        ("text/html", True),
+        ("", False),
+        ("*/*", False),
+        ("image/avif,image/webp,*/*;q=0.8", False),
+        ("application/json", False),
+        ("text/html;q=0.5,application/json", False),
+        ("text/html;q=0", False),
+        ("TEXT/HTML; Q=0.9", True),
+    ],
+)
+def test_who_gets_a_page(accept, html):
+    assert prefers_html(accept) is html
+
+
+HOSTILE = 'Disallow: /"><script>alert(1)</script>\\ caf\xe9 \r\nSet-Cookie: a=b\x00'
+
+
+class _Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags = set()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+
+
+@pytest.mark.parametrize("accept", ["", BROWSER])
+def test_a_stranger_s_text_stays_text(accept):
+    reply = reply_to(decision(rule=HOSTILE, target="/<img src=x>", detail=HOSTILE), accept=accept)
+    for name, value in reply.headers:
+        assert value.isascii(), name
+        assert value.isprintable(), name
+    if accept:
+        tags = _Tags()
+        tags.feed(reply.body.decode())
+        assert not tags.tags & {"script", "img"}
+        assert "&lt;script&gt;" in reply.body.decode()
+    else:
+        assert json.loads(reply.body)["rule"] == HOSTILE
+
+
+def test_a_string_of_a_structured_field():
+    assert quoted('a"b\\c\xe9') == '"a\\"b\\\\c?"'
+    assert len(quoted("x" * 10_000)) == 258
+
+
+def test_the_page_says_what_why_which_rule_and_whom_to_ask():
+    page = reply_to(decision(), accept=BROWSER).body.decode()
+    for text in (
+        "https://site.test/private/x",
+        "does not allow mybot",
+        "Disallow: /private/",
+        "line 12",
+        "operator",
+        "ab-1",
+    ):
+        assert text in page

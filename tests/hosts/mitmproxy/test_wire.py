@@ -1,0 +1,82 @@
+"""Which origin a request names, read from what would go on the wire."""
+
+from __future__ import annotations
+
+import pytest
+
+from robots_guard.core.verdict import Reason
+from robots_guard.mitmproxy.wire import Wire
+
+BASE = Wire(
+    method="GET",
+    scheme="https",
+    host="site.test",
+    port=443,
+    target="/x",
+    version="HTTP/1.1",
+    hosts=("site.test",),
+    authority="",
+    sni="site.test",
+    addressed=False,
+    user_agent="",
+    clean=True,
+    client="",
+)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"hosts": ("site.test:443",)},
+        {"hosts": ("SITE.test.",)},
+        {"sni": "Site.Test"},
+        {"sni": None},
+        {"authority": "site.test"},
+        {"version": "HTTP/2.0", "hosts": (), "authority": "site.test"},
+        {"version": "HTTP/1.0", "hosts": ()},
+        {"addressed": True, "host": "192.0.2.7"},
+        {"addressed": True, "host": "2001:db8::7", "hosts": ("site.test",)},
+    ],
+)
+def test_names_that_agree(changes):
+    question, verdict = BASE._replace(**changes).question("mybot")
+    assert (str(question.origin), verdict) == ("https://site.test", None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"hosts": ("other.test",)}, Reason.AMBIGUOUS_AUTHORITY),
+        ({"hosts": ("site.test:8443",)}, Reason.AMBIGUOUS_AUTHORITY),
+        ({"sni": "other.test"}, Reason.AMBIGUOUS_AUTHORITY),
+        ({"authority": "other.test"}, Reason.AMBIGUOUS_AUTHORITY),
+        ({"host": "192.0.2.7", "hosts": ("site.test",), "sni": None}, Reason.AMBIGUOUS_AUTHORITY),
+        ({"addressed": True, "host": "192.0.2.7", "sni": "other.test"}, Reason.AMBIGUOUS_AUTHORITY),
+        ({"addressed": True, "host": "192.0.2.7", "hosts": ("site.test:8",)}, Reason.AMBIGUOUS_AUTHORITY),
+        ({"addressed": True, "host": "other.test"}, Reason.AMBIGUOUS_AUTHORITY),
+        ({"hosts": ("site.test", "site.test")}, Reason.MALFORMED_TARGET),
+        ({"hosts": ()}, Reason.MALFORMED_TARGET),
+        ({"hosts": ("",)}, Reason.MALFORMED_TARGET),
+        ({"hosts": ("site.test\r\n x",)}, Reason.MALFORMED_TARGET),
+        ({"hosts": ("me@site.test",)}, Reason.MALFORMED_TARGET),
+        ({"scheme": "ftp"}, Reason.MALFORMED_TARGET),
+        ({"method": "GET /y"}, Reason.MALFORMED_TARGET),
+        ({"method": ""}, Reason.MALFORMED_TARGET),
+        ({"target": "x"}, Reason.MALFORMED_TARGET),
+        ({"target": "/x#y"}, Reason.MALFORMED_TARGET),
+        ({"target": "/x y"}, Reason.MALFORMED_TARGET),
+        ({"target": ""}, Reason.MALFORMED_TARGET),
+        ({"clean": False}, Reason.MALFORMED_TARGET),
+    ],
+)
+def test_what_cannot_be_read_in_one_way_only(changes, reason):
+    _, verdict = BASE._replace(**changes).question("mybot")
+    assert verdict is not None
+    assert verdict.reason is reason
+    assert verdict.detail
+
+
+def test_an_address_that_stands_for_itself():
+    question, verdict = BASE._replace(host="192.0.2.7", hosts=("192.0.2.7",), sni=None).question("mybot")
+    assert (str(question.origin), verdict) == ("https://192.0.2.7", None)
