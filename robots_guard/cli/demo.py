@@ -251,7 +251,7 @@ _STYLES = {"pass": "green", "drop": "red", "defer": "yellow"}
 
 def _show(result: dict[str, Any]) -> None:
     console = Console()
-    console.width = max(console.width, 110)  # a wide table can be scrolled, a folded one cannot be read
+    console.width = max(console.width, 124)  # a wide table can be scrolled, a folded one cannot be read
     table = Table(title="What each door decided", title_justify="left", box=SIMPLE_HEAD)
     for column in ("URL", "door", "verdict", "reason", "rule", "line"):
         table.add_column(column, justify="right" if column == "line" else "left", no_wrap=True)
