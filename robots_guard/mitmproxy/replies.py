@@ -185,6 +185,7 @@ dd { margin: 0; min-width: 0; overflow-wrap: anywhere }
 code { font: .92em/1.5 ui-monospace, "SF Mono", Consolas, "DejaVu Sans Mono", monospace }
 .rule { display: block; background: var(--tint); border-left: 3px solid var(--mark); border-radius: 4px;
   padding: .45rem .7rem }
+.line { display: block; margin-top: .15rem }
 .small { color: var(--soft); font-size: .9rem }
 a { color: inherit }
 .ask { border-top: 1px solid var(--line); padding-top: 1.25rem; margin: 0; color: var(--soft); font-size: .92rem }
@@ -218,10 +219,10 @@ def _facts(decision: Decision) -> list[tuple[str, str]]:
     if verdict.rule:
         rule = f'<code class="rule">{escape(verdict.rule.text)}</code>'
         group = f", in the group of <code>{escape(verdict.group)}</code>" if verdict.group else ""
-        facts.append(("Rule", f'{rule}<span class="small">line {verdict.rule.line}{group}</span>'))
+        facts.append(("Rule", f'{rule}<span class="small line">line {verdict.rule.line}{group}</span>'))
     if verdict.reason not in (Reason.MALFORMED_TARGET, Reason.AMBIGUOUS_AUTHORITY, Reason.INTERNAL_ERROR):
         fetched = _fetched_at(decision)
-        when = f' <span class="small">as of {fetched}</span>' if fetched else ""
+        when = f'<span class="small line">as of {fetched}</span>' if fetched else ""
         facts.append(("robots.txt", f'<a href="{robots_url}" rel="noreferrer"><code>{robots_url}</code></a>{when}'))
     if verdict.detail:
         facts.append(("Because", f"<code>{escape(verdict.detail)}</code>"))

@@ -80,6 +80,12 @@ def upstream_ca(kind: str, ca: Path) -> list[str]:
     return ["--upstream-ca", str(ca)] if kind == "proxy" else ["--set", f"ssl_verify_upstream_trusted_ca={ca}"]
 
 
+def environment() -> dict[str, str]:
+    """Ours, without settings: the tests choose those."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ROBOTS_GUARD_")}
+    return kept | {"PYTHONUNBUFFERED": "1"}
+
+
 @contextmanager
 def running(
     kind: str,
@@ -92,14 +98,13 @@ def running(
     """A proxy, from its readiness to its end. `started` sees the process before it is ready."""
     settings.setdefault("agent", "mybot")
     folder.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         arguments(kind, folder, settings, options),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         text=True,
-        env=environment,
+        env=environment(),
     )
     started(process)
     output: list[str] = []
@@ -138,7 +143,9 @@ def refused_start(kind: str, folder: Path, options: Sequence[str] = (), **settin
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"agent": "mybot"} | settings
     command = arguments(kind, folder, {name: value for name, value in settings.items() if value}, options)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment()
+    )
     return done.returncode, done.stdout + done.stderr
 
 
