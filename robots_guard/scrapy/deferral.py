@@ -8,7 +8,7 @@ disk is that of DownloaderAwarePriorityQueue.
 
 A bucket is what one robots.txt governs inside one download slot. It is shut
 
-    while a probe is out     one request, sent to learn the policy nobody knows yet (see `popped`)
+    while a probe is out     one request, sent to learn the policy nobody knows yet
     until a moment           when the origin's unreachable robots.txt is to be tried again
 
 Knows Scrapy's slots and queues, and is the only file here that does.
@@ -82,14 +82,17 @@ class Gate:
         self._settle()
         return [bucket for bucket in buckets if bucket not in self._opens and bucket not in self._probes]
 
-    def popped(self, bucket: str, request: Request) -> None:
-        """A request leaves the queue. If its policy is unknown it is the bucket's probe.
+    def admits(self, request: Request) -> bool:
+        """Whether a request just popped may leave the queue. If its policy is unknown it is the bucket's probe.
 
-        Must happen here: under asyncio many more are popped before the first of them reaches the middleware.
+        Must be settled here: under asyncio many more are popped before the first of them reaches the middleware.
         """
+        if (self._opens or self._probes) and not self.open_of((self.bucket(request),)):
+            return False
         self._scheduled.add(request)
         if self.unknown(request):
-            self._probes[bucket] = request
+            self._probes[self.bucket(request)] = request
+        return True
 
     def _settle(self) -> None:
         """Forget moments that have passed, and probes that another middleware has ended."""
@@ -202,9 +205,7 @@ class GuardPriorityQueue(DownloaderAwarePriorityQueue):
     def pop(self) -> Request | None:
         """The next request of an open bucket."""
         while (request := super().pop()) is not None:
-            bucket = self._gate.bucket(request)
-            if self._gate.open_of((bucket,)):
-                self._gate.popped(bucket, request)
+            if self._gate.admits(request):
                 return request
             self.push(request)  # from a bucket of a job begun without us: into its own, which is shut
         return None

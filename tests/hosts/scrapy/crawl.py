@@ -30,12 +30,22 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 QUIET = {"TELNETCONSOLE_ENABLED": False, "REMOTE_CONTROL_ENABLED": False, "RETRY_ENABLED": False}
 EPOLL = "twisted.internet.epollreactor.EPollReactor"
 TESTS = Path(__file__).parents[2]
+SCRAPY = tuple(int(part) for part in version("scrapy").split(".")[:2])
+#: The ways Scrapy runs coroutines, as arguments of `crawl`.
+MODES: dict[str, dict[str, Any]] = {
+    "asyncio reactor": {"settings": {}},
+    "epoll reactor": {"settings": {"TWISTED_REACTOR": EPOLL}, "deferred_api": True},
+    "no reactor": {"settings": {"TWISTED_REACTOR_ENABLED": False}},
+}
+if SCRAPY < (2, 15):  # it always had one
+    del MODES["no reactor"]
 
 
 # -- the parent's side ---------------------------------------------------------------------------------------

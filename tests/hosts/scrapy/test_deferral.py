@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import scrapy
-from hosts.scrapy.crawl import EPOLL, crawl
+from hosts.scrapy.crawl import MODES, SCRAPY, crawl
 
 from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
-NO_LIMIT = 0 if scrapy.version_info >= (2, 18) else 10_000  # 0 means no limit since 2.18
+NO_LIMIT = 0 if SCRAPY >= (2, 18) else 10_000  # 0 means no limit since 2.18
 DAPQ = "scrapy.pqueues.DownloaderAwarePriorityQueue"
 
 
@@ -22,13 +21,8 @@ def recovering(net, failures: int):
 
 @pytest.mark.parametrize(
     "mode",
-    [
-        {},
-        {"settings": {"TWISTED_REACTOR": EPOLL}, "deferred_api": True},
-        {"settings": {"TWISTED_REACTOR_ENABLED": False}},
-        {"settings": {"CONCURRENT_REQUESTS": NO_LIMIT}},
-    ],
-    ids=["asyncio reactor", "epoll reactor", "no reactor", "no limit"],
+    [*MODES.values(), {"settings": {"CONCURRENT_REQUESTS": NO_LIMIT}}],
+    ids=[*MODES, "no limit"],
 )
 def test_what_was_deferred_is_crawled_when_robots_txt_comes_back(net, mode):
     """Two times 503, then rules: three fetches for nine requests, and the dupefilter is as it was."""

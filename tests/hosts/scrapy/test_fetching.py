@@ -6,7 +6,7 @@ import gzip
 import ssl
 
 import pytest
-from hosts.scrapy.crawl import EPOLL, crawl
+from hosts.scrapy.crawl import MODES, crawl
 from OpenSSL import SSL
 from scrapy.exceptions import IgnoreRequest
 from scrapy.settings import Settings
@@ -24,11 +24,15 @@ SHORT = {
     "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 0.5,
     "ROBOTS_GUARD_FETCH_TIMEOUT": 1.8,
 }
-MODES = {
-    "asyncio reactor": {},
-    "epoll reactor": {"settings": {"TWISTED_REACTOR": EPOLL}, "deferred_api": True},
-    "no reactor": {"settings": {"TWISTED_REACTOR_ENABLED": False}},
-}
+VERIFYING = (
+    {"DOWNLOAD_VERIFY_CERTIFICATES": True}
+    if "DOWNLOAD_VERIFY_CERTIFICATES" in Settings()
+    else {"DOWNLOADER_CLIENTCONTEXTFACTORY": "scrapy.core.downloader.contextfactory.BrowserLikeContextFactory"}
+)
+
+
+def with_settings(mode: str, settings: dict) -> dict:
+    return MODES[mode] | {"settings": MODES[mode]["settings"] | settings}
 
 
 def packed(body: bytes, *, coding: str = "gzip") -> Reply:
@@ -52,8 +56,7 @@ def test_every_limit_holds_on_every_reactor(net, mode):
     }
     pages = [f"{site.url}/{page}" for site in sites.values() for page in ("open", "private/x")]
 
-    done = crawl(pages, {**SHORT, **MODES[mode].get("settings", {})}, deferred_api="deferred_api" in MODES[mode],
-                 stop_after=5)  # fmt: skip
+    done = crawl(pages, **with_settings(mode, SHORT), stop_after=5)
 
     read, free = ["packed", "packed and long", "endless"], ["empty", "no content"]
     assert {name: " ".join(sorted(site.targets)) for name, site in sites.items()} == {
@@ -72,9 +75,8 @@ def test_a_download_handler_that_never_answers_is_not_waited_for(net, mode):
     """The deadline is ours: Scrapy's own is kept by the handler, and this one keeps none."""
     site = net.origin(RULES)
     handler = {"DOWNLOAD_HANDLERS": {"http": "hosts.scrapy.components.HangingHandler"}}
-    settings = {**SHORT, **handler, **MODES[mode].get("settings", {})}
 
-    done = crawl([f"{site.url}/open"], settings, deferred_api="deferred_api" in MODES[mode], timeout=20)
+    done = crawl([f"{site.url}/open"], **with_settings(mode, SHORT | handler), timeout=20)
 
     assert done.verdict(f"{site.url}/open") == ("defer", "unreachable")
     assert done.record(f"{site.url}/open")["failure"] == "timeout"
@@ -118,7 +120,6 @@ def test_signals_cost_pages_nothing(net):
     assert done.stats["receivers/at robots.txt"] == 2
 
 
-@pytest.mark.skipif("DOWNLOAD_VERIFY_CERTIFICATES" not in Settings(), reason="Scrapy 2.14 has no such setting")
 def test_tls_is_verified_where_the_crawl_verifies_it(net, ca, authority, tmp_path):
     """A policy from a crawl that does not verify is a miss for one that does; a false certificate is a failure."""
     site = net.origin(RULES, tls=authority("127.2.30.1"), address="127.2.30.1")
@@ -131,7 +132,7 @@ def test_tls_is_verified_where_the_crawl_verifies_it(net, ca, authority, tmp_pat
     again = crawl([f"{site.url}/private/x"], shared)
     careful = crawl(
         [f"{site.url}/private/y", f"{site.url}/open", f"{other.url}/open"],
-        {**shared, "DOWNLOAD_VERIFY_CERTIFICATES": True},
+        {**shared, **VERIFYING},
         env=env,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from hosts.scrapy.crawl import EPOLL, QUIET, crawl, run_python
+from hosts.scrapy.crawl import EPOLL, MODES, QUIET, crawl, run_python
 
 ADDON = {"robots_guard.scrapy.Addon": 500}
 MISUSES = {
@@ -55,8 +55,7 @@ def test_a_setting_that_cannot_be_used_ends_the_process_with_one_sentence(net, m
     "mode",
     [
         {"deferred_api": True},
-        {"deferred_api": True, "settings": {"TWISTED_REACTOR": EPOLL}},
-        {"settings": {"TWISTED_REACTOR_ENABLED": False}},
+        *MODES.values(),
         # Without the add-on, the middleware alone: found out later, when the engine is being built.
         {"settings": {"ADDONS": {}, "DOWNLOADER_MIDDLEWARES": {"robots_guard.scrapy.RobotsGuardMiddleware": 100}}},
         {
@@ -64,7 +63,7 @@ def test_a_setting_that_cannot_be_used_ends_the_process_with_one_sentence(net, m
             "settings": {"ADDONS": {}, "DOWNLOADER_MIDDLEWARES": {"robots_guard.scrapy.RobotsGuardMiddleware": 100}},
         },
     ],
-    ids=["CrawlerProcess", "CrawlerProcess on epoll", "no reactor", "middleware", "middleware in CrawlerProcess"],
+    ids=["CrawlerProcess", *MODES, "middleware", "middleware in CrawlerProcess"],
 )
 def test_however_the_crawl_is_started(net, mode):
     site = net.origin("")

@@ -12,9 +12,9 @@ import sys
 import threading
 
 import pytest
-from hosts.scrapy.crawl import run_python
+from hosts.scrapy.crawl import MODES, run_python
 
-REACTORS = ("asyncio", "epoll", "none")
+REACTORS = {"asyncio reactor": "asyncio", "epoll reactor": "epoll", "no reactor": "none"}
 
 
 async def waiters_share_a_result(rt):
@@ -121,9 +121,9 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("reactor", REACTORS)
-def test_the_promise_holds(reactor):
-    child = run_python(__file__, reactor, timeout=30)
+@pytest.mark.parametrize("mode", MODES)
+def test_the_promise_holds(mode):
+    child = run_python(__file__, REACTORS[mode], timeout=30)
 
     assert "Unhandled" not in child.stderr
     assert "never retrieved" not in child.stderr
