@@ -83,11 +83,11 @@ class Guard:
 
     # -- the two ways to ask ------------------------------------------------------------------------------
 
-    def peek(self, question: Question) -> Decision | None:
-        """The decision, if it needs no waiting; None: await `check`."""
+    def peek(self, question: Question, fetcher: Fetcher | None = None) -> Decision | None:
+        """The decision, if it needs no waiting; None: await `check`. `fetcher`, if given, renews a stale policy."""
         began = self._clocks.monotonic()
         try:
-            decided = self._peek(question)
+            decided = self._peek(question, fetcher or self._fetcher)
         except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
             decided = self._internal_error()
         return None if decided is None else self._decision(question, decided, "memory", began)
@@ -133,7 +133,7 @@ class Guard:
 
     # -- driving a check ----------------------------------------------------------------------------------
 
-    def _peek(self, question: Question) -> Decided | None:
+    def _peek(self, question: Question, fetcher: Fetcher) -> Decided | None:
         state = check.begin(question, self.terms)
         if isinstance(state, Decided):
             return state
@@ -147,7 +147,7 @@ class Guard:
                 return None
         decided = judging.next(rules, self._clocks.now())
         if decided.renew:
-            self._renew(question.origin, judging.policy, self._fetcher)
+            self._renew(question.origin, judging.policy, fetcher)
         return decided
 
     async def _check(self, question: Question, fetcher: Fetcher) -> tuple[Decided, str]:
