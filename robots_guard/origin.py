@@ -21,6 +21,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _DIVIDES = re.compile(r"[\x00-\x20\x7f\\]")
 _AUTHORITY_END = re.compile(r"[/?#]")
+_ODD = re.compile(r"[^A-Za-z0-9.:/\[\]_-]")  # what a memo of origins does not hold
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -56,13 +57,36 @@ def split_url(url: str) -> tuple[Origin, str]:
     begins with ``/`` and has no fragment. Raises NotGoverned for another scheme, MalformedURL for an
     authority that cannot be read.
     """
+    slash = url.find("/", 8)
+    origin = _RECENT.get(url[:slash]) if slash > 0 else None
+    if origin is not None and url.isascii():
+        target = url[slash:]
+        return origin, target.partition("#")[0] if "#" in target else target
+    return _split_slowly(url)
+
+
+#: Origins by ``scheme://authority`` as it was written, for authorities that hold nothing odd. Emptied when full.
+_RECENT: dict[str, Origin] = {}
+_MOST_RECENT = 8192
+
+
+def _remember(prefix: str, origin: Origin) -> None:
+    if len(_RECENT) >= _MOST_RECENT:
+        _RECENT.clear()
+    if len(prefix) <= 256 and not _ODD.search(prefix):
+        _RECENT[prefix] = origin
+
+
+def _split_slowly(url: str) -> tuple[Origin, str]:
     start = url.find("://") + 3
     if start == 2:
         raise _no_authority(url)
     end = _AUTHORITY_END.search(url, start)
     if end is None:
         return origin_of(url), "/"
-    origin = origin_of(url[: end.start()])
+    prefix = url[: end.start()]
+    origin = origin_of(prefix)
+    _remember(prefix, origin)
     target = url[end.start() :].partition("#")[0]
     if not target.isascii():
         target = target.encode("utf-8", "surrogatepass").decode("latin-1")

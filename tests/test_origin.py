@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from robots_guard import origin
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import Origin, origin_of, parse_authority, split_url
 
@@ -257,3 +258,37 @@ def test_the_memo_of_origins_is_bounded():
         origin_of(f"http://{number}.test")
 
     assert origin_of.cache_info().currsize <= 8192
+
+
+@given(
+    st.sampled_from(["http://a.test", "https://A.test:443", "http://[::1]:8080", "http://a.test."]),
+    st.text(max_size=20),
+)
+def test_the_memo_gives_what_the_slow_way_gives(prefix, rest):
+    """Asked twice, the second time from the memo, with anything after the authority."""
+    split_url(prefix + "/")
+    for url in (prefix + "/" + rest, prefix + rest):
+        assert _answer(split_url, url) == _answer(origin._split_slowly, url)
+
+
+def _answer(split, url):
+    try:
+        return split(url)
+    except (MalformedURL, NotGoverned) as error:
+        return type(error)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://a.test?", "http://a.testx", "http://a.test", "http://a.test#/", "http://a.test?/"]
+)
+def test_a_url_without_a_path_is_not_taken_for_a_shorter_one(url):
+    split_url("http://a.test/")
+
+    assert _answer(split_url, url) == _answer(origin._split_slowly, url)
+
+
+def test_the_memo_is_bounded():
+    for n in range(20_000):
+        split_url(f"http://h{n}.test/x")
+
+    assert len(origin._RECENT) <= 8192
