@@ -46,6 +46,8 @@ def sentence(decision: Decision) -> str:
         text += f": {rule.text!r}, line {rule.line} of {question.origin}/robots.txt, group {rule.group!r}"
     elif verdict.detail:
         text += f": {verdict.detail}"
+    if verdict.until is not None:
+        text += f"; again in {max(0.0, verdict.until - decision.at):.0f} s"
     return f"{text} [agent {question.agent}]"
 
 

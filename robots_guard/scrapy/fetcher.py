@@ -63,9 +63,10 @@ class Route:
     @classmethod
     def of(cls, request: Request) -> Route:
         """The route of a request that has yet to be sent."""
+        meta, headers = request.meta, request.headers
         return cls(
-            {name: request.meta[name] for name in _ROUTE_META if name in request.meta},
-            {name: request.headers.getlist(name) for name in _ROUTE_HEADERS if name in request.headers},
+            {name: meta[name] for name in _ROUTE_META if name in meta},
+            {name: headers.getlist(name) for name in _ROUTE_HEADERS if name in headers} if headers else {},
         )
 
 

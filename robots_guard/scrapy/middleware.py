@@ -98,10 +98,8 @@ class RobotsGuardMiddleware:
         verdict = self._verdict_without_rules(request, question)
         if verdict is not None:
             return self._guard.decide(question, verdict)
-        decision = self._guard.peek(question)
-        if decision is None:
-            decision = await self._guard.check(question, self._fetcher.bound(request))
-        return decision
+        fetcher = self._fetcher.bound(request)  # also for what is renewed behind our back: it goes by the same proxy
+        return self._guard.peek(question, fetcher) or await self._guard.check(question, fetcher)
 
     def _question(self, request: Request) -> Question:
         origin, target = split_url(request.url)
@@ -167,9 +165,9 @@ class RobotsGuardMiddleware:
         """Say it, and count it where the built-in counted. The first refusal of a crawl is a warning: it is all
         that `scrapy fetch` and `scrapy shell` have to show for it."""
         verdict = decision.verdict
-        level = logging.INFO if self._refused else logging.WARNING
-        self._refused = self._refused or verdict.action is Action.DROP
-        log.log(level, "%s", sentence(decision), extra={"spider": self._crawler.spider})
+        first = verdict.action is Action.DROP and not self._refused
+        self._refused = self._refused or first
+        log.log(logging.WARNING if first else logging.INFO, "%s", sentence(decision))
         stats = self._crawler.stats
         stats.inc_value(f"robots_guard/{verdict.action}/{verdict.reason}")
         if verdict.action is Action.DROP:

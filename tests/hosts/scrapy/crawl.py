@@ -214,7 +214,7 @@ def _asker(plan: dict[str, Any]) -> Any:
             if "files" in plan:
                 yield {"file_urls": plan.pop("files")}
             for url in plan.get("follow", {}).get(response.url, ()):
-                yield self.asking(url, {"url": url})
+                yield self.asking(url, {"url": url, "meta": getattr(self, "meta", {})})
 
         def failed(self, failure: Any) -> None:
             self.became(failure.request.cb_kwargs["key"], _failed(failure.value))

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import codecs
 import logging
+import time
 
 import pytest
 from hosts.scrapy.crawl import crawl, run_python
 
+from robots_guard.core.policy import Document, Policy
+from robots_guard.origin import split_url
+from robots_guard.stores import open_store
 from robots_guard.testing import Received, Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
@@ -229,6 +233,38 @@ def test_h12_h13_robots_txt_travels_as_the_page_does(net):
     assert [request.headers["user-agent"] for request in site.received] == ["MyBot/3.0", "MyBot/3.0"]
     assert "authorization" not in robots.headers
     assert "authorization" not in site.robots_fetches[0].headers, "a credential of the origin was sent for robots.txt"
+
+
+def test_h12_a_renewal_behind_the_back_goes_by_the_proxy_too(net, tmp_path):
+    """H12. The policy turns stale while the first page is under way; the second page has it renewed."""
+    real = net.origin(RULES)
+    slow, fast, robots = Reply(delay=1.5), Reply(), Reply(body="User-agent: *\nDisallow: /private/\n# new\n")
+    proxy = net.origin("", {f"{real.url}/{name}": reply for name, reply in
+                            {"robots.txt": robots, "1": slow, "2": fast}.items()})  # fmt: skip
+    path = f"sqlite:///{tmp_path / 'policies.sqlite'}"
+    _keep(path, real.url, fresh_for=1.0)
+
+    crawl([{"url": f"{real.url}/1", "meta": {"proxy": proxy.url}}], {"ROBOTS_GUARD_STORE": path},
+          follow={f"{real.url}/1": [f"{real.url}/2"]}, spider={"meta": {"proxy": proxy.url}})  # fmt: skip
+
+    assert sorted(proxy.targets) == [f"{real.url}/1", f"{real.url}/2", f"{real.url}/robots.txt"]
+    assert real.received == []
+
+
+def _keep(store: str, url: str, *, fresh_for: float) -> None:
+    origin, _ = split_url(url)
+    document = Document(
+        status=200,
+        url=origin.robots_url,
+        sha256="0" * 64,
+        body=RULES.encode(),
+        stated_lifetime=600.0,
+        fetched_at=time.time() - 600 + fresh_for,
+        via="scrapy",
+    )
+    held = open_store(store)
+    held.put(Policy(origin=origin, document=document))
+    held.close()
 
 
 def test_h13_an_identity_of_its_own_can_be_set(net):
