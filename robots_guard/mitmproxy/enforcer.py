@@ -235,7 +235,7 @@ class Enforcer:
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         """A tripwire: an answer to a flow nobody let pass means that a gate has failed."""
         if not self._is_ours(flow) and self._permits.of(flow) is None:
-            log.error("robots_guard: %s was answered without a verdict; please report this", flow.request.url)
+            log.error("robots_guard: %r was answered without a verdict; please report this", flow.request.url)
             flow.kill()
 
     def response(self, flow: http.HTTPFlow) -> None:

@@ -22,6 +22,8 @@ from robots_guard.rep.paths import malformed
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
 UNREADABLE = "unreadable.invalid"  # the host on record when a request names none that can be read
+_MULTIPLEXED = ("HTTP/2.0", "HTTP/3")  # as mitmproxy spells them; here :authority stands for Host
+_VERSIONS = ("HTTP/1.0", "HTTP/1.1", *_MULTIPLEXED)
 _BREAKS = re.compile(rb"[\r\n\0]")
 
 # Modes in which the crawler's own system looked the name up, so that only an address reaches us.
@@ -95,8 +97,10 @@ class Wire(NamedTuple):
             raise NotGoverned(f"the scheme {self.scheme!r} is not http or https")
         if len(self.hosts) > 1:
             raise MalformedURL("more than one Host field")
-        if not self.hosts and self.version == "HTTP/1.1":
-            raise MalformedURL("an HTTP/1.1 request without a Host field")
+        if self.version not in _VERSIONS:
+            raise MalformedURL(f"not a version of HTTP: {self.version[:20]!r}")
+        if not (self.hosts or self.version == "HTTP/1.0" or (self.authority and self.version in _MULTIPLEXED)):
+            raise MalformedURL(f"a request of {self.version} that names no host")
         claims = self._claims()
         destination = self._destination()
         if self.addressed and claims and _is_address(destination.host):

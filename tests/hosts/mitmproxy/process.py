@@ -143,9 +143,7 @@ def refused_start(kind: str, folder: Path, options: Sequence[str] = (), **settin
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"agent": "mybot"} | settings
     command = arguments(kind, folder, {name: value for name, value in settings.items() if value}, options)
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment()
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment())
     return done.returncode, done.stdout + done.stderr
 
 

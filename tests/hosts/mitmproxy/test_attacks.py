@@ -275,6 +275,13 @@ def test_h2_is_judged(door, https_site):
     assert over_h2(door, https_site, h2_headers(https_site)).status == 200
 
 
+def test_h2_without_an_authority(door, https_site):
+    """Written as HTTP/1, it would have no Host field, and the origin would choose."""
+    headers = [pair for pair in h2_headers(https_site) if pair[0] != ":authority"]
+    with untouched(door, https_site):
+        assert over_h2(door, https_site, headers).status in (0, 400)
+
+
 def test_h2_authority_of_another_site(door, https_site, sites):
     other = sites.start("https")
     with untouched(door, https_site, other):
