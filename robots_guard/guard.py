@@ -124,6 +124,11 @@ class Guard:
             return held
         return self._keep_rules(document, agent, await self._runtime.in_thread(self._compile, document, agent))
 
+    async def settle(self) -> None:
+        """Wait for the renewals under way, so that `close` loses none."""
+        for handle in list(self._renewals.values()):
+            await self._runtime.wait(handle)
+
     def close(self) -> None:
         """Release the store, the journal and the threads."""
         self._journal.close()
