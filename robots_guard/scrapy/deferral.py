@@ -180,13 +180,13 @@ class _Buckets(DownloaderInterface):
         self._gate = gate
 
     def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:
-        return super().stats(self._gate.open_of(possible_slots))
+        busy = {slot: len(use.active) for slot, use in self.downloader.slots.items() if use.active}
+        buckets = self._gate.open_of(possible_slots)
+        # Of a job begun without us, a bucket bears the name of its slot.
+        return [(busy.get(bucket.rpartition(" ")[0] or bucket, 0), bucket) for bucket in buckets]
 
     def get_slot_key(self, request: Request) -> str:
         return self._gate.bucket(request)
-
-    def _active_downloads(self, slot: str) -> int:
-        return super()._active_downloads(slot.rpartition(" ")[0] or slot)
 
 
 class GuardPriorityQueue(DownloaderAwarePriorityQueue):

@@ -206,7 +206,8 @@ class RobotsGuardMiddleware:
         for name, count in self._guard.counts.items():
             self._crawler.stats.set_value(f"robots_guard/{name}", count)
 
-    def _engine_stopped(self) -> None:
+    async def _engine_stopped(self) -> None:
+        await self._guard.settle()  # downloads have ended by now; what they brought may still be on its way to disk
         self._guard.close()
 
 

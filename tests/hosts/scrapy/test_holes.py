@@ -238,17 +238,21 @@ def test_h12_h13_robots_txt_travels_as_the_page_does(net):
 def test_h12_a_renewal_behind_the_back_goes_by_the_proxy_too(net, tmp_path):
     """H12. The policy turns stale while the first page is under way; the second page has it renewed."""
     real = net.origin(RULES)
-    slow, fast, robots = Reply(delay=1.5), Reply(), Reply(body="User-agent: *\nDisallow: /private/\n# new\n")
+    slow, fast, robots = Reply(delay=1.5), Reply(), Reply(delay=0.5, body="User-agent: *\nDisallow: /private/\n# new\n")
     proxy = net.origin("", {f"{real.url}/{name}": reply for name, reply in
                             {"robots.txt": robots, "1": slow, "2": fast}.items()})  # fmt: skip
     path = f"sqlite:///{tmp_path / 'policies.sqlite'}"
     _keep(path, real.url, fresh_for=1.0)
 
-    crawl([{"url": f"{real.url}/1", "meta": {"proxy": proxy.url}}], {"ROBOTS_GUARD_STORE": path},
+    done = crawl([{"url": f"{real.url}/1", "meta": {"proxy": proxy.url}}], {"ROBOTS_GUARD_STORE": path},
           follow={f"{real.url}/1": [f"{real.url}/2"]}, spider={"meta": {"proxy": proxy.url}})  # fmt: skip
 
     assert sorted(proxy.targets) == [f"{real.url}/1", f"{real.url}/2", f"{real.url}/robots.txt"]
     assert real.received == []
+    assert "Traceback" not in done.log
+    held = open_store(path)
+    assert b"# new" in held.get(split_url(real.url)[0]).document.body, "the crawl ended before the renewal was kept"
+    held.close()
 
 
 def _keep(store: str, url: str, *, fresh_for: float) -> None:
