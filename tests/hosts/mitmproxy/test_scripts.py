@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
+import ssl
 import time
 
 import pytest
 from hosts.mitmproxy.conftest import get, untouched
 from hosts.mitmproxy.process import SCRIPT
-from hosts.mitmproxy.wire import inside, plain
+from hosts.mitmproxy.wire import closed, inside, plain, tunnel
 from mitmproxy import http, io
 from mitmproxy.test import tflow
 
@@ -49,6 +51,13 @@ def requestheaders(flow):
 
 STREAMS = """
 def requestheaders(flow): flow.request.stream = True
+"""
+
+OPENS_TUNNELS = """
+from mitmproxy.proxy import layers
+def next_layer(nextlayer):
+    if nextlayer.data_client().startswith(b"raw"): nextlayer.layer = layers.TCPLayer(nextlayer.context)
+def tls_clienthello(data): data.ignore_connection = True
 """
 
 CLEARS = """
@@ -116,6 +125,26 @@ def test_an_addon_that_keeps_the_first_hook_from_us(beside, http_site):
 def test_an_addon_that_takes_our_answer_away(beside, http_site):
     with beside(CLEARS) as door, untouched(door, http_site):
         assert get(door, http_site, "/private/x").status == 403
+
+
+def test_an_addon_that_opens_tunnels(beside, http_site, https_site):
+    """Only the gate at the connection is left to see these."""
+    with beside(OPENS_TUNNELS) as door:
+        with untouched(door, http_site), tunnel(door, http_site.authority, tls=False) as connection:
+            connection.sendall(b"raw octets")
+            connection.shutdown(socket.SHUT_WR)
+            closed(connection)
+        with tunnel(door, https_site.authority, tls=False) as connection:
+            hello = ssl.create_default_context().wrap_bio(
+                ssl.MemoryBIO(), outgoing := ssl.MemoryBIO(), server_hostname="site.test"
+            )
+            with pytest.raises(ssl.SSLWantReadError):
+                hello.do_handshake()
+            connection.sendall(outgoing.read())
+            connection.shutdown(socket.SHUT_WR)
+            closed(connection)
+        assert [record["reason"] for record in door.records()] == ["not-http", "not-http"]
+    assert https_site.seen()[0] == 0
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["before-us", "after-us"])
