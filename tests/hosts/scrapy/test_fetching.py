@@ -56,7 +56,7 @@ def test_every_limit_holds_on_every_reactor(net, mode):
     }
     pages = [f"{site.url}/{page}" for site in sites.values() for page in ("open", "private/x")]
 
-    done = crawl(pages, **with_settings(mode, SHORT), stop_after=5)
+    done = crawl(pages, **with_settings(mode, SHORT), stop_after=3)
 
     read, free = ["packed", "packed and long", "endless"], ["empty", "no content"]
     assert {name: " ".join(sorted(site.targets)) for name, site in sites.items()} == {

@@ -64,7 +64,7 @@ def test_h2_h3_h4_an_unreachable_robots_txt_defers(net):
         [*urls.values(), f"{sites['503'].url}/private/y"],
         {"ROBOTS_GUARD_CONNECT_TIMEOUT": 0.5, "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 0.5},
         no_dns=True,
-        stop_after=4,
+        stop_after=2.5,
     )
 
     assert {name: done.verdict(url) for name, url in urls.items()} == dict.fromkeys(urls, ("defer", "unreachable"))
