@@ -89,6 +89,8 @@ async def _serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
     finally:
         if any(server.is_running for server in servers.servers):
             await servers.servers.update([])  # a master that stops leaves its ports open
+        # Connections still open are cancelled now; Python 3.11 would log a traceback for each.
+        running.event_loop.set_exception_handler(lambda _loop, _context: None)
 
 
 def _cannot_listen(proxy: Proxy, servers: proxyserver.Proxyserver) -> SettingsError | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -12,7 +13,9 @@ import time
 import pytest
 from hosts.mitmproxy.conftest import KINDS
 from hosts.mitmproxy.process import PATIENCE, proxy, refused_start, running
-from hosts.mitmproxy.wire import plain
+from hosts.mitmproxy.wire import connected, plain
+
+from robots_guard.testing import Reply
 
 
 def assert_refused(result, *words):
@@ -133,6 +136,27 @@ def test_sigterm_ends_it_cleanly(kind, tmp_path):
         again.bind((door.host, door.port))
 
 
+def test_sigterm_while_clients_wait(tmp_path, sites):
+    """Nobody is waited for, nothing of theirs goes out any more, and nothing is printed about it."""
+    site = sites.start(robots=Reply(hang=True))
+    with contextlib.ExitStack() as clients:
+        with proxy(tmp_path) as door:
+            for _ in range(5):
+                waiting = clients.enter_context(connected(door))
+                waiting.sendall(f"GET {site.url}/open HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
+            assert _until(lambda: site.origin.robots_fetches)
+        assert door.process.returncode == 0
+        assert len(door.output) == 1
+    assert site.origin.targets == []
+
+
+def _until(condition):
+    until = time.monotonic() + 10
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.01)
+    return condition()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_requests_before_it_runs(kind, tmp_path, sites):
     """Listeners are up before mitmproxy calls its addons ready. Ask from the first moment on."""
@@ -162,9 +186,7 @@ class _Hammer:
         self._thread.start()
 
     def stop(self):
-        until = time.monotonic() + 5
-        while not self.answers and time.monotonic() < until:
-            time.sleep(0.01)
+        _until(lambda: self.answers)
         self._stop.set()
         self._thread.join(10)
 
