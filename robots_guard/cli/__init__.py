@@ -36,6 +36,7 @@ COMMANDS = {
     "check": Entry("robots_guard.cli.check:check", "Ask whether URLs may be requested."),
     "demo": Entry("robots_guard.cli.demo:demo", "See both doors work on a small local site.", "all"),
     "explain": Entry("robots_guard.cli.explain:explain", "Say why a URL may or may not be requested."),
+    "lint": Entry("robots_guard.cli.lint:lint", "Find what in a robots.txt does not do what was meant."),
     "proxy": Entry("robots_guard.cli.proxy:proxy", "Guard any crawler as an intercepting proxy.", "proxy"),
 }
 

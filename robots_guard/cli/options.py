@@ -42,6 +42,16 @@ def settings_options(command: F) -> F:
     return command
 
 
+_FETCHING = ("store", "journal", "connect_timeout", "first_byte_timeout", "fetch_timeout", "user_agent")
+
+
+def fetch_options(command: F) -> F:
+    """Give a command an option for each setting that fetching a policy depends on."""
+    for name in reversed(_FETCHING):
+        command = _option(name)(command)
+    return command
+
+
 def journal_option(command: F) -> F:
     """Give a command the option that names the journal's directory."""
     return _option("journal")(command)

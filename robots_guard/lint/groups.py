@@ -1,0 +1,154 @@
+"""Checks of groups: who is named, and which rules are for whom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from robots_guard.lint.experiments import reaching, sharing
+from robots_guard.lint.finding import Ask, Note, Severity, Table
+from robots_guard.lint.page import Item, Page, cut, quoted
+from robots_guard.rep.conformance import violations
+from robots_guard.rep.dialect import Dialect
+from robots_guard.rep.lines import Record
+from robots_guard.rep.robots import Group
+
+TABLE = Table()
+
+_NAME = re.compile(rb"[A-Za-z_][\w.-]*(?:/[\w.]*)?|\*")
+_TOKEN = re.compile(rb"[A-Za-z_-]+|\*")  # RFC 9309 section 2.2.1
+_BETWEEN = re.compile(rb"[\s,;|]+")
+_CUT = re.compile(rb"[A-Za-z_-]*")
+
+
+@TABLE.file("RG201", "rule-outside-group", Severity.ERROR, "A rule stands before the first User-agent line.")
+def _outside(page: Page, _: Page) -> Iterator[Note]:
+    for number, field, _value in page.robots.strays:
+        yield Note(number, f"this {quoted(field).capitalize()} stands before any User-agent line")
+
+
+@TABLE.group("RG202", "blank-line", Severity.WARNING, "A blank line inside a record ends it, for some.")
+def _blank_line(group: Group, page: Page) -> Iterator[Note]:
+    for dialect in page.dialects:
+        if dialect.blank_line_ends:
+            yield from _parted(group, page, dialect)
+            return
+
+
+def _parted(group: Group, page: Page, dialect: Dialect) -> Iterator[Note]:
+    reading = page.readings[dialect.name]
+    void = {record[0] for each in reading.robots.void for record in each.agents}
+    for record in (group.agents[0], *group.rules):
+        place = reading.at.get(record[0])
+        if place is not None and place.kind == "stray":
+            yield Note(
+                record[0], "a blank line stands between this rule and its User-agent line: some end the record there"
+            )
+            return
+    for number, _, value in group.agents:
+        if number in void and group.rules:
+            yield Note(number, f"a blank line stands after {quoted(value)}: some take it for a record without rules")
+            return
+
+
+@TABLE.line("RG203", "several-names", Severity.WARNING, "A User-agent line holds more than one name.", b"user-agent")
+def _several(item: Item, _: Page) -> Iterator[Note]:
+    words = _BETWEEN.split(item.value)
+    if len(words) > 1 and all(map(_NAME.fullmatch, words)):
+        names = [word.partition(b"/")[0].decode("latin-1") for word in words[:4]]
+        yield Note(item.number, "a User-agent line names one crawler: give each a line", reaching(item.value, *names))
+
+
+@TABLE.line("RG204", "odd-name", Severity.WARNING, "A name holds what no product token does.", b"user-agent")
+def _odd(item: Item, _: Page) -> Iterator[Note]:
+    words = _BETWEEN.split(item.value)
+    if _TOKEN.fullmatch(item.value) or not item.value or (len(words) > 1 and all(map(_NAME.fullmatch, words))):
+        return
+    name = item.value.partition(b"/")[0].strip()
+    yield Note(
+        item.number,
+        f"a product token holds letters, - and _ only (RFC 9309 section 2.2.1): {quoted(item.value)} does not",
+        reaching(item.value, _text(name), _text(_cut_name(name))),
+    )
+
+
+def _cut_name(value: bytes) -> bytes:
+    found = _CUT.match(value)
+    return found[0] if found else b""
+
+
+def _text(octets: bytes) -> str:
+    return octets.decode("utf-8", "replace")
+
+
+@TABLE.line("RG205", "no-name", Severity.ERROR, "A User-agent line names nobody.", b"user-agent")
+def _nobody(item: Item, _: Page) -> Iterator[Note]:
+    if not item.value:
+        yield Note(item.number, "this User-agent line names nobody: write * for every crawler")
+
+
+@TABLE.group("RG206", "empty-group", Severity.WARNING, "A group has no rule; to some that is leave to take everything.")
+def _empty(group: Group, _: Page) -> Iterator[Note]:
+    if not group.rules:
+        title = cut(group.title)
+        yield Note(group.agents[0][0], f"the group for {title} has no rule, so it may take everything: is that meant?")
+
+
+@TABLE.file("RG207", "name-again", Severity.WARNING, "A name has several groups, and not everybody joins them.")
+def _again(page: Page, _: Page) -> Iterator[Note]:
+    first: dict[bytes, tuple[int, int]] = {}
+    for place, group in enumerate(page.robots.groups):
+        for number, _field, value in group.agents:
+            token = b"*" if value == b"*" else _cut_name(value).lower()
+            where, line = first.setdefault(token, (place, number))
+            if token and where != place:
+                yield Note(number, f"{quoted(value)} has a group already, at line {line}", sharing(value))
+
+
+@TABLE.group(
+    "RG208", "line-between-names", Severity.WARNING, "A line between User-agent lines splits their group, for some."
+)
+def _between(group: Group, page: Page) -> Iterator[Note]:
+    last = group.agents[-1][0]
+    for number, field, _value in group.others:
+        if number < last:
+            yield Note(number, f"{_shown(field)} stands between two User-agent lines", _splitting(group, number, page))
+
+
+def _shown(field: bytes) -> str:
+    return "a line" if field == b"?" else quoted(field).capitalize()
+
+
+def _splitting(group: Group, number: int, page: Page) -> Ask:
+    before = [each for each in group.agents if each[0] < number]
+    after = [each for each in group.agents if each[0] > number]
+
+    def ask(dialect: Dialect) -> str:
+        at = page.readings[dialect.name].at
+        one, other = at.get(before[-1][0]), at.get(after[0][0])
+        if one and other and one.group is other.group:
+            return f"{_who(before)} and {_who(after)} share one group"
+        return f"{_who(before)} and {_who(after)} are in groups apart"
+
+    return ask
+
+
+def _who(agents: list[Record]) -> str:
+    return quoted(agents[0][2]) if len(agents) == 1 else f"{len(agents)} names"
+
+
+@TABLE.file(
+    "RG209", "against-the-source", Severity.NOTE, "What a dialect's source demands of a file is not met.", once=True
+)
+def _demands(page: Page, _: Page) -> Iterator[Note]:
+    """No verdict changes by it; see rep/conformance.py."""
+    found: dict[tuple[int, str], list[str]] = {}
+    for reading in page.readings.values():
+        for violation in violations(reading.robots):
+            found.setdefault((violation.line, violation.issue), []).append(reading.dialect.name)
+    for (line, issue), names in sorted(found.items()):
+        yield Note(line, issue, _of(names))
+
+
+def _of(names: list[str]) -> Ask:
+    return lambda dialect: "does not permit it" if dialect.name in names else None

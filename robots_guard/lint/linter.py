@@ -1,0 +1,110 @@
+"""Lint: a body in, its findings out.
+
+The law of this file: one walk over the file, with the checks as listeners; and however hostile the file, a bounded
+number of findings is worked out. What is beyond joins the last of its kind, with its line.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from robots_guard.lint import fields, groups, octets, paths, records, shadows
+from robots_guard.lint.finding import Ask, Check, Effect, Finding, Note
+from robots_guard.lint.page import Page
+from robots_guard.rep.dialect import DIALECTS, Dialect
+
+CHECKS: tuple[Check, ...] = tuple(
+    check for module in (octets, fields, groups, paths, shadows, records) for check in module.TABLE.checks
+)
+MOST = 100  # findings of one code
+
+_FILE = [check for check in CHECKS if check.listens == "file"]
+_LINE = [check for check in CHECKS if check.listens == "line"]
+_GROUP = [check for check in CHECKS if check.listens == "group"]
+
+
+def lint(
+    body: bytes, dialects: Sequence[Dialect] = tuple(DIALECTS.values()), *, agent: str = "", truncated: bool = False
+) -> list[Finding]:
+    """The findings of a robots.txt, by line.
+
+    `dialects` are those whose readings are told; those made of several count as these. With `agent`, only what
+    concerns a crawler of this name. `truncated`: the body is the beginning of a longer one. Raises nothing on any
+    octets.
+    """
+    page = Page(body, _each(dialects), truncated=truncated)
+    concerned = page.concerns(agent) if agent else None
+    notes: dict[str, list[Note]] = defaultdict(list)
+    for check, note in _notes(page):
+        if concerned is None or note.line in concerned:
+            notes[check.code].append(note)
+    found = [finding for check in CHECKS for finding in _findings(check, notes[check.code], page)]
+    return sorted(found, key=lambda finding: (finding.line or 0, finding.code))
+
+
+def _each(dialects: Iterable[Dialect]) -> list[Dialect]:
+    return list(dict.fromkeys(part for dialect in dialects for part in dialect.parts or (dialect,)))
+
+
+def _notes(page: Page) -> Iterator[tuple[Check, Note]]:
+    for check in _FILE:
+        yield from ((check, note) for note in check.find(page, page))
+    listeners = _Listeners()
+    for item in page.items:
+        for check in listeners[item.field]:
+            yield from ((check, note) for note in check.find(item, page))
+    for group in page.robots.groups:
+        for check in _GROUP:
+            yield from ((check, note) for note in check.find(group, page))
+
+
+class _Listeners(dict[bytes, list[Check]]):
+    """The checks that listen to lines with a field."""
+
+    def __missing__(self, field: bytes) -> list[Check]:
+        self[field] = [check for check in _LINE if not check.fields or field in check.fields]
+        return self[field]
+
+
+def _findings(check: Check, notes: list[Note], page: Page) -> Iterator[Finding]:
+    for same in _joined(check, notes):
+        first = same[0]
+        yield Finding(
+            code=check.code,
+            name=check.name,
+            severity=check.severity,
+            message=first.message,
+            lines=tuple(sorted({note.line for note in same if note.line})),
+            text=page.line(first.line),
+            effects=_effects(first, page),
+        )
+
+
+def _joined(check: Check, notes: list[Note]) -> list[list[Note]]:
+    """Notes that are one finding: alike, where the check says so, and all that are too many."""
+    if check.once:
+        alike: dict[str, list[Note]] = defaultdict(list)
+        for note in notes:
+            alike[note.message].append(note)
+        found = list(alike.values())
+    else:
+        found = [[note] for note in notes]
+    return [
+        *found[: MOST - 1],
+        *([[note for same in found[MOST - 1 :] for note in same]] if len(found) >= MOST else []),
+    ]
+
+
+def _effects(note: Note, page: Page) -> tuple[Effect, ...]:
+    ask = note.ask or _reading(note.line, page)
+    told: dict[str, list[str]] = defaultdict(list)
+    for dialect in page.dialects:
+        does = ask(dialect)
+        if does is not None:
+            told[does].append(dialect.name)
+    return tuple(Effect(tuple(names), does) for does, names in told.items())
+
+
+def _reading(line: int, page: Page) -> Ask:
+    return lambda dialect: page.readings[dialect.name].does(line) if line else None

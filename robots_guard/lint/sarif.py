@@ -1,0 +1,73 @@
+"""Findings as SARIF 2.1.0, the interchange format of code scanning.
+
+The law of this file: only data. Everything the file under lint wrote stands in JSON strings, and locations are
+URI references, escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from robots_guard.lint.finding import Check, Finding
+from robots_guard.lint.linter import CHECKS
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+HELP = "https://www.rfc-editor.org/rfc/rfc9309"
+
+_PLACES = {check.code: place for place, check in enumerate(CHECKS)}
+
+
+def sarif(findings: Sequence[Finding], uri: str, version: str) -> dict[str, Any]:
+    """A log of one run over one file. `uri` is where the file is, as a URI reference."""
+    driver = {"name": "robots-guard", "version": version, "rules": [_rule(check) for check in CHECKS]}
+    return {
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": driver},
+                "columnKind": "unicodeCodePoints",
+                "artifacts": [{"location": {"uri": uri}}],
+                "results": [_result(finding, uri) for finding in findings],
+            }
+        ],
+    }
+
+
+def _rule(check: Check) -> dict[str, Any]:
+    return {
+        "id": check.code,
+        "name": "".join(part.capitalize() for part in check.name.split("-")),
+        "shortDescription": {"text": check.about},
+        "helpUri": HELP,
+        "defaultConfiguration": {"level": check.severity.value},
+    }
+
+
+def _result(finding: Finding, uri: str) -> dict[str, Any]:
+    first, *more = finding.lines or (None,)
+    result: dict[str, Any] = {
+        "ruleId": finding.code,
+        "ruleIndex": _PLACES[finding.code],
+        "level": finding.severity.value,
+        "message": {"text": message_of(finding)},
+        "locations": [_location(uri, first)],
+        "properties": {"effects": {name: effect.does for effect in finding.effects for name in effect.dialects}},
+    }
+    if more:
+        result["relatedLocations"] = [{"id": number, **_location(uri, line)} for number, line in enumerate(more, 1)]
+    return result
+
+
+def _location(uri: str, line: int | None) -> dict[str, Any]:
+    place: dict[str, Any] = {"artifactLocation": {"uri": uri, "index": 0}}
+    if line is not None:
+        place["region"] = {"startLine": line}
+    return {"physicalLocation": place}
+
+
+def message_of(finding: Finding) -> str:
+    """The message, and under it a line for each thing that dialects do."""
+    effects = [f"{', '.join(effect.dialects)}: {effect.does}" for effect in finding.effects]
+    return "\n".join([finding.message, *effects])

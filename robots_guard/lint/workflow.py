@@ -1,0 +1,26 @@
+"""Findings as the workflow commands of GitHub Actions, which shows them beside the lines of a pull request.
+
+The law of this file: a command is one line, and a value can neither end it nor begin another.
+"""
+
+from __future__ import annotations
+
+from robots_guard.lint.finding import Finding, Severity
+from robots_guard.lint.sarif import message_of
+
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+_DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_PROPERTY = _DATA | str.maketrans({":": "%3A", ",": "%2C"})
+
+
+def command(finding: Finding, path: str) -> str:
+    """The command for a finding in the file of this path."""
+    properties = {"file": path, "line": str(finding.line or 1), "title": f"{finding.code} {finding.name}"}
+    told = ",".join(f"{name}={value.translate(_PROPERTY)}" for name, value in properties.items())
+    return f"::{_LEVELS[finding.severity]} {told}::{_message(finding).translate(_DATA)}"
+
+
+def _message(finding: Finding) -> str:
+    more = len(finding.lines) - 1
+    head, _, rest = message_of(finding).partition("\n")
+    return f"{head}{f' (and on {more} more lines)' if more > 0 else ''}\n{rest}".rstrip("\n")
