@@ -1,25 +1,18 @@
 """A browser as the crawler: headless Chromium, through the proxy, on a local HTTPS site.
 
-Needs a Chromium (CHROMIUM names it, else it is looked for on PATH) and fails without one, so that nobody takes
-silence for success; ROBOTS_GUARD_NO_BROWSER=1 says that there is to be none. ROBOTS_GUARD_SCREENSHOTS names a
-folder for pictures of what was seen.
+SCREENSHOTS names a folder for pictures of what was seen.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
+from support.programs import program
 
 from robots_guard.testing import Reply
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("ROBOTS_GUARD_NO_BROWSER") == "1", reason="ROBOTS_GUARD_NO_BROWSER=1: the browser tests are left out"
-)
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = [
     "--no-sandbox",
     "--disable-quic",
@@ -41,19 +34,11 @@ def html(text):
 
 
 @pytest.fixture(scope="module")
-def chromium():
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        pytest.fail("no Chromium: apt-get install chromium, or set ROBOTS_GUARD_NO_BROWSER=1 to leave this out")
-    return found
-
-
-@pytest.fixture(scope="module")
-def browser(chromium, doors):
+def browser(doors):
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        options = {"executable_path": chromium, "args": FLAGS, "proxy": {"server": doors["proxy"].url}}
+        options = {"executable_path": program("chromium"), "args": FLAGS, "proxy": {"server": doors["proxy"].url}}
         running = playwright.chromium.launch(**options)
         yield running
         running.close()
@@ -69,7 +54,7 @@ def page(browser):
 
 def seen(page, name):
     """Keep a picture, if asked to."""
-    if folder := os.environ.get("ROBOTS_GUARD_SCREENSHOTS"):
+    if folder := os.environ.get("SCREENSHOTS"):
         page.screenshot(path=Path(folder) / f"{name}.png")
 
 
