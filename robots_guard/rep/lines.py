@@ -3,7 +3,8 @@
 The law of this file: a body is the stranger's. Nothing here raises on any octets, and where a cap or a control
 character cuts a line, it cuts in the restrictive direction: a Disallow gets shorter and so broader, an Allow goes.
 
-`records` is the plain stream the parser reads; `lines` is the same stream with each line's text, for people.
+`records` is what the lines say; `lines` is the same with each line's text, for people. The parser reads the bare
+lines itself, and asks `field_and_value` about those in no usual spelling.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from robots_guard.rep.dialect import Dialect
 BODY_CAP = 512_000  # RFC 9309 section 2.5: at least 500 KiB
 LINE_CAP = 16_663  # eight times the longest URL old browsers took; Google's library cuts here as well
 TEXT_CAP = 512
+COMMENT = b"#"  # what is left of a line that has a comment and nothing else
+_HASH = ord("#")
 
 Record = tuple[int, bytes, bytes]  # line number, field in lower case, value; a blank line has no field
 
@@ -44,7 +47,7 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BEFORE_VALUE = re.compile(rb"(?<=:)[\x00-\x20\x7f]+")
 
 # The usual spellings save most lines a strip and a lower.
-_SPELLINGS = {
+SPELLINGS = {
     spelling.encode(): spelling.lower().encode()
     for name in ("User-agent", "Disallow", "Allow", "Sitemap", "Crawl-delay")
     for spelling in (name, name.lower(), name.upper(), name.title())
@@ -90,26 +93,16 @@ def _unmarked(body: bytes) -> bytes:
 
 def records(text: bytes, dialect: Dialect) -> Iterator[Record]:
     """Field and value of each line that has them, and an empty field for each blank line."""
-    known = _SPELLINGS.get
-    raws, touched = _split(text, dialect)
-    comments = touched or b"#" in text
-    number = 0
-    for raw in raws:
-        number += 1
-        if comments and b"#" in raw:
-            raw = raw[: raw.index(b"#")]
-            if not raw.strip():
-                continue  # a comment line is no line at all, and no boundary
-        key, colon, value = raw.partition(b":")
-        name = known(key)
-        if name is None or not colon:
-            yield (number, *_odd(key, colon, value, dialect))
-        else:
-            yield number, name, value.strip()
+    for number, raw in enumerate(bare_lines(text, dialect), 1):
+        if raw != COMMENT:
+            yield (number, *field_and_value(raw, dialect))
 
 
-def _odd(key: bytes, colon: bytes, value: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
-    """Field and value of a line that is not in one of the usual spellings."""
+def field_and_value(raw: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
+    """What a line without comment says: its field in lower case, and its value. A blank line says nothing."""
+    key, colon, value = raw.partition(b":")
+    if colon and key in SPELLINGS:
+        return SPELLINGS[key], value.strip()
     name = key.strip().lower()
     if not colon:
         if not name or not dialect.lenient_fields:
@@ -132,15 +125,22 @@ def _respelt(name: bytes) -> bytes:
     return name
 
 
-def _split(text: bytes, dialect: Dialect) -> tuple[list[bytes], bool]:
-    """The lines, with control characters and over-long lines dealt with, and whether there may be any."""
+def bare_lines(text: bytes, dialect: Dialect) -> list[bytes]:
+    """The lines without their comments; control characters and over-long lines are dealt with."""
     # bytes.splitlines knows CR, LF and CRLF only; str.splitlines would split at ten more characters.
     raws = text.splitlines()
     hostile = len(text.translate(None, _CONTROLS)) != len(text)
-    if not hostile and len(text) <= LINE_CAP:
-        return raws, False
-    tame = _as_c_string if dialect.c_strings else _restricted
-    return [tame(raw) if len(raw) > LINE_CAP or (hostile and _CONTROL.search(raw)) else raw for raw in raws], True
+    if hostile or len(text) > LINE_CAP:
+        tame = _as_c_string if dialect.c_strings else _restricted
+        raws = [tame(raw) if len(raw) > LINE_CAP or (hostile and _CONTROL.search(raw)) else raw for raw in raws]
+    # The octet is looked for by number: that is ten times quicker than by b"#".
+    return [_bare(raw) if _HASH in raw else raw for raw in raws] if _HASH in text else raws
+
+
+def _bare(raw: bytes) -> bytes:
+    """The line without its comment; a comment line is no line at all, and no boundary."""
+    bare = raw.partition(b"#")[0]
+    return COMMENT if not bare or bare.isspace() else bare
 
 
 def _as_c_string(raw: bytes) -> bytes:
@@ -154,8 +154,8 @@ def _restricted(raw: bytes) -> bytes:
     control = _CONTROL.search(whole)
     cut = whole[: min(LINE_CAP, control.start() if control else LINE_CAP)]
     if len(cut) < len(whole) and whole[:5].lower() == b"allow":
-        return b"#"
-    return cut or b"#"
+        return COMMENT
+    return cut or COMMENT
 
 
 def lines(body: bytes, dialect: Dialect) -> Iterator[Line]:

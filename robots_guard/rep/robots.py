@@ -8,21 +8,21 @@ Lines are kept as records; text for people is made from them when somebody asks.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from robots_guard.rep.dialect import Dialect
-from robots_guard.rep.lines import Line, Record, clean, lines, records
+from robots_guard.rep.lines import COMMENT, SPELLINGS, Line, Record, bare_lines, clean, field_and_value, lines
 
 
 @dataclass(slots=True)
 class Group:
     """A run of User-agent lines and what follows it (RFC 9309 section 2.2)."""
 
-    agents: list[Record] = field(default_factory=list)
-    rules: list[Record] = field(default_factory=list)
-    others: list[Record] = field(default_factory=list)
+    agents: list[Record]
+    rules: list[Record]
+    others: list[Record]
 
     @property
     def title(self) -> str:
@@ -159,9 +159,8 @@ def _is_star(value: bytes, dialect: Dialect) -> bool:
 
 def parse(body: bytes, dialect: Dialect) -> Robots:
     """The document as groups and records. Whatever the octets are, this raises nothing."""
-    text = clean(body)
-    robots = Robots(dialect, text, [], [], [], [])
-    _sort(records(text, dialect), robots)
+    robots = Robots(dialect, clean(body), [], [], [], [])
+    _sort(bare_lines(robots.text, dialect), robots)
     if dialect.blank_line_ends:
         # A record without a rule is no record at all (1994, 1996), so it must not hide the one for "*".
         robots.void = [group for group in robots.groups if not group.rules]
@@ -169,31 +168,38 @@ def parse(body: bytes, dialect: Dialect) -> Robots:
     return robots
 
 
-def _sort(stream: Iterator[Record], robots: Robots) -> None:
-    """Fill the groups from the stream. One loop and long for that: every line of every file passes here."""
+def _sort(raws: Iterable[bytes], robots: Robots) -> None:
+    """Fill the groups from the lines. One loop and long for that: every line of every file passes here."""
     dialect, groups = robots.dialect, robots.groups
+    known = SPELLINGS.get
     allow = b"allow" if dialect.allow else b"disallow"
-    closing = dialect.closing
-    blank_line_ends = dialect.blank_line_ends
     group: Group | None = None
     add_rule = robots.strays.append
     closed = True  # the next User-agent line opens a group
-    for record in stream:
-        name = record[1]
+    for number, raw in enumerate(raws, 1):
+        key, colon, value = raw.partition(b":")
+        name = known(key) if colon else None
+        if name is not None:
+            value = value.strip()
+        elif raw == COMMENT:
+            continue
+        else:
+            name, value = field_and_value(raw, dialect)
         if name == b"disallow" or name == allow:
-            add_rule(record)
+            add_rule((number, name, value))
             closed = True
         elif name == b"user-agent":
             if closed or group is None:
-                group = Group()
+                group = Group([], [], [])
                 groups.append(group)
                 add_rule = group.rules.append
                 closed = False
-            group.agents.append(record)
+            group.agents.append((number, name, value))
         elif name:
-            closed = closed or name in closing
+            closed = closed or name in dialect.closing
+            record = (number, name, value)
             robots.others.append(record)
             if group is not None:
                 group.others.append(record)
-        elif blank_line_ends:
+        elif dialect.blank_line_ends:
             group, closed, add_rule = None, True, robots.strays.append
