@@ -52,14 +52,14 @@ def reaching(value: bytes, *names: str) -> Ask:
     return ask
 
 
-def sharing(value: bytes) -> Ask:
-    """Which of two groups with the same name apply?"""
-    agent = b"User-agent: " + value[:LONGEST] + b"\n"
-    body = agent + b"Disallow: /1\n\n" + agent + b"Disallow: /2\n"
-    name = value.decode("latin-1")
+def sharing(one: bytes, other: bytes, token: bytes) -> Ask:
+    """Which of two groups with these values apply to the crawler of this name?"""
+    groups = ((one, b"/1"), (other, b"/2"))
+    body = b"\n".join(b"User-agent: %b\nDisallow: %b\n" % (value[:LONGEST], path) for value, path in groups)
+    name = CRAWLER if token == b"*" else token.decode("ascii")
 
     def ask(dialect: Dialect) -> str:
-        rules = _compiled(body, dialect, CRAWLER if value == b"*" else name)
+        rules = _compiled(body, dialect, name)
         closed = tuple(target for target in ("/1", "/2") if not rules.judge(target).allowed)
         return _SHARING[closed]
 
@@ -90,7 +90,7 @@ def naming_a_host(value: bytes) -> Ask:
 
     def ask(dialect: Dialect) -> str:
         if not dialect.host_directive:
-            return "read and not used"
+            return "not used"
         main = _compiled(body, dialect, CRAWLER).judge("/", "mirror.example.com", 80).mirror_of
         return f"names {cut(main)} as the main host" if main else "as if absent"
 
@@ -108,7 +108,7 @@ def _told(verb: tuple[str, str], done: Iterable[str], tried: tuple[str, ...]) ->
     no = [each for each in tried if each not in yes]
     if not yes:
         return f"does not {do} {cut(no[0])}" if len(no) == 1 else f"{does} neither {_list(no, ' nor ')}"
-    return f"{does} {_list(yes, ' and ')}" + (f", not {_list(no, ' nor ')}" if no else "")
+    return f"{does} {_list(yes, ', ')}" + (f", not {_list(no, ' nor ')}" if no else "")
 
 
 def _list(names: list[str], word: str) -> str:

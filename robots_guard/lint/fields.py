@@ -59,6 +59,8 @@ def _unknown(item: Item, page: Page) -> Iterator[Note]:
         return
     if name in (b"http", b"https") and item.value.startswith(b"//"):
         yield Note(item.number, "this is an address without a field; for a sitemap, write Sitemap: before it")
+    elif name.startswith(b"/"):
+        yield Note(item.number, "this is a path without a field: write Disallow: before it")
     else:
         yield Note(item.number, f"no crawler we know of reads {quoted(name)}")
 

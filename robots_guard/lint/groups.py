@@ -56,7 +56,8 @@ def _several(item: Item, _: Page) -> Iterator[Note]:
     words = _BETWEEN.split(item.value)
     if len(words) > 1 and all(map(_NAME.fullmatch, words)):
         names = [word.partition(b"/")[0].decode("latin-1") for word in words[:4]]
-        yield Note(item.number, "a User-agent line names one crawler: give each a line", reaching(item.value, *names))
+        message = "a User-agent line holds one product token, and that no space: of several names, give each a line"
+        yield Note(item.number, message, reaching(item.value, _text(item.value), *names))
 
 
 @TABLE.line("RG204", "odd-name", Severity.WARNING, "A name holds what no product token does.", b"user-agent")
@@ -96,13 +97,16 @@ def _empty(group: Group, _: Page) -> Iterator[Note]:
 
 @TABLE.file("RG207", "name-again", Severity.WARNING, "A name has several groups, and not everybody joins them.")
 def _again(page: Page, _: Page) -> Iterator[Note]:
-    first: dict[bytes, tuple[int, int]] = {}
+    first: dict[bytes, tuple[int, Record]] = {}
     for place, group in enumerate(page.robots.groups):
-        for number, _field, value in group.agents:
+        for record in group.agents:
+            number, _field, value = record
             token = b"*" if value == b"*" else _cut_name(value).lower()
-            where, line = first.setdefault(token, (place, number))
+            where, one = first.setdefault(token, (place, record))
             if token and where != place:
-                yield Note(number, f"{quoted(value)} has a group already, at line {line}", sharing(value))
+                yield Note(
+                    number, f"{quoted(token)} has a group already, at line {one[0]}", sharing(one[2], value, token)
+                )
 
 
 @TABLE.group(
@@ -120,21 +124,18 @@ def _shown(field: bytes) -> str:
 
 
 def _splitting(group: Group, number: int, page: Page) -> Ask:
-    before = [each for each in group.agents if each[0] < number]
-    after = [each for each in group.agents if each[0] > number]
+    before = next((each for each in reversed(group.agents) if each[0] < number), group.agents[0])
+    after = next(each for each in group.agents if each[0] > number)
+    names = f"{quoted(before[2])} and {quoted(after[2])}"
 
     def ask(dialect: Dialect) -> str:
         at = page.readings[dialect.name].at
-        one, other = at.get(before[-1][0]), at.get(after[0][0])
+        one, other = at.get(before[0]), at.get(after[0])
         if one and other and one.group is other.group:
-            return f"{_who(before)} and {_who(after)} share one group"
-        return f"{_who(before)} and {_who(after)} are in groups apart"
+            return f"{names} share one group"
+        return f"{names} are in groups apart"
 
     return ask
-
-
-def _who(agents: list[Record]) -> str:
-    return quoted(agents[0][2]) if len(agents) == 1 else f"{len(agents)} names"
 
 
 @TABLE.file(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from robots_guard.lint.finding import Ask, Note, Severity, Table
@@ -38,62 +38,72 @@ class Shadow(NamedTuple):
 Shadows = dict[int, Shadow | None]  # line of a rule -> what decides in its place, or None
 
 
+class Shadowed(NamedTuple):
+    """A rule, and what decides in its place in each dialect that reads it as one."""
+
+    line: int
+    allow: bool
+    found: dict[str, Shadow | None]
+
+    def deciders(self, page: Page) -> list[Shadow]:
+        """What decides instead, where it does."""
+        return [shadow for shadow in self._counted(page) if shadow is not None]
+
+    def is_dead(self, page: Page) -> bool:
+        """Does it decide for nobody?"""
+        return all(self._counted(page))
+
+    def _counted(self, page: Page) -> list[Shadow | None]:
+        """Dialects without Allow know no contest, so they do not count, unless there are no others."""
+        knowing = [shadow for name, shadow in self.found.items() if page.readings[name].dialect.allow]
+        return knowing or list(self.found.values())
+
+
 @TABLE.file("RG401", "duplicate-rule", Severity.WARNING, "The rule says what another says already.")
 def _duplicates(page: Page, _: Page) -> Iterator[Note]:
-    for line, allow, found in _dead(page):
-        if all(shadow.allow == allow for shadow in found.values()):
-            yield Note(line, f"line {next(iter(found.values())).line} says it already", _deciding(found))
+    for rule in page.memo(_shadowed):
+        alike = [shadow for shadow in rule.deciders(page) if shadow.allow == rule.allow]
+        if alike and rule.is_dead(page):
+            yield Note(rule.line, f"line {alike[0].line} says it already", _deciding(rule))
 
 
 @TABLE.file("RG402", "overruled-rule", Severity.ERROR, "The rule never decides: another always overrules it.")
 def _overruled(page: Page, _: Page) -> Iterator[Note]:
-    for line, allow, found in _dead(page):
-        against = [shadow for shadow in found.values() if shadow.allow != allow]
-        if against:
-            yield Note(line, f"line {against[0].line} ({against[0].text}) always overrules it", _deciding(found))
+    for rule in page.memo(_shadowed):
+        deciders = rule.deciders(page)
+        if rule.is_dead(page) and all(shadow.allow != rule.allow for shadow in deciders):
+            against = deciders[0]
+            yield Note(rule.line, f"line {against.line} ({against.text}) always overrules it", _deciding(rule))
 
 
 @TABLE.file("RG403", "overruled-for-some", Severity.NOTE, "The rule never decides for some dialects.", once=True)
 def _overruled_for_some(page: Page, _: Page) -> Iterator[Note]:
-    for line, allow, found in page.memo(_shadowed):
-        against = {name: shadow for name, shadow in found.items() if shadow and shadow.allow != allow}
-        if against and not _all_dead(found, page):
-            yield Note(line, "another rule always overrules it for some", _deciding(found))
+    for rule in page.memo(_shadowed):
+        against = [shadow for shadow in rule.deciders(page) if shadow.allow != rule.allow]
+        if against and not rule.is_dead(page):
+            yield Note(rule.line, "another rule always overrules it for some", _deciding(rule))
 
 
-def _dead(page: Page) -> Iterator[tuple[int, bool, dict[str, Shadow]]]:
-    """The rules that decide nowhere."""
-    for line, allow, found in page.memo(_shadowed):
-        if _all_dead(found, page):
-            yield line, allow, {name: shadow for name, shadow in found.items() if shadow is not None}
-
-
-def _all_dead(found: dict[str, Shadow | None], page: Page) -> bool:
-    """Has every dialect another rule in its place? Those without Allow do not count, unless there are no others."""
-    knowing = [shadow for name, shadow in found.items() if page.readings[name].dialect.allow]
-    return all(knowing or found.values())
-
-
-def _deciding(found: Mapping[str, Shadow | None]) -> Ask:
+def _deciding(rule: Shadowed) -> Ask:
     def ask(dialect: Dialect) -> str | None:
-        if dialect.name not in found:
+        if dialect.name not in rule.found:
             return None
-        shadow = found[dialect.name]
+        shadow = rule.found[dialect.name]
         return f"line {shadow.line} decides ({shadow.text})" if shadow else "decides"
 
     return ask
 
 
-def _shadowed(page: Page) -> list[tuple[int, bool, dict[str, Shadow | None]]]:
-    """Each rule that is shadowed in some dialect: its line, whether it allows, and what each dialect has."""
-    by_line: dict[int, dict[str, Shadow | None]] = defaultdict(dict)
+def _shadowed(page: Page) -> list[Shadowed]:
+    """The rules that are shadowed in some dialect."""
+    found: dict[int, dict[str, Shadow | None]] = defaultdict(dict)
     allows: dict[int, bool] = {}
     for reading in page.readings.values():
         for group in reading.robots.groups:
             for line, shadow in _of_group(group.rules[:MOST], reading.dialect).items():
-                by_line[line][reading.dialect.name] = shadow
+                found[line][reading.dialect.name] = shadow
             allows.update((number, field == b"allow") for number, field, _ in group.rules)
-    return [(line, allows[line], found) for line, found in sorted(by_line.items()) if any(found.values())]
+    return [Shadowed(line, allows[line], each) for line, each in sorted(found.items()) if any(each.values())]
 
 
 def _of_group(rules: _Rules, dialect: Dialect) -> Shadows:
