@@ -1,4 +1,7 @@
-"""`robots-guard explain`: why a URL may or may not be requested: the rule, its line, what it beat, how old it is."""
+"""`robots-guard explain`: why a URL may or may not be requested.
+
+The group and why it, the rule, its line, what it beat, what other dialects would say, and how old it all is.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import click
 import msgspec
@@ -18,13 +21,16 @@ from robots_guard.cli.options import settings_from, settings_options
 from robots_guard.cli.terminal import print_lines, span, write_line
 from robots_guard.core.access import Access
 from robots_guard.core.policy import Document, Policy
-from robots_guard.core.verdict import Reason, Terms, Verdict
+from robots_guard.core.verdict import Decision, Reason, Terms, Verdict
+from robots_guard.rep.dialect import DIALECTS, Dialect
 from robots_guard.rep.lines import clean, shown
+from robots_guard.rep.robots import parse
 from robots_guard.rep.ruleset import Rule
 from robots_guard.settings import Settings
 
 AROUND = 3  # lines shown on each side of the deciding one
 OTHERS = 10  # further rules shown
+GROUP_LINES = 8  # lines of User-agent lines named
 
 MEANINGS = {
     Reason.ALLOWED: "It may be requested: no rule that applies forbids it.",
@@ -60,7 +66,7 @@ def explain(url: str, robots: BinaryIO | None, as_json: bool, **values: Any) -> 
         answer = judge.by_text(robots.read(), url, settings.agent)
     else:
         answer = asyncio.run(_ask(url, settings))
-    explanation = explained(answer, judge, settings.agent)
+    explanation = explained(answer, judge, settings.agent, "" if robots is None else robots.name)
     if as_json:
         write_line(json.dumps(as_data(explanation)))
     else:
@@ -73,6 +79,23 @@ async def _ask(url: str, settings: Settings) -> Answer:
         return await ask_guard(guard, url, settings.agent)
 
 
+class Chosen(NamedTuple):
+    """The groups that a dialect chose: why these, and the lines that name them."""
+
+    dialect: str
+    title: str | None
+    why: str
+    lines: list[int]
+
+
+class Other(NamedTuple):
+    """What another dialect says of the same question, by the same policy."""
+
+    dialect: str
+    verdict: Verdict
+    differs: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """An answer and what led to it. `document` is there if its rules were read; `policy` if one is really held."""
@@ -81,8 +104,11 @@ class Explanation:
     agent: str
     terms: Terms
     document: Document | None
+    chosen: list[Chosen]
     matches: list[Rule]
+    others: list[Other]
     policy: Policy | None
+    file: str  # the name of the file judged by, if it was one
 
     @property
     def context(self) -> list[tuple[int, str]]:
@@ -95,28 +121,77 @@ class Explanation:
         return [(number, shown(lines[number - 1])) for number in range(first, last + 1)]
 
 
-def explained(answer: Answer, judge: Judge, agent: str) -> Explanation:
+def explained(answer: Answer, judge: Judge, agent: str, file: str = "") -> Explanation:
     """Look up what an answer rests on."""
     decision = answer.decision
     if decision is None or decision.policy is None:
-        return Explanation(answer, agent, judge.terms, None, [], None)
+        return Explanation(answer, agent, judge.terms, None, [], [], [], None, file)
     access, document = decision.policy.access(decision.at, judge.terms.dialect)
     document = document if access is Access.RULES else None
-    matches = judge.rules(document, agent).matches(decision.question.target) if document else []
-    policy = decision.policy if decision.source != FILE else None
-    return Explanation(answer, agent, judge.terms, document, matches, policy)
+    return Explanation(
+        answer=answer,
+        agent=agent,
+        terms=judge.terms,
+        document=document,
+        chosen=list(_chosen(document, judge.terms.dialect, decision.question.agent)) if document else [],
+        matches=judge.rules(document, agent).matches(decision.question.target) if document else [],
+        others=list(_others(decision, decision.policy, judge.terms)),
+        policy=decision.policy if decision.source != FILE else None,
+        file=file,
+    )
+
+
+def _chosen(document: Document, dialect: Dialect, agent: str) -> Iterator[Chosen]:
+    for part in dialect.parts or (dialect,):
+        selection = parse(document.body, part).select(agent)
+        lines = [line for group in selection.groups for line, _, _ in group.agents]
+        yield Chosen(part.name, selection.title, selection.why, lines)
+
+
+def _others(decision: Decision, policy: Policy, terms: Terms) -> Iterator[Other]:
+    """By the policy in hand: what a dialect would have fetched again, it might have found changed."""
+    for name, dialect in DIALECTS.items():
+        if name != terms.dialect.name:
+            judge = Judge(msgspec.structs.replace(terms, dialect=dialect))
+            verdict = judge.by_policy(policy, decision.question, decision.at)
+            yield Other(name, verdict, verdict.action is not decision.verdict.action)
 
 
 def as_data(it: Explanation) -> dict[str, Any]:
-    """The record's fields, and beside them `means`, `matches`, `context` and `expires_at`."""
+    """The record's fields, and beside them what an Explanation has."""
     data: dict[str, Any] = msgspec.to_builtins(record_of_answer(it.answer))
     return data | {
         "agent": it.agent,
         "means": MEANINGS[it.answer.verdict.reason],
         "matches": [{"line": rule.line, "text": rule.text, "allow": rule.allow} for rule in it.matches],
         "context": [{"line": number, "text": text} for number, text in it.context],
+        "chosen": [each._asdict() for each in it.chosen],
+        "dialects": [_other_as_data(other) for other in it.others],
+        "file": it.file or None,
+        "document": _document_as_data(it),
         "expires_at": moment(it.policy.expires_at(it.terms.dialect)) if it.policy else None,
     }
+
+
+def _other_as_data(other: Other) -> dict[str, Any]:
+    verdict = other.verdict
+    return {
+        "dialect": other.dialect,
+        "action": verdict.action,
+        "reason": verdict.reason,
+        "rule": verdict.rule.text if verdict.rule else None,
+        "line": verdict.rule.line if verdict.rule else None,
+        "group": verdict.group,
+        "differs": other.differs,
+    }
+
+
+def _document_as_data(it: Explanation) -> dict[str, Any] | None:
+    """Where the document came from. Its times, status and digest stand in the record's fields."""
+    document = it.policy.document if it.policy else None
+    if document is None:
+        return None
+    return {"url": shown_url(document.url), "octets": len(document.body), "truncated": document.truncated}
 
 
 # -- for people: lines, each with its style -----------------------------------------------------------------
@@ -133,11 +208,17 @@ def told(it: Explanation) -> Lines:
     yield "", ""
     yield f"asked      for {it.agent}, dialect {it.terms.dialect.name}, matching {it.terms.matching.name}", ""
     if it.document is not None:
-        yield f"group      {'none applies' if verdict.group is None else verdict.group}", ""
+        yield from ((f"group      {line}", "") for line in _groups(it))
         yield from _rules(it)
+    if it.others:
+        yield "", ""
+        yield from _dialects(it)
     if it.policy is not None and it.answer.decision is not None:
         yield "", ""
         yield from ((f"{name:10} {value}", "") for name, value in _facts(it.policy, it.answer.decision.at, it.terms))
+    elif it.file and it.document is not None:
+        yield "", ""
+        yield f"source     {it.file}, {len(it.document.body)} octets{_cut(it.document)}", ""
 
 
 def _notes(verdict: Verdict) -> Iterator[str]:
@@ -151,6 +232,40 @@ def _notes(verdict: Verdict) -> Iterator[str]:
         yield f"It would not pass without the setting {verdict.relaxed}."
     if verdict.until is not None:
         yield f"Ask again at {moment(verdict.until)}."
+
+
+def _groups(it: Explanation) -> Iterator[str]:
+    for each in it.chosen:
+        by = f"{each.dialect}: " if len(it.chosen) > 1 else ""
+        if each.title is None:
+            yield f"{by}none applies: no group names {it.agent} or *"
+        else:
+            yield f"{by}{each.title} ({_place(each.lines)}): {_why_chosen(each, it.agent)}"
+
+
+def _place(lines: list[int]) -> str:
+    named = ", ".join(map(str, lines[:GROUP_LINES])) + (", ..." if len(lines) > GROUP_LINES else "")
+    return f"line {named}" if len(lines) == 1 else f"lines {named}"
+
+
+def _why_chosen(each: Chosen, agent: str) -> str:
+    if each.why == "named *":
+        return f"no group names {agent}, so the one for all applies"
+    return f"it names {each.why.removeprefix('named ')}"
+
+
+def _dialects(it: Explanation) -> Lines:
+    yield "Other dialects would say (! where it is something else):", ""
+    width = max(len(other.dialect) for other in it.others)
+    for other in it.others:
+        rule, verdict = other.verdict.rule, other.verdict
+        by = f"line {rule.line}: {rule.text}" if rule else _no_rule(verdict)
+        mark = "!" if other.differs else " "
+        yield f"  {mark} {other.dialect:{width}}  {verdict.action:5}  {by}", verdict.action if other.differs else ""
+
+
+def _no_rule(verdict: Verdict) -> str:
+    return "no rule matches" if verdict.reason is Reason.ALLOWED else verdict.reason
 
 
 def _rules(it: Explanation) -> Lines:
@@ -184,8 +299,8 @@ def _why_beaten(it: Explanation) -> str:
 def _facts(policy: Policy, now: float, terms: Terms) -> Iterator[tuple[str, str]]:
     document, trouble = policy.document, policy.trouble
     if document is not None:
-        cut = ", cut at the cap" if document.truncated else ""
-        yield "source", f"{shown_url(document.url)}, status {document.status}, {len(document.body)} octets{cut}"
+        octets = f"{len(document.body)} octets{_cut(document)}"
+        yield "source", f"{shown_url(document.url)}, status {document.status}, {octets}"
         yield from (("redirect", f"from {shown_url(url)}") for url in document.redirects)
         verified = "" if not document.url.startswith("https:") else _VERIFIED[document.tls_verified]
         yield (
@@ -199,6 +314,10 @@ def _facts(policy: Policy, now: float, terms: Terms) -> Iterator[tuple[str, str]
     word = "asked next" if trouble is not None else "fresh"
     left = f", in {span(until - now)}" if until > now else ", that is over"
     yield word, f"{'' if trouble is not None else 'until '}{moment(until)}{left}"
+
+
+def _cut(document: Document) -> str:
+    return ", cut at the cap" if document.truncated else ""
 
 
 _VERIFIED = {True: ", TLS verified", False: ", TLS not verified"}

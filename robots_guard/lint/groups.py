@@ -37,16 +37,15 @@ def _blank_line(group: Group, page: Page) -> Iterator[Note]:
 
 def _parted(group: Group, page: Page, dialect: Dialect) -> Iterator[Note]:
     reading = page.readings[dialect.name]
-    void = {record[0] for each in reading.robots.void for record in each.agents}
-    for record in (group.agents[0], *group.rules):
-        place = reading.at.get(record[0])
-        if place is not None and place.kind == "stray":
-            yield Note(
-                record[0], "a blank line stands between this rule and its User-agent line: some end the record there"
-            )
+    first = group.agents[0][0]
+    for number, _field, _value in group.rules:
+        place = reading.at.get(number)
+        if place is not None and place.kind == "stray" and page.has_blank(first, number):
+            message = "a blank line stands between this rule and its User-agent line: some end the record there"
+            yield Note(number, message)
             return
-    for number, _, value in group.agents:
-        if number in void and group.rules:
+    for number, _field, value in group.agents:
+        if group.rules and reading.is_void(number) and page.has_blank(number, group.rules[0][0]):
             yield Note(number, f"a blank line stands after {quoted(value)}: some take it for a record without rules")
             return
 
@@ -57,7 +56,8 @@ def _several(item: Item, _: Page) -> Iterator[Note]:
     if len(words) > 1 and all(map(_NAME.fullmatch, words)):
         names = [word.partition(b"/")[0].decode("latin-1") for word in words[:4]]
         message = "a User-agent line holds one product token, and that no space: of several names, give each a line"
-        yield Note(item.number, message, reaching(item.value, _text(item.value), *names))
+        whole = "" if b"," in item.value else _text(item.value)
+        yield Note(item.number, message, reaching(item.value, whole, *names))
 
 
 @TABLE.line("RG204", "odd-name", Severity.WARNING, "A name holds what no product token does.", b"user-agent")

@@ -6,6 +6,7 @@ The stream itself is read as the default dialect reads it, which is the nearest 
 
 from __future__ import annotations
 
+import bisect
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -84,6 +85,15 @@ class Page:
         return {dialect.name: Reading(parse(self.body, dialect)) for dialect in self.dialects}
 
     @cached_property
+    def _blanks(self) -> list[int]:
+        return [number for number, raw in enumerate(self.raws, 1) if not raw.strip()]
+
+    def has_blank(self, first: int, last: int) -> bool:
+        """Does a blank line stand between two lines?"""
+        place = bisect.bisect(self._blanks, first)
+        return place < len(self._blanks) and self._blanks[place] < last
+
+    @cached_property
     def is_html(self) -> bool:
         """Does it begin as a web page does?"""
         return self.text.lstrip()[:64].lower().startswith((b"<!doctype", b"<html", b"<head", b"<body", b"<?xml"))
@@ -152,11 +162,16 @@ class Reading:
             return f"no rule: it knows no {_name(field)}"
         if place.kind == "other":
             return self._other(place)
-        if place.group is not None and id(place.group) in self._void:
+        if self.is_void(number):
             return "a record without a rule, so as if absent"
         if place.kind == "agent":
             return _naming(place.group, value)
         return _ruling(place, self.dialect)
+
+    def is_void(self, number: int) -> bool:
+        """Does the line stand in a record that is none, for it has no rule?"""
+        place = self.at.get(number)
+        return place is not None and id(place.group) in self._void
 
     def _other(self, place: Place) -> str:
         _, field, _ = place.record

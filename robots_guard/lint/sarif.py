@@ -56,8 +56,12 @@ def _result(finding: Finding, uri: str) -> dict[str, Any]:
         "properties": {"effects": {name: effect.does for effect in finding.effects for name in effect.dialects}},
     }
     if more:
-        result["relatedLocations"] = [{"id": number, **_location(uri, line)} for number, line in enumerate(more, 1)]
+        result["relatedLocations"] = [_related(number, uri, line) for number, line in enumerate(more, 1)]
     return result
+
+
+def _related(number: int, uri: str, line: int) -> dict[str, Any]:
+    return {"id": number, "message": {"text": f"and line {line}"}, **_location(uri, line)}
 
 
 def _location(uri: str, line: int | None) -> dict[str, Any]:

@@ -111,19 +111,35 @@ def _of_group(rules: _Rules, dialect: Dialect) -> Shadows:
     stranger = _stranger(rules)
     if len(own) < 2 or stranger is None:
         return {}
-    compiled = _compiled(rules, dialect)
-    places = dict(enumerate(rules, 2))
-    found: Shadows = {}
-    for place, rule in places.items():
-        if _is_plain(rule, dialect):
-            target = _target(rule[2], stranger, dialect)
-            decided = compiled.judge(target).rule
-            if decided is not None and decided.line != place and _matches(rule, target, dialect):
-                winner = places[decided.line]
-                found[rule[0]] = Shadow(winner[0], winner[1] == b"allow", f"{_name(winner)}: {quoted(winner[2])}")
-            else:
-                found[rule[0]] = None
-    return found
+    group = _Group(rules, dialect, stranger)
+    return {rule[0]: group.shadow(place, rule) for place, rule in enumerate(rules) if _is_plain(rule, dialect)}
+
+
+class _Group:
+    """The rules of a group, compiled, and what has been asked of them."""
+
+    def __init__(self, rules: _Rules, dialect: Dialect, stranger: bytes) -> None:
+        self._rules, self._dialect, self._stranger = rules, dialect, stranger
+        self._compiled = _compiled(rules, dialect)
+        self._winners: dict[tuple[bytes, bytes], int | None] = {}
+
+    def shadow(self, place: int, rule: Record) -> Shadow | None:
+        """What decides in place of this rule."""
+        _, field, value = rule
+        if (field, value) not in self._winners:
+            self._winners[field, value] = self._winner(rule)
+        winner = self._winners[field, value]
+        if winner is None or winner == place:
+            return None
+        number, field, value = self._rules[winner]
+        return Shadow(number, field == b"allow", f"{field.decode().capitalize()}: {quoted(value)}")
+
+    def _winner(self, rule: Record) -> int | None:
+        """The place of the rule that decides the target of a rule that matches it."""
+        target = _target(rule[2], self._stranger, self._dialect)
+        decided = self._compiled.judge(target).rule
+        own = decided is not None and _compiled([rule], self._dialect).matches(target)
+        return decided.line - 2 if decided is not None and own else None
 
 
 def _is_plain(rule: Record, dialect: Dialect) -> bool:
@@ -151,11 +167,3 @@ def _target(value: bytes, stranger: bytes, dialect: Dialect) -> str:
 def _compiled(rules: _Rules, dialect: Dialect) -> Ruleset:
     lines = b"".join(field + b": " + value + b"\n" for _, field, value in rules)
     return compile_rules(b"User-agent: *\n" + lines, dialect, "x", "spec")
-
-
-def _matches(rule: Record, target: str, dialect: Dialect) -> bool:
-    return bool(_compiled([rule], dialect).matches(target))
-
-
-def _name(rule: Record) -> str:
-    return rule[1].decode().capitalize()

@@ -8,6 +8,7 @@ import pytest
 
 from robots_guard.cli.explain import MEANINGS
 from robots_guard.core.verdict import Reason
+from robots_guard.rep.dialect import DIALECTS
 from robots_guard.testing import Reply
 
 RULES = """\
@@ -44,7 +45,7 @@ def test_the_rule_stands_among_its_neighbours_and_above_what_it_beat(here, robot
         "It may be requested: no rule that applies forbids it. (reason: allowed)\n"
         "\n"
         "asked      for mybot, dialect rfc9309, matching standard\n"
-        "group      *\n"
+        "group      * (line 6): no group names mybot, so the one for all applies\n"
         "rule       line 8: Allow: /private/press\n"
         "\n"
         "        5 | \n"
@@ -58,6 +59,19 @@ def test_the_rule_stands_among_its_neighbours_and_above_what_it_beat(here, robot
         "        7 | Disallow: /private/\n"
         "        9 | Disallow: /p\n"
         "       10 | Allow: /\n"
+        "\n"
+        "Other dialects would say (! where it is something else):\n"
+        "  ! koster1994   drop   line 7: Disallow: /private/\n"
+        "  ! kollar1996   drop   line 7: Disallow: /private/\n"
+        "  ! koster1996   drop   line 7: Disallow: /private/\n"
+        "  ! rambler2003  drop   line 7: Disallow: /private/\n"
+        "  ! yandex2003   drop   line 7: Disallow: /private/\n"
+        "    slurp2006    pass   line 8: Allow: /private/press\n"
+        "    google       pass   line 8: Allow: /private/press\n"
+        "    bing         pass   line 8: Allow: /private/press\n"
+        "    yandex       pass   line 8: Allow: /private/press\n"
+        "\n"
+        f"source     {robots}, {len(RULES)} octets\n"
     )
 
 
@@ -78,8 +92,53 @@ def test_no_group_and_no_rule(here, tmp_path):
     path.write_text("User-agent: other\nDisallow: /\n")
     _, out, _ = here("explain", "--robots", path, "https://a.test/x")
 
-    assert "group      none applies\n" in out
+    assert "group      none applies: no group names mybot or *\n" in out
     assert "rule       none matches" in out
+
+
+def test_the_group_is_shown_with_all_its_lines_and_why(here, tmp_path):
+    path = tmp_path / "r.txt"
+    path.write_text(
+        "User-agent: mybot\nDisallow: /a\nUser-agent: *\nDisallow: /\nUser-agent: MyBot/2\nDisallow: /b\n"
+    )
+    out = here("explain", "--robots", path, "https://a.test/b").out
+
+    assert "group      mybot, MyBot/2 (lines 1, 5): it names mybot\n" in out
+
+
+def test_each_part_of_a_composite_tells_its_group(here, tmp_path):
+    path = tmp_path / "r.txt"
+    path.write_text("User-agent: mybot extra\n\nDisallow: /a\n")
+    out = here("explain", "--dialect", "strictest(rfc9309, koster1994)", "--robots", path, "https://a.test/a").out
+
+    assert "group      rfc9309: mybot extra (line 1): it names mybot\n" in out
+    assert "group      koster1994: none applies: no group names mybot or *\n" in out
+
+
+def test_other_dialects_judge_the_same_answer_by_their_own_access_table(here, net):
+    told = json.loads(here("explain", "--json", net.origin(403).url).out)
+    differing = {each["dialect"]: each["action"] for each in told["dialects"] if each["differs"]}
+
+    assert (told["action"], told["reason"]) == ("drop", "restricted")
+    assert differing == {"google": "pass"}
+    assert len(told["dialects"]) == len(DIALECTS) - 1
+
+
+def test_a_dialect_that_refuses_the_whole_host_says_so(here, tmp_path):
+    path = tmp_path / "r.txt"
+    path.write_text("User-agent: *\nDisallow: /x\nHost: www.example.com\n")
+    told = json.loads(here("explain", "--json", "--robots", path, "https://a.example.com/").out)
+    [yandex] = [each for each in told["dialects"] if each["dialect"] == "yandex2003"]
+
+    assert yandex == {
+        "dialect": "yandex2003",
+        "action": "drop",
+        "reason": "mirror",
+        "rule": "Host: www.example.com",
+        "line": 3,
+        "group": "*",
+        "differs": True,
+    }
 
 
 def test_a_held_policy_is_told_with_its_age_and_end(here, net):
@@ -126,6 +185,9 @@ def test_the_same_for_machines(here, net):
     assert [match["line"] for match in told["matches"]] == [8, 7, 9, 10]
     assert told["context"][0] == {"line": 5, "text": ""}
     assert told["expires_at"] > told["fetched_at"]
+    assert told["chosen"] == [{"dialect": "rfc9309", "title": "*", "why": "named *", "lines": [6]}]
+    assert told["document"] == {"url": f"{site.url}/robots.txt", "octets": len(RULES), "truncated": False}
+    assert {each["dialect"] for each in told["dialects"] if each["differs"]} >= {"koster1994", "koster1996"}
 
 
 def test_a_url_without_an_origin_is_explained_too(here):

@@ -1,0 +1,192 @@
+"""`lint` as people and machines meet it, and its page, held against the command."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from robots_guard.lint.linter import CHECKS
+from robots_guard.testing import Reply
+
+DOCS = Path(__file__).parents[2] / "docs"
+GOOD = "User-agent: *\nDisallow: /private/\n"
+BAD = "User-agent: *\nDisalow: /private/\nAllow: /a /b\n"
+HOSTILE = b"User-agent: *\nDisalow: /\x1b[2J\x07\xe2\x80\xae\n::error file=x::y\n%0A\x85%: ::set-output\n"
+
+
+@pytest.fixture
+def bad(tmp_path):
+    path = tmp_path / "robots.txt"
+    path.write_text(BAD)
+    return path
+
+
+# -- the page ------------------------------------------------------------------------------------------------
+
+
+def _blocks(page: str, kind: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize(("page", "place"), [("lint.md", 0), ("cli.md", 0)])
+def test_the_example_on_the_page_is_what_the_command_says(here, tmp_path, monkeypatch, page, place):
+    monkeypatch.chdir(tmp_path)
+    Path("robots.txt").write_text(_blocks(page, "robots")[place])
+    [shown] = [block for block in _blocks(page, "console") if "robots.txt" in block.partition("\n")[0]]
+    typed, _, expected = shown.removeprefix("$ robots-guard ").partition("\n")
+    _, out, _ = here(*typed.split())
+
+    assert out == expected
+
+
+def test_every_code_is_on_the_page_once_and_no_other():
+    rows = re.findall(r"^\| (RG\d{3}) \| `(.+?)` \| (\w+) \| (.+) \|$", (DOCS / "lint.md").read_text(), re.MULTILINE)
+
+    assert rows == [(check.code, check.name, check.severity.value, check.about) for check in CHECKS]
+
+
+# -- exit statuses -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "fail_on", "status"),
+    [
+        (GOOD, "note", 0),
+        (BAD, "error", 1),
+        (BAD, "never", 0),
+        (GOOD + "Allow: /x /y\n", "error", 0),
+        (GOOD + "Allow: /x /y\n", "warning", 1),
+        (GOOD + "Allow: /x\n", "warning", 0),
+        (GOOD + "Allow: /x\n", "note", 1),
+    ],
+)
+def test_the_status_is_by_the_worst_finding(here, tmp_path, text, fail_on, status):
+    path = tmp_path / "r.txt"
+    path.write_text(text)
+
+    assert here("lint", path, "--fail-on", fail_on).status == status
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["/nowhere/robots.txt"], "No such file"),
+        (["."], "Is a directory"),
+        (["-", "--dialect", "klingon"], "'klingon' is not known"),
+        (["ftp://a.test/robots.txt"], "name a file, or a URL"),
+        (["a\0b"], "cannot be read"),
+        ([], "Missing argument"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_one_sentence(here, args, says):
+    status, out, err = here("lint", *args)
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+
+
+# -- where files come from -----------------------------------------------------------------------------------
+
+
+def test_a_file_from_standard_input(apart):
+    status, out, err = apart("lint", "-", "--dialect", "rfc9309", stdin=BAD)
+
+    assert (status, err) == (1, "")
+    assert out.startswith("stdin:2: error RG101 misspelt-field: ")
+    assert out.endswith("stdin: 1 error, 1 warning\n")
+
+
+def test_a_url_is_asked_anew_under_the_agents_name(here, net):
+    site = net.origin(BAD)
+    here("check", f"{site.url}/")
+    status, out, _ = here("lint", f"{site.url}/some/page", "--agent", "abot", "--dialect", "rfc9309")
+
+    assert status == 1
+    assert out.startswith(f"{site.url}/robots.txt:2: error RG101 ")
+    assert len(site.robots_fetches) == 2
+    assert site.robots_fetches[1].headers["user-agent"].startswith("abot ")
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"), [(404, "answers 404"), (503, "cannot be had"), (Reply(reset=True), "reset")]
+)
+def test_a_url_without_a_file(here, net, reply, says):
+    status, out, err = here("lint", net.origin(reply).url)
+
+    assert (status, out) == (2, "")
+    assert says in err
+
+
+def test_a_url_with_more_than_the_cap_is_told_as_such(here, net):
+    site = net.origin(GOOD + "Disallow: /x\n" * 40_000)
+    found = json.loads(here("lint", site.url, "--format", "json", "--dialect", "rfc9309").out)["findings"]
+
+    assert "RG006" in {each["code"] for each in found}
+
+
+# -- formats -------------------------------------------------------------------------------------------------
+
+
+def test_json_has_all_of_it(here, bad):
+    told = json.loads(here("lint", bad, "--format", "json", "--dialect", "rfc9309", "--dialect", "koster1994").out)
+
+    assert told["file"] == str(bad)
+    assert told["dialects"] == ["rfc9309", "koster1994"]
+    assert told["counts"]["error"] == 1
+    [misspelt] = [each for each in told["findings"] if each["code"] == "RG101"]
+    assert (misspelt["line"], misspelt["text"]) == (2, "Disalow: /private/")
+    assert misspelt["effects"] == {"rfc9309": "Disallow: /private/, for *", "koster1994": "not read"}
+
+
+def test_sarif_has_what_the_standard_demands(here, bad):
+    log = json.loads(here("lint", bad, "--format", "sarif").out)
+    [run] = log["runs"]
+    rules = run["tool"]["driver"]["rules"]
+
+    assert (log["version"], run["tool"]["driver"]["name"]) == ("2.1.0", "robots-guard")
+    assert [rule["id"] for rule in rules] == [check.code for check in CHECKS]
+    assert run["artifacts"] == [{"location": {"uri": bad.as_uri()}}]
+    assert run["results"]
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["level"] in ("error", "warning", "note")
+        assert result["message"]["text"]
+        for location in [*result["locations"], *result.get("relatedLocations", ())]:
+            place = location["physicalLocation"]
+            assert place["artifactLocation"] == {"uri": bad.as_uri(), "index": 0}
+            assert place.get("region", {"startLine": 1})["startLine"] >= 1
+
+
+def test_a_relative_path_stays_one_in_sarif(here, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a b%.txt").write_text(BAD)
+    [run] = json.loads(here("lint", "a b%.txt", "--format", "sarif").out)["runs"]
+
+    assert run["artifacts"][0]["location"]["uri"] == "a%20b%25.txt"
+
+
+def test_github_commands_are_one_line_each(here, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("r,1.txt").write_text(BAD)
+    out = here("lint", "r,1.txt", "--format", "github", "--dialect", "rfc9309", "--dialect", "koster1994").out
+
+    assert out.splitlines()[1] == (
+        "::error file=r%2C1.txt,line=2,title=RG101 misspelt-field::disalow is not the field Disallow: not everybody"
+        " reads it as that%0Arfc9309: Disallow: /private/, for *%0Akoster1994: not read"
+    )
+    assert all(line.startswith(("::error ", "::warning ", "::notice ")) for line in out.splitlines())
+
+
+@pytest.mark.parametrize("form", ["text", "json", "sarif", "github"])
+def test_a_hostile_file_steers_nothing(here, tmp_path, form):
+    path = tmp_path / "r.txt"
+    path.write_bytes(HOSTILE)
+    out = here("lint", path, "--format", form).out
+
+    assert out.replace("\n", "").isprintable()
+    assert "::error file=x" not in [line[:14] for line in out.splitlines()]
+    if form in ("json", "sarif"):
+        assert json.loads(out)

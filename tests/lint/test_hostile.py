@@ -1,0 +1,79 @@
+"""Whatever the octets: no exception, printable findings, and bounded work."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from robots_guard.lint.linter import CHECKS, MOST, lint
+from robots_guard.lint.sarif import sarif
+from robots_guard.lint.workflow import command
+
+HOSTILE = b"\x1b[31m::error::x%0A\r\x85\xe2\x80\xae,:%\x00\xff"
+
+VALUES = [b"*", b"/", b"/a", b"/*$", b"a b", b"[::1", b"%", b"/%7e"]
+
+lines = st.lists(
+    st.one_of(
+        st.binary(max_size=40),
+        st.builds(
+            lambda field, value: field + b":" + value,
+            st.sampled_from(
+                [b"User-agent", b"Disallow", b"Allow", b"Host", b"Crawl-delay", b"Visit-time", b"Sitemap", b"Disalow"],
+            ),
+            st.one_of(st.binary(max_size=20), st.sampled_from(VALUES)),
+        ),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(lines, st.sampled_from([b"\n", b"\r", b"\r\n"]))
+@example([b"User-agent: *", b"Disallow: http://[", b"Host: [::1]:x:y", b"User-agent: \xff"], b"\n")
+def test_any_octets_give_printable_findings(parts, end):
+    for finding in lint(end.join(parts)):
+        said = [finding.message, finding.text, *(effect.does for effect in finding.effects)]
+
+        assert all(text.isprintable() for text in said), said
+        assert all(1 <= line <= len(parts) * 3 + 1 for line in finding.lines)
+
+
+@pytest.mark.parametrize("line", [b"User-agent: %b", b"Disallow: %b", b"%b: x", b"Host: %b", b"%b", b"Sitemap: %b"])
+def test_a_hostile_line_breaks_no_format(line):
+    found = lint(b"User-agent: *\n" + line % HOSTILE + b"\n")
+    commands = [command(finding, "a,b:c%\n.txt") for finding in found]
+
+    assert found
+    assert all(each.isprintable() for each in commands)
+    assert all(
+        re.match(r"::(error|warning|notice) file=a%2Cb%3Ac%25%0A\.txt,line=[0-9]+,title=RG", each) for each in commands
+    )
+    assert json.loads(json.dumps(sarif(found, "x", "1")))["runs"][0]["results"]
+
+
+FILES = {
+    "names": b"".join(b"User-agent: a%d\nDisallow: /\n" % n for n in range(20_000))[:512_000],
+    "one name": b"User-agent: a\nDisallow: /\n" * 18_000,
+    "unknown": b"User-agent: *\n" + b"".join(b"f%d: x\n" % n for n in range(50_000)),
+    "duplicates": b"User-agent: *\n" + b"Disallow: /a\n" * 39_000,
+    "wildcards": b"User-agent: *\n" + b"".join(b"Disallow: /*a*a*a*a%d$\n" % n for n in range(20_000)),
+    "nul": b"\0\n" * 250_000,
+    "blank": b"User-agent: a\n\nDisallow: x\n" * 18_000,
+    "long": b"User-agent: *\nDisallow: /" + b"*%7e a" * 80_000,
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.timeout(60)
+def test_a_file_made_to_cost_time_is_done_and_told_of_in_bounds(name):
+    found = lint(FILES[name])
+    most = {code: len(list(each)) for code, each in itertools.groupby(sorted(finding.code for finding in found))}
+
+    assert len(most) <= len(CHECKS)
+    assert all(count <= MOST for count in most.values())
