@@ -18,13 +18,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 FEW = 24
 MANY = 64
 
-# Candidates times octets of a path that a decision may cost, some milliseconds. It takes thousands of wildcards made
+# Wildcards times octets of a path that a decision may cost, some milliseconds. It takes thousands of wildcards made
 # for one path of kilobytes to get there.
 WORK = 2_000_000
 
@@ -39,24 +39,20 @@ class Matcher(Protocol):
         """The rank of the deciding rule, NO_RULE, or TOO_COMPLEX where that would take too long to tell."""
 
 
-class Wildcard(NamedTuple):
-    """A pattern with a star: it begins with `head`, holds `middle` in that order, ends in `tail` if that is a str."""
+# A pattern with a star: its rank, the longest text a path must hold after the head, the head it begins with, the texts
+# it holds after that in this order, and the tail it ends in, or None. Plain tuples, for they are walked in hot loops.
+Wildcard = tuple[int, str, str, tuple[str, ...], str | None]
 
-    rank: int
-    gate: str  # the longest text the path must hold anywhere after the head
-    head: str
-    middle: tuple[str, ...]
-    tail: str | None
 
-    def matches(self, path: str) -> bool:
-        """Does a path that begins with the head match? The leftmost find is enough: no backtracking."""
-        at = len(self.head)
-        for text in self.middle:
-            found = path.find(text, at)
-            if found < 0:
-                return False
-            at = found + len(text)
-        return self.tail is None or (len(path) - len(self.tail) >= at and path.endswith(self.tail))
+def _goes_on(path: str, head: str, middle: tuple[str, ...], tail: str | None) -> bool:
+    """Does a path that begins with the head match? The leftmost find is enough: no backtracking."""
+    at = len(head)
+    for text in middle:
+        found = path.find(text, at)
+        if found < 0:
+            return False
+        at = found + len(text)
+    return tail is None or (len(path) - len(tail) >= at and path.endswith(tail))
 
 
 class Patterns:
@@ -76,23 +72,17 @@ class Patterns:
             self.prefixes = fresh
             return
         prefixes = self.prefixes
-        held = prefixes.get
         for text, rank in zip(texts, ranks, strict=True):
-            if rank > held(text, NO_RULE):
+            if rank > prefixes.get(text, NO_RULE):
                 prefixes[text] = rank
 
     def add_patterns(self, texts: Sequence[str], ranks: Sequence[int]) -> None:
         """Add patterns in which "*" and a final "$" are operators."""
-        joined = "".join(texts)
-        if "*" not in joined and "$" not in joined:
-            self.add_prefixes(texts, ranks)
-            return
         prefixes = self.prefixes
-        held = prefixes.get
         for text, rank in zip(texts, ranks, strict=True):
             if "*" in text or text[-1:] == "$":
                 self._add(text, rank)
-            elif rank > held(text, NO_RULE):
+            elif rank > prefixes.get(text, NO_RULE):
                 prefixes[text] = rank
 
     def _add(self, pattern: str, rank: int) -> None:
@@ -106,26 +96,44 @@ class Patterns:
             gate = max(middle, key=len, default="")
             if tail is not None and len(tail) > len(gate):
                 gate = tail
-            self.wildcards.append(Wildcard(rank, gate, head, middle, tail))
+            self.wildcards.append((rank, gate, head, middle, tail))
         else:
             kind = self.exact if anchored else self.prefixes
             kind[head] = max(rank, kind.get(head, NO_RULE))
 
     def compiled(self) -> Matcher:
         """The matcher of the tier that fits."""
-        if not self.wildcards and not self.exact and self.prefixes.keys() <= {"/"}:
-            return Constant(self.prefixes.get("/", NO_RULE))
         if len(self.prefixes) + len(self.wildcards) > FEW:
             return Index(self)
-        return Few(self) if self.wildcards or self.exact else Prefixes(self)
+        if self.wildcards or self.exact:
+            return Few(self)
+        return compiled(tuple(self.prefixes), tuple(self.prefixes.values()), _as_given, operators=False)
+
+
+# Ranks from the patterns and what their rules are, whatever that is.
+Ranking = Callable[[Sequence[str], Sequence[int]], Sequence[int]]
+
+
+def compiled(texts: Sequence[str], rules: Sequence[int], ranking: Ranking, *, operators: bool) -> Matcher:
+    """Patterns compiled. Without operators, "*" and "$" are characters like others."""
+    if not texts:
+        return NOTHING
+    if operators or len(texts) > FEW:
+        patterns = Patterns()
+        add = patterns.add_patterns if operators else patterns.add_prefixes
+        add(texts, ranking(texts, rules))
+        return patterns.compiled()
+    # The usual file, so no detour by way of Patterns.
+    return Prefixes(texts, rules, ranking) if len(texts) > 1 or texts[0] != "/" else Constant(ranking(texts, rules)[0])
+
+
+def _as_given(texts: Sequence[str], ranks: Sequence[int]) -> Sequence[int]:  # noqa: ARG001
+    return ranks
 
 
 def pattern_matches(pattern: str, path: str, *, wildcards: bool) -> bool:
     """Does one pattern match a path? For explaining and for tests of a single pattern."""
-    patterns = Patterns()
-    add = patterns.add_patterns if wildcards else patterns.add_prefixes
-    add((pattern,), (0,))
-    return patterns.compiled().decide(path) == 0
+    return compiled((pattern,), (0,), _as_given, operators=wildcards).decide(path) == 0
 
 
 class Constant:
@@ -140,59 +148,56 @@ class Constant:
         return self.rank
 
 
-def _descending(prefixes: dict[str, int]) -> tuple[str, ...]:
-    return tuple(sorted(prefixes, key=prefixes.__getitem__, reverse=True))
-
-
-# What a search looks at: rank, gate and the rest. Plain tuples, for these loops are the hot ones.
-Candidate = tuple[int, str, Wildcard]
-
-
-def _candidates(wildcards: Iterable[Wildcard]) -> tuple[Candidate, ...]:
-    return tuple([(wildcard.rank, wildcard.gate, wildcard) for wildcard in sorted(wildcards, reverse=True)])
+NOTHING = Constant(NO_RULE)
 
 
 class Prefixes:
-    """Up to 24 prefixes: one C call says no, which is the usual answer."""
+    """Up to 24 prefixes: one C call says no, which is the usual answer. They are ranked when a path first meets one."""
 
-    __slots__ = ("ranks", "texts")
+    __slots__ = ("_ranking", "ranks", "texts")
 
-    def __init__(self, patterns: Patterns) -> None:
-        self.texts = _descending(patterns.prefixes)
-        self.ranks = tuple(map(patterns.prefixes.__getitem__, self.texts))
+    def __init__(self, texts: Sequence[str], rules: Sequence[int], ranking: Ranking) -> None:
+        self.texts = tuple(texts)
+        self.ranks = rules
+        self._ranking: Ranking | None = ranking
 
     def decide(self, path: str) -> int:
         if path.startswith(self.texts):
+            if self._ranking is not None:
+                self._rank(self._ranking)
             for place, text in enumerate(self.texts):
                 if path.startswith(text):
                     return self.ranks[place]
         return NO_RULE
 
+    def _rank(self, ranking: Ranking) -> None:
+        """Put the highest first."""
+        pairs = sorted(zip(ranking(self.texts, self.ranks), self.texts, strict=True), reverse=True)
+        self.texts = tuple([text for _, text in pairs])
+        self.ranks = tuple([rank for rank, _ in pairs])
+        self._ranking = None
 
-class Few:
+
+class Few(Prefixes):
     """Up to 24 patterns of any kind."""
 
-    __slots__ = ("candidates", "exact", "ranks", "texts")
+    __slots__ = ("exact", "wildcards")
 
     def __init__(self, patterns: Patterns) -> None:
+        super().__init__(tuple(patterns.prefixes), tuple(patterns.prefixes.values()), _as_given)
         self.exact = patterns.exact or None
-        self.texts = _descending(patterns.prefixes)
-        self.ranks = tuple(map(patterns.prefixes.__getitem__, self.texts))
-        self.candidates = _candidates(patterns.wildcards)
+        self.wildcards = tuple(sorted(patterns.wildcards, reverse=True))
 
     def decide(self, path: str) -> int:
-        best = NO_RULE
-        if path.startswith(self.texts):
-            for place, text in enumerate(self.texts):
-                if path.startswith(text):
-                    best = self.ranks[place]
-                    break
+        best = super().decide(path) if path.startswith(self.texts) else NO_RULE
         if self.exact is not None:
-            best = max(best, self.exact.get(path, NO_RULE))
-        for rank, gate, wildcard in self.candidates:
+            exact = self.exact.get(path, NO_RULE)
+            if exact > best:
+                best = exact
+        for rank, gate, head, middle, tail in self.wildcards:
             if rank <= best:
                 break
-            if gate in path and path.startswith(wildcard.head) and wildcard.matches(path):
+            if gate in path and path.startswith(head) and _goes_on(path, head, middle, tail):
                 return rank
         return best
 
@@ -210,15 +215,15 @@ class Index:
 
     def __init__(self, patterns: Patterns) -> None:
         self.exact = patterns.exact or None
-        self.wildcards = _candidates(patterns.wildcards)
-        by_head: dict[str, list[Candidate]] = {}
-        for candidate in self.wildcards:
-            by_head.setdefault(candidate[2].head, []).append(candidate)
+        self.wildcards = tuple(sorted(patterns.wildcards, reverse=True))
+        by_head: dict[str, list[Wildcard]] = {}
+        for wildcard in self.wildcards:
+            by_head.setdefault(wildcard[2], []).append(wildcard)
         self.keys = sorted({"", *patterns.prefixes, *by_head})
         parents, bests = _linked(self.keys, patterns.prefixes)
-        self.parents = array("l", parents)
+        self.parents = array("i", parents)
         self.bests = array("q", bests)
-        self.hung: Sequence[tuple[Candidate, ...] | None] = ()
+        self.hung: Sequence[tuple[Wildcard, ...] | None] = ()
         if by_head:
             self.hung = _hung(self.keys, self.parents, self.bests, by_head)
         # Made now, where compiling is known to take its time, and not at the first decision.
@@ -231,28 +236,30 @@ class Index:
             at = self.parents[at]
         best = self.bests[at]
         if self.exact is not None:
-            best = max(best, self.exact.get(path, NO_RULE))
+            exact = self.exact.get(path, NO_RULE)
+            if exact > best:
+                best = exact
         if not self.hung:
             return best
         candidates = self.hung[at]
         if candidates is None:
             return best if self.grams is None else self._by_grams(self.grams, path, best)
-        for rank, gate, wildcard in candidates:
+        for rank, gate, head, middle, tail in candidates:
             if rank <= best:
                 break
-            if gate in path and wildcard.matches(path):
+            if gate in path and _goes_on(path, head, middle, tail):
                 return rank
         return best
 
     def _by_grams(self, grams: Grams, path: str, best: int) -> int:
         work = WORK
-        for rank, gate, wildcard in grams.candidates(path):
+        for rank, gate, head, middle, tail in grams.candidates(path):
             if rank <= best:
                 break
             work -= len(path)
             if work < 0:
                 return TOO_COMPLEX
-            if path.startswith(wildcard.head) and gate in path and wildcard.matches(path):
+            if path.startswith(head) and gate in path and _goes_on(path, head, middle, tail):
                 return rank
         return best
 
@@ -279,10 +286,10 @@ def _linked(keys: list[str], prefixes: dict[str, int]) -> tuple[list[int], list[
 
 
 def _hung(
-    keys: list[str], parents: Sequence[int], bests: Sequence[int], by_head: dict[str, list[Candidate]]
-) -> list[tuple[Candidate, ...] | None]:
+    keys: list[str], parents: Sequence[int], bests: Sequence[int], by_head: dict[str, list[Wildcard]]
+) -> list[tuple[Wildcard, ...] | None]:
     """For each key the wildcards that may match below it and beat it; None where they are too many to walk."""
-    hung: list[tuple[Candidate, ...] | None] = []
+    hung: list[tuple[Wildcard, ...] | None] = []
     for at, parent in enumerate(parents):
         above = hung[parent] if parent >= 0 else ()
         own = by_head.get(keys[at])
@@ -290,7 +297,7 @@ def _hung(
     return hung
 
 
-def _merged(above: tuple[Candidate, ...] | None, own: list[Candidate], best: int) -> tuple[Candidate, ...] | None:
+def _merged(above: tuple[Wildcard, ...] | None, own: list[Wildcard], best: int) -> tuple[Wildcard, ...] | None:
     if above is None or len(above) + len(own) > MANY:
         return None
     return tuple(sorted((each for each in (*above, *own) if each[0] > best), reverse=True))
@@ -301,16 +308,16 @@ class Grams:
 
     __slots__ = ("filed", "sizes", "wildcards")
 
-    def __init__(self, wildcards: tuple[Candidate, ...]) -> None:
+    def __init__(self, wildcards: tuple[Wildcard, ...]) -> None:
         self.wildcards = wildcards
-        counts = Counter(gram for _, gate, _ in wildcards for gram in _grams(gate, 3))
+        counts = Counter(gram for _, gate, *_ in wildcards for gram in _grams(gate, 3))
         self.filed: dict[str, list[int]] = {}
-        for place, (_, gate, _) in enumerate(wildcards):
+        for place, (_, gate, *_) in enumerate(wildcards):
             gram = min(_grams(gate, 3), key=counts.__getitem__) if len(gate) > 3 else gate
             self.filed.setdefault(gram, []).append(place)
         self.sizes = sorted({len(gram) for gram in self.filed})
 
-    def candidates(self, path: str) -> Iterable[Candidate]:
+    def candidates(self, path: str) -> Iterable[Wildcard]:
         """The wildcards whose gram the path holds, in descending rank."""
         filed = self.filed
         held = {gram for size in self.sizes for gram in _grams(path, size)} & filed.keys()

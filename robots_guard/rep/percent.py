@@ -22,6 +22,8 @@ _IN_TARGET = re.compile(_CHANGED + r"|[^!#%-)+-;=?-\[\]_a-z~]")
 _IN_LITERALS = re.compile(_CHANGED + r"|[^!#%-)+-;=?-\[\]_a-z~\n]")
 _IN_RULES = re.compile(_CHANGED + r"|[^!#-;=?-\[\]_a-z~\n]|\$(?=.)")
 _ODD_OCTET = re.compile(r"[^!-~\n]")
+# The octets that no way of comparing changes, in rules or in targets; and the line feed between two rules.
+UNCHANGED = bytes(octet for octet in range(256) if not _IN_TARGET.match(chr(octet)) and octet != ord("%")) + b"\n"
 _ANY_ESCAPE = re.compile(_ENCODED)
 _GOOGLE = re.compile(_ENCODED + r"|[^\x00-\x7f]")
 
@@ -50,6 +52,15 @@ def _rewrite(found: re.Match[str]) -> str:
 
 # For str.translate, which is quicker where many octets are odd.
 _ODD_OCTETS = {octet: _CANONICAL[chr(octet)] for octet in range(256) if _IN_TARGET.match(chr(octet))}
+
+
+# Escapes of the ASCII octets that a target should have had encoded.
+_ODD_ESCAPE = re.compile("%(?:" + "|".join(f"{octet:02X}" for octet in _ODD_OCTETS if octet < 0x80) + ")")
+
+
+def holds_odd_escape(rules: str) -> bool:
+    """Do rules, in canonical writing, hold an escape of an ASCII octet that a target may hold as it is?"""
+    return "%" in rules and _ODD_ESCAPE.search(rules) is not None
 
 
 def canonical(target: str) -> str:

@@ -9,30 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from robots_guard.rep.dialect import Dialect, Percent
-from robots_guard.rep.matcher import Matcher, Patterns
-from robots_guard.rep.percent import rule_form
+from robots_guard.rep.dialect import Dialect, Percent, Precedence
+from robots_guard.rep.matcher import Matcher, Ranking, compiled
+from robots_guard.rep.percent import UNCHANGED, rule_form
 
 
-def formed(values: Sequence[bytes], percent: Percent, dialect: Dialect) -> list[str]:
-    """The patterns in the writing they are compared in."""
-    if not values:
-        return []
-    # All at once: no value holds a line feed.
-    joined = rule_form(percent, wildcards=dialect.wildcards)(b"\n".join(values).decode("latin-1"))
-    texts = joined.split("\n")
-    if dialect.dollar == "cuts" and "$" in joined:
-        texts = [text[: text.index("$") + 1] if "$" in text else text for text in texts]
-    return texts
+def formed(values: Sequence[bytes], percent: Percent, dialect: Dialect) -> str:
+    """The patterns in the writing they are compared in, a line each: no value holds a line feed."""
+    octets = b"\n".join(values)
+    text = octets.decode("latin-1")
+    if not octets.translate(None, UNCHANGED):
+        return text
+    text = rule_form(percent, wildcards=dialect.wildcards)(text)
+    if dialect.dollar == "cuts" and "$" in text:
+        return "\n".join([line[: line.index("$") + 1] if "$" in line else line for line in text.split("\n")])
+    return text
 
 
-def ranks(texts: Sequence[str], allows: Sequence[int], dialect: Dialect) -> Sequence[int]:
-    """A rank for each rule. The place comes last in it, so that the earlier of two equal rules wins."""
+def _by_length(texts: Sequence[str], rows: Sequence[int]) -> Sequence[int]:
+    """By length, then Allow. The place comes last, so that the earlier of two equal rules wins."""
     count = len(texts)
     places = range(count - 1, -1, -1)
-    if dialect.precedence == "first":
-        return places
-    return [(len(text) * 2 + allow) * count + place for text, allow, place in zip(texts, allows, places, strict=True)]
+    return [(len(text) * 2 + (row & 1)) * count + place for text, row, place in zip(texts, rows, places, strict=True)]
+
+
+def _by_place(texts: Sequence[str], rows: Sequence[int]) -> Sequence[int]:  # noqa: ARG001
+    return range(len(texts) - 1, -1, -1)
+
+
+_RANKINGS: dict[Precedence, Ranking] = {"longest": _by_length, "first": _by_place}
+
+
+def ranks(texts: Sequence[str], rows: Sequence[int], dialect: Dialect) -> Sequence[int]:
+    """A rank for each rule. The low bit of a row says whether the rule is an Allow."""
+    return _RANKINGS[dialect.precedence](texts, rows)
 
 
 def place_of(rank: int, count: int) -> int:
@@ -40,9 +50,8 @@ def place_of(rank: int, count: int) -> int:
     return count - 1 - rank % count
 
 
-def matcher_of(texts: Sequence[str], allows: Sequence[int], dialect: Dialect) -> Matcher:
+def matcher_of(text: str, rows: Sequence[int], dialect: Dialect) -> Matcher:
     """The rules compiled."""
-    patterns = Patterns()
-    add = patterns.add_patterns if dialect.wildcards else patterns.add_prefixes
-    add(texts, ranks(texts, allows, dialect))
-    return patterns.compiled()
+    texts = text.split("\n") if rows else []
+    operators = dialect.wildcards and ("*" in text or "$" in text)
+    return compiled(texts, rows, _RANKINGS[dialect.precedence], operators=operators)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from robots_guard.rep.dialect import Dialect
@@ -46,6 +47,8 @@ class Selection(NamedTuple):
     @property
     def title(self) -> str | None:
         """The User-agent values of the groups as written, or None when no group applies."""
+        if len(self.groups) == 1:
+            return self.groups[0].title
         return _title([agent for group in self.groups for agent in group.agents]) if self.groups else None
 
 
@@ -66,7 +69,7 @@ class Robots:
 
     def select(self, token: str) -> Selection:
         """The groups for a crawler of this name, by the dialect's way of choosing."""
-        name = _name(token, self.dialect)
+        name = _name(token, by_token=self.dialect.names == "token")
         tried = self.dialect.aliases if name in self.dialect.aliases else (name,)
         for alias in tried:
             named = self._named(alias)
@@ -76,7 +79,7 @@ class Robots:
         return Selection(default, "named *" if default else "no group applies")
 
     def _named(self, name: str) -> tuple[Group, ...]:
-        if not name:
+        if not name or not self._may_name(name):
             return ()
         fit = _fit_of_token if self.dialect.names == "token" else _fit_of_substring
         fitting = [(group, close) for group in self.groups if (close := fit(group, name, self.dialect))]
@@ -87,9 +90,21 @@ class Robots:
             fitting = [(group, close) for group, close in fitting if close == closest]
         return tuple([group for group, _ in fitting])
 
+    def _may_name(self, name: str) -> bool:
+        """Does the name stand in the file at all? Most files name few crawlers, and this is quick."""
+        return self.dialect.names != "token" or name.encode("ascii") in self.text.lower()
+
     def _default(self) -> tuple[Group, ...]:
-        found = tuple([group for group in self.groups if _is_default(group, self.dialect)])
-        return found[:1] if self.dialect.several == "first" else found
+        dialect = self.dialect
+        found = [
+            group
+            for group in self.groups
+            for _, _, value in group.agents
+            if value == b"*" or (_STAR in value and _is_star(value, dialect))
+        ]
+        if len(found) > 1:
+            found = list({id(group): group for group in found}.values())
+        return tuple(found[:1] if dialect.several == "first" else found)
 
     def star_others(self) -> list[Record]:
         """The other lines of the * groups, for dialects that take Crawl-delay from there as well."""
@@ -101,11 +116,13 @@ class Robots:
 # RFC 9309 section 2.2.1 has letters, "_" and "-". A value is cut at the first other character and a name with
 # it, for to skip a group because of a version behind its name would be to fail open.
 _TOKEN = re.compile(rb"[A-Za-z_-]*")
+_STAR = ord("*")
 
 
-def _name(token: str, dialect: Dialect) -> str:
+@lru_cache(maxsize=256)
+def _name(token: str, *, by_token: bool) -> str:
     """The crawler's own name as the dialect compares it: in lower case and without version."""
-    if dialect.names == "token":
+    if by_token:
         return _token(token.strip().encode("utf-8", "replace"))
     return token.partition("/")[0].strip().lower()
 
@@ -139,10 +156,6 @@ def _likeness(value: bytes, name: str, dialect: Dialect) -> int:
 def _substring(text: str, name: str, dialect: Dialect) -> int:
     needle, hay = (text, name) if dialect.names == "value_in_name" else (name, text)
     return len(needle) if needle and needle in hay else 0
-
-
-def _is_default(group: Group, dialect: Dialect) -> bool:
-    return any(b"*" in value and _is_star(value, dialect) for _, _, value in group.agents)
 
 
 def _is_star(value: bytes, dialect: Dialect) -> bool:

@@ -7,13 +7,13 @@ turn an allowance into a denial. Rulings are made once and shared, so a verdict 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 from robots_guard.rep import host as hosts
 from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.lines import Line, Record
-from robots_guard.rep.matcher import TOO_COMPLEX, Constant, pattern_matches
+from robots_guard.rep.matcher import NO_RULE, NOTHING, TOO_COMPLEX, Constant, Matcher, pattern_matches
 from robots_guard.rep.paths import (
     PLAIN,
     Variant,
@@ -25,7 +25,7 @@ from robots_guard.rep.paths import (
     rooted,
     variants,
 )
-from robots_guard.rep.percent import target_form
+from robots_guard.rep.percent import holds_odd_escape, target_form
 from robots_guard.rep.ranking import formed, matcher_of, place_of, ranks
 from robots_guard.rep.robots import Robots, Selection, parse
 from robots_guard.rep.source import Rule, Source, spread
@@ -110,23 +110,27 @@ class Strictest(Ruleset):
         return sorted(dict.fromkeys(found), key=lambda rule: rule.allow)
 
 
+@lru_cache(maxsize=256)
+def _free(group: str | None) -> Ruling:
+    """The ruling where no rule matches. Most groups have one title, so most documents share it."""
+    return Ruling(allowed=True, group=group)
+
+
 class _Document(Ruleset):
     """One reading of one document."""
 
     __slots__ = (
         "_canonical",
         "_constant",
-        "_decide",
         "_dialect",
         "_folded",
-        "_form",
+        "_free",
         "_hosts",
+        "_matcher",
         "_matching",
         "_others",
         "_plain",
         "_rulings",
-        "_selection",
-        "_single",
         "_source",
         "_swift",
     )
@@ -134,43 +138,41 @@ class _Document(Ruleset):
     def __init__(self, robots: Robots, token: str, matching_name: str) -> None:
         dialect = robots.dialect
         selection = robots.select(token)
-        rules = spread([rule for group in selection.groups for rule in group.rules], dialect)
+        groups = selection.groups
+        rules = groups[0].rules if len(groups) == 1 else [rule for group in groups for rule in group.rules]
+        rules = spread(rules, dialect)
         self._dialect = dialect
         self._matching = matching(matching_name)
-        self._form = target_form(dialect.percent)
-        self._selection = selection.title
-        self._source = Source(robots.text, dialect, rules)
-        self._others = tuple(_others(robots, selection))
-        self._hosts = hosts.valid_hosts(self.records) if dialect.host_directive else ()
+        self._free = _free(selection.title)
         self._rulings: dict[int, Ruling] = {}
+        self._others = _others(robots, selection)
+        self._source = Source(robots.text, dialect, rules)
         self._compile([value for _, _, value in rules])
+        self._hosts = hosts.valid_hosts(self.records) if dialect.host_directive else ()
+        one = self._folded is self._matcher and not self._hosts
+        # A plain target has one form and one answer ...
+        self._plain = one and not self._matching.folds
+        self._constant = self._free if one and self._matcher is NOTHING else None
 
     def _compile(self, values: list[bytes]) -> None:
-        dialect, matching, allows = self._dialect, self._matching, self._source.allows()
+        dialect, matching, rows = self._dialect, self._matching, self._source.rows
         written = formed(values, dialect.percent, dialect)
-        matcher = matcher_of(written, allows, dialect)
-        self._decide = self._canonical = self._folded = matcher.decide
+        self._matcher = self._canonical = self._folded = matcher_of(written, rows, dialect)
         if matching.resolves:
             resolved = written if dialect.percent == "rfc9309" else formed(values, "rfc9309", dialect)
             if resolved != written:
-                self._canonical = self._folded = matcher_of(resolved, allows, dialect).decide
-            lower = [text.lower() for text in resolved] if matching.folds else resolved
+                self._canonical = self._folded = matcher_of(resolved, rows, dialect)
+            lower = resolved.lower() if matching.folds else resolved
             if lower != resolved:
-                self._folded = matcher_of(lower, allows, dialect).decide
-        one = self._canonical == self._folded == matcher.decide and not self._hosts
-        self._constant = self._ruling(matcher.decide("/")) if one and isinstance(matcher, Constant) else None
-        # A plain target has one form and one answer ...
-        self._plain = one and not matching.folds
-        # ... and so has any target that needs no resolving, if no rule holds an escape: for an octet that the
-        # target should have had encoded, a "*" or "$" among them, stands in no pattern either.
-        self._swift = self._plain and "%" not in "".join(written)
-        # Here the canonical form is the first one judged already.
-        self._single = self._plain and dialect.percent == "rfc9309"
-        self.size = 1_000 + len(self._source.text) + sum(map(len, values)) + 110 * len(values)
+                self._folded = matcher_of(lower, rows, dialect)
+        # ... and so has any target in ASCII that needs no resolving, if no rule holds an escape of what it might
+        # have had to encode.
+        self._swift = not holds_odd_escape(written)
+        self.size = 800 + len(self._source.text) + len(written) + 100 * len(values)
 
     @property
     def group(self) -> str | None:
-        return self._selection
+        return self._free.group
 
     @property
     def records(self) -> tuple[Line, ...]:
@@ -183,18 +185,20 @@ class _Document(Ruleset):
             return self._exempt()
         if self._constant is not None:
             return self._constant
-        # is_plain written out, with a quicker test where no rule holds an escape: a call would cost a tenth of all.
+        # is_plain written out, with a quicker test where that is enough: a call would cost a tenth of all.
         if (
             self._plain
             and "//" not in target
             and "/." not in target
             and (
-                "%" not in target and ";" not in target and "#" not in target and target[:1] == "/"
+                "%" not in target and ";" not in target and "#" not in target and target[:1] == "/" and target.isascii()
                 if self._swift
                 else PLAIN(target)
             )
         ):
-            rank = self._decide(target)
+            rank = self._matcher.decide(target)
+            if rank == NO_RULE:
+                return self._free
             try:
                 return self._rulings[rank]
             except KeyError:
@@ -207,11 +211,15 @@ class _Document(Ruleset):
             return self._exempt()
         if self._hosts and host and not hosts.is_main(self._hosts, host, port, scheme):
             return self._mirror()
-        form = self._form(written)
-        ruling = self._ruling(self._decide(form))
-        if ruling.allowed and self._matching.resolves and not (self._single and is_alone(form, target)):
+        form = target_form(self._dialect.percent)(written)
+        ruling = self._ruling(self._matcher.decide(form))
+        if ruling.allowed and self._matching.resolves and not (self._judged_canonical() and is_alone(form, target)):
             return self._denial(target) or self._doubt(target, ruling)
         return ruling
+
+    def _judged_canonical(self) -> bool:
+        """Is the canonical form the first one judged, and the last if the target is alone?"""
+        return self._plain and self._dialect.percent == "rfc9309"
 
     def _denial(self, target: str) -> Ruling | None:
         """The ruling of the first further form that is disallowed."""
@@ -233,8 +241,8 @@ class _Document(Ruleset):
                 return denial
         return None
 
-    def _denied(self, variant: Variant, decide: Callable[[str], int], name: str) -> Ruling | None:
-        ruling = self._ruling(decide(variant.text))
+    def _denied(self, variant: Variant, matcher: Matcher, name: str) -> Ruling | None:
+        ruling = self._ruling(matcher.decide(variant.text))
         return None if ruling.allowed else ruling._replace(form=f"{name}:{variant.made_by}")
 
     def _doubt(self, target: str, ruling: Ruling) -> Ruling:
@@ -255,31 +263,40 @@ class _Document(Ruleset):
 
     def _ruling(self, rank: int) -> Ruling:
         """The ruling of a rank, made once."""
+        if rank == NO_RULE:
+            return self._free
         found = self._rulings.get(rank)
         if found is None:
-            rule = self._source.rule(place_of(rank, len(self._source))) if rank >= 0 else None
-            found = Ruling(allowed=rule is None or rule.allow, rule=rule, group=self.group)
-            if rank == TOO_COMPLEX:
-                found = found._replace(allowed=False, ambiguous="policy_too_complex")
+            found = self._new_ruling(rank)
             if len(self._rulings) >= KEPT_RULINGS:
                 self._rulings.clear()
             self._rulings[rank] = found
         return found
 
+    def _new_ruling(self, rank: int) -> Ruling:
+        if rank == TOO_COMPLEX:
+            return Ruling(allowed=False, group=self.group, ambiguous="policy_too_complex")
+        rule = self._source.rule(place_of(rank, len(self._source.rows)))
+        ruling = Ruling(allowed=rule.allow, rule=rule, group=self.group)
+        if self._plain and isinstance(self._matcher, Constant):
+            self._constant = ruling
+        return ruling
+
     def matches(self, target: str) -> list[Rule]:
         dialect, source = self._dialect, self._source
-        form = self._form(rooted(cut_fragment(target)))
-        texts = formed(source.patterns(), dialect.percent, dialect)
+        form = target_form(dialect.percent)(rooted(cut_fragment(target)))
+        text = formed(source.patterns(), dialect.percent, dialect)
+        texts = text.split("\n") if source.rows else []
         hits = [
             (rank, place)
-            for place, (rank, text) in enumerate(zip(ranks(texts, source.allows(), dialect), texts, strict=True))
+            for place, (rank, text) in enumerate(zip(ranks(texts, source.rows, dialect), texts, strict=True))
             if pattern_matches(text, form, wildcards=dialect.wildcards)
         ]
         return [source.rule(place) for _, place in sorted(hits, reverse=True)]
 
 
-def _others(robots: Robots, selection: Selection) -> list[Record]:
+def _others(robots: Robots, selection: Selection) -> tuple[Record, ...]:
     found = [record for group in selection.groups for record in group.others]
     if robots.dialect.delay_from_star:
         found += [r for r in robots.star_others() if r[1] == b"crawl-delay" and r not in found]
-    return found
+    return tuple(found)

@@ -7,12 +7,13 @@ is read again from the document's own octets when a verdict first names it.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.lines import Line, Record, records, shown, shown_line
+from robots_guard.rep.matcher import FEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,37 +29,31 @@ class Rule:
 class Source:
     """A document's octets, and the rules of one crawler in it by place."""
 
-    __slots__ = ("_dialect", "_offsets", "_rows", "text")
+    __slots__ = ("_dialect", "_offsets", "rows", "text")
 
     def __init__(self, text: bytes, dialect: Dialect, rules: Iterable[Record]) -> None:
         self.text = text
         self._dialect = dialect
         self._offsets: array[int] | None = None
-        # The line, and in the low bit whether it allows.
-        self._rows = array("I", [number << 1 | (name == b"allow") for number, name, _ in rules])
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def allows(self) -> list[int]:
-        """1 for each rule that is an Allow, 0 for each that is not, by place."""
-        return [row & 1 for row in self._rows]
+        # The line, and in the low bit whether it allows. Small numbers take no memory, for Python has them already.
+        rows = [number << 1 | (name == b"allow") for number, name, _ in rules]
+        self.rows: Sequence[int] = rows if len(rows) < FEW else array("I", rows)
 
     def rule(self, place: int) -> Rule:
         """The rule at a place, as it stands in the document."""
-        row = self._rows[place]
-        return Rule(bool(row & 1), shown(self.pattern(place)), row >> 1, shown_line(self._raw(row >> 1)))
+        row = self.rows[place]
+        return Rule(bool(row & 1), shown(self._pattern(place)), row >> 1, shown_line(self._raw(row >> 1)))
 
-    def pattern(self, place: int) -> bytes:
+    def _pattern(self, place: int) -> bytes:
         """The pattern at a place. A line may hold several."""
         first = place
-        while first and self._rows[first - 1] == self._rows[place]:
+        while first and self.rows[first - 1] == self.rows[place]:
             first -= 1
-        return self._patterns_of(self._rows[place])[place - first]
+        return self._patterns_of(self.rows[place])[place - first]
 
     def patterns(self) -> list[bytes]:
         """The patterns by place. A line is read once, however many it holds."""
-        return [pattern for row in dict.fromkeys(self._rows) for pattern in self._patterns_of(row)]
+        return [pattern for row in dict.fromkeys(self.rows) for pattern in self._patterns_of(row)]
 
     def _patterns_of(self, row: int) -> list[bytes]:
         return [value for _, _, value in spread(self._read(row >> 1), self._dialect)]
