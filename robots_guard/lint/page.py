@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from robots_guard.rep.dialect import DIALECTS, Dialect
-from robots_guard.rep.lines import Record, clean, records, shown, shown_line
+from robots_guard.rep.lines import Record, clean, records, shown
 from robots_guard.rep.robots import Group, Robots, parse
 
 BASE = DIALECTS["rfc9309"]
@@ -104,8 +104,8 @@ class Page:
         return len(self.text) > 8 and self.text.count(b"\0") > len(self.text) // 4
 
     def line(self, number: int) -> str:
-        """A line as it stands, printable, capped and without its comment."""
-        return printable(shown_line(self.raws[number - 1])) if 0 < number <= len(self.raws) else ""
+        """A line as it stands, printable and capped."""
+        return printable(shown(self.raws[number - 1].strip())) if 0 < number <= len(self.raws) else ""
 
     def guess(self, name: bytes) -> bytes | None:
         """The field this name may be a misspelling of."""

@@ -98,9 +98,7 @@ def test_no_group_and_no_rule(here, tmp_path):
 
 def test_the_group_is_shown_with_all_its_lines_and_why(here, tmp_path):
     path = tmp_path / "r.txt"
-    path.write_text(
-        "User-agent: mybot\nDisallow: /a\nUser-agent: *\nDisallow: /\nUser-agent: MyBot/2\nDisallow: /b\n"
-    )
+    path.write_text("User-agent: mybot\nDisallow: /a\nUser-agent: *\nDisallow: /\nUser-agent: MyBot/2\nDisallow: /b\n")
     out = here("explain", "--robots", path, "https://a.test/b").out
 
     assert "group      mybot, MyBot/2 (lines 1, 5): it names mybot\n" in out

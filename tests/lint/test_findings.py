@@ -133,6 +133,12 @@ def test_a_record_that_is_void_for_another_reason_has_no_blank_line():
         assert _lines(body, "RG202") == []
 
 
+def test_the_text_of_a_finding_shows_the_comment_that_cuts_it():
+    [finding] = [each for each in lint(ANY + b"Disallow: /a#b  \n") if each.code == "RG108"]
+
+    assert finding.text == "Disallow: /a#b"
+
+
 def test_two_names_on_a_line():
     does = _effects(b"User-agent: abot bbot\nDisallow: /\n", "RG203")
 
