@@ -54,13 +54,16 @@ def _rewrite(found: re.Match[str]) -> str:
 _ODD_OCTETS = {octet: _CANONICAL[chr(octet)] for octet in range(256) if _IN_TARGET.match(chr(octet))}
 
 
-# Escapes of the ASCII octets that a target should have had encoded.
-_ODD_ESCAPE = re.compile("%(?:" + "|".join(f"{octet:02X}" for octet in _ODD_OCTETS if octet < 0x80) + ")")
+# What of a rule can match in the escape of an ASCII octet: that escape, a "%" that begins none, and a text behind a
+# star that begins with one of its digits.
+_MEETS_ESCAPE = re.compile(
+    "%(?:" + "|".join(f"{octet:02X}" for octet in _ODD_OCTETS if octet < 0x80) + r")|%(?![0-9A-F]{2})|\*[0-9A-F]"
+)
 
 
-def holds_odd_escape(rules: str) -> bool:
-    """Do rules, in canonical writing, hold an escape of an ASCII octet that a target may hold as it is?"""
-    return "%" in rules and _ODD_ESCAPE.search(rules) is not None
+def meets_escapes(rules: str) -> bool:
+    """May rules, in canonical writing, match what a target in ASCII holds only once its odd octets are encoded?"""
+    return ("%" in rules or "*" in rules) and _MEETS_ESCAPE.search(rules) is not None
 
 
 def canonical(target: str) -> str:

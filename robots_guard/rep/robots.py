@@ -92,7 +92,7 @@ class Robots:
 
     def _may_name(self, name: str) -> bool:
         """Does the name stand in the file at all? Most files name few crawlers, and this is quick."""
-        return self.dialect.names != "token" or name.encode("ascii") in self.text.lower()
+        return self.dialect.names != "token" or self.text.lower().find(name.encode("ascii")) >= 0
 
     def _default(self) -> tuple[Group, ...]:
         dialect = self.dialect

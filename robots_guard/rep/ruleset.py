@@ -7,6 +7,7 @@ turn an allowance into a denial. Rulings are made once and shared, so a verdict 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from robots_guard.rep.paths import (
     rooted,
     variants,
 )
-from robots_guard.rep.percent import holds_odd_escape, target_form
+from robots_guard.rep.percent import meets_escapes, target_form
 from robots_guard.rep.ranking import formed, matcher_of, place_of, ranks
 from robots_guard.rep.robots import Robots, Selection, parse
 from robots_guard.rep.source import Rule, Source, spread
@@ -138,9 +139,7 @@ class _Document(Ruleset):
     def __init__(self, robots: Robots, token: str, matching_name: str) -> None:
         dialect = robots.dialect
         selection = robots.select(token)
-        groups = selection.groups
-        rules = groups[0].rules if len(groups) == 1 else [rule for group in groups for rule in group.rules]
-        rules = spread(rules, dialect)
+        rules = spread(_joined([group.rules for group in selection.groups]), dialect)
         self._dialect = dialect
         self._matching = matching(matching_name)
         self._free = _free(selection.title)
@@ -165,9 +164,9 @@ class _Document(Ruleset):
             lower = resolved.lower() if matching.folds else resolved
             if lower != resolved:
                 self._folded = matcher_of(lower, rows, dialect)
-        # ... and so has any target in ASCII that needs no resolving, if no rule holds an escape of what it might
-        # have had to encode.
-        self._swift = not holds_odd_escape(written)
+        # ... and so has any other in ASCII that needs no resolving, if no rule can tell whether its odd octets are
+        # encoded.
+        self._swift = not meets_escapes(written)
         self.size = 800 + len(self._source.text) + len(written) + 100 * len(values)
 
     @property
@@ -295,8 +294,13 @@ class _Document(Ruleset):
         return [source.rule(place) for _, place in sorted(hits, reverse=True)]
 
 
+def _joined(parts: Sequence[list[Record]]) -> list[Record]:
+    """The records of several groups as one: a crawler named in more than one keeps them all."""
+    return parts[0] if len(parts) == 1 else [record for part in parts for record in part]
+
+
 def _others(robots: Robots, selection: Selection) -> tuple[Record, ...]:
-    found = [record for group in selection.groups for record in group.others]
+    found = _joined([group.others for group in selection.groups])
     if robots.dialect.delay_from_star:
-        found += [r for r in robots.star_others() if r[1] == b"crawl-delay" and r not in found]
+        found = found + [r for r in robots.star_others() if r[1] == b"crawl-delay" and r not in found]
     return tuple(found)

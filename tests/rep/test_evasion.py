@@ -93,3 +93,25 @@ def test_a_denial_names_the_form_that_was_denied(target, profile, form):
     assert ruling.form == form
     assert ruling.rule is not None
     assert ruling.rule.line == 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "target"),
+    [
+        ("/*2", "/*"),
+        ("/*A", "/x*y"),
+        ("/a/*22", '/a/"'),
+        ("/%*", '/"'),
+        ("/*%2", "/a$b"),
+        ("/%7Cx", "/|x"),
+        ("/%C3%A9*%7", "/\xc3\xa9|"),
+        ("/*5C", "/^\\"),
+    ],
+)
+@pytest.mark.parametrize("profile", MATCHINGS)
+def test_an_octet_left_unencoded_is_judged_as_its_escape(pattern, target, profile):
+    """RFC 9309 section 2.2.2: octets that cannot stand in a URL are encoded before they are compared."""
+    rules = compile_rules(f"User-agent: *\nDisallow: {pattern}\n".encode(), dialect("rfc9309"), "examplebot", profile)
+
+    assert not rules.judge(target).allowed
+    assert rules.judge("/unlike").allowed

@@ -19,7 +19,7 @@ from robots_guard.rep.ruleset import compile_rules
 NAMES = st.sampled_from(sorted(DIALECTS))
 PROFILES = st.sampled_from(MATCHINGS)
 PATTERNS = st.text(alphabet="/ab*$%2eE;é.", max_size=8).map(lambda text: "/" + text)
-TARGETS = st.text(alphabet="/ab$*%2eEfF;.?#é", max_size=12).map(lambda text: octets("/" + text))
+TARGETS = st.text(alphabet='/ab$*"%2eEfF;.?#é', max_size=12).map(lambda text: octets("/" + text))
 RULES = st.lists(st.tuples(st.sampled_from(("Allow", "Disallow")), PATTERNS), max_size=12)
 FIELDS = st.sampled_from(("User-agent", "Disallow", "Allow", "Crawl-delay", "Host", "user agent", "Sitemap", "", "#"))
 VALUES = st.sampled_from(("*", "x", "examplebot", "/", "/a", "/*b$", "", "* x", "/a /b", "main.ru", "\xff\x00", "%"))
