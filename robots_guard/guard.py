@@ -117,6 +117,16 @@ class Guard:
             return held
         return await self._renewed(origin, held, fetcher or self._fetcher)
 
+    async def prepare(self, question: Question, fetcher: Fetcher | None = None) -> None:
+        """Get what `peek` needs to answer the question. Decides and records nothing, and does not raise."""
+        try:
+            policy = await self.policy(question.origin, fetcher)
+            document = policy.access(self._clocks.now(), self.terms.dialect)[1]
+            if document is not None:
+                await self.rules(document, question.agent)
+        except Exception:  # whoever asks next finds out, and is refused
+            log.exception("preparing for a question to %s failed", question.origin)
+
     async def rules(self, document: Document, agent: str) -> Ruleset:
         """A document's rules for an agent, compiled off the event loop if it is large."""
         held = self._rules_at_hand(document, agent)

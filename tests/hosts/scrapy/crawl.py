@@ -172,6 +172,8 @@ def _asker(plan: dict[str, Any]) -> Any:
     from scrapy.utils.asyncio import call_later
     from scrapy.utils.defer import deferred_from_coro
 
+    from robots_guard.scrapy.deferral import Gate
+
     class Asker(scrapy.Spider):
         name = "asker"
 
@@ -221,6 +223,9 @@ def _asker(plan: dict[str, Any]) -> Any:
 
         def scheduled(self, request: Any) -> None:
             key = request.cb_kwargs.get("key")
+            gate = Gate.of(self.crawler)
+            if gate.bucket(request) in gate._learning:
+                return  # sent back while its policy is fetched, which is no verdict
             if key is not None and "_robots_guard_df" in request.meta:
                 count = results[key].get("deferrals", 0) + 1
                 self.became(key, {"action": "defer", "reason": "unreachable", "deferrals": count})
