@@ -39,5 +39,5 @@ def _expanded(path: str) -> Path:
 
 def _shown(url: str) -> str:
     """The URL without what may be a password."""
-    scheme, slashes, rest = url.partition("://")
+    scheme, slashes, rest = url.rpartition("://")
     return repr(scheme + slashes + rest.rpartition("@")[2])[:200]

@@ -26,6 +26,9 @@ LAYOUT = 2  # user_version
 APPLICATION = 0x52475244  # application_id, "RGRD"; version 1 had none
 KEPT_ASIDE = 3  # damaged files kept for somebody to look at
 
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+_FAULTS = (sqlite3.Error, UnicodeDecodeError)  # a message that quotes a damaged name cannot be decoded
+
 _FIRST = """
 CREATE TABLE policies (origin TEXT PRIMARY KEY, settled_at REAL NOT NULL, value BLOB NOT NULL) WITHOUT ROWID
 """
@@ -86,10 +89,10 @@ class Database:
         try:
             opened = self._current()
             yield opened
-        except (sqlite3.Error, OSError, SettingsError) as error:
-            if opened is not None and isinstance(error, sqlite3.Error) and _is_damage(error):
+        except (*_FAULTS, OSError, SettingsError) as error:
+            if opened is not None and isinstance(error, _FAULTS) and _is_damage(error):
                 raise StoreError(self._replaced(opened, error)) from error
-            if isinstance(error, sqlite3.Error) and _code(error) == sqlite3.SQLITE_BUSY:
+            if _code(error) == sqlite3.SQLITE_BUSY:
                 self._slow.trip(f"could not be {what}: {error}")
             raise StoreError(f"could not be {what}: {_why(error)}") from error
 
@@ -107,7 +110,7 @@ class Database:
                 self._leave(opened)
             return self._opened
 
-    def _replaced(self, damaged: _Opened, why: sqlite3.Error) -> str:
+    def _replaced(self, damaged: _Opened, why: Exception) -> str:
         """Begin a new file in place of a damaged one, unless another thread or process has; what was done."""
         aside = None
         try:
@@ -117,7 +120,7 @@ class Database:
                         aside = _set_aside(self.path) if damaged.is_current(self.path) else None
                         self._opened = _connected(self.path, ours=True)
                     self._leave(damaged)
-        except (sqlite3.Error, OSError, SettingsError) as error:
+        except (*_FAULTS, OSError, SettingsError) as error:
             return f"is damaged ({why}) and could not be replaced: {_why(error)}"
         return f"was damaged ({why}) and has been begun anew" + (f"; the old file is {str(aside)!r}" if aside else "")
 
@@ -179,7 +182,7 @@ def _open(path: Path) -> _Opened:
     with _locked(path) as was_ours:
         try:
             return _connected(path, ours=was_ours)
-        except sqlite3.Error as error:
+        except _FAULTS as error:
             if not (was_ours and _is_damage(error)):
                 raise
             _set_aside(path)
@@ -294,13 +297,13 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 # -- damage -------------------------------------------------------------------------------------------------
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def _is_damage(error: sqlite3.Error) -> bool:
+def _is_damage(error: Exception) -> bool:
     """Our statements are right by test: where one makes no sense to SQLite (SQLITE_ERROR), the tables are wrong."""
-    return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+    return isinstance(error, UnicodeDecodeError) or _code(error) in _DAMAGE
 
 
 def _set_aside(path: Path) -> Path | None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode
 
 from robots_guard.core import codec
 from robots_guard.core.freshness import CLOCK_SKEW
@@ -50,17 +50,16 @@ def open_redis(url: str) -> RedisStore:
 
     Raises SettingsError for a URL that cannot be read, or a key for MACs that cannot be found.
     """
-    parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    known = (*_OURS, "db") if parts.scheme == "unix" else _OURS
+    place, _, query = url.partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    known = (*_OURS, "db") if place.startswith("unix:") else _OURS
     for name in options:
         if name not in known:
             raise SettingsError(f"store: {name!r} is no option of a Redis URL: use {', '.join(known)}")
     ours = {name: options.pop(name) for name in _OURS[:3] if name in options}
-    plain = urlunsplit(parts._replace(query="&".join(f"{name}={value}" for name, value in options.items())))
     try:
         client = redis.Redis.from_url(
-            plain,
+            f"{place}?{urlencode(options)}",
             socket_timeout=TIMEOUT,
             socket_connect_timeout=TIMEOUT,
             retry=Retry(NoBackoff(), 0),

@@ -21,6 +21,7 @@ from robots_guard.origin import Origin, origin_of
 from robots_guard.stores.database import Database
 
 RETENTION = 120 * 86400.0  # seconds: what a journal keeps (90 d), and the oldest copy it names (30 d)
+_AS = {"origin": "CAST(:key AS TEXT)", "sha256": ":key"}  # octets as a key of its column
 TOUCH = 86400.0  # seconds: a document's last use is known to the day, so that most puts need not write it
 BATCH = 500  # rows a transaction, or a page of a listing
 
@@ -35,7 +36,8 @@ _KEEP = """
 INSERT INTO documents (sha256, used_at, body) VALUES (:sha256, :now, :body)
 ON CONFLICT (sha256) DO UPDATE SET used_at = excluded.used_at, body = excluded.body
 """
-_GET = "SELECT value FROM policies WHERE origin = ? AND typeof(value) = 'blob' AND length(value) <= ?"
+# What is no blob, or larger than any policy, is not even read.
+_GET = "SELECT iif(typeof(value) = 'blob' AND length(value) <= ?, value, x'') FROM policies WHERE origin = ?"
 _BODY = "SELECT body FROM documents WHERE sha256 = ? AND typeof(body) = 'blob' AND length(body) <= ?"
 # A lease from further ahead than one can last was taken before the clock was set back: it is not honoured.
 _HELD = "SELECT 1 FROM leases WHERE origin = :origin AND until > :now AND until <= :until"
@@ -65,7 +67,7 @@ class SqliteStore:
     def get(self, origin: Origin) -> Policy | None:
         """The policy held, fresh or not."""
         with self._database.reading() as connection:
-            row = connection.execute(_GET, (str(origin), codec.MAX_VALUE)).fetchone()
+            row = connection.execute(_GET, (codec.MAX_VALUE, str(origin))).fetchone()
         if row is None:
             return None
         policy = codec.decode(row[0], origin)
@@ -94,19 +96,10 @@ class SqliteStore:
 
     def origins(self) -> Iterator[Origin]:
         """Every origin held; keys that are none are left out. A page at a time, so millions fit."""
-        last = ""
-        while True:
-            with self._database.reading() as connection:
-                keys = connection.execute(
-                    "SELECT origin FROM policies WHERE origin > ? AND typeof(origin) = 'text' ORDER BY origin LIMIT ?",
-                    (last, BATCH),
-                ).fetchall()
-            if not keys:
-                return
+        for keys in self._pages("policies", "origin"):
             for (key,) in keys:
                 with contextlib.suppress(MalformedURL, NotGoverned):
-                    yield origin_of(key)
-            last = keys[-1][0]
+                    yield origin_of(key.decode("utf-8", "replace"))
 
     # -- leases -------------------------------------------------------------------------------------------
 
@@ -135,12 +128,9 @@ class SqliteStore:
         """Remove what was not used for 120 days; how many documents. `keep` counts as used now."""
         self._touch(now, keep)
         oldest = now - RETENTION
-        removed = sum(self._removed("documents", "sha256", "used_at", oldest, b""))
-        for _ in self._removed("policies", "origin", "settled_at", oldest, ""):
-            pass
-        for _ in self._removed("leases", "origin", "until", now, ""):
-            pass
-        return removed
+        self._remove("policies", "origin", "settled_at", oldest)
+        self._remove("leases", "origin", "until", now)
+        return self._remove("documents", "sha256", "used_at", oldest)
 
     def _body_to_keep(self, document: Document, now: float) -> dict[str, object] | None:
         """The row of a document, if it is not kept yet, or was not used today. Packed before the file is locked."""
@@ -173,20 +163,29 @@ class SqliteStore:
             with self._database.writing() as connection:
                 connection.executemany("UPDATE documents SET used_at = ? WHERE sha256 = ?", batch)
 
-    def _removed(self, table: str, key: str, when: str, oldest: float, first: object) -> Iterator[int]:
-        """Remove a table's old rows, some at a time, so that others may write in between; how many each time."""
-        last = first
+    def _remove(self, table: str, key: str, when: str, oldest: float) -> int:
+        """Remove a table's old rows, a page at a time, so that others may write in between; how many."""
+        removed = 0
+        for keys in self._pages(table, key, f"AND {when} < {oldest!r}"):
+            with self._database.writing() as connection:
+                removed += connection.executemany(
+                    f"DELETE FROM {table} WHERE {key} = {_AS[key]} AND {when} < {oldest!r}",  # noqa: S608  (ours)
+                    [{"key": found} for (found,) in keys],
+                ).rowcount
+        return removed
+
+    def _pages(self, table: str, key: str, condition: str = "") -> Iterator[list[tuple[bytes]]]:
+        """A table's keys in order, as octets: a damaged one may be no text, and must not stop us."""
+        last = b""
         while True:
             with self._database.reading() as connection:
                 keys = connection.execute(
-                    f"SELECT {key} FROM {table} WHERE {key} > ? AND {when} < ? ORDER BY {key} LIMIT {BATCH}",  # noqa: S608  (names of ours)
-                    (last, oldest),
+                    f"SELECT CAST({key} AS BLOB) FROM {table}"  # noqa: S608  (ours)
+                    f" WHERE {key} > {_AS[key]} AND typeof({key}) = typeof({_AS[key]}) {condition}"
+                    f" ORDER BY {key} LIMIT {BATCH}",
+                    {"key": last},
                 ).fetchall()
             if not keys:
                 return
-            with self._database.writing() as connection:
-                yield connection.executemany(
-                    f"DELETE FROM {table} WHERE {key} = ? AND {when} < ?",  # noqa: S608  (names of ours)
-                    [(found, oldest) for (found,) in keys],
-                ).rowcount
+            yield keys
             last = keys[-1][0]
