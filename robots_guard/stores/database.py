@@ -230,8 +230,11 @@ def _connected(path: Path, *, ours: bool) -> _Opened:
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
-    connection.text_factory = lambda octets: octets.decode("utf-8", "replace")  # a damaged key is no error
-    connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        connection.execute("PRAGMA synchronous = NORMAL")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

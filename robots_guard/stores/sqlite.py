@@ -39,12 +39,13 @@ ON CONFLICT (sha256) DO UPDATE SET used_at = excluded.used_at, body = excluded.b
 # What is no blob, or larger than any policy, is not even read.
 _GET = "SELECT iif(typeof(value) = 'blob' AND length(value) <= ?, value, x'') FROM policies WHERE origin = ?"
 _BODY = "SELECT body FROM documents WHERE sha256 = ? AND typeof(body) = 'blob' AND length(body) <= ?"
-# A lease from further ahead than one can last was taken before the clock was set back: it is not honoured.
-_HELD = "SELECT 1 FROM leases WHERE origin = :origin AND until > :now AND until <= :until"
+# A lease from far beyond what one lasts was taken before the clock was set back: it is not honoured. Not just
+# beyond: another process may have read the clock later and come first.
+_HELD = "SELECT 1 FROM leases WHERE origin = :origin AND until > :now AND until <= :horizon"
 _TAKE = """
 INSERT INTO leases (origin, token, until) VALUES (:origin, :token, :until)
 ON CONFLICT (origin) DO UPDATE SET token = excluded.token, until = excluded.until
-WHERE NOT coalesce(leases.until > :now AND leases.until <= :until, FALSE)
+WHERE NOT coalesce(leases.until > :now AND leases.until <= :horizon, FALSE)
 """
 
 
@@ -105,9 +106,9 @@ class SqliteStore:
 
     def take(self, origin: Origin, token: str, now: float, seconds: float) -> bool:
         """Take the origin's lease. Who finds it held only reads, so that many may wait for one."""
-        row = {"origin": str(origin), "token": token, "now": now, "until": now + seconds}
+        row = {"origin": str(origin), "token": token, "now": now, "until": now + seconds, "horizon": now + 2 * seconds}
         with self._database.reading() as connection:
-            if connection.execute(_HELD, {name: row[name] for name in ("origin", "now", "until")}).fetchone():
+            if connection.execute(_HELD, {name: row[name] for name in ("origin", "now", "horizon")}).fetchone():
                 return False
         with self._database.writing() as connection:
             return connection.execute(_TAKE, row).rowcount > 0

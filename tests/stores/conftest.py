@@ -3,88 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import sqlite3
-import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import fakeredis
 import pytest
-import redis
-from support.programs import program
+from support.stores import KEY
 
-from robots_guard.core.access import Fetched
-from robots_guard.core.policy import Policy
-from robots_guard.core.renewal import begin
 from robots_guard.holding import Holding
-from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.runtime import AsyncioRuntime
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.redis import RedisStore
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.tally import Tally
-
-A = origin_of("https://a.test")
-B = origin_of("https://b.test")
-KEY = b"sixteen octets or more"
-
-
-def policy(origin=A, at=1000.0, body=b"User-agent: *\nDisallow: /x\n") -> Policy:
-    return begin(origin, None, "direct").next(Fetched(status=200, body=body, tls_verified=True), at).policy
-
-
-def put(store, held: Policy, now: float | None = None) -> None:
-    store.put(held, held.settled_at if now is None else now)
-
-
-@dataclass
-class Redis:
-    """A server of our own, with the process that runs it."""
-
-    port: int
-    process: subprocess.Popen[bytes]
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def client(self) -> Any:
-        return redis.Redis(port=self.port)
-
-
-def start_redis(directory, port: int = 0) -> Redis:
-    """A server on a free port, ready."""
-    server = program("redis-server")
-    if not port:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [server, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", directory],
-        stdout=subprocess.DEVNULL,
-    )
-    started = Redis(port, process)
-    deadline = time.monotonic() + 20
-    with started.client() as client:
-        while True:
-            try:
-                client.ping()
-                return started
-            except redis.ConnectionError:
-                assert process.poll() is None, "redis-server did not start"
-                assert time.monotonic() < deadline, "redis-server does not answer"
-                time.sleep(0.02)
-
-
-@pytest.fixture(scope="session")
-def redis_server(tmp_path_factory):
-    server = start_redis(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.process.terminate()
-    server.process.wait(10)
 
 
 @pytest.fixture

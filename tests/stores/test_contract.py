@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from stores.conftest import A, policy, put
+from support.stores import A, policy, put
 
 from robots_guard.core.access import Failed, Failure, Fetched
 from robots_guard.core.freshness import CLOCK_SKEW

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 
 import pytest
-from stores.conftest import KEY, A, B, policy, put, start_redis
+from support.stores import KEY, A, B, in_a_fork, policy, put, start_redis
 
 from robots_guard.errors import DamagedValue, StoreError
 from robots_guard.origin import origin_of
@@ -245,13 +244,6 @@ def test_a_key_for_macs_comes_from_a_file_or_the_environment(empty_redis, tmp_pa
 def test_a_fork_is_no_trouble(store):
     """The client gives a forked child connections of its own."""
     put(store, policy())
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            put(store, policy(B))
-            status = 0 if store.get(A) == policy() else 2
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    assert in_a_fork(lambda: put(store, policy(B)) or store.get(A) == policy())
     assert store.get(B) == policy(B)

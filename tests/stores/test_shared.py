@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from stores.conftest import A, B, policy, put
+from support.stores import A, B, policy, put
 
 from robots_guard.core import codec
 from robots_guard.errors import DamagedValue
@@ -81,6 +81,12 @@ def test_a_lease_is_given_back_by_its_holder_only(shared):
     shared.release(B, "one")
 
     assert not shared.take(A, "two", 1001.0, 35.0)
+
+
+def test_who_read_the_clock_a_moment_earlier_and_comes_later_does_not_get_it(shared):
+    """Time is read, then the call is made; in between anything may happen."""
+    assert shared.take(A, "one", 1000.0, 35.0)
+    assert not shared.take(A, "two", 995.0, 35.0)
 
 
 def test_a_lease_is_no_policy(shared):

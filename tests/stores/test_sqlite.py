@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import shutil
 import sqlite3
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from stores.conftest import A, B, policy, put
+from support.stores import A, B, in_a_fork, policy, put
 
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.origin import origin_of
@@ -589,16 +588,9 @@ def test_a_forked_child_opens_the_file_for_itself(store, path):
     put(store, policy())
     opened = store._database._opened
     with opened.reading, opened.writing, store._database._swapping.held:
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                put(store, policy(B))
-                status = 0 if store.get(A) == policy() and store._database._opened is not opened else 2
-                store.close()
-            finally:
-                os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert in_a_fork(
+            lambda: put(store, policy(B)) or (store.get(A) == policy() and store._database._opened is not opened)
+        )
 
     assert store.get(B) == policy(B)
     put(store, policy(at=1001.0))
