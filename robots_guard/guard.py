@@ -93,11 +93,11 @@ class Guard:
 
     # -- the two ways to ask ------------------------------------------------------------------------------
 
-    def peek(self, question: Question) -> Decision | None:
-        """The decision, if it needs no waiting; None: await `check`."""
+    def peek(self, question: Question, fetcher: Fetcher | None = None) -> Decision | None:
+        """The decision, if it needs no waiting; None: await `check`. `fetcher`, if given, renews a stale policy."""
         began = self._clocks.monotonic()
         try:
-            decided = self._peek(question)
+            decided = self._peek(question, fetcher or self._fetcher)
         except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
             decided = self._internal_error()
         return None if decided is None else self._decision(question, decided, "memory", began)
@@ -122,7 +122,7 @@ class Guard:
 
     async def policy(self, origin: Origin, fetcher: Fetcher | None = None, *, renew: bool = False) -> Policy:
         """The policy a check would be judged by; with `renew`, asked of the origin anew."""
-        held = self._holding.near(origin) or await self._holding.far(origin)
+        held, _ = await self._held(origin)
         if held is not None and not renew and isinstance(self._lookup(held), Judging):
             return held
         return await self._renewals.settled(origin, held, fetcher or self._fetcher)
@@ -147,7 +147,7 @@ class Guard:
 
     # -- driving a check ----------------------------------------------------------------------------------
 
-    def _peek(self, question: Question) -> Decided | None:
+    def _peek(self, question: Question, fetcher: Fetcher) -> Decided | None:
         state = check.begin(question, self.terms)
         if isinstance(state, Decided):
             return state
@@ -161,7 +161,7 @@ class Guard:
                 return None
         decided = judging.next(rules, self._clocks.now())
         if decided.renew:
-            self._renewals.begin_aside(question.origin, judging.policy, self._fetcher)
+            self._renewals.begin_aside(question.origin, judging.policy, fetcher)
         return decided
 
     async def _check(self, question: Question, fetcher: Fetcher, deadline: float) -> tuple[Decided, str]:
@@ -199,7 +199,8 @@ class Guard:
         if near is not None and (not self._holding.shared or isinstance(self._lookup(near), Judging)):
             return near, "memory"
         far = await self._holding.far(origin)
-        if far is None or (near is not None and near.settled_at >= far.settled_at):
+        near = self._holding.near(origin)  # look again: a renewal may have ended while we looked in the store
+        if far is None or (near is not None and near.settled_at > far.settled_at):
             return near, "memory"
         return far, "store"
 

@@ -31,6 +31,10 @@ WAITERS = 10_000
 MARGIN = 5.0  # seconds a lease is longer than a fetch, for putting what was fetched
 
 
+class _Ending(Exception):
+    """The guard is about to be closed: nobody waits for this any more."""
+
+
 class Renewals:
     """All renewals of one guard, by origin."""
 
@@ -56,6 +60,7 @@ class Renewals:
         self._running: dict[Origin, Handle[Policy]] = {}
         self._tokens: dict[Origin, str] = {}  # of the leases we hold
         self._waiting = 0
+        self._ending = False
 
     def __len__(self) -> int:
         """How many run."""
@@ -98,7 +103,8 @@ class Renewals:
         return Unanswered("no robots.txt within the time for a decision")
 
     async def settle(self) -> None:
-        """Wait for all that run."""
+        """Let what is being fetched come to its end; what has not begun to fetch is given up."""
+        self._ending = True
         for handle in list(self._running.values()):
             await self._runtime.wait(handle)
 
@@ -117,6 +123,8 @@ class Renewals:
         try:
             try:
                 policy = await self._fly(origin, held, fetcher)
+            except _Ending as error:
+                policy = self._failed(origin, held, fetcher, error)
             except Exception as error:
                 log.exception("renewing the policy of %s failed", origin)
                 policy = self._failed(origin, held, fetcher, error)
@@ -142,6 +150,8 @@ class Renewals:
                     case flight.Taking():
                         await self._gate.acquire()
                         inside = True
+                        if self._ending:
+                            raise _Ending
                         state = state.next(await self._take(origin))
                     case flight.Looking():
                         state = state.next(await self._holding.far(origin), self._clocks.now())

@@ -229,6 +229,30 @@ async def test_a_guard_that_is_closed_halfway_gives_its_leases_back(build, tmp_p
     store.close()
 
 
+async def test_settling_waits_for_fetches_but_not_for_anothers_lease(build, tmp_path, caplog):
+    """At the end of a crawl: what is on its way is kept, and nobody is kept waiting half a minute for the rest."""
+    fetcher = Everywhere()
+    guard = build(fetcher, shared=True)
+    other = SqliteStore(tmp_path / "policies.sqlite")
+    other.take(A, "another's", time.time(), 35.0)
+    asking = [
+        asyncio.ensure_future(guard.check(ask(origin=origin_of(url)))) for url in ("https://a.test", "https://b.test")
+    ]
+    await until(lambda: fetcher.gets)
+    settling = asyncio.ensure_future(guard.settle())
+    await asyncio.sleep(0.02)
+    assert not settling.done()
+    fetcher.gate.set()
+    async with asyncio.timeout(2):
+        await settling
+
+    assert [(await one).verdict.action for one in asking] == [Action.DEFER, Action.DROP]
+    assert other.get(origin_of("https://b.test")) is not None
+    assert other.get(A) is None
+    assert "failed" not in caplog.text
+    other.close()
+
+
 async def test_a_policy_of_another_process_is_used_although_it_came_while_we_waited(build, tmp_path):
     fetcher = Everywhere()
     guard = build(fetcher, shared=True)
