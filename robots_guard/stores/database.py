@@ -32,8 +32,9 @@ _FAULTS = (sqlite3.Error, UnicodeDecodeError)  # a message that quotes a damaged
 _FIRST = """
 CREATE TABLE policies (origin TEXT PRIMARY KEY, settled_at REAL NOT NULL, value BLOB NOT NULL) WITHOUT ROWID
 """
+# Bodies are appended by rowid: in the order of their digests, which is random, pages would be a third empty.
 _SECOND = (
-    "CREATE TABLE documents (sha256 BLOB PRIMARY KEY, used_at REAL NOT NULL, body BLOB NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE documents (sha256 BLOB PRIMARY KEY, used_at REAL NOT NULL, body BLOB NOT NULL)",
     "CREATE TABLE leases (origin TEXT PRIMARY KEY, token TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID",
 )
 _COLUMNS = (
