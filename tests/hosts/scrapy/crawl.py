@@ -121,7 +121,8 @@ def crawl(
 
 def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """A Python of our own, with tests importable. Scrapy may use what is deprecated, but we may not."""
-    env = {**os.environ, "PYTHONPATH": str(TESTS), **(options.pop("env", None) or {})}
+    path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
+    env = {**os.environ, "PYTHONPATH": path, **(options.pop("env", None) or {})}
     child = subprocess.run(
         [sys.executable, "-W", "default::DeprecationWarning", *arguments],
         capture_output=True,

@@ -7,6 +7,7 @@ request that arrives is the failure, whatever the crawler believes.
 from __future__ import annotations
 
 import codecs
+import hashlib
 import logging
 import time
 
@@ -274,14 +275,14 @@ def _keep(store: str, url: str, *, fresh_for: float) -> None:
     document = Document(
         status=200,
         url=origin.robots_url,
-        sha256="0" * 64,
+        sha256=hashlib.sha256(RULES.encode()).hexdigest(),
         body=RULES.encode(),
         stated_lifetime=600.0,
         fetched_at=time.time() - 600 + fresh_for,
         via="scrapy",
     )
     held = open_store(store)
-    held.put(Policy(origin=origin, document=document))
+    held.put(Policy(origin=origin, document=document), time.time())
     held.close()
 
 
