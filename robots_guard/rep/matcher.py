@@ -71,35 +71,33 @@ class Patterns:
         if len(fresh) == len(texts) and not self.prefixes:
             self.prefixes = fresh
             return
-        prefixes = self.prefixes
         for text, rank in zip(texts, ranks, strict=True):
-            if rank > prefixes.get(text, NO_RULE):
-                prefixes[text] = rank
+            _keep(self.prefixes, text, rank)
 
     def add_patterns(self, texts: Sequence[str], ranks: Sequence[int]) -> None:
         """Add patterns in which "*" and a final "$" are operators."""
-        prefixes = self.prefixes
         for text, rank in zip(texts, ranks, strict=True):
-            if "*" in text or text[-1:] == "$":
-                self._add(text, rank)
-            elif rank > prefixes.get(text, NO_RULE):
-                prefixes[text] = rank
+            if "*" in text:
+                self._add_starred(text, rank)
+            elif text[-1:] == "$":
+                _keep(self.exact, text[:-1], rank)
+            else:
+                _keep(self.prefixes, text, rank)
 
-    def _add(self, pattern: str, rank: int) -> None:
-        anchored = pattern[-1:] == "$"
-        head, *rest = (pattern[:-1] if anchored else pattern).split("*")
-        if anchored and rest and not rest[-1]:
-            anchored = False  # "*$" at the end asks for nothing
-        tail = rest.pop() if anchored and rest else None
+    def _add_starred(self, pattern: str, rank: int) -> None:
+        head, *rest = pattern.split("*")
+        last = rest.pop()
+        tail = last[:-1] if last[-1:] == "$" and last != "$" else None  # "*$" at the end asks for nothing
+        if tail is None and last != "$":
+            rest.append(last)
         middle = tuple(filter(None, rest))
-        if middle or tail is not None:
-            gate = max(middle, key=len, default="")
-            if tail is not None and len(tail) > len(gate):
-                gate = tail
-            self.wildcards.append((rank, gate, head, middle, tail))
-        else:
-            kind = self.exact if anchored else self.prefixes
-            kind[head] = max(rank, kind.get(head, NO_RULE))
+        if not middle and tail is None:
+            _keep(self.prefixes, head, rank)
+            return
+        gate = max(middle, key=len, default="")
+        if tail is not None and len(tail) > len(gate):
+            gate = tail
+        self.wildcards.append((rank, gate, head, middle, tail))
 
     def compiled(self) -> Matcher:
         """The matcher of the tier that fits."""
@@ -108,6 +106,11 @@ class Patterns:
         if self.wildcards or self.exact:
             return Few(self)
         return compiled(tuple(self.prefixes), tuple(self.prefixes.values()), _as_given, operators=False)
+
+
+def _keep(kind: dict[str, int], text: str, rank: int) -> None:
+    if rank > kind.get(text, NO_RULE):
+        kind[text] = rank
 
 
 # Ranks from the patterns and what their rules are, whatever that is.
