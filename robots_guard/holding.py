@@ -6,6 +6,7 @@ and a store that fails is a miss, counted and spoken of, never an error for whoe
 
 from __future__ import annotations
 
+from robots_guard.core.access import OURS
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, StoreError
 from robots_guard.origin import Origin
@@ -60,10 +61,10 @@ class Holding:
         return held
 
     async def keep(self, policy: Policy) -> None:
-        """Put a policy into memory and store."""
+        """Put a policy into memory and, unless it tells of a trouble that is only ours, into the store."""
         now = self._clocks.now()
         self._memory.put(policy, now)
-        if self._store is None:
+        if self._store is None or (policy.trouble is not None and policy.trouble.failure in OURS):
             return
         try:
             await self._runtime.in_thread(self._store.put, policy, now)

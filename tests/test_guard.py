@@ -310,3 +310,21 @@ async def test_who_looked_in_the_store_before_a_renewal_ended_does_not_begin_ano
 
     assert (await late).verdict.action is Action.PASS
     assert len(fetcher.asked) == 1
+
+
+@pytest.mark.parametrize("failure", [Failure.TLS, Failure.REFUSED, Failure.INTERNAL])
+async def test_a_trouble_that_lies_with_who_asked_is_not_shared(build, failure):
+    """One door does not trust the certificate; another, which does, is not held back by that."""
+    store = MemoryStore()
+    assert (await build(Script(Failed(failure=failure)), store).check(ask())).verdict.action is Action.DEFER
+
+    assert (await build(Script(RULES), store).check(ask("/private/x"))).verdict.action is Action.DROP
+
+
+async def test_a_trouble_of_the_site_is_shared(build):
+    store = MemoryStore()
+    await build(Script(Fetched(status=503)), store).check(ask())
+    other = Script(RULES)
+
+    assert (await build(other, store).check(ask())).verdict.action is Action.DEFER
+    assert other.asked == []

@@ -43,6 +43,10 @@ class Failure(StrEnum):
     INTERNAL = "internal"
 
 
+#: Troubles that lie with who asked (whom it trusts, where it will not go, its own faults): no other door's business.
+OURS = frozenset((Failure.TLS, Failure.REFUSED, Failure.INTERNAL))
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What one fetch may cost. Seconds on the monotonic clock; octets of decoded body."""
 

@@ -11,7 +11,7 @@ import msgspec
 
 from robots_guard.core.access import Access
 from robots_guard.core.freshness import RETRY_MIN
-from robots_guard.core.policy import Document, Policy
+from robots_guard.core.policy import Document, Policy, Trouble
 from robots_guard.errors import SettingsError
 from robots_guard.origin import Origin
 from robots_guard.rep.dialect import Dialect
@@ -191,11 +191,18 @@ def _restricted(document: Document | None, terms: Terms, stale: bool) -> Verdict
     return Verdict(action=Action.DROP, reason=Reason.RESTRICTED, detail=detail, stale=stale)
 
 
+def _told(trouble: Trouble) -> str:
+    if trouble.status is not None:
+        return f"robots.txt answered {trouble.status}"
+    return f"{trouble.failure}: {trouble.detail}"
+
+
 def _unreachable(policy: Policy, terms: Terms, now: float) -> Verdict:
     trouble = policy.trouble
-    detail = f"{trouble.failure}: {trouble.detail}" if trouble else None
+    detail = _told(trouble) if trouble else None
     if terms.on_unreachable == "allow":
         return Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, relaxed="on_unreachable=allow", detail=detail)
     if terms.on_unreachable == "defer" and trouble and now - trouble.since < terms.max_defer:
-        return Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=trouble.retry_at, detail=detail)
+        until = min(trouble.retry_at, trouble.since + terms.max_defer)
+        return Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=until, detail=detail)
     return Verdict(action=Action.DROP, reason=Reason.UNREACHABLE, detail=detail)

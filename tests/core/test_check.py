@@ -121,7 +121,10 @@ def test_a_deferral_says_until_when_and_becomes_a_drop_after_max_defer():
     answer = verdict(Fetched(status=503), later=5)
     late = Terms(dialect=TERMS.dialect, matching=TERMS.matching, max_defer=5)
 
+    soon = Terms(dialect=TERMS.dialect, matching=TERMS.matching, max_defer=12)
+
     assert answer.until >= NOW + 30
+    assert verdict(Fetched(status=503), terms=soon).until == NOW + 12
     assert verdict(Fetched(status=503), terms=late, later=5).action is Action.DROP
 
 
