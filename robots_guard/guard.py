@@ -286,7 +286,7 @@ class Guard:
             total=left,
             max_body=self._limits.max_body,
         )
-        return Get(url=state.url, headers=state.conditions, limits=limits)
+        return Get(url=state.url, headers=state.conditions, limits=limits, public_only=state.public_only)
 
     async def _put(self, policy: Policy) -> None:
         if self._store is None:
