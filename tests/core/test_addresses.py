@@ -111,7 +111,7 @@ def test_networks_are_read_and_asked():
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "localhost", "10.0.0.0/33", "10.0.0.0/8 ::1"])
 def test_what_is_no_network_is_named_in_one_sentence(text):
-    with pytest.raises(SettingsError, match="allow_private: .* is no network .*: write CIDRs such as") as caught:
+    with pytest.raises(SettingsError, match=r"allow_private: .* is no network .*: write CIDRs such as") as caught:
         networks(text)
 
     assert "\n" not in str(caught.value)
