@@ -13,7 +13,6 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Iterable
 
 import aiohttp
 from yarl import URL
@@ -21,9 +20,8 @@ from yarl import URL
 from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, Limits
 from robots_guard.fetch.decoding import Undecodable, decoder
 from robots_guard.fetch.destinations import CheckedResolver, Destinations, Refused, Visit
+from robots_guard.fetch.fields import MAX_FIELDS, TooLarge, joined
 
-MAX_FIELDS = 200
-MAX_HEAD = 64 * 1024
 _MAX_FIELD = 16 * 1024
 
 _UNSAFE_OCTET = re.compile(r"[^!-~]")
@@ -43,6 +41,7 @@ _FAILURES: tuple[tuple[type[BaseException], Failure], ...] = (
     (ConnectionError, Failure.RESET),
     (aiohttp.ClientError, Failure.PROTOCOL),
     (Undecodable, Failure.PROTOCOL),
+    (TooLarge, Failure.PROTOCOL),
     (ValueError, Failure.PROTOCOL),
     (OSError, Failure.CONNECT),
 )
@@ -106,9 +105,7 @@ class HttpFetcher:
     async def _get(self, session: aiohttp.ClientSession, url: URL, get: Get, visit: Visit) -> FetchOutcome:
         headers = {"User-Agent": self._user_agent, "Accept-Encoding": "identity", **dict(get.headers)}
         async with session.get(url, headers=headers, allow_redirects=False, proxy=self._proxy or None) as answer:
-            if len(answer.raw_headers) > MAX_FIELDS or _octets(answer.raw_headers) > MAX_HEAD:
-                return Failed(failure=Failure.PROTOCOL, detail=f"more than {MAX_FIELDS} fields or {MAX_HEAD} octets")
-            fields = _joined(answer.raw_headers)
+            fields = joined(answer.raw_headers)
             body, truncated = b"", False
             if 200 <= answer.status < 300:
                 body, truncated = await _body(answer, fields.get("content-encoding", ""), get.limits.max_body)
@@ -131,26 +128,6 @@ async def _body(answer: aiohttp.ClientResponse, content_encoding: str, cap: int)
             break
     decoded.end()
     return bytes(decoded.body), decoded.truncated
-
-
-def _joined(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    for name, value in raw:
-        key = name.decode("latin-1").lower()
-        fields[key] = f"{fields[key]}, {_text(value)}" if key in fields else _text(value)
-    return fields
-
-
-def _text(value: bytes) -> str:
-    """UTF-8 where it is that, as in a Location that was never escaped; else an octet a character."""
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
-
-
-def _octets(raw: Iterable[tuple[bytes, bytes]]) -> int:
-    return sum(len(name) + len(value) + 4 for name, value in raw)
 
 
 def _percent(found: re.Match[str]) -> str:

@@ -24,6 +24,7 @@ from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get
 from robots_guard.core.addresses import is_public, literal
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.fetch.decoding import Plain, Undecodable, decoder
+from robots_guard.fetch.fields import TooLarge, joined
 from robots_guard.mitmproxy.permits import Permits
 from robots_guard.origin import Origin, split_url
 from robots_guard.rep.paths import malformed
@@ -167,6 +168,7 @@ class _Hop(ReplayHandler):
         self._phase = "connect"
         self._refused = False
         self._octets = 0
+        self._fields: dict[str, str] = {}
         self._body = Plain(0)
         self._undecodable = ""
         self._deadline = asyncio.timeout(None)
@@ -228,10 +230,11 @@ class _Hop(ReplayHandler):
 
     def _take(self, response: http.Response) -> None:
         """The body goes to our sink; only that of a 2xx says anything."""
-        coding = response.headers.get("content-encoding", "") if 200 <= response.status_code < 300 else ""
         try:
+            self._fields = joined(response.headers.fields)
+            coding = self._fields.get("content-encoding", "") if 200 <= response.status_code < 300 else ""
             self._body = decoder(coding, self._limits.max_body)
-        except Undecodable as error:
+        except (TooLarge, Undecodable) as error:
             self._undecodable = str(error)
         response.stream = self._sink
 
@@ -278,7 +281,7 @@ class _Hop(ReplayHandler):
             return None
         return Fetched(
             status=response.status_code,
-            headers=_joined(response.headers),
+            headers=self._fields,
             body=bytes(self._body.body) if 200 <= response.status_code < 300 else b"",
             truncated=self._body.truncated,
             tls_verified=self._tls and not ctx.options.ssl_insecure,
@@ -297,20 +300,3 @@ class _Hop(ReplayHandler):
         if self._phase == "TLS":
             return Failure.TLS
         return Failure.RESET if detail.startswith(("server closed", "[Errno")) else Failure.PROTOCOL
-
-
-def _joined(headers: http.Headers) -> dict[str, str]:
-    """Lower-case names; repeated fields joined."""
-    fields: dict[str, str] = {}
-    for raw_name, raw_value in headers.fields:
-        name, value = raw_name.decode("latin-1").lower(), _text(raw_value)
-        fields[name] = f"{fields[name]}, {value}" if name in fields else value
-    return fields
-
-
-def _text(value: bytes) -> str:
-    """UTF-8 where it is that, as in a Location that was never escaped; else an octet a character."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")

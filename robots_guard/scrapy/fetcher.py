@@ -25,6 +25,7 @@ from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get
 from robots_guard.core.addresses import Address, is_public, literal
 from robots_guard.fetch.decoding import decoder
 from robots_guard.fetch.destinations import Destinations, addresses_of
+from robots_guard.fetch.fields import joined
 from robots_guard.origin import split_url
 from robots_guard.scrapy.runtime import GIVEN_UP, HostRuntime
 
@@ -193,10 +194,7 @@ class ScrapyFetcher:
         return await self._resolved(url)
 
     def _fetched(self, response: Response, flight: Flight, public: bool | None) -> FetchOutcome:
-        headers = {
-            name.decode("latin-1").lower(): ", ".join(value.decode("latin-1") for value in values)
-            for name, values in response.headers.items()
-        }
+        headers = joined((name, value) for name, values in response.headers.items() for value in values)
         if "dataloss" in response.flags:
             return Failed(failure=Failure.PROTOCOL, detail="the body was cut short")
         stopped = "download_stopped" in response.flags
@@ -302,6 +300,7 @@ _FAILURES = {
     "PartialDownloadError": Failure.PROTOCOL,
     "ParseError": Failure.PROTOCOL,
     "Undecodable": Failure.PROTOCOL,
+    "TooLarge": Failure.PROTOCOL,
     "DownloadCancelledError": Failure.PROTOCOL,
     "ValueError": Failure.PROTOCOL,
     "OSError": Failure.CONNECT,

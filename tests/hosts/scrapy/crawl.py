@@ -96,6 +96,7 @@ def crawl(
         see_through     do not close while requests are deferred
         stop_after      seconds after which the crawl is stopped as by SIGINT
         no_dns          no name resolves
+        public          a network that counts as public
     """
     with tempfile.TemporaryDirectory() as scratch:
         journal = (folder or Path(scratch)) / "journal"
@@ -121,7 +122,8 @@ def crawl(
 
 def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """A Python of our own, with tests importable. Scrapy may use what is deprecated, but we may not."""
-    env = {**os.environ, "PYTHONPATH": str(TESTS), **(options.pop("env", None) or {})}
+    paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(options.pop("env", None) or {})}
     child = subprocess.run(
         [sys.executable, "-W", "default::DeprecationWarning", *arguments],
         capture_output=True,
@@ -260,6 +262,16 @@ def _no_dns() -> None:
     socket.getaddrinfo = addresses_only
 
 
+def _as_public(network: str) -> None:
+    from ipaddress import ip_network
+
+    from robots_guard.fetch import destinations
+    from robots_guard.scrapy import fetcher
+
+    ours, really = ip_network(network), destinations.is_public
+    destinations.is_public = fetcher.is_public = lambda address: address in ours or really(address)
+
+
 def main() -> None:
     """Do as the plan on stdin says; the report is the last line of stdout."""
     plan = json.loads(sys.stdin.read())
@@ -270,6 +282,8 @@ def main() -> None:
     freshness.RETRY_MIN = plan.get("retry_min", freshness.RETRY_MIN)  # longer than a test may last
     if plan.get("no_dns"):
         _no_dns()
+    if "public" in plan:
+        _as_public(plan["public"])
     process = (CrawlerProcess if plan["deferred_api"] else AsyncCrawlerProcess)(plan["settings"])
     asker = _asker(plan)
     crawler = process.create_crawler(asker)
