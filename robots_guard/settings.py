@@ -39,7 +39,8 @@ _PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
 
 
-def _default_store() -> str:
+def default_store() -> str:
+    """Where policies are kept where nothing is chosen."""
     return f"sqlite:///{platformdirs.user_cache_path('robots_guard') / 'policies.sqlite'}"
 
 
@@ -54,7 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     #: The product token judged: letters, "-" and "_" (RFC 9309 section 2.2.1).
     agent: str
     #: Where policies are shared: `sqlite:///PATH`, or `memory:` for this process only.
-    store: str = msgspec.field(default_factory=_default_store)
+    store: str = msgspec.field(default_factory=default_store)
     #: The directory of the journal.
     journal: str = msgspec.field(default_factory=default_journal)
     #: Record every PASS too, not only DROP and DEFER.

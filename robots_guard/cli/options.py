@@ -61,6 +61,11 @@ def journal_option(command: F) -> F:
     return _option("journal")(command)
 
 
+def store_option(command: F) -> F:
+    """Give a command the option that names the store."""
+    return _option("store")(command)
+
+
 def _option(name: str) -> Callable[[F], F]:
     flag = f"--{name.replace('_', '-')}"
     if name == "journal_passes":

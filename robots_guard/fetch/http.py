@@ -9,6 +9,7 @@ goes wrong is an outcome, never an exception.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import socket
@@ -22,6 +23,7 @@ from robots_guard.fetch.decoding import Undecodable, decoder
 from robots_guard.fetch.destinations import CheckedResolver, Destinations, Refused, Visit
 from robots_guard.fetch.fields import MAX_FIELDS, TooLarge, joined
 
+RECEIVED_AT_ONCE = 32 * 1024  # octets; Linux doubles it
 _MAX_FIELD = 16 * 1024
 
 _UNSAFE_OCTET = re.compile(r"[^!-~]")
@@ -86,7 +88,9 @@ class HttpFetcher:
         """A session a fetch: nothing is bound to an event loop, and nothing is carried from site to site."""
         resolver = None if self._proxy else CheckedResolver(visit)
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self._tls, force_close=True, use_dns_cache=False, resolver=resolver),
+            connector=aiohttp.TCPConnector(
+                ssl=self._tls, force_close=True, use_dns_cache=False, resolver=resolver, socket_factory=_socket
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             auto_decompress=False,
@@ -104,7 +108,10 @@ class HttpFetcher:
 
     async def _get(self, session: aiohttp.ClientSession, url: URL, get: Get, visit: Visit) -> FetchOutcome:
         headers = {"User-Agent": self._user_agent, "Accept-Encoding": "identity", **dict(get.headers)}
-        async with session.get(url, headers=headers, allow_redirects=False, proxy=self._proxy or None) as answer:
+        get_it = session.get(url, headers=headers, allow_redirects=False, proxy=self._proxy or None)
+        async with contextlib.AsyncExitStack() as stack:
+            async with asyncio.timeout(get.limits.connect + get.limits.first_byte):  # however it drips
+                answer = await stack.enter_async_context(get_it)
             fields = joined(answer.raw_headers)
             body, truncated = b"", False
             if 200 <= answer.status < 300:
@@ -117,6 +124,13 @@ class HttpFetcher:
                 tls_verified=url.scheme == "https" and self._verifies,
                 public=visit.public,
             )
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """With a small buffer: what a flood brings at once is what holds up the event loop."""
+    made = socket.socket(family=address[0], type=address[1], proto=address[2])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_AT_ONCE)
+    return made
 
 
 async def _body(answer: aiohttp.ClientResponse, content_encoding: str, cap: int) -> tuple[bytes, bool]:

@@ -51,6 +51,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         under_way = asyncio.all_tasks(loop)
         for task in under_way:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*under_way, return_exceptions=True))
+        if under_way:
+            loop.run_until_complete(asyncio.wait(under_way))
     finally:
         loop.close()

@@ -233,11 +233,9 @@ WIRE = [
     rules("150-fields", text(*((f"X-{n}", "y" * 100) for n in range(150)))),
     trouble("closed-without-a-word", Reply(reset=True), "reset"),
     trouble("cut-short", text(cut=True), "protocol", "reset"),
-    trouble(
-        "chunks-cut-short", raw("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n", b"22\r\nUser"), "protocol", "reset"
-    ),
-    trouble("no-chunks", raw("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n", b"zz\r\n"), "protocol", "reset"),
-    rules("chunks", raw("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n", b"22\r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    trouble("chunks-cut-short", raw(_CHUNKED, b"22\r\nUser"), "protocol", "reset"),
+    trouble("no-chunks", raw(_CHUNKED, b"zz\r\n"), "protocol", "reset"),
+    rules("chunks", raw(_CHUNKED, b"22\r\n" + TEXT + b"\r\n0\r\n\r\n")),
     rules("http-1.0-until-closed", raw("HTTP/1.0 200 OK\n\n", TEXT)),
     trouble("http-0.9", Reply(raw=TEXT), "protocol", "reset"),
     trouble("ssh", Reply(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), "protocol", "reset"),
