@@ -6,6 +6,7 @@
       x NotGoverned      the URL is of another scheme than http(s): no robots.txt governs it
       x MalformedURL     an http(s) URL whose authority cannot be read: refused, never guessed at
       x StoreError       a policy store failed: a miss, counted and shown
+          x DamagedValue     it works, but what it holds for an origin is damaged, forged or another's
       x JournalError     a record could not be written
 
 A network failure, a 503 or a robots.txt full of garbage are not errors: they are fetch outcomes.
@@ -39,6 +40,10 @@ class MalformedURL(RobotsGuardError):
 
 class StoreError(RobotsGuardError):
     """A policy store failed. A guard treats it as a miss."""
+
+
+class DamagedValue(StoreError):
+    """What a store holds for an origin is damaged, forged or another origin's. A miss; somebody should look."""
 
 
 class JournalError(RobotsGuardError):

@@ -1,7 +1,7 @@
-"""The guard: drives the two machines of core, check and renewal, over the ports.
+"""The guard: drives a check over the ports, and records the decision before it is released.
 
-`peek` answers at once when the policy lies in memory; `check` waits for what it must. One renewal an origin
-runs at a time, as work of its own: whoever asks waits for it, and nobody's cancellation is the others'.
+`peek` answers at once when the policy lies in memory; `check` waits for what it must, but no longer than the
+time for a decision. What is held is `holding`'s, getting it anew is `renewing`'s business.
 Any exception of ours ends in a refusal (reason internal-error), never in a request let through.
 """
 
@@ -10,44 +10,39 @@ from __future__ import annotations
 import itertools
 import logging
 import secrets
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import assert_never
 
 from cachetools import LRUCache
 
-from robots_guard.core import check, renewal
-from robots_guard.core.access import Failed, Failure, Get, Limits
+from robots_guard.core import check
+from robots_guard.core.access import Limits
 from robots_guard.core.check import Decided, Judging, Lookup, Renewing
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict
-from robots_guard.errors import JournalError, StoreError
+from robots_guard.errors import JournalError
+from robots_guard.holding import Holding
 from robots_guard.origin import Origin
-from robots_guard.ports import Fetcher, Handle, Journal, PolicyStore, Runtime
+from robots_guard.ports import Clocks, Fetcher, Journal, Leases, PolicyStore, Runtime
+from robots_guard.renewing import Renewals
 from robots_guard.rep.ruleset import Ruleset, compile_rules
+from robots_guard.tally import Tally
+
+__all__ = ["Clocks", "Guard"]
 
 log = logging.getLogger("robots_guard")
 
 OFF_LOOP = 64 * 1024  # octets of robots.txt above which compiling would hold the event loop too long
 RULES_OCTETS = 64 * 1024 * 1024
-WARN_EVERY = 60.0  # seconds between two warnings of the same kind
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clocks:
-    """Where time enters. Both in seconds: `now` since 1970, `monotonic` for durations."""
-
-    now: Callable[[], float]
-    monotonic: Callable[[], float]
+DECISION_TIMEOUT = 35.0
 
 
 class Guard:
     """Answers questions for one door.
 
-    `memory` never blocks and stands in front of `store`, which is None where policies live in memory only. With
-    `demands_verified`, a policy that came over unverified TLS counts as not held. `counts` holds running totals
-    for a host's own statistics.
+    `memory` never blocks and stands in front of `store`, which is None where policies live in memory only;
+    `leases` is None where no other process shares them. With `demands_verified`, a policy that came over
+    unverified TLS counts as not held. A check that takes longer than `decision_timeout` seconds is deferred.
+    `counts` holds running totals for a host's own statistics.
     """
 
     def __init__(
@@ -58,28 +53,43 @@ class Guard:
         runtime: Runtime,
         memory: PolicyStore,
         store: PolicyStore | None,
+        leases: Leases | None = None,
         fetcher: Fetcher,
         journal: Journal,
         clocks: Clocks,
         limits: Limits,
         demands_verified: bool = True,
+        decision_timeout: float = DECISION_TIMEOUT,
     ) -> None:
         self.door = door
         self.terms = terms
-        self.counts: Counter[str] = Counter()
         self._runtime = runtime
-        self._memory = memory
-        self._store = store
         self._fetcher = fetcher
         self._journal = journal
         self._clocks = clocks
-        self._limits = limits
-        self._demands_verified = demands_verified
-        self._renewals: dict[Origin, Handle[Policy]] = {}
+        self._decision_timeout = decision_timeout
+        self._tally = Tally(clocks)
+        self.counts = self._tally.counts
+        self._holding = Holding(
+            memory=memory,
+            store=store,
+            runtime=runtime,
+            clocks=clocks,
+            tally=self._tally,
+            demands_verified=demands_verified,
+        )
+        self._renewals = Renewals(
+            holding=self._holding,
+            leases=leases,
+            runtime=runtime,
+            clocks=clocks,
+            limits=limits,
+            dialect=terms.dialect,
+            tally=self._tally,
+        )
         self._rules: LRUCache[tuple[str, str], Ruleset] = LRUCache(RULES_OCTETS, getsizeof=lambda rules: rules.size)
         self._writer = secrets.token_hex(5)
         self._sequence = itertools.count(1)
-        self._warned: dict[str, float] = {}
 
     # -- the two ways to ask ------------------------------------------------------------------------------
 
@@ -96,7 +106,7 @@ class Guard:
         """The decision, however long it takes. `fetcher`, if given, fetches what this question needs."""
         began = self._clocks.monotonic()
         try:
-            decided, source = await self._check(question, fetcher or self._fetcher)
+            decided, source = await self._check(question, fetcher or self._fetcher, began + self._decision_timeout)
         except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
             decided, source = self._internal_error(), ""
         return self._decision(question, decided, source, began)
@@ -107,7 +117,7 @@ class Guard:
 
     def knows(self, origin: Origin) -> bool:
         """Whether a policy that may be used lies in memory, so that `peek` will most likely answer."""
-        held = self._held_in_memory(origin)
+        held = self._holding.near(origin)
         return held is not None and isinstance(self._lookup(held), Judging)
 
     async def policy(self, origin: Origin, fetcher: Fetcher | None = None, *, renew: bool = False) -> Policy:
@@ -115,7 +125,17 @@ class Guard:
         held, _ = await self._held(origin)
         if held is not None and not renew and isinstance(self._lookup(held), Judging):
             return held
-        return await self._renewed(origin, held, fetcher or self._fetcher)
+        return await self._renewals.settled(origin, held, fetcher or self._fetcher)
+
+    async def prepare(self, question: Question, fetcher: Fetcher | None = None) -> None:
+        """Get what `peek` needs to answer the question. Decides and records nothing, and does not raise."""
+        try:
+            policy = await self.policy(question.origin, fetcher)
+            document = policy.access(self._clocks.now(), self.terms.dialect)[1]
+            if document is not None:
+                await self.rules(document, question.agent)
+        except Exception:  # whoever asks next finds out, and is refused
+            log.exception("preparing for a question to %s failed", question.origin)
 
     async def rules(self, document: Document, agent: str) -> Ruleset:
         """A document's rules for an agent, compiled off the event loop if it is large."""
@@ -126,14 +146,13 @@ class Guard:
 
     async def settle(self) -> None:
         """Wait for the renewals under way, so that `close` loses none."""
-        for handle in list(self._renewals.values()):
-            await self._runtime.wait(handle)
+        await self._renewals.settle()
 
     def close(self) -> None:
         """Release the store, the journal and the threads."""
         self._journal.close()
-        if self._store is not None:
-            self._store.close()
+        self._renewals.close()
+        self._holding.close()
         self._runtime.close()
 
     # -- driving a check ----------------------------------------------------------------------------------
@@ -142,7 +161,7 @@ class Guard:
         state = check.begin(question, self.terms)
         if isinstance(state, Decided):
             return state
-        judging = state.next(self._held_in_memory(question.origin), self._clocks.now())
+        judging = state.next(self._holding.near(question.origin), self._clocks.now())
         if isinstance(judging, Renewing):
             return None
         rules = None
@@ -152,10 +171,10 @@ class Guard:
                 return None
         decided = judging.next(rules, self._clocks.now())
         if decided.renew:
-            self._renew(question.origin, judging.policy, fetcher)
+            self._renewals.begin_aside(question.origin, judging.policy, fetcher)
         return decided
 
-    async def _check(self, question: Question, fetcher: Fetcher) -> tuple[Decided, str]:
+    async def _check(self, question: Question, fetcher: Fetcher, deadline: float) -> tuple[Decided, str]:
         state: check.State = check.begin(question, self.terms)
         source = ""
         while True:
@@ -165,14 +184,15 @@ class Guard:
                     state = state.next(held, self._clocks.now())
                 case Renewing():
                     source = "fetch"
-                    policy = await self._renewed(question.origin, state.held, fetcher)
-                    state = state.next(policy, self._clocks.now())
+                    left = max(0.0, deadline - self._clocks.monotonic())
+                    answer = await self._renewals.settled_within(left, question.origin, state.held, fetcher)
+                    state = state.next(answer, self._clocks.now())
                 case Judging():
                     rules = await self.rules(state.document, question.agent) if state.document else None
                     state = state.next(rules, self._clocks.now())
                 case Decided():
                     if state.renew and state.policy is not None:
-                        self._renew(question.origin, state.policy, fetcher)
+                        self._renewals.begin_aside(question.origin, state.policy, fetcher)
                     return state, source
                 case _:
                     assert_never(state)
@@ -185,37 +205,14 @@ class Guard:
 
     async def _held(self, origin: Origin) -> tuple[Policy | None, str]:
         """The policy in memory, if it may be used; else the one in the store: another door may have renewed it."""
-        near = self._held_in_memory(origin)
-        if near is not None and (self._store is None or isinstance(self._lookup(near), Judging)):
+        near = self._holding.near(origin)
+        if near is not None and (not self._holding.shared or isinstance(self._lookup(near), Judging)):
             return near, "memory"
-        far = await self._held_in_store(origin)
-        near = self._held_in_memory(origin)  # look again: a renewal may have ended while we looked in the store
+        far = await self._holding.far(origin)
+        near = self._holding.near(origin)  # look again: a renewal may have ended while we looked in the store
         if far is None or (near is not None and near.settled_at > far.settled_at):
             return near, "memory"
         return far, "store"
-
-    def _held_in_memory(self, origin: Origin) -> Policy | None:
-        held = self._memory.get(origin)
-        return held if held is not None and self._trusts(held) else None
-
-    async def _held_in_store(self, origin: Origin) -> Policy | None:
-        if self._store is None:
-            return None
-        try:
-            held = await self._runtime.in_thread(self._store.get, origin)
-        except StoreError as error:
-            self._warn("store", "the policy store cannot be read, going on without it: %s", error)
-            return None
-        if held is None or not self._trusts(held):
-            return None
-        self._memory.put(held)
-        return held
-
-    def _trusts(self, policy: Policy) -> bool:
-        document = policy.document
-        if document is None or policy.origin.scheme != "https":
-            return True
-        return document.tls_verified or not self._demands_verified
 
     def _rules_at_hand(self, document: Document, agent: str) -> Ruleset | None:
         rules: Ruleset | None = self._rules.get((document.sha256, agent))
@@ -230,71 +227,6 @@ class Guard:
         if rules.size < RULES_OCTETS:
             self._rules[document.sha256, agent] = rules
         return rules
-
-    # -- driving a renewal --------------------------------------------------------------------------------
-
-    async def _renewed(self, origin: Origin, held: Policy | None, fetcher: Fetcher) -> Policy:
-        return await self._runtime.wait(self._renew(origin, held, fetcher))
-
-    def _renew(self, origin: Origin, held: Policy | None, fetcher: Fetcher) -> Handle[Policy]:
-        """The origin's one renewal: joined if it runs already, else begun."""
-        running = self._renewals.get(origin)
-        if running is not None:
-            return running
-        handle = self._runtime.spawn(self._renewal(origin, held, fetcher))
-        if not handle.done():  # it may have run to its end already
-            self._renewals[origin] = handle
-        return handle
-
-    async def _renewal(self, origin: Origin, held: Policy | None, fetcher: Fetcher) -> Policy:
-        """Work shared by all askers: does not raise, and is forgotten when it ends, however it ends."""
-        try:
-            policy = await self._fetch_policy(origin, held, fetcher)
-            self._memory.put(policy)
-            await self._put(policy)
-            return policy
-        except Exception as error:
-            log.exception("renewing the policy of %s failed", origin)
-            failed = Failed(failure=Failure.INTERNAL, detail=type(error).__name__)
-            settled = renewal.begin(origin, held, fetcher.via).next(failed, self._clocks.now())
-            assert isinstance(settled, renewal.Settled)
-            self._memory.put(settled.policy)
-            return settled.policy
-        finally:
-            self._renewals.pop(origin, None)
-
-    async def _fetch_policy(self, origin: Origin, held: Policy | None, fetcher: Fetcher) -> Policy:
-        deadline = self._clocks.monotonic() + self._limits.total
-        state: renewal.Fetching | renewal.Settled = renewal.begin(origin, held, fetcher.via)
-        while True:
-            match state:
-                case renewal.Fetching():
-                    self.counts["fetch/count"] += 1
-                    outcome = await fetcher.fetch(self._get(state, deadline))
-                    state = state.next(outcome, self._clocks.now())
-                case renewal.Settled():
-                    return state.policy
-                case _:
-                    assert_never(state)
-
-    def _get(self, state: renewal.Fetching, deadline: float) -> Get:
-        """One hop; all hops together have the total time."""
-        left = max(0.1, deadline - self._clocks.monotonic())
-        limits = Limits(
-            connect=min(self._limits.connect, left),
-            first_byte=min(self._limits.first_byte, left),
-            total=left,
-            max_body=self._limits.max_body,
-        )
-        return Get(url=state.url, headers=state.conditions, limits=limits, public_only=state.public_only)
-
-    async def _put(self, policy: Policy) -> None:
-        if self._store is None:
-            return
-        try:
-            await self._runtime.in_thread(self._store.put, policy)
-        except StoreError as error:
-            self._warn("store", "the policy store cannot be written, going on without it: %s", error)
 
     # -- deciding -----------------------------------------------------------------------------------------
 
@@ -321,13 +253,5 @@ class Guard:
         try:
             self._journal.write(decision)
         except JournalError as error:
-            self._warn("journal", "a decision could not be recorded: %s", error)
+            self._tally.warn("journal/error", "a decision could not be recorded: %s", error)
         return decision
-
-    def _warn(self, kind: str, message: str, error: Exception) -> None:
-        """Count every failure, speak of it once a minute."""
-        self.counts[f"{kind}/error"] += 1
-        now = self._clocks.monotonic()
-        if now - self._warned.get(kind, -WARN_EVERY) >= WARN_EVERY:
-            self._warned[kind] = now
-            log.warning(message, error)

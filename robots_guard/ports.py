@@ -1,12 +1,14 @@
-"""What the guard needs of the outside: four small protocols.
+"""What the guard needs of the outside: small protocols, and the clocks.
 
+What only stores shared by several processes can do (leases, documents by digest) are protocols of their own.
 Stores are plain synchronous classes; the guard calls them in its runtime's own threads. Nothing here is tied
 to an event loop, so the same guard runs under asyncio, under any Twisted reactor and inside mitmproxy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from robots_guard.core.access import FetchOutcome, Get
@@ -18,11 +20,31 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """Where time enters. Both in seconds: `now` since 1970, `monotonic` for durations."""
+
+    now: Callable[[], float]
+    monotonic: Callable[[], float]
+
+
 class Handle(Protocol[T_co]):
     """Work that was spawned and may have ended already."""
 
     def done(self) -> bool:
         """Whether it has ended."""
+        ...
+
+
+class Gate(Protocol):
+    """Lets so many in at a time; the others wait their turn."""
+
+    def acquire(self) -> Awaitable[Any]:
+        """Wait to be let in."""
+        ...
+
+    def release(self) -> Any:
+        """Let the next one in."""
         ...
 
 
@@ -35,6 +57,14 @@ class Runtime(Protocol):
 
     async def wait(self, handle: Handle[T]) -> T:
         """The work's result. Cancelling a waiter never cancels the work."""
+        ...
+
+    async def wait_at_most(self, handle: Handle[Any], seconds: float) -> bool:
+        """Wait for the work to end, but no longer than `seconds`; whether it has ended. Never cancels it."""
+        ...
+
+    def gate(self, width: int) -> Gate:
+        """A gate for `width` at a time."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -51,14 +81,17 @@ class Runtime(Protocol):
 
 
 class PolicyStore(Protocol):
-    """Where policies are kept. Blocking; safe to call from several threads; raises StoreError."""
+    """Where policies are kept. Blocking; safe to call from several threads; raises StoreError.
+
+    `now` is seconds since 1970.
+    """
 
     def get(self, origin: Origin) -> Policy | None:
-        """The policy held for the origin, fresh or not. Damaged or foreign values are None."""
+        """The policy held for the origin, fresh or not. Raises DamagedValue for what is no policy of this origin."""
         ...
 
-    def put(self, policy: Policy) -> None:
-        """Keep a policy under its origin. One fetched earlier never replaces one fetched later."""
+    def put(self, policy: Policy, now: float) -> None:
+        """Keep a policy under its origin, if what is held gives way to it (`Policy.gives_way_to`)."""
         ...
 
     def forget(self, origin: Origin) -> bool:
@@ -72,6 +105,36 @@ class PolicyStore(Protocol):
     def close(self) -> None:
         """Release files and connections."""
         ...
+
+
+class Leases(Protocol):
+    """One process's right to renew an origin, which ends by itself. Blocking; raises StoreError."""
+
+    def take(self, origin: Origin, token: str, now: float, seconds: float) -> bool:
+        """Take the origin's lease for so long, under a token never used before; False if another holds it."""
+        ...
+
+    def release(self, origin: Origin, token: str) -> None:
+        """Give back the lease taken under the token, if it has not ended."""
+        ...
+
+
+class Documents(Protocol):
+    """Bodies of robots.txt by their SHA-256 in hex, kept beyond their policies, so that a past verdict can be
+    replayed. Blocking; raises StoreError."""
+
+    def document(self, sha256: str) -> bytes | None:
+        """The body of that digest, or None."""
+        ...
+
+    def purge(self, now: float, keep: Iterable[str] = ()) -> int:
+        """Remove what was not used within the store's retention; how many documents. `keep` are digests that a
+        journal refers to: they count as used now."""
+        ...
+
+
+class SharedStore(PolicyStore, Leases, Documents, Protocol):
+    """What processes share: all three."""
 
 
 class Fetcher(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
-from robots_guard.ports import Handle
+from robots_guard.ports import Gate, Handle
 
 T = TypeVar("T")
 
@@ -35,6 +35,15 @@ class AsyncioRuntime:
     async def wait(self, handle: Handle[T]) -> T:
         """The task's result; the task is shielded from our cancellation."""
         return await asyncio.shield(cast("asyncio.Future[T]", handle))
+
+    async def wait_at_most(self, handle: Handle[Any], seconds: float) -> bool:
+        """Wait, with an end."""
+        await asyncio.wait({cast("asyncio.Future[Any]", handle)}, timeout=seconds)
+        return handle.done()
+
+    def gate(self, width: int) -> Gate:
+        """A semaphore; it is bound to a loop by its first wait."""
+        return asyncio.Semaphore(width)
 
     async def sleep(self, seconds: float) -> None:
         """Let other tasks run."""

@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     #: The product token judged: letters, "-" and "_" (RFC 9309 section 2.2.1).
     agent: str
-    #: Where policies are shared: `sqlite:///PATH`, or `memory:` for this process only.
+    #: Where policies are shared: `sqlite:///PATH`, `redis://HOST:PORT/DB`, or `memory:` for this process only.
     store: str = msgspec.field(default_factory=default_store)
     #: The directory of the journal.
     journal: str = msgspec.field(default_factory=default_journal)
@@ -72,6 +72,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     on_redirect_limit: Literal["unreachable", "allow"] = "unreachable"
     #: Seconds of trouble with an origin after which its requests are dropped instead of deferred.
     max_defer: float = 900.0
+    #: Seconds a request may wait for its decision; after that it is deferred.
+    decision_timeout: float = 35.0
     #: Seconds for connecting to fetch a robots.txt.
     connect_timeout: float = 5.0
     #: Seconds until the first byte of its answer.
@@ -93,7 +95,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"agent = {self.agent!r} is not a product token: use letters, '-' and '_' only, such as 'mybot'"
                 " (the name that stands after User-agent: in a robots.txt)"
             )
-        for name in ("connect_timeout", "first_byte_timeout", "fetch_timeout"):
+        for name in ("decision_timeout", "connect_timeout", "first_byte_timeout", "fetch_timeout"):
             if not 0 < getattr(self, name) <= 3600:
                 raise SettingsError(f"{name} = {getattr(self, name)!r} is no number of seconds: use 0 < {name} <= 3600")
         if not self.max_defer >= 0:
@@ -206,9 +208,11 @@ def open_guard(
         runtime=runtime,
         memory=MemoryStore(),
         store=store,
+        leases=store,
         fetcher=fetcher,
         journal=journal,
         clocks=CLOCKS,
         limits=settings.limits(),
         demands_verified=demands_verified,
+        decision_timeout=settings.decision_timeout,
     )

@@ -1,10 +1,11 @@
-"""What all tests share: a clock that stands still until it is moved."""
+"""What all tests share: a clock that stands still until it is moved, origins on loopback, a Redis server."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from support.stores import Redis, start_redis
 
 from robots_guard.testing import Loopback
 
@@ -31,3 +32,12 @@ def clock() -> Clock:
 def net() -> Iterator[Loopback]:
     with Loopback() as network:
         yield network
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """A real redis-server."""
+    server = start_redis(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.process.terminate()
+    server.process.wait(10)

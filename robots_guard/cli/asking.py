@@ -12,7 +12,7 @@ from cachetools import LRUCache
 from robots_guard.audit.record import Record, record_of, shown_url
 from robots_guard.core import check, renewal
 from robots_guard.core.access import Fetched
-from robots_guard.core.check import Decided, Judging
+from robots_guard.core.check import Decided, Judging, Renewing
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
@@ -85,9 +85,10 @@ class Judge:
         state = check.begin(question, self.terms)
         if isinstance(state, Decided):
             return state.verdict
-        judging = state.next(policy, now)
-        if not isinstance(judging, Judging):
+        judging: check.State = state.next(policy, now)
+        if isinstance(judging, Renewing):
             judging = judging.next(policy, now)
+        assert isinstance(judging, Judging)  # given a policy, there is something to judge by
         rules = self.rules(judging.document, question.agent) if judging.document else None
         return judging.next(rules, now).verdict
 

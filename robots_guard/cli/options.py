@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _HELP = {
     "agent": "The crawler's product token, as it stands after User-agent: in a robots.txt.",
-    "store": "Where policies are shared: sqlite:///PATH, or memory: for this process only.",
+    "store": "Where policies are shared: sqlite:///PATH, redis://HOST:PORT/DB, or memory: for this process only.",
     "journal": "The directory of the journal.",
     "journal_passes": "Record every PASS too.",
     "dialect": "How robots.txt is read: rfc9309, google, ..., or strictest(a, b).",
@@ -29,6 +29,7 @@ _HELP = {
     "on_unreachable": "A robots.txt that cannot be had: defer, drop or allow.",
     "on_redirect_limit": "A robots.txt whose redirects lead nowhere: unreachable or allow.",
     "max_defer": "Seconds of trouble after which requests are dropped instead of deferred.",
+    "decision_timeout": "Seconds a request may wait for its decision; after that it is deferred.",
     "connect_timeout": "Seconds for connecting to fetch a robots.txt.",
     "first_byte_timeout": "Seconds until the first byte of its answer.",
     "fetch_timeout": "Seconds for the whole fetch, redirects included.",

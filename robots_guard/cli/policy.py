@@ -27,7 +27,7 @@ from robots_guard.cli.options import settings_from, settings_options, store_opti
 from robots_guard.cli.terminal import Rows, print_lines, safe, span, write_line
 from robots_guard.core.access import Access
 from robots_guard.core.policy import Policy
-from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
+from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, SettingsError
 from robots_guard.guard import Guard
 from robots_guard.origin import Origin, split_url
 from robots_guard.ports import PolicyStore
@@ -206,7 +206,7 @@ def import_(file: BinaryIO, store: str | None) -> int:
     with opened(store) as held:
         for number, found in enumerate(read_policy(file, CLOCKS.now), 1):
             if isinstance(found, Policy):
-                held.put(found)
+                held.put(found, CLOCKS.now())
                 taken += 1
             else:
                 faults.add(number, found)
@@ -326,9 +326,13 @@ class Faults:
 
 
 def _held(store: PolicyStore) -> Iterator[Policy]:
-    """All that can be read, by origin."""
+    """All that can be read, by origin; what is damaged is told of and left out."""
     for origin in tracked(sorted(store.origins()), "reading"):
-        found = store.get(origin)
+        try:
+            found = store.get(origin)
+        except DamagedValue as error:
+            click.echo(f"robots-guard: {error}", err=True)
+            continue
         if found is not None:
             yield found
 

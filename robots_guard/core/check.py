@@ -8,6 +8,7 @@ what it wants, its `next` what may follow:
     Lookup   -> Renewing    nothing is held, or what is held has expired
     Lookup   -> Judging     fresh, or stale and to be renewed behind the asker's back
     Renewing -> Judging     the origin's one renewal has settled
+    Renewing -> Decided     it has not, and this asker may wait no longer
     Judging  -> Decided
 """
 
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from robots_guard.core.access import Access
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Document, Policy
-from robots_guard.core.verdict import Question, Terms, Verdict, judge, needs_no_policy
+from robots_guard.core.verdict import Question, Terms, Verdict, deferred, judge, needs_no_policy
 from robots_guard.rep.ruleset import Ruleset
 
 
@@ -48,6 +49,13 @@ class Judging:
 
 
 @dataclass(frozen=True, slots=True)
+class Unanswered:
+    """No policy for this asker: it has waited as long as it may, or too many wait already."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Renewing:
     """Wants the policy that the origin's one renewal settles on; `held` is what there was before."""
 
@@ -55,9 +63,11 @@ class Renewing:
     terms: Terms
     held: Policy | None
 
-    def next(self, policy: Policy, now: float) -> Judging:
-        """Whatever it is, judge by it: it is the newest there is."""
-        return _judging(self.question, self.terms, policy, now)
+    def next(self, answer: Policy | Unanswered, now: float) -> Judging | Decided:
+        """Whatever it is, judge by it: it is the newest there is. Without one, not yet."""
+        if isinstance(answer, Unanswered):
+            return Decided(deferred(answer.why, now))
+        return _judging(self.question, self.terms, answer, now)
 
 
 @dataclass(frozen=True, slots=True)

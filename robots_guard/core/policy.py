@@ -105,6 +105,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return self.trouble.at
         return self.document.fetched_at if self.document else 0.0
 
+    def gives_way_to(self, other: Policy, now: float) -> bool:
+        """Whether `other` may replace this: an earlier one never replaces a later one.
+
+        Unless the later one is from the future: then a clock has jumped, and it would stand in the way until then.
+        """
+        return self.settled_at <= other.settled_at or self.settled_at > now + CLOCK_SKEW
+
     @property
     def size(self) -> int:
         """About how many octets this costs in memory."""

@@ -110,12 +110,13 @@ class Fetching:
         )
 
     def _revalidated(self, outcome: Fetched, now: float) -> Settled:
-        """RFC 9111 section 4.3.4: the stored document, made fresh by a 304."""
+        """RFC 9111 section 4.3.4: the stored document, made fresh by a 304; what it leaves unsaid still holds."""
         assert self.held is not None
         assert self.held.document is not None
+        stated = stated_lifetime(outcome.headers)
         document = msgspec.structs.replace(
             self.held.document,
-            stated_lifetime=stated_lifetime(outcome.headers),
+            stated_lifetime=self.held.document.stated_lifetime if stated is None else stated,
             fetched_at=now,
             redirects=self.passed,
             via=self.via,
@@ -136,7 +137,7 @@ class Fetching:
             failure=failure,
             detail=detail[:200],
             status=status,
-            since=before.since if before else now,
+            since=min(before.since, now) if before else now,  # it may have been stamped by a clock that has jumped
             at=now,
             attempts=attempts,
             retry_at=now + max(wait, backoff(attempts, self._spread(attempts))),

@@ -10,6 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from robots_guard.core.access import REDIRECT_LIMITS, Access
+from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.policy import Document, Policy, Trouble
 from robots_guard.errors import SettingsError
 from robots_guard.origin import Origin
@@ -122,6 +123,11 @@ def needs_no_policy(question: Question, terms: Terms) -> Verdict | None:
     if question.target == "/robots.txt" and terms.dialect.exempts_robots_txt:
         return Verdict(action=Action.PASS, reason=Reason.ROBOTS_TXT)
     return None
+
+
+def deferred(why: str, now: float) -> Verdict:
+    """The verdict on a question that found no policy in time, whatever `on_unreachable` says: the site may be well."""
+    return Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=now + RETRY_MIN, detail=why)
 
 
 def judge(question: Question, policy: Policy, rules: Ruleset | None, terms: Terms, now: float) -> Verdict:

@@ -8,7 +8,8 @@ disk is that of DownloaderAwarePriorityQueue.
 
 A bucket is what one robots.txt governs inside one download slot. It is shut
 
-    while a probe is out     one request, sent to learn the policy nobody knows yet
+    while a probe is out     one request, on its way to the middleware because nobody knows the policy yet
+    while it is learned      the middleware has sent the probe back and is having the policy fetched
     until a moment           when the origin's unreachable robots.txt is to be tried again
 
 Knows Scrapy's slots and queues, and is the only file here that does.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -53,6 +54,8 @@ class Gate:
         self._opens: dict[str, float] = {}
         self._first = math.inf  # the earliest of them
         self._probes: dict[str, Request] = {}
+        self._learning: set[str] = set()
+        self._learned: set[str] = set()  # their next request goes alone: it may be the one to shut the bucket
         self._scheduled: WeakSet[Request] = WeakSet()
         self._timer: Any = None
 
@@ -77,21 +80,23 @@ class Gate:
 
     def open_of(self, buckets: Iterable[str]) -> Iterable[str]:
         """Those that are not shut."""
-        if not self._opens and not self._probes:
+        if not self._shut_buckets:
             return buckets
         self._settle()
-        return [bucket for bucket in buckets if bucket not in self._opens and bucket not in self._probes]
+        return [bucket for bucket in buckets if not any(bucket in shut for shut in self._shut_buckets)]
 
     def admits(self, request: Request) -> bool:
-        """Whether a request just popped may leave the queue. If its policy is unknown it is the bucket's probe.
+        """Whether a request just popped may leave the queue. If its policy is unknown, or new, it is the probe.
 
         Must be settled here: under asyncio many more are popped before the first of them reaches the middleware.
         """
-        if (self._opens or self._probes) and not self.open_of((self.bucket(request),)):
+        if self._shut_buckets and not self.open_of((self.bucket(request),)):
             return False
         self._scheduled.add(request)
-        if self.unknown(request):
-            self._probes[self.bucket(request)] = request
+        bucket = self.bucket(request)
+        if bucket in self._learned or self.unknown(request):
+            self._learned.discard(bucket)
+            self._probes[bucket] = request
         return True
 
     def _settle(self) -> None:
@@ -105,15 +110,36 @@ class Gate:
         for bucket in [bucket for bucket, probe in self._probes.items() if probe not in active]:
             del self._probes[bucket]
 
+    @property
+    def _shut_buckets(self) -> list[Container[str]]:
+        """Why buckets are shut, as far as any is."""
+        return [shut for shut in (self._opens, self._probes, self._learning) if shut]
+
     # -- the middleware's side ----------------------------------------------------------------------------
 
     def send_back(self, request: Request, wait: float) -> Request:
         """Shut the request's bucket for `wait` seconds; the copy to return to the scheduler."""
         self._shut(self.bucket(request), time.monotonic() + max(wait, SHORTEST))
-        copy = request.copy()
-        copy.meta[RETURNED] = request.dont_filter
-        copy.dont_filter = True  # the dupefilter has seen it
-        return copy
+        return _returned(request)
+
+    def needs_learning(self, request: Request) -> bool:
+        """Whether the request left the queue for want of a policy, and nobody has got it meanwhile."""
+        return any(probe is request for probe in self._probes.values()) and self.unknown(request)
+
+    def send_to_learn(self, request: Request) -> tuple[str, Request]:
+        """Shut a probe's bucket until it is `learned`: the bucket, and the copy to return to the scheduler.
+
+        So a robots.txt that hangs costs one of CONCURRENT_REQUESTS, its own fetch, and not that of a request too.
+        """
+        bucket = self.bucket(request)
+        self._learning.add(bucket)
+        return bucket, _returned(request)
+
+    def learned(self, bucket: str) -> None:
+        """The bucket's policy is known, or will not be for now."""
+        self._learning.discard(bucket)
+        self._learned.add(bucket)
+        self._wake()
 
     def release(self, request: Request) -> None:
         """The request's policy is known, or will not be by this request: if it was a probe, it is none now."""
@@ -126,6 +152,8 @@ class Gate:
     def close(self) -> None:
         """The crawl is over."""
         self._opens, self._first = {}, math.inf
+        self._learning.clear()
+        self._learned.clear()
         self._set_timer()
         self._gates.pop(self._crawler, None)  # else the gate would keep its own key alive
 
@@ -166,10 +194,20 @@ def _never(_request: Request) -> bool:
     return False
 
 
-def restore(request: Request) -> None:
-    """Undo what `send_back` did to a request that has come round again."""
-    if RETURNED in request.meta:
-        request.dont_filter = request.meta.pop(RETURNED)
+def _returned(request: Request) -> Request:
+    """The request as it goes back to the scheduler."""
+    copy = request.copy()
+    copy.meta[RETURNED] = request.dont_filter
+    copy.dont_filter = True  # the dupefilter has seen it
+    return copy
+
+
+def restore(request: Request) -> bool:
+    """Undo what `_returned` did to a request that has come round again; whether it has."""
+    if RETURNED not in request.meta:
+        return False
+    request.dont_filter = request.meta.pop(RETURNED)
+    return True
 
 
 class _Buckets(DownloaderInterface):

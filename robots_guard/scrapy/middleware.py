@@ -83,12 +83,28 @@ class RobotsGuardMiddleware:
     async def process_request(self, request: Request) -> Request | None:
         """Let it go (None), put it back (a Request), or refuse it (RobotsDisallowed, RobotsDeferred)."""
         try:
-            restore(request)
+            came_back = restore(request)
             if self._fetcher.owns(request):
                 return None
+            if not came_back and self._gate.needs_learning(request):
+                return self._send_to_learn(request)
             return await self._enforce(request, await self._decide(request))
         finally:
             self._gate.release(request)  # success, refusal and cancellation all free the host
+
+    def _send_to_learn(self, request: Request) -> Request:
+        """Back to the scheduler with it, while its policy is fetched. Should that not be known even then (it may
+        have expired, or be too large to be kept) it waits here after all: a request is sent back only once for this.
+        """
+        bucket, copy = self._gate.send_to_learn(request)
+        self._runtime.spawn(self._learn(request, bucket))
+        return copy
+
+    async def _learn(self, request: Request, bucket: str) -> None:
+        try:
+            await self._guard.prepare(self._question(request), self._fetcher.bound(request))
+        finally:
+            self._gate.learned(bucket)
 
     async def _decide(self, request: Request) -> Decision | None:
         """The decision; None for what no robots.txt governs."""

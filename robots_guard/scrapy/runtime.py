@@ -1,7 +1,7 @@
 """How coroutines run inside Scrapy: on asyncio, or on any other Twisted reactor.
 
-Under asyncio only futures can be awaited, under another reactor only Deferreds. Both runtimes here know two
-things more than the guard asks of them, which a fetch needs: to wait with an end, and to give work up.
+Under asyncio only futures can be awaited, under another reactor only Deferreds. Both runtimes here know one
+thing more than the guard asks of them, which a fetch needs: to give work up.
 The reactor is imported inside functions: Scrapy without a reactor forbids the import.
 """
 
@@ -17,7 +17,7 @@ from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from robots_guard.ports import Handle, Runtime
+from robots_guard.ports import Gate, Handle, Runtime
 from robots_guard.runtime import THREADS, AsyncioRuntime
 
 T = TypeVar("T")
@@ -27,11 +27,7 @@ GIVEN_UP = (asyncio.CancelledError, defer.CancelledError)
 
 
 class HostRuntime(Runtime, Protocol):
-    """A Runtime that can also wait for so long and no longer."""
-
-    async def wait_at_most(self, handle: Handle[Any], seconds: float) -> bool:
-        """Wait for the work to end, but no longer than `seconds`; whether it has ended. Never cancels it."""
-        ...
+    """A Runtime that can also give work up."""
 
     def cancel(self, handle: Handle[Any]) -> None:
         """Give the work up, if it has not ended."""
@@ -45,11 +41,6 @@ def host_runtime() -> HostRuntime:
 
 class AsyncioHostRuntime(AsyncioRuntime):
     """Scrapy on the asyncio reactor, or without a reactor."""
-
-    async def wait_at_most(self, handle: Handle[Any], seconds: float) -> bool:
-        """Wait, with an end."""
-        await asyncio.wait({cast("asyncio.Future[Any]", handle)}, timeout=seconds)
-        return handle.done()
 
     def cancel(self, handle: Handle[Any]) -> None:
         """Cancel the task."""
@@ -110,6 +101,10 @@ class TwistedRuntime:
         except Exception:  # noqa: BLE001  a timeout, or the work's own failure, which `wait` will tell
             return work.done()
         return True
+
+    def gate(self, width: int) -> Gate:
+        """Twisted's own semaphore."""
+        return defer.DeferredSemaphore(width)
 
     def cancel(self, handle: Handle[Any]) -> None:
         """Cancel the coroutine."""

@@ -5,25 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 from robots_guard.errors import SettingsError
-from robots_guard.ports import PolicyStore
+from robots_guard.ports import SharedStore
 from robots_guard.stores.sqlite import SqliteStore
 
-FORMS = "memory:, sqlite:///relative/path or sqlite:////absolute/path"
+FORMS = "memory:, sqlite:///relative/path, sqlite:////absolute/path or redis://host:port/db"
 
 
-def open_store(url: str) -> PolicyStore | None:
+def open_store(url: str) -> SharedStore | None:
     """The store a URL names, open; None for ``memory:``, where the guard's own memory is all there is.
 
     ``sqlite:///`` is followed by a path, which may be relative, absolute or begin with ``~``. Raises
-    SettingsError, naming the remedy, for any other form and for a file that cannot be used.
+    SettingsError, naming the remedy, for any other form and for a file that cannot be used; MissingExtra for
+    ``redis:``, ``rediss:`` and ``unix:`` where redis-py is not installed.
     """
     if url == "memory:":
         return None
     scheme, _, path = url.partition(":///")
     if scheme == "sqlite" and path and path != ":memory:":
         return SqliteStore(_expanded(path))
-    if url.startswith(("redis:", "rediss:", "valkey:")):
-        raise SettingsError(f"store = {_shown(url)} is not available in this version: use {FORMS}")
+    if url.startswith(("redis://", "rediss://", "unix://")):
+        from robots_guard.stores.redis import open_redis
+
+        return open_redis(url)
     raise SettingsError(f"store = {_shown(url)} is not a store: use {FORMS}")
 
 
@@ -36,5 +39,5 @@ def _expanded(path: str) -> Path:
 
 def _shown(url: str) -> str:
     """The URL without what may be a password."""
-    scheme, slashes, rest = url.partition("://")
+    scheme, slashes, rest = url.rpartition("://")
     return repr(scheme + slashes + rest.rpartition("@")[2])[:200]

@@ -27,11 +27,11 @@ class MemoryStore:
         with self._lock:
             return self._held.get(origin)
 
-    def put(self, policy: Policy) -> None:
+    def put(self, policy: Policy, now: float) -> None:
         """Keep a policy, unless a later one is held."""
         with self._lock:
             held = self._held.get(policy.origin)
-            if held is None or held.settled_at <= policy.settled_at:
+            if held is None or held.gives_way_to(policy, now):
                 self._held[policy.origin] = policy
 
     def forget(self, origin: Origin) -> bool:

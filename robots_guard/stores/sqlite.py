@@ -1,146 +1,192 @@
 """Policies in an SQLite file, shared by the processes of one machine.
 
-One row an origin. The file is in WAL mode: readers and the one writer do not wait for each other, and a crash
-leaves it consistent; losing the last commits in a power failure costs a fetch. One connection reads, another
-writes, each behind a lock of its own, so that any thread may call. What the file holds is data of unknown
-origin: the codec turns whatever is not a policy of the origin asked for into a miss.
+One row an origin, and one a document, however many origins serve it. The file is in WAL mode: readers and the
+one writer do not wait for each other, and a crash leaves it consistent; losing the last commits in a power
+failure costs a fetch. What the file holds is data of unknown origin: the codec turns whatever is not a policy
+of the origin asked for into a miss.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sqlite3
-import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from robots_guard.core import codec
-from robots_guard.core.policy import Policy
-from robots_guard.errors import MalformedURL, NotGoverned, SettingsError, StoreError
+from robots_guard.core.freshness import CLOCK_SKEW
+from robots_guard.core.policy import Document, Policy
+from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, StoreError
 from robots_guard.origin import Origin, origin_of
+from robots_guard.stores.database import Database
 
-BUSY = 5.0  # seconds to wait for another process's write
-SCHEMA_VERSION = 1
+RETENTION = 120 * 86400.0  # seconds: what a journal keeps (90 d), and the oldest copy it names (30 d)
+_AS = {"origin": "CAST(:key AS TEXT)", "sha256": ":key"}  # octets as a key of its column
+TOUCH = 86400.0  # seconds: a document's last use is known to the day, so that most puts need not write it
+BATCH = 500  # rows a transaction, or a page of a listing
 
-_SCHEMA = """
-CREATE TABLE policies (origin TEXT PRIMARY KEY, settled_at REAL NOT NULL, value BLOB NOT NULL) WITHOUT ROWID
-"""
-# In one statement, so that no writer of another process comes between the comparison and the replacement.
+# In one statement, so that no writer of another process comes between the comparison and the replacement; and
+# so that a damaged time (NULL, text) gives way. The rule is `Policy.gives_way_to`.
 _PUT = """
-INSERT INTO policies (origin, settled_at, value) VALUES (?, ?, ?)
+INSERT INTO policies (origin, settled_at, value) VALUES (:origin, :at, :value)
 ON CONFLICT (origin) DO UPDATE SET settled_at = excluded.settled_at, value = excluded.value
-WHERE excluded.settled_at >= policies.settled_at
+WHERE NOT coalesce(policies.settled_at > :at AND policies.settled_at <= :horizon, FALSE)
 """
-_GET = "SELECT value FROM policies WHERE origin = ? AND typeof(value) = 'blob' AND length(value) <= ?"
+_KEEP = """
+INSERT INTO documents (sha256, used_at, body) VALUES (:sha256, :now, :body)
+ON CONFLICT (sha256) DO UPDATE SET used_at = excluded.used_at, body = excluded.body
+"""
+# What is no blob, or larger than any policy, is not even read.
+_GET = "SELECT iif(typeof(value) = 'blob' AND length(value) <= ?, value, x'') FROM policies WHERE origin = ?"
+_BODY = "SELECT body FROM documents WHERE sha256 = ? AND typeof(body) = 'blob' AND length(body) <= ?"
+# A lease from far beyond what one lasts was taken before the clock was set back: it is not honoured. Not just
+# beyond: another process may have read the clock later and come first.
+_HELD = "SELECT 1 FROM leases WHERE origin = :origin AND until > :now AND until <= :horizon"
+_TAKE = """
+INSERT INTO leases (origin, token, until) VALUES (:origin, :token, :until)
+ON CONFLICT (origin) DO UPDATE SET token = excluded.token, until = excluded.until
+WHERE NOT coalesce(leases.until > :now AND leases.until <= :horizon, FALSE)
+"""
 
 
 class SqliteStore:
-    """A PolicyStore in a file, which is created if need be, with its directory.
+    """A SharedStore in a file, which is created if need be, with its directory.
 
     Raises SettingsError if the file cannot be used; once open, what fails is a StoreError.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with contextlib.ExitStack() as opened:
-                self._writer = opened.enter_context(contextlib.closing(_connect(path)))
-                _prepare(self._writer, path)
-                self._reader = opened.enter_context(contextlib.closing(_connect(path)))
-                self._reader.execute("PRAGMA query_only = ON")
-                opened.pop_all()  # all went well: they stay open
-        except (sqlite3.Error, OSError, ValueError) as error:
-            raise SettingsError(
-                f"store: {str(path)!r} cannot be used as a policy store ({_why(error)}):"
-                " name a writable file of its own, or memory:"
-            ) from error
-        self._writing = threading.Lock()
-        self._reading = threading.Lock()
-
-    def get(self, origin: Origin) -> Policy | None:
-        """The policy held, fresh or not; damaged and foreign values are None."""
-        with _translated("read"), self._reading:
-            row = self._reader.execute(_GET, (str(origin), codec.MAX_VALUE)).fetchone()
-        return codec.decode(row[0], origin) if row else None
-
-    def put(self, policy: Policy) -> None:
-        """Keep a policy, unless a later one is held."""
-        row = (str(policy.origin), policy.settled_at, codec.encode(policy))
-        with _translated("written"), self._writing:
-            self._writer.execute(_PUT, row)
-
-    def forget(self, origin: Origin) -> bool:
-        """Drop what is held for the origin; whether there was anything."""
-        with _translated("written"), self._writing:
-            return self._writer.execute("DELETE FROM policies WHERE origin = ?", (str(origin),)).rowcount > 0
-
-    def origins(self) -> list[Origin]:
-        """Every origin held; keys that are none are left out."""
-        with _translated("read"), self._reading:
-            rows = self._reader.execute("SELECT origin FROM policies WHERE typeof(origin) = 'text'").fetchall()
-        return list(_readable(row[0] for row in rows))
+        self._database = Database(path)
 
     def close(self) -> None:
         """Close the file, when what is under way has ended."""
-        with self._writing, self._reading:
-            self._reader.close()
-            self._writer.close()
+        self._database.close()
 
+    # -- policies -----------------------------------------------------------------------------------------
 
-def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    def get(self, origin: Origin) -> Policy | None:
+        """The policy held, fresh or not."""
+        with self._database.reading() as connection:
+            row = connection.execute(_GET, (codec.MAX_VALUE, str(origin))).fetchone()
+        if row is None:
+            return None
+        policy = codec.decode(row[0], origin)
+        if policy is None:
+            raise DamagedValue(f"what is held for {origin} is damaged, or another origin's")
+        return self._filled(policy)
 
+    def put(self, policy: Policy, now: float) -> None:
+        """Keep a policy, unless what is held does not give way, and its document."""
+        row = {
+            "origin": str(policy.origin),
+            "at": policy.settled_at,
+            "horizon": now + CLOCK_SKEW,
+            "value": codec.encode(policy),
+        }
+        body = self._body_to_keep(policy.document, now) if policy.document else None
+        with self._database.writing() as connection:
+            if body:
+                connection.execute(_KEEP, body)
+            connection.execute(_PUT, row)
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    connection.execute("PRAGMA synchronous = NORMAL")
-    _switch_to_wal(connection)
-    connection.execute("BEGIN IMMEDIATE")  # also shows at once whether the file can be written
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version == 0:
-        _create(connection, path)
-    elif version != SCHEMA_VERSION:
-        raise SettingsError(
-            f"store: {str(path)!r} has the layout of another version ({version}): remove it, or name another file"
-        )
-    connection.execute("SELECT origin, settled_at, value FROM policies LIMIT 0")
-    connection.execute("COMMIT")
+    def forget(self, origin: Origin) -> bool:
+        """Drop the policy held; whether there was one. Its document stays for its time."""
+        with self._database.writing() as connection:
+            return connection.execute("DELETE FROM policies WHERE origin = ?", (str(origin),)).rowcount > 0
 
+    def origins(self) -> Iterator[Origin]:
+        """Every origin held; keys that are none are left out. A page at a time, so millions fit."""
+        for keys in self._pages("policies", "origin"):
+            for (key,) in keys:
+                with contextlib.suppress(MalformedURL, NotGoverned):
+                    yield origin_of(key.decode("utf-8", "replace"))
 
-def _create(connection: sqlite3.Connection, path: Path) -> None:
-    if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-        raise SettingsError(f"store: {str(path)!r} is a database of another program: name a file of its own")
-    connection.execute(_SCHEMA)
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    # -- leases -------------------------------------------------------------------------------------------
 
+    def take(self, origin: Origin, token: str, now: float, seconds: float) -> bool:
+        """Take the origin's lease. Who finds it held only reads, so that many may wait for one."""
+        row = {"origin": str(origin), "token": token, "now": now, "until": now + seconds, "horizon": now + 2 * seconds}
+        with self._database.reading() as connection:
+            if connection.execute(_HELD, {name: row[name] for name in ("origin", "now", "horizon")}).fetchone():
+                return False
+        with self._database.writing() as connection:
+            return connection.execute(_TAKE, row).rowcount > 0
 
-def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """SQLite does not wait when two processes switch at once, so we do."""
-    deadline = time.monotonic() + BUSY
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
+    def release(self, origin: Origin, token: str) -> None:
+        """Give the lease back, if it is still the token's."""
+        with self._database.writing() as connection:
+            connection.execute("DELETE FROM leases WHERE origin = ? AND token = ?", (str(origin), token))
 
+    # -- documents ----------------------------------------------------------------------------------------
 
-def _readable(keys: Iterator[str]) -> Iterator[Origin]:
-    for key in keys:
-        with contextlib.suppress(MalformedURL, NotGoverned):
-            yield origin_of(key)
+    def document(self, sha256: str) -> bytes | None:
+        """The body of that digest, or None."""
+        packed = self._packed(sha256)
+        return None if packed is None else codec.unpack(packed, sha256)
 
+    def purge(self, now: float, keep: Iterable[str] = ()) -> int:
+        """Remove what was not used for 120 days; how many documents. `keep` counts as used now."""
+        self._touch(now, keep)
+        oldest = now - RETENTION
+        self._remove("policies", "origin", "settled_at", oldest)
+        self._remove("leases", "origin", "until", now)
+        return self._remove("documents", "sha256", "used_at", oldest)
 
-@contextlib.contextmanager
-def _translated(what: str) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise StoreError(f"could not be {what}: {error}") from error
+    def _body_to_keep(self, document: Document, now: float) -> dict[str, object] | None:
+        """The row of a document, if it is not kept yet, or was not used today. Packed before the file is locked."""
+        sha256 = bytes.fromhex(document.sha256)
+        with self._database.reading() as connection:
+            found = connection.execute(
+                "SELECT 1 FROM documents WHERE sha256 = ? AND used_at > ? AND used_at <= ?",
+                (sha256, now - TOUCH, now + CLOCK_SKEW),
+            ).fetchone()
+        return None if found else {"sha256": sha256, "now": now, "body": codec.pack(document.body)}
 
+    def _packed(self, sha256: str) -> bytes | None:
+        with self._database.reading() as connection:
+            row = connection.execute(_BODY, (bytes.fromhex(sha256), codec.MAX_VALUE)).fetchone()
+        return row[0] if row else None
 
-def _why(error: Exception) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    def _filled(self, policy: Policy) -> Policy:
+        """The policy with its body. A body that is not what it should be goes, so that the next put replaces it."""
+        sha256 = policy.document.sha256 if policy.document else codec.EMPTY
+        filled = codec.filled(policy, None) or codec.filled(policy, self._packed(sha256))
+        if filled is None:
+            with contextlib.suppress(StoreError), self._database.writing() as connection:
+                connection.execute("DELETE FROM documents WHERE sha256 = ?", (bytes.fromhex(sha256),))
+            raise DamagedValue(f"the document held for {policy.origin} is missing or damaged")
+        return filled
+
+    def _touch(self, now: float, digests: Iterable[str]) -> None:
+        rows = ((now, bytes.fromhex(sha256)) for sha256 in digests)
+        while batch := list(islice(rows, BATCH)):
+            with self._database.writing() as connection:
+                connection.executemany("UPDATE documents SET used_at = ? WHERE sha256 = ?", batch)
+
+    def _remove(self, table: str, key: str, when: str, oldest: float) -> int:
+        """Remove a table's old rows, a page at a time, so that others may write in between; how many."""
+        removed = 0
+        for keys in self._pages(table, key, f"AND {when} < {oldest!r}"):
+            with self._database.writing() as connection:
+                removed += connection.executemany(
+                    f"DELETE FROM {table} WHERE {key} = {_AS[key]} AND {when} < {oldest!r}",  # noqa: S608  (ours)
+                    [{"key": found} for (found,) in keys],
+                ).rowcount
+        return removed
+
+    def _pages(self, table: str, key: str, condition: str = "") -> Iterator[list[tuple[bytes]]]:
+        """A table's keys in order, as octets: a damaged one may be no text, and must not stop us."""
+        last = b""
+        while True:
+            with self._database.reading() as connection:
+                keys = connection.execute(
+                    f"SELECT CAST({key} AS BLOB) FROM {table}"  # noqa: S608  (ours)
+                    f" WHERE {key} > {_AS[key]} AND typeof({key}) = typeof({_AS[key]}) {condition}"
+                    f" ORDER BY {key} LIMIT {BATCH}",
+                    {"key": last},
+                ).fetchall()
+            if not keys:
+                return
+            yield keys
+            last = keys[-1][0]

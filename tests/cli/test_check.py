@@ -116,7 +116,7 @@ def test_a_stale_policy_is_used_and_its_renewal_holds_nobody_up(apart, net, tmp_
     answer = Fetched(status=200, body=RULES.encode(), headers={"cache-control": "max-age=300"})
     stale = begin(origin_of(site.url), None, "direct").next(answer, time.time() - 400).policy
     store = SqliteStore(tmp_path / "policies.sqlite")
-    store.put(stale)
+    store.put(stale, time.time())
     store.close()
     began = time.monotonic()
     ran = apart("check", f"{site.url}/private/")

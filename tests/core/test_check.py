@@ -8,9 +8,9 @@ import typing
 import pytest
 from core.walking import walk
 
-from robots_guard.core import check, renewal
+from robots_guard.core import check, flight, renewal
 from robots_guard.core.access import Failed, Failure, Fetched
-from robots_guard.core.check import Decided, Judging, Lookup, Renewing, begin
+from robots_guard.core.check import Decided, Judging, Lookup, Renewing, Unanswered, begin
 from robots_guard.core.renewal import begin as renew
 from robots_guard.core.verdict import Action, Question, Reason, RuleRef, Terms
 from robots_guard.origin import origin_of
@@ -164,7 +164,7 @@ def test_while_the_site_is_in_trouble_the_last_good_document_is_used_and_said_to
     assert (answer.action, answer.reason, answer.stale) == (Action.DROP, Reason.DISALLOWED, True)
 
 
-@pytest.mark.parametrize("module", [check, renewal])
+@pytest.mark.parametrize("module", [check, renewal, flight])
 def test_the_picture_shows_every_way_and_no_other(module):
     """The arrows in the module's docstring are the return annotations of its states' `next`."""
     drawn = set(re.findall(r"^ +(\w+) +-> (\w+)", module.__doc__, re.MULTILINE))
@@ -178,3 +178,13 @@ def test_the_picture_shows_every_way_and_no_other(module):
 def _followers(step) -> list[type]:
     annotation = typing.get_type_hints(step)["return"]
     return list(typing.get_args(annotation)) or [annotation]
+
+
+def test_who_waits_in_vain_is_deferred_whatever_unreachable_means():
+    """The site may be well: that we took too long opens nothing, and condemns nothing."""
+    terms = Terms(dialect=TERMS.dialect, matching=TERMS.matching, on_unreachable="allow")
+    decided = Renewing(asked("/"), terms, None).next(Unanswered("too long"), NOW)
+
+    assert (decided.verdict.action, decided.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
+    assert decided.verdict.until == NOW + 30
+    assert decided.verdict.detail == "too long"

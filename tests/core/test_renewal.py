@@ -6,6 +6,7 @@ import pytest
 from core.walking import walk
 
 from robots_guard.core.access import Access, Failed, Failure, Fetched
+from robots_guard.core.freshness import Freshness
 from robots_guard.core.renewal import Fetching, Settled, begin
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
@@ -205,3 +206,53 @@ def test_from_a_public_site_only_public_ones_are_gone_to(hops, public_only):
         state = state.next(hop, NOW)
 
     assert state.public_only is public_only
+
+
+@pytest.mark.parametrize(("said", "expected"), [({}, 600.0), ({"cache-control": "max-age=900"}, 900.0)])
+def test_what_a_304_leaves_unsaid_still_holds(said, expected):
+    """RFC 9111 section 3.2: the fields of a 304 replace those stored; the others stay."""
+    good = settle(ok(etag='"1"', **{"cache-control": "max-age=600"}))
+    renewed = settle(Fetched(status=304, headers=said, tls_verified=True), held=good, now=NOW + 700)
+
+    assert renewed.document.stated_lifetime == expected
+
+
+def test_trouble_since_the_future_is_trouble_since_now():
+    """The clock was a month ahead when it began: it must not be deferred, instead of dropped, for a month."""
+    first = settle(Failed(failure=Failure.DNS), now=NOW + 30 * 86400)
+
+    assert settle(Failed(failure=Failure.DNS), held=first, now=NOW).trouble.since == NOW
+
+
+@pytest.mark.parametrize("jump", [-30 * 86400.0, -301.0, 10 * 365 * 86400.0])
+def test_after_a_jump_of_the_clock_everything_is_asked_anew(jump):
+    document, trouble = settle(ok()), settle(Failed(failure=Failure.DNS))
+
+    assert document.freshness(NOW + jump, RFC) is Freshness.EXPIRED
+    assert trouble.freshness(NOW + jump, RFC) is Freshness.EXPIRED
+
+
+def test_a_small_step_of_the_clock_changes_nothing():
+    assert settle(ok()).freshness(NOW - 300, RFC) is Freshness.FRESH
+    assert settle(Failed(failure=Failure.DNS)).freshness(NOW - 300, RFC) is Freshness.FRESH
+
+
+@pytest.mark.parametrize("status", [404, 410, 401, 403])
+def test_what_is_not_there_is_remembered_as_long_as_what_is(status):
+    policy = settle(Fetched(status=status, tls_verified=True))
+
+    assert policy.freshness(NOW + 86_399, RFC) is Freshness.FRESH
+    assert policy.freshness(NOW + 86_400, RFC) is Freshness.EXPIRED
+
+
+def test_an_outage_of_days_is_asked_once_an_hour_at_most():
+    """30 s doubling to 1 h, each time a little later by the origin's own spread."""
+    policy, now, tries = settle(Failed(failure=Failure.CONNECT)), NOW, 1
+    while now < NOW + 3 * 86400:
+        now = policy.trouble.retry_at
+        policy = settle(Failed(failure=Failure.CONNECT), held=policy, now=now)
+        tries += 1
+
+    assert 55 <= tries <= 80
+    assert 3600 <= policy.trouble.retry_at - now <= 4500
+    assert policy.trouble.since == NOW

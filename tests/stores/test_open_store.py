@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
+
 import pytest
 
-from robots_guard.errors import SettingsError
+from robots_guard.errors import MissingExtra, SettingsError, StoreError
+from robots_guard.origin import origin_of
 from robots_guard.stores import open_store
+from robots_guard.stores.redis import RedisStore
 from robots_guard.stores.sqlite import SqliteStore
 
 
@@ -52,11 +57,48 @@ def test_characters_that_mean_something_in_urls_mean_nothing_in_a_path(tmp_path)
     ],
 )
 def test_what_names_no_store_is_answered_with_the_forms(url):
-    with pytest.raises(SettingsError, match=r"use memory:, sqlite:///relative/path or sqlite:////absolute/path$"):
+    with pytest.raises(
+        SettingsError, match=r"use memory:, sqlite:///relative/path, sqlite:////absolute/path or redis://host"
+    ):
         open_store(url)
 
 
-def test_redis_is_not_available_yet_and_its_password_is_not_shown():
-    with pytest.raises(SettingsError, match="not available in this version") as caught:
-        open_store("redis://me:secret@cache.test:6379/0")
+def test_a_password_is_not_shown():
+    with pytest.raises(SettingsError) as caught:
+        open_store("rediss//me:secret@cache.test:6379/0")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "rediss://127.0.0.1:1/0", "unix:///run/redis.sock?db=2"])
+def test_a_server_is_not_needed_at_the_start(url):
+    store = open_store(url)
+    assert isinstance(store, RedisStore)
+    with pytest.raises(StoreError, match="cannot be asked"):
+        store.get(origin_of("https://a.test"))
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("redis://h:port/0", "not the URL of a Redis server"),
+        ("redis://h/0?prefx=x", "'prefx' is no option of a Redis URL: use prefix, hmac_env, hmac_file"),
+        ("redis://h/0?socket_timeout=60", "'socket_timeout' is no option"),
+        ("redis://h/0?hmac_env=NOT_SET", "the environment has no NOT_SET"),
+        ("redis://h/0?hmac_file=/none/such", "hmac_file = '/none/such' cannot be read"),
+        ("redis://h/0?hmac_env=SHORT", "the key in SHORT is too short"),
+    ],
+)
+def test_what_is_no_url_of_a_server_is_named_in_one_sentence(url, sentence, monkeypatch):
+    monkeypatch.setenv("SHORT", "secret")
+    with pytest.raises(SettingsError, match=re.escape(sentence)) as caught:
+        open_store(url)
+    assert "\n" not in str(caught.value)
+    assert "'secret'" not in str(caught.value)
+
+
+def test_the_missing_extra_is_named(monkeypatch):
+    monkeypatch.delitem(sys.modules, "robots_guard.stores.redis")
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'robots_guard\[redis\]'"):
+        open_store("redis://127.0.0.1/0")

@@ -122,8 +122,8 @@ def crawl(
 
 def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """A Python of our own, with tests importable. Scrapy may use what is deprecated, but we may not."""
-    paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(options.pop("env", None) or {})}
+    path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
+    env = {**os.environ, "PYTHONPATH": path, **(options.pop("env", None) or {})}
     child = subprocess.run(
         [sys.executable, "-W", "default::DeprecationWarning", *arguments],
         capture_output=True,
@@ -174,6 +174,8 @@ def _asker(plan: dict[str, Any]) -> Any:
     from scrapy.utils.asyncio import call_later
     from scrapy.utils.defer import deferred_from_coro
 
+    from robots_guard.scrapy.deferral import Gate
+
     class Asker(scrapy.Spider):
         name = "asker"
 
@@ -223,6 +225,9 @@ def _asker(plan: dict[str, Any]) -> Any:
 
         def scheduled(self, request: Any) -> None:
             key = request.cb_kwargs.get("key")
+            gate = Gate.of(self.crawler)
+            if gate.bucket(request) in gate._learning:
+                return  # sent back while its policy is fetched, which is no verdict
             if key is not None and "_robots_guard_df" in request.meta:
                 count = results[key].get("deferrals", 0) + 1
                 self.became(key, {"action": "defer", "reason": "unreachable", "deferrals": count})

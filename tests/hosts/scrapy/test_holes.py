@@ -7,6 +7,7 @@ request that arrives is the failure, whatever the crawler believes.
 from __future__ import annotations
 
 import codecs
+import hashlib
 import logging
 import time
 
@@ -42,7 +43,22 @@ def test_h1_a_hanging_robots_txt_costs_one_probe_and_delays_nobody(net):
     assert max(done[page]["at"] for page in pages) < 3.5, "a good page waited for the hanging robots.txt"
     assert hanging.targets == []
     assert len(hanging.robots_fetches) == 1
-    assert done.stats["scheduler/dequeued"] == len(pages) + 1, "more than one request was sent to wait"
+    # Each of the three hosts sent one probe, and got it back.
+    assert done.stats["scheduler/dequeued"] == len(pages) + 3, "more than one request was sent to wait"
+
+
+def test_h1_a_hanging_robots_txt_costs_one_slot(net):
+    """H1. With two slots one is left for everybody else; the built-in would use both, one for the page that waits."""
+    hanging, good = net.origin(Reply(hang=True)), net.origin(RULES)
+    pages = [f"{good.url}/{number}" for number in range(5)]
+
+    done = crawl(
+        [f"{hanging.url}/{number}" for number in range(5)] + pages,
+        {"CONCURRENT_REQUESTS": 2, "ROBOTS_GUARD_CONNECT_TIMEOUT": 5, "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 5},
+        stop_after=4,
+    )
+
+    assert max(done[page]["at"] for page in pages) < 4, "a good page waited for the hanging robots.txt"
 
 
 def test_h2_h3_h4_an_unreachable_robots_txt_defers(net):
@@ -259,14 +275,14 @@ def _keep(store: str, url: str, *, fresh_for: float) -> None:
     document = Document(
         status=200,
         url=origin.robots_url,
-        sha256="0" * 64,
+        sha256=hashlib.sha256(RULES.encode()).hexdigest(),
         body=RULES.encode(),
         stated_lifetime=600.0,
         fetched_at=time.time() - 600 + fresh_for,
         via="scrapy",
     )
     held = open_store(store)
-    held.put(Policy(origin=origin, document=document))
+    held.put(Policy(origin=origin, document=document), time.time())
     held.close()
 
 
@@ -396,7 +412,7 @@ def test_h23_a_refusal_says_which_rule_on_which_line(net):
         "group": "mybot",
         "line": 3,
         "via": "scrapy",
-        "source": "fetch",
+        "source": "memory",  # fetched while the request waited in the queue
     }
     assert {name: record[name] for name in expected} == expected
     assert done.stats["robots_guard/drop/disallowed"] == done.stats["robotstxt/forbidden"] == 1

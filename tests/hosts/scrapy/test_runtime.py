@@ -110,6 +110,26 @@ async def threads_are_its_own(rt):
     return names.startswith("robots_guard"), failure, threading.current_thread() is threading.main_thread()
 
 
+async def a_gate_lets_so_many_in_and_one_who_gives_up_leaves_his_place(rt):
+    gate, inside, most = rt.gate(2), [], []
+
+    async def work(number):
+        await gate.acquire()
+        inside.append(number)
+        most.append(len(inside))
+        await rt.sleep(0.02)
+        inside.remove(number)
+        gate.release()
+        return number
+
+    handles = [rt.spawn(work(number)) for number in range(6)]
+    await rt.sleep(0.005)
+    rt.cancel(handles[3])
+    await rt.wait_at_most(handles[3], 5)
+    answers = [await rt.wait(handle) for handle in handles if handle is not handles[3]]
+    return answers, max(most), len(most)
+
+
 EXPECTED = {
     waiters_share_a_result: [False, ["done", "done"], True, 1],
     waiters_share_a_failure: ["broken"] * 3,
@@ -117,6 +137,7 @@ EXPECTED = {
     waiting_has_an_end: [False, True, True, "done"],
     work_can_be_given_up: [["CancelledError"], True],
     work_that_ends_at_once_has_ended: ["done", True],
+    a_gate_lets_so_many_in_and_one_who_gives_up_leaves_his_place: [[0, 1, 2, 4, 5], 2, 5],
     threads_are_its_own: [True, "ValueError", True],
 }
 

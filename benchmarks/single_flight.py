@@ -1,0 +1,150 @@
+"""Many processes ask for the same cold origins at once: how often is each robots.txt fetched? Must be once.
+
+    python benchmarks/single_flight.py --store sqlite [--processes 16] [--askers 625] [--bursts 100]
+    python benchmarks/single_flight.py --store redis://127.0.0.1:6379/0
+
+Each burst is an origin nobody has asked for. Every process asks for it `--askers` times at once, through a guard
+of its own with the real fetcher, and all must get the right verdict. Exits 1 if a burst cost more than one fetch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from robots_guard import renewing
+from robots_guard.audit.journal import CapturingJournal
+from robots_guard.core.access import Limits
+from robots_guard.core.verdict import Question, Terms
+from robots_guard.fetch.http import HttpFetcher
+from robots_guard.guard import Guard
+from robots_guard.origin import origin_of
+from robots_guard.rep.dialect import dialect
+from robots_guard.rep.paths import matching
+from robots_guard.runtime import AsyncioRuntime
+from robots_guard.settings import CLOCKS
+from robots_guard.stores import open_store
+from robots_guard.stores.memory import MemoryStore
+from robots_guard.testing import Loopback, Reply
+
+
+class Asker:
+    """A process that asks: told an origin, it answers with how many got which verdict."""
+
+    def __init__(self, store: str, *options: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--ask", "--store", store, *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def tell(self, origin: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(origin + "\n")
+        self.process.stdin.flush()
+
+    def told(self) -> dict[str, int]:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line, "an asker has died"
+        answer: dict[str, int] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
+
+
+def ask(options: argparse.Namespace) -> None:
+    """What an asker does: one line in, an origin; one line out, its verdicts."""
+    renewing.MARGIN = options.margin
+    store = open_store(options.store)
+    guard = Guard(
+        door="asker",
+        terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
+        runtime=AsyncioRuntime(),
+        memory=MemoryStore(),
+        store=store,
+        leases=store,
+        fetcher=HttpFetcher("mybot"),
+        journal=CapturingJournal(),
+        clocks=CLOCKS,
+        limits=Limits(total=options.fetch_timeout),
+    )
+    print("{}", flush=True)
+    for line in sys.stdin:
+        question = Question(origin=origin_of(line.strip()), target="/private/x", agent="mybot")
+        print(json.dumps(asyncio.run(verdicts(guard, question, options.askers))), flush=True)
+    guard.close()
+
+
+async def verdicts(guard: Guard, question: Question, askers: int) -> dict[str, int]:
+    decisions = await asyncio.gather(*(guard.check(question) for _ in range(askers)))
+    counts: dict[str, int] = {}
+    for decision in decisions:
+        counts[str(decision.verdict.reason)] = counts.get(str(decision.verdict.reason), 0) + 1
+    for name in ("store/error", "store/damaged"):
+        counts |= {name: guard.counts[name]} if guard.counts[name] else {}
+    return counts
+
+
+def measure(store: str, processes: int, askers: int, bursts: int) -> tuple[list[int], list[float]]:
+    """Fetches of each burst, and the seconds until all were answered."""
+    fetches, seconds = [], []
+    pool = [Asker(store, "--askers", str(askers)) for _ in range(processes)]
+    for asker in pool:
+        asker.told()
+    with Loopback() as net:
+        for _ in range(bursts):
+            site = net.origin(robots=Reply(body="User-agent: *\nDisallow: /private/\n", delay=0.05))
+            began = time.perf_counter()
+            for asker in pool:
+                asker.tell(site.url)
+            answers = [asker.told() for asker in pool]
+            seconds.append(time.perf_counter() - began)
+            assert answers == [{"disallowed": askers}] * processes, answers
+            fetches.append(len(site.robots_fetches))
+    for asker in pool:
+        asker.close()
+    return fetches, seconds
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", default="sqlite", help="sqlite (a new file), or a store's URL")
+    parser.add_argument("--processes", type=int, default=16)
+    parser.add_argument("--askers", type=int, default=625, help="a process")
+    parser.add_argument("--bursts", type=int, default=100)
+    parser.add_argument("--fetch-timeout", type=float, default=30.0)
+    parser.add_argument("--margin", type=float, default=renewing.MARGIN, help="seconds a lease outlives a fetch")
+    parser.add_argument("--ask", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> Any:
+    options = arguments()
+    if options.ask:
+        return ask(options)
+    with tempfile.TemporaryDirectory() as directory:
+        url = f"sqlite:///{Path(directory) / 'policies.sqlite'}" if options.store == "sqlite" else options.store
+        fetches, seconds = measure(url, options.processes, options.askers, options.bursts)
+    once = sum(count == 1 for count in fetches)
+    print(f"{options.bursts} bursts of {options.processes} x {options.askers} askers: {once} with exactly one fetch")
+    print(f"seconds a burst: median {statistics.median(seconds):.2f}, longest {max(seconds):.2f}")
+    return 0 if once == options.bursts else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

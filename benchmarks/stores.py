@@ -1,0 +1,209 @@
+"""What the policy stores cost: per lookup, per put, per origin, and with processes at once.
+
+    python benchmarks/stores.py [--corpus FILE] [--redis URL] [--origins 1000000] [--seconds 5]
+
+L1 is a guard's memory; L2 a store, from the call to compiled rules. Prints what it measured, beside the goals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import random
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from corpus import arguments, files
+
+from robots_guard.core import codec
+from robots_guard.core.access import Fetched
+from robots_guard.core.policy import Policy
+from robots_guard.core.renewal import begin
+from robots_guard.errors import StoreError
+from robots_guard.origin import Origin, origin_of
+from robots_guard.ports import SharedStore
+from robots_guard.rep.dialect import dialect
+from robots_guard.rep.ruleset import compile_rules
+from robots_guard.stores import open_store
+from robots_guard.stores.memory import MemoryStore
+
+RFC9309 = dialect("rfc9309")
+NOW = 1_800_000_000.0
+LOOKUPS = 20_000
+SHARES = {"small": 740, "medium": 230, "large": 30}  # of a thousand files as they are found in the wild
+HEADERS = {"content-type": "text/plain", "etag": '"5f3c-60a1b2c3d4e5f"', "cache-control": "max-age=86400"}
+
+
+def policy(number: int, body: bytes, at: float = NOW) -> Policy:
+    answer = Fetched(status=200, body=body, headers=HEADERS, tls_verified=True)
+    settled = begin(origin(number), None, "direct").next(answer, at)
+    return settled.policy  # type: ignore[union-attr]  # a 200 settles
+
+
+def origin(number: int) -> Origin:
+    return origin_of(f"https://www.example-{number * 7919 % 1_000_003}.com")
+
+
+def timed(work: Callable[[Any], object], items: list[Any]) -> list[float]:
+    """Microseconds of each call."""
+    spent = []
+    for item in items:
+        began = time.perf_counter_ns()
+        work(item)
+        spent.append((time.perf_counter_ns() - began) / 1000)
+    return spent
+
+
+def show(name: str, spent: list[float], goal: str = "") -> None:
+    ordered = sorted(spent)
+    middle, late = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
+    print(f"{name:44}{middle:10.2f} us median{late:10.2f} us p99   {goal}")
+
+
+def lookups(store: SharedStore, name: str, bodies: list[bytes]) -> None:
+    """Put, get, and get with the rules compiled, of many origins that serve these bodies."""
+    policies = [policy(number, body) for number, body in zip(range(LOOKUPS), cycle(bodies), strict=False)]
+    show(f"{name}: put, a new origin", timed(lambda held: store.put(held, NOW), policies), "goal 100 us")
+    asked = [held.origin for held in policies]
+    random.Random(1).shuffle(asked)
+    show(f"{name}: get", timed(store.get, asked))
+    show(f"{name}: get, parse and compile", timed(lambda key: compiled(store, key), asked[:4000]), "goal 60 us (small)")
+    show(f"{name}: get, nothing held", timed(store.get, [origin(LOOKUPS + number) for number in range(4000)]))
+    show(f"{name}: take and release a lease", timed(lambda key: leased(store, key), asked[:4000]))
+
+
+def compiled(store: SharedStore, key: Origin) -> None:
+    held = store.get(key)
+    assert held is not None
+    assert held.document is not None
+    compile_rules(held.document.body, RFC9309, "examplebot", "standard")
+
+
+def leased(store: SharedStore, key: Origin) -> None:
+    store.take(key, "token", NOW, 35.0)
+    store.release(key, "token")
+
+
+def memory(bodies: list[bytes]) -> None:
+    store = MemoryStore()
+    policies = [policy(number, body) for number, body in zip(range(10_000), cycle(bodies), strict=False)]
+    for held in policies:
+        store.put(held, NOW)
+    asked = [held.origin for held in policies] * 20
+    began = time.perf_counter()
+    for key in asked:
+        store.get(key)
+    print(f"{'L1 hit':44}{(time.perf_counter() - began) / len(asked) * 1e6:10.2f} us mean")
+
+
+# -- a million origins --------------------------------------------------------------------------------------
+
+
+def million(count: int, bodies: list[bytes], directory: Path, *, distinct: bool) -> None:
+    """Fill a file with so many origins, read them at random, and say what it cost."""
+    path = directory / f"million-{distinct}.sqlite"
+    store = open_store(f"sqlite:///{path}")
+    assert store is not None
+    near = MemoryStore()
+    began = time.perf_counter()
+    for number, body in zip(range(count), cycle(bodies), strict=False):
+        held = policy(number, b"# %d\n" % number + body if distinct else body)
+        store.put(held, NOW)
+        near.put(held, NOW)
+    filling = time.perf_counter() - began
+    chance = random.Random(2)
+    show(
+        "SQLite: get, at random among them", timed(store.get, [origin(chance.randrange(count)) for _ in range(20_000)])
+    )
+    listed = sum(1 for _ in store.origins())
+    store.close()
+    size = path.stat().st_size
+    packed = statistics.fmean(len(codec.pack(body)) for body in bodies)
+    kind = "each with a body of its own" if distinct else f"{len(set(bodies))} bodies among them"
+    print(
+        f"{count} origins, {kind} (packed: {packed:.0f} octets): {size / count:.0f} octets an origin (goal 600),"
+        f" {count / filling:.0f} puts/s, {listed} listed, RSS at most {rss():.0f} MiB (goal 256)"
+    )
+
+
+def rss() -> float:
+    """MiB, at most, so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+# -- processes at once --------------------------------------------------------------------------------------
+
+
+def mixed(url: str, seed: int, seconds: float, bodies: list[bytes], results: Any) -> None:
+    """90 lookups to 10 puts for so long."""
+    chance = random.Random(seed)
+    store = open_store(url)
+    assert store is not None
+    policies = [policy(number, body, NOW + seed) for number, body in zip(range(5000), cycle(bodies), strict=False)]
+    done, errors, puts = 0, 0, []
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        held = chance.choice(policies)
+        try:
+            if chance.random() < 0.1:
+                puts += timed(lambda held: store.put(held, NOW), [held])
+            else:
+                store.get(held.origin)
+        except StoreError:
+            errors += 1
+        done += 1
+    store.close()
+    results.put((done, errors, puts))
+
+
+def together(url: str, processes: int, seconds: float, bodies: list[bytes]) -> None:
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    workers = [context.Process(target=mixed, args=(url, seed, seconds, bodies, results)) for seed in range(processes)]
+    for worker in workers:
+        worker.start()
+    answers = [results.get() for _ in workers]
+    for worker in workers:
+        worker.join()
+    done, errors = sum(answer[0] for answer in answers), sum(answer[1] for answer in answers)
+    name = f"{processes} processes, 90 gets to 10 puts"
+    show(f"{name}: put", [spent for answer in answers for spent in answer[2]], "goal p99 20 ms")
+    print(f"{name}: {done / seconds:.0f} operations/s, {errors} errors (goal 10000, 0)")
+
+
+def places(directory: Path, redis: str | None) -> Iterator[tuple[str, str]]:
+    yield "SQLite", f"sqlite:///{directory / 'policies.sqlite'}"
+    if redis:
+        yield "Redis", redis
+
+
+def main() -> None:
+    parser: argparse.ArgumentParser = arguments(__doc__ or "")
+    parser.add_argument("--redis", help="a server to fill and measure, such as redis://127.0.0.1:6379/0")
+    parser.add_argument("--origins", type=int, default=100_000, help="how many fill the large file")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of processes at once")
+    options = parser.parse_args()
+    corpus = files(options.corpus, 900, options.seed)
+    small, mixture = corpus["small"], [body for name, share in SHARES.items() for body in corpus[name][:share]]
+    random.Random(options.seed).shuffle(mixture)
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        for distinct in (False, True):
+            million(options.origins, mixture, directory, distinct=distinct)
+        memory(small)
+        for name, url in places(directory, options.redis):
+            store = open_store(url)
+            assert store is not None
+            lookups(store, name, small)
+            store.close()
+            together(url, 2, options.seconds, small)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The policies a guard holds: near, in its own memory, and far, in the store it shares with others.
+
+The law of this file: the memory is in front of every store, so that what is near is answered without waiting;
+and a store that fails is a miss, counted and spoken of, never an error for whoever asks.
+"""
+
+from __future__ import annotations
+
+from robots_guard.core.policy import Policy
+from robots_guard.errors import DamagedValue, StoreError
+from robots_guard.origin import Origin
+from robots_guard.ports import Clocks, PolicyStore, Runtime
+from robots_guard.tally import Tally
+
+
+class Holding:
+    """`memory` never blocks; `store` is None where policies live in memory only.
+
+    With `demands_verified`, an https policy that came over unverified TLS counts as not held.
+    """
+
+    def __init__(
+        self,
+        *,
+        memory: PolicyStore,
+        store: PolicyStore | None,
+        runtime: Runtime,
+        clocks: Clocks,
+        tally: Tally,
+        demands_verified: bool,
+    ) -> None:
+        self.shared = store is not None
+        self._memory = memory
+        self._store = store
+        self._runtime = runtime
+        self._clocks = clocks
+        self._tally = tally
+        self._demands_verified = demands_verified
+
+    def near(self, origin: Origin) -> Policy | None:
+        """The policy in memory."""
+        held = self._memory.get(origin)
+        return held if held is not None and self._trusts(held) else None
+
+    async def far(self, origin: Origin) -> Policy | None:
+        """The policy in the store, which is then in memory, too, unless a later one is there."""
+        if self._store is None:
+            return None
+        try:
+            held = await self._runtime.in_thread(self._store.get, origin)
+        except DamagedValue as error:
+            self._tally.warn("store/damaged", "a policy in the store cannot be used: %s", error)
+            return None
+        except StoreError as error:
+            self._tally.warn("store/error", "the policy store cannot be read, going on without it: %s", error)
+            return None
+        if held is None or not self._trusts(held):
+            return None
+        self._memory.put(held, self._clocks.now())
+        return held
+
+    async def keep(self, policy: Policy) -> None:
+        """Put a policy into memory and store."""
+        now = self._clocks.now()
+        self._memory.put(policy, now)
+        if self._store is None:
+            return
+        try:
+            await self._runtime.in_thread(self._store.put, policy, now)
+        except StoreError as error:
+            self._tally.warn("store/error", "the policy store cannot be written, going on without it: %s", error)
+
+    def keep_near(self, policy: Policy) -> None:
+        """Put a policy into memory only: what our own fault made is nobody else's."""
+        self._memory.put(policy, self._clocks.now())
+
+    def close(self) -> None:
+        """Release the store."""
+        if self._store is not None:
+            self._store.close()
+
+    def _trusts(self, policy: Policy) -> bool:
+        document = policy.document
+        if document is None or policy.origin.scheme != "https":
+            return True
+        return document.tls_verified or not self._demands_verified

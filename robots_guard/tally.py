@@ -1,0 +1,29 @@
+"""What happened how often, for a host's own statistics; and failures, counted each and spoken of once a minute."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from robots_guard.ports import Clocks
+
+log = logging.getLogger("robots_guard")
+
+WARN_EVERY = 60.0  # seconds between two warnings of the same kind
+
+
+class Tally:
+    """Running totals in `counts`."""
+
+    def __init__(self, clocks: Clocks) -> None:
+        self.counts: Counter[str] = Counter()
+        self._clocks = clocks
+        self._warned: dict[str, float] = {}
+
+    def warn(self, kind: str, message: str, error: Exception) -> None:
+        """Count a failure under its kind, such as ``store/error``; warn, unless it was done within the minute."""
+        self.counts[kind] += 1
+        now = self._clocks.monotonic()
+        if now - self._warned.get(kind, -WARN_EVERY) >= WARN_EVERY:
+            self._warned[kind] = now
+            log.warning(message, error)

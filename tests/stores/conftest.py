@@ -1,0 +1,126 @@
+"""The stores under test, each as it is used, with a hand that reaches behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import Any
+
+import fakeredis
+import pytest
+from support.stores import KEY
+
+from robots_guard.holding import Holding
+from robots_guard.ports import Clocks
+from robots_guard.runtime import AsyncioRuntime
+from robots_guard.stores.memory import MemoryStore
+from robots_guard.stores.redis import RedisStore
+from robots_guard.stores.sqlite import SqliteStore
+from robots_guard.tally import Tally
+
+
+@pytest.fixture
+def empty_redis(redis_server):
+    with redis_server.client() as client:
+        client.flushall()
+    return redis_server
+
+
+class Tiered:
+    """Memory in front of a store, as every guard holds them: the guard's own composition, asked as a store is."""
+
+    def __init__(self, far) -> None:
+        self.far = far
+        self.near = MemoryStore()
+        self.runtime = AsyncioRuntime()
+        self.now = 0.0
+        clocks = Clocks(now=lambda: self.now, monotonic=time.monotonic)
+        self.holding = Holding(
+            memory=self.near,
+            store=far,
+            runtime=self.runtime,
+            clocks=clocks,
+            tally=Tally(clocks),
+            demands_verified=True,
+        )
+
+    def get(self, origin):
+        return self.holding.near(origin) or asyncio.run(self.holding.far(origin))
+
+    def put(self, held, now):
+        self.now = now
+        asyncio.run(self.holding.keep(held))
+
+    def forget(self, origin):
+        return self.near.forget(origin) | self.far.forget(origin)
+
+    def origins(self):
+        return self.far.origins()
+
+    def close(self):
+        self.holding.close()
+        self.runtime.close()
+
+
+def make(kind: str, request, tmp_path) -> Any:
+    if kind == "memory":
+        return MemoryStore()
+    if kind == "sqlite":
+        return SqliteStore(tmp_path / "policies.sqlite")
+    if kind == "tiered":
+        return Tiered(SqliteStore(tmp_path / "policies.sqlite"))
+    if kind == "fakeredis":
+        return RedisStore(fakeredis.FakeRedis())
+    client = request.getfixturevalue("empty_redis").client()
+    return RedisStore(client, key=KEY if kind == "redis with MACs" else None)
+
+
+SHARED = ["sqlite", "fakeredis", "redis", "redis with MACs"]
+
+
+@pytest.fixture(params=["memory", "tiered", *SHARED])
+def store(request, tmp_path):
+    made = make(request.param, request, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=SHARED)
+def shared(request, tmp_path):
+    made = make(request.param, request, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def behind(shared, tmp_path) -> Callable[[Any, bytes], None]:
+    """Put bytes where the store keeps the policy of an origin."""
+
+    def into_sqlite(origin, value: bytes) -> None:
+        connection = sqlite3.connect(tmp_path / "policies.sqlite", isolation_level=None)
+        connection.execute("INSERT OR REPLACE INTO policies VALUES (?, 1000.0, ?)", (str(origin), value))
+        connection.close()
+
+    def into_redis(origin, value: bytes) -> None:
+        shared._client.set(f"rg:p:{origin}", b"1000.0\n" + value)
+
+    return into_sqlite if isinstance(shared, SqliteStore) else into_redis
+
+
+@pytest.fixture
+def kept(shared, tmp_path) -> Callable[[Any], bytes]:
+    """The bytes where the store keeps the policy of an origin."""
+
+    def from_sqlite(origin) -> bytes:
+        connection = sqlite3.connect(tmp_path / "policies.sqlite")
+        try:
+            return connection.execute("SELECT value FROM policies WHERE origin = ?", (str(origin),)).fetchone()[0]
+        finally:
+            connection.close()
+
+    def from_redis(origin) -> bytes:
+        return shared._client.get(f"rg:p:{origin}").partition(b"\n")[2]
+
+    return from_sqlite if isinstance(shared, SqliteStore) else from_redis

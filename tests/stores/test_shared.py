@@ -1,0 +1,141 @@
+"""What every store that processes share promises beyond the contract: leases, documents by digest, and that
+nothing it holds is believed because it is there."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.stores import A, B, policy, put
+
+from robots_guard.core import codec
+from robots_guard.errors import DamagedValue
+from robots_guard.origin import origin_of
+
+DAY = 86400.0
+
+
+# -- damage -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"RG2\n",
+        b"\0" * 100,
+        b"\xff" * 700_000,
+        codec.encode(policy())[:-1],
+        codec.encode(policy(B)),
+        b"RG9\n" + codec.encode(policy())[4:],
+    ],
+    ids=["bare", "zeros", "huge", "cut", "another origin's", "another version's"],
+)
+def test_what_is_no_policy_of_the_origin_is_never_one_and_can_be_replaced(shared, behind, value):
+    behind(A, value)
+
+    held = None
+    with pytest.raises(DamagedValue, match=r"https://a\.test"):
+        held = shared.get(A)
+    assert held is None
+    put(shared, policy())
+    assert shared.get(A) == policy()
+
+
+def test_every_flipped_bit_is_noticed(shared, behind, kept):
+    put(shared, policy())
+    value = kept(A)
+    for place in range(len(value) * 8):
+        damaged = bytearray(value)
+        damaged[place // 8] ^= 1 << place % 8
+        behind(A, bytes(damaged))
+        with pytest.raises(DamagedValue):
+            shared.get(A)
+
+
+def test_anothers_value_moved_under_our_key_is_noticed(shared, behind, kept):
+    """Whoever can write, but holds no key, can at best copy: what was said of one origin is nothing to another."""
+    put(shared, policy(B, body=b"User-agent: *\nAllow: /"))
+    put(shared, policy())
+    behind(A, kept(B))
+
+    with pytest.raises(DamagedValue):
+        shared.get(A)
+
+
+# -- leases -------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_is_one_holders_until_it_is_given_back(shared):
+    assert shared.take(A, "one", 1000.0, 35.0)
+    assert not shared.take(A, "two", 1001.0, 35.0)
+    assert shared.take(B, "two", 1001.0, 35.0)
+    shared.release(A, "one")
+    assert shared.take(A, "two", 1002.0, 35.0)
+
+
+def test_a_lease_is_given_back_by_its_holder_only(shared):
+    shared.take(A, "one", 1000.0, 35.0)
+    shared.release(A, "two")
+    shared.release(B, "one")
+
+    assert not shared.take(A, "two", 1001.0, 35.0)
+
+
+def test_who_read_the_clock_a_moment_earlier_and_comes_later_does_not_get_it(shared):
+    """Time is read, then the call is made; in between anything may happen."""
+    assert shared.take(A, "one", 1000.0, 35.0)
+    assert not shared.take(A, "two", 995.0, 35.0)
+
+
+def test_a_lease_is_no_policy(shared):
+    shared.take(A, "one", 1000.0, 35.0)
+
+    assert shared.get(A) is None
+    assert list(shared.origins()) == []
+
+
+def test_of_many_who_take_at_once_one_gets_it(shared):
+    start = threading.Barrier(8)
+
+    def taken(number):
+        start.wait(10)
+        return [shared.take(origin_of(f"https://{n}.test"), f"{number}", 1000.0, 35.0) for n in range(30)]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(taken, range(8)))
+    assert [sum(column) for column in zip(*answers, strict=True)] == [1] * 30
+
+
+# -- documents ----------------------------------------------------------------------------------------------
+
+
+def test_a_document_outlives_its_policy_and_is_found_by_its_digest(shared):
+    body = b"User-agent: *\nDisallow: /old\n"
+    put(shared, policy(body=body))
+    put(shared, policy(at=2000.0, body=b"new"))
+
+    assert shared.document(hashlib.sha256(body).hexdigest()) == body
+    assert shared.document(hashlib.sha256(b"new").hexdigest()) == b"new"
+    shared.forget(A)
+    assert shared.document(hashlib.sha256(b"new").hexdigest()) == b"new"
+    assert shared.document(hashlib.sha256(b"never").hexdigest()) is None
+
+
+def test_many_origins_share_one_document(shared):
+    origins = [origin_of(f"https://{n}.test") for n in range(20)]
+    for origin in origins:
+        put(shared, policy(origin))
+
+    assert all(shared.get(origin) == policy(origin) for origin in origins)
+    assert shared.forget(origins[0])
+    assert shared.get(origins[1]) == policy(origins[1])
+
+
+def test_a_purge_leaves_what_was_used_of_late(shared):
+    put(shared, policy(at=1000.0))
+
+    assert shared.purge(1000.0 + 100 * DAY) == 0
+    assert shared.document(policy().document.sha256) == policy().document.body
+    assert shared.get(A) == policy()

@@ -1,0 +1,328 @@
+"""Renewals: one an origin, in a process and among processes; bounded; each asker with a deadline of his own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from robots_guard import renewing
+from robots_guard.audit.journal import CapturingJournal
+from robots_guard.core.access import Failed, Failure, Fetched, Limits
+from robots_guard.core.verdict import Action, Question, Reason, Terms
+from robots_guard.errors import DamagedValue, StoreError
+from robots_guard.fetch.scripted import ScriptedFetcher
+from robots_guard.guard import Clocks, Guard
+from robots_guard.origin import origin_of
+from robots_guard.rep.dialect import dialect
+from robots_guard.rep.paths import matching
+from robots_guard.runtime import AsyncioRuntime
+from robots_guard.stores.memory import MemoryStore
+from robots_guard.stores.sqlite import SqliteStore
+
+A = origin_of("https://a.test")
+RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)
+
+
+class Everywhere(ScriptedFetcher):
+    """Every origin has the same robots.txt, behind a gate; `most` were asked for at once."""
+
+    def __init__(self, outcome=RULES) -> None:
+        super().__init__()
+        self.outcome = outcome
+        self.gate = asyncio.Event()
+        self.under_way = self.most = 0
+
+    async def fetch(self, get):
+        self.gets.append(get)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await self.gate.wait()
+        self.under_way -= 1
+        return self.outcome
+
+
+def ask(target: str = "/private/x", origin=A) -> Question:
+    return Question(origin=origin, target=target, agent="mybot")
+
+
+@pytest.fixture
+def build(tmp_path):
+    guards = []
+
+    def build(fetcher, *, shared=False, store=None, clocks=None, **options):
+        if shared:
+            store = SqliteStore(tmp_path / "policies.sqlite")
+        options.setdefault("limits", Limits())
+        guard = Guard(
+            door="test",
+            terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
+            runtime=AsyncioRuntime(),
+            memory=MemoryStore(),
+            store=store,
+            leases=store,
+            fetcher=fetcher,
+            journal=CapturingJournal(),
+            clocks=clocks or Clocks(now=time.time, monotonic=time.monotonic),
+            **options,
+        )
+        guards.append(guard)
+        return guard
+
+    yield build
+    for guard in guards:
+        guard.close()
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+# -- in one process -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["memory", "sqlite"])
+async def test_ten_thousand_askers_on_a_cold_origin_one_fetch(build, shared):
+    fetcher = Everywhere()
+    guard = build(fetcher, shared=shared)
+    askers = [asyncio.ensure_future(guard.check(ask())) for _ in range(10_000)]
+    await until(lambda: fetcher.gets and guard._renewals._waiting == 10_000)
+    fetcher.gate.set()
+    decisions = await asyncio.gather(*askers)
+
+    assert {decision.verdict.reason for decision in decisions} == {Reason.DISALLOWED}
+    assert len(fetcher.gets) == 1
+    assert guard._renewals._waiting == 0
+    assert len(guard._renewals) == 0
+
+
+async def test_more_than_may_wait_are_deferred_and_recorded(build, monkeypatch):
+    monkeypatch.setattr(renewing, "WAITERS", 3)
+    fetcher = Everywhere()
+    guard = build(fetcher)
+    askers = [asyncio.ensure_future(guard.check(ask())) for _ in range(3)]
+    await until(lambda: fetcher.gets)
+    refused = await guard.check(ask())
+    fetcher.gate.set()
+    await asyncio.gather(*askers)
+
+    assert (refused.verdict.action, refused.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
+    assert refused.verdict.detail == "3 requests wait for a robots.txt already"
+    assert [record.action for record in guard._journal.records] == ["defer", "drop", "drop", "drop"]
+    assert (await guard.check(ask())).verdict.action is Action.DROP
+
+
+async def test_each_asker_waits_no_longer_than_he_may_and_the_fetch_goes_on(build):
+    fetcher = Everywhere()
+    guard = build(fetcher, decision_timeout=0.05)
+    late = await asyncio.gather(*(guard.check(ask()) for _ in range(20)))
+
+    assert {decision.verdict.action for decision in late} == {Action.DEFER}
+    assert {decision.verdict.detail for decision in late} == {"no robots.txt within the time for a decision"}
+    assert len(guard._renewals) == 1
+    fetcher.gate.set()
+    await until(lambda: len(guard._renewals) == 0)
+    assert guard.peek(ask()).verdict.action is Action.DROP
+    assert len(fetcher.gets) == 1
+
+
+async def test_so_many_fetches_at_once_and_no_more(build):
+    fetcher = Everywhere()
+    guard = build(fetcher, shared=True)
+    askers = [asyncio.ensure_future(guard.check(ask(origin=origin_of(f"https://{n}.test")))) for n in range(200)]
+    await until(lambda: fetcher.under_way == renewing.FETCHES)
+    await asyncio.sleep(0.05)
+    at_first = len(fetcher.gets)
+    fetcher.gate.set()
+    decisions = await asyncio.gather(*askers)
+
+    assert at_first == fetcher.most == renewing.FETCHES == 64
+    assert len(fetcher.gets) == 200
+    assert {decision.verdict.action for decision in decisions} == {Action.DROP}
+
+
+async def test_whoever_waits_for_anothers_lease_keeps_nobody_from_fetching(build, monkeypatch, tmp_path):
+    monkeypatch.setattr(renewing, "FETCHES", 1)
+    fetcher = Everywhere()
+    fetcher.gate.set()
+    guard = build(fetcher, shared=True)
+    other = SqliteStore(tmp_path / "policies.sqlite")
+    other.take(A, "another's", time.time(), 35.0)
+    waiting = asyncio.ensure_future(guard.check(ask()))
+    await asyncio.sleep(0.05)
+
+    assert (await guard.check(ask(origin=origin_of("https://b.test")))).verdict.action is Action.DROP
+    assert not waiting.done()
+    other.release(A, "another's")
+    other.close()
+    assert (await waiting).verdict.action is Action.DROP
+
+
+async def test_a_stale_policy_is_not_renewed_aside_when_too_many_renewals_run(build, clock, monkeypatch):
+    brief = Fetched(status=200, headers={"cache-control": "max-age=600"}, tls_verified=True)
+    fetcher = ScriptedFetcher({"https://a.test/robots.txt": brief})
+    guard = build(fetcher, clocks=Clocks(now=clock, monotonic=clock))
+    await guard.check(ask())
+    clock.advance(700)
+    monkeypatch.setattr(renewing, "WAITERS", 0)
+
+    assert guard.peek(ask()).verdict.action is Action.PASS
+    assert len(fetcher.gets) == 1
+
+
+# -- among several ------------------------------------------------------------------------------------------
+
+
+async def test_of_two_guards_on_one_store_one_fetches(build):
+    one, two = Everywhere(), Everywhere()
+    guards = [build(one, shared=True), build(two, shared=True)]
+    askers = [asyncio.ensure_future(guard.check(ask())) for guard in guards for _ in range(50)]
+    await until(lambda: one.gets or two.gets)
+    await asyncio.sleep(0.1)
+    one.gate.set()
+    two.gate.set()
+    decisions = await asyncio.gather(*askers)
+
+    assert {decision.verdict.reason for decision in decisions} == {Reason.DISALLOWED}
+    assert len(one.gets) + len(two.gets) == 1
+
+
+async def test_when_the_holder_has_died_the_next_takes_over_when_the_lease_ends(build, tmp_path):
+    store = SqliteStore(tmp_path / "policies.sqlite")
+    store.take(A, "dead", time.time(), 0.3)
+    store.close()
+    fetcher = Everywhere()
+    fetcher.gate.set()
+    began = time.monotonic()
+    decision = await build(fetcher, shared=True, limits=Limits(total=1.0)).check(ask())
+
+    assert decision.verdict.action is Action.DROP
+    assert len(fetcher.gets) == 1
+    assert 0.2 < time.monotonic() - began < 5
+
+
+async def test_a_lease_is_given_back_whatever_becomes_of_the_fetch(build, tmp_path):
+    class Broken(ScriptedFetcher):
+        async def fetch(self, get):
+            raise RuntimeError("boom")
+
+    for fetcher in (Broken(), ScriptedFetcher(), ScriptedFetcher({"https://a.test/robots.txt": RULES})):
+        await build(fetcher, shared=True).policy(A, renew=True)
+        store = SqliteStore(tmp_path / "policies.sqlite")
+        assert store.take(A, "next", time.time(), 35.0)
+        store.release(A, "next")
+        store.close()
+
+
+async def test_a_guard_that_is_closed_halfway_gives_its_leases_back(build, tmp_path):
+    guard = build(Everywhere(), shared=True)
+    asking = asyncio.ensure_future(guard.check(ask()))
+    await until(lambda: guard._renewals._tokens)
+    guard.close()
+    asking.cancel()
+    store = SqliteStore(tmp_path / "policies.sqlite")
+
+    assert store.take(A, "next", time.time(), 35.0)
+    store.close()
+
+
+async def test_settling_waits_for_fetches_but_not_for_anothers_lease(build, tmp_path, caplog):
+    """At the end of a crawl: what is on its way is kept, and nobody is kept waiting half a minute for the rest."""
+    fetcher = Everywhere()
+    guard = build(fetcher, shared=True)
+    other = SqliteStore(tmp_path / "policies.sqlite")
+    other.take(A, "another's", time.time(), 35.0)
+    asking = [
+        asyncio.ensure_future(guard.check(ask(origin=origin_of(url)))) for url in ("https://a.test", "https://b.test")
+    ]
+    await until(lambda: fetcher.gets)
+    settling = asyncio.ensure_future(guard.settle())
+    await asyncio.sleep(0.02)
+    assert not settling.done()
+    fetcher.gate.set()
+    async with asyncio.timeout(2):
+        await settling
+
+    assert [(await one).verdict.action for one in asking] == [Action.DEFER, Action.DROP]
+    assert other.get(origin_of("https://b.test")) is not None
+    assert other.get(A) is None
+    assert "failed" not in caplog.text
+    other.close()
+
+
+async def test_a_policy_of_another_process_is_used_although_it_came_while_we_waited(build, tmp_path):
+    fetcher = Everywhere()
+    guard = build(fetcher, shared=True)
+    other = SqliteStore(tmp_path / "policies.sqlite")
+    other.take(A, "another's", time.time(), 35.0)
+    asking = asyncio.ensure_future(guard.check(ask()))
+    await asyncio.sleep(0.05)
+    theirs = await build(ScriptedFetcher({"https://a.test/robots.txt": RULES})).policy(A)
+    other.put(theirs, time.time())
+    other.close()  # and never gives its lease back
+
+    assert (await asking).policy == theirs
+    assert fetcher.gets == []
+
+
+# -- with a broken store ------------------------------------------------------------------------------------
+
+
+class Broken(MemoryStore):
+    """Everything fails; which of it, can be chosen."""
+
+    def __init__(self, *works: str) -> None:
+        super().__init__()
+        for name in {"get", "put", "take", "release"} - set(works):
+            setattr(self, name, self._fail)
+
+    def _fail(self, *_):
+        raise StoreError("out of order")
+
+    def take(self, *_):
+        return True
+
+    def release(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("works", [[], ["get"], ["get", "put"], ["take", "release"], ["put"]])
+async def test_with_a_broken_store_there_is_one_fetch_a_process(build, works, caplog):
+    fetcher = Everywhere()
+    guard = build(fetcher, store=Broken(*works))
+    askers = [asyncio.ensure_future(guard.check(ask())) for _ in range(100)]
+    await until(lambda: fetcher.gets)
+    fetcher.gate.set()
+    decisions = await asyncio.gather(*askers)
+
+    assert {decision.verdict.reason for decision in decisions} == {Reason.DISALLOWED}
+    assert len(fetcher.gets) == 1
+    assert guard.counts["store/error"] > 0
+    assert caplog.text.count("policy store") + caplog.text.count("a lease was not") == 1  # said once a minute
+    assert guard.peek(ask()).verdict.action is Action.DROP
+
+
+async def test_what_is_damaged_is_a_miss_with_an_alarm_of_its_own(build, caplog):
+    class Forged(Broken):
+        def get(self, origin):
+            raise DamagedValue("does not carry our MAC")
+
+    store = Forged("get", "put", "take", "release")
+    guard = build(ScriptedFetcher({"https://a.test/robots.txt": RULES}), store=store)
+
+    assert (await guard.check(ask())).verdict.action is Action.DROP
+    assert guard.counts["store/damaged"] == 2
+    assert "does not carry our MAC" in caplog.text
+
+
+async def test_trouble_is_shared_so_that_the_next_guard_does_not_ask_again(build):
+    first = ScriptedFetcher({"https://a.test/robots.txt": Failed(failure=Failure.CONNECT)})
+    second = ScriptedFetcher({"https://a.test/robots.txt": RULES})
+    deferred = await build(first, shared=True).check(ask())
+    again = await build(second, shared=True).check(ask())
+
+    assert deferred.verdict.action is again.verdict.action is Action.DEFER
+    assert second.gets == []

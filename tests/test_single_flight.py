@@ -1,0 +1,59 @@
+"""Sixteen processes on one store, a real origin, real fetches: each robots.txt is fetched once."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from robots_guard.testing import Reply
+
+sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
+from single_flight import Asker, measure
+
+FETCH, MARGIN = 1.0, 0.5  # seconds: a lease of 1.5 s, so that the test need not wait for 35
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def url(request, tmp_path):
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/policies.sqlite"
+    return f"{request.getfixturevalue('redis_server').url}?prefix={tmp_path.name}:"
+
+
+def test_sixteen_processes_twenty_bursts_one_fetch_each(url):
+    fetches, _ = measure(url, processes=16, askers=40, bursts=20)
+
+    assert fetches == [1] * 20
+
+
+def test_the_holder_is_killed_and_all_are_answered_within_lease_and_fetch(url, net):
+    """The first fetch hangs, its process is killed with -9; of those who wait, one takes over."""
+
+    def robots(_) -> Reply:
+        return Reply(hang=len(site.robots_fetches) == 1, body="User-agent: *\nDisallow: /private/\n")
+
+    site = net.origin(robots=robots)
+    short = ("--fetch-timeout", str(FETCH), "--margin", str(MARGIN))
+    holder, *others = [Asker(url, "--askers", "100", *short) for _ in range(4)]
+    for asker in (holder, *others):
+        asker.told()
+    holder.tell(site.url)
+    deadline = time.monotonic() + 20
+    while not site.robots_fetches:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    for asker in others:
+        asker.tell(site.url)
+    holder.process.kill()
+    began = time.monotonic()
+    answers = [asker.told() for asker in others]
+    took = time.monotonic() - began
+    for asker in (holder, *others):
+        asker.close()
+
+    assert answers == [{"disallowed": 100}] * 3
+    assert len(site.robots_fetches) == 2
+    assert took < FETCH + MARGIN + FETCH + 1.0
