@@ -195,7 +195,7 @@ class Renewals:
             total=left,
             max_body=self._limits.max_body,
         )
-        return Get(url=state.url, headers=state.conditions, limits=limits)
+        return Get(url=state.url, headers=state.conditions, limits=limits, public_only=state.public_only)
 
     # -- leases -------------------------------------------------------------------------------------------
 

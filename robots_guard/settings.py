@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import ssl
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,8 +19,11 @@ import platformdirs
 
 from robots_guard.audit.journal import FileJournal
 from robots_guard.core.access import Limits
+from robots_guard.core.addresses import networks
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
+from robots_guard.fetch.destinations import Destinations
+from robots_guard.fetch.http import HttpFetcher
 from robots_guard.guard import Clocks, Guard
 from robots_guard.ports import Fetcher, Runtime
 from robots_guard.rep.dialect import dialect
@@ -28,13 +32,15 @@ from robots_guard.stores import open_store
 from robots_guard.stores.memory import MemoryStore
 
 _TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
+_PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/?")
 
 
 #: The clocks of a running program: what needs the time above this floor takes it from here.
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
 
 
-def _default_store() -> str:
+def default_store() -> str:
+    """Where policies are kept where nothing is chosen."""
     return f"sqlite:///{platformdirs.user_cache_path('robots_guard') / 'policies.sqlite'}"
 
 
@@ -49,7 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     #: The product token judged: letters, "-" and "_" (RFC 9309 section 2.2.1).
     agent: str
     #: Where policies are shared: `sqlite:///PATH`, `redis://HOST:PORT/DB`, or `memory:` for this process only.
-    store: str = msgspec.field(default_factory=_default_store)
+    store: str = msgspec.field(default_factory=default_store)
     #: The directory of the journal.
     journal: str = msgspec.field(default_factory=default_journal)
     #: Record every PASS too, not only DROP and DEFER.
@@ -62,6 +68,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     on_restricted: Literal["drop", "allow"] = "drop"
     #: A robots.txt that cannot be had: `defer` (then drop after `max_defer`), `drop` or `allow`.
     on_unreachable: Literal["defer", "drop", "allow"] = "defer"
+    #: A robots.txt whose redirects run in a circle or beyond five: `unreachable` or `allow`.
+    on_redirect_limit: Literal["unreachable", "allow"] = "unreachable"
     #: Seconds of trouble with an origin after which its requests are dropped instead of deferred.
     max_defer: float = 900.0
     #: Seconds a request may wait for its decision; after that it is deferred.
@@ -72,6 +80,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     first_byte_timeout: float = 10.0
     #: Seconds for the whole fetch, redirects included.
     fetch_timeout: float = 30.0
+    #: How a door fetches: by its host's own `engine`, as the pages travel, or `direct`. The command line: `direct`.
+    fetch: Literal["engine", "direct"] = "engine"
+    #: The URL of an HTTP proxy that direct fetches go through; empty: none, whatever the environment says.
+    fetch_proxy: str = ""
+    #: Networks (CIDRs, comma-separated) that direct fetches may reach though they are not public.
+    allow_private: str = ""
     #: The User-Agent header of our own fetches; empty: that of the crawler, or the agent with our name.
     user_agent: str = ""
 
@@ -86,6 +100,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise SettingsError(f"{name} = {getattr(self, name)!r} is no number of seconds: use 0 < {name} <= 3600")
         if not self.max_defer >= 0:
             raise SettingsError(f"max_defer = {self.max_defer!r} is no number of seconds: use 0 or more")
+        networks(self.allow_private)
+        if self.fetch_proxy and not _PROXY.fullmatch(self.fetch_proxy):
+            raise SettingsError(
+                "fetch_proxy is no URL of an HTTP proxy: write it as http://host:port"
+            )  # it may hold a password
         self.terms()  # names a dialect or matching that does not exist
 
     def terms(self) -> Terms:
@@ -95,6 +114,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             matching=matching(self.matching),
             on_restricted=self.on_restricted,
             on_unreachable=self.on_unreachable,
+            on_redirect_limit=self.on_redirect_limit,
             max_defer=self.max_defer,
         )
 
@@ -127,9 +147,16 @@ def settings_of(values: Mapping[str, Any], spelling: str = "{}") -> Settings:
         name = spelling.format(_shown("agent", spelling))
         raise SettingsError(f"{name} is not set: give the crawler's product token, such as 'mybot'")
     try:
-        return msgspec.convert(dict(values), Settings, strict=False)
+        return msgspec.convert({name: _joined(value) for name, value in values.items()}, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise SettingsError(f"a setting of robots_guard cannot be used: {error}") from None
+
+
+def _joined(value: Any) -> Any:
+    """Several texts are one, divided by commas: hosts have lists."""
+    if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
+        return ",".join(value)
+    return value
 
 
 def _unknown(name: str, spelling: str) -> str:
@@ -140,6 +167,20 @@ def _unknown(name: str, spelling: str) -> str:
 
 def _shown(name: str, spelling: str) -> str:
     return name.upper() if spelling.isupper() else name
+
+
+def direct_fetcher(settings: Settings, *, trusts_asked: bool, authorities: str | None = None) -> HttpFetcher:
+    """A fetcher of our own, beside whatever the host fetches with.
+
+    `trusts_asked`: who asks could reach the origin anyhow (a crawl, a person), so it may be private; else only
+    `allow_private` may be. `authorities` is a PEM file trusted instead of the system's.
+    """
+    return HttpFetcher(
+        settings.fetch_user_agent,
+        tls=ssl.create_default_context(cafile=authorities) if authorities else None,
+        destinations=Destinations(allowed=networks(settings.allow_private), trusts_asked=trusts_asked),
+        proxy=settings.fetch_proxy,
+    )
 
 
 def open_guard(

@@ -31,10 +31,12 @@ class Script:
         self.gate = gate
         self.asked: list[str] = []
         self.limits: list[Limits] = []
+        self.public_only: list[bool] = []
 
     async def fetch(self, get):
         self.asked.append(get.url)
         self.limits.append(get.limits)
+        self.public_only.append(get.public_only)
         if self.gate:
             await self.gate.wait()
         outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
@@ -235,6 +237,14 @@ async def test_all_hops_together_have_the_total_time(build, clock):
     await build(fetcher).check(ask())
 
     assert [limits.total for limits in fetcher.limits] == [30, 18]
+
+
+async def test_a_redirect_from_a_public_site_is_fetched_from_public_addresses_only(build):
+    moved = Fetched(status=301, headers={"location": "/r.txt"}, tls_verified=True, public=True)
+    fetcher = Script(moved, RULES)
+    await build(fetcher).check(ask())
+
+    assert fetcher.public_only == [False, True]
 
 
 async def test_a_large_file_is_compiled_off_the_event_loop(build, monkeypatch):

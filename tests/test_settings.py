@@ -45,6 +45,12 @@ def test_text_becomes_what_the_setting_is():
         ({"agent": "mybot", "matching": "loose"}, "'loose'"),
         ({"agent": "mybot", "on_restricted": "maybe"}, "on_restricted"),
         ({"agent": "mybot", "on_unreachable": "wait"}, "on_unreachable"),
+        ({"agent": "mybot", "on_redirect_limit": "defer"}, "on_redirect_limit"),
+        ({"agent": "mybot", "fetch": "aiohttp"}, "fetch"),
+        ({"agent": "mybot", "fetch_proxy": "socks5://a.test:1"}, "fetch_proxy is no URL of an HTTP proxy"),
+        ({"agent": "mybot", "fetch_proxy": "a.test:8080"}, "fetch_proxy is no URL of an HTTP proxy"),
+        ({"agent": "mybot", "allow_private": "10.0.0.1/8"}, "'10.0.0.1/8' is no network"),
+        ({"agent": "mybot", "allow_private": ["10.0.0.0/8", "localhost"]}, "'localhost' is no network"),
         ({"agent": "mybot", "max_defer": "soon"}, "max_defer"),
         ({"agent": "mybot", "max_defer": "-1"}, "max_defer"),
         ({"agent": "mybot", "max_defer": "nan"}, "max_defer"),
@@ -76,3 +82,16 @@ def test_a_path_that_cannot_be_used_stops_the_start(tmp_path, name, value):
         )
 
     assert "\n" not in str(caught.value)
+
+
+def test_a_list_is_its_parts_divided_by_commas():
+    settings = settings_of({"agent": "mybot", "allow_private": ["10.0.0.0/8", "::1/128"]})
+
+    assert settings.allow_private == "10.0.0.0/8,::1/128"
+
+
+def test_the_password_of_a_proxy_is_in_no_message():
+    with pytest.raises(SettingsError) as caught:
+        settings_of({"agent": "mybot", "fetch_proxy": "http://me:sesame@"})
+
+    assert "sesame" not in str(caught.value)

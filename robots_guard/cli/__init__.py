@@ -37,6 +37,7 @@ COMMANDS = {
     "demo": Entry("robots_guard.cli.demo:demo", "See both doors work on a small local site.", "all"),
     "explain": Entry("robots_guard.cli.explain:explain", "Say why a URL may or may not be requested."),
     "lint": Entry("robots_guard.cli.lint:lint", "Find what in a robots.txt does not do what was meant."),
+    "policy": Entry("robots_guard.cli.policy:policy", "See, renew, drop and carry the policies held."),
     "proxy": Entry("robots_guard.cli.proxy:proxy", "Guard any crawler as an intercepting proxy.", "proxy"),
 }
 

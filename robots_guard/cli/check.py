@@ -14,10 +14,9 @@ from robots_guard.cli.asking import DOOR, Answer, Judge, ask_guard, record_of_an
 from robots_guard.cli.options import settings_from, settings_options
 from robots_guard.cli.terminal import Rows, write_line
 from robots_guard.core.verdict import Action, Verdict
-from robots_guard.fetch.http import HttpFetcher
 from robots_guard.guard import Guard
 from robots_guard.runtime import AsyncioRuntime
-from robots_guard.settings import Settings, open_guard
+from robots_guard.settings import Settings, direct_fetcher, open_guard
 
 AT_ONCE = 32  # URLs asked about at the same time
 
@@ -61,7 +60,8 @@ def absolute(urls: Iterable[str]) -> None:
 @contextmanager
 def guard_of(settings: Settings) -> Iterator[Guard]:
     """The guard of the command line, closed in the end."""
-    guard = open_guard(settings, door=DOOR, runtime=AsyncioRuntime(), fetcher=HttpFetcher(settings.fetch_user_agent))
+    fetcher = direct_fetcher(settings, trusts_asked=True)
+    guard = open_guard(settings, door=DOOR, runtime=AsyncioRuntime(), fetcher=fetcher)
     try:
         yield guard
     finally:

@@ -215,7 +215,9 @@ def told(it: Explanation) -> Lines:
         yield from _dialects(it)
     if it.policy is not None and it.answer.decision is not None:
         yield "", ""
-        yield from ((f"{name:10} {value}", "") for name, value in _facts(it.policy, it.answer.decision.at, it.terms))
+        yield from (
+            (f"{name:10} {value}", "") for name, value in facts(it.policy, it.answer.decision.at, it.terms.dialect)
+        )
     elif it.file and it.document is not None:
         yield "", ""
         yield f"source     {it.file}, {len(it.document.body)} octets{_cut(it.document)}", ""
@@ -296,7 +298,8 @@ def _why_beaten(it: Explanation) -> str:
     return "These match too, but are no longer than it (the longest counts, and Allow where two are as long)"
 
 
-def _facts(policy: Policy, now: float, terms: Terms) -> Iterator[tuple[str, str]]:
+def facts(policy: Policy, now: float, dialect: Dialect) -> Iterator[tuple[str, str]]:
+    """What is held, as names and values."""
     document, trouble = policy.document, policy.trouble
     if document is not None:
         octets = f"{len(document.body)} octets{_cut(document)}"
@@ -310,7 +313,7 @@ def _facts(policy: Policy, now: float, terms: Terms) -> Iterator[tuple[str, str]
         yield "sha256", document.sha256
     if trouble is not None:
         yield "trouble", f"{trouble.failure}: {trouble.detail}, {trouble.attempts} tries since {moment(trouble.since)}"
-    until = policy.expires_at(terms.dialect)
+    until = policy.expires_at(dialect)
     word = "asked next" if trouble is not None else "fresh"
     left = f", in {span(until - now)}" if until > now else ", that is over"
     yield word, f"{'' if trouble is not None else 'until '}{moment(until)}{left}"

@@ -27,11 +27,15 @@ _HELP = {
     "matching": "Which spellings of a URL count as the same: spec, standard or strict.",
     "on_restricted": "A robots.txt that answers 401 or 403: drop or allow.",
     "on_unreachable": "A robots.txt that cannot be had: defer, drop or allow.",
+    "on_redirect_limit": "A robots.txt whose redirects lead nowhere: unreachable or allow.",
     "max_defer": "Seconds of trouble after which requests are dropped instead of deferred.",
     "decision_timeout": "Seconds a request may wait for its decision; after that it is deferred.",
     "connect_timeout": "Seconds for connecting to fetch a robots.txt.",
     "first_byte_timeout": "Seconds until the first byte of its answer.",
     "fetch_timeout": "Seconds for the whole fetch, redirects included.",
+    "fetch": "How the proxy fetches: by its engine, as the pages travel, or direct.",
+    "fetch_proxy": "The URL of an HTTP proxy for direct fetches.",
+    "allow_private": "Networks (CIDRs, comma-separated) that direct fetches may reach though they are not public.",
     "user_agent": "The User-Agent header of our own fetches.",
 }
 
@@ -56,6 +60,11 @@ def fetch_options(command: F) -> F:
 def journal_option(command: F) -> F:
     """Give a command the option that names the journal's directory."""
     return _option("journal")(command)
+
+
+def store_option(command: F) -> F:
+    """Give a command the option that names the store."""
+    return _option("store")(command)
 
 
 def _option(name: str) -> Callable[[F], F]:

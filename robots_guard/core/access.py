@@ -39,12 +39,13 @@ class Failure(StrEnum):
     STATUS = "status"  # an answer, but one that says "not now"
     REDIRECT_LOOP = "redirect-loop"
     REDIRECT_LIMIT = "redirect-limit"
-    REDIRECT_REFUSED = "redirect-refused"  # to another scheme, or to no URL at all
+    REDIRECT_REFUSED = "redirect-refused"  # to another scheme, to no URL at all, to a port no web server has
     INTERNAL = "internal"
 
 
 #: Troubles that lie with who asked (whom it trusts, where it will not go, its own faults): no other door's business.
 OURS = frozenset((Failure.TLS, Failure.REFUSED, Failure.INTERNAL))
+REDIRECT_LIMITS = frozenset((Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT))  # RFC 9309 section 2.3.1.2
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,21 +58,30 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Get(msgspec.Struct, frozen=True, kw_only=True):
-    """One GET to make: no redirect is followed, no credential of the origin is sent."""
+    """One GET to make: no redirect is followed, no credential of the origin is sent.
+
+    With `public_only` it goes to a public address or nowhere: a public site has sent us there.
+    """
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
     limits: Limits = Limits()
+    public_only: bool = False
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer. `headers` has lower-case names, repeated fields joined with ", "; `body` is decoded."""
+    """An answer. `headers` has lower-case names, repeated fields joined with ", "; `body` is decoded.
+
+    `public` says of the address it came from whether it is a public one; None where that is not known, as behind
+    another proxy.
+    """
 
     status: int
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
     truncated: bool = False
     tls_verified: bool = False
+    public: bool | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,8 +95,11 @@ FetchOutcome = Fetched | Failed
 
 
 def is_trouble(status: int) -> bool:
-    """Whether an answer says nothing of the site's wishes: 429, 5xx, and what is no final status at all."""
-    return status == 429 or not (200 <= status < 300 or 400 <= status < 500)
+    """Whether an answer says nothing of the site's wishes: 429, 5xx, and what is no final status at all.
+
+    407 is the word of a proxy on our own way, never the site's (RFC 9110 section 15.5.8).
+    """
+    return status in (407, 429) or not (200 <= status < 300 or 400 <= status < 500)
 
 
 def access_of(status: int, dialect: Dialect) -> Access:
@@ -97,11 +110,13 @@ def access_of(status: int, dialect: Dialect) -> Access:
         return Access(dialect.on_forbidden)
     if status == 429:
         return Access(dialect.on_too_many)
+    if status == 407:
+        return Access.UNREACHABLE
     return Access.UNRESTRICTED if 400 <= status < 500 else Access.UNREACHABLE
 
 
 def access_of_failure(failure: Failure, dialect: Dialect) -> Access:
     """What a failure means in a dialect: only for redirects do they differ (RFC 9309 section 2.3.1.2)."""
-    if failure in (Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT):
+    if failure in REDIRECT_LIMITS:
         return Access(dialect.on_redirect_limit)
     return Access.UNREACHABLE

@@ -3,7 +3,8 @@
 Knows no clock, no socket, no host. Every way a renewal can go is in this file:
 
     begin    -> Fetching    /robots.txt of the origin itself
-    Fetching -> Fetching    a redirect: the next hop, at most 5, http and https only, across hosts
+    Fetching -> Fetching    a redirect: the next hop, at most 5, http and https only, across hosts,
+                            and from a public address to public addresses only
     Fetching -> Settled     a document, a 304 that renews the one held, or trouble beside it
 
 Rules belong to the first origin, wherever redirects led (RFC 9309 section 2.3.1.2).
@@ -19,6 +20,7 @@ from urllib.parse import urljoin
 import msgspec
 
 from robots_guard.core.access import MAX_BODY, REDIRECTS, Failed, Failure, Fetched, FetchOutcome, is_trouble
+from robots_guard.core.addresses import BAD_PORTS
 from robots_guard.core.freshness import backoff, retry_after, stated_lifetime
 from robots_guard.core.policy import Document, Policy, Trouble
 from robots_guard.errors import MalformedURL, NotGoverned
@@ -44,6 +46,7 @@ class Fetching:
     via: str
     passed: tuple[str, ...] = ()
     tls_verified: bool = True  # of the hops so far
+    public_only: bool = False  # a hop so far was public, or may have been
 
     @property
     def conditions(self) -> tuple[tuple[str, str], ...]:
@@ -74,11 +77,14 @@ class Fetching:
         except (NotGoverned, MalformedURL, ValueError) as error:
             return self._trouble(now, Failure.REDIRECT_REFUSED, str(error))
         url = f"{origin}{target}"
+        if origin.port in BAD_PORTS:
+            return self._trouble(now, Failure.REDIRECT_REFUSED, f"port {origin.port} is none of the web's")
         if url in passed:
             return self._trouble(now, Failure.REDIRECT_LOOP, f"back to {url}")
         if len(passed) > MAX_REDIRECTS:
             return self._trouble(now, Failure.REDIRECT_LIMIT, f"more than {MAX_REDIRECTS} hops")
-        return replace(self, url=url, passed=passed, tls_verified=self._verified(outcome))
+        public_only = self.public_only or outcome.public is not False
+        return replace(self, url=url, passed=passed, tls_verified=self._verified(outcome), public_only=public_only)
 
     def _verified(self, outcome: Fetched) -> bool:
         return self.tls_verified and (outcome.tls_verified or not self.url.startswith("https:"))

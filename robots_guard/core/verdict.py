@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from robots_guard.core.access import Access
+from robots_guard.core.access import REDIRECT_LIMITS, Access
 from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.policy import Document, Policy, Trouble
 from robots_guard.errors import SettingsError
@@ -53,11 +53,13 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     matching: Matching
     on_restricted: str = "drop"  # drop | allow
     on_unreachable: str = "defer"  # defer | drop | allow
+    on_redirect_limit: str = "unreachable"  # unreachable | allow
     max_defer: float = 900.0  # seconds of trouble after which a deferral becomes a drop
 
     def __post_init__(self) -> None:
         _one_of("on_restricted", self.on_restricted, ("drop", "allow"))
         _one_of("on_unreachable", self.on_unreachable, ("defer", "drop", "allow"))
+        _one_of("on_redirect_limit", self.on_redirect_limit, ("unreachable", "allow"))
 
 
 def _one_of(setting: str, value: str, choices: tuple[str, ...]) -> None:
@@ -137,7 +139,7 @@ def judge(question: Question, policy: Policy, rules: Ruleset | None, terms: Term
             assert rules is not None
             return _by_rules(question, rules, stale)
         case Access.UNRESTRICTED:
-            return Verdict(action=Action.PASS, reason=Reason.UNRESTRICTED, stale=stale)
+            return _unrestricted(policy, document, terms, stale)
         case Access.RESTRICTED:
             return _restricted(document, terms, stale)
         case Access.UNREACHABLE:
@@ -178,6 +180,17 @@ def _detail(ruling: Ruling) -> str | None:
     return f"disagree={','.join(ruling.disagree)}" if ruling.disagree else None
 
 
+def _unrestricted(policy: Policy, document: Document | None, terms: Terms, stale: bool) -> Verdict:
+    """No file; or a dialect that takes for none what is something else by the others, which is a choice."""
+    status = document.status if document else None
+    if status in (401, 403):
+        detail: str | None = f"robots.txt answered {status}"
+    else:
+        detail = _told(policy.trouble) if document is None else None
+    relaxed = f"dialect={terms.dialect.name}" if detail else None
+    return Verdict(action=Action.PASS, reason=Reason.UNRESTRICTED, relaxed=relaxed, detail=detail, stale=stale)
+
+
 def _restricted(document: Document | None, terms: Terms, stale: bool) -> Verdict:
     detail = f"robots.txt answered {document.status}" if document else None
     if terms.on_restricted == "allow":
@@ -191,18 +204,20 @@ def _restricted(document: Document | None, terms: Terms, stale: bool) -> Verdict
     return Verdict(action=Action.DROP, reason=Reason.RESTRICTED, detail=detail, stale=stale)
 
 
-def _told(trouble: Trouble) -> str:
-    if trouble.status is not None:
-        return f"robots.txt answered {trouble.status}"
-    return f"{trouble.failure}: {trouble.detail}"
-
-
 def _unreachable(policy: Policy, terms: Terms, now: float) -> Verdict:
     trouble = policy.trouble
-    detail = _told(trouble) if trouble else None
+    detail = _told(trouble)
+    if terms.on_redirect_limit == "allow" and trouble and trouble.failure in REDIRECT_LIMITS:
+        return Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, relaxed="on_redirect_limit=allow", detail=detail)
     if terms.on_unreachable == "allow":
         return Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, relaxed="on_unreachable=allow", detail=detail)
     if terms.on_unreachable == "defer" and trouble and now - trouble.since < terms.max_defer:
         until = min(trouble.retry_at, trouble.since + terms.max_defer)
         return Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=until, detail=detail)
     return Verdict(action=Action.DROP, reason=Reason.UNREACHABLE, detail=detail)
+
+
+def _told(trouble: Trouble | None) -> str | None:
+    if trouble is None:
+        return None
+    return f"{trouble.failure}: {trouble.detail}" if trouble.status is None else f"robots.txt answered {trouble.status}"

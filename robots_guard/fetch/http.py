@@ -2,43 +2,48 @@
 
 The law of this file: a robots.txt is fetched by a stranger to the site. No cookie, no credential, no proxy out
 of the environment, no redirect followed (redirects are the core's business), TLS verified. And the site is a
-stranger to us: every size and time is bounded, and whatever goes wrong is an outcome, never an exception.
+stranger to us: every address is looked at before it is connected to, every size and time is bounded, and whatever
+goes wrong is an outcome, never an exception.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import socket
 import ssl
-from collections.abc import Iterable
 
 import aiohttp
 from yarl import URL
 
 from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, Limits
 from robots_guard.fetch.decoding import Undecodable, decoder
+from robots_guard.fetch.destinations import CheckedResolver, Destinations, Refused, Visit
+from robots_guard.fetch.fields import MAX_FIELDS, TooLarge, joined
 
-MAX_FIELDS = 200
-MAX_HEAD = 64 * 1024
+RECEIVED_AT_ONCE = 32 * 1024  # octets; Linux doubles it
 _MAX_FIELD = 16 * 1024
 
 _UNSAFE_OCTET = re.compile(r"[^!-~]")
 
 # The first that fits. aiohttp's own tree says more than its bases do, so the narrow ones come first.
 _FAILURES: tuple[tuple[type[BaseException], Failure], ...] = (
+    (Refused, Failure.REFUSED),
     (TimeoutError, Failure.TIMEOUT),
     (aiohttp.ClientConnectorDNSError, Failure.DNS),
     (aiohttp.ClientSSLError, Failure.TLS),
     (aiohttp.ClientConnectorCertificateError, Failure.TLS),
     (ssl.SSLError, Failure.TLS),
     (aiohttp.ClientConnectorError, Failure.CONNECT),
+    (aiohttp.ClientHttpProxyError, Failure.CONNECT),
     (aiohttp.ServerDisconnectedError, Failure.RESET),
     (aiohttp.ClientOSError, Failure.RESET),
     (ConnectionError, Failure.RESET),
     (aiohttp.ClientError, Failure.PROTOCOL),
     (Undecodable, Failure.PROTOCOL),
+    (TooLarge, Failure.PROTOCOL),
     (ValueError, Failure.PROTOCOL),
     (OSError, Failure.CONNECT),
 )
@@ -48,28 +53,44 @@ class HttpFetcher:
     """A Fetcher over connections of its own.
 
     `user_agent` is sent as the User-Agent field. `tls`, if given, is what certificates are verified with
-    instead of the system's authorities.
+    instead of the system's authorities. `proxy` is the URL of an HTTP proxy to go through: names are then resolved
+    there, and only hosts that spell an address can be held against `destinations`.
     """
 
     via = "direct"
 
-    def __init__(self, user_agent: str, *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        user_agent: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        destinations: Destinations | None = None,
+        proxy: str = "",
+    ) -> None:
         self._user_agent = user_agent
+        self._destinations = destinations or Destinations()
+        self._proxy = proxy
         self._tls = tls or ssl.create_default_context()
         self._verifies = self._tls.verify_mode is ssl.CERT_REQUIRED and self._tls.check_hostname
 
     async def fetch(self, get: Get) -> FetchOutcome:
         """The outcome of one hop."""
         try:
-            async with asyncio.timeout(get.limits.total), self._session(get.limits) as session:
-                return await self._get(session, get)
+            url = URL(_UNSAFE_OCTET.sub(_percent, get.url), encoded=True)
+            visit = Visit(self._destinations, public_only=get.public_only)
+            visit.enter(url.raw_host or "", url.port or 0)
+            async with asyncio.timeout(get.limits.total), self._session(get.limits, visit) as session:
+                return await self._get(session, url, get, visit)
         except Exception as error:  # noqa: BLE001  a fetcher never raises: what went wrong is the outcome
             return Failed(failure=_failure(error), detail=_told(error))
 
-    def _session(self, limits: Limits) -> aiohttp.ClientSession:
+    def _session(self, limits: Limits, visit: Visit) -> aiohttp.ClientSession:
         """A session a fetch: nothing is bound to an event loop, and nothing is carried from site to site."""
+        resolver = None if self._proxy else CheckedResolver(visit)
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self._tls, force_close=True, use_dns_cache=False),
+            connector=aiohttp.TCPConnector(
+                ssl=self._tls, force_close=True, use_dns_cache=False, resolver=resolver, socket_factory=_socket
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             auto_decompress=False,
@@ -85,13 +106,13 @@ class HttpFetcher:
         session._retry_connection = False  # noqa: SLF001  one GET is one: aiohttp repeats it, and has no option
         return session
 
-    async def _get(self, session: aiohttp.ClientSession, get: Get) -> FetchOutcome:
+    async def _get(self, session: aiohttp.ClientSession, url: URL, get: Get, visit: Visit) -> FetchOutcome:
         headers = {"User-Agent": self._user_agent, "Accept-Encoding": "identity", **dict(get.headers)}
-        url = URL(_UNSAFE_OCTET.sub(_percent, get.url), encoded=True)
-        async with session.get(url, headers=headers, allow_redirects=False) as answer:
-            if len(answer.raw_headers) > MAX_FIELDS or _octets(answer.raw_headers) > MAX_HEAD:
-                return Failed(failure=Failure.PROTOCOL, detail=f"more than {MAX_FIELDS} fields or {MAX_HEAD} octets")
-            fields = _joined(answer.raw_headers)
+        get_it = session.get(url, headers=headers, allow_redirects=False, proxy=self._proxy or None)
+        async with contextlib.AsyncExitStack() as stack:
+            async with asyncio.timeout(get.limits.connect + get.limits.first_byte):  # however it drips
+                answer = await stack.enter_async_context(get_it)
+            fields = joined(answer.raw_headers)
             body, truncated = b"", False
             if 200 <= answer.status < 300:
                 body, truncated = await _body(answer, fields.get("content-encoding", ""), get.limits.max_body)
@@ -101,7 +122,15 @@ class HttpFetcher:
                 body=body,
                 truncated=truncated,
                 tls_verified=url.scheme == "https" and self._verifies,
+                public=visit.public,
             )
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """With a small buffer: what a flood brings at once is what holds up the event loop."""
+    made = socket.socket(family=address[0], type=address[1], proto=address[2])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_AT_ONCE)
+    return made
 
 
 async def _body(answer: aiohttp.ClientResponse, content_encoding: str, cap: int) -> tuple[bytes, bool]:
@@ -113,26 +142,6 @@ async def _body(answer: aiohttp.ClientResponse, content_encoding: str, cap: int)
             break
     decoded.end()
     return bytes(decoded.body), decoded.truncated
-
-
-def _joined(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    for name, value in raw:
-        key = name.decode("latin-1").lower()
-        fields[key] = f"{fields[key]}, {_text(value)}" if key in fields else _text(value)
-    return fields
-
-
-def _text(value: bytes) -> str:
-    """UTF-8 where it is that, as in a Location that was never escaped; else an octet a character."""
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
-
-
-def _octets(raw: Iterable[tuple[bytes, bytes]]) -> int:
-    return sum(len(name) + len(value) + 4 for name, value in raw)
 
 
 def _percent(found: re.Match[str]) -> str:

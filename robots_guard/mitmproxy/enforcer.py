@@ -25,8 +25,9 @@ from robots_guard.mitmproxy.permits import Passed, Permits, Refused
 from robots_guard.mitmproxy.replies import Reply, reply_to, unready
 from robots_guard.mitmproxy.wire import UNREADABLE, Wire
 from robots_guard.origin import Origin, parse_authority
+from robots_guard.ports import Fetcher
 from robots_guard.runtime import AsyncioRuntime
-from robots_guard.settings import Settings, open_guard
+from robots_guard.settings import Settings, direct_fetcher, open_guard
 
 log = logging.getLogger("robots_guard")
 
@@ -116,10 +117,16 @@ class Enforcer:
             raise SettingsError(self._fault or "robots_guard is not configured")
         if self._guard is None:
             settings = self._settings
-            fetcher = MitmFetcher(self._permits, user_agent=settings.user_agent, fallback=settings.fetch_user_agent)
+            fetcher = self._new_fetcher(settings)
             self._guard = open_guard(settings, door=DOOR, runtime=AsyncioRuntime(), fetcher=fetcher)
-            self._fetcher = fetcher
+            self._fetcher = fetcher if isinstance(fetcher, MitmFetcher) else None
         return self._guard, self._settings
+
+    def _new_fetcher(self, settings: Settings) -> Fetcher:
+        if settings.fetch == "direct":  # whoever may use the proxy names the origins: none of them is trusted
+            authorities = ctx.options.ssl_verify_upstream_trusted_ca
+            return direct_fetcher(settings, trusts_asked=False, authorities=authorities)
+        return MitmFetcher(self._permits, user_agent=settings.user_agent, fallback=settings.fetch_user_agent)
 
     def _take_last_place(self) -> None:
         """An addon behind us could change what we have judged. A new list, for the old one is being walked."""

@@ -20,13 +20,16 @@ from mitmproxy.proxy import commands, events, mode_specs, server_hooks
 from mitmproxy.proxy.layers.http._hooks import HttpResponseHeadersHook
 from mitmproxy.proxy.layers.tls import TlsEstablishedServerHook
 
-from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, Limits
+from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get
+from robots_guard.core.addresses import is_public, literal
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.fetch.decoding import Plain, Undecodable, decoder
+from robots_guard.fetch.fields import TooLarge, joined
 from robots_guard.mitmproxy.permits import Permits
 from robots_guard.origin import Origin, split_url
 from robots_guard.rep.paths import malformed
 
+_PRIVATE = "{} is not public, and a public site redirected there"
 HEAD_CAP = 256 * 1024  # octets beside the body: heads, chunk sizes, TLS records
 
 _REGULAR = "regular"
@@ -81,6 +84,9 @@ class MitmFetcher:
             origin, target = split_url(get.url)
             if fault := malformed(target):
                 return Failed(failure=Failure.PROTOCOL, detail=f"malformed target: {fault}")
+            spelt = literal(origin.host)
+            if get.public_only and spelt is not None and not is_public(spelt):
+                return Failed(failure=Failure.REFUSED, detail=_PRIVATE.format(spelt))
             return await self._fetch(origin, target, get, _errand.get() or _nobody_s())
         except (MalformedURL, NotGoverned) as error:
             return Failed(failure=Failure.PROTOCOL, detail=str(error))
@@ -93,7 +99,7 @@ class MitmFetcher:
         self._own.add(flow.id)
         self._permits.grant(flow)
         try:
-            return await _Hop(flow, errand.mode, get.limits).outcome()
+            return await _Hop(flow, errand.mode, get).outcome()
         finally:
             self._permits.release(flow)
             self._own.discard(flow.id)
@@ -151,13 +157,18 @@ class _Options:
 class _Hop(ReplayHandler):
     """One request and its answer, with a deadline that moves on as the phases pass and a cap on what is read."""
 
-    def __init__(self, flow: http.HTTPFlow, mode: str, limits: Limits) -> None:
+    def __init__(self, flow: http.HTTPFlow, mode: str, get: Get) -> None:
         super().__init__(flow, _Options(mode))  # type: ignore[arg-type]  # a view of the options, see above
-        self._limits = limits
+        self._limits = get.limits
+        self._proxied = isinstance(mode_specs.ProxyMode.parse(mode), mode_specs.UpstreamMode)
+        self._public_only = get.public_only
+        self._public: bool | None = None
+        self._private = ""
         self._tls = flow.request.scheme == "https"
         self._phase = "connect"
         self._refused = False
         self._octets = 0
+        self._fields: dict[str, str] = {}
         self._body = Plain(0)
         self._undecodable = ""
         self._deadline = asyncio.timeout(None)
@@ -193,6 +204,7 @@ class _Hop(ReplayHandler):
     async def handle_hook(self, hook: commands.StartHook) -> None:
         """Note how far we are; then let the addons have their hook."""
         if isinstance(hook, server_hooks.ServerConnectedHook):
+            self._arrived(hook.data.server)
             self._reached("TLS" if self._tls else "answer")
         elif isinstance(hook, TlsEstablishedServerHook):
             self._reached("answer")
@@ -203,6 +215,14 @@ class _Hop(ReplayHandler):
             self._allow(self._limits.total)
             self._take(self.flow.response)
 
+    def _arrived(self, server: connection.Server) -> None:
+        """Look at the address before anything is sent to it; behind another proxy only a host that spells one."""
+        address = literal(self.flow.request.host if self._proxied else (server.peername or ("",))[0])
+        self._public = None if address is None else is_public(address)
+        if self._public_only and self._public is False:
+            self._private = _PRIVATE.format(address)
+            self.done.set()
+
     def _reached(self, phase: str) -> None:
         self._phase = phase
         if phase == "answer":
@@ -210,10 +230,11 @@ class _Hop(ReplayHandler):
 
     def _take(self, response: http.Response) -> None:
         """The body goes to our sink; only that of a 2xx says anything."""
-        coding = response.headers.get("content-encoding", "") if 200 <= response.status_code < 300 else ""
         try:
+            self._fields = joined(response.headers.fields)
+            coding = self._fields.get("content-encoding", "") if 200 <= response.status_code < 300 else ""
             self._body = decoder(coding, self._limits.max_body)
-        except Undecodable as error:
+        except (TooLarge, Undecodable) as error:
             self._undecodable = str(error)
         response.stream = self._sink
 
@@ -231,7 +252,9 @@ class _Hop(ReplayHandler):
         return b""
 
     async def server_event(self, event: events.Event) -> None:
-        """mitmproxy bounds no head; the deadline bounds its time, this its size."""
+        """mitmproxy bounds no head; the deadline bounds its time, this its size. To the wrong address nothing goes."""
+        if self._private:
+            return
         if isinstance(event, events.DataReceived):
             self._octets += len(event.data)
             if self._octets > self._limits.max_body + HEAD_CAP:
@@ -248,6 +271,8 @@ class _Hop(ReplayHandler):
 
     def _answer(self) -> Fetched | Failed | None:
         response = self.flow.response
+        if self._private:
+            return Failed(failure=Failure.REFUSED, detail=self._private)
         if response is None or self._phase != "answer":
             return None
         if self._undecodable:
@@ -256,10 +281,11 @@ class _Hop(ReplayHandler):
             return None
         return Fetched(
             status=response.status_code,
-            headers=_joined(response.headers),
+            headers=self._fields,
             body=bytes(self._body.body) if 200 <= response.status_code < 300 else b"",
             truncated=self._body.truncated,
             tls_verified=self._tls and not ctx.options.ssl_insecure,
+            public=self._public,
         )
 
     def _failure(self) -> Failed:
@@ -274,20 +300,3 @@ class _Hop(ReplayHandler):
         if self._phase == "TLS":
             return Failure.TLS
         return Failure.RESET if detail.startswith(("server closed", "[Errno")) else Failure.PROTOCOL
-
-
-def _joined(headers: http.Headers) -> dict[str, str]:
-    """Lower-case names; repeated fields joined."""
-    fields: dict[str, str] = {}
-    for raw_name, raw_value in headers.fields:
-        name, value = raw_name.decode("latin-1").lower(), _text(raw_value)
-        fields[name] = f"{fields[name]}, {value}" if name in fields else value
-    return fields
-
-
-def _text(value: bytes) -> str:
-    """UTF-8 where it is that, as in a Location that was never escaped; else an octet a character."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")

@@ -26,7 +26,7 @@ MANY = 64
 
 # Wildcards times octets of a path that a decision may cost, some milliseconds. It takes thousands of wildcards made
 # for one path of kilobytes to get there.
-WORK = 2_000_000
+WORK = 1_500_000
 
 NO_RULE = -1
 TOO_COMPLEX = -2
@@ -269,22 +269,15 @@ class Index:
 
 def _linked(keys: list[str], prefixes: dict[str, int]) -> tuple[list[int], list[int]]:
     """For each of the sorted keys the longest other key it begins with, and the best rank of it and all above it."""
-    parents: list[int] = []
-    bests: list[int] = []
-    way: list[tuple[str, int, int]] = []  # from the root to the last key: text, place, best
-    parent, best, text = NO_RULE, NO_RULE, ""
     own = prefixes.get
-    for at, key in enumerate(keys):
-        while way and not key.startswith(text):
-            way.pop()
-            text, parent, best = way[-1]
+    parents, bests = [NO_RULE], [own("", NO_RULE)]  # of "", the first of them
+    for at in range(1, len(keys)):
+        key, parent = keys[at], at - 1
+        while not key.startswith(keys[parent]):
+            parent = parents[parent]
+        rank, best = own(key, NO_RULE), bests[parent]
         parents.append(parent)
-        rank = own(key, NO_RULE)
-        if rank > best:
-            best = rank
-        bests.append(best)
-        text, parent = key, at
-        way.append((text, parent, best))
+        bests.append(max(best, rank))
     return parents, bests
 
 

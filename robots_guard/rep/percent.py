@@ -21,8 +21,7 @@ _CHANGED_ESCAPE = re.compile(_CHANGED)
 _IN_TARGET = re.compile(_CHANGED + r"|[^!#%-)+-;=?-\[\]_a-z~]")
 _IN_LITERALS = re.compile(_CHANGED + r"|[^!#%-)+-;=?-\[\]_a-z~\n]")
 _IN_RULES = re.compile(_CHANGED + r"|[^!#-;=?-\[\]_a-z~\n]|\$(?=.)")
-# The same where no octet is odd: without a set of characters in it the search leaps from one "%" to the next.
-_IN_PLAIN_RULES = re.compile(_CHANGED + r"|\$(?=.)")
+_DATA_DOLLAR = re.compile(r"\$(?=.)")
 _ODD_OCTET = re.compile(r"[^!-~\n]")
 # The octets that no way of comparing changes, in rules or in targets; and the line feed between two rules.
 UNCHANGED = bytes(octet for octet in range(256) if not _IN_TARGET.match(chr(octet)) and octet != ord("%")) + b"\n"
@@ -81,8 +80,10 @@ def canonical(target: str) -> str:
 
 def canonical_rules(patterns: str) -> str:
     """The same for rules, a line each: "*" and a final "$" stay operators, and any other "$" is data."""
-    odd = patterns.encode("utf-8", "surrogatepass").translate(None, _NOT_ODD)
-    return (_IN_RULES if odd else _IN_PLAIN_RULES).sub(_rewrite, patterns)
+    if patterns.encode("utf-8", "surrogatepass").translate(None, _NOT_ODD):
+        return _IN_RULES.sub(_rewrite, patterns)
+    # Where no octet is odd, two searches for one character each are quicker than one for any.
+    return _DATA_DOLLAR.sub("%24", _CHANGED_ESCAPE.sub(_rewrite, patterns))
 
 
 def canonical_literals(patterns: str) -> str:

@@ -2,8 +2,8 @@
 
 Same proxy, same bind address, same handlers, same identity as the request that asks. One hop, no retry, no
 cache, no cookies, and no credential of the origin: only those of the proxy. The size is cut while the body
-arrives. Every way to fail is an outcome; in particular an IgnoreRequest of some other component is a failure
-to fetch and never "there is no robots.txt".
+arrives, and what is packed is unpacked by us alone, with a bound. Every way to fail is an outcome; in particular an
+IgnoreRequest of some other component is a failure to fetch and never "there is no robots.txt".
 
 What Scrapy does not tell apart is connecting and waiting for the first byte, so both times together run until
 the answer's header section arrives; a handler that does not tell us of it is cut at that time too.
@@ -22,7 +22,11 @@ from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http.request import NO_CALLBACK
 
 from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, is_trouble
+from robots_guard.core.addresses import Address, is_public, literal
 from robots_guard.fetch.decoding import decoder
+from robots_guard.fetch.destinations import Destinations, addresses_of
+from robots_guard.fetch.fields import joined
+from robots_guard.origin import split_url
 from robots_guard.scrapy.runtime import GIVEN_UP, HostRuntime
 
 if TYPE_CHECKING:
@@ -33,7 +37,6 @@ log = logging.getLogger("robots_guard")
 
 #: Meta key under which a fetch of ours carries its flight. Other components may test it for presence.
 FLIGHT = "robots_guard_fetch"
-UNPACKED = 16  # times max_body: further than this no body is unpacked by Scrapy
 _URL_OCTETS = "".join(map(chr, range(0x21, 0x7F)))
 
 _ROUTE_META = ("proxy", "_auth_proxy", "bindaddress", "download_slot")
@@ -73,13 +76,14 @@ class Route:
 class Flight:
     """One fetch under way."""
 
-    __slots__ = ("answered", "cap", "octets", "url")
+    __slots__ = ("answered", "cap", "coding", "octets", "url")
 
     def __init__(self, url: str, cap: int) -> None:
         self.url = url
         self.cap = cap
         self.octets = 0
         self.answered = False
+        self.coding = ""
 
     def __deepcopy__(self, memo: Any) -> Flight:
         return self  # a fetch is itself, whoever copies its request
@@ -142,8 +146,13 @@ class ScrapyFetcher:
         """Does not raise."""
         self._begin(flight)
         try:
+            if get.public_only and (objection := _objection(await self._resolved(get.url), get)):
+                return Failed(failure=Failure.REFUSED, detail=objection)
             response = await self._crawler.engine.download_async(self._request(flight, route, get))
-            return self._fetched(response, get.limits.max_body)
+            addresses = await self._addresses_of(response, get.url)
+            if objection := _objection(addresses, get):
+                return Failed(failure=Failure.REFUSED, detail=objection)
+            return self._fetched(response, flight, any(map(is_public, addresses)) if addresses else None)
         except (Exception, *GIVEN_UP) as error:  # noqa: BLE001  whatever it is, it is no answer
             return Failed(failure=failure_of(error), detail=_detail(error))
         finally:
@@ -165,23 +174,41 @@ class ScrapyFetcher:
         flight.url = request.url  # as Scrapy spells it
         return request
 
-    def _fetched(self, response: Response, cap: int) -> FetchOutcome:
-        headers = {
-            name.decode("latin-1").lower(): ", ".join(value.decode("latin-1") for value in values)
-            for name, values in response.headers.items()
-        }
+    async def _resolved(self, url: str) -> tuple[Address, ...]:
+        """What Scrapy will presumably connect to: it resolves by itself, and again."""
+        origin, _ = split_url(url)
+        spelt = literal(origin.host)
+        if spelt is not None:
+            return (spelt,)
+        try:
+            return await self._runtime.in_thread(addresses_of, origin.host, origin.port)
+        except OSError:
+            return ()  # perhaps another proxy knows it
+
+    async def _addresses_of(self, response: Response, url: str) -> tuple[Address, ...]:
+        """Where the answer came from; () if nobody can tell, as behind another proxy."""
+        if response.request is not None and response.request.meta.get("proxy"):
+            return tuple(filter(None, (literal(split_url(url)[0].host),)))
+        if response.ip_address is not None:
+            return (response.ip_address,)
+        return await self._resolved(url)
+
+    def _fetched(self, response: Response, flight: Flight, public: bool | None) -> FetchOutcome:
+        headers = joined((name, value) for name, values in response.headers.items() for value in values)
         if "dataloss" in response.flags:
             return Failed(failure=Failure.PROTOCOL, detail="the body was cut short")
-        body = decoder(headers.get("content-encoding", ""), cap)  # what HttpCompressionMiddleware left
+        stopped = "download_stopped" in response.flags
+        body = decoder(flight.coding if 200 <= response.status < 300 else "", flight.cap)
         body.feed(response.body)
-        if "download_stopped" not in response.flags:
+        if not stopped:
             body.end()
         return Fetched(
             status=response.status,
             headers=headers,
             body=bytes(body.body),
-            truncated=body.truncated or "download_stopped" in response.flags,
+            truncated=body.truncated or stopped,
             tls_verified=self._tls_verified and response.url.startswith("https:"),
+            public=public,
         )
 
     # -- while a fetch is under way ------------------------------------------------------------------------
@@ -191,6 +218,7 @@ class ScrapyFetcher:
         if not self._flights:
             self._crawler.signals.connect(self._on_headers, signals.headers_received)
             self._crawler.signals.connect(self._on_bytes, signals.bytes_received)
+            self._crawler.signals.connect(self._on_downloaded, signals.response_downloaded)
         self._flights.add(flight)
 
     def _end(self, flight: Flight) -> None:
@@ -198,6 +226,7 @@ class ScrapyFetcher:
         if not self._flights:
             self._crawler.signals.disconnect(self._on_headers, signals.headers_received)
             self._crawler.signals.disconnect(self._on_bytes, signals.bytes_received)
+            self._crawler.signals.disconnect(self._on_downloaded, signals.response_downloaded)
 
     def _on_headers(self, request: Request) -> None:
         flight = request.meta.get(FLIGHT)
@@ -207,11 +236,16 @@ class ScrapyFetcher:
     def _on_bytes(self, data: bytes, request: Request) -> None:
         flight = request.meta.get(FLIGHT)
         if isinstance(flight, Flight):
-            # The handler has read this key by now; HttpCompressionMiddleware will: no bomb is unpacked.
-            request.meta["download_maxsize"] = UNPACKED * flight.cap
             flight.octets += len(data)
             if flight.octets > flight.cap:
                 raise StopDownload(fail=False)  # the part that has come is what we judge by (RFC 9309 section 2.5)
+
+    def _on_downloaded(self, response: Response, request: Request) -> None:
+        """Before any middleware sees the answer: HttpCompressionMiddleware would throw away what exceeds its bound."""
+        flight = request.meta.get(FLIGHT)
+        if isinstance(flight, Flight):
+            flight.coding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
+            response.headers.pop("Content-Encoding", None)
 
     # -- what is told of it --------------------------------------------------------------------------------
 
@@ -230,6 +264,11 @@ class ScrapyFetcher:
     def _count(self, alias: str) -> None:
         """A name the built-in middleware counts by, kept for those who watch it."""
         self._crawler.stats.inc_value(f"robotstxt/{alias}")
+
+
+def _objection(addresses: tuple[Address, ...], get: Get) -> str | None:
+    """The crawl goes to the origin anyhow; where a redirect leads is another matter."""
+    return Destinations(trusts_asked=True).objection(addresses, public_only=get.public_only)
 
 
 @dataclass(slots=True)
@@ -261,6 +300,7 @@ _FAILURES = {
     "PartialDownloadError": Failure.PROTOCOL,
     "ParseError": Failure.PROTOCOL,
     "Undecodable": Failure.PROTOCOL,
+    "TooLarge": Failure.PROTOCOL,
     "DownloadCancelledError": Failure.PROTOCOL,
     "ValueError": Failure.PROTOCOL,
     "OSError": Failure.CONNECT,

@@ -20,11 +20,12 @@ from robots_guard.core.verdict import Action, Decision, Question, Reason, Verdic
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, parse_authority, split_url
 from robots_guard.scrapy.deferral import Gate, restore
+from robots_guard.scrapy.direct import DirectFetcher
 from robots_guard.scrapy.errors import RobotsDeferred, RobotsDisallowed, abort, sentence
 from robots_guard.scrapy.fetcher import ScrapyFetcher
 from robots_guard.scrapy.options import ENABLED, Options, is_enabled, options_of
 from robots_guard.scrapy.runtime import HostRuntime, host_runtime
-from robots_guard.settings import open_guard
+from robots_guard.settings import direct_fetcher, open_guard
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -59,12 +60,15 @@ class RobotsGuardMiddleware:
         self._fetcher = ScrapyFetcher(
             crawler, runtime, user_agent=options.settings.user_agent, tls_verified=options.tls_verified
         )
+        self._direct = None
+        if options.settings.fetch == "direct":
+            self._direct = DirectFetcher(direct_fetcher(options.settings, trusts_asked=True))
         self._guard = open_guard(
             options.settings,
             door="scrapy",
             runtime=runtime,
-            fetcher=self._fetcher,
-            demands_verified=options.tls_verified,  # else it would not trust what it fetched itself
+            fetcher=self._direct or self._fetcher,
+            demands_verified=options.tls_verified or self._direct is not None,  # else it would not trust its own
         )
         self._gate = Gate.of(crawler)
         self._gate.unknown = self._is_unknown
@@ -114,7 +118,8 @@ class RobotsGuardMiddleware:
         verdict = self._verdict_without_rules(request, question)
         if verdict is not None:
             return self._guard.decide(question, verdict)
-        fetcher = self._fetcher.bound(request)  # also for what is renewed behind our back: it goes by the same proxy
+        # Also for what is renewed behind our back: it goes by the same proxy.
+        fetcher = self._direct or self._fetcher.bound(request)
         return self._guard.peek(question, fetcher) or await self._guard.check(question, fetcher)
 
     def _question(self, request: Request) -> Question:
@@ -225,6 +230,8 @@ class RobotsGuardMiddleware:
     async def _engine_stopped(self) -> None:
         await self._guard.settle()  # downloads have ended by now; what they brought may still be on its way to disk
         self._guard.close()
+        if self._direct is not None:
+            self._direct.close()
 
 
 def _wait(decision: Decision) -> float:

@@ -118,26 +118,31 @@ class TwistedRuntime:
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Call in the pool; the answer comes back by the reactor's own thread."""
-        from twisted.internet import reactor
-
-        answer: Deferred[T] = Deferred()
-
-        def deliver(done: Future[T]) -> None:
-            if answer.called:  # given up
-                return
-            error = done.exception()
-            if error is None:
-                answer.callback(done.result())
-            else:
-                answer.errback(error)
-
-        def ended(done: Future[T]) -> None:  # still in the worker thread
-            if not done.cancelled():
-                cast("Any", reactor).callFromThread(deliver, done)
-
-        self._pool.submit(function, *args).add_done_callback(ended)
-        return await answer
+        return await from_thread(self._pool.submit(function, *args))
 
     def close(self) -> None:
         """Let the threads go."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def from_thread(work: Future[T]) -> Deferred[T]:
+    """What another thread is working on, as a Deferred that fires in the reactor's own thread."""
+    from twisted.internet import reactor
+
+    answer: Deferred[T] = Deferred()
+
+    def deliver(done: Future[T]) -> None:
+        if answer.called:  # given up
+            return
+        error = done.exception()
+        if error is None:
+            answer.callback(done.result())
+        else:
+            answer.errback(error)
+
+    def ended(done: Future[T]) -> None:  # still in the worker thread
+        if not done.cancelled():
+            cast("Any", reactor).callFromThread(deliver, done)
+
+    work.add_done_callback(ended)
+    return answer

@@ -35,6 +35,7 @@ class Reply:
 
     `delay` and `hang` stall before the first byte; `reset` closes without one; `raw` is sent instead of an
     HTTP answer; `cut` promises more body than it sends; `drip` is the pause in seconds between octets of the body.
+    `endless` comes after all that, again and again with `drip` between, until the client has had enough.
     """
 
     status: int = 200
@@ -46,6 +47,12 @@ class Reply:
     raw: bytes | None = None
     cut: bool = False
     drip: float = 0.0
+    endless: bytes = b""
+
+    @property
+    def ends(self) -> bool:
+        """Whether the connection cannot be used again."""
+        return self.raw is not None or self.cut or bool(self.endless)
 
     def head(self, length: int) -> bytes:
         """Status line and header fields."""
@@ -53,7 +60,7 @@ class Reply:
         fields = list(self.headers)
         if "content-type" not in names:
             fields.append(("Content-Type", "text/plain; charset=utf-8"))
-        if "content-length" not in names:
+        if "content-length" not in names and not self.endless:
             fields.append(("Content-Length", str(length + (100 if self.cut else 0))))
         lines = [f"HTTP/1.1 {self.status} Scripted", *(f"{name}: {value}" for name, value in fields)]
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
@@ -198,7 +205,7 @@ async def _converse(site: RecordingOrigin, reader: asyncio.StreamReader, writer:
         if reply.reset:
             return
         await _answer(reply, request, writer)
-        if reply.raw is not None or reply.cut or request.headers.get("connection", "").lower() == "close":
+        if reply.ends or request.headers.get("connection", "").lower() == "close":
             return
 
 
@@ -229,13 +236,22 @@ async def _answer(reply: Reply, request: Received, writer: asyncio.StreamWriter)
     await asyncio.sleep(86400.0 if reply.hang else reply.delay)
     if reply.raw is not None:
         writer.write(reply.raw)
-        await writer.drain()
+        await _go_on(reply, writer)
         return
     body = reply.body.encode() if isinstance(reply.body, str) else reply.body
     writer.write(reply.head(len(body)))
     if request.method != "HEAD":
         await _send(body, reply.drip, writer)
+        await _go_on(reply, writer)
     await writer.drain()
+
+
+async def _go_on(reply: Reply, writer: asyncio.StreamWriter) -> None:
+    await writer.drain()
+    while reply.endless:
+        writer.write(reply.endless)
+        await writer.drain()
+        await asyncio.sleep(reply.drip)
 
 
 async def _send(body: bytes, drip: float, writer: asyncio.StreamWriter) -> None:

@@ -21,6 +21,7 @@ from robots_guard.rep.ruleset import compile_rules
 A = origin_of("https://a.test")
 NOW = 1_800_000_000.0
 TERMS = Terms(dialect=dialect("rfc9309"), matching=matching("standard"))
+CIRCLE = Failed(failure=Failure.REDIRECT_LOOP)
 FILE = b"User-agent: mybot\nDisallow: /private/\nAllow: /private/press\n\nUser-agent: *\nDisallow: /\n"
 
 
@@ -134,10 +135,18 @@ def test_a_deferral_says_until_when_and_becomes_a_drop_after_max_defer():
         ("on_restricted", "allow", Fetched(status=403), Action.PASS, "on_restricted=allow"),
         ("on_unreachable", "allow", Fetched(status=503), Action.PASS, "on_unreachable=allow"),
         ("on_unreachable", "drop", Fetched(status=503), Action.DROP, None),
+        ("on_redirect_limit", "allow", CIRCLE, Action.PASS, "on_redirect_limit=allow"),
+        ("on_redirect_limit", "allow", Failed(failure=Failure.REDIRECT_LIMIT), Action.PASS, "on_redirect_limit=allow"),
+        ("on_redirect_limit", "allow", Failed(failure=Failure.REDIRECT_REFUSED), Action.DEFER, None),
+        ("on_redirect_limit", "allow", Fetched(status=503), Action.DEFER, None),
+        ("on_redirect_limit", "unreachable", CIRCLE, Action.DEFER, None),
+        ("dialect", dialect("google"), Fetched(status=403), Action.PASS, "dialect=google"),
+        ("dialect", dialect("google"), CIRCLE, Action.PASS, "dialect=google"),
+        ("dialect", dialect("google"), Fetched(status=404), Action.PASS, None),
     ],
 )
 def test_a_choice_that_opens_is_named_on_the_verdict(setting, value, outcome, action, relaxed):
-    terms = Terms(dialect=TERMS.dialect, matching=TERMS.matching, **{setting: value})
+    terms = Terms(**{"dialect": TERMS.dialect, "matching": TERMS.matching, setting: value})
     answer = verdict(outcome, terms=terms)
 
     assert (answer.action, answer.relaxed) == (action, relaxed)

@@ -180,6 +180,34 @@ def test_no_failure_opens_anything_by_default(failure):
     assert settle(Failed(failure=failure)).access(NOW, RFC)[0] is Access.UNREACHABLE
 
 
+@pytest.mark.parametrize("port", [22, 25, 6379, 11211])
+def test_a_redirect_to_a_port_of_another_protocol_is_refused(port):
+    trouble = settle(moved(f"http://b.test:{port}/robots.txt")).trouble
+
+    assert (trouble.failure, trouble.detail) == (Failure.REDIRECT_REFUSED, f"port {port} is none of the web's")
+
+
+@pytest.mark.parametrize(
+    ("hops", "public_only"),
+    [
+        ((True,), True),
+        ((None,), True),  # not known: it may have been
+        ((False,), False),  # whoever asks a private origin is at home there
+        ((False, False), False),
+        ((False, True), True),
+        ((True, False), True),
+    ],
+)
+def test_from_a_public_site_only_public_ones_are_gone_to(hops, public_only):
+    state = begin(A, None, "direct")
+    assert not state.public_only
+    for number, public in enumerate(hops):
+        hop = Fetched(status=301, headers={"location": f"/hop{number}"}, tls_verified=True, public=public)
+        state = state.next(hop, NOW)
+
+    assert state.public_only is public_only
+
+
 @pytest.mark.parametrize(("said", "expected"), [({}, 600.0), ({"cache-control": "max-age=900"}, 900.0)])
 def test_what_a_304_leaves_unsaid_still_holds(said, expected):
     """RFC 9111 section 3.2: the fields of a 304 replace those stored; the others stay."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import itertools
 import socket
@@ -11,22 +12,34 @@ import struct
 import time
 import tracemalloc
 import zlib
+from collections import Counter
+from ipaddress import ip_address, ip_network
 
 import pytest
 import trustme
 
-from robots_guard.core.access import Failed, Failure, Fetched, Get, Limits
+from robots_guard.core.access import Failed, Failure, Fetched, Get, Limits, is_trouble
+from robots_guard.core.addresses import networks
+from robots_guard.fetch import destinations
+from robots_guard.fetch.destinations import Destinations
 from robots_guard.fetch.http import HttpFetcher
+from robots_guard.origin import split_url
 from robots_guard.testing import Reply
 
 TEXT = b"User-agent: *\nDisallow: /private/\n"
 CAP = 512_000
 
 
-async def fetch(url, *, fetcher=None, headers=(), **limits):
+def trusted(agent="mybot (robots_guard)", **options) -> HttpFetcher:
+    """A fetcher for who may go to a loopback address."""
+    return HttpFetcher(agent, destinations=Destinations(trusts_asked=True), **options)
+
+
+async def fetch(url, *, fetcher=None, headers=(), public_only=False, **limits):
     limits = {"connect": 5.0, "first_byte": 5.0, "total": 10.0} | limits
-    get = Get(url=f"{url}/robots.txt" if url.count("/") == 2 else url, headers=headers, limits=Limits(**limits))
-    return await (fetcher or HttpFetcher("mybot (robots_guard)")).fetch(get)
+    url = f"{url}/robots.txt" if url.count("/") == 2 else url
+    get = Get(url=url, headers=headers, limits=Limits(**limits), public_only=public_only)
+    return await (fetcher or trusted()).fetch(get)
 
 
 async def outcome(net, reply, **limits):
@@ -59,7 +72,7 @@ async def test_the_request_carries_our_name_and_nothing_of_a_person(net, monkeyp
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     site = net.origin(Reply(body=TEXT, headers=(("Set-Cookie", "a=b; Path=/"),)))
-    fetcher = HttpFetcher("mybot (robots_guard)")
+    fetcher = trusted()
     await fetch(site.url, fetcher=fetcher)
     got = await fetch(site.url, fetcher=fetcher, headers=(("If-None-Match", '"1"'),))
 
@@ -201,6 +214,7 @@ async def test_one_layer_is_unpacked(net, coding, body):
     [
         ("br", TEXT),
         ("zstd", TEXT),
+        ("compress", TEXT),
         ("gzip, gzip", gzip.compress(gzip.compress(TEXT))),
         ("gzip", TEXT),
         ("gzip", gzip.compress(TEXT)[:-9]),
@@ -371,7 +385,7 @@ async def test_a_name_that_does_not_resolve_is_a_failure_of_dns(monkeypatch, hos
 
 
 async def test_whatever_else_goes_wrong_is_an_outcome_too(monkeypatch):
-    monkeypatch.setattr(HttpFetcher, "_session", lambda self, limits: 1 / 0)
+    monkeypatch.setattr(HttpFetcher, "_session", lambda self, limits, visit: 1 / 0)
 
     assert (await fetch("http://nowhere.test")).failure is Failure.INTERNAL
 
@@ -384,7 +398,7 @@ async def test_no_url_is_an_outcome_too(url):
 
 
 async def test_fetches_run_side_by_side_on_one_fetcher(net):
-    fetcher = HttpFetcher("mybot")
+    fetcher = trusted("mybot")
     hanging = net.origin(Reply(hang=True))
     sites = [net.origin(Reply(body=TEXT)) for _ in range(5)]
     slow = asyncio.ensure_future(fetch(hanging.url, fetcher=fetcher, first_byte=2.0))
@@ -423,7 +437,7 @@ ADDRESSES = (f"127.2.0.{n}" for n in itertools.count(1))
 async def test_a_certificate_is_verified(net, authority):
     address = next(ADDRESSES)
     site = net.origin(Reply(body=TEXT), tls=serving(authority, address), address=address)
-    got = await fetch(site.url, fetcher=HttpFetcher("mybot", tls=trusting(authority)))
+    got = await fetch(site.url, fetcher=trusted("mybot", tls=trusting(authority)))
 
     assert isinstance(got, Fetched)
     assert (got.body, got.tls_verified) == (TEXT, True)
@@ -442,7 +456,7 @@ async def test_an_unknown_authority_is_refused_and_nothing_is_asked(net, authori
 async def test_a_certificate_for_another_name_is_refused(net, authority):
     address = next(ADDRESSES)
     site = net.origin(Reply(body=TEXT), tls=serving(authority, "other.test"), address=address)
-    got = await fetch(site.url, fetcher=HttpFetcher("mybot", tls=trusting(authority)))
+    got = await fetch(site.url, fetcher=trusted("mybot", tls=trusting(authority)))
 
     assert got.failure is Failure.TLS
     assert not site.received
@@ -454,7 +468,7 @@ async def test_what_was_not_verified_says_so(net, authority):
     careless = ssl.create_default_context()
     careless.check_hostname = False
     careless.verify_mode = ssl.CERT_NONE
-    got = await fetch(site.url, fetcher=HttpFetcher("mybot", tls=careless))
+    got = await fetch(site.url, fetcher=trusted("mybot", tls=careless))
 
     assert isinstance(got, Fetched)
     assert not got.tls_verified
@@ -470,3 +484,170 @@ async def test_plain_http_on_a_tls_port_is_a_failure():
         got = await fetch(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
 
     assert got.failure is Failure.TLS
+
+
+# -- where it may go ----------------------------------------------------------------------------------------
+
+
+def resolving(monkeypatch, **names):
+    """Names that resolve to these addresses; how often each was asked for."""
+    asked = Counter()
+
+    def getaddrinfo(host, port, *args, **kwargs):
+        asked[host] += 1
+        family = {4: socket.AF_INET, 6: socket.AF_INET6}
+        found = [ip_address(address) for address in names[host.partition(".")[0]]]
+        ends = {4: (), 6: (0, 0)}
+        return [
+            (family[each.version], socket.SOCK_STREAM, 6, "", (str(each), port, *ends[each.version])) for each in found
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return asked
+
+
+@pytest.fixture
+def public_loopback(monkeypatch):
+    """127.9.0.0/16 counts as public."""
+    ours, really = ip_network("127.9.0.0/16"), destinations.is_public
+    monkeypatch.setattr(destinations, "is_public", lambda address: address in ours or really(address))
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "[::1]", "10.0.0.1", "169.254.169.254", "[::ffff:127.0.0.1]", "2130706433"]
+)
+async def test_a_private_address_is_refused_unless_trusted_or_allowed(host, monkeypatch):
+    monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", None)  # nothing may be connected
+    got = await fetch(f"http://{split_url(f'http://{host}')[0].authority}", fetcher=HttpFetcher("mybot"))
+
+    assert got.failure is Failure.REFUSED
+    assert "allow_private" in got.detail
+
+
+async def test_what_is_allowed_is_reached_and_its_neighbour_is_not(net):
+    near, far = net.origin(Reply(body=TEXT), address="127.8.0.1"), net.origin(Reply(body=TEXT), address="127.8.1.1")
+    fetcher = HttpFetcher("mybot", destinations=Destinations(allowed=networks("127.8.0.0/24")))
+
+    assert (await fetch(near.url, fetcher=fetcher)).body == TEXT
+    assert (await fetch(far.url, fetcher=fetcher)).failure is Failure.REFUSED
+    assert not far.connections
+
+
+async def test_a_name_is_resolved_once_and_the_address_looked_at_is_the_one_connected_to(net, monkeypatch):
+    site = net.origin(Reply(body=TEXT), address="127.9.0.1")
+    asked = resolving(monkeypatch, rebinding=["127.9.0.1"])
+    monkeypatch.setattr(destinations, "is_public", lambda address: True)
+    got = await fetch(f"http://rebinding.test:{site.port}/robots.txt", fetcher=HttpFetcher("mybot"))
+
+    assert (got.body, got.public) == (TEXT, True)
+    assert asked == {"rebinding.test": 1}
+    assert site.received[0].headers["host"] == f"rebinding.test:{site.port}"
+
+
+async def test_one_private_address_among_several_refuses_all(monkeypatch, net, public_loopback):
+    site = net.origin(Reply(body=TEXT), address="127.9.0.2")
+    resolving(monkeypatch, mixed=["127.9.0.2", "10.0.0.1"])
+    got = await fetch(f"http://mixed.test:{site.port}/robots.txt", fetcher=HttpFetcher("mybot"))
+
+    assert got.failure is Failure.REFUSED
+    assert not site.connections
+
+
+async def test_a_public_site_sends_nobody_to_a_private_one_whatever_is_allowed(net):
+    inside = net.origin(Reply(body=TEXT))
+    allowing = Destinations(allowed=networks("0.0.0.0/0"), trusts_asked=True)
+    got = await fetch(inside.url, fetcher=HttpFetcher("mybot", destinations=allowing), public_only=True)
+
+    assert got.failure is Failure.REFUSED
+    assert not inside.connections
+
+
+async def test_the_outcome_says_whether_the_address_was_public(net, public_loopback):
+    assert (await fetch(net.origin("", address="127.9.0.3").url)).public is True
+    assert (await fetch(net.origin("").url)).public is False
+
+
+@pytest.mark.parametrize("port", [22, 25, 6379, 11211])
+async def test_a_port_of_another_protocol_is_refused(port, monkeypatch):
+    monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", None)
+    got = await fetch(f"http://127.0.0.1:{port}/robots.txt")
+
+    assert (got.failure, got.detail) == (Failure.REFUSED, f"Refused: port {port} is none of the web's")
+
+
+async def test_tls_verifies_the_name_and_not_the_address(net, authority, monkeypatch):
+    site = net.origin(Reply(body=TEXT), tls=serving(authority, "site.test"), address=next(ADDRESSES))
+    resolving(monkeypatch, site=[site.address], other=[site.address])
+    fetcher = trusted("mybot", tls=trusting(authority))
+
+    assert (await fetch(f"https://site.test:{site.port}/robots.txt", fetcher=fetcher)).tls_verified
+    assert (await fetch(f"https://other.test:{site.port}/robots.txt", fetcher=fetcher)).failure is Failure.TLS
+
+
+# -- through a proxy ----------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def forward_proxy(answer=None):
+    """A proxy that passes tunnels and absolute targets on to loopback, and keeps the first lines it saw."""
+    seen = []
+
+    async def pump(reader, writer):
+        with contextlib.suppress(ConnectionError):
+            while octets := await reader.read(65536):
+                writer.write(octets)
+        writer.close()
+
+    async def serve(reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        seen.append(head)
+        if answer:
+            writer.write(answer)
+            writer.close()
+            return
+        method, target, _ = head.split("\r\n")[0].split(" ")
+        port = int(target.removeprefix("http://").partition("/")[0].rpartition(":")[2])
+        far_reader, far_writer = await asyncio.open_connection("127.7.0.1", port)
+        if method == "CONNECT":
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        else:
+            far_writer.write(head.replace(target, "/" + target.split("/", 3)[3], 1).encode())
+        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer), return_exceptions=True)
+
+    def accepted(reader, writer):
+        under_way.append(asyncio.ensure_future(serve(reader, writer)))
+
+    under_way = []
+    async with await asyncio.start_server(accepted, "127.0.0.1") as server:
+        yield f"http://me:secret@127.0.0.1:{server.sockets[0].getsockname()[1]}", seen
+    await asyncio.wait(under_way, timeout=5)
+
+
+async def test_a_proxy_is_used_when_the_settings_say_so_and_resolves_the_names(net, authority, monkeypatch):
+    plain = net.origin(Reply(body=TEXT), address="127.7.0.1")
+    secure = net.origin(Reply(body=TEXT), tls=serving(authority, "site.test"), address="127.7.0.1")
+    asked = resolving(monkeypatch)
+    async with forward_proxy() as (url, seen):
+        fetcher = HttpFetcher("mybot", tls=trusting(authority), proxy=url)
+        first = await fetch(f"http://site.test:{plain.port}/robots.txt", fetcher=fetcher)
+        second = await fetch(f"https://site.test:{secure.port}/robots.txt", fetcher=fetcher)
+        inside = await fetch("http://10.0.0.1/robots.txt", fetcher=fetcher)
+
+    assert (first.body, first.public) == (TEXT, None)
+    assert (second.body, second.tls_verified) == (TEXT, True)
+    assert inside.failure is Failure.REFUSED
+    assert [head.split(" ")[0] for head in seen] == ["GET", "CONNECT"]
+    assert all("proxy-authorization: basic" in head.lower() for head in seen)
+    assert "secret" not in repr(plain.received + secure.received)
+    assert not asked
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_proxy_that_refuses_is_never_taken_for_a_site_without_a_file(scheme):
+    async with forward_proxy(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n") as (url, _):
+        got = await fetch(f"{scheme}://site.test/robots.txt", fetcher=HttpFetcher("mybot", proxy=url))
+
+    if isinstance(got, Fetched):
+        assert is_trouble(got.status)
+    else:
+        assert got.failure is Failure.CONNECT

@@ -96,6 +96,7 @@ def crawl(
         see_through     do not close while requests are deferred
         stop_after      seconds after which the crawl is stopped as by SIGINT
         no_dns          no name resolves
+        public          a network that counts as public
     """
     with tempfile.TemporaryDirectory() as scratch:
         journal = (folder or Path(scratch)) / "journal"
@@ -266,6 +267,16 @@ def _no_dns() -> None:
     socket.getaddrinfo = addresses_only
 
 
+def _as_public(network: str) -> None:
+    from ipaddress import ip_network
+
+    from robots_guard.fetch import destinations
+    from robots_guard.scrapy import fetcher
+
+    ours, really = ip_network(network), destinations.is_public
+    destinations.is_public = fetcher.is_public = lambda address: address in ours or really(address)
+
+
 def main() -> None:
     """Do as the plan on stdin says; the report is the last line of stdout."""
     plan = json.loads(sys.stdin.read())
@@ -276,6 +287,8 @@ def main() -> None:
     freshness.RETRY_MIN = plan.get("retry_min", freshness.RETRY_MIN)  # longer than a test may last
     if plan.get("no_dns"):
         _no_dns()
+    if "public" in plan:
+        _as_public(plan["public"])
     process = (CrawlerProcess if plan["deferred_api"] else AsyncCrawlerProcess)(plan["settings"])
     asker = _asker(plan)
     crawler = process.create_crawler(asker)

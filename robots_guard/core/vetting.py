@@ -1,0 +1,81 @@
+"""Vetting: what is wrong with a policy that somebody hands us in a file.
+
+A policy we settled on ourselves is right by the way it was made. One that was written down and read again may say
+anything that fits its fields: a body of another digest, a time to come, a retry in a hundred years.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from math import isfinite
+
+from robots_guard.core.access import MAX_BODY
+from robots_guard.core.freshness import CLOCK_SKEW, RETRY_MAX
+from robots_guard.core.policy import Document, Policy, Trouble
+from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.origin import Origin, origin_of, split_url
+
+MAX_TEXT = 8192  # characters of any one field
+MAX_HOPS = 20
+MAX_LIFETIME = 2.0**31  # RFC 9111 section 1.2.2
+
+
+def objection(policy: Policy, now: float) -> str | None:
+    """Why the policy is not to be used, or None."""
+    return next(_objections(policy, now), None)
+
+
+def _objections(policy: Policy, now: float) -> Iterator[str]:
+    if not _is_canonical(policy.origin):
+        yield "its origin is not written as an origin is"
+    if policy.document is None and policy.trouble is None:
+        yield "it holds neither a document nor trouble"
+    if policy.document is not None:
+        yield from _of_document(policy.document, now)
+    if policy.trouble is not None:
+        yield from _of_trouble(policy.trouble, now)
+
+
+def _is_canonical(origin: Origin) -> bool:
+    try:
+        return origin_of(str(origin)) == origin
+    except (MalformedURL, NotGoverned, KeyError):
+        return False
+
+
+def _of_document(document: Document, now: float) -> Iterator[str]:
+    if len(document.body) > MAX_BODY:
+        yield f"its body is longer than {MAX_BODY} octets"
+    elif hashlib.sha256(document.body).hexdigest() != document.sha256:
+        yield "its body is not that of its sha256"
+    if not 200 <= document.status < 500 or (document.body and document.status >= 300):
+        yield f"status {document.status} gives no document like this"
+    if not 0 <= document.fetched_at <= now + CLOCK_SKEW:
+        yield "it was fetched at no time that has been"
+    if document.stated_lifetime is not None and not 0 <= document.stated_lifetime <= MAX_LIFETIME:
+        yield "its lifetime is none"
+    texts = (document.url, document.content_type, document.etag, document.last_modified, document.via)
+    if len(document.redirects) > MAX_HOPS or any(len(text) > MAX_TEXT for text in (*texts, *document.redirects)):
+        yield "it says more than an answer can"
+    if not all(map(_is_url, (document.url, *document.redirects))):
+        yield "it does not come from an http(s) URL"
+
+
+def _of_trouble(trouble: Trouble, now: float) -> Iterator[str]:
+    if not all(map(isfinite, (trouble.since, trouble.at, trouble.retry_at))):
+        yield "its times are none"
+    elif not 0 <= trouble.since <= trouble.at <= now + CLOCK_SKEW:
+        yield "its trouble is at no time that has been"
+    elif not 0 <= trouble.retry_at - trouble.at <= 2 * RETRY_MAX:
+        yield "it is not to be tried again for too long"
+    if trouble.attempts < 1 or len(trouble.detail) > MAX_TEXT:
+        yield "its trouble is none"
+
+
+def _is_url(text: str) -> bool:
+    try:
+        split_url(text)
+    except (MalformedURL, NotGoverned):
+        return False
+    return True

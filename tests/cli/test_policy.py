@@ -1,0 +1,296 @@
+"""`policy`: what is held is listed, shown, renewed, dropped and carried; hostile files are ordinary input."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pty
+import subprocess
+import time
+
+import pytest
+from cli.command import COMMAND
+
+from robots_guard.cli.policy import AT_ONCE
+from robots_guard.origin import origin_of
+from robots_guard.stores.sqlite import SqliteStore
+from robots_guard.testing import Reply
+
+RULES = "User-agent: *\nDisallow: /private/\n"
+
+
+def rows(out):
+    return [line.split("\t") for line in out.splitlines()]
+
+
+@pytest.fixture
+def held(here, net):
+    """Three policies: rules, no file, trouble."""
+    sites = net.origin(RULES), net.origin(404), net.origin(503)
+    here("check", *(f"{site.url}/" for site in sites))
+    return sites
+
+
+# -- ls and show ----------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_held_at_first(here):
+    assert here("policy", "ls") == (0, "", "")
+
+
+def test_ls_has_a_row_a_policy(here, held):
+    status, out, err = here("policy", "ls")
+    rules, none, busy = held
+
+    assert (status, err) == (0, "")
+    assert {row[2]: [row[0], row[1], *row[5:]] for row in rows(out)} == {
+        rules.url: ["rules", "fresh", "200", "direct", str(len(RULES))],
+        none.url: ["unrestricted", "fresh", "404", "direct", "0"],
+        busy.url: ["unreachable", "fresh", "503", "", ""],
+    }
+
+
+def test_ls_as_json_and_by_another_dialect(here, held, net):
+    closed = net.origin(403)
+    here("check", f"{closed.url}/")
+    found = {line["origin"]: line for line in map(json.loads, here("policy", "ls", "--json").out.splitlines())}
+    google = {
+        line["origin"]: line
+        for line in map(json.loads, here("policy", "ls", "--json", "--dialect=google").out.splitlines())
+    }
+
+    assert found[held[0].url]["document"]["octets"] == len(RULES)
+    assert found[held[2].url]["trouble"]["failure"] == "status"
+    assert (found[closed.url]["access"], google[closed.url]["access"]) == ("restricted", "unrestricted")
+
+
+def test_show_tells_what_is_held_and_the_file(here, held):
+    status, out, _ = here("policy", "show", f"{held[0].url}/any/page")
+
+    assert status == 0
+    assert f"origin     {held[0].url}" in out
+    assert "access     rules, fresh" in out
+    assert "via direct" in out
+    assert "Disallow: /private/" in out
+    assert json.loads(here("policy", "show", held[0].url, "--json").out)["document"]["body"] == RULES
+    assert "status 503" in here("policy", "show", held[2].url).out
+
+
+def test_show_raw_gives_the_very_octets(apart, net, here):
+    body = b"User-agent: *\r\nDisallow: /\xff\x00\n"
+    site = net.origin(Reply(body=body))
+    here("check", f"{site.url}/")
+    done = subprocess.run([COMMAND, "policy", "show", "--raw", site.url], capture_output=True, check=True)
+
+    assert done.stdout == body
+
+
+def test_a_file_cannot_move_a_terminal(here, net):
+    site = net.origin(Reply(body=b"User-agent: *\nDisallow: /\x1b[2J\n# \xe2\x80\xae\n"))
+    here("check", f"{site.url}/")
+
+    assert not {"\x1b", "\u202e"} & set(here("policy", "show", site.url).out)
+
+
+def test_show_of_nothing(here):
+    status, out, err = here("policy", "show", "https://nowhere.test/")
+
+    assert (status, out, err) == (1, "", "robots-guard: nothing is held for https://nowhere.test\n")
+
+
+# -- refresh and forget ---------------------------------------------------------------------------------------
+
+
+def test_refresh_asks_again_and_missing_does_not(here, net):
+    site = net.origin(RULES)
+    for _ in range(2):
+        assert here("policy", "refresh", site.url).status == 0
+    assert len(site.robots_fetches) == 2
+    assert here("policy", "refresh", "--missing", f"{site.url}/page").status == 0
+    assert len(site.robots_fetches) == 2
+
+
+def test_refresh_says_what_became_of_each(here, net):
+    rules, busy = net.origin(RULES), net.origin(503)
+    status, out, err = here("policy", "refresh", rules.url, busy.url)
+
+    assert status == 3
+    assert sorted(rows(out)) == [
+        ["rules", rules.url, "200", str(len(RULES)), ""],
+        ["unreachable", busy.url, "503", "", "status: status 503"],
+    ]
+    assert err == "robots-guard: 1 rules, 1 unreachable\n"
+
+
+def test_a_list_warms_the_store_once_an_origin_and_names_what_it_cannot_read(apart, net, here):
+    sites = [net.origin(RULES) for _ in range(3)]
+    listed = "\n".join(
+        ["# a list", "", *(f"{site.url}/{n}" for n in range(4) for site in sites), "ftp://a.test", "http://"]
+    )
+    done = apart("policy", "refresh", "--from", "-", "--json", stdin=listed)
+
+    assert done.status == 2
+    assert len(done.out.splitlines()) == 3
+    assert "line 15: " in done.err
+    assert "line 16: " in done.err
+    assert [len(site.robots_fetches) for site in sites] == [1, 1, 1]
+    assert len(rows(here("policy", "ls").out)) == 3
+
+
+def test_many_are_asked_at_once(apart, net):
+    """Each answers after 0.3 s: one after another they would take a minute."""
+    sites = [net.origin(Reply(body=RULES, delay=0.3)) for _ in range(3 * AT_ONCE)]
+    began = time.monotonic()
+    done = apart("policy", "refresh", "--from", "-", stdin="\n".join(site.url for site in sites))
+
+    assert done.status == 0
+    assert len(rows(done.out)) == len(sites)
+    assert time.monotonic() - began < 15
+
+
+def test_a_bar_is_drawn_on_a_terminal_and_only_there(variables, net):
+    site = net.origin(RULES)
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [COMMAND, "policy", "refresh", site.url], stdout=subprocess.PIPE, stderr=theirs, check=False, timeout=60,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
+    )  # fmt: skip
+    os.close(theirs)
+    drawn = os.read(ours, 65536).decode()
+    os.close(ours)
+
+    assert done.returncode == 0
+    assert "robots.txt" in drawn
+    assert "1/1" in drawn
+    assert "\x1b" not in done.stdout.decode()
+
+
+def test_forget(here, held):
+    status, out, _ = here("policy", "forget", f"{held[0].url}/x", "https://nowhere.test")
+
+    assert status == 1
+    assert rows(out) == [["forgotten", held[0].url], ["not held", "https://nowhere.test"]]
+    assert len(rows(here("policy", "ls").out)) == 2
+    assert here("policy", "forget", "--all") == (0, "", "robots-guard: 2 policies forgotten\n")
+    assert here("policy", "ls").out == ""
+
+
+# -- export and import ----------------------------------------------------------------------------------------
+
+
+def exported():
+    return subprocess.run([COMMAND, "policy", "export"], capture_output=True, check=True).stdout
+
+
+def test_an_export_is_read_again_as_it_was(held, here, variables, tmp_path):
+    lines = exported()
+    variables.setenv("ROBOTS_GUARD_STORE", f"sqlite:///{tmp_path}/other.sqlite")
+    file = tmp_path / "export.jsonl"
+    file.write_bytes(lines)
+
+    assert here("policy", "import", file) == (0, "", "robots-guard: 3 policies read\n")
+    assert exported() == lines
+    assert here("check", f"{held[0].url}/private/x").status == 1
+    assert len(held[0].robots_fetches) == 1
+
+
+def test_what_is_held_and_later_stays(held, here, tmp_path):
+    early = exported()
+    here("policy", "refresh", held[0].url)
+    late = exported()
+    file = tmp_path / "early.jsonl"
+    file.write_bytes(early)
+    here("policy", "import", file)
+
+    assert early != late
+    assert exported() == late
+
+
+def changed(line: bytes, **document) -> bytes:
+    data = json.loads(line)
+    data["policy"]["document"] |= document
+    return json.dumps(data).encode() + b"\n"
+
+
+def test_a_hostile_import_is_told_line_by_line_and_harms_nothing(held, here, tmp_path, variables):
+    good = next(line for line in exported().splitlines() if b'"status":200' in line)
+    opened = base64.b64encode(b"User-agent: *\nAllow: /\n").decode()
+    hostile = [
+        b"\n",
+        b"{}\n",
+        b"[" * 100_000 + b"\n",
+        b"\xff\xfe\n",
+        b'{"version": 2, "policy": {}}\n',
+        b'{"version": 1, "policy": null}\n',
+        b'{"version": 1, "policy": {}, "more": 1}\n',
+        changed(good, body=opened),
+        changed(good, fetched_at=time.time() + 1e6),
+        changed(good, fetched_at="now"),
+        changed(good, stated_lifetime=1e300),
+        good.replace(b'["http"', b'["HTTP"') + b"\n",
+        b"x" * 3_000_000 + b"\n",
+        good + b"\n",
+        b"x" * 3_000_000,
+    ]
+    variables.setenv("ROBOTS_GUARD_STORE", f"sqlite:///{tmp_path}/other.sqlite")
+    file = tmp_path / "hostile.jsonl"
+    file.write_bytes(b"".join(hostile))
+    status, out, err = here("policy", "import", file)
+
+    assert (status, out) == (2, "")
+    assert "1 policies read" in err
+    assert f"{len(hostile) - 1 - 10} more lines could not be used" in err
+    assert "Traceback" not in err
+    assert len(rows(here("policy", "ls").out)) == 1
+    assert here("check", f"{held[0].url}/private/x").status == 1
+
+
+# -- what the caller got wrong --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["ls", "--store=memory:"], "holds nothing beyond one process"),
+        (["refresh", "http://a.test", "--store=memory:"], "keeps nothing beyond this command"),
+        (["refresh"], "no origin is given"),
+        (["forget"], "name the origins to forget, or give --all"),
+        (["forget", "--all", "http://a.test"], "name the origins to forget, or give --all"),
+        (["show", "a.test"], "give an origin such as https://example.com"),
+        (["refresh", "ftp://a.test"], "ftp: is not http or https"),
+        (["ls", "--dialect=rfc9310"], "dialect 'rfc9310' is not known"),
+        (["import", "/nowhere/at/all"], "No such file"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(here, args, sentence):
+    status, out, err = here("policy", *args)
+
+    assert (status, out) == (2, "") if args[0] != "refresh" else status == 2
+    assert sentence in err
+    assert "Traceback" not in err
+
+
+def test_the_store_of_another_program_is_left_alone(here, tmp_path):
+    path = tmp_path / "other.db"
+    path.write_bytes(b"SQLite format 3\x00" + b"rubbish" * 99)
+    status, _, err = here("policy", "ls", f"--store=sqlite:///{path}")
+
+    assert status == 2
+    assert err.count("\n") == 1
+
+
+def test_no_agent_is_needed_to_look(here, variables, held):
+    variables.delenv("ROBOTS_GUARD_AGENT")
+
+    assert here("policy", "ls").status == 0
+    assert here("policy", "forget", held[0].url).status == 0
+    assert "agent" in here("policy", "refresh", held[0].url).err
+
+
+def test_a_policy_of_another_hand_is_seen(here, variables, tmp_path, held):
+    store = SqliteStore(tmp_path / "policies.sqlite")
+    try:
+        assert store.get(origin_of(held[0].url)).document.via == "direct"
+    finally:
+        store.close()

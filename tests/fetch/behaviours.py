@@ -1,0 +1,274 @@
+"""How origins behave when they are asked for /robots.txt: one table of what is expected, whoever fetches.
+
+Each row has an origin of its own. `means` is the access for rfc9309, `failure` what kept the file from us, `lifetime`
+the seconds for which the copy is fresh; `target` is then asked, and answered as `action` and `reason` say.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from robots_guard.fetch.decoding import Undecodable, decoder
+from robots_guard.testing import Received, Reply
+
+PASS, DROP, DEFER = "pass", "drop", "defer"
+DAY, FLOOR = 86_400.0, 300.0
+PUBLIC = "127.9.0.0/16"  # counts as public in these runs
+TEXT = b"User-agent: *\nDisallow: /private/\n"
+CAP = 512_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Behaviour:
+    """One row. `tls`: none, a `good` certificate, one by an `unknown` authority, or for an `other` name.
+
+    `only`: the fetchers it is true of, where one cannot do as the others.
+    """
+
+    name: str
+    robots: object
+    means: str
+    action: str
+    reason: str
+    target: str = "/private/x"
+    failure: tuple[str, ...] = ()
+    status: int | None = None
+    truncated: bool = False
+    lifetime: float | None = None
+    tls: str = ""
+    public: bool = False
+    pages: Mapping[str, object] = field(default_factory=dict)
+    only: tuple[str, ...] = ("direct", "scrapy", "mitmproxy")
+
+
+def rules(name: str, robots: object, **more) -> Behaviour:
+    """The file is read, and forbids /private/."""
+    settled = {"means": "rules", "action": DROP, "reason": "disallowed", "status": 200} | more
+    return Behaviour(name=name, robots=robots, **settled)
+
+
+def no_rule(name: str, robots: object, **more) -> Behaviour:
+    """The file is read, and forbids nothing."""
+    settled = {"means": "rules", "action": PASS, "reason": "allowed", "status": 200} | more
+    return Behaviour(name=name, robots=robots, **settled)
+
+
+def no_file(name: str, robots: object, status: int, **more) -> Behaviour:
+    return Behaviour(
+        name=name, robots=robots, means="unrestricted", action=PASS, reason="unrestricted", status=status, **more
+    )
+
+
+def kept_out(name: str, robots: object, status: int, **more) -> Behaviour:
+    return Behaviour(
+        name=name, robots=robots, means="restricted", action=DROP, reason="restricted", status=status, **more
+    )
+
+
+def trouble(name: str, robots: object, *failure: str, **more) -> Behaviour:
+    return Behaviour(
+        name=name, robots=robots, means="unreachable", action=DEFER, reason="unreachable", failure=failure, **more
+    )
+
+
+def text(*headers: tuple[str, str], body: bytes = TEXT, **more) -> Reply:
+    return Reply(body=body, headers=headers, **more)
+
+
+def raw(head: str, body: bytes = b"", **more) -> Reply:
+    return Reply(raw=head.replace("\n", "\r\n").encode("latin-1") + body, **more)
+
+
+def moved(location: str, status: int = 301):
+    def reply(request: Received) -> Reply:
+        return Reply(status=status, headers=(("Location", location.format(host=request.headers["host"])),))
+
+    return reply
+
+
+def packed(coding: str, body: bytes) -> Reply:
+    return text(("Content-Encoding", coding), body=body)
+
+
+def cached(name: str, lifetime: float, *headers: tuple[str, str]) -> Behaviour:
+    return rules(name, text(*headers), lifetime=lifetime)
+
+
+def zstd_bomb() -> bytes:
+    """TEXT and 100 MB of empty lines, by hand (RFC 8878 section 3.1.1): a raw block, then blocks of one octet each."""
+
+    def block(kind: int, size: int, octets: bytes, last: bool = False) -> bytes:
+        return (last | kind << 1 | size << 3).to_bytes(3, "little") + octets
+
+    repeated = [block(1, 128 * 1024, b"\n", last=n == 762) for n in range(763)]
+    return b"\x28\xb5\x2f\xfd\x00\x38" + block(0, len(TEXT), TEXT) + b"".join(repeated)
+
+
+def is_read(coding: str) -> bool:
+    """Whether a decoder that can be bounded is installed."""
+    try:
+        decoder(coding, CAP).feed(b"\0")
+    except Undecodable as error:
+        return "needs" not in str(error)
+    return True
+
+
+def bomb(coding: str, octets: bytes) -> Behaviour:
+    name = f"{coding}-bomb"
+    if is_read(coding):
+        return rules(name, packed(coding, octets), truncated=True)
+    return trouble(name, packed(coding, octets), "protocol")
+
+
+_HOPS = {f"/hop{n}": moved(f"/hop{n + 1}") for n in range(5)} | {"/hop5": text()}
+BOMB = TEXT + b"\n" * 100_000_000
+# brotli.compress(BOMB): the library is not everywhere, and then the row asks what is made of its octets.
+BROTLI_BOMB = base64.b85decode(
+    "%m4pB02~Q6PIPbN#g9<wt)TKkBtg>VsznDJa=`jsTSk#VwV26aj*}>4H@UIU{>Qxki}?Tl2fqYB92NoS-v9Cc{||l%fH*7w(7pfT|NkHS5&&^n0"
+    "HAyS$N&F7_$2`1umC{!{*V9vfAC8H#9;w|?)@MC|Nr2Z0Eoi^0NwjP{{R2MF98sT1pvDDfBgUdgI@w54hsNu@BjG!{|CPWKpYkT=-&VF|Njqu34k"
+    "~(0MNbv%aHIo{1O0hSOCC{T?Y"
+)
+_HINTS = raw("HTTP/1.1 103 Early Hints\n\nHTTP/1.1 200 OK\nContent-Length: 34\n\n", TEXT)
+_CHUNKED = "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n"
+_DATE = ("Date", "Sun, 01 Nov 2026 12:00:00 GMT")
+
+STATUSES = [
+    rules("200", text()),
+    rules("203", text(status=203), status=203),
+    rules("206-nobody-asked-for", text(status=206), status=206),
+    no_rule("204", Reply(status=204, headers=(("Content-Length", "0"),)), status=204),
+    no_file("400", Reply(status=400), 400),
+    no_file("402", Reply(status=402), 402),
+    no_file("404", Reply(status=404), 404),
+    no_file("404-with-rules", text(status=404), 404),
+    no_file("410", Reply(status=410), 410),
+    no_file("451", Reply(status=451), 451),
+    kept_out("401", text(("WWW-Authenticate", "Basic"), status=401), 401),
+    kept_out("403", text(status=403), 403),
+    trouble("407-is-a-proxy's", text(status=407), "status", status=407),
+    trouble("429", Reply(status=429), "status", status=429),
+    trouble("500", Reply(status=500), "status", status=500),
+    trouble("503-with-retry-after", Reply(status=503, headers=(("Retry-After", "120"),)), "status", status=503),
+    trouble("521", Reply(status=521), "status", status=521),
+    trouble("304-nobody-asked-for", Reply(status=304, headers=(("Content-Length", "0"),)), "status", status=304),
+    trouble("999", raw("HTTP/1.1 999 Denied\nContent-Length: 0\n\n"), "status", "protocol"),
+    rules("103-before-the-answer", _HINTS, only=("direct", "scrapy")),
+    trouble("103-for-the-answer", _HINTS, "status", status=103, only=("mitmproxy",)),  # it knows no interim answers
+]
+
+REDIRECTS = [
+    rules("redirect-relative", moved("/r.txt", 302), pages={"/r.txt": text()}),
+    rules("redirect-absolute", moved("http://{host}/r.txt", 308), pages={"/r.txt": text()}),
+    rules("redirect-with-fragment", moved("/r.txt#top", 307), pages={"/r.txt": text()}),
+    rules("five-redirects", moved("/hop1"), pages=_HOPS),
+    no_file("redirect-to-404", moved("/none"), 404, pages={"/none": Reply(status=404)}),
+    kept_out("redirect-to-403", moved("/none"), 403, pages={"/none": Reply(status=403)}),
+    trouble("redirect-to-503", moved("/none"), "status", status=503, pages={"/none": Reply(status=503)}),
+    trouble("six-redirects", moved("/hop0"), "redirect-limit", pages=_HOPS),
+    trouble("redirect-to-itself", moved("/robots.txt"), "redirect-loop"),
+    trouble("redirects-in-a-circle", moved("/a.txt"), "redirect-loop", pages={"/a.txt": moved("/robots.txt")}),
+    trouble("redirect-to-file", moved("file:///etc/passwd"), "redirect-refused"),
+    trouble("redirect-to-ftp", moved("ftp://{host}/robots.txt"), "redirect-refused"),
+    trouble("redirect-to-data", moved("data:text/plain,User-agent:%20*"), "redirect-refused"),
+    trouble("redirect-to-no-host", moved("http:///robots.txt"), "redirect-refused", "redirect-loop"),
+    trouble("redirect-to-redis", moved("http://127.0.0.1:6379/"), "redirect-refused"),
+    trouble("redirect-without-location", Reply(status=302), "status", status=302),
+    trouble("redirect-inside", moved("http://127.1.1.1/robots.txt"), "refused", public=True),
+    trouble("redirect-to-metadata", moved("http://169.254.169.254/"), "refused", public=True),
+    rules("redirect-within-the-public", moved("/r.txt"), pages={"/r.txt": text()}, public=True),
+    no_rule(
+        "meta-refresh-is-no-redirect",
+        text(("Content-Type", "text/html"), body=b'<html><meta http-equiv="refresh" content="0;url=/r.txt">'),
+        pages={"/r.txt": text()},
+    ),
+]
+
+BODIES = [
+    no_rule("empty", text(body=b"")),
+    rules("utf-8-bom", text(body=b"\xef\xbb\xbf" + TEXT)),
+    rules("utf-16-le", text(body=b"\xff\xfe" + TEXT.decode().encode("utf-16-le"))),
+    rules("utf-16-be", text(body=b"\xfe\xff" + TEXT.decode().encode("utf-16-be"))),
+    no_rule("html", text(("Content-Type", "text/html"), body=b"<!doctype html><title>Welcome</title><p>Hello")),
+    no_rule("html-with-rules-of-no-group", text(("Content-Type", "text/html"), body=b"<pre>\nDisallow: /\n</pre>")),
+    no_rule("binary", text(body=bytes(range(256)) * 40)),
+    rules("cr-only", text(body=TEXT.replace(b"\n", b"\r"))),
+    rules("no-content-type", raw("HTTP/1.1 200 OK\nContent-Length: 34\n\n", TEXT)),
+    rules("rule-within-the-cap", text(body=TEXT + b"#\n" * 300_000), truncated=True),
+    no_rule("rule-beyond-the-cap", text(body=b"#\n" * 300_000 + TEXT), truncated=True),
+    rules("one-line-of-a-megabyte", text(body=TEXT + b"Allow: /" + b"x" * 1_000_000), truncated=True),
+    rules("endless-body", text(endless=b"#" * 65_535 + b"\n"), truncated=True),
+]
+
+CODINGS = [
+    rules("gzip", packed("gzip", gzip.compress(TEXT))),
+    rules("x-gzip", packed("x-gzip", gzip.compress(TEXT))),
+    rules("deflate", packed("deflate", zlib.compress(TEXT))),
+    rules("deflate-without-its-frame", packed("deflate", zlib.compress(TEXT)[2:-4])),
+    rules("gzip-in-two-members", packed("gzip", gzip.compress(TEXT[:9]) + gzip.compress(TEXT[9:]))),
+    rules("gzip-bomb", packed("gzip", gzip.compress(BOMB)), truncated=True),
+    rules("deflate-bomb", packed("deflate", zlib.compress(BOMB)), truncated=True),
+    bomb("br", BROTLI_BOMB),
+    bomb("zstd", zstd_bomb()),
+    trouble("gzip-in-gzip", packed("gzip, gzip", gzip.compress(gzip.compress(TEXT))), "protocol"),
+    trouble("no-gzip", packed("gzip", TEXT), "protocol"),
+    trouble("gzip-cut-short", packed("gzip", gzip.compress(TEXT)[:-9]), "protocol"),
+    trouble("unknown-coding", packed("compress", TEXT), "protocol"),
+    trouble("no-brotli", packed("br", TEXT), "protocol"),
+    trouble("no-zstd", packed("zstd", TEXT), "protocol"),
+    no_file("coding-of-a-404", Reply(status=404, headers=(("Content-Encoding", "br"),), body=b"x"), 404),
+]
+
+WIRE = [
+    trouble("silent", Reply(hang=True), "timeout"),
+    trouble("dripping-body", text(body=TEXT * 10, drip=0.1), "timeout"),
+    trouble("dripping-head", raw("HTTP/1.1 200 OK\n", endless=b"X: y\r\n", drip=0.1), "timeout"),
+    trouble("endless-head", raw("HTTP/1.1 200 OK\n", endless=b"X: " + b"y" * 1000 + b"\r\n"), "protocol", "timeout"),
+    trouble("one-endless-field", raw("HTTP/1.1 200 OK\nX: ", endless=b"y" * 1000), "protocol", "timeout", "reset"),
+    trouble("300-fields", text(*((f"X-{n}", "y") for n in range(300))), "protocol"),
+    trouble("100-kib-of-fields", text(*((f"X-{n}", "y" * 1000) for n in range(100))), "protocol"),
+    rules("150-fields", text(*((f"X-{n}", "y" * 100) for n in range(150)))),
+    trouble("closed-without-a-word", Reply(reset=True), "reset"),
+    trouble("cut-short", text(cut=True), "protocol", "reset"),
+    trouble("chunks-cut-short", raw(_CHUNKED, b"22\r\nUser"), "protocol", "reset"),
+    trouble("no-chunks", raw(_CHUNKED, b"zz\r\n"), "protocol", "reset"),
+    rules("chunks", raw(_CHUNKED, b"22\r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    rules("http-1.0-until-closed", raw("HTTP/1.0 200 OK\n\n", TEXT)),
+    trouble("http-0.9", Reply(raw=TEXT), "protocol", "reset"),
+    trouble("ssh", Reply(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), "protocol", "reset"),
+    trouble(
+        "two-lengths", raw("HTTP/1.1 200 OK\nContent-Length: 34\nContent-Length: 3\n\n", TEXT), "protocol", "reset"
+    ),
+    trouble("negative-length", raw("HTTP/1.1 200 OK\nContent-Length: -34\n\n", TEXT), "protocol", "reset"),
+]
+
+TLS = [
+    rules("tls", text(), tls="good"),
+    trouble("tls-unknown-authority", text(), "tls", tls="unknown"),
+    trouble("tls-other-name", text(), "tls", tls="other"),
+    trouble("tls-that-is-none", raw("HTTP/1.1 400 Bad Request\nContent-Length: 0\n\n"), "tls", "timeout", tls="none"),
+]
+
+CACHING = [
+    cached("nothing-said", DAY),
+    cached("max-age", 3600.0, ("Cache-Control", "max-age=3600")),
+    cached("max-age-and-age", 3000.0, ("Cache-Control", "public, max-age=3600"), ("Age", "600")),
+    cached("max-age-in-quotes", 3600.0, ("Cache-Control", 'max-age="3600"')),
+    cached("max-age-below-the-floor", FLOOR, ("Cache-Control", "max-age=5")),
+    cached("max-age-of-a-trillion", DAY, ("Cache-Control", "max-age=1000000000000")),
+    cached("max-age-negative", FLOOR, ("Cache-Control", "max-age=-1")),
+    cached("max-age-of-words", FLOOR, ("Cache-Control", "max-age=soon")),
+    cached("age-beyond-max-age", FLOOR, ("Cache-Control", "max-age=3600"), ("Age", "7200")),
+    cached("no-cache", FLOOR, ("Cache-Control", "no-cache, max-age=3600")),
+    cached("no-store", FLOOR, ("Cache-Control", "max-age=3600"), ("Cache-Control", "no-store")),
+    cached("expires", 7200.0, _DATE, ("Expires", "Sun, 01 Nov 2026 14:00:00 GMT")),
+    cached("expires-in-the-past", FLOOR, _DATE, ("Expires", "Sun, 01 Nov 2026 11:00:00 GMT")),
+    cached("expires-never", DAY, _DATE, ("Expires", "Fri, 01 Nov 2069 12:00:00 GMT")),
+    cached("expires-0", FLOOR, _DATE, ("Expires", "0")),
+    cached("max-age-beats-expires", 3600.0, _DATE, ("Cache-Control", "max-age=3600"), ("Expires", "0")),
+]
+
+ROWS = STATUSES + REDIRECTS + BODIES + CODINGS + WIRE + TLS + CACHING

@@ -1,0 +1,238 @@
+"""One table of behaviours, three fetchers: direct in this process, Scrapy's downloader, mitmproxy's outgoing stack.
+
+Each fetches every row for real, in one run with a SQLite file of its own; what is compared are the policies found in
+that file and the decisions recorded. Scrapy and mitmproxy are asked where they are installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from fetch.behaviours import PUBLIC, ROWS, Behaviour
+
+from robots_guard.core.policy import Policy
+from robots_guard.core.verdict import Question
+from robots_guard.fetch import destinations
+from robots_guard.fetch.destinations import Destinations
+from robots_guard.fetch.http import HttpFetcher
+from robots_guard.origin import origin_of, split_url
+from robots_guard.rep.dialect import dialect
+from robots_guard.runtime import AsyncioRuntime
+from robots_guard.settings import open_guard, settings_of
+from robots_guard.stores import open_store
+from robots_guard.testing import Loopback, RecordingOrigin
+
+BRIEF = {"connect_timeout": "2", "first_byte_timeout": "2", "fetch_timeout": "4", "journal_passes": "true"}
+FETCHERS = ["direct", *(["scrapy"] if find_spec("scrapy") else []), *(["mitmproxy"] if find_spec("mitmproxy") else [])]
+RFC = dialect("rfc9309")
+AT_ONCE = 16  # rows; a machine of two cores keeps the deadlines above for so many
+
+Decided = dict[str, Any]
+
+
+@dataclass
+class Run:
+    """What a fetcher made of each row."""
+
+    sites: dict[str, RecordingOrigin]
+    decided: dict[str, Decided]
+    policies: dict[str, Policy]
+    seconds: float
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory) -> Iterator[Callable[[str], Run]]:
+    """A run by the fetcher's name, made once."""
+    made: dict[str, Run] = {}
+    certifiers = {"good": trustme.CA(), "unknown": trustme.CA()}
+    with Loopback() as net:
+
+        def run(name: str) -> Run:
+            if name not in made:
+                made[name] = _run(name, net, certifiers, tmp_path_factory.mktemp(name))
+            return made[name]
+
+        yield run
+
+
+def _run(name: str, net: Loopback, certifiers: dict[str, trustme.CA], folder: Path) -> Run:
+    rows = _rows(name)
+    sites = {row.name: _site(net, row, certifiers, FETCHERS.index(name), place) for place, row in enumerate(rows, 1)}
+    certifiers["good"].cert_pem.write_to_path(str(folder / "ca.pem"))
+    urls = {row.name: f"{sites[row.name].url}{row.target}" for row in rows}
+    store = f"sqlite:///{folder}/policies.sqlite"
+    began = time.monotonic()
+    by_url = ASKING[name](list(urls.values()), BRIEF | {"store": store}, folder)
+    seconds = time.monotonic() - began
+    held = open_store(store)
+    assert held is not None
+    try:
+        policies = {row.name: held.get(origin_of(sites[row.name].url)) for row in rows}
+    finally:
+        held.close()
+    return Run(sites, {row.name: by_url[urls[row.name]] for row in rows}, policies, seconds)
+
+
+def _rows(name: str) -> list[Behaviour]:
+    return [row for row in ROWS if name in row.only]
+
+
+def _site(net: Loopback, row: Behaviour, certifiers: dict[str, trustme.CA], run: int, place: int) -> RecordingOrigin:
+    address = f"127.9.{run}.{place}" if row.public else f"127.6.{run}.{place}"
+    tls = None
+    if row.tls in ("good", "unknown", "other"):
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        certifier = certifiers["unknown" if row.tls == "unknown" else "good"]
+        certifier.issue_cert("other.test" if row.tls == "other" else address).configure_cert(tls)
+    site = net.origin(row.robots, row.pages, tls=tls, address=address)
+    if row.tls == "none":
+        site.scheme = "https"
+    return site
+
+
+# -- the three fetchers ---------------------------------------------------------------------------------------
+
+
+def _direct(urls: list[str], settings: dict[str, str], folder: Path) -> dict[str, Decided]:
+    return asyncio.run(_asked_directly(urls, settings, folder))
+
+
+async def _asked_directly(urls: list[str], values: dict[str, str], folder: Path) -> dict[str, Decided]:
+    settings = settings_of({"agent": "mybot", "journal": str(folder / "journal"), **values})
+    tls = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    fetcher = HttpFetcher("mybot", tls=tls, destinations=Destinations(trusts_asked=True))
+    guard = open_guard(settings, door="cli", runtime=AsyncioRuntime(), fetcher=fetcher)
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(url: str) -> tuple[str, Decided]:
+        async with turn:
+            origin, target = split_url(url)
+            verdict = (await guard.check(Question(origin=origin, target=target, agent="mybot"))).verdict
+            return url, {"action": str(verdict.action), "reason": str(verdict.reason), "detail": verdict.detail}
+
+    really, ours = destinations.is_public, ip_network(PUBLIC)
+    destinations.is_public = lambda address: address in ours or really(address)
+    try:
+        return dict(await asyncio.gather(*map(ask, urls)))
+    finally:
+        destinations.is_public = really
+        guard.close()
+
+
+def _scrapy(urls: list[str], settings: dict[str, str], folder: Path) -> dict[str, Decided]:
+    from hosts.scrapy.crawl import crawl
+
+    chosen = {f"ROBOTS_GUARD_{name.upper()}": value for name, value in settings.items()}
+    chosen |= {"DOWNLOAD_TIMEOUT": 5, "REDIRECT_ENABLED": False, "CONCURRENT_REQUESTS": AT_ONCE}
+    chosen |= {"DOWNLOAD_VERIFY_CERTIFICATES": True}
+    requests = [{"url": url, "dont_filter": True} for url in urls]
+    done = crawl(
+        requests, chosen, folder=folder, public=PUBLIC, env={"SSL_CERT_FILE": str(folder / "ca.pem")}, timeout=120
+    )
+    assert done.code == 0, done.log
+    return _first(done.records)
+
+
+def _mitmproxy(urls: list[str], settings: dict[str, str], folder: Path) -> dict[str, Decided]:
+    from hosts.mitmproxy.process import SCRIPT, mitmdump, upstream_ca
+    from hosts.mitmproxy.wire import inside, plain
+
+    script = folder / "public.py"
+    script.write_text(_PUBLIC_IN_MITMPROXY.format(PUBLIC))
+    options = [*upstream_ca("mitmdump", folder / "ca.pem"), "-s", str(script), "-s", str(SCRIPT)]
+    with mitmdump(folder, options, **settings) as door:
+
+        def ask(url: str) -> None:
+            if url.startswith("http:"):
+                plain(door, url)
+            else:
+                authority, slash, target = url.removeprefix("https://").partition("/")
+                inside(door, authority, slash + target)
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(ask, urls))
+        return _first(door.records())
+
+
+_PUBLIC_IN_MITMPROXY = """
+from ipaddress import ip_network
+from robots_guard.mitmproxy import fetcher
+ours, really = ip_network({!r}), fetcher.is_public
+fetcher.is_public = lambda address: address in ours or really(address)
+"""
+
+ASKING: dict[str, Callable[[list[str], dict[str, str], Path], dict[str, Decided]]] = {
+    "direct": _direct,
+    "scrapy": _scrapy,
+    "mitmproxy": _mitmproxy,
+}
+
+
+def _first(records: list[dict[str, Any]]) -> dict[str, Decided]:
+    """The first record on each URL."""
+    return {record["url"]: record for record in reversed(records)}
+
+
+# -- what is promised -----------------------------------------------------------------------------------------
+
+
+def test_the_table_has_forty_behaviours_and_more():
+    assert len(ROWS) >= 40
+    assert len({row.name for row in ROWS}) == len(ROWS)
+
+
+CASES = [pytest.param(name, row, id=f"{name}-{row.name}") for name in FETCHERS for row in _rows(name)]
+
+
+@pytest.mark.parametrize(("name", "row"), CASES)
+def test_the_behaviour_means_what_the_table_says(ran, name, row):
+    run = ran(name)
+    policy, decided = run.policies[row.name], run.decided[row.name]
+    document, trouble = policy.document, policy.trouble
+    detail = decided["detail"]
+
+    assert (decided["action"], decided["reason"]) == (row.action, row.reason), detail
+    assert policy.access(policy.settled_at, RFC)[0].value == row.means
+    if row.failure:
+        assert trouble.failure in row.failure, trouble
+        assert row.status in (None, trouble.status)
+    else:
+        assert (document.status, document.truncated) == (row.status, row.truncated)
+        assert document.via == name
+        assert document.tls_verified
+    if row.lifetime is not None:
+        assert policy.expires_at(RFC) - policy.settled_at == pytest.approx(row.lifetime)
+
+
+@pytest.mark.parametrize("name", FETCHERS)
+def test_nothing_forbidden_reaches_an_origin_and_each_file_is_fetched_once(ran, name):
+    run = ran(name)
+    for row in _rows(name):
+        site = run.sites[row.name]
+        asked = set(site.targets) - set(row.pages)
+        assert asked == ({row.target} if row.action == "pass" and name != "direct" else set()), row.name
+        assert len(site.robots_fetches) == (1 if row.tls in ("", "good") else 0), row.name
+
+
+@pytest.mark.parametrize("name", FETCHERS)
+def test_our_fetches_carry_nothing_of_a_person(ran, name):
+    fetches = [fetch for site in ran(name).sites.values() for fetch in site.robots_fetches]
+
+    assert fetches
+    assert not [fetch for fetch in fetches if {"cookie", "authorization", "referer"} & set(fetch.headers)]
+
+
+@pytest.mark.parametrize("name", FETCHERS)
+def test_a_run_ends_in_time(ran, name):
+    assert ran(name).seconds < 60

@@ -1,0 +1,78 @@
+"""`fetch = direct` at both doors: our own client, on whatever loop the host has, or on one of its own."""
+
+from __future__ import annotations
+
+import pytest
+from hosts.mitmproxy.process import mitmdump
+from hosts.mitmproxy.wire import plain
+from hosts.scrapy.crawl import EPOLL, crawl
+
+from robots_guard.testing import Reply
+
+RULES = "User-agent: *\nDisallow: /private/\n"
+MODES = {
+    "asyncio reactor": {},
+    "epoll reactor": {"settings": {"TWISTED_REACTOR": EPOLL}, "deferred_api": True},
+    "no reactor": {"settings": {"TWISTED_REACTOR_ENABLED": False}},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_crawl_fetches_directly_on_every_reactor(net, mode):
+    rules, none, slow = net.origin(RULES), net.origin(404), net.origin(Reply(hang=True))
+    settings = {
+        "ROBOTS_GUARD_FETCH": "direct",
+        "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 0.5,
+        "ROBOTS_GUARD_CONNECT_TIMEOUT": 1,
+    }
+    settings |= {"ROBOTS_GUARD_JOURNAL_PASSES": True, **MODES[mode].get("settings", {})}
+    pages = [f"{rules.url}/private/x", f"{rules.url}/open", f"{none.url}/open", f"{slow.url}/open"]
+
+    done = crawl(pages, settings, deferred_api="deferred_api" in MODES[mode], timeout=30)
+
+    assert done.code == 0, done.log
+    assert [done.verdict(page)[0] for page in pages] == ["drop", "pass", "pass", "defer"]
+    assert {record["via"] for record in done.records if record["url"] in pages[:3]} == {"direct"}
+    assert rules.robots_fetches[0].headers["user-agent"] == "mybot (robots_guard)"
+    assert [len(site.robots_fetches) for site in (rules, none, slow)] == [1, 1, 1]
+    assert "Traceback" not in done.log
+
+
+def test_many_silent_origins_hold_up_nobody_on_a_reactor_without_a_loop(net):
+    """The loop is in a thread of its own, not in those that serve the store."""
+    silent = [net.origin(Reply(hang=True)) for _ in range(8)]
+    site = net.origin(RULES)
+    settings = {"ROBOTS_GUARD_FETCH": "direct", "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 3, "TWISTED_REACTOR": EPOLL}
+    pages = [*(f"{each.url}/x" for each in silent), f"{site.url}/open"]
+
+    done = crawl(pages, settings, deferred_api=True, timeout=30)
+
+    assert done.verdict(f"{site.url}/open")[0] == "pass"
+    assert done[f"{site.url}/open"]["at"] < 2.5
+
+
+@pytest.fixture
+def proxied(net, tmp_path):
+    def asked(*targets, site=None, **settings):
+        site = site or net.origin(RULES)
+        with mitmdump(tmp_path, fetch="direct", journal_passes="true", **settings) as door:
+            answers = [plain(door, f"{site.url}{target}").status for target in targets]
+            return site, answers, door.records()
+
+    return asked
+
+
+def test_the_proxy_fetches_private_origins_directly_only_where_that_is_allowed(proxied):
+    site, answers, records = proxied("/open")
+
+    assert answers == [503]
+    assert records[0]["failure"] == "refused"
+    assert site.connections == 0
+
+
+def test_the_proxy_fetches_directly_what_is_allowed(proxied):
+    site, answers, records = proxied("/open", "/private/x", allow_private="127.0.0.0/8")
+
+    assert answers == [200, 403]
+    assert {record["via"] for record in records} == {"direct"}
+    assert len(site.robots_fetches) == 1

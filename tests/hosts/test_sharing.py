@@ -1,0 +1,150 @@
+"""One SQLite file, three programs: what one of them has fetched, the others know at once.
+
+Real processes: a Scrapy crawl, a mitmdump with our addon, the command line. What counts is how often an origin was
+asked for its robots.txt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trustme
+from cli.command import COMMAND
+from hosts.mitmproxy.process import mitmdump, upstream_ca
+from hosts.mitmproxy.wire import inside, plain
+from hosts.scrapy.crawl import crawl
+
+from robots_guard.testing import Loopback, RecordingOrigin
+
+RULES = "User-agent: *\nDisallow: /private/\n"
+DOORS = ["scrapy", "mitmproxy", "cli"]
+
+Ask = Callable[[str], str]  # a URL to be asked for; the reason and where the policy came from
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture(scope="module")
+def authority(folder) -> trustme.CA:
+    made = trustme.CA()
+    made.cert_pem.write_to_path(str(folder / "ca.pem"))
+    return made
+
+
+@pytest.fixture(scope="module")
+def store(folder) -> str:
+    return f"sqlite:///{folder}/policies.sqlite"
+
+
+@pytest.fixture(scope="module")
+def asks(folder, store, authority) -> dict[str, Ask]:
+    """How each door is asked. The proxy runs all the while, as proxies do; crawls and commands come and go."""
+    with mitmdump(folder, upstream_ca("mitmdump", folder / "ca.pem"), store=store, journal_passes="true") as door:
+
+        def by_proxy(url: str) -> str:
+            if url.startswith("http:"):
+                plain(door, url)
+            else:
+                authority, slash, target = url.removeprefix("https://").partition("/")
+                inside(door, authority, slash + target)
+            return _told(next(record for record in reversed(door.records()) if record["url"] == url))
+
+        yield {"scrapy": _by_scrapy(folder, store), "mitmproxy": by_proxy, "cli": _by_cli(folder, store)}
+
+
+def _by_scrapy(folder: Path, store: str) -> Ask:
+    def ask(url: str) -> str:
+        settings = {"ROBOTS_GUARD_STORE": store, "ROBOTS_GUARD_JOURNAL_PASSES": True}
+        return _told(crawl([url], settings, folder=folder / "scrapy").record(url))
+
+    return ask
+
+
+def _by_cli(folder: Path, store: str) -> Ask:
+    def ask(url: str) -> str:
+        return _told(json.loads(_command(folder, store, "check", "--agent=mybot", "--json", url)))
+
+    return ask
+
+
+def _command(folder: Path, store: str, *arguments: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ROBOTS_GUARD_")}
+    environment |= {"ROBOTS_GUARD_STORE": store, "ROBOTS_GUARD_JOURNAL": str(folder / "cli")}
+    environment["SSL_CERT_FILE"] = str(folder / "ca.pem")
+    done = subprocess.run(
+        [COMMAND, *arguments], capture_output=True, text=True, env=environment, check=False, timeout=60
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return done.stdout
+
+
+def _told(record) -> str:
+    return f"{record['reason']} by {record['source']}"
+
+
+def _secure(net: Loopback, authority: trustme.CA, address: str) -> RecordingOrigin:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(address).configure_cert(context)
+    return net.origin(RULES, tls=context, address=address)
+
+
+@pytest.mark.parametrize("first", DOORS)
+def test_what_one_has_fetched_is_a_hit_for_the_others(asks, net, first):
+    site = net.origin(RULES)
+    others = [door for door in DOORS if door != first]
+
+    assert asks[first](f"{site.url}/private/1") == "disallowed by fetch"
+    assert [asks[door](f"{site.url}/private/{door}") for door in others] == ["disallowed by store"] * 2
+    assert len(site.robots_fetches) == 1
+    assert site.targets == []
+
+
+def test_a_store_that_was_warmed_serves_both_doors(asks, net, folder, store):
+    sites = [net.origin(RULES), net.origin(404)]
+    _command(folder, store, "policy", "refresh", "--agent=mybot", *(site.url for site in sites))
+
+    assert [asks[door](f"{sites[0].url}/private/{door}") for door in DOORS] == ["disallowed by store"] * 3
+    assert [asks[door](f"{sites[1].url}/{door}") for door in DOORS] == ["unrestricted by store"] * 3
+    assert [len(site.robots_fetches) for site in sites] == [1, 1]
+
+
+def test_what_is_forgotten_is_fetched_again_by_who_comes_next(asks, net, folder, store):
+    site = net.origin(RULES)
+    asks["cli"](f"{site.url}/private/1")
+    _command(folder, store, "policy", "forget", site.url)
+
+    assert asks["scrapy"](f"{site.url}/private/2") == "disallowed by fetch"
+    assert asks["mitmproxy"](f"{site.url}/private/3") == "disallowed by store"
+    assert len(site.robots_fetches) == 2
+
+
+def test_a_policy_of_a_crawl_that_verifies_nothing_is_a_miss_for_who_does(asks, net, authority):
+    """Scrapy does not verify by itself: anybody on the way could have written what it fetched."""
+    site = _secure(net, authority, "127.3.0.1")
+
+    assert asks["scrapy"](f"{site.url}/private/1") == "disallowed by fetch"
+    assert asks["mitmproxy"](f"{site.url}/private/2") == "disallowed by fetch"
+    assert asks["cli"](f"{site.url}/private/3") == "disallowed by store"
+    assert asks["scrapy"](f"{site.url}/private/4") == "disallowed by store"
+    assert len(site.robots_fetches) == 2
+
+
+def test_a_crawl_that_fetches_directly_verifies_whatever_the_crawl_does(asks, net, authority, folder, store):
+    site = _secure(net, authority, "127.3.0.2")
+    settings = {"ROBOTS_GUARD_STORE": store, "ROBOTS_GUARD_FETCH": "direct"}
+    done = crawl(
+        [f"{site.url}/private/1"], settings, folder=folder / "direct", env={"SSL_CERT_FILE": str(folder / "ca.pem")}
+    )
+
+    assert done.record(f"{site.url}/private/1")["via"] == "direct"
+    assert asks["mitmproxy"](f"{site.url}/private/2") == "disallowed by store"
+    assert len(site.robots_fetches) == 1
