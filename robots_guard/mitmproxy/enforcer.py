@@ -126,7 +126,7 @@ class Enforcer:
         if settings.fetch == "direct":  # whoever may use the proxy names the origins: none of them is trusted
             authorities = ctx.options.ssl_verify_upstream_trusted_ca
             return direct_fetcher(settings, trusts_asked=False, authorities=authorities)
-        return MitmFetcher(self._permits, user_agent=settings.user_agent, fallback=settings.fetch_user_agent)
+        return MitmFetcher(self._permits, user_agent=settings.fetch_user_agent)
 
     def _take_last_place(self) -> None:
         """An addon behind us could change what we have judged. A new list, for the old one is being walked."""

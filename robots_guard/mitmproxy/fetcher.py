@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
 
 from mitmproxy import connection, ctx, http
 from mitmproxy.addons.clientplayback import ReplayHandler
@@ -34,19 +34,12 @@ HEAD_CAP = 256 * 1024  # octets beside the body: heads, chunk sizes, TLS records
 
 _REGULAR = "regular"
 
-_errand: ContextVar[Errand | None] = ContextVar("robots_guard_errand", default=None)
+_way_out: ContextVar[str | None] = ContextVar("robots_guard_way_out", default=None)
 
 
-class Errand(NamedTuple):
-    """On whose behalf robots.txt is fetched: the mode of the listener the request came in by, and its User-Agent."""
-
-    mode: str
-    user_agent: str
-
-
-def _nobody_s() -> Errand:
+def _usual_way() -> str:
     """Without a request to go by, never past a parent proxy."""
-    return Errand(next((spec for spec in ctx.options.mode if spec.startswith("upstream:")), _REGULAR), "")
+    return next((spec for spec in ctx.options.mode if spec.startswith("upstream:")), _REGULAR)
 
 
 @contextmanager
@@ -55,23 +48,26 @@ def on_behalf_of(flow: http.HTTPFlow) -> Iterator[None]:
     mode = flow.client_conn.proxy_mode
     # A reverse mode would put credentials and a Host of its own into our request: only a parent proxy matters.
     spec = mode.full_spec if isinstance(mode, mode_specs.UpstreamMode) else _REGULAR
-    token = _errand.set(Errand(spec, flow.request.headers.get("user-agent", "")))
+    token = _way_out.set(spec)
     try:
         yield
     finally:
-        _errand.reset(token)
+        _way_out.reset(token)
 
 
 class MitmFetcher:
-    """The Fetcher of the proxy. `user_agent` goes before the crawler's own; `fallback` is for a crawler with none."""
+    """The Fetcher of the proxy, under the operator's own name.
+
+    Not under that of the request which was first to need the file: a client could choose a name that a site answers
+    otherwise, and the answer holds for every client.
+    """
 
     via = "mitmproxy"
     _numbers = itertools.count(1)
 
-    def __init__(self, permits: Permits, *, user_agent: str, fallback: str) -> None:
+    def __init__(self, permits: Permits, *, user_agent: str) -> None:
         self._permits = permits
         self._user_agent = user_agent
-        self._fallback = fallback
         self._own: set[str] = set()
 
     def owns(self, flow: http.HTTPFlow) -> bool:
@@ -87,34 +83,33 @@ class MitmFetcher:
             spelt = literal(origin.host)
             if get.public_only and spelt is not None and not is_public(spelt):
                 return Failed(failure=Failure.REFUSED, detail=_PRIVATE.format(spelt))
-            return await self._fetch(origin, target, get, _errand.get() or _nobody_s())
+            return await self._fetch(origin, target, get, _way_out.get() or _usual_way())
         except (MalformedURL, NotGoverned) as error:
             return Failed(failure=Failure.PROTOCOL, detail=str(error))
         except Exception as error:  # noqa: BLE001  a Fetcher never raises
             return Failed(failure=Failure.INTERNAL, detail=type(error).__name__)
 
-    async def _fetch(self, origin: Origin, target: str, get: Get, errand: Errand) -> FetchOutcome:
-        agent = self._user_agent or errand.user_agent or self._fallback
-        flow = self._flow(origin, target, (("User-Agent", agent), *get.headers), errand)
+    async def _fetch(self, origin: Origin, target: str, get: Get, mode: str) -> FetchOutcome:
+        flow = self._flow(origin, target, (("User-Agent", self._user_agent), *get.headers), mode)
         self._own.add(flow.id)
         self._permits.grant(flow)
         try:
-            return await _Hop(flow, errand.mode, get).outcome()
+            return await _Hop(flow, mode, get).outcome()
         finally:
             self._permits.release(flow)
             self._own.discard(flow.id)
 
-    def _flow(self, origin: Origin, target: str, fields: tuple[tuple[str, str], ...], errand: Errand) -> http.HTTPFlow:
+    def _flow(self, origin: Origin, target: str, fields: tuple[tuple[str, str], ...], mode: str) -> http.HTTPFlow:
         client = connection.Client(
             peername=("robots_guard", 0),
             sockname=("robots_guard", 0),
             timestamp_start=-float(next(self._numbers)),  # with the name above, no other client's identity
             alpn_offers=[b"h2", b"http/1.1"],
-            proxy_mode=mode_specs.ProxyMode.parse(errand.mode),
+            proxy_mode=mode_specs.ProxyMode.parse(mode),
         )
         flow = http.HTTPFlow(client, connection.Server(address=(origin.host, origin.port)))
         flow.request = _request(origin, target, fields)
-        if origin.scheme == "http" and errand.mode != _REGULAR:
+        if origin.scheme == "http" and mode != _REGULAR:
             flow.request.data.authority = origin.authority.encode()  # absolute-form, as a parent proxy wants it
         flow.is_replay = "request"  # proxyauth asks nothing of a replay
         flow.metadata["robots_guard"] = "robots.txt"

@@ -122,16 +122,30 @@ def test_what_can_be_read_is_read(hurried, sites, scheme, name):
 
 
 def test_what_is_sent_for_robots_txt(door, site):
-    """The crawler's own name, no credentials, no cookies, nothing of the page's request."""
-    private = "Cookie: a=b\r\nAuthorization: Basic eDp5\r\nUser-Agent: mybot/1.0\r\nReferer: http://x.test/\r\n"
+    """The operator's name, no credentials, no cookies, nothing of the page's request."""
+    private = "Cookie: a=b\r\nAuthorization: Basic eDp5\r\nUser-Agent: other/1.0\r\nReferer: http://x.test/\r\n"
     assert get(door, site, "/open", fields=private).status == 200
     (fetch,) = site.origin.robots_fetches
     assert fetch.headers == {
         "host": site.authority,
         "accept": "text/plain, */*;q=0.5",
         "accept-encoding": "identity",
-        "user-agent": "mybot/1.0",
+        "user-agent": "mybot (robots_guard)",
     }
+
+
+def test_no_client_chooses_what_name_robots_txt_is_fetched_under(door, sites):
+    """A site that has other rules for another name would be open to every client, once one has asked by that name."""
+    site = sites.start(robots=lambda request: Reply(body=RULES if "mybot" in request.headers["user-agent"] else ""))
+    assert plain(door, site.url + "/open", fields="User-Agent: welcome/1.0\r\n").status == 200
+    assert plain(door, site.url + "/private/x", fields="User-Agent: mybot\r\n").status == 403
+    assert site.origin.targets == ["/open"]
+
+
+def test_the_name_can_be_set(start, http_site):
+    with start("proxy", user_agent="mybot/2.0 (+https://mybot.test/)") as door:
+        assert plain(door, http_site.url + "/open").status == 200
+    assert http_site.origin.robots_fetches[0].headers["user-agent"] == "mybot/2.0 (+https://mybot.test/)"
 
 
 def test_redirects_are_followed_across_origins(door, sites):
