@@ -19,6 +19,7 @@ from mitmproxy.addons.clientplayback import ReplayHandler
 from mitmproxy.proxy import commands, events, mode_specs, server_hooks
 from mitmproxy.proxy.layers.http._hooks import HttpResponseHeadersHook
 from mitmproxy.proxy.layers.tls import TlsEstablishedServerHook
+from mitmproxy.utils import human
 
 from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get
 from robots_guard.core.addresses import is_public, literal
@@ -139,6 +140,12 @@ def _request(origin: Origin, target: str, fields: tuple[tuple[str, str], ...]) -
     )
 
 
+def _parent(mode: str) -> str:
+    """Host and port of the parent proxy of a mode, without credentials; empty if there is none."""
+    spec = mode_specs.ProxyMode.parse(mode)
+    return human.format_address(spec.address) if isinstance(spec, mode_specs.UpstreamMode) else ""
+
+
 class _Options:
     """mitmproxy's options with another mode: a ReplayHandler looks at the first one only."""
 
@@ -155,7 +162,7 @@ class _Hop(ReplayHandler):
     def __init__(self, flow: http.HTTPFlow, mode: str, get: Get) -> None:
         super().__init__(flow, _Options(mode))  # type: ignore[arg-type]  # a view of the options, see above
         self._limits = get.limits
-        self._proxied = isinstance(mode_specs.ProxyMode.parse(mode), mode_specs.UpstreamMode)
+        self._parent = _parent(mode)
         self._public_only = get.public_only
         self._public: bool | None = None
         self._private = ""
@@ -212,7 +219,7 @@ class _Hop(ReplayHandler):
 
     def _arrived(self, server: connection.Server) -> None:
         """Look at the address before anything is sent to it; behind another proxy only a host that spells one."""
-        address = literal(self.flow.request.host if self._proxied else (server.peername or ("",))[0])
+        address = literal(self.flow.request.host if self._parent else (server.peername or ("",))[0])
         self._public = None if address is None else is_public(address)
         if self._public_only and self._public is False:
             self._private = _PRIVATE.format(address)
@@ -270,6 +277,8 @@ class _Hop(ReplayHandler):
             return Failed(failure=Failure.REFUSED, detail=self._private)
         if response is None or self._phase != "answer":
             return None
+        if response.status_code == 407 and self._parent:  # of the way, not of the site (RFC 9110 section 15.5.8)
+            return Failed(failure=Failure.REFUSED, detail=f"the parent proxy {self._parent} asks for credentials (407)")
         if self._undecodable:
             return Failed(failure=Failure.PROTOCOL, detail=self._undecodable)
         if self.flow.error and not self._body.truncated:
@@ -290,6 +299,8 @@ class _Hop(ReplayHandler):
     def _kind(self, detail: str) -> Failure:
         if self._refused or (self._phase == "connect" and self.flow.response is not None):
             return Failure.REFUSED  # by the gate, or answered inside the proxy by another component
+        if detail.startswith("Upstream proxy "):
+            return Failure.REFUSED  # mitmproxy's sentence for a CONNECT the parent does not want; it names both
         if self._phase == "connect":
             return Failure.DNS if detail.startswith("[Errno -") else Failure.CONNECT  # getaddrinfo's are negative
         if self._phase == "TLS":

@@ -8,7 +8,7 @@ import struct
 import threading
 
 import pytest
-from hosts.mitmproxy.conftest import KINDS, untouched
+from hosts.mitmproxy.conftest import KINDS, get, untouched
 from hosts.mitmproxy.wire import TIMEOUT, closed, connected, exchange, inside, plain, read_answer, tunnel
 
 from robots_guard.testing import Reply
@@ -21,6 +21,7 @@ class Parent:
 
     def __init__(self):
         self.heads = []
+        self.demands = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -39,6 +40,10 @@ class Parent:
                 return
             head += octets
         self.heads.append(head.decode())
+        if self.demands:
+            with client:
+                client.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+            return
         method, target, _ = head.decode().split("\r\n")[0].split()
         authority = target.removeprefix("http://").partition("/")[0]
         host, _, port = authority.rpartition(":")
@@ -109,6 +114,20 @@ def test_a_parent_proxy_that_is_gone(kind, parent, start, http_site):
         answer = plain(door, http_site.url + "/open")
         assert (answer.status, "unreachable" in answer.guard) == (503, True)
     assert http_site.seen()[0] == 0
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_parent_proxy_that_asks_for_credentials(scheme, parent, start, sites):
+    """Its 407 is no answer of the site: nothing is learnt of that one's robots.txt, and nothing opened by it."""
+    parent.demands = True
+    site = sites.start(scheme)
+    with start("proxy", "--mode", f"upstream:{parent.url}") as door:
+        answer = get(door, site, "/open")
+        assert (answer.status, "unreachable" in answer.guard) == (503, True)
+        (record,) = door.records()
+        assert record["failure"] == "refused"
+        assert (parent.url.removeprefix("http://") in record["detail"], "407" in record["detail"]) == (True, True)
+    assert site.seen()[0] == 0
 
 
 # -- socks5 ---------------------------------------------------------------------------------------------------
