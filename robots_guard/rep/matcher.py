@@ -71,18 +71,21 @@ class Patterns:
         if len(fresh) == len(texts) and not self.prefixes:
             self.prefixes = fresh
             return
+        prefixes = self.prefixes
         for text, rank in zip(texts, ranks, strict=True):
-            _keep(self.prefixes, text, rank)
+            if rank > prefixes.get(text, NO_RULE):
+                prefixes[text] = rank
 
     def add_patterns(self, texts: Sequence[str], ranks: Sequence[int]) -> None:
         """Add patterns in which "*" and a final "$" are operators."""
+        prefixes, exact = self.prefixes, self.exact
         for text, rank in zip(texts, ranks, strict=True):
             if "*" in text:
                 self._add_starred(text, rank)
             elif text[-1:] == "$":
-                _keep(self.exact, text[:-1], rank)
-            else:
-                _keep(self.prefixes, text, rank)
+                exact[text[:-1]] = max(rank, exact.get(text[:-1], NO_RULE))
+            elif rank > prefixes.get(text, NO_RULE):
+                prefixes[text] = rank
 
     def _add_starred(self, pattern: str, rank: int) -> None:
         head, *rest = pattern.split("*")
@@ -92,7 +95,7 @@ class Patterns:
             rest.append(last)
         middle = tuple(filter(None, rest))
         if not middle and tail is None:
-            _keep(self.prefixes, head, rank)
+            self.prefixes[head] = max(rank, self.prefixes.get(head, NO_RULE))
             return
         gate = max(middle, key=len, default="")
         if tail is not None and len(tail) > len(gate):
@@ -106,11 +109,6 @@ class Patterns:
         if self.wildcards or self.exact:
             return Few(self)
         return compiled(tuple(self.prefixes), tuple(self.prefixes.values()), _as_given, operators=False)
-
-
-def _keep(kind: dict[str, int], text: str, rank: int) -> None:
-    if rank > kind.get(text, NO_RULE):
-        kind[text] = rank
 
 
 # Ranks from the patterns and what their rules are, whatever that is.
@@ -276,8 +274,10 @@ def _linked(keys: list[str], prefixes: dict[str, int]) -> tuple[list[int], list[
         while not key.startswith(keys[parent]):
             parent = parents[parent]
         rank, best = own(key, NO_RULE), bests[parent]
+        if rank > best:
+            best = rank
         parents.append(parent)
-        bests.append(max(best, rank))
+        bests.append(best)
     return parents, bests
 
 

@@ -167,7 +167,7 @@ class _Document(Ruleset):
         # ... and so has any other in ASCII that needs no resolving, if no rule can tell whether its odd octets are
         # encoded.
         self._swift = not meets_escapes(written)
-        self.size = 800 + len(self._source.text) + len(written) + 100 * len(values)
+        self.size = 800 + len(self._source.text) + len(written) + 120 * len(values)
 
     @property
     def group(self) -> str | None:
