@@ -150,7 +150,7 @@ def _second(whole: int) -> str:
 # -- URLs ---------------------------------------------------------------------------------------------------
 
 _UNSAFE_OCTET = re.compile(r"[^!-~]")
-_USERINFO = re.compile(r"(?<=://)[^/?#]*@")
+_USERINFO = re.compile(r"(?<=://)/*[^/?#]*@")  # a slash too many hides no password
 _PAIR = re.compile(r"(?<=[?&;])([^?&;=/]*)=([^?&;]*)")
 _PATH_PAIR = re.compile(r"(?<=;)([^;=/]*)=([^;/]*)")
 _SECRET_NAME = re.compile(

@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from scrapy.exceptions import IgnoreRequest
 
+from robots_guard.audit.record import redacted, shown_url
 from robots_guard.core.verdict import Decision
 from robots_guard.errors import SettingsError
 
@@ -38,17 +39,22 @@ class RobotsDeferred(_Refused):
 
 
 def sentence(decision: Decision) -> str:
-    """What was decided and why, for people."""
+    """What was decided and why, for people: no secret of a URL, and no character that could steer a terminal."""
     question, verdict = decision.question, decision.verdict
-    text = f"{verdict.action} ({verdict.reason}): {question.method} {question.origin}{question.target}"
+    text = f"{verdict.action} ({verdict.reason}): {question.method} {shown_url(f'{question.origin}{question.target}')}"
     if verdict.rule is not None:
         rule = verdict.rule
         text += f": {rule.text!r}, line {rule.line} of {question.origin}/robots.txt, group {rule.group!r}"
     elif verdict.detail:
-        text += f": {verdict.detail}"
+        text += f": {printable(redacted(verdict.detail))}"
     if verdict.until is not None:
         text += f"; again in {max(0.0, verdict.until - decision.at):.0f} s"
     return f"{text} [agent {question.agent}]"
+
+
+def printable(text: str) -> str:
+    """Text of a stranger, fit for a log line: what is no printable character is spelt as in Python."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def abort(error: SettingsError) -> NoReturn:

@@ -21,12 +21,14 @@ from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http.request import NO_CALLBACK
 
+from robots_guard.audit.record import shown_url
 from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, is_trouble
 from robots_guard.core.addresses import Address, is_public, literal
 from robots_guard.fetch.decoding import decoder
 from robots_guard.fetch.destinations import Destinations, addresses_of
 from robots_guard.fetch.fields import joined
 from robots_guard.origin import split_url
+from robots_guard.scrapy.errors import printable
 from robots_guard.scrapy.runtime import GIVEN_UP, HostRuntime
 
 if TYPE_CHECKING:
@@ -253,13 +255,13 @@ class ScrapyFetcher:
         stats = self._crawler.stats
         if isinstance(outcome, Failed):
             stats.inc_value(f"robots_guard/fetch/failed/{outcome.failure}")
-            log.warning("%s could not be fetched: %s (%s)", url, outcome.failure, outcome.detail)
+            log.warning("%s could not be fetched: %s (%s)", shown_url(url), outcome.failure, outcome.detail)
             return
         self._count("response_count")
         self._count(f"response_status_count/{outcome.status}")
         stats.inc_value(f"robots_guard/fetch/status/{outcome.status}")
         if is_trouble(outcome.status) and not 300 <= outcome.status < 400:
-            log.warning("%s could not be fetched: status %d", url, outcome.status)
+            log.warning("%s could not be fetched: status %d", shown_url(url), outcome.status)
 
     def _count(self, alias: str) -> None:
         """A name the built-in middleware counts by, kept for those who watch it."""
@@ -341,5 +343,5 @@ def _chain(error: BaseException, depth: int = 4) -> list[BaseException]:
 
 
 def _detail(error: BaseException) -> str:
-    text = str(error).strip().partition("\n")[0]
+    text = printable(str(error).strip().partition("\n")[0])
     return f"{type(error).__name__}: {text}"[:200] if text else type(error).__name__

@@ -141,8 +141,11 @@ class RobotsGuardMiddleware:
     def _malformed(self, request: Request, error: MalformedURL) -> tuple[Question, Verdict]:
         """A refusal of what names no origin; it is recorded under a host that cannot exist (RFC 2606 section 2)."""
         nowhere = Origin("http", "malformed.invalid", 80)
-        verdict = Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=str(error))
-        return self._question_of(request, nowhere, f"/{request.url}"), verdict
+        head, at, rest = request.url.rpartition("@")
+        shown = f"{head.partition(':')[0]}://{rest}" if at else rest  # where a password ends in it, nobody knows
+        detail = "a URL with userinfo that cannot be read" if at else str(error)
+        verdict = Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=detail)
+        return self._question_of(request, nowhere, f"/{shown}"), verdict
 
     def _verdict_without_rules(self, request: Request, question: Question) -> Verdict | None:
         fault = _authority_fault(request, question.origin)

@@ -136,6 +136,7 @@ def test_tls_says_nothing_of_an_origin_without_it():
     [
         ("https://me:secret@a.test/", "https://a.test/"),
         ("https://me@a.test:8443/x", "https://a.test:8443/x"),
+        ("http://malformed.invalid/http:///me:secret@a.test/x", "http://malformed.invalid/http://a.test/x"),
         ("https://a.test/x#secret", "https://a.test/x"),
         ("https://a.test/x?q=1&page=2", "https://a.test/x?q=1&page=2"),
         ("https://a.test/x?token=abc", "https://a.test/x?token=REDACTED"),

@@ -1,0 +1,44 @@
+"""What log and journal tell of a request: no password, and no octet that steers a terminal."""
+
+from __future__ import annotations
+
+import json
+
+from hosts.scrapy.crawl import crawl
+
+from robots_guard.testing import Reply
+
+RULES = "User-agent: *\nDisallow: /private/\n"
+
+
+def test_no_password_is_told_however_the_url_is_misspelt(net):
+    site = net.origin(RULES)
+    here = site.url.removeprefix("http://")
+    urls = [
+        f"http:/alice:s3cret@{here}/x",
+        "http://alice:s3cret@bad%20host/x",
+        f"http://alice:s3cret@{here}/private/q?token=s3cret",
+    ]
+
+    done = crawl(urls, {"LOG_LEVEL": "INFO"})
+
+    ours = [line for line in done.log.splitlines() if "[robots_guard]" in line]
+    assert [done[url]["action"] for url in urls] == ["drop"] * 3
+    assert site.targets == []
+    assert "s3cr" not in json.dumps(done.records)
+    assert "s3cr" not in "".join(ours)
+    assert sum("drop (" in line for line in ours) == 3
+    assert done.record(f"{site.url}/private/q?token=REDACTED")["reason"] == "disallowed"
+
+
+def test_where_robots_txt_leads_is_told_in_printable_characters(net):
+    nowhere = "http://127.9.9.9:58999"
+    leads = [f"{nowhere}/\x1b[2JFAKE\x9b1m", f"{nowhere}/x\r[x] WARNING: all is well", "gopher\x1b[2J://x/"]
+    moved = [net.origin(Reply(status=302, headers=(("Location", lead),))) for lead in leads]
+    garbled = net.origin(Reply(raw=b"HTTP/1.1 200 \x1b[2JOK\rX\r\nContent-Length: zz\x1b[2J\r\n\r\n"))
+
+    done = crawl([f"{site.url}/a" for site in [*moved, garbled]], {"LOG_LEVEL": "INFO"})
+
+    ours = [line for line in done.log.split("\n") if "[robots_guard]" in line]
+    assert sum("could not be fetched" in line for line in ours) >= 3
+    assert not any(octet in line for line in ours for octet in "\x1b\x9b\r")
