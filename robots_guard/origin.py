@@ -110,7 +110,8 @@ def origin_of(prefix: str) -> Origin:
             raise NotGoverned(f"{scheme}: is not http or https")
         raise MalformedURL(f"not an absolute http(s) URL: {prefix[:80]!r}")
     userinfo, _, authority = authority.rpartition("@")
-    if _DIVIDES.search(userinfo):  # some end the authority here, and take what is before it for the host
+    # Some end the authority at one of these, and take what is before it for the host.
+    if "@" in userinfo or _DIVIDES.search(userinfo):
         raise MalformedURL("unreadable userinfo")
     return parse_authority(scheme, authority)
 
