@@ -12,7 +12,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import platformdirs
@@ -92,14 +92,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         if not _TOKEN.fullmatch(self.agent):
             raise SettingsError(
-                f"agent = {self.agent!r} is not a product token: use letters, '-' and '_' only, such as 'mybot'"
+                f"agent {self.agent!r} is not a product token: use letters, '-' and '_' only, such as 'mybot'"
                 " (the name that stands after User-agent: in a robots.txt)"
             )
         for name in ("decision_timeout", "connect_timeout", "first_byte_timeout", "fetch_timeout"):
             if not 0 < getattr(self, name) <= 3600:
-                raise SettingsError(f"{name} = {getattr(self, name)!r} is no number of seconds: use 0 < {name} <= 3600")
+                raise SettingsError(
+                    f"{name} {getattr(self, name)!r} is no number of seconds: use more than 0 and at most 3600"
+                )
         if not self.max_defer >= 0:
-            raise SettingsError(f"max_defer = {self.max_defer!r} is no number of seconds: use 0 or more")
+            raise SettingsError(f"max_defer {self.max_defer!r} is no number of seconds: use 0 or more")
         networks(self.allow_private)
         if self.fetch_proxy and not _PROXY.fullmatch(self.fetch_proxy):
             raise SettingsError(
@@ -149,7 +151,33 @@ def settings_of(values: Mapping[str, Any], spelling: str = "{}") -> Settings:
     try:
         return msgspec.convert({name: _joined(value) for name, value in values.items()}, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"a setting of robots_guard cannot be used: {error}") from None
+        raise SettingsError(_spelt(_unfit(values) or f"robots_guard's settings: {error}", spelling)) from None
+    except SettingsError as error:
+        raise SettingsError(_spelt(str(error), spelling)) from None
+
+
+def _unfit(values: Mapping[str, Any]) -> str | None:
+    """A sentence on the first value that is not of its setting's kind."""
+    for field in msgspec.structs.fields(Settings):
+        try:
+            msgspec.convert(_joined(values.get(field.name, field.default)), field.type, strict=False)
+        except msgspec.ValidationError:
+            if field.name in values:
+                return f"{field.name} {values[field.name]!r} {_remedy(field.type)}"
+    return None
+
+
+def _remedy(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        *most, last = get_args(kind)
+        return f"is not known: use {', '.join(most)} or {last}"
+    return {float: "is no number of seconds", bool: "is no switch: use true or false"}.get(kind, "is no text")
+
+
+def _spelt(sentence: str, spelling: str) -> str:
+    """A sentence that begins with a setting's name, with the name as the host writes it."""
+    name = sentence.partition(" ")[0].rstrip(":")
+    return spelling.format(_shown(name, spelling)) + sentence[len(name) :] if name in NAMES else sentence
 
 
 def _joined(value: Any) -> Any:
@@ -166,6 +194,8 @@ def _unknown(name: str, spelling: str) -> str:
 
 
 def _shown(name: str, spelling: str) -> str:
+    if spelling.startswith("--"):
+        return name.replace("_", "-")
     return name.upper() if spelling.isupper() else name
 
 

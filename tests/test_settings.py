@@ -66,6 +66,33 @@ def test_what_cannot_be_used_is_named_in_one_sentence(values, sentence):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("on_restricted", "pass", "--on-restricted 'pass' is not known: use drop or allow"),
+        ("on_unreachable", "wait", "--on-unreachable 'wait' is not known: use defer, drop or allow"),
+        ("max_defer", "x", "--max-defer 'x' is no number of seconds"),
+        ("max_defer", "-1", "--max-defer -1.0 is no number of seconds: use 0 or more"),
+        ("fetch_timeout", 0, "--fetch-timeout 0.0 is no number of seconds: use more than 0 and at most 3600"),
+        ("journal_passes", "perhaps", "--journal-passes 'perhaps' is no switch: use true or false"),
+        ("store", 7, "--store 7 is no text"),
+        ("agent", "my bot", "--agent 'my bot' is not a product token"),
+        ("dialect", "rfc9310", "--dialect 'rfc9310' is not known; use one of"),
+        ("matching", "loose", "--matching 'loose' is not known; use one of"),
+    ],
+)
+def test_a_value_is_named_as_the_host_writes_it(name, value, sentence):
+    with pytest.raises(SettingsError) as caught:
+        settings_of({"agent": "mybot", name: value}, spelling="--{}")
+
+    assert str(caught.value).startswith(sentence)
+
+
+def test_capitals_are_kept_in_the_hosts_spelling():
+    with pytest.raises(SettingsError, match=r"^ROBOTS_GUARD_MAX_DEFER 'soon' is no number of seconds"):
+        settings_of({"agent": "mybot", "max_defer": "soon"}, spelling="ROBOTS_GUARD_{}")
+
+
 def test_names_are_shown_as_the_host_writes_them():
     with pytest.raises(SettingsError, match="unknown setting ROBOTS_GUARD_MAX_DEFFER: did you mean ROBOTS_GUARD_MAX"):
         settings_of({"agent": "mybot", "max_deffer": 1}, spelling="ROBOTS_GUARD_{}")

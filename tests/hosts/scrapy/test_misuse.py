@@ -12,7 +12,7 @@ MISUSES = {
     "no agent": ({"ROBOTS_GUARD_AGENT": None}, "ROBOTS_GUARD_AGENT is not set"),
     "no token": ({"ROBOTS_GUARD_AGENT": "my bot/1"}, "'my bot/1' is not a product token"),
     "unknown": ({"ROBOTS_GUARD_MAX_DEFFER": 3}, "did you mean ROBOTS_GUARD_MAX_DEFER?"),
-    "no number": ({"ROBOTS_GUARD_MAX_DEFER": "soon"}, "max_defer"),
+    "no number": ({"ROBOTS_GUARD_MAX_DEFER": "soon"}, "ROBOTS_GUARD_MAX_DEFER 'soon' is no number of seconds"),
     "store": ({"ROBOTS_GUARD_STORE": "sqlite:////dev/null/x.sqlite"}, "/dev/null"),
     "store kind": ({"ROBOTS_GUARD_STORE": "mysql://x"}, "mysql"),
     "journal": ({"ROBOTS_GUARD_JOURNAL": "/dev/null/journal"}, "journal: no file can be written"),
