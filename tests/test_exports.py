@@ -5,12 +5,25 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import robots_guard
 
 
 def test_the_public_names_are_sorted_and_there():
     assert sorted(robots_guard.__all__) == robots_guard.__all__
     assert all(hasattr(robots_guard, name) for name in robots_guard.__all__)
+
+
+@pytest.mark.parametrize(("host", "extra"), [("scrapy", "scrapy"), ("mitmproxy", "proxy")])
+def test_a_host_that_is_not_installed_is_one_sentence(host, extra):
+    code = (
+        f"import sys; sys.modules['{host}'] = None\nfrom robots_guard.errors import MissingExtra\n"
+        f"try: import robots_guard.{host}\nexcept MissingExtra as error: print(error)"
+    )
+    out = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+
+    assert f"pip install 'robots_guard[{extra}]'" in out.stdout
 
 
 def test_importing_the_core_imports_no_host():

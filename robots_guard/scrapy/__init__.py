@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from robots_guard.errors import MissingExtra
+
+try:
+    import scrapy  # noqa: F401  (asked for here, so that its absence is one clear sentence)
+except ImportError as error:
+    raise MissingExtra("scrapy", "the Scrapy add-on") from error
+
 from robots_guard.scrapy.addon import Addon
 from robots_guard.scrapy.deferral import GuardPriorityQueue
 from robots_guard.scrapy.errors import RobotsDeferred, RobotsDisallowed
