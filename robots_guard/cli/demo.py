@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,11 @@ from rich.table import Table
 from rich.text import Text
 
 from robots_guard.audit.record import Record
-from robots_guard.errors import SettingsError
+from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.testing import Loopback, RecordingOrigin, Reply
 
 AGENT = "demobot"
-DOORS = ("scrapy", "mitmproxy")
+DOORS = {"scrapy": "Scrapy", "mitmproxy": "curl+proxy"}  # as the journal has them, and as people do
 PATIENCE = 60.0  # seconds for each half of the demo, far more than it needs
 
 _RULES = """\
@@ -86,24 +87,23 @@ class Ask:
     site: RecordingOrigin
     target: str
     action: str
+    name: str
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def demo(as_json: bool) -> None:
+def demo(as_json: bool) -> int:
     """Show both doors at work on a small local site; exit 1 if a promise is broken."""
     result = _run(Console(stderr=True, quiet=as_json))
     if as_json:
         click.echo(json.dumps(result, indent=2))
     else:
         _show(result)
-    sys.exit(0 if result["ok"] else 1)
+    return 0 if result["ok"] else 1
 
 
 def _run(progress: Console) -> dict[str, Any]:
-    curl = shutil.which("curl")
-    if curl is None:
-        raise SettingsError("the demo needs curl: install it with your system's packages (apt-get install curl)")
+    curl = _needed()
     with Loopback() as net, tempfile.TemporaryDirectory(prefix="robots-guard-demo-") as folder:
         place = Path(folder)
         asks = _start_sites(net)
@@ -116,11 +116,21 @@ def _run(progress: Console) -> dict[str, Any]:
         return _result(asks, _records(place))
 
 
+def _needed() -> str:
+    """Where curl is. Raises SettingsError if anything that the demo needs is missing, before anything starts."""
+    if not (find_spec("scrapy") and find_spec("mitmproxy")):
+        raise MissingExtra("all", "robots-guard demo")
+    curl = shutil.which("curl")
+    if curl is None:
+        raise SettingsError("the demo needs curl: install it with your system's packages (apt-get install curl)")
+    return curl
+
+
 def _start_sites(net: Loopback) -> list[Ask]:
     asks = []
     for site in SITES:
         origin = net.origin(site.robots)
-        asks += [Ask(f"{origin.url}{target}", origin, target, action) for target, action in site.asks]
+        asks += [Ask(f"{origin.url}{target}", origin, target, action, site.name) for target, action in site.asks]
     return asks
 
 
@@ -217,6 +227,7 @@ def _row(ask: Ask, door: str, records: list[Record]) -> dict[str, Any]:
     found = [record for record in records if record.door == door and record.url == ask.url]
     first = found[0] if found else None
     return {
+        "site": ask.name,
         "url": ask.url,
         "door": door,
         "action": first.action if first else None,
@@ -229,9 +240,9 @@ def _row(ask: Ask, door: str, records: list[Record]) -> dict[str, Any]:
 
 
 def _received(asks: list[Ask]) -> dict[str, int]:
-    """Allowed pages that reached the sites, told apart by the crawler's own User-Agent."""
+    """Requests that reached the sites, told apart by the crawler's own User-Agent."""
     agents = Counter(
-        "curl" if request.headers.get("user-agent", "").startswith("curl") else "scrapy"
+        DOORS["mitmproxy" if request.headers.get("user-agent", "").startswith("curl") else "scrapy"]
         for site in {id(ask.site): ask.site for ask in asks}.values()
         for request in site.received
         if request.target != "/robots.txt"
@@ -251,15 +262,16 @@ _STYLES = {"pass": "green", "drop": "red", "defer": "yellow"}
 
 def _show(result: dict[str, Any]) -> None:
     console = Console()
-    console.width = max(console.width, 124)  # a wide table can be scrolled, a folded one cannot be read
+    console.width = max(console.width, 140)  # a wide table can be scrolled, a folded one cannot be read
     table = Table(title="What each door decided", title_justify="left", box=SIMPLE_HEAD)
-    for column in ("URL", "door", "verdict", "reason", "rule", "line"):
+    for column in ("site", "URL", "door", "verdict", "reason", "rule", "line"):
         table.add_column(column, justify="right" if column == "line" else "left", no_wrap=True)
     for row in result["verdicts"]:
         action = row["action"] or "none"
         table.add_row(
+            row["site"],
             Text(row["url"]),
-            row["door"],
+            DOORS[row["door"]],
             Text(action, style=_STYLES.get(action, "bold red")),
             row["reason"] or "",
             Text(row["rule"] or ""),

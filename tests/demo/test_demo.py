@@ -51,6 +51,8 @@ def test_the_table_is_for_people():
     assert "requests the sites received that their robots.txt forbids: 0" in out.stdout
     assert "robots.txt fetches per origin: 1" in out.stdout
     assert "Disallow: /private/" in out.stdout
+    assert "allowed pages received, per door: Scrapy 6, curl+proxy 6" in out.stdout
+    assert all(site.name in out.stdout for site in SITES)
     assert "BROKEN" not in out.stdout
     assert out.stderr.count("\n") == 2
 
@@ -65,7 +67,7 @@ def test_the_table_is_for_people():
 )
 def test_a_broken_promise_is_noticed(targets, fetches, broken):
     site = SimpleNamespace(targets=targets, robots_fetches=[None] * fetches, received=[])
-    result = _result([Ask("http://127.0.0.1/secret", site, "/secret", "drop")], [])
+    result = _result([Ask("http://127.0.0.1/secret", site, "/secret", "drop", "rules")], [])
 
     assert not result["ok"]
     assert not result["promises"][broken]
