@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
 import io
 import json
 import os
@@ -23,7 +24,7 @@ from typing import Any, BinaryIO, NoReturn
 
 import msgspec
 
-from robots_guard.cli.asking import Judge, policy_of_text, read_url
+from robots_guard.cli.asking import Judge, objection, policy_of_text, read_url
 from robots_guard.cli.check import guard_of
 from robots_guard.cli.options import settings_from
 from robots_guard.cli.terminal import write_line
@@ -117,7 +118,7 @@ class _Batch:
         values: Any = None
         try:
             values = json.loads(line, parse_constant=_no_number)
-            ask = msgspec.convert(values, Ask)
+            ask = _ask(values)
             return _said(ask, *await self._verdict(ask))
         except (ValueError, RecursionError) as error:
             return _unread(values, f"the line cannot be read: {error}")
@@ -175,15 +176,37 @@ def _lines(source: BinaryIO) -> Iterator[bytes]:
             yield line
 
 
+def _ask(values: Any) -> Ask:
+    """The question of a line. A field that nobody reads would answer another question than was meant."""
+    unknown = set(values) - set(Ask.__struct_fields__) if isinstance(values, dict) else ()
+    for name in sorted(unknown):
+        raise Unaskable(f"unknown field {name}: {_remedy(name)}")
+    return msgspec.convert(values, Ask)
+
+
+def _remedy(name: str) -> str:
+    near = difflib.get_close_matches(name, Ask.__struct_fields__, n=1)
+    return f"did you mean {near[0]}?" if near else f"known are: {', '.join(Ask.__struct_fields__)}"
+
+
 def _asked(ask: Ask) -> tuple[Origin, str] | Verdict:
     if ask.url is not None:
-        return read_url(ask.url)
+        if ask.origin is not None or ask.target is not None:
+            raise Unaskable("url is given together with origin or target: give one or the other")
+        return _read(ask.url)
     if ask.origin is None or ask.target is None:
         raise Unaskable("neither url nor origin and target are given")
     if any(char > "\xff" for char in ask.target):
         raise Unaskable("target holds a character above U+00FF: it is octets, one Latin-1 character each")
-    read = read_url(ask.origin)
+    read = _read(ask.origin)
     return read if isinstance(read, Verdict) else (read[0], ask.target)
+
+
+def _read(url: str) -> tuple[Origin, str] | Verdict:
+    sentence = objection(url)
+    if sentence is not None:
+        raise Unaskable(sentence)
+    return read_url(url)
 
 
 def _named(ask: Ask, default: str | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import click
 
 from robots_guard.audit.record import shown_url
-from robots_guard.cli.asking import DOOR, Answer, Judge, ask_guard, record_of_answer
+from robots_guard.cli.asking import DOOR, Answer, Judge, ask_guard, objection, record_of_answer
 from robots_guard.cli.options import settings_from, settings_options
 from robots_guard.cli.terminal import Rows, write_line
 from robots_guard.core.verdict import Action, Verdict
@@ -53,8 +53,9 @@ def absolute(urls: Iterable[str]) -> None:
     if not urls:
         raise click.UsageError("no URL is given: name at least one, such as https://example.com/page")
     for url in urls:
-        if ":" not in url.partition("/")[0]:
-            raise click.UsageError(f"{url!r} is no absolute URL: begin with http:// or https://")
+        sentence = objection(url)
+        if sentence is not None:
+            raise click.UsageError(sentence)
 
 
 @contextmanager

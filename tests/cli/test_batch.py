@@ -110,7 +110,7 @@ def test_the_agent_of_the_command_line_is_the_default(batch, variables):
 
 def test_schemes_and_authorities(batch):
     status, answers = batch(
-        ask(url="mailto:a@b.test"), ask(url="http://a b/"), ask(url="a.test"), ask(url="http://a.test/\x00")
+        ask(url="mailto:a@b.test"), ask(url="http://a b/"), ask(url="http:a.test"), ask(url="http://a.test/\x00")
     )
 
     assert status == 0
@@ -135,11 +135,14 @@ def test_schemes_and_authorities(batch):
         b'{"robots_txt": ""}',
         b'{"robots_txt": "", "origin": "https://a.test"}',
         b'{"robots_txt": "", "origin": "https://a.test", "target": "/\\u20ac"}',
+        b'{"robots_txt": "", "user_agent": "a", "url": "a.test:8080/x"}',
+        b'{"robots_txt": "", "user_agent": "a", "url": "a.test"}',
+        b'{"robots_txt": "", "user_agent": "a", "origin": "htp://a.test", "target": "/"}',
         b'{"robots_txt": "", "url": "https://a.test/", "dialect": "rfc9310"}',
         b'{"robots_txt": "", "url": "https://a.test/", "matching": "loose"}',
         b'{"robots_txt": "' + b"x" * (17 << 20) + b'"}',
     ],
-    ids=range(13),
+    ids=range(16),
 )
 def test_a_line_that_cannot_be_read_is_answered_in_its_place(batch, line):
     status, answers = batch(ask(id=1), line, ask(id=3))
@@ -152,6 +155,24 @@ def test_a_line_that_cannot_be_read_is_answered_in_its_place(batch, line):
 def test_the_id_comes_back_also_with_an_error(batch):
     assert batch(ask(id={"a": [1]}, dialect="none"))[1][0]["id"] == {"a": [1]}
     assert batch(ask(id=5, url=7))[1][0]["id"] == 5
+
+
+def test_a_field_nobody_reads_is_an_error(batch):
+    status, answers = batch(
+        {"id": 1, "robots_text": RULES, "user_agent": "a", "url": "https://a.test/private/"}, ask(id=2, comment="x")
+    )
+
+    assert status == 2
+    assert answers[0] == {"id": 1, "error": "unknown field robots_text: did you mean robots_txt?"}
+    assert answers[1]["error"].startswith("unknown field comment: known are: id, robots_txt")
+
+
+@pytest.mark.parametrize("more", [{"origin": "https://b.test", "target": "/"}, {"origin": "https://b.test"}], ids=str)
+def test_two_questions_in_one_line_are_none(batch, more):
+    status, (answer,) = batch(ask(id=1, **more))
+
+    assert (status, answer["id"]) == (2, 1)
+    assert "url is given together with origin or target" in answer["error"]
 
 
 def test_text_that_is_no_unicode_is_data(batch):

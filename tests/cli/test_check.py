@@ -75,8 +75,8 @@ def test_variables_are_settings_too_and_options_win(here, variables, net):
 
 
 def test_schemes_and_authorities(here, robots):
-    status, out, _ = here("check", "--robots", robots, "ftp://a.test/private/", "mailto:me@a.test")
-    assert (status, [row[1] for row in rows(out)]) == (0, ["not-governed"] * 2)
+    status, out, _ = here("check", "--robots", robots, "ftp://a.test/private/", "mailto:me@a.test", "data:,x")
+    assert (status, [row[1] for row in rows(out)]) == (0, ["not-governed"] * 3)
 
     status, out, _ = here("check", "--robots", robots, "http://a%2e.test/", "http:a.test", "http://a.test/\\")
     assert (status, [row[:2] for row in rows(out)]) == (1, [["drop", "malformed-target"]] * 3)
