@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from robots_guard.cli.options import settings_from, settings_options
 from robots_guard.errors import SettingsError
-from robots_guard.mitmproxy.launcher import Proxy, Ready, serve
+from robots_guard.stores import shown
+
+if TYPE_CHECKING:
+    from robots_guard.mitmproxy.launcher import Proxy, Ready
 
 _LISTEN = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-9]{1,5})")
 
@@ -35,6 +38,8 @@ def proxy(listen: str, mode: str, confdir: Path | None, upstream_ca: Path | None
 
     What a site's robots.txt forbids is answered with a 403 that says why; nothing of it reaches the site.
     """
+    from robots_guard.mitmproxy.launcher import Proxy, serve
+
     host, port = _address(listen)
     plan = Proxy(
         settings=settings_from(settings), host=host, port=port, mode=mode, confdir=confdir, upstream_ca=upstream_ca
@@ -50,5 +55,6 @@ def _address(listen: str) -> tuple[str, int]:
 
 
 def _announce(plan: Proxy, ready: Ready) -> None:
-    agent, certificate = plan.settings.agent, ready.ca_certificate
-    click.echo(f"robots-guard: guarding {agent} on {ready.url} (CA certificate: {certificate})")
+    settings = plan.settings
+    places = f"CA certificate: {ready.ca_certificate}; journal: {settings.journal}; store: {shown(settings.store)}"
+    click.echo(f"robots-guard: guarding {settings.agent} on {ready.url} ({places})")

@@ -14,7 +14,8 @@ import logging
 from collections.abc import Set as AbstractSet
 
 from mitmproxy import addonmanager, connection, ctx, exceptions, http
-from mitmproxy.proxy import server_hooks
+from mitmproxy.addons.upstream_auth import parse_upstream_auth
+from mitmproxy.proxy import mode_specs, server_hooks
 
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Verdict
 from robots_guard.errors import MalformedURL, SettingsError
@@ -22,7 +23,7 @@ from robots_guard.guard import Guard
 from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.fetcher import MitmFetcher, on_behalf_of
 from robots_guard.mitmproxy.permits import Passed, Permits, Refused
-from robots_guard.mitmproxy.replies import Reply, reply_to, unready
+from robots_guard.mitmproxy.replies import Reply, itself, reply_to, unready
 from robots_guard.mitmproxy.wire import UNREADABLE, Wire
 from robots_guard.origin import Origin, parse_authority
 from robots_guard.ports import Fetcher
@@ -32,6 +33,7 @@ from robots_guard.settings import Settings, direct_fetcher, open_guard
 log = logging.getLogger("robots_guard")
 
 DOOR = "mitmproxy"
+_FORWARD = (mode_specs.RegularMode, mode_specs.UpstreamMode)
 
 
 class Enforcer:
@@ -147,6 +149,9 @@ class Enforcer:
             self._permits.leave(flow)
             return
         self._take_last_place()
+        if _is_for_us(flow):
+            self._refuse(flow, itself(method=flow.request.method))
+            return
         await self._decide(flow)
 
     async def _decide(self, flow: http.HTTPFlow) -> None:
@@ -175,6 +180,7 @@ class Enforcer:
     def _let_pass(self, flow: http.HTTPFlow, decision: Decision) -> None:
         _settle_names(flow, decision.question.origin)
         _strip_upgrade(flow.request.headers)
+        _settle_credentials(flow)
         self._permits.grant(flow, Wire.of(flow))
         flow.response = None
 
@@ -265,12 +271,31 @@ class Enforcer:
         return self._fetcher is not None and self._fetcher.owns(flow)
 
 
+def _is_for_us(flow: http.HTTPFlow) -> bool:
+    """Whether a client has opened the proxy's own address as if it were a site: no site's trouble, nor a loop."""
+    client, request = flow.client_conn, flow.request
+    if not isinstance(client.proxy_mode, _FORWARD) or request.scheme != "http" or request.port != client.sockname[1]:
+        return False
+    own = str(client.sockname[0])
+    return request.host == own or (request.host == "localhost" and own in ("127.0.0.1", "::1"))
+
+
 def _settle_names(flow: http.HTTPFlow, origin: Origin) -> None:
     """What goes out names the origin that was judged (RFC 9112 section 3.2.2)."""
     if flow.request.data.host != origin.host and Wire.of(flow).addressed:
         flow.request.data.host = origin.host  # a name was judged: go where it leads, not where the client says
     if flow.request.http_version.startswith("HTTP/1") and "host" not in flow.request.headers:
         flow.request.headers.insert(0, "Host", origin.authority)
+
+
+def _settle_credentials(flow: http.HTTPFlow) -> None:
+    """What a client says to a proxy ends here (RFC 9110 section 11.7.1); a parent proxy hears our own, if any."""
+    headers = flow.request.headers
+    headers.pop("proxy-connection", None)
+    headers.pop("proxy-authorization", None)
+    auth = ctx.options.upstream_auth if "upstream_auth" in ctx.options else None
+    if auth and flow.request.scheme == "http" and isinstance(flow.client_conn.proxy_mode, mode_specs.UpstreamMode):
+        headers["Proxy-Authorization"] = parse_upstream_auth(auth)  # was there already, not to be told from a client's
 
 
 def _strip_upgrade(headers: http.Headers) -> None:

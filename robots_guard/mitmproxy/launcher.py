@@ -14,6 +14,7 @@ import logging
 import os
 import resource
 import signal
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,8 @@ class Ready:
 
 def serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
     """Run until SIGINT or SIGTERM; `announce` is called once requests are answered. Raises SettingsError."""
+    if proxy.upstream_ca is not None:
+        _insist_on_certificates(proxy.upstream_ca)
     _allow_many_files()
     asyncio.run(_serve(proxy, announce))
 
@@ -148,6 +151,17 @@ def _private(confdir: Path) -> Path:
             f"confdir {str(confdir)!r} cannot be used ({error.strerror}): name a folder of your own with --confdir"
         ) from error
     return confdir
+
+
+def _insist_on_certificates(path: Path) -> None:
+    """mitmproxy would find out at the first https site, and blame the site. Raises SettingsError."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except OSError as error:  # ssl.SSLError is one
+        why = error.strerror if not isinstance(error, ssl.SSLError) else "no certificates in PEM form"
+        raise SettingsError(
+            f"--upstream-ca {str(path)!r} cannot be used ({why}): name a PEM file of the authorities to trust"
+        ) from None
 
 
 def _allow_many_files() -> None:

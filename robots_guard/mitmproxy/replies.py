@@ -63,6 +63,18 @@ def reply_to(decision: Decision, *, method: str = "GET", accept: str = "") -> Re
     return Reply(status, tuple(fields), b"" if method == "HEAD" else body)
 
 
+def itself(*, method: str = "GET") -> Reply:
+    """The answer to whoever opens the proxy's own address as if it were a site."""
+    fields = (
+        ("Robots-Guard", f"drop; reason={Reason.MALFORMED_TARGET}"),
+        ("Proxy-Status", "robots-guard; error=http_request_error"),
+        ("Cache-Control", "no-store"),
+        ("Content-Type", "text/plain; charset=utf-8"),
+    )
+    sentence = "This is a proxy for crawlers, not a site: set it as http_proxy and https_proxy, and ask for a site.\n"
+    return Reply(400, fields, b"" if method == "HEAD" else sentence.encode())
+
+
 def unready(reason: str, *, method: str = "GET") -> Reply:
     """The answer while there is no decision at all: not configured, or our own fault."""
     fields = (
@@ -138,7 +150,7 @@ def _url(decision: Decision) -> str:
 
 def _fetched_at(decision: Decision) -> str | None:
     document = decision.policy.document if decision.policy else None
-    return datetime.fromtimestamp(document.fetched_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if document else None
+    return datetime.fromtimestamp(document.fetched_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if document else None
 
 
 def _problem(decision: Decision, status: int) -> dict[str, object]:
@@ -222,7 +234,9 @@ def _facts(decision: Decision) -> list[tuple[str, str]]:
         facts.append(("Rule", f'{rule}<span class="small line">line {verdict.rule.line}{group}</span>'))
     if verdict.reason not in (Reason.MALFORMED_TARGET, Reason.AMBIGUOUS_AUTHORITY, Reason.INTERNAL_ERROR):
         fetched = _fetched_at(decision)
-        when = f'<span class="small line">as of {fetched}</span>' if fetched else ""
+        when = (
+            f'<span class="small line">as of {fetched.replace("T", " ").replace("Z", " UTC")}</span>' if fetched else ""
+        )
         facts.append(("robots.txt", f'<a href="{robots_url}" rel="noreferrer"><code>{robots_url}</code></a>{when}'))
     if verdict.detail:
         facts.append(("Because", f"<code>{escape(verdict.detail)}</code>"))

@@ -27,7 +27,7 @@ def open_store(url: str) -> SharedStore | None:
         from robots_guard.stores.redis import open_redis
 
         return open_redis(url)
-    raise SettingsError(f"store = {_shown(url)} is not a store: use {FORMS}")
+    raise SettingsError(f"store = {shown(url)!r} is not a store: use {FORMS}")
 
 
 def _expanded(path: str) -> Path:
@@ -37,7 +37,7 @@ def _expanded(path: str) -> Path:
         raise SettingsError(f"store: there is no home directory for {path!r}: use sqlite:////absolute/path") from None
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     """The URL without what may be a password."""
     scheme, slashes, rest = url.rpartition("://")
-    return repr(scheme + slashes + rest.rpartition("@")[2])[:200]
+    return (scheme + slashes + rest.rpartition("@")[2])[:200]

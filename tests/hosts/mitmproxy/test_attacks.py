@@ -219,6 +219,19 @@ def test_a_host_field_that_cannot_be_read(door, http_site, host):
         refused(exchange(connection, head.encode("latin-1")), 400, "malformed-target")
 
 
+@pytest.mark.parametrize("place", ["/", "http://{}/x", "http://localhost:{port}/x"])
+def test_the_proxys_own_address_is_no_site(door, place):
+    target = place.format(f"{door.host}:{door.port}", port=door.port)
+    host = f"localhost:{door.port}" if "localhost" in place else f"{door.host}:{door.port}"
+    before = len(door.records())
+    with connected(door) as connection:
+        answer = exchange(connection, f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+
+    assert answer.status == 400
+    assert answer.body.startswith(b"This is a proxy for crawlers, not a site")
+    assert len(door.records()) == before
+
+
 def test_http_1_1_without_a_host_field(door, http_site):
     with untouched(door, http_site), connected(door) as connection:
         refused(exchange(connection, f"GET {http_site.url}/open HTTP/1.1\r\n\r\n".encode()), 400, "malformed-target")

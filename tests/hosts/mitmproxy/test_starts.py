@@ -86,6 +86,19 @@ def test_options_that_lead_around_us(option, tmp_path):
     assert_refused(refused_start("mitmdump", tmp_path, ["--set", option]), f"mitmproxy's option {name}=", ": ")
 
 
+@pytest.mark.parametrize(
+    "content", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+)
+def test_authorities_that_are_no_certificates(content, tmp_path):
+    path = tmp_path / "ca.pem"
+    path.write_text(content)
+    result = refused_start("proxy", tmp_path, ["--upstream-ca", str(path)])
+
+    assert_refused(result, f"--upstream-ca '{path}' cannot be used", "name a PEM file")
+    assert result[0] == 2
+    assert result[1].count("\n") == 1
+
+
 def test_modes_without_http(tmp_path):
     assert_refused(refused_start("proxy", tmp_path, ["--mode", "dns"]), "mode=dns", "regular")
 
@@ -118,7 +131,10 @@ def test_without_the_extra(tmp_path):
 
 def test_the_readiness_line_and_the_private_folder(tmp_path):
     with proxy(tmp_path, agent="mybot") as door:
-        assert door.output[0] == f"robots-guard: guarding mybot on {door.url} (CA certificate: {door.ca})\n"
+        assert (
+            door.output[0]
+            == f"robots-guard: guarding mybot on {door.url} (CA certificate: {door.ca}; journal: {tmp_path}/journal; store: memory:)\n"
+        )
         assert door.ca.exists()
         assert (tmp_path / "ca").stat().st_mode & 0o777 == 0o700
         key = tmp_path / "ca" / "mitmproxy-ca.pem"
