@@ -50,6 +50,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     `since` (inclusive) and `until` (exclusive) are moments as records have them: ISO 8601, UTC, milliseconds.
     """
 
+    id: str | None = None
     since: str | None = None
     until: str | None = None
     origin: str | None = None
@@ -63,8 +64,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         at = record.at or ""
         if (self.since is not None and at < self.since) or (self.until is not None and at >= self.until):
             return False
-        wanted = (self.origin, self.reason, self.action, self.door)
-        found = (record.origin, record.reason, record.action, record.door)
+        wanted = (self.id, self.origin, self.reason, self.action, self.door)
+        found = (record.id, record.origin, record.reason, record.action, record.door)
         if any(want is not None and want != has for want, has in zip(wanted, found, strict=True)):
             return False
         return self.agent is None or self.agent.lower() == record.agent.lower()
@@ -108,6 +109,10 @@ def files(directory: Path) -> list[Path]:
     """The journal's files. Raises SettingsError if there is no such directory."""
     try:
         return sorted(Path(entry.path) for entry in os.scandir(directory) if entry.name.endswith(SUFFIX))
+    except FileNotFoundError as error:
+        raise SettingsError(
+            f"nothing has been recorded yet in {str(directory)!r}: name the directory that the doors write to"
+        ) from error
     except OSError as error:
         raise SettingsError(
             f"journal: {str(directory)!r} cannot be read ({error.strerror}): name the directory that the doors write to"

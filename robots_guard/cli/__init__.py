@@ -2,15 +2,17 @@
 
 The law of this floor: a command is imported when it is called, so that `check` never pays for mitmproxy or
 Scrapy, nor needs them. What the caller got wrong is one sentence on standard error and exit status 2; nobody
-sees a traceback for it.
+sees a traceback for it. What is our own fault is a traceback and exit status 70.
 """
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import os
 import sys
+import traceback
 from typing import Any, NamedTuple, NoReturn
 
 import click
@@ -19,6 +21,7 @@ from robots_guard.errors import MissingExtra, RobotsGuardError
 
 NAME = "robots-guard"
 USAGE = 2  # the exit status for what the caller got wrong
+BUG = 70  # EX_SOFTWARE; never 1, which is how `check` says that a URL is refused
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -42,7 +45,21 @@ COMMANDS = {
 }
 
 
-class Commands(click.Group):
+class Group(click.Group):
+    """Commands, of which a misspelt one is answered with the nearest."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command named first. Raises UsageError."""
+        names = self.list_commands(ctx)
+        near = difflib.get_close_matches(args[0], names, n=1)
+        if args[0] not in names and near:
+            ctx.fail(f"No such command {args[0]!r}: did you mean {near[0]}?")
+        return super().resolve_command(ctx, args)
+
+
+class Commands(Group):
     """The commands of the table."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click calls it so
@@ -100,6 +117,14 @@ def run(args: list[str] | None = None) -> int:
     except BrokenPipeError:
         _leave_stdout()
         return BROKEN_PIPE
+    except OSError as error:
+        _leave_stdout()
+        about = f"{error.filename}: " if error.filename else ""
+        return _refused(f"{about}{error.strerror or error}")
+    except Exception as error:  # noqa: BLE001  shown whole, and never the exit status of a verdict
+        traceback.print_exc()
+        _refused(f"this is a bug of robots_guard ({type(error).__name__}): please report it with the lines above")
+        return BUG
     return status
 
 

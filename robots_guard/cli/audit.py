@@ -14,15 +14,17 @@ from typing import Any, TypeVar
 
 import click
 
-from robots_guard.audit.query import Filter, Follower, Trouble, records
+from robots_guard.audit.query import Filter, Follower, Trouble, files, records
 from robots_guard.audit.record import Record, moment
-from robots_guard.cli.options import journal_option
+from robots_guard.cli import Group
+from robots_guard.cli.options import insist_on_known_variables, journal_option
 from robots_guard.cli.terminal import Rows, write_line
 from robots_guard.core.verdict import Action, Reason
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import split_url
 from robots_guard.settings import CLOCKS, default_journal
 
+DOORS = ("scrapy", "mitmproxy", "cli")
 POLL = 0.25  # seconds between two looks at the files
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,11 +56,23 @@ def _origin(ctx: click.Context, param: click.Parameter, value: str | None) -> st
         raise click.BadParameter(f"{error}: give an origin such as https://example.com", ctx, param) from None
 
 
+class _Door(click.Choice[str]):
+    """A door as records have it, or as its command is called."""
+
+    name = "door"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """`proxy` is what people call the door that records know as `mitmproxy`."""
+        return super().convert("mitmproxy" if value == "proxy" else value, param, ctx)
+
+
 def filters(command: F) -> F:
     """Give a command the options that choose records."""
     for option in (
         click.option("--agent", metavar="TOKEN", help="Of this product token."),
-        click.option("--door", metavar="DOOR", help="Decided at this door: scrapy, mitmproxy or cli."),
+        click.option(
+            "--door", type=_Door(DOORS), metavar="DOOR", help="Decided at this door: scrapy, mitmproxy (or proxy), cli."
+        ),
         click.option("--action", type=click.Choice([each.value for each in Action])),
         click.option("--reason", type=click.Choice([each.value for each in Reason]), metavar="REASON"),
         click.option("--origin", callback=_origin, metavar="ORIGIN", help="Of this origin, or the origin of this URL."),
@@ -71,7 +85,7 @@ def filters(command: F) -> F:
     return command
 
 
-@click.group(no_args_is_help=False)
+@click.group(cls=Group, no_args_is_help=False)
 def audit() -> None:
     """Follow and search the journal."""
 
@@ -79,12 +93,15 @@ def audit() -> None:
 @audit.command()
 @journal_option
 @filters
+@click.option("--id", metavar="ID", help="The record that a refusal names.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N only.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a record, as it is in the journal.")
 def query(journal: str | None, limit: int | None, as_json: bool, **values: Any) -> int:
     """Search the journal, oldest first."""
-    trouble = Trouble()
-    found = records(_directory(journal), Filter(**values), trouble)
+    trouble, directory = Trouble(), _directory(journal)
+    if not files(directory):
+        click.echo(f"robots-guard: nothing has been recorded yet in {directory}", err=True)
+    found = records(directory, Filter(**values), trouble)
     _print(islice(found, limit), as_json=as_json, streams=False)
     return _told(trouble)
 
@@ -97,8 +114,10 @@ def query(journal: str | None, limit: int | None, as_json: bool, **values: Any) 
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a record, as it is in the journal.")
 def tail(journal: str | None, lines: int, follow: bool, as_json: bool, **values: Any) -> int:
     """Show the latest records, and further ones as they are written."""
-    trouble, wanted = Trouble(), Filter(**values)
-    follower = Follower(_directory(journal), trouble)
+    trouble, wanted, directory = Trouble(), Filter(**values), _directory(journal)
+    if follow:
+        _await(directory)
+    follower = Follower(directory, trouble)
     latest = deque(follower.new(wanted, last=not follow), maxlen=lines)
     _print(latest, as_json=as_json, streams=True, flush=True)
     while follow:
@@ -108,7 +127,17 @@ def tail(journal: str | None, lines: int, follow: bool, as_json: bool, **values:
 
 
 def _directory(journal: str | None) -> Path:
+    insist_on_known_variables()
     return Path(journal or default_journal()).expanduser()
+
+
+def _await(directory: Path) -> None:
+    """Until there is a journal: the first door that records makes it."""
+    if directory.exists() and files(directory):
+        return
+    click.echo(f"robots-guard: nothing has been recorded yet in {directory}; waiting for the first record", err=True)
+    while not directory.exists():
+        time.sleep(POLL)
 
 
 def _told(trouble: Trouble) -> int:

@@ -80,12 +80,17 @@ def _variable(name: str) -> str:
 
 def settings_from(values: dict[str, Any], **defaults: Any) -> Settings:
     """Settings from a command's parameters, which may hold others too. Raises SettingsError."""
+    insist_on_known_variables()
     given = {name: values[name] for name in NAMES if values.get(name) is not None}
+    return settings_of(defaults | given, "--{}")
+
+
+def insist_on_known_variables() -> None:
+    """Raises SettingsError, which names the variable and the nearest setting, for one of ours that is none."""
     strange = {
         variable.removeprefix(PREFIX).lower(): value
         for variable, value in os.environ.items()
         if variable.startswith(PREFIX) and variable.removeprefix(PREFIX).lower() not in NAMES
     }
     if strange:
-        settings_of(strange, _variable("{}"))  # names the variable and the nearest setting
-    return settings_of(defaults | given, "--{}")
+        settings_of(strange, _variable("{}"))

@@ -153,7 +153,7 @@ def test_more_files_than_a_process_may_hold_open(tmp_path):
 
 
 def test_a_directory_that_is_not_there_is_one_sentence(tmp_path):
-    with pytest.raises(SettingsError, match=r"^journal: .*cannot be read.*name the directory"):
+    with pytest.raises(SettingsError, match=r"^nothing has been recorded yet in .*name the directory"):
         list(records(tmp_path / "none"))
 
 

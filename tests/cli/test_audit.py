@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 
+import msgspec
 import pytest
 from audit.decisions import AT, DEFER, decision
 from cli.command import COMMAND
@@ -59,6 +60,7 @@ def test_a_row_a_record_nothing_cut(here, journal):
         (["--reason", "unreachable"], [3]),
         (["--action", "drop"], [1, 2]),
         (["--door", "scrapy"], [1]),
+        (["--door", "proxy"], [2]),
         (["--agent", "OtherBot"], [3]),
         (["--since", "2027-01-15T08:00:01"], [2, 3]),
         (["--since", "2027-01-15T09:00:01+01:00"], [2, 3]),
@@ -74,6 +76,35 @@ def test_filters_and_json(here, journal, options, found):
 
     assert status == 0
     assert [json.loads(line)["seq"] for line in out.splitlines()] == found
+
+
+def test_a_refusal_is_found_by_its_reference(here, journal):
+    journal.write(msgspec.structs.replace(decision("https://a.test/private/4", at=AT + 4), id="w-4"))
+    (found,) = here("audit", "query", "--id", "w-4", "--json").out.splitlines()
+
+    assert json.loads(found)["url"] == "https://a.test/private/4"
+    assert here("audit", "query", "--id", "none").out == ""
+
+
+def test_nothing_recorded_yet_is_told(here, directory):
+    directory.mkdir()
+
+    assert here("audit", "query") == (0, "", f"robots-guard: nothing has been recorded yet in {directory}\n")
+
+
+def test_tail_waits_for_the_first_record(variables, directory):
+    child = subprocess.Popen([COMMAND, "audit", "tail", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stderr.readline() == (
+        f"robots-guard: nothing has been recorded yet in {directory}; waiting for the first record\n".encode()
+    )
+    journal = FileJournal(directory, passes=False)
+    journal.write(decision("https://a.test/private/"))
+    assert json.loads(child.stdout.readline())["url"] == "https://a.test/private/"
+    journal.close()
+    child.send_signal(signal.SIGINT)
+
+    assert child.wait(30) == 130
+    child.communicate(timeout=30)
 
 
 def test_json_is_the_line_of_the_journal(here, journal):

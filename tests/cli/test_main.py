@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from cli.command import COMMAND
@@ -45,17 +46,25 @@ def test_no_command_pays_for_the_hosts(variables, args, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code, *args], check=False, capture_output=True, text=True, timeout=60)
 
-    assert done.stderr.strip() == ""
+    assert done.stderr.splitlines()[-1] == ""
 
 
 WRONG = [
     ([], "Missing command"),
-    (["chekc"], "No such command 'chekc'"),
+    (["chekc"], "No such command 'chekc': did you mean check?"),
+    (["audit", "qurey"], "No such command 'qurey': did you mean query?"),
+    (["nonsense"], "No such command 'nonsense'"),
     (["check"], "no URL is given: name at least one, such as https://example.com/page"),
     (["check", "--agnet", "x", "https://a.test/"], "No such option"),
     (["check", "a.test/x"], "'a.test/x' is no absolute URL: begin with http:// or https://"),
+    (["check", "example.com:8080/private/"], "begin with http:// or https://"),
+    (["check", "https://a.test/", "localhost:8000/x"], "begin with http:// or https://"),
+    (["check", "--robots", "/dev/null", "htp://a.test/"], "begin with http:// or https://"),
+    (["check", "data:8080/x"], "begin with http:// or https://"),
+    (["check", "ws://a.test/"], "begin with http:// or https://"),
+    (["explain", "example.com:8080/private/"], "begin with http:// or https://"),
     (["check", "//a.test/x"], "begin with http:// or https://"),
-    (["check", "--agent", "my bot", "https://a.test/"], "agent = 'my bot' is not a product token: use letters"),
+    (["check", "--agent", "my bot", "https://a.test/"], "--agent 'my bot' is not a product token: use letters"),
     (["check", "--agent", "", "https://a.test/"], "--agent is not set"),
     (["check", "--store", "postgres://x", "https://a.test/"], "is not a store: use memory:, sqlite:///"),
     (["check", "--store", "sqlite:////proc/none/p.sqlite", "https://a.test/"], "name a writable file of its own"),
@@ -63,8 +72,11 @@ WRONG = [
     (["check", "--journal", "/proc/none", "https://a.test/"], "name a directory that can be written to"),
     (["check", "--dialect", "rfc9310", "https://a.test/"], "rfc9310"),
     (["check", "--matching", "loose", "https://a.test/"], "use one of spec, standard, strict"),
-    (["check", "--on-restricted", "perhaps", "https://a.test/"], "perhaps"),
-    (["check", "--max-defer", "soon", "https://a.test/"], "max_defer"),
+    (
+        ["check", "--on-restricted", "perhaps", "https://a.test/"],
+        "-restricted 'perhaps' is not known: use drop or allow",
+    ),
+    (["check", "--max-defer", "soon", "https://a.test/"], "--max-defer 'soon' is no number of seconds"),
     (["check", "--robots", "/none", "https://a.test/"], "No such file"),
     (["check", "--batch", "/none"], "No such file"),
     (["check", "--batch", "/dev/null", "https://a.test/"], "--batch brings its own URLs"),
@@ -73,6 +85,8 @@ WRONG = [
     (["audit"], "Missing command"),
     (["audit", "query", "--journal", "/none"], "name the directory that the doors write to"),
     (["audit", "tail", "--journal", "/dev/null"], "name the directory that the doors write to"),
+    (["audit", "query", "--journal", "/none"], "nothing has been recorded yet in '/none'"),
+    (["audit", "query", "--door", "proxi"], "'proxi' is not one of"),
     (["audit", "query", "--since", "yesterday"], "use a span such as 90s, 30m, 2h, 7d"),
     (["audit", "query", "--origin", "a.test"], "give an origin such as https://example.com"),
     (["audit", "query", "--reason", "because"], "is not one of"),
@@ -89,7 +103,7 @@ def test_what_the_caller_got_wrong_is_one_sentence_and_status_2(here, args, sent
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("args", [WRONG[1][0], WRONG[6][0], WRONG[9][0], WRONG[11][0]], ids=str)
+@pytest.mark.parametrize("args", [WRONG[1][0], WRONG[6][0], WRONG[12][0], WRONG[15][0], WRONG[17][0]], ids=str)
 def test_the_same_of_the_real_script(apart, args):
     status, out, err = apart(*args)
 
@@ -113,6 +127,15 @@ def test_a_misspelt_variable_is_not_passed_over(here, variables):
     assert "unknown setting ROBOTS_GUARD_ON_UNREACHABEL: did you mean ROBOTS_GUARD_ON_UNREACHABLE?" in err
 
 
+@pytest.mark.parametrize("command", [["audit", "query"], ["audit", "tail"], ["lint", "/dev/null"]], ids=str)
+def test_nor_by_any_other_command(here, variables, command):
+    variables.setenv("ROBOTS_GUARD_JOURNAHL", "/x")
+    status, _, err = here(*command)
+
+    assert status == 2
+    assert "unknown setting ROBOTS_GUARD_JOURNAHL: did you mean ROBOTS_GUARD_JOURNAL?" in err
+
+
 def test_a_file_in_the_way_of_store_or_journal(here, tmp_path):
     (tmp_path / "file").write_text("")
     store = here("check", "--store", f"sqlite:///{tmp_path}/file/p.sqlite", "https://a.test/")
@@ -129,11 +152,44 @@ def test_an_extra_that_is_not_installed_is_one_sentence(here, monkeypatch):
     assert here("proxy") == (2, "", f"robots-guard: {MissingExtra('proxy', 'robots-guard proxy')}\n")
 
 
-def test_a_fault_of_ours_is_not_hidden(here, monkeypatch):
-    monkeypatch.setitem(cli.COMMANDS, "proxy", cli.Entry("robots_guard.cli.no_such:proxy", "", "proxy"))
+@pytest.mark.parametrize("package", ["scrapy", "mitmproxy"])
+def test_the_demo_asks_for_its_extras_before_anything_starts(here, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
 
-    with pytest.raises(ModuleNotFoundError):
-        here("proxy")
+    assert here("demo") == (2, "", f"robots-guard: {MissingExtra('all', 'robots-guard demo')}\n")
+
+
+def test_a_fault_of_ours_is_not_hidden_and_no_verdict(here, monkeypatch):
+    monkeypatch.setitem(cli.COMMANDS, "proxy", cli.Entry("robots_guard.cli.no_such:proxy", "", "proxy"))
+    status, out, err = here("proxy")
+
+    assert (status, out) == (70, "")
+    assert err.splitlines()[-1].startswith("robots-guard: this is a bug of robots_guard (ModuleNotFoundError)")
+
+
+def test_output_that_cannot_be_written_is_one_sentence_and_no_verdict(variables):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [COMMAND, "check", "--robots", "/dev/null", "https://a.test/"],
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+
+    assert (done.returncode, done.stderr) == (2, "robots-guard: No space left on device\n")
+
+
+def test_help_needs_no_extra(variables):
+    code = "import sys; sys.modules['mitmproxy'] = None; from robots_guard import cli; sys.exit(cli.run(sys.argv[1:]))"
+    asked, run = (
+        subprocess.run([sys.executable, "-c", code, *args], check=False, capture_output=True, text=True, timeout=60)
+        for args in (["proxy", "--help"], ["proxy"])
+    )
+
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert (run.returncode, run.stderr) == (2, f"robots-guard: {MissingExtra('proxy', 'the proxy')}\n")
 
 
 # -- ends that are nobody's fault ---------------------------------------------------------------------------
