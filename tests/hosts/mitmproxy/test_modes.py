@@ -9,7 +9,7 @@ import threading
 
 import pytest
 from hosts.mitmproxy.conftest import KINDS, get, untouched
-from hosts.mitmproxy.wire import TIMEOUT, closed, connected, exchange, inside, plain, read_answer, tunnel
+from hosts.mitmproxy.wire import TIMEOUT, closed, connected, exchange, inside, plain, read_answer, trusting, tunnel
 
 from robots_guard.testing import Reply
 
@@ -114,6 +114,24 @@ def test_a_parent_proxy_that_is_gone(kind, parent, start, http_site):
         answer = plain(door, http_site.url + "/open")
         assert (answer.status, "unreachable" in answer.guard) == (503, True)
     assert http_site.seen()[0] == 0
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["with-own", "without"])
+def test_a_parent_proxy_hears_our_credentials_and_no_clients(parent, start, sites, own):
+    site, secure = sites.start("http"), sites.start("https")
+    options = ["--set", "upstream_auth=crawler:secret"] if own else []
+    theirs = "Proxy-Authorization: Basic dGhlaXJz\r\nProxy-Connection: keep-alive\r\n"
+    with start("mitmdump", "--mode", f"upstream:{parent.url}", *options) as door:
+        assert plain(door, site.url + "/open", fields=theirs).status == 200
+        with connected(door) as connection:
+            head = f"CONNECT {secure.authority} HTTP/1.1\r\nHost: {secure.authority}\r\n{theirs}\r\n".encode()
+            assert exchange(connection, head, body=False).status == 200
+            with trusting(door).wrap_socket(connection, server_hostname=secure.host) as secured:
+                head = f"GET /open HTTP/1.1\r\nHost: {secure.authority}\r\n{theirs}Connection: close\r\n\r\n".encode()
+                assert exchange(secured, head).status == 200
+    said = [line for head in parent.heads for line in head.split("\r\n") if line.lower().startswith("proxy-")]
+    assert (len(parent.heads), said) == (4, ["Proxy-Authorization: Basic Y3Jhd2xlcjpzZWNyZXQ="] * (4 if own else 0))
+    assert not any(name.startswith("proxy-") for request in secure.origin.received for name in request.headers)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

@@ -37,17 +37,18 @@ def connected(door: Door) -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def tunnel(
-    door: Door, authority: str, *, tls: bool = True, sni: str | None = None, alpn: Sequence[str] = ()
+    door: Door, authority: str, *, tls: bool = True, sni: str | None = None, alpn: Sequence[str] = (), fields: str = ""
 ) -> Iterator[socket.socket]:
     """A connection after CONNECT, with TLS inside it or without."""
     with connected(door) as connection:
-        answer = exchange(connection, f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode(), body=False)
+        answer = exchange(
+            connection, f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{fields}\r\n".encode(), body=False
+        )
         assert answer.status == 200, answer
         if not tls:
             yield connection
             return
-        context = ssl.create_default_context(cafile=str(door.ca))
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # mitmproxy's CA certificate has no key usage
+        context = trusting(door)
         context.check_hostname = sni is None
         if sni is not None:
             context.verify_mode = ssl.CERT_NONE
@@ -56,6 +57,13 @@ def tunnel(
         name = sni if sni is not None else authority.rpartition(":")[0]
         with context.wrap_socket(connection, server_hostname=name) as secured:
             yield secured
+
+
+def trusting(door: Door) -> ssl.SSLContext:
+    """A client's that knows the proxy's CA."""
+    context = ssl.create_default_context(cafile=str(door.ca))
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # mitmproxy's CA certificate has no key usage
+    return context
 
 
 def exchange(connection: socket.socket, octets: bytes, *, body: bool = True) -> Answer:

@@ -1,0 +1,51 @@
+"""Fields that are for the proxy itself, or that lead a server elsewhere: what of them an origin gets to see."""
+
+from __future__ import annotations
+
+from hosts.mitmproxy.conftest import get
+from hosts.mitmproxy.wire import connected, exchange, http2, plain, tunnel
+
+CREDENTIALS = "Basic Y3Jhd2xlcjpzZWNyZXQ="
+SAID = f"proxy-AUTHORIZATION: {CREDENTIALS}\r\nProxy-Authorization: Basic c2Vjb25k\r\nProxy-Connection: keep-alive\r\n"
+
+
+def received(site):
+    return [name for request in site.origin.received for name in request.headers if name.startswith("proxy-")]
+
+
+def test_what_is_said_to_the_proxy_ends_there(door, site):
+    assert get(door, site, "/open", fields=SAID).status == 200
+    assert received(site) == []
+
+
+def test_in_http2_too(door, https_site):
+    fields = [(":method", "GET"), (":scheme", "https"), (":authority", https_site.authority), (":path", "/open")]
+    with tunnel(door, https_site.authority, alpn=["h2"]) as connection:
+        assert http2(connection, [*fields, ("proxy-authorization", CREDENTIALS)]).status == 200
+    assert (https_site.origin.targets, received(https_site)) == (["/open"], [])
+
+
+def test_an_upload(door, http_site):
+    fields = f"{SAID}Content-Length: 3\r\n"
+    assert plain(door, http_site.url + "/open", method="POST", fields=fields, body=b"abc").status == 200
+    assert received(http_site) == []
+
+
+def test_in_front_of_one_site(start, http_site):
+    with start("proxy", "--mode", f"reverse:{http_site.url}") as door, connected(door) as connection:
+        head = f"GET /open HTTP/1.1\r\nHost: x.test\r\n{SAID}Authorization: Basic b3duZXI=\r\n\r\n"
+        assert exchange(connection, head.encode()).status == 200
+    assert received(http_site) == []
+    assert http_site.origin.received[-1].headers["authorization"] == "Basic b3duZXI="  # that is for the site
+
+
+def test_the_proxys_own_authentication_sees_it_first(start, http_site, https_site):
+    with start("mitmdump", "--set", "proxyauth=crawler:secret") as door:
+        assert plain(door, http_site.url + "/open").status == 407
+        allowed = f"Proxy-Authorization: {CREDENTIALS}\r\nProxy-Connection: keep-alive\r\n"
+        assert plain(door, http_site.url + "/open", fields=allowed).status == 200
+        with tunnel(door, https_site.authority, fields=allowed) as connection:  # and once more inside
+            head = f"GET /open HTTP/1.1\r\nHost: {https_site.authority}\r\n{SAID}\r\n"
+            assert exchange(connection, head.encode()).status == 200
+    assert (http_site.origin.targets, https_site.origin.targets) == (["/open"], ["/open"])
+    assert received(http_site) + received(https_site) == []
