@@ -23,7 +23,7 @@ from robots_guard.guard import Guard
 from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.fetcher import MitmFetcher, on_behalf_of
 from robots_guard.mitmproxy.permits import Passed, Permits, Refused
-from robots_guard.mitmproxy.replies import Reply, reply_to, unready
+from robots_guard.mitmproxy.replies import Reply, itself, reply_to, unready
 from robots_guard.mitmproxy.wire import UNREADABLE, Wire
 from robots_guard.origin import Origin, parse_authority
 from robots_guard.ports import Fetcher
@@ -33,6 +33,7 @@ from robots_guard.settings import Settings, direct_fetcher, open_guard
 log = logging.getLogger("robots_guard")
 
 DOOR = "mitmproxy"
+_FORWARD = (mode_specs.RegularMode, mode_specs.UpstreamMode)
 
 
 class Enforcer:
@@ -148,6 +149,9 @@ class Enforcer:
             self._permits.leave(flow)
             return
         self._take_last_place()
+        if _is_for_us(flow):
+            self._refuse(flow, itself(method=flow.request.method))
+            return
         await self._decide(flow)
 
     async def _decide(self, flow: http.HTTPFlow) -> None:
@@ -265,6 +269,15 @@ class Enforcer:
 
     def _is_ours(self, flow: http.HTTPFlow) -> bool:
         return self._fetcher is not None and self._fetcher.owns(flow)
+
+
+def _is_for_us(flow: http.HTTPFlow) -> bool:
+    """Whether a client has opened the proxy's own address as if it were a site: no site's trouble, nor a loop."""
+    client, request = flow.client_conn, flow.request
+    if not isinstance(client.proxy_mode, _FORWARD) or request.scheme != "http" or request.port != client.sockname[1]:
+        return False
+    own = str(client.sockname[0])
+    return request.host == own or (request.host == "localhost" and own in ("127.0.0.1", "::1"))
 
 
 def _settle_names(flow: http.HTTPFlow, origin: Origin) -> None:
