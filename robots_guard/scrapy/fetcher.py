@@ -42,7 +42,7 @@ FLIGHT = "robots_guard_fetch"
 _URL_OCTETS = "".join(map(chr, range(0x21, 0x7F)))
 
 _ROUTE_META = ("proxy", "_auth_proxy", "bindaddress", "download_slot")
-_ROUTE_HEADERS = ("User-Agent", "Proxy-Authorization")
+_PROXY_CREDENTIALS = "Proxy-Authorization"
 _FETCH_META = {
     "dont_obey_robotstxt": True,  # by convention: others see what this is. We go by the flight alone
     "allow_offsite": True,
@@ -69,19 +69,21 @@ class Route:
     def of(cls, request: Request) -> Route:
         """The route of a request that has yet to be sent."""
         meta, headers = request.meta, request.headers
+        copied = ("User-Agent", _PROXY_CREDENTIALS) if meta.get("proxy") else ("User-Agent",)
         return cls(
             {name: meta[name] for name in _ROUTE_META if name in meta},
-            {name: headers.getlist(name) for name in _ROUTE_HEADERS if name in headers} if headers else {},
+            {name: headers.getlist(name) for name in copied if name in headers} if headers else {},
         )
 
 
 class Flight:
     """One fetch under way."""
 
-    __slots__ = ("answered", "cap", "coding", "octets", "url")
+    __slots__ = ("answered", "cap", "coding", "host", "octets", "url")
 
     def __init__(self, url: str, cap: int) -> None:
         self.url = url
+        self.host = b""  # until there is a request
         self.cap = cap
         self.octets = 0
         self.answered = False
@@ -112,8 +114,8 @@ class ScrapyFetcher:
         flight = request.meta.get(FLIGHT)
         if not isinstance(flight, Flight) or flight not in self._flights:
             return False
-        if request.url != flight.url:
-            raise IgnoreRequest(f"another component turned our fetch of {flight.url} into one of {request.url}")
+        if (request.url, request.method, request.headers.getlist("Host")) != (flight.url, "GET", [flight.host]):
+            raise IgnoreRequest(f"another component has changed our fetch of {shown_url(flight.url)}")
         return True
 
     async def fetch(self, get: Get) -> FetchOutcome:
@@ -167,6 +169,8 @@ class ScrapyFetcher:
             headers["User-Agent"] = self._user_agent
         headers.update(route.headers)
         headers.update(get.headers)
+        flight.host = split_url(flight.url)[0].authority.encode()
+        headers["Host"] = flight.host  # a default of the project's must not have another site answer
         request = Request(
             flight.url,
             headers=headers,

@@ -22,7 +22,7 @@ from robots_guard.origin import Origin, parse_authority, split_url
 from robots_guard.scrapy.deferral import Gate, restore
 from robots_guard.scrapy.direct import DirectFetcher
 from robots_guard.scrapy.errors import RobotsDeferred, RobotsDisallowed, abort, sentence
-from robots_guard.scrapy.fetcher import ScrapyFetcher
+from robots_guard.scrapy.fetcher import FLIGHT, ScrapyFetcher
 from robots_guard.scrapy.options import ENABLED, Options, is_enabled, options_of
 from robots_guard.scrapy.runtime import HostRuntime, host_runtime
 from robots_guard.settings import direct_fetcher, open_guard
@@ -156,7 +156,10 @@ class RobotsGuardMiddleware:
         return None
 
     def _is_exempt(self, request: Request) -> bool:
-        return not self._denies_bypass and bool(request.meta.get(BYPASS))
+        meta = request.meta
+        if self._denies_bypass or not meta.get(BYPASS) or FLIGHT in meta:  # ours is no ticket for a copy of our fetch
+            return False
+        return all(_is_of(url, request) for url in meta.get("redirect_urls", ()))  # nor is one for another origin
 
     # -- a verdict ----------------------------------------------------------------------------------------
 
@@ -240,6 +243,14 @@ class RobotsGuardMiddleware:
 def _wait(decision: Decision) -> float:
     """Seconds from the decision until it may be asked again."""
     return max(0.0, (decision.verdict.until or decision.at) - decision.at)
+
+
+def _is_of(url: str, request: Request) -> bool:
+    """Whether a URL is of the request's own origin."""
+    try:
+        return split_url(url)[0] == split_url(request.url)[0]
+    except (NotGoverned, MalformedURL):
+        return False
 
 
 def _authority_fault(request: Request, origin: Origin) -> str | None:

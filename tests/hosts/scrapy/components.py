@@ -87,3 +87,40 @@ class CountsReceivers:
         count = sum(len(list(getAllReceivers(sender, signal))) for signal in received)
         what = "robots.txt" if request.url.endswith("/robots.txt") else "the page"
         self.crawler.stats.set_value(f"receivers/at {what}", count)
+
+
+class SetsHost:
+    """Has another site of the server answer, after we have judged."""
+
+    def process_request(self, request):
+        if "hosted" in request.url:
+            request.headers["Host"] = "other.test"
+
+
+class TurnsAside:
+    """Changes a request where it stands, after we have judged."""
+
+    def process_request(self, request):
+        if request.url.endswith("/open?turn"):
+            request._set_url(request.url.replace("/open?turn", "/private/turned"))
+        elif request.url.endswith("/open?inside"):
+            request._set_url(request.url.replace("/open?inside", "/open/inside"))
+
+
+class CopiesFetch:
+    """Asks for a page by a copy of our own fetch of robots.txt, when that is over."""
+
+    def __init__(self, crawler):
+        self._crawler = crawler
+        self._done = False
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler)
+
+    def process_response(self, request, response):
+        if request.url.endswith("/robots.txt") and not self._done:
+            self._done = True
+            page = request.url.replace("/robots.txt", "/private/copied")
+            self._crawler.engine.crawl(request.replace(url=page, callback=None, dont_filter=True))
+        return response
