@@ -139,6 +139,15 @@ class Enforcer:
     def _is_last(self) -> bool:
         return ctx.master.addons.chain[-1] is self
 
+    def _outrun(self, flow: http.HTTPFlow) -> None:
+        """Who is behind us now will have this hook after us, and could change whatever we let pass."""
+        self._take_last_place()
+        self._refuse(flow, unready("An addon was added behind the guard.", method=flow.request.method))
+
+    def client_connected(self, client: connection.Client) -> None:  # noqa: ARG002  (mitmproxy's signature)
+        """Be last before the first request comes: later, it costs a request to be so."""
+        self._take_last_place()
+
     # -- first gate: before the body ----------------------------------------------------------------------
 
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
@@ -148,7 +157,9 @@ class Enforcer:
         if flow.response is not None or flow.error is not None:
             self._permits.leave(flow)
             return
-        self._take_last_place()
+        if not self._is_last():
+            self._outrun(flow)
+            return
         if _is_for_us(flow):
             self._refuse(flow, itself(method=flow.request.method))
             return
@@ -211,8 +222,7 @@ class Enforcer:
 
     async def _verify(self, flow: http.HTTPFlow, wire: Wire | None) -> None:
         if not self._is_last():
-            self._take_last_place()
-            self._refuse(flow, unready("An addon was added behind the guard.", method=flow.request.method))
+            self._outrun(flow)
         elif Wire.of(flow) != wire:
             await self._decide(flow)
 
@@ -254,6 +264,7 @@ class Enforcer:
     def response(self, flow: http.HTTPFlow) -> None:
         """The flow is over."""
         self._over(flow)
+        self._take_last_place()
 
     def error(self, flow: http.HTTPFlow) -> None:
         """The flow is over."""

@@ -11,7 +11,7 @@ import time
 import pytest
 from hosts.mitmproxy.conftest import get, untouched
 from hosts.mitmproxy.process import SCRIPT
-from hosts.mitmproxy.wire import closed, inside, plain, tunnel
+from hosts.mitmproxy.wire import closed, connected, exchange, inside, plain, tunnel
 from mitmproxy import http, io
 from mitmproxy.test import tflow
 
@@ -41,6 +41,21 @@ class Behind:
     def request(self, flow):
         if "rewrite-path" in flow.request.query: flow.request.path = "/private/x"
 def running(): ctx.master.addons.add(Behind())
+"""
+
+JOINS_LATE = """
+from mitmproxy import ctx
+class Behind:
+    def requestheaders(self, flow):
+        if flow.request.path == "/open?late": flow.request.path, flow.request.stream = "/private/late", True
+        if flow.request.path == "/private/cleared": flow.response, flow.request.stream = None, True
+class Plants:
+    planted = False
+    def plant(self, *_):
+        if not self.planted: ctx.master.addons.add(Behind())
+        self.planted = True
+    {hook} = plant
+addons = [Plants()]
 """
 
 HALTS = """
@@ -115,6 +130,18 @@ def test_a_destination_rewritten_after_it_was_judged(beside, http_site, field, r
 def test_an_addon_that_joins_behind_us(beside, http_site):
     with beside(ADDS_ITSELF_BEHIND) as door, untouched(door, http_site):
         assert get(door, http_site, "/open?rewrite-path").status == 403
+
+
+@pytest.mark.parametrize("hook", ["client_connected", "response", "requestheaders", "next_layer"])
+@pytest.mark.parametrize("target", ["/open?late", "/private/cleared"])
+def test_an_addon_that_joins_late_and_streams(beside, http_site, hook, target):
+    """On a connection that has had a request already, so that there is a way to the origin open."""
+    head = f"POST {http_site.url}{{}} HTTP/1.1\r\nHost: {http_site.authority}\r\nContent-Length: 1\r\n\r\nx"
+    with beside(JOINS_LATE.format(hook=hook), first=True) as door, connected(door) as connection:
+        assert exchange(connection, head.format("/open").encode()).status in (200, 503)
+        assert exchange(connection, head.format(target).encode()).status == 403
+        assert plain(door, http_site.url + "/open").status == 200
+    assert set(http_site.origin.targets) == {"/open"}
 
 
 def test_an_addon_that_keeps_the_first_hook_from_us(beside, http_site):
