@@ -24,6 +24,7 @@ from robots_guard import renewing
 from robots_guard.audit.journal import CapturingJournal
 from robots_guard.core.access import Limits
 from robots_guard.core.verdict import Question, Terms
+from robots_guard.fetch.destinations import Destinations
 from robots_guard.fetch.http import HttpFetcher
 from robots_guard.guard import Guard
 from robots_guard.origin import origin_of
@@ -78,7 +79,7 @@ def ask(options: argparse.Namespace) -> None:
         memory=MemoryStore(),
         store=store,
         leases=store,
-        fetcher=HttpFetcher("mybot"),
+        fetcher=HttpFetcher("mybot", destinations=Destinations(trusts_asked=True)),  # loopback
         journal=CapturingJournal(),
         clocks=CLOCKS,
         limits=Limits(total=options.fetch_timeout),

@@ -81,7 +81,7 @@ class Holding:
             self._store.close()
 
     def _trusts(self, policy: Policy) -> bool:
-        document = policy.document
-        if document is None or policy.origin.scheme != "https":
+        if policy.origin.scheme != "https" or not self._demands_verified:
             return True
-        return document.tls_verified or not self._demands_verified
+        said = (policy.document, policy.trouble)
+        return all(each is None or each.tls_verified for each in said)

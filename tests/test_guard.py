@@ -206,7 +206,7 @@ async def test_a_policy_over_unverified_tls_is_a_miss_for_a_door_that_verifies(b
 
 
 async def test_an_unreachable_origin_is_not_asked_again_before_its_time(build, clock):
-    fetcher = Script(Fetched(status=503), RULES)
+    fetcher = Script(Fetched(status=503, tls_verified=True), RULES)
     guard = build(fetcher)
     first = await guard.check(ask())
     for _ in range(5):
@@ -333,8 +333,15 @@ async def test_a_trouble_that_lies_with_who_asked_is_not_shared(build, failure):
 
 async def test_a_trouble_of_the_site_is_shared(build):
     store = MemoryStore()
-    await build(Script(Fetched(status=503)), store).check(ask())
+    await build(Script(Fetched(status=503, tls_verified=True)), store).check(ask())
     other = Script(RULES)
 
     assert (await build(other, store).check(ask())).verdict.action is Action.DEFER
     assert other.asked == []
+
+
+async def test_an_unverified_trouble_is_not_believed_by_a_door_that_verifies(build):
+    store = MemoryStore()
+    await build(Script(Fetched(status=503)), store, demands_verified=False).check(ask())
+
+    assert (await build(Script(RULES), store).check(ask("/private/x"))).verdict.action is Action.DROP

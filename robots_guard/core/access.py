@@ -94,12 +94,14 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
 FetchOutcome = Fetched | Failed
 
 
-def is_trouble(status: int) -> bool:
-    """Whether an answer says nothing of the site's wishes: 429, 5xx, and what is no final status at all.
+#: 4xx that speak of the connection, the moment or a proxy on our own way, not of the site's wishes (RFC 9110
+#: sections 15.5.8, 15.5.9 and 15.5.20, RFC 8470 section 5.2).
+NOT_THE_SITES_WORD = frozenset((407, 408, 421, 425))
 
-    407 is the word of a proxy on our own way, never the site's (RFC 9110 section 15.5.8).
-    """
-    return status in (407, 429) or not (200 <= status < 300 or 400 <= status < 500)
+
+def is_trouble(status: int) -> bool:
+    """Whether an answer says nothing of the site's wishes: 429, 5xx, and what is no final status at all."""
+    return status == 429 or status in NOT_THE_SITES_WORD or not (200 <= status < 300 or 400 <= status < 500)
 
 
 def access_of(status: int, dialect: Dialect) -> Access:
@@ -110,9 +112,7 @@ def access_of(status: int, dialect: Dialect) -> Access:
         return Access(dialect.on_forbidden)
     if status == 429:
         return Access(dialect.on_too_many)
-    if status == 407:
-        return Access.UNREACHABLE
-    return Access.UNRESTRICTED if 400 <= status < 500 else Access.UNREACHABLE
+    return Access.UNREACHABLE if is_trouble(status) else Access.UNRESTRICTED
 
 
 def access_of_failure(failure: Failure, dialect: Dialect) -> Access:

@@ -15,6 +15,7 @@ CLOCK_SKEW = 300.0  # a copy from further in the future than this was stamped by
 STALE_WHILE_REVALIDATE = 3600.0  # RFC 5861 section 3, inside the dialect's cap
 STALE_IF_ERROR = 30 * 86400.0  # RFC 9309 section 2.3.1.4 speaks of 30 days
 RETRY_MIN, RETRY_MAX = 30.0, 3600.0
+LONGEST_BACKOFF = RETRY_MAX * 1.25  # see `backoff`
 _OVERFLOW = 2.0**31  # RFC 9111 section 1.2.2
 
 

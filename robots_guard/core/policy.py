@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-from robots_guard.core.access import Access, Failure, access_of, access_of_failure
-from robots_guard.core.freshness import CLOCK_SKEW, STALE_IF_ERROR, Freshness, freshness, lifetime
+from robots_guard.core.access import Access, Failure, access_of, access_of_failure, is_trouble
+from robots_guard.core.freshness import CLOCK_SKEW, LONGEST_BACKOFF, STALE_IF_ERROR, Freshness, freshness, lifetime
 from robots_guard.origin import Origin
 from robots_guard.rep.dialect import Dialect
 
@@ -44,6 +44,14 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     at: float  # the last try
     attempts: int
     retry_at: float
+    tls_verified: bool = True  # of the answer that says so, as in a document
+
+    @property
+    def next_try(self) -> float:
+        """`retry_at`, if a guard can have set it: a store may hold anything."""
+        latest = self.at + LONGEST_BACKOFF
+        bounded = self.retry_at <= latest  # false for a NaN, too
+        return self.retry_at if bounded else latest
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +65,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Whether this may be used at `now`, and whether it must be renewed."""
         if self.trouble is None:
             return self._document_freshness(now, dialect)
-        if self.trouble.at - CLOCK_SKEW <= now < self.trouble.retry_at:
+        if self.trouble.at - CLOCK_SKEW <= now < self.trouble.next_try:
             return Freshness.FRESH
         return Freshness.STALE if self.last_good(now) else Freshness.EXPIRED
 
@@ -86,14 +94,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def _meaning_of_trouble(self, dialect: Dialect) -> Access:
         if self.trouble is None:
             return Access.UNREACHABLE
-        if self.trouble.status is not None:
+        if self.trouble.status is not None and is_trouble(self.trouble.status):
             return access_of(self.trouble.status, dialect)
         return access_of_failure(self.trouble.failure, dialect)
 
     def expires_at(self, dialect: Dialect) -> float:
         """When this stops being fresh, in seconds since 1970."""
         if self.trouble is not None:
-            return self.trouble.retry_at
+            return self.trouble.next_try
         if self.document is None:
             return 0.0
         return self.document.fetched_at + lifetime(self.document.stated_lifetime, dialect)

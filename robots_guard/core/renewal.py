@@ -80,9 +80,9 @@ class Fetching:
         if origin.port in BAD_PORTS:
             return self._trouble(now, Failure.REDIRECT_REFUSED, f"port {origin.port} is none of the web's")
         if url in passed:
-            return self._trouble(now, Failure.REDIRECT_LOOP, f"back to {url}")
+            return self._trouble(now, Failure.REDIRECT_LOOP, f"back to {url}", answer=outcome)
         if len(passed) > MAX_REDIRECTS:
-            return self._trouble(now, Failure.REDIRECT_LIMIT, f"more than {MAX_REDIRECTS} hops")
+            return self._trouble(now, Failure.REDIRECT_LIMIT, f"more than {MAX_REDIRECTS} hops", answer=outcome)
         public_only = self.public_only or outcome.public is not False
         return replace(self, url=url, passed=passed, tls_verified=self._verified(outcome), public_only=public_only)
 
@@ -126,10 +126,19 @@ class Fetching:
 
     def _not_now(self, outcome: Fetched, now: float) -> Settled:
         wait = retry_after(outcome.headers, now)
-        return self._trouble(now, Failure.STATUS, f"status {outcome.status}", status=outcome.status, wait=wait)
+        return self._trouble(
+            now, Failure.STATUS, f"status {outcome.status}", status=outcome.status, wait=wait, answer=outcome
+        )
 
     def _trouble(
-        self, now: float, failure: Failure, detail: str, *, status: int | None = None, wait: float = 0.0
+        self,
+        now: float,
+        failure: Failure,
+        detail: str,
+        *,
+        status: int | None = None,
+        wait: float = 0.0,
+        answer: Fetched | None = None,
     ) -> Settled:
         before = self.held.trouble if self.held else None
         attempts = before.attempts + 1 if before else 1
@@ -140,6 +149,7 @@ class Fetching:
             since=min(before.since, now) if before else now,  # it may have been stamped by a clock that has jumped
             at=now,
             attempts=attempts,
+            tls_verified=self.tls_verified if answer is None else self._verified(answer),
             retry_at=now + max(wait, backoff(attempts, self._spread(attempts))),
         )
         return Settled(Policy(origin=self.origin, document=self.held.document if self.held else None, trouble=trouble))

@@ -212,7 +212,7 @@ def _unreachable(policy: Policy, terms: Terms, now: float) -> Verdict:
     if terms.on_unreachable == "allow":
         return Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, relaxed="on_unreachable=allow", detail=detail)
     if terms.on_unreachable == "defer" and trouble and now - trouble.since < terms.max_defer:
-        until = min(trouble.retry_at, trouble.since + terms.max_defer)
+        until = min(trouble.next_try, trouble.since + terms.max_defer)
         return Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=until, detail=detail)
     return Verdict(action=Action.DROP, reason=Reason.UNREACHABLE, detail=detail)
 

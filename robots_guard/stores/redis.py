@@ -41,8 +41,8 @@ _MAC = hashlib.sha256().digest_size
 _LONGEST = 32 + _MAC + codec.MAX_VALUE  # octets of a policy's string, looked at before it is parsed
 
 _LUA = files("robots_guard.stores") / "lua"
-_OURS = ("prefix", "hmac_env", "hmac_file", "ssl_ca_certs")
-FORMS = "redis://[user:password@]host:port/db?prefix=rg:, rediss://... or unix:///path/to/socket?db=0"
+_OURS = ("prefix", "hmac_env", "hmac_file", "timeout", "ssl_ca_certs")
+FORMS = "redis://[user:password@]host:port/db?prefix=rg:&timeout=0.2, rediss://... or unix:///path/to/socket?db=0"
 
 
 def open_redis(url: str) -> RedisStore:
@@ -56,17 +56,31 @@ def open_redis(url: str) -> RedisStore:
     for name in options:
         if name not in known:
             raise SettingsError(f"store: {name!r} is no option of a Redis URL: use {', '.join(known)}")
-    ours = {name: options.pop(name) for name in _OURS[:3] if name in options}
+    ours = {name: options.pop(name) for name in _OURS[:4] if name in options}
+    timeout = _timeout(ours.get("timeout"))
     try:
         client = redis.Redis.from_url(
             f"{place}?{urlencode(options)}",
-            socket_timeout=TIMEOUT,
-            socket_connect_timeout=TIMEOUT,
+            socket_timeout=timeout,
+            socket_connect_timeout=timeout,
             retry=Retry(NoBackoff(), 0),
         )
     except (ValueError, TypeError) as error:
         raise SettingsError(f"store: not the URL of a Redis server ({error}): use {FORMS}") from None
     return RedisStore(client, prefix=ours.get("prefix", PREFIX), key=_key(ours))
+
+
+def _timeout(text: str | None) -> float:
+    """Seconds a server may take to answer before the guard goes on without it."""
+    if text is None:
+        return TIMEOUT
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 60:
+        raise SettingsError(f"store: timeout = {text!r} is no number of seconds: use 0 < timeout <= 60")
+    return seconds
 
 
 def _key(options: dict[str, str]) -> bytes | None:

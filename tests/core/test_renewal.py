@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from core.walking import walk
 
 from robots_guard.core.access import Access, Failed, Failure, Fetched
 from robots_guard.core.freshness import Freshness
+from robots_guard.core.policy import Policy
 from robots_guard.core.renewal import Fetching, Settled, begin
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
@@ -114,7 +116,7 @@ def test_an_unverified_hop_leaves_the_document_unverified():
     assert not settle(first, ok()).document.tls_verified
 
 
-@pytest.mark.parametrize("status", [429, 500, 503, 599, 100, 300, 304, 399, 600, 999])
+@pytest.mark.parametrize("status", [407, 408, 421, 425, 429, 500, 503, 599, 100, 300, 304, 399, 600, 999])
 def test_an_answer_that_is_none_is_trouble(status):
     policy = settle(Fetched(status=status))
 
@@ -256,3 +258,25 @@ def test_an_outage_of_days_is_asked_once_an_hour_at_most():
     assert 55 <= tries <= 80
     assert 3600 <= policy.trouble.retry_at - now <= 4500
     assert policy.trouble.since == NOW
+
+
+def test_a_hostile_time_to_retry_is_bounded():
+    """A store may hold anything: no policy keeps an origin shut for longer than the longest back-off."""
+    trouble = settle(Fetched(status=503)).trouble
+    for moment in (1e12, float("inf"), float("nan")):
+        policy = Policy(origin=A, trouble=msgspec.structs.replace(trouble, retry_at=moment))
+
+        assert policy.freshness(NOW + 4501, RFC) is Freshness.EXPIRED
+        assert policy.trouble.next_try == NOW + 4500
+
+
+def test_a_stored_trouble_opens_nothing_by_a_status_that_is_none():
+    trouble = msgspec.structs.replace(settle(Fetched(status=503)).trouble, status=404)
+
+    assert Policy(origin=A, trouble=trouble).access(NOW, RFC)[0] is Access.UNREACHABLE
+
+
+def test_a_trouble_told_over_unverified_tls_says_so():
+    assert not settle(Fetched(status=503, tls_verified=False)).trouble.tls_verified
+    assert settle(Fetched(status=503, tls_verified=True)).trouble.tls_verified
+    assert settle(Failed(failure=Failure.DNS)).trouble.tls_verified
