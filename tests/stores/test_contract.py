@@ -95,7 +95,7 @@ def test_trouble_is_held_beside_the_last_good_document(store):
 
 @pytest.mark.parametrize(
     "outcome",
-    [
+    [Failed(failure=Failure.TLS), Fetched(status=404, tls_verified=True), Fetched(status=503, tls_verified=True)],
         Failed(failure=Failure.TLS, detail="expired"),
         Fetched(status=404, tls_verified=True),
         Fetched(status=503, tls_verified=True),
