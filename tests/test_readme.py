@@ -31,7 +31,7 @@ def _help(words: list[str]) -> str:
 def test_every_command_shown_exists_with_its_options(page, line):
     pytest.importorskip("mitmproxy") if " proxy" in line else None
     words = shlex.split(line, comments=True)[1:]
-    commands = words[:2] if words[0] == "audit" else words[:1]
+    commands = words[:2] if words[0] in ("audit", "policy") else words[:1]
     shown = _help(commands)
 
     for option in (word.partition("=")[0] for word in words if word.startswith("-")):

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import pty
+import sqlite3
 import subprocess
 import time
 
@@ -294,3 +295,16 @@ def test_a_policy_of_another_hand_is_seen(here, variables, tmp_path, held):
         assert store.get(origin_of(held[0].url)).document.via == "direct"
     finally:
         store.close()
+
+
+def test_a_damaged_policy_is_told_of_and_the_others_are_listed(here, held, tmp_path):
+    connection = sqlite3.connect(tmp_path / "policies.sqlite")
+    connection.execute("UPDATE policies SET value = x'00' WHERE origin = ?", (held[0].url,))
+    connection.commit()
+    connection.close()
+    status, out, err = here("policy", "ls")
+
+    assert status == 0
+    assert len(rows(out)) == 2
+    assert err.startswith("robots-guard: ")
+    assert "Traceback" not in err
