@@ -33,6 +33,7 @@ from robots_guard.settings import Settings, direct_fetcher, open_guard
 log = logging.getLogger("robots_guard")
 
 DOOR = "mitmproxy"
+_OVERRIDES = ("x-original-url", "x-rewrite-url")
 _FORWARD = (mode_specs.RegularMode, mode_specs.UpstreamMode)
 
 
@@ -192,6 +193,8 @@ class Enforcer:
         _settle_names(flow, decision.question.origin)
         _strip_upgrade(flow.request.headers)
         _settle_credentials(flow)
+        if self._settings is not None and self._settings.matching == "strict":
+            _strip_overrides(flow.request.headers)
         self._permits.grant(flow, Wire.of(flow))
         flow.response = None
 
@@ -307,6 +310,12 @@ def _settle_credentials(flow: http.HTTPFlow) -> None:
     auth = ctx.options.upstream_auth if "upstream_auth" in ctx.options else None
     if auth and flow.request.scheme == "http" and isinstance(flow.client_conn.proxy_mode, mode_specs.UpstreamMode):
         headers["Proxy-Authorization"] = parse_upstream_auth(auth)  # was there already, not to be told from a client's
+
+
+def _strip_overrides(headers: http.Headers) -> None:
+    """Some servers (IIS rewriting, Symfony, Zend) go by these instead of the target: another page than was judged."""
+    for name in _OVERRIDES:
+        headers.pop(name, None)
 
 
 def _strip_upgrade(headers: http.Headers) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hosts.mitmproxy.conftest import get
 from hosts.mitmproxy.wire import connected, exchange, http2, plain, tunnel
 
@@ -37,6 +38,14 @@ def test_in_front_of_one_site(start, http_site):
         assert exchange(connection, head.encode()).status == 200
     assert received(http_site) == []
     assert http_site.origin.received[-1].headers["authorization"] == "Basic b3duZXI="  # that is for the site
+
+
+@pytest.mark.parametrize(("matching", "left"), [("strict", []), ("standard", ["x-original-url", "x-rewrite-url"])])
+def test_fields_that_name_another_page(start, http_site, matching, left):
+    said = "X-Original-URL: /private/x\r\nX-REWRITE-url: /private/x\r\n"
+    with start("proxy", matching=matching) as door:
+        assert plain(door, http_site.url + "/open", fields=said).status == 200
+    assert [name for name in http_site.origin.received[-1].headers if name.startswith("x-")] == left
 
 
 def test_the_proxys_own_authentication_sees_it_first(start, http_site, https_site):
