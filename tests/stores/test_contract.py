@@ -96,10 +96,6 @@ def test_trouble_is_held_beside_the_last_good_document(store):
 @pytest.mark.parametrize(
     "outcome",
     [Failed(failure=Failure.TLS), Fetched(status=404, tls_verified=True), Fetched(status=503, tls_verified=True)],
-        Failed(failure=Failure.TLS, detail="expired"),
-        Fetched(status=404, tls_verified=True),
-        Fetched(status=503, tls_verified=True),
-    ],
     ids=["trouble alone", "no robots.txt", "not now"],
 )
 def test_what_has_no_body_is_held(store, outcome):
