@@ -13,5 +13,13 @@ from robots_guard.scrapy.addon import Addon
 from robots_guard.scrapy.deferral import GuardPriorityQueue
 from robots_guard.scrapy.errors import RobotsDeferred, RobotsDisallowed
 from robots_guard.scrapy.middleware import RobotsGuardMiddleware
+from robots_guard.scrapy.sealing import RobotsGuardSeal
 
-__all__ = ["Addon", "GuardPriorityQueue", "RobotsDeferred", "RobotsDisallowed", "RobotsGuardMiddleware"]
+__all__ = [
+    "Addon",
+    "GuardPriorityQueue",
+    "RobotsDeferred",
+    "RobotsDisallowed",
+    "RobotsGuardMiddleware",
+    "RobotsGuardSeal",
+]

@@ -9,6 +9,7 @@ Whatever cannot be used ends the process here, before anything of the crawl exis
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING
 
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
@@ -21,6 +22,7 @@ from robots_guard.scrapy.deferral import GuardPriorityQueue
 from robots_guard.scrapy.errors import abort
 from robots_guard.scrapy.middleware import RobotsGuardMiddleware
 from robots_guard.scrapy.options import ENABLED, is_enabled, is_explicit, options_of
+from robots_guard.scrapy.sealing import RobotsGuardSeal
 from robots_guard.settings import Settings, open_guard
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("robots_guard")
 
 PLACE = 100  # that of RobotsTxtMiddleware
+LAST = sys.maxsize
 _MIDDLEWARES = "DOWNLOADER_MIDDLEWARES"
 _BUILTIN = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
 
@@ -56,6 +59,7 @@ def _try_out(settings: Settings) -> None:
 def _take_over(settings: BaseSettings) -> None:
     _switch_builtin_off(settings)
     settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardMiddleware, PLACE)
+    settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardSeal, LAST)
     _refuse_to_be_off(settings)
     settings.set("SCHEDULER_PRIORITY_QUEUE", GuardPriorityQueue, "addon")  # a project's own choice still wins
     log.info("robots_guard enforces robots.txt in the place of Scrapy's RobotsTxtMiddleware, which is off")
@@ -81,7 +85,7 @@ def _switch_builtin_off(settings: BaseSettings) -> None:
 def _refuse_to_be_off(settings: BaseSettings) -> None:
     """Two switches for one thing would be one too many: the built-in is off by now."""
     for component, place in settings.getdict(_MIDDLEWARES).items():
-        if place is None and load_object(component) is RobotsGuardMiddleware:
+        if place is None and load_object(component) in (RobotsGuardMiddleware, RobotsGuardSeal):
             raise SettingsError(f"{_MIDDLEWARES} switches the guard off: take that line out, or set {ENABLED} = False")
 
 

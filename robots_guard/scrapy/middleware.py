@@ -11,7 +11,9 @@ Stands where Scrapy's RobotsTxtMiddleware stood, at 100: also what passes the sc
 from __future__ import annotations
 
 import logging
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
@@ -72,6 +74,7 @@ class RobotsGuardMiddleware:
         )
         self._gate = Gate.of(crawler)
         self._gate.unknown = self._is_unknown
+        self._sealed: WeakKeyDictionary[Request, tuple[Any, ...]] = WeakKeyDictionary()
         self._refused = False
         self._warned = False
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
@@ -88,9 +91,29 @@ class RobotsGuardMiddleware:
                 return None
             if not came_back and self._gate.needs_learning(request):
                 return self._send_to_learn(request)
-            return await self._enforce(request, await self._decide(request))
+            return await self._seal(request)
         finally:
             self._gate.release(request)  # success, refusal and cancellation all free the host
+
+    def seal_again(self, request: Request) -> Coroutine[Any, Any, Request | None] | None:
+        """For the last middleware: None if the request is still what was judged, else a judgement like the first."""
+        return None if self._sealed.get(request) == _seal_of(request) else self._judge_again(request)
+
+    async def _judge_again(self, request: Request) -> Request | None:
+        if self._fetcher.owns(request):
+            return None
+        while self._sealed.get(request) != _seal_of(request):  # it may change while we judge
+            back = await self._seal(request)
+            if back is not None:
+                return back
+        return None
+
+    async def _seal(self, request: Request) -> Request | None:
+        seal = _seal_of(request)
+        back = await self._enforce(request, await self._decide(request))
+        if back is None:
+            self._sealed[request] = seal
+        return back
 
     def _send_to_learn(self, request: Request) -> Request:
         """Back to the scheduler with it, while its policy is fetched. Should that not be known even then (it may
@@ -243,6 +266,11 @@ class RobotsGuardMiddleware:
 def _wait(decision: Decision) -> float:
     """Seconds from the decision until it may be asked again."""
     return max(0.0, (decision.verdict.until or decision.at) - decision.at)
+
+
+def _seal_of(request: Request) -> tuple[Any, ...]:
+    """All of a request that its verdict rests on."""
+    return request.method, request.url, request.headers.getlist("Host")
 
 
 def _is_of(url: str, request: Request) -> bool:

@@ -124,3 +124,11 @@ class CopiesFetch:
             page = request.url.replace("/robots.txt", "/private/copied")
             self._crawler.engine.crawl(request.replace(url=page, callback=None, dont_filter=True))
         return response
+
+
+class LeadsRobotsAstray:
+    """Has another site's robots.txt answer for ours, and changes the request where it stands."""
+
+    def process_request(self, request):
+        if request.url.endswith("/robots.txt"):
+            request.headers["Host"] = "other.test"

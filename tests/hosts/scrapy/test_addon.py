@@ -13,7 +13,7 @@ from scrapy.settings import Settings
 from scrapy.spiders import Spider
 
 from robots_guard.errors import SettingsError
-from robots_guard.scrapy import Addon, GuardPriorityQueue, RobotsGuardMiddleware
+from robots_guard.scrapy import Addon, GuardPriorityQueue, RobotsGuardMiddleware, RobotsGuardSeal
 from robots_guard.scrapy.deferral import Gate
 from robots_guard.scrapy.options import options_of, verifies_tls
 
@@ -44,7 +44,8 @@ def test_ours_stands_where_the_builtin_stood(applied):
 
     place = next(n for n, one in enumerate(before) if str(one).endswith("RobotsTxtMiddleware"))
     assert after[place] is RobotsGuardMiddleware
-    assert after[:place] + after[place + 1 :] == before[:place] + before[place + 1 :]
+    assert after[-1] is RobotsGuardSeal
+    assert after[:place] + after[place + 1 : -1] == before[:place] + before[place + 1 :]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,9 @@ def test_ours_stands_where_the_builtin_stood(applied):
 def test_whatever_the_project_says_the_builtin_is_off_and_ours_is_on_once(applied, chosen):
     after = applied(DOWNLOADER_MIDDLEWARES=chosen)
 
-    loaded = [one for one in order(after) if "obots" in str(one)]
+    *others, last = order(after)
+    assert last is RobotsGuardSeal
+    loaded = [one for one in others if "obots" in str(one)]
     assert len(loaded) == 1
     assert str(loaded[0]) in (OURS, str(RobotsGuardMiddleware))
     place = after["DOWNLOADER_MIDDLEWARES"].get(loaded[0], 100)

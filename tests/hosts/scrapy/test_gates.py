@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hosts.scrapy.crawl import crawl
+from hosts.scrapy.crawl import MODES, crawl
 
 from robots_guard.testing import Reply
 
@@ -77,3 +77,72 @@ def test_an_exemption_ends_where_another_origin_begins(net):
     assert site.targets == ["/private/start", "/private/next"]
     assert victim.targets == []
     assert done.record(f"{victim.url}/private/x")["reason"] == "disallowed"
+
+
+# -- the second gate ------------------------------------------------------------------------------------------
+
+
+def test_a_host_field_from_behind_is_refused(net):
+    """Another site of that server would answer, whose rules nobody has asked for."""
+    site = two_sites(net, CLOSED)
+
+    done = crawl([f"{site.url}/hosted", f"{site.url}/open"], behind_us("SetsHost"))
+
+    assert done.verdict(f"{site.url}/hosted") == ("drop", "ambiguous-authority")
+    assert site.targets == ["/open"]
+
+
+def test_default_request_headers_come_behind_too(net):
+    site = net.origin(RULES)
+
+    done = crawl([f"{site.url}/open"], {"DEFAULT_REQUEST_HEADERS": {"Host": "other.test"}})
+
+    assert done.verdict(f"{site.url}/open") == ("drop", "ambiguous-authority")
+    assert site.targets == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_url_changed_from_behind_is_judged_again(net, mode):
+    """On every reactor: the last middleware answers None or a coroutine."""
+    site = net.origin(RULES)
+    turned, inside = f"{site.url}/open?turn", f"{site.url}/open?inside"
+
+    done = crawl(
+        [turned, inside, {"url": turned, "key": "inline", "inline": True}],
+        **MODES[mode] | {"settings": MODES[mode]["settings"] | behind_us("TurnsAside", 99_999)},
+    )
+
+    assert done.verdict(turned) == done.verdict("inline") == ("drop", "disallowed")
+    assert site.targets == ["/open/inside"]
+    assert done.record(f"{site.url}/private/turned")["line"] == 2
+
+
+def test_files_pass_it_too(net, tmp_path):
+    site = net.origin(RULES)
+    turned, kept = f"{site.url}/open?turn", f"{site.url}/open/file"
+    pipeline = {"ITEM_PIPELINES": {"hosts.scrapy.components.Downloads": 1}, "FILES_STORE": str(tmp_path)}
+
+    done = crawl([f"{site.url}/page"], {**behind_us("TurnsAside"), **pipeline}, files=[turned, kept])
+
+    assert sorted(site.targets) == ["/open/file", "/page"]
+    assert done[turned]["action"] == "drop"
+    assert done[kept]["action"] == "pass"
+
+
+def test_a_request_that_goes_on_unchanged_is_judged_once(net):
+    site = net.origin(RULES)
+
+    done = crawl([f"{site.url}/open"], {"ROBOTS_GUARD_JOURNAL_PASSES": "true"})
+
+    assert [record["url"] for record in done.records] == [f"{site.url}/open"]
+    assert done.stats["robots_guard/pass/allowed"] == 1
+
+
+def test_our_own_fetch_passes_it_unchanged_or_not_at_all(net):
+    site = two_sites(net, OPEN)
+
+    done = crawl([f"{site.url}/open", f"{site.url}/private/x"], behind_us("LeadsRobotsAstray"))
+
+    assert site.received == []
+    assert done.verdict(f"{site.url}/private/x") == ("defer", "unreachable")
+    assert "another component has changed our fetch" in done.log
