@@ -13,8 +13,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urldefrag
 from weakref import WeakKeyDictionary
 
+import msgspec
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
 
@@ -141,6 +143,13 @@ class RobotsGuardMiddleware:
         verdict = self._verdict_without_rules(request, question)
         if verdict is not None:
             return self._guard.decide(question, verdict)
+        decision = await self._ask(request, question)
+        written = _target_written(request.url, question.target)
+        if written == question.target or decision.verdict.action is not Action.PASS:
+            return decision
+        return await self._ask(request, msgspec.structs.replace(question, target=written))
+
+    async def _ask(self, request: Request, question: Question) -> Decision:
         # Also for what is renewed behind our back: it goes by the same proxy.
         fetcher = self._direct or self._fetcher.bound(request)
         return self._guard.peek(question, fetcher) or await self._guard.check(question, fetcher)
@@ -271,6 +280,17 @@ def _wait(decision: Decision) -> float:
 def _seal_of(request: Request) -> tuple[Any, ...]:
     """All of a request that its verdict rests on."""
     return request.method, request.url, request.headers.getlist("Host")
+
+
+def _target_written(url: str, target: str) -> str:
+    """The target that Scrapy's own handler for HTTP/1.1 writes: Twisted takes URLs apart, and does not put those with
+    an empty parameter or (on some Pythons) two slashes in front together again as they were."""
+    if ";" not in target and not target.startswith("//"):
+        return target
+    from twisted.web.client import URI
+
+    parsed: Any = URI  # which has no types
+    return str(parsed.fromBytes(urldefrag(url)[0].encode()).originForm, "latin-1")
 
 
 def _is_of(url: str, request: Request) -> bool:

@@ -141,8 +141,24 @@ def test_a_request_that_goes_on_unchanged_is_judged_once(net):
 def test_our_own_fetch_passes_it_unchanged_or_not_at_all(net):
     site = two_sites(net, OPEN)
 
-    done = crawl([f"{site.url}/open", f"{site.url}/private/x"], behind_us("LeadsRobotsAstray"))
+    done = crawl([f"{site.url}/private/x"], behind_us("LeadsRobotsAstray"), timeout=20)
 
     assert site.received == []
     assert done.verdict(f"{site.url}/private/x") == ("defer", "unreachable")
     assert "another component has changed our fetch" in done.log
+
+
+# -- the target on the wire -----------------------------------------------------------------------------------
+
+
+def test_the_target_that_twisted_writes_is_judged_too(net):
+    """Under a matching that compares octets, `/private;` is not `/private`; but `/private` is what is sent for it."""
+    site = net.origin("User-agent: *\nDisallow: /private$\nDisallow: /query?\nDisallow: ////\n")
+    refused = [f"{site.url}/private;", f"{site.url}/query;?q"]
+    free = [f"{site.url}/other;", f"{site.url}/private;v=1", f"{site.url}/a;v=1;w/b;"]
+
+    done = crawl([*refused, *free, f"{site.url}//deep/x"], {"ROBOTS_GUARD_MATCHING": "spec"})
+
+    assert [done.verdict(url) for url in refused] == [("drop", "disallowed")] * 2
+    assert [done[url]["action"] for url in free] == ["pass"] * 3
+    assert not [t for t in site.targets if t == "/private" or t.startswith(("/query", "////"))]
