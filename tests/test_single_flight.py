@@ -20,7 +20,8 @@ FETCH, MARGIN = 1.0, 0.5  # seconds: a lease of 1.5 s, so that the test need not
 def url(request, tmp_path):
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/policies.sqlite"
-    return f"{request.getfixturevalue('redis_server').url}?prefix={tmp_path.name}:&timeout=20"  # a busy machine is not a slow server
+    patience = "timeout=20"  # a busy machine is not a slow server
+    return f"{request.getfixturevalue('redis_server').url}?prefix={tmp_path.name}:&{patience}"
 
 
 def test_sixteen_processes_twenty_bursts_one_fetch_each(url):

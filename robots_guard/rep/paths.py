@@ -83,7 +83,7 @@ PLAIN = re.compile(r"/[!&-)+-:=?-\[\]_a-z~]*").fullmatch
 
 def is_plain(target: str) -> bool:
     """Is every form of the target, letter case apart, the target itself? Most are, and the hot path asks this."""
-    return PLAIN(target) is not None and "//" not in target and "/." not in target
+    return PLAIN(target) is not None and "//" not in target and "/." not in target and target[-1:] != "?"
 
 
 _DOT_SEGMENT = re.compile(r"/\.\.?(?:[/;]|$)").search
@@ -99,6 +99,7 @@ def is_alone(form: str, target: str) -> bool:
         and "%2F" not in path
         and "%5C" not in path
         and "#" not in target
+        and target[-1:] != "?"
         and (target.isascii() or _is_utf8(target))
     )
 
@@ -108,12 +109,15 @@ def variants(target: str) -> Iterator[Variant]:
     seen = set()
     for text, origin in _readings(target):
         path, mark, query = canonical(text).partition("?")
+        # An empty query asks for what none asks for, on every server measured; a rule "/x$" means both.
+        endings = ((mark + query, ""), ("", "empty-query")) if mark and not query else ((mark + query, ""),)
         for shape, made_by in _shapes(path):
             for resolved, step in _resolved(shape):
-                form = resolved + mark + query
-                if form not in seen:
-                    seen.add(form)
-                    yield Variant(form, "+".join(filter(None, (origin, made_by, step))) or "percent-encoding")
+                for ending, end in endings:
+                    form = resolved + ending
+                    if form not in seen:
+                        seen.add(form)
+                        yield Variant(form, "+".join(filter(None, (origin, made_by, step, end))) or "percent-encoding")
 
 
 def folded(variant: Variant) -> Iterator[Variant]:

@@ -189,6 +189,7 @@ class _Document(Ruleset):
             self._plain
             and "//" not in target
             and "/." not in target
+            and target[-1:] != "?"
             and (
                 "%" not in target and ";" not in target and "#" not in target and target[:1] == "/" and target.isascii()
                 if self._swift

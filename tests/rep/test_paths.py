@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robots_guard.errors import SettingsError
+from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import (
     MATCHINGS,
     folded,
@@ -18,6 +19,7 @@ from robots_guard.rep.paths import (
     variants,
 )
 from robots_guard.rep.percent import canonical, canonical_rules
+from robots_guard.rep.ruleset import compile_rules
 
 TARGETS = st.text(alphabet="ab/.;?#%2eEfF5cC7\\ é*$", max_size=24).map(lambda text: octets("/" + text))
 
@@ -153,3 +155,18 @@ def test_the_forms_of_a_long_hostile_target_are_few():
     target = "/" + "//./..;x/%2e%2e/;a=b" * 400
 
     assert len(list(variants(target))) <= 40
+
+
+@pytest.mark.parametrize("rule", ["/a.pdf$", "/*.pdf$"])
+@pytest.mark.parametrize("target", ["/a.pdf?", "/a%2epdf?", "//a.pdf?"])
+def test_an_empty_query_does_not_evade_an_end_anchor(rule, target):
+    ruling = compile_rules(f"User-agent: *\nDisallow: {rule}\n".encode(), dialect("rfc9309"), "mybot").judge(target)
+
+    assert not ruling.allowed
+    assert "empty-query" in ruling.form
+
+
+def test_a_query_of_something_is_another_resource():
+    rules = compile_rules(b"User-agent: *\nDisallow: /a.pdf$\n", dialect("rfc9309"), "mybot")
+
+    assert rules.judge("/a.pdf?x").allowed
