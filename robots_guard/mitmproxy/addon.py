@@ -12,6 +12,7 @@ from mitmproxy import addonmanager, ctx, exceptions
 
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.mitmproxy.options import force
+from robots_guard.mitmproxy.uploads import let_go
 
 
 class RobotsGuard:
@@ -49,6 +50,7 @@ def plant(enforcer: Enforcer) -> None:
     addons = ctx.master.addons
     addons.chain.append(enforcer)
     force(ctx.options)
+    let_go()
     try:
         addons.register(enforcer)
     except exceptions.OptionsError as error:

@@ -24,6 +24,7 @@ from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.fetcher import MitmFetcher, on_behalf_of
 from robots_guard.mitmproxy.permits import Passed, Permits, Refused
 from robots_guard.mitmproxy.replies import Reply, itself, reply_to, unready
+from robots_guard.mitmproxy.uploads import Refusal
 from robots_guard.mitmproxy.wire import UNREADABLE, Wire
 from robots_guard.origin import Origin, parse_authority
 from robots_guard.ports import Fetcher
@@ -199,7 +200,7 @@ class Enforcer:
         flow.response = None
 
     def _refuse(self, flow: http.HTTPFlow, reply: Reply) -> None:
-        response = http.Response.make(reply.status, reply.body, dict(reply.headers))
+        response = Refusal.make(reply.status, reply.body, dict(reply.headers))
         if flow.request.method == "HEAD":
             del response.headers["content-length"]  # nobody knows what a GET would have been answered with
         flow.request.stream = False  # mitmproxy cannot both answer and stream

@@ -41,7 +41,6 @@ from robots_guard.mitmproxy.addon import plant
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.settings import Settings
 
-BODY_LIMIT = "64m"  # of a request or an answer that is held in memory
 CA_CERTIFICATE = "mitmproxy-ca-cert.pem"
 
 
@@ -127,7 +126,6 @@ def _options(proxy: Proxy) -> dict[str, Any]:
         "listen_host": proxy.host,
         "listen_port": proxy.port,
         "mode": [proxy.mode],
-        "body_size_limit": BODY_LIMIT,
         "http3": False,
         "ssl_verify_upstream_trusted_ca": str(proxy.upstream_ca) if proxy.upstream_ca else None,
     }

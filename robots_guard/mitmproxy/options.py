@@ -22,6 +22,8 @@ FORCED = {
     "connection_strategy": "lazy",  # eager: TCP and TLS to the origin before the first hook of the request
     "rawtcp": False,  # true: bytes in a tunnel that look unlike HTTP are passed on unseen
 }
+# ... and one that lets any client fill the memory: set by us unless the operator has chosen.
+BODY_LIMIT = "64m"  # of a request or an answer that is held in memory
 _SAFE = {
     **FORCED,
     "validate_inbound_headers": True,  # false: request smuggling
@@ -71,6 +73,8 @@ def _unknown(options: optmanager.OptManager) -> dict[str, Any]:
 
 def force(options: optmanager.OptManager) -> None:
     """Put mitmproxy's own unsafe defaults right."""
+    if "body_size_limit" in options and not options.body_size_limit:
+        options.update(body_size_limit=BODY_LIMIT)
     options.update_known(**{name: value for name, value in FORCED.items() if name in options})
 
 

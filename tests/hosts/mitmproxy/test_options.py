@@ -11,7 +11,7 @@ from mitmproxy.test import taddons, tflow, tutils
 
 from robots_guard.mitmproxy import RobotsGuard
 from robots_guard.mitmproxy.enforcer import Enforcer
-from robots_guard.mitmproxy.options import SPELLING
+from robots_guard.mitmproxy.options import SPELLING, force
 from robots_guard.settings import NAMES
 
 
@@ -27,6 +27,13 @@ async def context(tmp_path):
         context.enforcer = context.master.addons.get("robots_guard_enforcer")
         yield context
         context.enforcer.done()
+
+
+async def test_bodies_are_limited_unless_the_operator_has_chosen(context):
+    assert context.options.body_size_limit == "64m"
+    context.options.update(body_size_limit="1g")
+    force(context.options)
+    assert context.options.body_size_limit == "1g"
 
 
 def a_flow():
@@ -111,8 +118,9 @@ async def test_planted_once(context):
 async def test_shut_before_it_is_configured():
     with taddons.context(proxyserver.Proxyserver()) as context:
         context.master.addons.add(RobotsGuard())
-        flow = a_flow()
-        await context.master.addons.get("robots_guard_enforcer").requestheaders(flow)
+        flow, enforcer = a_flow(), context.master.addons.get("robots_guard_enforcer")
+        enforcer.client_connected(flow.client_conn)
+        await enforcer.requestheaders(flow)
         assert flow.response.status_code == 503
         assert b"robots_guard_agent is not set" in flow.response.content
 
