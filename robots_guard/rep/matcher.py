@@ -26,7 +26,7 @@ MANY = 64
 
 # Wildcards times octets of a path that a decision may cost, some milliseconds. It takes thousands of wildcards made
 # for one path of kilobytes to get there.
-WORK = 1_500_000
+WORK = 1_000_000
 
 NO_RULE = -1
 TOO_COMPLEX = -2

@@ -25,6 +25,7 @@ _ODD_OCTET = re.compile(r"[^!-~\n]")
 # The octets that no way of comparing changes, in rules or in targets; and the line feed between two rules.
 UNCHANGED = bytes(octet for octet in range(256) if not _IN_TARGET.match(chr(octet)) and octet != ord("%")) + b"\n"
 _NOT_ODD = UNCHANGED + b"%*$"
+_NOT_ODD_IN_TARGET = UNCHANGED.replace(b"\n", b"%")
 _ANY_ESCAPE = re.compile(_ENCODED)
 _GOOGLE = re.compile(_ENCODED + r"|[^\x00-\x7f]")
 
@@ -73,7 +74,8 @@ def canonical(target: str) -> str:
     A "%" that begins no escape is data and stays: a rule "/%*/" means any escape.
     """
     if target.isascii():
-        return _IN_TARGET.sub(_rewrite, target)
+        odd = target.encode().translate(None, _NOT_ODD_IN_TARGET)
+        return (_IN_TARGET if odd else _CHANGED_ESCAPE).sub(_rewrite, target)
     return _CHANGED_ESCAPE.sub(_rewrite, target).translate(_ODD_OCTETS)
 
 

@@ -26,7 +26,7 @@ from robots_guard.rep.paths import (
     rooted,
     variants,
 )
-from robots_guard.rep.percent import meets_escapes, target_form
+from robots_guard.rep.percent import canonical, meets_escapes, target_form
 from robots_guard.rep.ranking import formed, matcher_of, place_of, ranks
 from robots_guard.rep.robots import Robots, Selection, parse
 from robots_guard.rep.source import Rule, Source, spread
@@ -189,7 +189,7 @@ class _Document(Ruleset):
             self._plain
             and "//" not in target
             and "/." not in target
-            and target[-1:] != "?"
+            and ("?" not in target or target[-1] != "?")
             and (
                 "%" not in target and ";" not in target and "#" not in target and target[:1] == "/" and target.isascii()
                 if self._swift
@@ -206,20 +206,20 @@ class _Document(Ruleset):
         return self._judge_with_care(target, host, port, scheme)
 
     def _judge_with_care(self, target: str, host: str, port: int, scheme: str) -> Ruling:
+        if self._plain and self._dialect.percent == "rfc9309" and target[:1] == "/":
+            # The canonical form is the first one judged, and the last if the target is alone.
+            form = canonical(target)
+            if is_alone(form, target):
+                return self._ruling(self._matcher.decide(form))
         written = rooted(cut_fragment(target))
         if written == EXEMPT and self._dialect.exempts_robots_txt and not self._matching.resolves:
             return self._exempt()
         if self._hosts and host and not hosts.is_main(self._hosts, host, port, scheme):
             return self._mirror()
-        form = target_form(self._dialect.percent)(written)
-        ruling = self._ruling(self._matcher.decide(form))
-        if ruling.allowed and self._matching.resolves and not (self._judged_canonical() and is_alone(form, target)):
+        ruling = self._ruling(self._matcher.decide(target_form(self._dialect.percent)(written)))
+        if ruling.allowed and self._matching.resolves:
             return self._denial(target) or self._doubt(target, ruling)
         return ruling
-
-    def _judged_canonical(self) -> bool:
-        """Is the canonical form the first one judged, and the last if the target is alone?"""
-        return self._plain and self._dialect.percent == "rfc9309"
 
     def _denial(self, target: str) -> Ruling | None:
         """The ruling of the first further form that is disallowed."""
