@@ -170,9 +170,10 @@ class Enforcer:
     async def _decide(self, flow: http.HTTPFlow) -> None:
         self._refuse(flow, unready("The guard could not reach a verdict.", method=flow.request.method))
         try:
-            decision = await self._judge(flow)
+            wire = Wire.of(flow)
+            decision = await self._judge(flow, wire)
             if decision.verdict.action is Action.PASS:
-                self._let_pass(flow, decision)
+                self._let_pass(flow, decision, wire)
             else:
                 accept = flow.request.headers.get("accept", "")
                 self._refuse(flow, reply_to(decision, method=flow.request.method, accept=accept))
@@ -182,21 +183,21 @@ class Enforcer:
         except Exception:
             log.exception("robots_guard failed; the request is refused")
 
-    async def _judge(self, flow: http.HTTPFlow) -> Decision:
+    async def _judge(self, flow: http.HTTPFlow, wire: Wire) -> Decision:
         guard, settings = self._ready()
-        question, verdict = Wire.of(flow).question(settings.agent)
+        question, verdict = wire.question(settings.agent)
         if verdict is not None:
             return guard.decide(question, verdict)
         with on_behalf_of(flow):
             return guard.peek(question) or await guard.check(question)
 
-    def _let_pass(self, flow: http.HTTPFlow, decision: Decision) -> None:
-        _settle_names(flow, decision.question.origin)
+    def _let_pass(self, flow: http.HTTPFlow, decision: Decision, wire: Wire) -> None:
+        wire = _settle_names(flow, decision.question.origin, wire)
         _strip_upgrade(flow.request.headers)
         _settle_credentials(flow)
         if self._settings is not None and self._settings.matching == "strict":
             _strip_overrides(flow.request.headers)
-        self._permits.grant(flow, Wire.of(flow))
+        self._permits.grant(flow, wire)
         flow.response = None
 
     def _refuse(self, flow: http.HTTPFlow, reply: Reply) -> None:
@@ -295,12 +296,15 @@ def _is_for_us(flow: http.HTTPFlow) -> bool:
     return request.host == own or (request.host == "localhost" and own in ("127.0.0.1", "::1"))
 
 
-def _settle_names(flow: http.HTTPFlow, origin: Origin) -> None:
-    """What goes out names the origin that was judged (RFC 9112 section 3.2.2)."""
-    if flow.request.data.host != origin.host and Wire.of(flow).addressed:
+def _settle_names(flow: http.HTTPFlow, origin: Origin, wire: Wire) -> Wire:
+    """What goes out names the origin that was judged (RFC 9112 section 3.2.2). Returns the wire as it is then."""
+    if wire.addressed and wire.host != origin.host:
         flow.request.data.host = origin.host  # a name was judged: go where it leads, not where the client says
+        wire = wire._replace(host=origin.host)
     if flow.request.http_version.startswith("HTTP/1") and "host" not in flow.request.headers:
         flow.request.headers.insert(0, "Host", origin.authority)
+        wire = wire._replace(hosts=(origin.authority,))
+    return wire
 
 
 def _settle_credentials(flow: http.HTTPFlow) -> None:
