@@ -19,6 +19,7 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Protocol
 
 FEW = 24
@@ -316,8 +317,8 @@ class Grams:
     def candidates(self, path: str) -> Iterable[Wildcard]:
         """The wildcards whose gram the path holds, in descending rank."""
         filed = self.filed
-        held = {gram for size in self.sizes for gram in _grams(path, size)} & filed.keys()
-        places = sorted(place for gram in held for place in filed[gram])
+        held = set().union(*(_grams(path, size) for size in self.sizes)) & filed.keys()
+        places = sorted(chain.from_iterable(map(filed.__getitem__, held)))
         return map(self.wildcards.__getitem__, places)
 
 
