@@ -23,6 +23,7 @@ from scrapy.exceptions import NotConfigured
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, parse_authority, split_url
+from robots_guard.ports import Fetcher
 from robots_guard.scrapy.deferral import Gate, restore
 from robots_guard.scrapy.direct import DirectFetcher
 from robots_guard.scrapy.errors import RobotsDeferred, RobotsDisallowed, abort, sentence
@@ -127,7 +128,7 @@ class RobotsGuardMiddleware:
 
     async def _learn(self, request: Request, bucket: str) -> None:
         try:
-            await self._guard.prepare(self._question(request), self._fetcher.bound(request))
+            await self._guard.prepare(self._question(request), self._fetcher_for(request))
         finally:
             self._gate.learned(bucket)
 
@@ -150,9 +151,11 @@ class RobotsGuardMiddleware:
         return await self._ask(request, msgspec.structs.replace(question, target=written))
 
     async def _ask(self, request: Request, question: Question) -> Decision:
-        # Also for what is renewed behind our back: it goes by the same proxy.
-        fetcher = self._direct or self._fetcher.bound(request)
+        fetcher = self._fetcher_for(request)  # also for what is renewed behind our back: it goes by the same proxy
         return self._guard.peek(question, fetcher) or await self._guard.check(question, fetcher)
+
+    def _fetcher_for(self, request: Request) -> Fetcher:
+        return self._direct or self._fetcher.bound(request)
 
     def _question(self, request: Request) -> Question:
         origin, target = split_url(request.url)

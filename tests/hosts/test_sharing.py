@@ -23,9 +23,10 @@ from hosts.scrapy.crawl import crawl
 from robots_guard.testing import Loopback, RecordingOrigin
 
 RULES = "User-agent: *\nDisallow: /private/\n"
-DOORS = ["scrapy", "mitmproxy", "cli"]
+VIA = {"scrapy": "scrapy", "mitmproxy": "mitmproxy", "cli": "direct"}
+DOORS = list(VIA)
 
-Ask = Callable[[str], str]  # a URL to be asked for; the reason and where the policy came from
+Ask = Callable[[str], str]  # a URL to be asked for; the reason and which fetcher's policy it was
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,7 @@ def _command(folder: Path, store: str, *arguments: str) -> str:
 
 
 def _told(record) -> str:
-    return f"{record['reason']} by {record['source']}"
+    return f"{record['reason']} via {record['via']}"
 
 
 def _secure(net: Loopback, authority: trustme.CA, address: str) -> RecordingOrigin:
@@ -101,9 +102,10 @@ def _secure(net: Loopback, authority: trustme.CA, address: str) -> RecordingOrig
 def test_what_one_has_fetched_is_a_hit_for_the_others(asks, net, first):
     site = net.origin(RULES)
     others = [door for door in DOORS if door != first]
+    via = f"disallowed via {VIA[first]}"
 
-    assert asks[first](f"{site.url}/private/1") == "disallowed by fetch"
-    assert [asks[door](f"{site.url}/private/{door}") for door in others] == ["disallowed by store"] * 2
+    assert asks[first](f"{site.url}/private/1") == via
+    assert [asks[door](f"{site.url}/private/{door}") for door in others] == [via] * 2
     assert len(site.robots_fetches) == 1
     assert site.targets == []
 
@@ -112,8 +114,8 @@ def test_a_store_that_was_warmed_serves_both_doors(asks, net, folder, store):
     sites = [net.origin(RULES), net.origin(404)]
     _command(folder, store, "policy", "refresh", "--agent=mybot", *(site.url for site in sites))
 
-    assert [asks[door](f"{sites[0].url}/private/{door}") for door in DOORS] == ["disallowed by store"] * 3
-    assert [asks[door](f"{sites[1].url}/{door}") for door in DOORS] == ["unrestricted by store"] * 3
+    assert [asks[door](f"{sites[0].url}/private/{door}") for door in DOORS] == ["disallowed via direct"] * 3
+    assert [asks[door](f"{sites[1].url}/{door}") for door in DOORS] == ["unrestricted via direct"] * 3
     assert [len(site.robots_fetches) for site in sites] == [1, 1]
 
 
@@ -122,8 +124,8 @@ def test_what_is_forgotten_is_fetched_again_by_who_comes_next(asks, net, folder,
     asks["cli"](f"{site.url}/private/1")
     _command(folder, store, "policy", "forget", site.url)
 
-    assert asks["scrapy"](f"{site.url}/private/2") == "disallowed by fetch"
-    assert asks["mitmproxy"](f"{site.url}/private/3") == "disallowed by store"
+    assert asks["scrapy"](f"{site.url}/private/2") == "disallowed via scrapy"
+    assert asks["mitmproxy"](f"{site.url}/private/3") == "disallowed via scrapy"
     assert len(site.robots_fetches) == 2
 
 
@@ -131,10 +133,10 @@ def test_a_policy_of_a_crawl_that_verifies_nothing_is_a_miss_for_who_does(asks, 
     """Scrapy does not verify by itself: anybody on the way could have written what it fetched."""
     site = _secure(net, authority, "127.3.0.1")
 
-    assert asks["scrapy"](f"{site.url}/private/1") == "disallowed by fetch"
-    assert asks["mitmproxy"](f"{site.url}/private/2") == "disallowed by fetch"
-    assert asks["cli"](f"{site.url}/private/3") == "disallowed by store"
-    assert asks["scrapy"](f"{site.url}/private/4") == "disallowed by store"
+    assert asks["scrapy"](f"{site.url}/private/1") == "disallowed via scrapy"
+    assert asks["mitmproxy"](f"{site.url}/private/2") == "disallowed via mitmproxy"
+    assert asks["cli"](f"{site.url}/private/3") == "disallowed via mitmproxy"
+    assert asks["scrapy"](f"{site.url}/private/4") == "disallowed via mitmproxy"
     assert len(site.robots_fetches) == 2
 
 
@@ -146,5 +148,5 @@ def test_a_crawl_that_fetches_directly_verifies_whatever_the_crawl_does(asks, ne
     )
 
     assert done.record(f"{site.url}/private/1")["via"] == "direct"
-    assert asks["mitmproxy"](f"{site.url}/private/2") == "disallowed by store"
+    assert asks["mitmproxy"](f"{site.url}/private/2") == "disallowed via direct"
     assert len(site.robots_fetches) == 1
