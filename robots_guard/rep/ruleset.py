@@ -207,10 +207,13 @@ class _Document(Ruleset):
 
     def _judge_with_care(self, target: str, host: str, port: int, scheme: str) -> Ruling:
         if self._plain and self._dialect.percent == "rfc9309" and target[:1] == "/":
-            # The canonical form is the first one judged, and the last if the target is alone.
-            form = canonical(target)
-            if is_alone(form, target):
-                return self._ruling(self._matcher.decide(form))
+            # The canonical form is the first one judged, and the last if the target is alone; an empty query has two.
+            bare = target.removesuffix("?")
+            form = canonical(bare)
+            if is_alone(form, bare):
+                ruling = self._ruling(self._matcher.decide(form + target[len(bare) :]))
+                if bare == target or not ruling.allowed or self._ruling(self._matcher.decide(form)).allowed:
+                    return ruling
         written = rooted(cut_fragment(target))
         if written == EXEMPT and self._dialect.exempts_robots_txt and not self._matching.resolves:
             return self._exempt()
