@@ -47,20 +47,26 @@ def _read(path: Path) -> Iterator[tuple[str, bytes]]:
             yield row["class"], base64.b64decode(row["body_b64"])
 
 
+# Of 100 files that hold rules about: how many have so many wildcards.
+_WILDCARDS = ((0, 55), (2, 15), (6, 12), (14, 9), (25, 6), (90, 3))
+
+
 def _made(chance: random.Random) -> Iterator[tuple[str, bytes]]:
+    amounts, weights = zip(*_WILDCARDS, strict=True)
     for name, (low, high, count) in _SIZES.items():
         for _ in range(count):
-            rules = [_rule(chance) for _ in range(int(low * (high / low) ** chance.random()))]
+            total = int(low * (high / low) ** chance.random())
+            starred = min(total // 2, chance.choices(amounts, weights)[0])
+            rules = [_rule(chance, wildcard=place < starred) for place in range(total)]
+            chance.shuffle(rules)
             yield name, ("User-agent: *\n" + "".join(rules)).encode()
 
 
-def _rule(chance: random.Random) -> str:
-    """About a third of real files use wildcards, and most of their rules are plain Disallow lines."""
+def _rule(chance: random.Random, *, wildcard: bool) -> str:
     path = "/" + "/".join(f"{chance.choice(_WORDS)}{chance.randrange(4000)}" for _ in range(chance.randint(1, 3)))
-    kind = chance.random()
-    if kind < 0.08:
+    if wildcard and chance.random() < 0.6:
         path = "/*" + path[1:] + chance.choice(("", "$"))
-    elif kind < 0.14:
+    elif wildcard:
         path = path.replace("/", "/*/", 1) + chance.choice(("*", "?"))
     return f"{'Allow' if chance.random() < 0.12 else 'Disallow'}: {path}{chance.choice(('', '/'))}\n"
 
