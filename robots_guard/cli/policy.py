@@ -7,11 +7,13 @@ to is drawn on standard error, if that is a terminal.
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
+from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import click
@@ -19,27 +21,29 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from robots_guard.audit.query import records
 from robots_guard.audit.record import moment, shown_url
 from robots_guard.cli.carrying import read_policy, written
 from robots_guard.cli.check import guard_of
 from robots_guard.cli.explain import facts
-from robots_guard.cli.options import settings_from, settings_options, store_option
+from robots_guard.cli.options import journal_option, settings_from, settings_options, store_option
 from robots_guard.cli.terminal import Rows, print_lines, safe, span, write_line
 from robots_guard.core.access import Access
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, SettingsError
 from robots_guard.guard import Guard
 from robots_guard.origin import Origin, split_url
-from robots_guard.ports import PolicyStore
+from robots_guard.ports import PolicyStore, SharedStore
 from robots_guard.rep.dialect import Dialect, dialect
 from robots_guard.rep.lines import clean
-from robots_guard.settings import CLOCKS, default_store
+from robots_guard.settings import CLOCKS, default_journal, default_store
 from robots_guard.stores import open_store
 
 AT_ONCE = 64  # origins asked at the same time
 TOLD = 10  # lines that cannot be used, told one by one
 MAX_LINE = 16 * 1024  # octets of a line in a list of origins
 NOT_HELD, UNREADABLE, LATER = 1, 2, 3  # exit statuses
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -58,7 +62,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 
 
 @contextmanager
-def opened(store: str | None) -> Iterator[PolicyStore]:
+def opened(store: str | None) -> Iterator[SharedStore]:
     """The store, closed in the end. Raises SettingsError."""
     held = open_store(store or default_store())
     if held is None:
@@ -180,6 +184,20 @@ def forget(urls: tuple[str, ...], everything: bool, store: str | None) -> int:
     if everything:
         click.echo(f"robots-guard: {sum(dropped)} policies forgotten", err=True)
     return 0 if all(dropped) else NOT_HELD
+
+
+@policy.command()
+@journal_option
+@store_option
+def purge(journal: str | None, store: str | None) -> None:
+    """Remove policies and documents that nobody used for 120 days. Every document that a record of the journal
+    rests on counts as used now, so that its verdict can be shown again. Run it daily where many crawl."""
+    directory = Path(journal or default_journal()).expanduser()
+    named = (record.sha256 or "" for record in records(directory)) if directory.exists() else ()
+    rested_on = {digest for digest in named if _SHA256.fullmatch(digest)}  # a journal's lines may be anybody's
+    with opened(store) as held:
+        removed = held.purge(CLOCKS.now(), rested_on)
+    click.echo(f"robots-guard: {removed} documents removed, {len(rested_on)} kept for the journal", err=True)
 
 
 # -- carrying -------------------------------------------------------------------------------------------------

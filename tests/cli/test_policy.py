@@ -308,3 +308,29 @@ def test_a_damaged_policy_is_told_of_and_the_others_are_listed(here, held, tmp_p
     assert len(rows(out)) == 2
     assert err.startswith("robots-guard: ")
     assert "Traceback" not in err
+
+
+# -- purge ----------------------------------------------------------------------------------------------------
+
+
+def test_purge_keeps_what_the_journal_rests_on(here, net, tmp_path):
+    """Two files nobody used for long: one a refusal was recorded for, which must be shown again one day."""
+    refused, passed = net.origin(RULES), net.origin("User-agent: *\nDisallow: /other/\n")
+    here("check", f"{refused.url}/private/x", f"{passed.url}/")
+    (tmp_path / "journal" / "hostile.jsonl").write_text('{"sha256":"../../etc"}\nnonsense\n')
+    connection = sqlite3.connect(tmp_path / "policies.sqlite")
+    with connection:
+        connection.execute("UPDATE documents SET used_at = 0")
+    connection.close()
+
+    status, _, err = here("policy", "purge")
+
+    assert (status, err) == (0, "robots-guard: 1 documents removed, 1 kept for the journal\n")
+    store = SqliteStore(tmp_path / "policies.sqlite")
+    kept = [record["sha256"] for record in map(json.loads, here("audit", "query", "--json").out.splitlines())]
+    assert [store.document(sha256) for sha256 in kept] == [RULES.encode()]
+    store.close()
+
+
+def test_purge_of_nothing(here):
+    assert here("policy", "purge") == (0, "", "robots-guard: 0 documents removed, 0 kept for the journal\n")
