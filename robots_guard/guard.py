@@ -17,6 +17,7 @@ from cachetools import LRUCache
 from robots_guard.core import check
 from robots_guard.core.access import Limits
 from robots_guard.core.check import Decided, Judging, Lookup, Renewing
+from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict
 from robots_guard.errors import JournalError
@@ -118,12 +119,12 @@ class Guard:
     def knows(self, origin: Origin) -> bool:
         """Whether a policy that may be used lies in memory, so that `peek` will most likely answer."""
         held = self._holding.near(origin)
-        return held is not None and isinstance(self._lookup(held), Judging)
+        return held is not None and self._may_use(held)
 
     async def policy(self, origin: Origin, fetcher: Fetcher | None = None, *, renew: bool = False) -> Policy:
         """The policy a check would be judged by; with `renew`, asked of the origin anew."""
         held, _ = await self._held(origin)
-        if held is not None and not renew and isinstance(self._lookup(held), Judging):
+        if held is not None and not renew and self._may_use(held):
             return held
         return await self._renewals.settled(origin, held, fetcher or self._fetcher)
 
@@ -197,22 +198,21 @@ class Guard:
                 case _:
                     assert_never(state)
 
-    def _lookup(self, held: Policy) -> Judging | Renewing:
-        question = Question(origin=held.origin, target="/", agent="")
-        return Lookup(question, self.terms).next(held, self._clocks.now())
-
     # -- what is held -------------------------------------------------------------------------------------
 
     async def _held(self, origin: Origin) -> tuple[Policy | None, str]:
         """The policy in memory, if it may be used; else the one in the store: another door may have renewed it."""
         near = self._holding.near(origin)
-        if near is not None and (not self._holding.shared or isinstance(self._lookup(near), Judging)):
+        if near is not None and (not self._holding.shared or self._may_use(near)):
             return near, "memory"
         far = await self._holding.far(origin)
         near = self._holding.near(origin)  # look again: a renewal may have ended while we looked in the store
         if far is None or (near is not None and near.settled_at > far.settled_at):
             return near, "memory"
         return far, "store"
+
+    def _may_use(self, held: Policy) -> bool:
+        return held.freshness(self._clocks.now(), self.terms.dialect) is not Freshness.EXPIRED
 
     def _rules_at_hand(self, document: Document, agent: str) -> Ruleset | None:
         rules: Ruleset | None = self._rules.get((document.sha256, agent))

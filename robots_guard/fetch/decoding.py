@@ -178,14 +178,14 @@ def _imported(name: str) -> Any:
         return None
 
 
-def _brotli(first: int) -> Unpacker:  # noqa: ARG001
+def _brotli(first: int) -> Unpacker:  # noqa: ARG001  (as above)
     for library in filter(None, map(_imported, ("brotli", "brotlicffi"))):
         if hasattr(library.Decompressor, "can_accept_more_data"):  # came with the bound
             return _Brotli(library)
     raise Undecodable("content-encoding 'br' needs brotli 1.2 or later to be read")
 
 
-def _zstd(first: int) -> Unpacker:  # noqa: ARG001
+def _zstd(first: int) -> Unpacker:  # noqa: ARG001  (as above)
     for library in filter(None, map(_imported, ("compression.zstd", "backports.zstd"))):
         window = {library.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG}
         unpacker: Unpacker = library.ZstdDecompressor(options=window)

@@ -122,6 +122,7 @@ def test_an_answer_that_is_none_is_trouble(status):
 
     assert policy.document is None
     assert policy.trouble.status == status
+    assert policy.access(NOW, RFC) == (Access.UNREACHABLE, None)
     assert 30 <= policy.trouble.retry_at - NOW <= 37.5
 
 
