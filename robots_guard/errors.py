@@ -6,6 +6,7 @@
       x NotGoverned      the URL is of another scheme than http(s): no robots.txt governs it
       x MalformedURL     an http(s) URL whose authority cannot be read: refused, never guessed at
       x StoreError       a policy store failed: a miss, counted and shown
+          x StoreReset       it was damaged, and an empty one stands in its place
           x DamagedValue     it works, but what it holds for an origin is damaged, forged or another's
       x JournalError     a record could not be written
 
@@ -40,6 +41,10 @@ class MalformedURL(RobotsGuardError):
 
 class StoreError(RobotsGuardError):
     """A policy store failed. A guard treats it as a miss."""
+
+
+class StoreReset(StoreError):
+    """A policy store was damaged and has been begun anew. What it held is lost, and fetched again."""
 
 
 class DamagedValue(StoreError):

@@ -10,23 +10,32 @@ from __future__ import annotations
 import itertools
 import logging
 import secrets
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import assert_never
 
+import msgspec
 from cachetools import LRUCache
 
 from robots_guard.core import check
 from robots_guard.core.access import Limits
-from robots_guard.core.check import Decided, Judging, Lookup, Renewing
+from robots_guard.core.check import Decided, Judging, Lookup, Renewing, Unanswered
+from robots_guard.core.events import FailedOpen, OverridesLoaded
 from robots_guard.core.freshness import Freshness
+from robots_guard.core.overrides import Overrides
+from robots_guard.core.pacing import Demand, Pacer, Turn
 from robots_guard.core.policy import Document, Policy
-from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict
+from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict, not_yet, reported
 from robots_guard.errors import JournalError
 from robots_guard.holding import Holding
 from robots_guard.origin import Origin
-from robots_guard.ports import Clocks, Fetcher, Journal, Leases, PolicyStore, Runtime
+from robots_guard.overriding import Overriding
+from robots_guard.ports import Clocks, Fetcher, Journal, Leases, NearStore, Runtime, Store
 from robots_guard.renewing import Renewals
 from robots_guard.rep.ruleset import Ruleset, compile_rules
 from robots_guard.tally import Tally
+from robots_guard.turns import Turns
 
 __all__ = ["Clocks", "Guard"]
 
@@ -35,15 +44,21 @@ log = logging.getLogger("robots_guard")
 OFF_LOOP = 64 * 1024  # octets of robots.txt above which compiling would hold the event loop too long
 RULES_OCTETS = 64 * 1024 * 1024
 DECISION_TIMEOUT = 35.0
+JUST_NOW = 0.005  # seconds
+UNRECORDED = Verdict(action=Action.DROP, reason=Reason.UNRECORDED, detail="the journal cannot be written")
+
+Reading = tuple[str, str, str, str]
 
 
 class Guard:
     """Answers questions for one door.
 
     `memory` never blocks and stands in front of `store`, which is None where policies live in memory only;
-    `leases` is None where no other process shares them. With `demands_verified`, a policy that came over
-    unverified TLS counts as not held. A check that takes longer than `decision_timeout` seconds is deferred.
-    `counts` holds running totals for a host's own statistics.
+    `leases` is None where no other process shares them. `overrides` is a file of exceptions. With
+    `demands_verified`, a policy that came over unverified TLS counts as not held. A check that takes longer than
+    `decision_timeout` seconds is deferred. With `respect_retry_after`, an origin that asks to be left alone is; with
+    `reports_only`, nothing is refused and the records say what would be; with `audit_required`, an allowance that is
+    to be recorded and cannot be is refused. `counts` holds running totals for a host's own statistics.
     """
 
     def __init__(
@@ -51,9 +66,10 @@ class Guard:
         *,
         door: str,
         terms: Terms,
+        overrides: Path | None = None,
         runtime: Runtime,
-        memory: PolicyStore,
-        store: PolicyStore | None,
+        memory: NearStore,
+        store: Store | None,
         leases: Leases | None = None,
         fetcher: Fetcher,
         journal: Journal,
@@ -61,16 +77,24 @@ class Guard:
         limits: Limits,
         demands_verified: bool = True,
         decision_timeout: float = DECISION_TIMEOUT,
+        respect_retry_after: bool = True,
+        reports_only: bool = False,
+        audit_required: bool = False,
     ) -> None:
         self.door = door
-        self.terms = terms
+        self._base_terms = terms
         self._runtime = runtime
         self._fetcher = fetcher
         self._journal = journal
         self._clocks = clocks
         self._decision_timeout = decision_timeout
-        self._tally = Tally(clocks)
+        self._respect_retry_after = respect_retry_after
+        self._reports_only = reports_only
+        self._audit_required = audit_required
+        self._unrecorded = 0  # allowances released since the journal could last be written
+        self._tally = Tally(clocks, journal)
         self.counts = self._tally.counts
+        self._overriding = Overriding(overrides, terms, clocks, self._tally, partial(self._note_overrides, overrides))
         self._holding = Holding(
             memory=memory,
             store=store,
@@ -85,10 +109,12 @@ class Guard:
             runtime=runtime,
             clocks=clocks,
             limits=limits,
-            dialect=terms.dialect,
+            dialect_of=lambda origin: self._terms(origin).dialect,
             tally=self._tally,
+            hold_off=self.hold_off,
         )
-        self._rules: LRUCache[tuple[str, str], Ruleset] = LRUCache(RULES_OCTETS, getsizeof=lambda rules: rules.size)
+        self._turns = Turns(near=memory, far=store, runtime=runtime, clocks=clocks, tally=self._tally)
+        self._rules: LRUCache[Reading, Ruleset] = LRUCache(RULES_OCTETS, getsizeof=lambda rules: rules.size)
         self._writer = secrets.token_hex(5)
         self._sequence = itertools.count(1)
 
@@ -97,24 +123,82 @@ class Guard:
     def peek(self, question: Question, fetcher: Fetcher | None = None) -> Decision | None:
         """The decision, if it needs no waiting; None: await `check`. `fetcher`, if given, renews a stale policy."""
         began = self._clocks.monotonic()
+        terms = self._base_terms
         try:
-            decided = self._peek(question, fetcher or self._fetcher)
+            terms = self._terms(question.origin)
+            decided = self._peek(question, terms, fetcher or self._fetcher)
         except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
             decided = self._internal_error()
-        return None if decided is None else self._decision(question, decided, "memory", began)
+        return None if decided is None else self._decision(question, decided, terms, "memory", began)
 
     async def check(self, question: Question, fetcher: Fetcher | None = None) -> Decision:
         """The decision, however long it takes. `fetcher`, if given, fetches what this question needs."""
         began = self._clocks.monotonic()
+        terms, deadline = self._base_terms, began + self._decision_timeout
         try:
-            decided, source = await self._check(question, fetcher or self._fetcher, began + self._decision_timeout)
+            terms = self._terms(question.origin)
+            decided, source = await self._check(question, terms, fetcher or self._fetcher, deadline)
         except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
             decided, source = self._internal_error(), ""
-        return self._decision(question, decided, source, began)
+        return self._decision(question, decided, terms, source, began)
 
     def decide(self, question: Question, verdict: Verdict) -> Decision:
-        """Record a verdict that a door reached by itself: an ambiguous authority, an operator's exemption."""
-        return self._decision(question, Decided(verdict), "", self._clocks.monotonic())
+        """Record a verdict that a door reached by itself, and that holds in every mode: an ambiguous authority, an
+        operator's exemption."""
+        terms, began = self._terms(question.origin), self._clocks.monotonic()
+        return self._released(self._made(question, Decided(verdict), terms, "", began))
+
+    def recalled(self, decision: Decision) -> Decision:
+        """The same decision on a request that needed no turn; one that needs it, if the origin has asked to be left
+        alone since."""
+        verdict, origin = decision.verdict, decision.question.origin
+        exempt = decision.policy is None or verdict.reason is Reason.ROBOTS_TXT
+        if exempt or verdict.pace is not None or not self.is_held_off(origin):
+            return decision
+        pause = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)
+        return msgspec.structs.replace(decision, verdict=msgspec.structs.replace(verdict, pace=pause))
+
+    async def turn(self, decision: Decision, patience: float = 0.0) -> Decision:
+        """The origin's turn for a request that was let pass: the same decision, to be acted on at once, or, if the
+        turn would not come within `patience` seconds, a DEFER. To be asked when nothing stands any more between the
+        request and the wire: a turn taken for what is then not sent is lost."""
+        asked = decision.verdict.pace
+        if asked is None or decision.turn is not None:
+            return decision
+        began = self._clocks.monotonic()
+        patience = 0.0 if self._reports_only else patience
+        turn = await self._turns.take_within(patience, decision.question.origin, asked.seconds)
+        return self._with_turn(decision, turn, began)
+
+    def leaves(self, decision: Decision) -> Decision:
+        """A request goes out now; the same decision, its turn counted from now if it was not taken just now. The store
+        is told aside, for that would come between again."""
+        since = self._clocks.now() - decision.turn_taken_at
+        if decision.turn is None or since < JUST_NOW:
+            return decision
+        turn = self._turns.count_aside(decision.question.origin, decision.turn, since)
+        return msgspec.structs.replace(decision, turn=turn, turn_taken_at=decision.turn_taken_at + since)
+
+    async def answered(self, decision: Decision) -> None:
+        """The answer to a request that had a turn begins. Does not raise."""
+        if decision.turn is not None:
+            since = self._clocks.now() - decision.turn_taken_at
+            await self._turns.count_from(decision.question.origin, decision.turn, since)
+
+    async def hold_off(self, origin: Origin, seconds: float) -> None:
+        """An origin has asked to be left alone for so long (`Retry-After`, to a 429 or 503). Does not raise."""
+        if self._respect_retry_after:
+            self.counts["held_off"] += 1
+            await self._turns.hold_off(origin, seconds)
+
+    def is_held_off(self, origin: Origin) -> bool:
+        """Whether the origin has asked us to be left alone now, as far as we have heard."""
+        return self._turns.is_held_off(origin)
+
+    @property
+    def held(self) -> int:
+        """How many requests wait for a turn."""
+        return self._turns.waiting
 
     def knows(self, origin: Origin) -> bool:
         """Whether a policy that may be used lies in memory, so that `peek` will most likely answer."""
@@ -132,22 +216,20 @@ class Guard:
         """Get what `peek` needs to answer the question. Decides and records nothing, and does not raise."""
         try:
             policy = await self.policy(question.origin, fetcher)
-            document = policy.access(self._clocks.now(), self.terms.dialect)[1]
+            terms = self._terms(question.origin)
+            document = policy.access(self._clocks.now(), terms.dialect)[1]
             if document is not None:
-                await self.rules(document, question.agent)
+                await self._rules_for(document, question.agent, terms)
         except Exception:  # whoever asks next finds out, and is refused
             log.exception("preparing for a question to %s failed", question.origin)
-
-    async def rules(self, document: Document, agent: str) -> Ruleset:
-        """A document's rules for an agent, compiled off the event loop if it is large."""
-        held = self._rules_at_hand(document, agent)
-        if held is not None:
-            return held
-        return self._keep_rules(document, agent, await self._runtime.in_thread(self._compile, document, agent))
 
     async def settle(self) -> None:
         """Wait for the renewals under way, so that `close` loses none."""
         await self._renewals.settle()
+
+    def look_at_overrides(self) -> None:
+        """Read the overrides again now, if the file has changed, and not within the next second."""
+        self._overriding.look()
 
     def close(self) -> None:
         """Release the store, the journal and the threads."""
@@ -158,30 +240,31 @@ class Guard:
 
     # -- driving a check ----------------------------------------------------------------------------------
 
-    def _peek(self, question: Question, fetcher: Fetcher) -> Decided | None:
-        state = check.begin(question, self.terms)
+    def _peek(self, question: Question, terms: Terms, fetcher: Fetcher) -> Decided | None:
+        state = check.begin(question, terms)
         if isinstance(state, Decided):
             return state
         judging = state.next(self._holding.near(question.origin), self._clocks.now())
-        if isinstance(judging, Renewing):
+        if not isinstance(judging, Judging):
             return None
         rules = None
         if judging.document is not None:
-            rules = self._rules_at_hand(judging.document, question.agent)
+            rules = self._rules_at_hand(judging.document, question.agent, terms)
             if rules is None:
                 return None
-        decided = judging.next(rules, self._clocks.now())
+        decided = judging.next(rules, self._clocks.now(), held_off=self.is_held_off(question.origin))
         if decided.renew:
             self._renewals.begin_aside(question.origin, judging.policy, fetcher)
         return decided
 
-    async def _check(self, question: Question, fetcher: Fetcher, deadline: float) -> tuple[Decided, str]:
-        state: check.State = check.begin(question, self.terms)
+    async def _check(self, question: Question, terms: Terms, fetcher: Fetcher, deadline: float) -> tuple[Decided, str]:
+        state: check.State = check.begin(question, terms)
         source = ""
         while True:
             match state:
                 case Lookup():
-                    held, source = await self._held(question.origin)
+                    found = await self._held_in_time(question.origin, deadline)
+                    held, source = (found, "") if isinstance(found, Unanswered) else found
                     state = state.next(held, self._clocks.now())
                 case Renewing():
                     source = "fetch"
@@ -189,8 +272,9 @@ class Guard:
                     answer = await self._renewals.settled_within(left, question.origin, state.held, fetcher)
                     state = state.next(answer, self._clocks.now())
                 case Judging():
-                    rules = await self.rules(state.document, question.agent) if state.document else None
-                    state = state.next(rules, self._clocks.now())
+                    rules = await self._rules_for(state.document, question.agent, terms) if state.document else None
+                    held_off = self.is_held_off(question.origin)
+                    state = state.next(rules, self._clocks.now(), held_off=held_off)
                 case Decided():
                     if state.renew and state.policy is not None:
                         self._renewals.begin_aside(question.origin, state.policy, fetcher)
@@ -199,6 +283,16 @@ class Guard:
                     assert_never(state)
 
     # -- what is held -------------------------------------------------------------------------------------
+
+    async def _held_in_time(self, origin: Origin, deadline: float) -> tuple[Policy | None, str] | Unanswered:
+        """What is held, unless the store takes longer than there is time for a decision: a disk may hang."""
+        if not self._holding.shared:
+            return await self._held(origin)
+        looking = self._runtime.spawn(self._held(origin))
+        left = max(0.0, deadline - self._clocks.monotonic())
+        if looking.done() or await self._runtime.wait_at_most(looking, left):
+            return await self._runtime.wait(looking)
+        return Unanswered("no answer of the policy store within the time for a decision")
 
     async def _held(self, origin: Origin) -> tuple[Policy | None, str]:
         """The policy in memory, if it may be used; else the one in the store: another door may have renewed it."""
@@ -212,20 +306,29 @@ class Guard:
         return far, "store"
 
     def _may_use(self, held: Policy) -> bool:
-        return held.freshness(self._clocks.now(), self.terms.dialect) is not Freshness.EXPIRED
+        return held.freshness(self._clocks.now(), self._terms(held.origin).dialect) is not Freshness.EXPIRED
 
-    def _rules_at_hand(self, document: Document, agent: str) -> Ruleset | None:
-        rules: Ruleset | None = self._rules.get((document.sha256, agent))
+    def _terms(self, origin: Origin) -> Terms:
+        return self._overriding.terms(origin)
+
+    async def _rules_for(self, document: Document, agent: str, terms: Terms) -> Ruleset:
+        """A document's rules for an agent, compiled off the event loop if it is large."""
+        held = self._rules_at_hand(document, agent, terms)
+        if held is not None:
+            return held
+        rules = await self._runtime.in_thread(_compiled, document, agent, terms)
+        return self._keep_rules(_reading(document, agent, terms), rules)
+
+    def _rules_at_hand(self, document: Document, agent: str, terms: Terms) -> Ruleset | None:
+        reading = _reading(document, agent, terms)
+        rules: Ruleset | None = self._rules.get(reading)
         if rules is None and len(document.body) <= OFF_LOOP:
-            rules = self._keep_rules(document, agent, self._compile(document, agent))
+            rules = self._keep_rules(reading, _compiled(document, agent, terms))
         return rules
 
-    def _compile(self, document: Document, agent: str) -> Ruleset:
-        return compile_rules(document.body, self.terms.dialect, agent, self.terms.matching.name)
-
-    def _keep_rules(self, document: Document, agent: str, rules: Ruleset) -> Ruleset:
+    def _keep_rules(self, reading: Reading, rules: Ruleset) -> Ruleset:
         if rules.size < RULES_OCTETS:
-            self._rules[document.sha256, agent] = rules
+            self._rules[reading] = rules
         return rules
 
     # -- deciding -----------------------------------------------------------------------------------------
@@ -234,24 +337,91 @@ class Guard:
         log.exception("robots_guard failed; the request is refused")
         return Decided(Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR))
 
-    def _decision(self, question: Question, decided: Decided, source: str, began: float) -> Decision:
-        """The finished decision, recorded before it is released."""
-        decision = Decision(
-            id=f"{self._writer}-{next(self._sequence)}",
+    def _with_turn(self, decision: Decision, turn: Turn, began: float) -> Decision:
+        waited = self._clocks.monotonic() - began
+        if not turn.wait:
+            return msgspec.structs.replace(decision, turn=turn, turn_taken_at=turn.asked, waited=waited)
+        now = self._clocks.now()
+        verdict = self._as_enforced(not_yet(decision.verdict, turn, now))
+        return self._released(
+            msgspec.structs.replace(decision, id=self._next_id(), at=now, verdict=verdict, elapsed=waited)
+        )
+
+    def _decision(self, question: Question, decided: Decided, terms: Terms, source: str, began: float) -> Decision:
+        decided = replace(decided, verdict=self._as_enforced(decided.verdict)) if self._reports_only else decided
+        return self._released(self._made(question, decided, terms, source, began))
+
+    def _as_enforced(self, verdict: Verdict) -> Verdict:
+        return reported(verdict) if self._reports_only else verdict
+
+    def _made(self, question: Question, decided: Decided, terms: Terms, source: str, began: float) -> Decision:
+        """The finished decision. `terms` are those it was judged under, whatever holds by now."""
+        return Decision(
+            id=self._next_id(),
             at=self._clocks.now(),
             door=self.door,
             question=question,
             verdict=decided.verdict,
             policy=decided.policy,
-            dialect=self.terms.dialect.name,
-            matching=self.terms.matching.name,
+            dialect=terms.dialect.name,
+            matching=terms.matching.name,
+            override=terms.override,
             source=source if decided.policy else "",
             elapsed=self._clocks.monotonic() - began,
         )
-        verdict = decided.verdict
+
+    def _next_id(self) -> str:
+        return f"{self._writer}-{next(self._sequence)}"
+
+    def _released(self, decision: Decision) -> Decision:
+        """The decision, recorded before it is released."""
+        decision = self._written(decision)
+        verdict = decision.verdict
         self.counts[f"{verdict.action}/{verdict.reason}"] += 1
+        return decision
+
+    def _written(self, decision: Decision) -> Decision:
+        """The decision, in the journal if that can be written; else, where that is required, none that lets pass."""
         try:
             self._journal.write(decision)
         except JournalError as error:
             self._tally.warn("journal/error", "a decision could not be recorded: %s", error)
+            if decision.verdict.action is not Action.PASS:
+                return decision
+            if self._audit_required:
+                return msgspec.structs.replace(decision, verdict=UNRECORDED)
+            self._unrecorded += 1
+            return decision
+        if self._unrecorded:
+            self._own_up(decision.at)
         return decision
+
+    def _own_up(self, at: float) -> None:
+        """The journal can be written again: say what was let through meanwhile."""
+        count = self._unrecorded
+        try:
+            self._journal.note(FailedOpen(at=at, setting="audit_required", count=count, detail="allowed unrecorded"))
+        except JournalError:
+            return  # not yet: the decision just now needed no record
+        self._unrecorded -= count
+
+    def _note_overrides(self, source: Path | None, read: Overrides) -> None:
+        now = self._clocks.now()
+        expired = read.expired(now)
+        loaded = OverridesLoaded(
+            at=now,
+            source=str(source),
+            count=len(read.entries) - len(expired),
+            sha256=read.sha256,
+            problems=tuple(f"{which}: {why}" for which, why in (*read.faults, *expired)),
+        )
+        self._tally.note(loaded)
+
+
+def _reading(document: Document, agent: str, terms: Terms) -> Reading:
+    """What a document's rules depend on."""
+    return document.sha256, agent, terms.dialect.name, terms.matching.name
+
+
+def _compiled(document: Document, agent: str, terms: Terms) -> Ruleset:
+    return compile_rules(document.body, terms.dialect, agent, terms.matching.name)

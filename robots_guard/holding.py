@@ -1,10 +1,13 @@
 """The policies a guard holds: near, in its own memory, and far, in the store it shares with others.
 
 The law of this file: the memory is in front of every store, so that what is near is answered without waiting;
-and a store that fails is a miss, counted and spoken of, never an error for whoever asks.
+and a store that fails is a miss, counted and spoken of, never an error for whoever asks. Trouble of ours takes no
+document from the others: it may be later than the one we know, or one that only we do not trust.
 """
 
 from __future__ import annotations
+
+import contextlib
 
 from robots_guard.core.access import OURS
 from robots_guard.core.policy import Policy
@@ -40,36 +43,39 @@ class Holding:
 
     def near(self, origin: Origin) -> Policy | None:
         """The policy in memory."""
-        held = self._memory.get(origin)
-        return held if held is not None and self._trusts(held) else None
+        return self._trusted(self._memory.get(origin))
 
     async def far(self, origin: Origin) -> Policy | None:
         """The policy in the store, which is then in memory, too, unless a later one is there."""
         if self._store is None:
             return None
         try:
-            held = await self._runtime.in_thread(self._store.get, origin)
+            held = self._trusted(await self._runtime.in_thread(self._store.get, origin))
         except DamagedValue as error:
             self._tally.warn("store/damaged", "a policy in the store cannot be used: %s", error)
             return None
         except StoreError as error:
             self._tally.warn("store/error", "the policy store cannot be read, going on without it: %s", error)
             return None
-        if held is None or not self._trusts(held):
-            return None
-        self._memory.put(held, self._clocks.now())
+        if held is not None:
+            self._memory.put(held, self._clocks.now())
         return held
 
-    async def keep(self, policy: Policy) -> None:
-        """Put a policy into memory and, unless it tells of a trouble that is only ours, into the store."""
+    async def keep(self, policy: Policy) -> Policy:
+        """Put a policy into memory and, unless it tells of a trouble that is only ours, into the store; what is now
+        held: trouble may have found a document there."""
         now = self._clocks.now()
         self._memory.put(policy, now)
         if self._store is None or (policy.trouble is not None and policy.trouble.failure in OURS):
-            return
+            return policy
         try:
-            await self._runtime.in_thread(self._store.put, policy, now)
+            kept = await self._runtime.in_thread(_put, self._store, policy, now)
         except StoreError as error:
             self._tally.warn("store/error", "the policy store cannot be written, going on without it: %s", error)
+            return policy
+        held = self._trusted(kept) or policy
+        self._memory.put(held, now)
+        return held
 
     def keep_near(self, policy: Policy) -> None:
         """Put a policy into memory only: what our own fault made is nobody else's."""
@@ -80,8 +86,22 @@ class Holding:
         if self._store is not None:
             self._store.close()
 
-    def _trusts(self, policy: Policy) -> bool:
-        if policy.origin.scheme != "https" or not self._demands_verified:
-            return True
-        said = (policy.document, policy.trouble)
-        return all(each is None or each.tls_verified for each in said)
+    def _trusted(self, policy: Policy | None) -> Policy | None:
+        """What may be used of a policy: trouble is believed without a document that is not."""
+        if policy is None or policy.origin.scheme != "https" or not self._demands_verified:
+            return policy
+        document, trouble = policy.document, policy.trouble
+        if trouble is not None and not trouble.tls_verified:
+            return None
+        if document is None or document.tls_verified:
+            return policy
+        return None if trouble is None else Policy(origin=policy.origin, trouble=trouble)
+
+
+def _put(store: PolicyStore, policy: Policy, now: float) -> Policy:
+    """Put it, trouble beside the document that is held; what was put."""
+    if policy.trouble is not None:
+        with contextlib.suppress(DamagedValue):
+            policy = policy.beside(store.get(policy.origin), now)
+    store.put(policy, now)
+    return policy

@@ -59,10 +59,17 @@ def split_url(url: str) -> tuple[Origin, str]:
     """
     slash = url.find("/", 8)
     origin = _RECENT.get(url[:slash]) if slash > 0 else None
-    if origin is not None and url.isascii():
-        target = url[slash:]
-        return origin, target.partition("#")[0] if "#" in target else target
-    return _split_slowly(url)
+    if origin is None:
+        return _split_slowly(url)
+    target = url[slash:]
+    if "#" in target:
+        target = target.partition("#")[0]
+    return origin, target if target.isascii() else _octets(target)
+
+
+def _octets(text: str) -> str:
+    """Text as it goes on the wire: UTF-8, one character an octet."""
+    return text.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
 #: Origins by ``scheme://authority`` as it was written, for authorities that hold nothing odd. Emptied when full.
@@ -89,7 +96,7 @@ def _split_slowly(url: str) -> tuple[Origin, str]:
     _remember(prefix, origin)
     target = url[end.start() :].partition("#")[0]
     if not target.isascii():
-        target = target.encode("utf-8", "surrogatepass").decode("latin-1")
+        target = _octets(target)
     return origin, target if target.startswith("/") else "/" + target
 
 

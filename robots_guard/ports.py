@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from robots_guard.core.access import FetchOutcome, Get
+from robots_guard.core.events import Event
+from robots_guard.core.pacing import Turn
 from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Decision
 from robots_guard.origin import Origin
@@ -133,8 +135,50 @@ class Documents(Protocol):
         ...
 
 
-class SharedStore(PolicyStore, Leases, Documents, Protocol):
-    """What processes share: all three."""
+class TurnStore(Protocol):
+    """Whose turn it is to send a request to an origin, by `core.pacing`. Blocking; raises StoreError."""
+
+    def reserve(self, origin: Origin, delay: float, now: float) -> Turn:
+        """Take the origin's turn if the last was `delay` seconds ago; else, how long that will take. Atomic: of many
+        who ask at once, one takes it."""
+        ...
+
+    def count_from(self, origin: Origin, stamp: float, since: float) -> None:
+        """The turn taken at `stamp`, if nobody has taken one since, counts from `since` seconds later (`SLACK`)."""
+        ...
+
+    def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
+        """No turn before so many seconds from now; never earlier than was said before."""
+        ...
+
+
+class NearTurns(TurnStore, Protocol):
+    """Turns in memory."""
+
+    def next_turn(self, origin: Origin, delay: float, now: float) -> Turn:
+        """What `reserve` would say; nothing is taken."""
+        ...
+
+    def is_held_off(self, origin: Origin, now: float) -> bool:
+        """Whether `hold_off` still holds."""
+        ...
+
+
+class Store(PolicyStore, TurnStore, Protocol):
+    """What a guard needs at least."""
+
+
+class NearStore(PolicyStore, NearTurns, Protocol):
+    """What never blocks."""
+
+
+class SharedStore(Store, Leases, Documents, Protocol):
+    """What processes share: all four. And, for who only looks, when an origin's next turn is."""
+
+    def last_turn(self, origin: Origin) -> tuple[float, float]:
+        """When the origin's last turn was taken, and until when it wants to be left alone: the first two arguments
+        of `core.pacing.next_turn`, in seconds since 1970; 0 for never. Takes nothing."""
+        ...
 
 
 class Fetcher(Protocol):
@@ -152,6 +196,10 @@ class Journal(Protocol):
 
     def write(self, decision: Decision) -> None:
         """Record a decision. Raises JournalError when it could not be."""
+        ...
+
+    def note(self, event: Event) -> None:
+        """Record something that is no decision. May be called from any thread. Raises JournalError."""
         ...
 
     def close(self) -> None:

@@ -2,8 +2,8 @@
 
 One renewal an origin runs at a time, as work of its own: whoever asks waits for it, each as long as he may, and
 nobody's cancellation is the others'. Across processes the store's lease keeps it one. A lease is longer than a
-fetch, so it ends only under a holder that has died; without a store, or with a broken one, there is one
-renewal a process.
+fetch, so it ends only under a holder that has died, and is waited for no longer than twice its time; without a
+store, or with a broken one, there is one renewal a process.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
+from collections.abc import Awaitable, Callable
 from typing import assert_never
 
 from robots_guard.core import flight, renewal
-from robots_guard.core.access import Failed, Failure, Get, Limits
+from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, Limits
 from robots_guard.core.check import Unanswered
+from robots_guard.core.events import FetchMade
+from robots_guard.core.freshness import asked_to_wait
 from robots_guard.core.policy import Policy
 from robots_guard.errors import StoreError
 from robots_guard.holding import Holding
-from robots_guard.origin import Origin
+from robots_guard.origin import Origin, split_url
 from robots_guard.ports import Clocks, Fetcher, Handle, Leases, Runtime
 from robots_guard.rep.dialect import Dialect
 from robots_guard.tally import Tally
@@ -46,16 +49,19 @@ class Renewals:
         runtime: Runtime,
         clocks: Clocks,
         limits: Limits,
-        dialect: Dialect,
+        dialect_of: Callable[[Origin], Dialect],
         tally: Tally,
+        hold_off: Callable[[Origin, float], Awaitable[None]],
     ) -> None:
         self._holding = holding
         self._leases = leases
         self._runtime = runtime
         self._clocks = clocks
         self._limits = limits
-        self._dialect = dialect
+        self._dialect_of = dialect_of
         self._tally = tally
+        self._hold_off = hold_off
+        self._lease = limits.total + MARGIN  # seconds
         self._gate = runtime.gate(FETCHES)
         self._running: dict[Origin, Handle[Policy]] = {}
         self._tokens: dict[Origin, str] = {}  # of the leases we hold
@@ -142,7 +148,7 @@ class Renewals:
 
     async def _fly(self, origin: Origin, held: Policy | None, fetcher: Fetcher) -> Policy:
         """Look, take the lease, look again, fetch, put. Only who fetches, or is about to, is inside the gate."""
-        state: flight.State = flight.begin(held, self._dialect)
+        state: flight.State = flight.begin(held, self._dialect_of(origin), 2 * self._lease)
         inside = False
         try:
             while True:
@@ -164,8 +170,7 @@ class Renewals:
                         return state.policy
                     case flight.Granted():
                         policy = await self._fetch(origin, state.held, fetcher)
-                        await self._holding.keep(policy)
-                        return policy
+                        return await self._holding.keep(policy)
                     case _:
                         assert_never(state)
         finally:
@@ -179,12 +184,28 @@ class Renewals:
             match state:
                 case renewal.Fetching():
                     self._tally.counts["fetch/count"] += 1
-                    outcome = await fetcher.fetch(self._get(state, deadline))
+                    get, began = self._get(state, deadline), self._clocks.monotonic()
+                    outcome = await fetcher.fetch(get)
+                    await self._note(origin, get, outcome, fetcher.via, began)
+                    await self._heed(outcome, state.url)
                     state = state.next(outcome, self._clocks.now())
                 case renewal.Settled():
                     return state.policy
                 case _:
                     assert_never(state)
+
+    async def _note(self, origin: Origin, get: Get, outcome: FetchOutcome, via: str, began: float) -> None:
+        """Each hop is in the journal."""
+        now, elapsed = self._clocks.now(), self._clocks.monotonic() - began
+        made = FetchMade(at=now, origin=origin, get=get, outcome=outcome, via=via, elapsed=elapsed)
+        await self._runtime.in_thread(self._tally.note, made)
+
+    async def _heed(self, outcome: FetchOutcome, url: str) -> None:
+        """A site that answers "later" means its pages, too."""
+        if isinstance(outcome, Fetched):
+            wait = asked_to_wait(outcome.status, outcome.headers, self._clocks.now())
+            if wait:
+                await self._hold_off(split_url(url)[0], wait)
 
     def _get(self, state: renewal.Fetching, deadline: float) -> Get:
         """One hop; all hops together have the total time."""
@@ -205,9 +226,7 @@ class Renewals:
             return True
         token = secrets.token_hex(8)
         try:
-            taken = await self._runtime.in_thread(
-                self._leases.take, origin, token, self._clocks.now(), self._limits.total + MARGIN
-            )
+            taken = await self._runtime.in_thread(self._leases.take, origin, token, self._clocks.now(), self._lease)
         except StoreError as error:
             self._tally.warn("store/error", "the policy store gives no leases, going on without: %s", error)
             return True

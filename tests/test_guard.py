@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import msgspec
 import pytest
 
+import robots_guard.guard as guard_module
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
-from robots_guard.core.verdict import Action, Question, Reason, Terms
+from robots_guard.core.verdict import Action, Deferral, Question, Reason, Terms
 from robots_guard.errors import JournalError, StoreError
 from robots_guard.guard import Clocks, Guard
 from robots_guard.origin import origin_of
@@ -55,6 +57,9 @@ class Records(list):
             raise JournalError("disk full")
         self.append(decision)
 
+    def note(self, event):
+        pass
+
     def close(self):
         pass
 
@@ -76,11 +81,11 @@ def journal():
 def build(clock, journal):
     guards = []
 
-    def build(fetcher, store=None, **options):
+    def build(fetcher, store=None, terms=None, **options):
         options.setdefault("demands_verified", True)
         guard = Guard(
             door="test",
-            terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
+            terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard"), **(terms or {})),
             runtime=AsyncioRuntime(),
             memory=MemoryStore(),
             store=store,
@@ -250,8 +255,9 @@ async def test_a_redirect_from_a_public_site_is_fetched_from_public_addresses_on
 async def test_a_large_file_is_compiled_off_the_event_loop(build, monkeypatch):
     threads = []
     guard = build(Script(Fetched(status=200, body=b"User-agent: *\nDisallow: /private/\n" * 4000, tls_verified=True)))
-    compile_here = guard._compile
-    monkeypatch.setattr(guard, "_compile", lambda *a: (threads.append(threading.current_thread()), compile_here(*a))[1])
+    compile_here = guard_module.compile_rules
+    compiled = lambda *a: (threads.append(threading.current_thread()), compile_here(*a))[1]  # noqa: E731
+    monkeypatch.setattr(guard_module, "compile_rules", compiled)
 
     assert (await guard.check(ask("/private/x"))).verdict.action is Action.DROP
     assert threads != [threading.main_thread()]
@@ -340,8 +346,199 @@ async def test_a_trouble_of_the_site_is_shared(build):
     assert other.asked == []
 
 
+async def test_trouble_beside_a_document_that_a_door_does_not_trust(build):
+    """It is believed; the document goes on serving those who may use it."""
+    store = MemoryStore()
+    unverified, again = Fetched(status=200, body=RULES.body), Script(RULES)
+    await build(Script(unverified), store, demands_verified=False).check(ask())
+    await build(Script(Failed(failure=Failure.TIMEOUT)), store).check(ask())
+
+    assert (await build(again, store).check(ask())).verdict.action is Action.DEFER
+    decision = await build(again, store, demands_verified=False).check(ask("/private/x"))
+    assert (decision.verdict.reason, decision.verdict.stale) == (Reason.DISALLOWED, True)
+    assert again.asked == []
+
+
 async def test_an_unverified_trouble_is_not_believed_by_a_door_that_verifies(build):
     store = MemoryStore()
     await build(Script(Fetched(status=503)), store, demands_verified=False).check(ask())
 
     assert (await build(Script(RULES), store).check(ask("/private/x"))).verdict.action is Action.DROP
+
+
+# -- pacing and setting aside -----------------------------------------------------------------------------------
+
+SLOW = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 10\nDisallow: /private/", tls_verified=True)
+
+
+def answer(body: bytes) -> Fetched:
+    return Fetched(status=200, body=body, tls_verified=True)
+
+
+async def test_what_is_let_pass_asks_for_its_turn(build, clock, journal):
+    guard = build(Script(SLOW))
+    first = await guard.check(ask("/a"))
+    second = guard.peek(ask("/b"))
+
+    assert (first.verdict.pace.by, first.verdict.pace.seconds, first.verdict.pace.line) == ("crawl-delay", 10.0, 2)
+    assert (await guard.turn(first)).turn is not None
+    put_off = await guard.turn(second)
+    assert (put_off.verdict.action, put_off.verdict.reason) == (Action.DEFER, Reason.CRAWL_DELAY)
+    assert put_off.verdict.until == clock() + 10
+    assert put_off.verdict.rule.text == "Crawl-delay: 10"
+    assert journal[-1] is put_off
+    clock.advance(10)
+    assert (await guard.turn(second)).turn is not None
+
+
+async def test_a_turn_counts_from_when_the_request_leaves_and_then_from_its_answer(build, clock):
+    guard = build(Script(SLOW))
+    decision = await guard.turn(await guard.check(ask("/a")))
+    assert guard.leaves(decision) is decision, "at once"
+
+    clock.advance(0.1)
+    decision = guard.leaves(decision)
+    await asyncio.sleep(0)
+    assert (await guard.turn(guard.peek(ask("/b")))).verdict.until == pytest.approx(clock() + 10)
+    clock.advance(0.1)
+    await guard.answered(decision)
+    assert (await guard.turn(guard.peek(ask("/b")))).verdict.until == pytest.approx(clock() + 10)
+
+
+async def test_a_decision_without_pace_needs_no_turn(build):
+    guard = build(Script(RULES))
+    decision = await guard.check(ask("/a"))
+
+    assert decision.verdict.pace is None
+    assert await guard.turn(decision) is decision
+
+
+async def test_what_is_refused_and_the_file_itself_take_no_turn(build):
+    guard = build(Script(SLOW))
+
+    assert (await guard.check(ask("/private/"))).verdict.pace is None
+    assert (await guard.check(ask("/robots.txt"))).verdict.pace is None
+
+
+async def test_a_turn_from_a_shared_store(build, clock):
+    store = MemoryStore()
+    one, another = build(Script(SLOW), store), build(Script(SLOW), store)
+    first, second = await one.check(ask("/a")), await another.check(ask("/b"))
+
+    assert (await one.turn(first)).turn is not None
+    assert (await another.turn(second)).verdict.reason is Reason.CRAWL_DELAY
+
+
+async def test_a_turn_counts_from_when_its_request_is_sent_and_then_answered(build, clock):
+    guard = build(Script(RULES), terms={"min_delay": 10.0})
+    first = await guard.turn(await guard.check(ask("/a")))
+
+    clock.advance(0.1)
+    first = guard.leaves(first)
+    clock.advance(0.2)
+    await guard.answered(first)
+
+    clock.advance(9.95)
+    assert (await guard.turn(guard.peek(ask("/b")))).verdict.until == pytest.approx(clock() + 0.05)
+    assert guard.leaves(guard.peek(ask("/b"))).turn is None
+
+
+async def test_a_pause_that_an_origin_asks_for_holds_all_its_requests(build, clock):
+    guard = build(Script(RULES))
+    await guard.check(ask("/a"))
+
+    await guard.hold_off(A, 60)
+
+    decision = await guard.turn(guard.peek(ask("/b")))
+    assert (decision.verdict.action, decision.verdict.reason) == (Action.DEFER, Reason.RETRY_AFTER)
+    assert decision.verdict.until == clock() + 60
+    clock.advance(60)
+    assert guard.peek(ask("/b")).verdict.pace is None
+
+
+async def test_the_operators_own_delay_holds_for_sites_without_a_file(build):
+    guard = build(Script(Fetched(status=404, tls_verified=True)), terms={"min_delay": 2.0})
+    decision = await guard.check(ask("/a"))
+
+    assert (decision.verdict.reason, decision.verdict.pace.by) == (Reason.UNRESTRICTED, "min-delay")
+
+
+async def test_a_visiting_time_puts_off_until_it_comes(build, clock):
+    clock.now = 1_800_000_000.0  # 08:00 UTC
+    guard = build(Script(answer(b"User-agent: *\nVisit-time: 0900-1000\nDisallow: /private/")))
+
+    early = await guard.check(ask("/a"))
+    refused = guard.peek(ask("/private/"))
+    clock.advance(3600)
+    in_time = guard.peek(ask("/a"))
+
+    assert (early.verdict.action, early.verdict.reason) == (Action.DEFER, Reason.VISIT_TIME)
+    assert (early.verdict.until, early.verdict.rule.line) == (1_800_003_600.0, 2)
+    assert refused.verdict.reason is Reason.DISALLOWED
+    assert in_time.verdict.reason is Reason.ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("terms", "relaxed"),
+    [({"max_delay": 3.0}, "max_delay=3"), ({"max_delay": 0.0}, "max_delay=0"), ({}, None)],
+)
+async def test_a_delay_that_is_cut_is_recorded(build, terms, relaxed):
+    guard = build(Script(SLOW), terms=terms)
+
+    assert (await guard.check(ask("/a"))).verdict.relaxed == relaxed
+
+
+async def test_a_visiting_time_that_is_ignored_is_recorded(build):
+    guard = build(Script(answer(b"User-agent: *\nVisit-time: 0900-1000\nDisallow:")), terms={"visit_time": "ignore"})
+
+    verdict = (await guard.check(ask("/a"))).verdict
+
+    assert (verdict.action, verdict.relaxed) == (Action.PASS, "visit_time=ignore")
+
+
+async def test_a_line_that_cannot_be_read_is_recorded(build):
+    guard = build(Script(answer(b"User-agent: *\nCrawl-delay: soon\nDisallow:")))
+
+    verdict = (await guard.check(ask("/a"))).verdict
+
+    assert (verdict.pace, verdict.detail) == (None, "line 2 cannot be read and is not kept: Crawl-delay: soon")
+
+
+async def test_what_is_disallowed_can_be_set_aside(build, clock):
+    guard = build(Script(RULES), terms={"on_disallowed": "defer", "max_defer": 200_000.0})
+    first = await guard.check(ask("/private/x"))
+
+    assert (first.verdict.action, first.verdict.reason) == (Action.DEFER, Reason.DISALLOWED)
+    assert first.verdict.until == clock() + 86_400  # when the file is renewed
+    assert first.verdict.rule.line == 2
+
+    again = msgspec.structs.replace(ask("/private/x"), deferral=Deferral(first.id, first.at))
+    clock.advance(86_400)
+    second = await guard.check(again)
+    assert (second.verdict.action, second.question.deferral.id) == (Action.DEFER, first.id)
+    clock.advance(200_000 - 86_400)
+    last = await guard.check(again)
+    assert (last.verdict.action, last.verdict.reason) == (Action.DROP, Reason.DISALLOWED)
+
+
+async def test_it_goes_when_the_file_has_changed(build, clock):
+    guard = build(Script(RULES, answer(b"")), terms={"on_disallowed": "defer", "max_defer": 200_000.0})
+    first = await guard.check(ask("/private/x"))
+    clock.advance(90_000)
+
+    second = await guard.check(msgspec.structs.replace(ask("/private/x"), deferral=Deferral(first.id, first.at)))
+
+    assert second.verdict.action is Action.PASS
+
+
+@pytest.mark.parametrize("respect", [True, False])
+async def test_a_robots_txt_that_says_later_means_the_pages_too(build, clock, respect):
+    later = Fetched(status=503, headers={"retry-after": "120"}, tls_verified=True)
+    guard = build(Script(RULES, later), respect_retry_after=respect)
+    await guard.check(ask("/a"))
+    clock.advance(90_000)
+
+    decision = await guard.check(ask("/a"))
+
+    assert decision.verdict.stale
+    assert (decision.verdict.pace is not None) is respect

@@ -288,6 +288,23 @@ def test_a_url_without_a_path_is_not_taken_for_a_shorter_one(url):
     assert _answer(split_url, url) == _answer(origin._split_slowly, url)
 
 
+@pytest.mark.parametrize(
+    ("rest", "target"),
+    [
+        ("/caf\u00e9#\u00fc", "/caf\xc3\xa9"),
+        ("/?q=\u2603", "/?q=\xe2\x98\x83"),
+        ("/\ud83d", "/\xed\xa0\xbd"),
+        ("/\u00e9#x", "/\xc3\xa9"),
+    ],
+)
+def test_a_known_authority_gives_the_same_target_outside_ascii(rest, target):
+    url = "https://known.test" + rest
+    origin._RECENT.clear()
+
+    assert split_url(url) == split_url(url) == (Origin("https", "known.test", 443), target)
+    assert "https://known.test" in origin._RECENT
+
+
 def test_the_memo_is_bounded():
     for n in range(20_000):
         split_url(f"http://h{n}.test/x")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
 
 from robots_guard import renewing
 from robots_guard.audit.journal import CapturingJournal
+from robots_guard.core import renewal
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
+from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Action, Question, Reason, Terms
 from robots_guard.errors import DamagedValue, StoreError
 from robots_guard.fetch.scripted import ScriptedFetcher
@@ -61,7 +64,7 @@ def build(tmp_path):
             runtime=AsyncioRuntime(),
             memory=MemoryStore(),
             store=store,
-            leases=store,
+            leases=options.pop("leases", store),
             fetcher=fetcher,
             journal=CapturingJournal(),
             clocks=clocks or Clocks(now=time.time, monotonic=time.monotonic),
@@ -204,6 +207,47 @@ async def test_when_the_holder_has_died_the_next_takes_over_when_the_lease_ends(
     assert 0.2 < time.monotonic() - began < 5
 
 
+@pytest.mark.parametrize("verified", [True, False], ids=["late", "another's, which this door does not trust"])
+async def test_trouble_of_one_takes_no_document_from_the_others(build, tmp_path, verified):
+    """The other has fetched it while we were stopped, or we may not use it: either way it is the last good copy."""
+    theirs = Fetched(status=200, body=RULES.body, tls_verified=verified)
+    fetcher = Everywhere(Failed(failure=Failure.TIMEOUT))
+    guard = build(fetcher, shared=True)
+    asking = asyncio.ensure_future(guard.check(ask()))
+    await until(lambda: fetcher.gets)
+    other = SqliteStore(tmp_path / "policies.sqlite")
+    document = renewal.begin(A, None, "scrapy").next(theirs, time.time()).policy.document
+    other.put(Policy(origin=A, document=document), time.time())
+    fetcher.gate.set()
+    decision = await asking
+    held = other.get(A)
+    other.close()
+
+    assert decision.verdict.action is Action.DEFER if not verified else Action.DROP
+    assert held.trouble.failure is Failure.TIMEOUT
+    assert held.document == document
+
+
+async def test_a_lease_that_never_ends_is_not_waited_for_for_ever(build, monkeypatch):
+    """Somebody has put it into the store without an end."""
+
+    class Stuck(MemoryStore):
+        def take(self, *_):
+            return False
+
+        def release(self, *_):
+            raise AssertionError("it is not ours")
+
+    monkeypatch.setattr(renewing, "MARGIN", 0.1)
+    fetcher = Everywhere()
+    fetcher.gate.set()
+    async with asyncio.timeout(20):
+        decision = await build(fetcher, store=Stuck(), limits=Limits(total=0.1)).check(ask())
+
+    assert decision.verdict.reason is Reason.DISALLOWED
+    assert len(fetcher.gets) == 1
+
+
 async def test_a_lease_is_given_back_whatever_becomes_of_the_fetch(build, tmp_path):
     class Broken(ScriptedFetcher):
         async def fetch(self, get):
@@ -266,6 +310,27 @@ async def test_a_policy_of_another_process_is_used_although_it_came_while_we_wai
 
     assert (await asking).policy == theirs
     assert fetcher.gets == []
+
+
+async def test_a_store_that_hangs_takes_no_longer_than_the_time_for_a_decision(build):
+    """More ask than there are threads: the last of them would wait for all before him."""
+    answers = threading.Event()
+
+    class Hanging(MemoryStore):
+        def get(self, origin):
+            answers.wait(20)
+            return super().get(origin)
+
+    guard = build(Everywhere(), store=Hanging(), leases=None, decision_timeout=0.2)
+    asking = [guard.check(ask(origin=origin_of(f"https://a{number}.test"))) for number in range(20)]
+    try:
+        async with asyncio.timeout(10):
+            decisions = await asyncio.gather(*asking)
+    finally:
+        answers.set()
+
+    assert {decision.verdict.action for decision in decisions} == {Action.DEFER}
+    assert all("policy store" in decision.verdict.detail for decision in decisions)
 
 
 # -- with a broken store ------------------------------------------------------------------------------------

@@ -23,14 +23,14 @@ def test_every_setting_is_documented_once_with_its_default():
 
     assert list(rows) == list(NAMES)
     for name, default in plain.items():
-        shown = {"": "empty", False: "`false`"}.get(default, f"`{default}`".replace(".0`", "`"))
+        shown = "empty" if default == "" else f"`{str(default).lower()}`".replace(".0`", "`")
         assert rows[name] == shown, name
 
 
 def test_text_becomes_what_the_setting_is():
-    settings = settings_of({"agent": "mybot", "max_defer": "60", "journal_passes": "true"})
+    settings = settings_of({"agent": "mybot", "max_defer": "60", "audit_passes": "all"})
 
-    assert (settings.max_defer, settings.journal_passes) == (60.0, True)
+    assert (settings.max_defer, settings.audit_passes) == (60.0, "all")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_text_becomes_what_the_setting_is():
         ({"agent": "mybot", "max_defer": "nan"}, "max_defer"),
         ({"agent": "mybot", "fetch_timeout": "0"}, "fetch_timeout"),
         ({"agent": "mybot", "connect_timeout": "inf"}, "connect_timeout"),
-        ({"agent": "mybot", "journal_passes": "perhaps"}, "journal_passes"),
+        ({"agent": "mybot", "audit_passes": "perhaps"}, "audit_passes"),
     ],
 )
 def test_what_cannot_be_used_is_named_in_one_sentence(values, sentence):
@@ -74,7 +74,11 @@ def test_what_cannot_be_used_is_named_in_one_sentence(values, sentence):
         ("max_defer", "x", "--max-defer 'x' is no number of seconds"),
         ("max_defer", "-1", "--max-defer -1.0 is no number of seconds: use 0 or more"),
         ("fetch_timeout", 0, "--fetch-timeout 0.0 is no number of seconds: use more than 0 and at most 3600"),
-        ("journal_passes", "perhaps", "--journal-passes 'perhaps' is no switch: use true or false"),
+        (
+            "audit_passes",
+            "perhaps",
+            "--audit-passes 'perhaps' is not known: use none, all or sample:N, such as sample:100",
+        ),
         ("store", 7, "--store 7 is no text"),
         ("agent", "my bot", "--agent 'my bot' is not a product token"),
         ("dialect", "rfc9310", "--dialect 'rfc9310' is not known; use one of"),

@@ -1,42 +1,76 @@
-"""The journal: one append-only file of JSON lines a writer, in a directory all doors share.
+"""The journal of a door: what is recorded of what it decides, and how much of it.
 
-The law of this file: one write(2) a record, before the verdict is released. What a killed process has
-acknowledged is therefore in the file; nothing is buffered and no queue stands between. A record that could not
-be written leaves a gap in the numbers, and the next one begins on a line of its own.
+DROP and DEFER always are, and so is a PASS that some relaxation or exemption made; any other PASS as `passes`
+says. Everything is written by audit/writer.py, in a directory that all doors share.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
 import secrets
-import socket
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from robots_guard.audit.record import Record, record_of
+import msgspec
+
+from robots_guard.audit.keeping import Retention, tidy
+from robots_guard.audit.privacy import DEFAULT, Privacy
+from robots_guard.audit.record import AnyRecord, Entry, Fetch, Record, Writer, record_of, record_of_event
+from robots_guard.audit.repeats import Counter, Run, repeats_of
+from robots_guard.audit.writer import Head, JournalWriter, Writing
+from robots_guard.core.events import Event, FetchMade
 from robots_guard.core.verdict import Action, Decision, Reason
 from robots_guard.errors import JournalError, SettingsError
+from robots_guard.ports import Clocks
 
-SUFFIX = ".jsonl"
-# Never through a symlink, never into a file that is there already: a file has one writer.
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+if TYPE_CHECKING:
+    from robots_guard.audit.evidence import Evidence
+
+KEY = ".key"  # of hashed query values: one for all writers, so that equal values look equal
+_SAMPLE = re.compile(r"sample:([1-9][0-9]{0,8})")
+
+
+class Keeping(msgspec.Struct, frozen=True, kw_only=True):
+    """What a journal records, and for how long. `passes`: every how many-th ordinary PASS, 0 for none.
+
+    `aggregate` is the seconds within which repeats are only counted, 0 for never. With `retention` None it keeps no
+    house: it compresses and removes nothing.
+    """
+
+    passes: int = 0
+    aggregate: float = 0.0
+    privacy: Privacy = DEFAULT
+    retention: Retention | None = Retention()
+    warc: bool = False
 
 
 class FileJournal:
     """A Journal in a directory, which is created if need be.
 
-    DROP and DEFER are always recorded, and so is a PASS that some relaxation or exemption made; any other PASS
-    only with `passes`. May be called from any thread; after a fork, the child begins a file of its own. Raises
-    SettingsError if no file can be made there.
+    May be called from any thread; after a fork, the child begins a file of its own. Raises SettingsError if no
+    file can be made there.
     """
 
-    def __init__(self, directory: Path, *, passes: bool) -> None:
+    def __init__(
+        self, directory: Path, clocks: Clocks, keeping: Keeping | None = None, writing: Writing | None = None
+    ) -> None:
         self.directory = directory
-        self._passes = passes
+        self._clocks = clocks
+        self._keeping = keeping or Keeping()
+        self._writing = writing or Writing()
+        self._passed = itertools.count()
+        self._repeats = self._counter()
         try:
             directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-            self._file = _File(directory)
+            self._privacy = _with_key(self._keeping.privacy, directory)
+            self._evidence = _evidence(directory) if self._keeping.warc else None
+            self._writer = self._begun()
         except (OSError, ValueError) as error:
             why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
             raise SettingsError(
@@ -46,79 +80,168 @@ class FileJournal:
 
     @property
     def path(self) -> Path:
-        """The file of this writer."""
-        return self._file.path
+        """The file that is being written."""
+        return self._writer.path
+
+    @property
+    def writer(self) -> str:
+        """The name of this writer."""
+        return self._writer.identity.writer
 
     def write(self, decision: Decision) -> None:
         """Record a decision, if it is one to be recorded. Raises JournalError when it could not be."""
-        if not is_recorded(decision, passes=self._passes):
-            return
+        weight = self._weight(decision)
+        if weight and not self._is_repeat(decision):
+            try:
+                self._append(decision.at, lambda head: self._record(decision, head, weight))
+            except JournalError:
+                if self._repeats:
+                    self._repeats.forget(decision)
+                raise
+
+    def note(self, event: Event) -> None:
+        """Record something that is no decision. Raises JournalError when it could not be."""
+        kept = self._kept(event) if isinstance(event, FetchMade) else {}
+        self._append(event.at, lambda head: _evident(record_of_event(event, head, self._privacy), kept))
+
+    def close(self) -> None:
+        """Tell what has been counted, close the file, and remove it if nothing was ever written."""
+        if self._repeats:
+            with contextlib.suppress(JournalError):
+                self._tell(self._repeats.all())
+        self._writer.close()
+        if self._evidence:
+            self._evidence.close()
+
+    # -- what is recorded -------------------------------------------------------------------------------------
+
+    def _weight(self, decision: Decision) -> int:
+        """How many decisions a record of this stands for; 0 if there is to be none."""
+        if is_always_recorded(decision):
+            return 1
+        every = self._keeping.passes
+        return every if every and next(self._passed) % every == 0 else 0
+
+    def _is_repeat(self, decision: Decision) -> bool:
+        if self._repeats is None:
+            return False
+        counted, ended = self._repeats.counted(decision)
+        self._tell(ended)
+        return counted
+
+    def _record(self, decision: Decision, head: Head, weight: int) -> Record:
+        return record_of(
+            decision,
+            self._writer.identity,
+            seq=head["seq"],
+            mono=head["mono"],
+            privacy=self._privacy,
+            sampled=weight if weight > 1 else None,
+        )
+
+    def _tell(self, ended: list[Run]) -> None:
+        for run in ended:
+            self._append(run.last, partial(repeats_of, run))
+
+    def _kept(self, event: FetchMade) -> dict[str, str]:
+        """The evidence of a fetch, written first: the journal names what is there."""
+        if self._evidence is None:
+            return {}
         try:
-            if os.getpid() != self._file.pid:
-                self._file = _File(self.directory)
-            self._file.append(decision)
+            return self._evidence.keep(event, self._privacy, self.path.name)
+        except OSError as error:
+            raise JournalError(f"evidence: {error.strerror or error}") from error
+
+    # -- how it is written ------------------------------------------------------------------------------------
+
+    def _append(self, at: float, made: Callable[[Head], Entry]) -> None:
+        try:
+            if os.getpid() != self._writer.pid:
+                self._writer.abandon()
+                self._writer = self._begun()
+                self._repeats = self._counter()
+            self._writer.append(at, made)
         except OSError as error:
             raise JournalError(f"{self.path}: {error.strerror or error}") from error
 
-    def close(self) -> None:
-        """Close the file, and remove it if nothing was ever written."""
-        self._file.close()
+    def _counter(self) -> Counter | None:
+        return Counter(self._keeping.aggregate) if self._keeping.aggregate else None
 
+    def _begun(self) -> JournalWriter:
+        writer = JournalWriter(self.directory, self._writing, self._clocks)
+        writer.rotated = self._tidy
+        return writer
 
-class _File:
-    """The file of one writer, which is one process. A forked child leaves its parent's alone, lock and all."""
-
-    def __init__(self, directory: Path) -> None:
-        host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:64]
-        self.pid = os.getpid()
-        self.writer = f"{host}-{self.pid}-{secrets.token_hex(4)}"
-        self.path = directory / f"{self.writer}{SUFFIX}"
-        self._descriptor = os.open(self.path, _FLAGS, 0o640)
-        self._lock = threading.Lock()
-        self._seq = 0
-        self._torn = False
-
-    def append(self, decision: Decision) -> None:
-        """One record, one write. Raises JournalError if it was cut short, OSError if it failed."""
-        with self._lock:
-            self._seq += 1  # also when it fails: the gap shows that a record is missing
-            line = record_of(decision, seq=self._seq, writer=self.writer).line_of_json()
-            if self._torn:
-                line = b"\n" + line
-            self._torn = True
-            written = os.write(self._descriptor, line)
-            if written != len(line):
-                raise JournalError(f"{self.path}: only {written} of {len(line)} octets could be written")
-            self._torn = False
-
-    def close(self) -> None:
-        """Close; a file without a record goes."""
-        with self._lock:
-            if self._descriptor < 0 or os.getpid() != self.pid:
-                return
-            if os.fstat(self._descriptor).st_size == 0:
-                self.path.unlink(missing_ok=True)
-            os.close(self._descriptor)
-            self._descriptor = -1
+    def _tidy(self) -> None:
+        """Compress what is closed and remove what is old, beside the crawl: nobody waits for it."""
+        if self._keeping.retention is None:
+            return
+        work = (self.directory, self._keeping.retention, self._clocks.now())
+        threading.Thread(target=tidy, args=work, name="robots_guard-tidy", daemon=True).start()
 
 
 class CapturingJournal:
-    """A Journal in memory, for tests: every record, every PASS included, in `records`."""
+    """A Journal in memory, for tests: every record in `records`, every PASS included."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
+        self.events: list[AnyRecord] = []
 
     def write(self, decision: Decision) -> None:
         """Keep the record."""
-        self.records.append(record_of(decision, seq=len(self.records) + 1, writer="captured"))
+        self.records.append(record_of(decision, Writer(writer="captured"), seq=len(self.records) + 1))
+
+    def note(self, event: Event) -> None:
+        """Keep the record of an event."""
+        self.events.append(record_of_event(event, {}))
 
     def close(self) -> None:
         """Nothing to release."""
 
 
-def is_recorded(decision: Decision, *, passes: bool) -> bool:
-    """Whether a decision is written down: all that refuse, and all that were let through by somebody's choice."""
+def is_always_recorded(decision: Decision) -> bool:
+    """Whether a decision is written down in any case: what was refused, and what somebody's choice let through."""
     verdict = decision.verdict
     return (
-        passes or verdict.action is not Action.PASS or verdict.relaxed is not None or verdict.reason is Reason.BYPASSED
+        verdict.action is not Action.PASS
+        or verdict.relaxed is not None
+        or verdict.reason is Reason.BYPASSED
+        or decision.question.deferral is not None  # the end of what is written down
     )
+
+
+def passes_of(text: str) -> int:
+    """Every how many-th PASS is recorded, from `none`, `all` or `sample:N`. Raises SettingsError."""
+    if text in ("none", "all"):
+        return int(text == "all")
+    found = _SAMPLE.fullmatch(text)
+    if found is None:
+        raise SettingsError(f"audit_passes {text!r} is not known: use none, all or sample:N, such as sample:100")
+    return int(found[1])
+
+
+def _with_key(privacy: Privacy, directory: Path) -> Privacy:
+    """With the directory's key, made by whoever needs it first. Raises OSError."""
+    if privacy.query != "hash" or privacy.key:
+        return privacy
+    path = directory / KEY
+    with contextlib.suppress(FileExistsError):
+        part = directory / f"{KEY}.{secrets.token_hex(4)}"
+        part.touch(0o600, exist_ok=False)
+        part.write_bytes(secrets.token_bytes(32))
+        try:
+            os.link(part, path)  # whole, or not there
+        finally:
+            part.unlink()
+    return msgspec.structs.replace(privacy, key=path.read_bytes())
+
+
+def _evidence(directory: Path) -> Evidence:
+    """Raises MissingExtra."""
+    from robots_guard.audit.evidence import Evidence
+
+    return Evidence(directory)
+
+
+def _evident(record: AnyRecord, kept: dict[str, str]) -> AnyRecord:
+    return msgspec.structs.replace(record, **kept) if kept and isinstance(record, Fetch) else record

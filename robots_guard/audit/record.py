@@ -1,39 +1,78 @@
-"""A record: a decision in its flat form, one line of the journal.
+"""Records: what a line of the journal can be.
 
-The law of this file: whatever a stranger wrote stays data. Secrets are taken out of URLs, long values are cut,
-and a line is printable ASCII from end to end, so that no octet of an address can end a line or steer a terminal.
-The names are a promise: fields are added, never renamed; `schema` counts changes of meaning. docs/audit.md
-explains each.
+The law of this file: whatever a stranger wrote stays data. Secrets are taken out (audit/privacy.py), long values
+are cut, and a line is printable ASCII from end to end, so that no octet of an address can end a line or steer a
+terminal. The names are a promise: fields are added, never renamed; `schema` counts changes of meaning. What has
+its default is left out of a line. docs/audit.md explains each field; the JSON Schema is made from these classes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
-from urllib.parse import unquote
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from robots_guard.audit.privacy import DEFAULT, LONGEST, REDACTED, Privacy, cut, redacted, shown_url
+from robots_guard.core.access import Fetched
+from robots_guard.core.events import Event, FailedOpen, FetchMade, OverridesLoaded, StoreBegunAnew
 from robots_guard.core.policy import Policy
-from robots_guard.core.verdict import Decision
+from robots_guard.core.verdict import Decision, Exemption
 
-SCHEMA = 1
-LONGEST = 2048  # characters of any one value
+__all__ = [
+    "LONGEST",
+    "REDACTED",
+    "SCHEMA",
+    "AnyRecord",
+    "Entry",
+    "Record",
+    "Writer",
+    "json_schema",
+    "moment",
+    "printable",
+    "record_of",
+    "record_of_event",
+    "redacted",
+    "shown_url",
+]
+
+SCHEMA: Literal[1] = 1
 LONGEST_USER_AGENT = 256
-REDACTED = "REDACTED"
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One decision. Times are ISO 8601 in UTC with milliseconds; None where there is nothing to say."""
+class Writer(msgspec.Struct, frozen=True, kw_only=True):
+    """Who writes: named on every record."""
 
-    schema: int = SCHEMA
-    id: str
+    writer: str = ""
+    door: str = ""
+    job: str = ""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """What every record has. Times are ISO 8601 in UTC with milliseconds."""
+
+    schema: Literal[1]
     at: str | None
+    mono: float | None = None  # seconds on the writer's monotonic clock
     seq: int = 0  # of this writer, from 1, without gaps: a gap is a lost record
     writer: str = ""
-    door: str
+    door: str = ""
+    job: str = ""
+
+    kind: ClassVar[str]
+
+    def line_of_json(self) -> bytes:
+        """This record as one line of JSON, printable ASCII and a newline."""
+        return printable(_encoder.encode(self)) + b"\n"
+
+
+class Record(Entry, frozen=True, kw_only=True, tag="decision"):
+    """A decision."""
+
+    id: str
     agent: str
     user_agent: str = ""
     client: str = ""
@@ -57,20 +96,117 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     via: str | None = None
     tls_verified: bool | None = None
     until: str | None = None
+    pace: str | None = None
+    delay: float | None = None
+    defers: str | None = None
     relaxed: str | None = None
+    would: str | None = None
+    override: str | None = None
+    override_owner: str | None = None
+    override_reason: str | None = None
+    override_expires: str | None = None
     detail: str | None = None
     source: str = ""
     elapsed_us: int = 0
     failure: str | None = None
+    trouble_since: str | None = None
+    sampled: int | None = None
 
-    def line_of_json(self) -> bytes:
-        """This record as one line of JSON, printable ASCII and a newline."""
-        text = _encoder.encode(self).decode()
-        return _UNPRINTABLE.sub(_escaped, text).encode("ascii") + b"\n"
 
+class Repeats(Entry, frozen=True, kw_only=True, tag="repeats"):
+    """Further decisions like an earlier one, counted only."""
+
+    id: str  # of the decision that is like them
+    count: int
+    since: str | None
+    until: str | None
+    agent: str
+    origin: str
+    action: str
+    reason: str
+    rule: str | None = None
+    line: int | None = None
+    would: str | None = None
+
+
+class Fetch(Entry, frozen=True, kw_only=True, tag="fetch"):
+    """One hop of fetching a robots.txt."""
+
+    origin: str  # whose robots.txt it is
+    url: str
+    via: str
+    conditional: bool = False
+    status: int | None = None
+    octets: int | None = None
+    sha256: str | None = None
+    truncated: bool = False
+    location: str | None = None
+    tls_verified: bool | None = None
+    failure: str | None = None
+    detail: str | None = None
+    elapsed_us: int = 0
+    evidence: str | None = None
+    evidence_file: str | None = None
+
+
+class Start(Entry, frozen=True, kw_only=True, tag="start"):
+    """A file begins."""
+
+    version: str
+    host: str
+    pid: int
+    segment: int
+    settings: dict[str, str] = msgspec.field(default_factory=dict)
+    chain: str | None = None
+    previous: str | None = None
+
+
+class Stop(Entry, frozen=True, kw_only=True, tag="stop"):
+    """A writer ends, in order."""
+
+    lost: int = 0
+
+
+class Checkpoint(Entry, frozen=True, kw_only=True, tag="checkpoint"):
+    """Where the chain stands before this line."""
+
+    head: str
+
+
+class StoreReset(Entry, frozen=True, kw_only=True, tag="store-reset"):
+    """The policy store was begun anew."""
+
+    detail: str
+
+
+class FailOpen(Entry, frozen=True, kw_only=True, tag="fail-open"):
+    """Requests were let through that nothing vouches for."""
+
+    relaxed: str
+    count: int
+    detail: str | None = None
+
+
+class Overrides(Entry, frozen=True, kw_only=True, tag="overrides"):
+    """The operator's exceptions were read."""
+
+    source: str
+    count: int  # in force
+    sha256: str = ""  # of the file as it was read
+    problems: list[str] = msgspec.field(default_factory=list)
+
+
+AnyRecord = Record | Repeats | Fetch | Start | Stop | Checkpoint | StoreReset | FailOpen | Overrides
 
 _encoder = msgspec.json.Encoder()
-_UNPRINTABLE = re.compile(r"[^ -~]")  # JSON escapes control characters below space; the rest is ours
+_UNPRINTABLE = re.compile(r"[^ -~]")
+
+
+def printable(octets: bytes) -> bytes:
+    """JSON as printable ASCII: it escapes control characters below space itself, the rest is ours."""
+    if octets.isascii() and b"\x7f" not in octets:
+        return octets
+    return _UNPRINTABLE.sub(_escaped, octets.decode()).encode("ascii")
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -78,57 +214,148 @@ def _escaped(found: re.Match[str]) -> str:
     return "".join(f"\\u{octets[at : at + 2].hex()}" for at in range(0, len(octets), 2))
 
 
-def record_of(decision: Decision, *, seq: int = 0, writer: str = "") -> Record:
-    """The record of a decision, under a writer's name and number."""
-    question, verdict = decision.question, decision.verdict
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a line, whatever its kind."""
+    made = msgspec.json.schema(AnyRecord)
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A record of robots_guard's journal",
+    }
+    return head | made
+
+
+# -- decisions ----------------------------------------------------------------------------------------------
+
+
+def record_of(
+    decision: Decision,
+    writer: Writer | None = None,
+    *,
+    seq: int = 0,
+    mono: float | None = None,
+    privacy: Privacy = DEFAULT,
+    sampled: int | None = None,
+) -> Record:
+    """The record of a decision, under a writer's name and number. `sampled`: it stands for so many."""
+    question, verdict, rule = decision.question, decision.verdict, decision.verdict.rule
+    origin = str(question.origin)
     return Record(
-        id=decision.id,
+        schema=SCHEMA,
         at=moment(decision.at),
+        mono=mono,
         seq=seq,
-        writer=writer,
+        writer=writer.writer if writer else "",
         door=decision.door,
-        agent=_cut(question.agent, LONGEST_USER_AGENT),
-        user_agent=_cut(question.user_agent, LONGEST_USER_AGENT),
-        client=_cut(question.client, LONGEST_USER_AGENT),
-        method=_cut(question.method, 32),
-        url=shown_url(f"{question.origin}{question.target}"),
-        origin=str(question.origin),
+        job=writer.job if writer else "",
+        id=decision.id,
+        agent=cut(question.agent, LONGEST_USER_AGENT),
+        user_agent=cut(question.user_agent, LONGEST_USER_AGENT),
+        client=cut(privacy.client_shown(question.client), LONGEST_USER_AGENT),
+        method=cut(question.method, 32),
+        url=privacy.url(origin + question.target),
+        origin=origin,
         action=verdict.action.value,
         reason=verdict.reason.value,
         group=_optional(verdict.group),
-        rule=_optional(verdict.rule.text) if verdict.rule else None,
-        line=verdict.rule.line if verdict.rule else None,
+        rule=cut(rule.text) if rule else None,
+        line=rule.line if rule else None,
         form=verdict.form,
         dialect=decision.dialect,
         matching=decision.matching,
         until=moment(verdict.until),
+        pace=verdict.pace.by.value if verdict.pace else None,
+        delay=verdict.pace.seconds if verdict.pace else None,
+        defers=question.deferral.id if question.deferral else None,
         relaxed=verdict.relaxed,
-        detail=_optional(redacted(verdict.detail)) if verdict.detail else None,
+        detail=privacy.text(verdict.detail) if verdict.detail else None,
         stale=verdict.stale,
+        would=verdict.would.value if verdict.would else None,
+        **(_exception(decision.override) if decision.override else {}),
         source=decision.source,
         elapsed_us=round(decision.elapsed * 1e6),
-        **(_basis(decision.policy, decision.at) if decision.policy else {}),
+        sampled=sampled,
+        **(_basis(decision.policy, decision.at, privacy) if decision.policy else {}),
     )
 
 
-def _basis(policy: Policy, now: float) -> dict[str, Any]:
+def _exception(made: Exemption) -> dict[str, Any]:
+    return {
+        "override": cut(made.id, 128),
+        "override_owner": cut(made.owner, 128),
+        "override_reason": cut(made.reason, 512),
+        "override_expires": moment(made.expires),
+    }
+
+
+def _basis(policy: Policy, now: float, privacy: Privacy) -> dict[str, Any]:
     """What the verdict rests on: the document held, and the trouble there is."""
     basis: dict[str, Any] = {}
     if policy.document is not None:
         document = policy.document
-        basis.update(
-            sha256=document.sha256,
-            status=document.status,
-            fetched_at=moment(document.fetched_at),
-            age=round(now - document.fetched_at, 3),
-            redirects=[shown_url(url) for url in document.redirects[:10]],
-            via=document.via,
-            tls_verified=document.tls_verified if policy.origin.scheme == "https" else None,
-        )
+        basis = {
+            "sha256": document.sha256,
+            "status": document.status,
+            "fetched_at": moment(document.fetched_at),
+            "age": round(now - document.fetched_at, 3),
+            "redirects": [privacy.url(url) for url in document.redirects[:10]],
+            "via": document.via,
+            "tls_verified": document.tls_verified if policy.origin.scheme == "https" else None,
+        }
     if policy.trouble is not None:
         basis["failure"] = policy.trouble.failure.value
+        basis["trouble_since"] = moment(policy.trouble.since)
         basis.setdefault("status", policy.trouble.status)
     return basis
+
+
+# -- events -------------------------------------------------------------------------------------------------
+
+
+def record_of_event(event: Event, head: dict[str, Any], privacy: Privacy = DEFAULT) -> AnyRecord:
+    """The record of an event. `head` has what every record has, but for `schema` and `at`."""
+    head = head | {"schema": SCHEMA, "at": moment(event.at)}
+    match event:
+        case FetchMade():
+            return _fetch(event, head, privacy)
+        case StoreBegunAnew():
+            return StoreReset(**head, detail=privacy.text(event.detail))
+        case FailedOpen():
+            return FailOpen(**head, relaxed=event.setting, count=event.count, detail=event.detail or None)
+        case OverridesLoaded():
+            return Overrides(
+                **head,
+                source=cut(event.source),
+                count=event.count,
+                sha256=event.sha256,
+                problems=[privacy.text(problem) for problem in event.problems[:20]],
+            )
+
+
+def _fetch(event: FetchMade, head: dict[str, Any], privacy: Privacy) -> Fetch:
+    hop: dict[str, Any] = {
+        "origin": str(event.origin),
+        "url": privacy.url(event.get.url),
+        "via": event.via,
+        "conditional": bool(event.get.headers),
+        "elapsed_us": round(event.elapsed * 1e6),
+    }
+    outcome = event.outcome
+    if not isinstance(outcome, Fetched):
+        return Fetch(**head, **hop, failure=outcome.failure.value, detail=privacy.text(outcome.detail) or None)
+    location = outcome.headers.get("location")
+    return Fetch(
+        **head,
+        **hop,
+        status=outcome.status,
+        octets=len(outcome.body),
+        sha256=hashlib.sha256(outcome.body).hexdigest() if 200 <= outcome.status < 300 else None,
+        truncated=outcome.truncated,
+        location=privacy.url(location) if location else None,
+        tls_verified=outcome.tls_verified if event.get.url.startswith("https:") else None,
+    )
+
+
+# -- other values -------------------------------------------------------------------------------------------
 
 
 def moment(seconds: float | None) -> str | None:
@@ -147,64 +374,5 @@ def _second(whole: int) -> str:
     return datetime.fromtimestamp(whole, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
-# -- URLs ---------------------------------------------------------------------------------------------------
-
-_UNSAFE_OCTET = re.compile(r"[^!-~]")
-_USERINFO = re.compile(r"(?<=://)/*[^/?#]*@")  # a slash too many hides no password
-_PAIR = re.compile(r"(?<=[?&;])([^?&;=/]*)=([^?&;]*)")
-_PATH_PAIR = re.compile(r"(?<=;)([^;=/]*)=([^;/]*)")
-_SECRET_NAME = re.compile(
-    r"token|secret|signature|passw|pwd|session|jwt|auth(?!ors?\b)|^x-(amz|goog)-"
-    r"|(^|[^a-z0-9])(sig|pass|sas|code)($|[^a-z0-9])|(key|sess?id|^sid|[^a-z0-9]sid)($|[^a-z0-9])",
-    re.IGNORECASE,
-)
-
-
-def shown_url(url: str) -> str:
-    """A URL fit for the journal: no userinfo, fragment or secret; octets outside printable ASCII escaped."""
-    whole = _USERINFO.sub("", url.partition("#")[0], count=1)
-    return _cut(_UNSAFE_OCTET.sub(_percent, redacted(whole)))
-
-
-def redacted(text: str) -> str:
-    """Text with the values of parameters whose names look secret replaced."""
-    path, mark, query = text.partition("?")
-    if ";" in path:
-        path = _PATH_PAIR.sub(_without_secret, path)
-    return path + _PAIR.sub(_without_secret, mark + query)
-
-
-def _without_secret(pair: re.Match[str]) -> str:
-    name, value = pair.groups()
-    return f"{name}={REDACTED}" if _SECRET_NAME.search(unquote(name)) or _hides_secret(value) else pair[0]
-
-
-def _hides_secret(value: str) -> bool:
-    """Whether a value is itself a URL that carries a password or a secret parameter."""
-    inner = unquote(value)
-    if _USERINFO.search(inner):
-        return True
-    return any(_SECRET_NAME.search(name) for name, _ in _PAIR.findall(inner)) if inner != value else False
-
-
-def _percent(found: re.Match[str]) -> str:
-    return "".join(f"%{octet:02X}" for octet in _octets(found[0]))
-
-
-def _octets(character: str) -> bytes:
-    """A target has one Latin-1 character an octet; anything beyond is text from elsewhere."""
-    return character.encode("latin-1") if character <= "\xff" else character.encode("utf-8", "surrogatepass")
-
-
-# -- other values -------------------------------------------------------------------------------------------
-
-
 def _optional(text: str | None) -> str | None:
-    return None if text is None else _cut(text)
-
-
-def _cut(text: str, longest: int = LONGEST) -> str:
-    """At most so many characters, and none that cannot be encoded."""
-    if not text.isascii():
-        text = text.encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= longest else text[: longest - 3] + "..."
+    return None if text is None else cut(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from robots_guard.errors import MissingExtra, RobotsGuardError
+from robots_guard.errors import MissingExtra, RobotsGuardError, StoreError
 
 NAME = "robots-guard"
 USAGE = 2  # the exit status for what the caller got wrong
@@ -35,11 +36,13 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "audit": Entry("robots_guard.cli.audit:audit", "Follow and search the journal."),
+    "audit": Entry("robots_guard.cli.audit:audit", "Follow, search, show and check the journal."),
     "check": Entry("robots_guard.cli.check:check", "Ask whether URLs may be requested."),
+    "console": Entry("robots_guard.cli.console:console", "See the journal and the policies in a browser.", "console"),
     "demo": Entry("robots_guard.cli.demo:demo", "See both doors work on a small local site.", "all"),
     "explain": Entry("robots_guard.cli.explain:explain", "Say why a URL may or may not be requested."),
     "lint": Entry("robots_guard.cli.lint:lint", "Find what in a robots.txt does not do what was meant."),
+    "overrides": Entry("robots_guard.cli.overrides:overrides", "Check and list the exceptions made for single sites."),
     "policy": Entry("robots_guard.cli.policy:policy", "See, renew, drop and carry the policies held."),
     "proxy": Entry("robots_guard.cli.proxy:proxy", "Guard any crawler as an intercepting proxy.", "proxy"),
 }
@@ -106,7 +109,18 @@ def commands() -> None:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run a command line and leave with its exit status."""
+    _open_streams()
     sys.exit(run(args))
+
+
+def _open_streams() -> None:
+    """Stand in for a standard stream that was closed, before a store or a socket is given its number.
+
+    What is read from it or written to it then fails as the closed one would have failed.
+    """
+    for name, flags, mode in (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
 
 
 def run(args: list[str] | None = None) -> int:
@@ -119,6 +133,8 @@ def run(args: list[str] | None = None) -> int:
         return BROKEN_PIPE
     except OSError as error:
         _leave_stdout()
+        if error.errno == errno.EBADF:
+            return _refused("standard input or output is closed: leave it open, or name /dev/null")
         about = f"{error.filename}: " if error.filename else ""
         return _refused(f"{about}{error.strerror or error}")
     except Exception as error:  # noqa: BLE001  shown whole, and never the exit status of a verdict
@@ -141,6 +157,8 @@ def _called(args: list[str] | None) -> int:
         return _refused(f"{error.format_message().rstrip('.')} (see {path} --help)")
     except click.ClickException as error:
         return _refused(error.format_message())
+    except StoreError as error:  # which says what happened, not to whom
+        return _refused(f"the policy store: {error}")
     except RobotsGuardError as error:
         return _refused(str(error))
     return status if isinstance(status, int) else 0

@@ -7,14 +7,14 @@ the text of a robots.txt. All go through the same states of core/check.py.
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import msgspec
 from cachetools import LRUCache
 
-from robots_guard.audit.record import Record, record_of, shown_url
+from robots_guard.audit.record import SCHEMA, Record, record_of, shown_url
 from robots_guard.core import check, renewal
 from robots_guard.core.access import Fetched
-from robots_guard.core.check import Decided, Judging, Renewing
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
@@ -25,6 +25,7 @@ from robots_guard.rep.ruleset import Ruleset, compile_rules
 DOOR = "cli"
 FILE = "file"  # the source of a verdict by a text in hand
 COMPILED = 16  # rulesets a judge keeps
+LARGEST = 64 * 1024 * 1024  # octets read of a file: enough to say how much of it is too much
 
 #: Schemes that no robots.txt governs. `ws` and `wss` are not among them: a WebSocket is opened by an HTTP request.
 ELSEWHERE = frozenset(
@@ -79,19 +80,19 @@ class Judge:
         self.terms = terms
         self._rules: LRUCache[tuple[str, str], Ruleset] = LRUCache(COMPILED)
 
-    def by_text(self, body: bytes, url: str, agent: str) -> Answer:
+    def by_text(self, body: bytes, url: str, agent: str, now: float) -> Answer:
         """The answer if this were the robots.txt of the URL's origin, fetched just now."""
         read = read_url(url)
         if isinstance(read, Verdict):
             return Answer(url=url, verdict=read)
         question = Question(origin=read[0], target=read[1], agent=agent)
-        policy = policy_of_text(question.origin, body)
+        policy = policy_of_text(question.origin, body, now)
         decision = Decision(
             id="",
-            at=0.0,
+            at=now,
             door=DOOR,
             question=question,
-            verdict=self.by_policy(policy, question, 0.0),
+            verdict=self.by_policy(policy, question, now),
             policy=policy,
             dialect=self.terms.dialect.name,
             matching=self.terms.matching.name,
@@ -99,17 +100,10 @@ class Judge:
         )
         return Answer(url=url, verdict=decision.verdict, decision=decision)
 
-    def by_policy(self, policy: Policy, question: Question, now: float) -> Verdict:
-        """The verdict by a policy, whatever its age."""
-        state = check.begin(question, self.terms)
-        if isinstance(state, Decided):
-            return state.verdict
-        judging: check.State = state.next(policy, now)
-        if isinstance(judging, Renewing):
-            judging = judging.next(policy, now)
-        assert isinstance(judging, Judging)  # given a policy, there is something to judge by
-        rules = self.rules(judging.document, question.agent) if judging.document else None
-        return judging.next(rules, now).verdict
+    def by_policy(self, policy: Policy, question: Question, now: float, *, at_any_time: bool = False) -> Verdict:
+        """The verdict by a policy, whatever its age; `at_any_time`, whatever its visiting times."""
+        rules_of = partial(self.rules, agent=question.agent)
+        return check.by_policy(question, self.terms, policy, rules_of, now, at_any_time=at_any_time)
 
     def rules(self, document: Document, agent: str) -> Ruleset:
         """A document compiled for an agent."""
@@ -121,9 +115,9 @@ class Judge:
         return rules
 
 
-def policy_of_text(origin: Origin, body: bytes) -> Policy:
-    """The policy of an origin that answers with this robots.txt at time 0."""
-    settled = renewal.begin(origin, None, FILE).next(Fetched(status=200, body=body, tls_verified=True), 0.0)
+def policy_of_text(origin: Origin, body: bytes, now: float) -> Policy:
+    """The policy of an origin that answers with this robots.txt."""
+    settled = renewal.begin(origin, None, FILE).next(Fetched(status=200, body=body, tls_verified=True), now)
     assert isinstance(settled, renewal.Settled)
     return settled.policy
 
@@ -133,6 +127,7 @@ def record_of_answer(answer: Answer) -> Record:
     if answer.decision is None:
         verdict = answer.verdict
         return Record(
+            schema=SCHEMA,
             id="",
             at=None,
             door=DOOR,

@@ -16,6 +16,7 @@ import contextlib
 import difflib
 import io
 import json
+import math
 import os
 import re
 import threading
@@ -38,6 +39,7 @@ from robots_guard.settings import CLOCKS, Settings
 
 WINDOW = 64  # questions under way at once
 LONGEST_LINE = 16 * 1024 * 1024  # 500 KiB of robots.txt, every octet written as a JSON escape, several times over
+MOST_DIGITS = 1_000  # of a whole number; Python refuses more than 4,300
 JUDGES = 64
 UNREADABLE = 2  # the exit status if any line was
 
@@ -88,23 +90,27 @@ class _Batch:
         self._guard: Guard | None = None
         self._judges: dict[tuple[str, str], Judge] = {}
         self._unread = False
+        self._broken: OSError | None = None
 
     async def run(self, source: BinaryIO) -> int:
-        """Read, answer and write until the file ends."""
+        """Read, answer and write until the file ends. Raises OSError if it ends because it cannot be read."""
         window: asyncio.Queue[asyncio.Future[Answered] | None] = asyncio.Queue(WINDOW)
         with self._guards:
             await asyncio.gather(self._read(source, window), self._write(window))
+        if self._broken is not None:
+            raise self._broken
         return UNREADABLE if self._unread else 0
 
     async def _read(self, source: BinaryIO, window: asyncio.Queue[asyncio.Future[Answered] | None]) -> None:
-        ahead: asyncio.Queue[bytes | None] = asyncio.Queue()
+        ahead: asyncio.Queue[bytes | OSError | None] = asyncio.Queue()
         room = threading.Semaphore(WINDOW)
         loop = asyncio.get_running_loop()
         # A daemon: what waits for a slow pipe must not hold up the end of the program.
         threading.Thread(target=_feed, args=(source, ahead, room, loop), name="batch", daemon=True).start()
-        while (line := await ahead.get()) is not None:
+        while isinstance(line := await ahead.get(), bytes):
             await window.put(asyncio.ensure_future(self._answer(line)))
             room.release()
+        self._broken = line
         await window.put(None)
 
     async def _write(self, window: asyncio.Queue[asyncio.Future[Answered] | None]) -> None:
@@ -117,11 +123,13 @@ class _Batch:
         """The answer to one line; for what cannot be asked, the error."""
         values: Any = None
         try:
-            values = json.loads(line, parse_constant=_no_number)
+            values = _loaded(line)
             ask = _ask(values)
             return _said(ask, *await self._verdict(ask))
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             return _unread(values, f"the line cannot be read: {error}")
+        except RecursionError:
+            return _unread(values, "the line cannot be read: it is nested too deeply")
         except RobotsGuardError as error:
             return _unread(values, str(error))
 
@@ -133,8 +141,9 @@ class _Batch:
             return read, judge.terms
         question = Question(origin=read[0], target=read[1], agent=agent)
         if ask.robots_txt is not None:
-            policy = policy_of_text(question.origin, ask.robots_txt.encode("utf-8", "surrogatepass"))
-            return judge.by_policy(policy, question, 0.0), judge.terms
+            now = CLOCKS.now()
+            policy = policy_of_text(question.origin, ask.robots_txt.encode("utf-8", "surrogatepass"), now)
+            return judge.by_policy(policy, question, now, at_any_time=True), judge.terms
         policy = await self._policies().policy(question.origin)
         return judge.by_policy(policy, question, CLOCKS.now()), judge.terms
 
@@ -156,24 +165,38 @@ class _Batch:
 
 
 def _feed(
-    source: BinaryIO, ahead: asyncio.Queue[bytes | None], room: threading.Semaphore, loop: asyncio.AbstractEventLoop
+    source: BinaryIO,
+    ahead: asyncio.Queue[bytes | OSError | None],
+    room: threading.Semaphore,
+    loop: asyncio.AbstractEventLoop,
 ) -> None:
-    """Lines from a file that may block, as many as there is room for."""
+    """Lines from a file that may block, as many as there is room for; last why it could not be read on, or None."""
+    end: OSError | None = None
     with source, contextlib.suppress(RuntimeError):  # when the loop has closed, nobody waits for more
-        for line in _lines(source):
-            room.acquire()
-            loop.call_soon_threadsafe(ahead.put_nowait, line)
-        loop.call_soon_threadsafe(ahead.put_nowait, None)
+        try:
+            for line in _lines(source):
+                room.acquire()
+                loop.call_soon_threadsafe(ahead.put_nowait, line)
+        except OSError as error:
+            end = error
+        loop.call_soon_threadsafe(ahead.put_nowait, end)
 
 
 def _lines(source: BinaryIO) -> Iterator[bytes]:
-    """Lines that are not blank; of one that is too long, only its beginning, which cannot be read."""
+    """Lines that are not blank; of one that is too long, only its beginning."""
     while line := source.readline(LONGEST_LINE):
         whole = line
         while len(whole) == LONGEST_LINE and not whole.endswith(b"\n"):
             whole = source.readline(LONGEST_LINE)
         if line.strip():
             yield line
+
+
+def _loaded(line: bytes) -> Any:
+    """The JSON of a line. Raises ValueError in our words where the decoder's would help nobody, RecursionError."""
+    if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+        raise ValueError(f"it is longer than {LONGEST_LINE >> 20} MiB")
+    return json.loads(line, parse_constant=_no_number, parse_float=_number, parse_int=_whole)
 
 
 def _ask(values: Any) -> Ask:
@@ -223,7 +246,7 @@ def product_token(user_agent: str, terms: Terms) -> str:
     character that can be in none.
     """
     name = user_agent.partition("/")[0].strip()
-    spaced = any(part.names != "token" for part in (terms.dialect, *terms.dialect.parts))
+    spaced = not all(part.product_tokens for part in (terms.dialect, *terms.dialect.parts))
     return name if spaced else _FOREIGN.split(name, maxsplit=1)[0]
 
 
@@ -235,6 +258,8 @@ def _said(ask: Ask, verdict: Verdict, terms: Terms) -> Answered:
         "reason": verdict.reason,
         "rule": {"line": rule.line, "text": rule.text, "group": rule.group} if rule else None,
         "dialect": terms.dialect.name,
+        "pace": verdict.pace.by if verdict.pace else None,
+        "delay": verdict.pace.seconds if verdict.pace else None,
     }
 
 
@@ -244,3 +269,16 @@ def _unread(values: Any, error: str) -> Answered:
 
 def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _number(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):  # which could not be written back
+        raise ValueError(f"{digits[:20]} is too large a number")
+    return number
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits is too large")
+    return int(digits)

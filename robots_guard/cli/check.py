@@ -10,13 +10,13 @@ from typing import Any, BinaryIO
 import click
 
 from robots_guard.audit.record import shown_url
-from robots_guard.cli.asking import DOOR, Answer, Judge, ask_guard, objection, record_of_answer
+from robots_guard.cli.asking import DOOR, LARGEST, Answer, Judge, ask_guard, objection, record_of_answer
 from robots_guard.cli.options import settings_from, settings_options
 from robots_guard.cli.terminal import Rows, write_line
 from robots_guard.core.verdict import Action, Verdict
 from robots_guard.guard import Guard
 from robots_guard.runtime import AsyncioRuntime
-from robots_guard.settings import Settings, direct_fetcher, open_guard
+from robots_guard.settings import CLOCKS, Settings, direct_fetcher, open_guard
 
 AT_ONCE = 32  # URLs asked about at the same time
 
@@ -44,7 +44,7 @@ def check(urls: tuple[str, ...], robots: BinaryIO | None, batch: BinaryIO | None
     absolute(urls)
     settings = settings_from(values)
     if robots is not None:
-        return _by_file(robots.read(), urls, settings, as_json=as_json)
+        return _by_file(robots.read(LARGEST), urls, settings, as_json=as_json)
     return asyncio.run(_check(urls, settings, as_json=as_json))
 
 
@@ -94,7 +94,7 @@ def _by_file(body: bytes, urls: tuple[str, ...], settings: Settings, *, as_json:
     report = Report(as_json=as_json)
     judge = Judge(settings.terms())
     for url in urls:
-        report.add(judge.by_text(body, url, settings.agent))
+        report.add(judge.by_text(body, url, settings.agent, CLOCKS.now()))
     return report.end()
 
 
@@ -124,5 +124,6 @@ class Report:
 
 
 def _detail(verdict: Verdict) -> str:
-    parts = (verdict.relaxed, "by the last good copy" if verdict.stale else None, verdict.detail)
+    pace = f"{verdict.pace.by} {verdict.pace.seconds:g} s" if verdict.pace else None
+    parts = (pace, verdict.relaxed, "by the last good copy" if verdict.stale else None, verdict.detail)
     return "; ".join(part for part in parts if part)

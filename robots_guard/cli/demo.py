@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from robots_guard.audit.query import records as recorded
 from robots_guard.audit.record import Record
 from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.testing import Loopback, RecordingOrigin, Reply
@@ -142,7 +142,7 @@ def _settings(place: Path) -> dict[str, str]:
         "agent": AGENT,
         "store": f"sqlite:///{place / 'policies.sqlite'}",
         "journal": str(place / "journal"),
-        "journal_passes": "true",
+        "audit_passes": "all",
         "first_byte_timeout": "2",
         "fetch_timeout": "3",
     }
@@ -176,7 +176,7 @@ def _proxy(place: Path) -> Iterator[str]:
     options = [f"--{name.replace('_', '-')}={value}" for name, value in _settings(place).items()]
     options = [option.replace("=true", "") for option in options]
     command = [sys.executable, "-m", "robots_guard.cli", "proxy", "--listen", "127.0.0.1:0", *options]
-    command += ["--confdir", str(place / "ca")]
+    command += ["--confdir", str(place / "ca"), "--allow-private", "127.0.0.0/8"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
         try:
             assert proxy.stdout is not None
@@ -197,9 +197,8 @@ def _run_program(command: list[str]) -> None:
 
 
 def _records(place: Path) -> list[Record]:
-    files = sorted((place / "journal").glob("*.jsonl"))
-    lines = [line for file in files for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    return [msgspec.json.decode(line, type=Record) for line in lines]
+    journal = place / "journal"
+    return list(recorded(journal)) if journal.exists() else []
 
 
 def _result(asks: list[Ask], records: list[Record]) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """`robots-guard explain`: why a URL may or may not be requested.
 
-The group and why it, the rule, its line, what it beat, what other dialects would say, and how old it all is.
+The group and why it, what it says of time, the rule, its line, what it beat, what other dialects would say, and how
+old it all is. Nothing here takes a turn: an answer is no request.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
@@ -15,18 +15,20 @@ import click
 import msgspec
 
 from robots_guard.audit.record import moment, shown_url
-from robots_guard.cli.asking import FILE, Answer, Judge, ask_guard, record_of_answer
+from robots_guard.cli.asking import FILE, LARGEST, Answer, Judge, ask_guard, record_of_answer
 from robots_guard.cli.check import STATUS, absolute, guard_of
 from robots_guard.cli.options import settings_from, settings_options
-from robots_guard.cli.terminal import print_lines, span, write_line
+from robots_guard.cli.terminal import print_lines, span, write_json
 from robots_guard.core.access import Access
+from robots_guard.core.pacing import Demand
 from robots_guard.core.policy import Document, Policy
-from robots_guard.core.verdict import Decision, Reason, Terms, Verdict
+from robots_guard.core.verdict import Action, Decision, Reason, Terms, Verdict
 from robots_guard.rep.dialect import DIALECTS, Dialect
-from robots_guard.rep.lines import clean, shown
+from robots_guard.rep.lines import Line, clean, shown
+from robots_guard.rep.pace import Pace
 from robots_guard.rep.robots import parse
 from robots_guard.rep.ruleset import Rule
-from robots_guard.settings import Settings
+from robots_guard.settings import CLOCKS, Settings
 
 AROUND = 3  # lines shown on each side of the deciding one
 OTHERS = 10  # further rules shown
@@ -38,13 +40,22 @@ MEANINGS = {
     Reason.ROBOTS_TXT: "It may be requested: /robots.txt itself is always open.",
     Reason.NOT_GOVERNED: "It may be requested: robots.txt speaks of http and https only.",
     Reason.BYPASSED: "It may be requested: the operator exempted it.",
+    Reason.BLOCKED: "It must not be requested: the operator wants nothing of this site.",
     Reason.DISALLOWED: "It must not be requested: a rule of the site forbids it.",
     Reason.MIRROR: "It must not be requested: the site names another host as its main one.",
     Reason.RESTRICTED: "The site answers 401 or 403 for its robots.txt: it wants no crawlers.",
     Reason.UNREACHABLE: "The site's rules cannot be had just now, and what may be forbidden is not requested.",
+    Reason.CRAWL_DELAY: "It may be requested, but not yet: the site asks for a pause between two requests.",
+    Reason.REQUEST_RATE: "It may be requested, but not yet: the site asks for so many requests in a time and no more.",
+    Reason.VISIT_TIME: "It may be requested, but not now: the site asks to be visited at other times of the day.",
+    Reason.RETRY_AFTER: "It may be requested, but not yet: the site has asked to be left alone for a while.",
+    Reason.MIN_DELAY: "It may be requested, but not yet: the operator wants a pause between two requests.",
     Reason.MALFORMED_TARGET: "It must not be requested: two servers could read this URL as two different ones.",
     Reason.AMBIGUOUS_AUTHORITY: "It must not be requested: it is not certain which host it is meant for.",
+    Reason.DESTINATION_REFUSED: "It must not be requested: the operator has not allowed its address or port.",
+    Reason.NOT_INTERCEPTED: "It must not be sent: its client lets nobody see what it asks for.",
     Reason.NOT_HTTP: "It must not be sent: it is no HTTP request.",
+    Reason.UNRECORDED: "It may be requested, but the journal that must tell of it cannot be written.",
     Reason.INTERNAL_ERROR: "It must not be requested: robots_guard failed, and refuses when it does.",
 }
 
@@ -63,12 +74,12 @@ def explain(url: str, robots: BinaryIO | None, as_json: bool, **values: Any) -> 
     settings = settings_from(values)
     judge = Judge(settings.terms())
     if robots is not None:
-        answer = judge.by_text(robots.read(), url, settings.agent)
+        answer = judge.by_text(robots.read(LARGEST), url, settings.agent, CLOCKS.now())
     else:
         answer = asyncio.run(_ask(url, settings))
     explanation = explained(answer, judge, settings.agent, "" if robots is None else robots.name)
     if as_json:
-        write_line(json.dumps(as_data(explanation)))
+        write_json(as_data(explanation))
     else:
         print_lines(told(explanation))
     return STATUS[answer.verdict.action]
@@ -105,10 +116,23 @@ class Explanation:
     terms: Terms
     document: Document | None
     chosen: list[Chosen]
+    pace: Pace | None
     matches: list[Rule]
     others: list[Other]
     policy: Policy | None
     file: str  # the name of the file judged by, if it was one
+
+    @property
+    def time(self) -> list[tuple[Line, str]]:
+        """The group's lines that speak of time, in the file's order, each with what comes of it."""
+        if self.pace is None:
+            return []
+        asked, odd = self.answer.verdict.pace, set(self.pace.odd)
+        found = {*self.pace.lines, *odd}
+        return [
+            (line, "odd" if line in odd else "binds" if asked and asked.line == line.number else "")
+            for line in sorted(found, key=lambda line: line.number)
+        ]
 
     @property
     def context(self) -> list[tuple[int, str]]:
@@ -125,7 +149,7 @@ def explained(answer: Answer, judge: Judge, agent: str, file: str = "") -> Expla
     """Look up what an answer rests on."""
     decision = answer.decision
     if decision is None or decision.policy is None:
-        return Explanation(answer, agent, judge.terms, None, [], [], [], None, file)
+        return Explanation(answer, agent, judge.terms, None, [], None, [], [], None, file)
     access, document = decision.policy.access(decision.at, judge.terms.dialect)
     document = document if access is Access.RULES else None
     return Explanation(
@@ -134,6 +158,7 @@ def explained(answer: Answer, judge: Judge, agent: str, file: str = "") -> Expla
         terms=judge.terms,
         document=document,
         chosen=list(_chosen(document, judge.terms.dialect, decision.question.agent)) if document else [],
+        pace=judge.rules(document, agent).pace if document else None,
         matches=judge.rules(document, agent).matches(decision.question.target) if document else [],
         others=list(_others(decision, decision.policy, judge.terms)),
         policy=decision.policy if decision.source != FILE else None,
@@ -154,7 +179,12 @@ def _others(decision: Decision, policy: Policy, terms: Terms) -> Iterator[Other]
         if name != terms.dialect.name:
             judge = Judge(msgspec.structs.replace(terms, dialect=dialect))
             verdict = judge.by_policy(policy, decision.question, decision.at)
-            yield Other(name, verdict, verdict.action is not decision.verdict.action)
+            yield Other(name, verdict, _in_short(verdict) != _in_short(decision.verdict))
+
+
+def _in_short(verdict: Verdict) -> tuple[str, float]:
+    """Whether, and at what intervals."""
+    return verdict.action, verdict.pace.seconds if verdict.pace else 0.0
 
 
 def as_data(it: Explanation) -> dict[str, Any]:
@@ -166,6 +196,7 @@ def as_data(it: Explanation) -> dict[str, Any]:
         "matches": [{"line": rule.line, "text": rule.text, "allow": rule.allow} for rule in it.matches],
         "context": [{"line": number, "text": text} for number, text in it.context],
         "chosen": [each._asdict() for each in it.chosen],
+        "time": [{"line": line.number, "text": line.text, "means": means or None} for line, means in it.time],
         "dialects": [_other_as_data(other) for other in it.others],
         "file": it.file or None,
         "document": _document_as_data(it),
@@ -182,6 +213,8 @@ def _other_as_data(other: Other) -> dict[str, Any]:
         "rule": verdict.rule.text if verdict.rule else None,
         "line": verdict.rule.line if verdict.rule else None,
         "group": verdict.group,
+        "pace": verdict.pace.by if verdict.pace else None,
+        "delay": verdict.pace.seconds if verdict.pace else None,
         "differs": other.differs,
     }
 
@@ -209,6 +242,8 @@ def told(it: Explanation) -> Lines:
     yield f"asked      for {it.agent}, dialect {it.terms.dialect.name}, matching {it.terms.matching.name}", ""
     if it.document is not None:
         yield from ((f"group      {line}", "") for line in _groups(it))
+    yield from ((f"time       {line}", "") for line in _times(it))
+    if it.document is not None:
         yield from _rules(it)
     if it.others:
         yield "", ""
@@ -230,7 +265,7 @@ def _notes(verdict: Verdict) -> Iterator[str]:
         yield f"The rule does not match the URL as it is written, but another spelling of it ({verdict.form})."
     if verdict.stale:
         yield "The site cannot be asked just now: this is by the last good copy of its robots.txt."
-    if verdict.relaxed:
+    if verdict.relaxed and not (verdict.pace and verdict.pace.bounded):  # of that, the lines on time speak
         yield f"It would not pass without the setting {verdict.relaxed}."
     if verdict.until is not None:
         yield f"Ask again at {moment(verdict.until)}."
@@ -243,6 +278,20 @@ def _groups(it: Explanation) -> Iterator[str]:
             yield f"{by}none applies: no group names {it.agent} or *"
         else:
             yield f"{by}{each.title} ({_place(each.lines)}): {_why_chosen(each, it.agent)}"
+
+
+def _times(it: Explanation) -> Iterator[str]:
+    asked = it.answer.verdict.pace
+    comes = {"": "", "odd": " (cannot be read, is not kept)", "binds": f" ({_pause(asked)})" if asked else ""}
+    for line, means in it.time:
+        yield f"line {line.number}: {line.text}{comes[means]}"
+    if asked is not None and asked.line is None:
+        yield f"{asked.by}: {_pause(asked)}"
+
+
+def _pause(asked: Demand) -> str:
+    most = ", the most that is kept" if asked.bounded else ""
+    return f"{asked.seconds:g} s between two requests{most}"
 
 
 def _place(lines: list[int]) -> str:
@@ -262,6 +311,8 @@ def _dialects(it: Explanation) -> Lines:
     for other in it.others:
         rule, verdict = other.verdict.rule, other.verdict
         by = f"line {rule.line}: {rule.text}" if rule else _no_rule(verdict)
+        if verdict.pace != it.answer.verdict.pace and it.answer.verdict.action is verdict.action is Action.PASS:
+            by += f"; {_pause(verdict.pace)}" if verdict.pace else "; no pause between requests"
         mark = "!" if other.differs else " "
         yield f"  {mark} {other.dialect:{width}}  {verdict.action:5}  {by}", verdict.action if other.differs else ""
 
@@ -273,7 +324,7 @@ def _no_rule(verdict: Verdict) -> str:
 def _rules(it: Explanation) -> Lines:
     rule = it.answer.verdict.rule
     if rule is None:
-        yield "rule       none matches, and what no rule forbids is allowed", ""
+        yield f"rule       {_why_no_rule(it.answer.verdict)}", ""
         return
     yield f"rule       line {rule.line}: {rule.text}", ""
     yield "", ""
@@ -290,7 +341,17 @@ def _rules(it: Explanation) -> Lines:
         yield f"          | and {len(others) - OTHERS} more", ""
 
 
+def _why_no_rule(verdict: Verdict) -> str:
+    if verdict.reason is Reason.ROBOTS_TXT:
+        return "none is asked"
+    if verdict.action is Action.DROP:
+        return "none is named: to tell which of so many decides would take too long"
+    return "none matches, and what no rule forbids is allowed"
+
+
 def _why_beaten(it: Explanation) -> str:
+    if it.answer.verdict.reason is Reason.MIRROR:
+        return "These match too, but on a mirror everything is closed"
     if it.answer.verdict.form not in (None, "spec") or it.terms.dialect.parts:
         return "Rules that match the URL as it is written"
     if it.terms.dialect.precedence == "first":
@@ -312,7 +373,8 @@ def facts(policy: Policy, now: float, dialect: Dialect) -> Iterator[tuple[str, s
         )
         yield "sha256", document.sha256
     if trouble is not None:
-        yield "trouble", f"{trouble.failure}: {trouble.detail}, {trouble.attempts} tries since {moment(trouble.since)}"
+        tries = "1 try" if trouble.attempts == 1 else f"{trouble.attempts} tries"
+        yield "trouble", f"{trouble.failure}: {trouble.detail}, {tries} since {moment(trouble.since)}"
     until = policy.expires_at(dialect)
     word = "asked next" if trouble is not None else "fresh"
     left = f", in {span(until - now)}" if until > now else ", that is over"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,9 +14,10 @@ from urllib.parse import quote
 import click
 
 from robots_guard.audit.record import shown_url
+from robots_guard.cli.asking import LARGEST
 from robots_guard.cli.check import guard_of
 from robots_guard.cli.options import fetch_options, settings_from
-from robots_guard.cli.terminal import print_lines, safe, write_line
+from robots_guard.cli.terminal import print_lines, safe, write_json, write_line
 from robots_guard.core.policy import Policy
 from robots_guard.errors import MalformedURL, NotGoverned, RobotsGuardError
 from robots_guard.lint.finding import Effect, Finding, Severity
@@ -28,7 +28,6 @@ from robots_guard.origin import Origin, split_url
 from robots_guard.rep.dialect import DIALECTS, Dialect, dialect
 from robots_guard.settings import Settings
 
-LARGEST = 64 * 1024 * 1024  # octets read of a file: enough to say how much of it is too much
 SHOWN_LINES = 8  # further lines named in a text
 SHOWN_DIALECTS = 3  # more than these are "all" where all do the same
 FAILED = 1  # the exit status if something is found
@@ -167,7 +166,7 @@ def _as_json(found: Sequence[Finding], subject: Subject, asked: Sequence[Dialect
         "counts": counts,
         "findings": [_as_data(finding) for finding in found],
     }
-    write_line(json.dumps(told, indent=2))
+    write_json(told, indent=2)
 
 
 def _as_data(finding: Finding) -> dict[str, Any]:
@@ -184,7 +183,7 @@ def _as_data(finding: Finding) -> dict[str, Any]:
 
 
 def _as_sarif(found: Sequence[Finding], subject: Subject, asked: Sequence[Dialect]) -> None:  # noqa: ARG001  all alike
-    write_line(json.dumps(sarif(found, subject.uri, version("robots_guard")), indent=2))
+    write_json(sarif(found, subject.uri, version("robots_guard")), indent=2)
 
 
 def _as_commands(found: Sequence[Finding], subject: Subject, asked: Sequence[Dialect]) -> None:  # noqa: ARG001  all alike

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
-from robots_guard.settings import NAMES, Settings, settings_of
+from robots_guard.settings import FLAGS, NAMES, PROXY_NAMES, ProxySettings, Settings, settings_of
 
 PREFIX = "ROBOTS_GUARD_"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,27 +23,63 @@ _HELP = {
     "agent": "The crawler's product token, as it stands after User-agent: in a robots.txt.",
     "store": "Where policies are shared: sqlite:///PATH, redis://HOST:PORT/DB, or memory: for this process only.",
     "journal": "The directory of the journal.",
-    "journal_passes": "Record every PASS too.",
+    "audit_passes": "Which ordinary PASSes are recorded: none, sample:N or all.",
+    "audit_required": "Where an allowance that cannot be recorded is refused: proxy, always or never.",
+    "audit_durability": "When a record counts as written: the system has it (os), or the disk (fsync).",
+    "audit_aggregate": "Seconds within which repeats of a rule, origin and agent are only counted; 0: never.",
+    "audit_query": "Values in recorded queries: redact (what looks secret), keep, drop, or hash.",
+    "audit_client": "Addresses of clients in records: keep, truncate or drop.",
+    "audit_job": "A label put on every record.",
+    "audit_chain": "Chain each writer's lines by hashes: none or sha256.",
+    "audit_rotate_bytes": "Octets after which a writer begins a new file.",
+    "audit_retention_days": "Days after which closed files of the journal are removed; 0: never.",
+    "audit_retention_bytes": "Octets of closed files beyond which the oldest are removed; 0: no bound.",
+    "evidence": "Keep each fetch of a robots.txt as evidence: none or warc.",
     "dialect": "How robots.txt is read: rfc9309, google, ..., or strictest(a, b).",
     "matching": "Which spellings of a URL count as the same: spec, standard or strict.",
+    "mode": "enforce, or report: refuse nothing, and record what would be refused.",
+    "overrides": "A TOML file of exceptions for single sites.",
     "on_restricted": "A robots.txt that answers 401 or 403: drop or allow.",
     "on_unreachable": "A robots.txt that cannot be had: defer, drop or allow.",
     "on_redirect_limit": "A robots.txt whose redirects lead nowhere: unreachable or allow.",
-    "max_defer": "Seconds of trouble after which requests are dropped instead of deferred.",
+    "on_disallowed": "What a rule forbids: drop, or defer until the next robots.txt.",
+    "max_defer": "Seconds after which a deferred request is dropped.",
+    "min_delay": "Seconds between two requests to an origin, at least.",
+    "max_delay": "Seconds of what Crawl-delay and Request-rate may ask for; 0: they are not kept.",
+    "visit_time": "Times at which a site wants to be visited: keep or ignore.",
+    "respect_retry_after": "Whether a 429 or 503 with Retry-After holds off further requests.",
+    "hold_max": "Seconds a request is held for its turn, at most.",
     "decision_timeout": "Seconds a request may wait for its decision; after that it is deferred.",
     "connect_timeout": "Seconds for connecting to fetch a robots.txt.",
     "first_byte_timeout": "Seconds until the first byte of its answer.",
     "fetch_timeout": "Seconds for the whole fetch, redirects included.",
     "fetch": "How the proxy fetches: by its engine, as the pages travel, or direct.",
     "fetch_proxy": "The URL of an HTTP proxy for direct fetches.",
-    "allow_private": "Networks (CIDRs, comma-separated) that direct fetches may reach though they are not public.",
+    "allow_private": "Networks (CIDRs, comma-separated) that direct fetches, and pages through the proxy, may reach.",
     "user_agent": "The User-Agent header of our own fetches.",
+    "allow_unsafe": "An option of mitmproxy that leads around the guard, and may; again for another.",
+    "connect_ports": "Ports a tunnel may lead to, such as 80,443,8000-8999.",
+    "passthrough": "A host whose TLS goes through uninspected if its robots.txt allows all; again for another.",
+    "agent_from": "Who is judged: agent (always --agent), or header (each request's User-Agent).",
+    "deny_if_any": "With --agent-from header: let pass what --agent may fetch, too.",
+    "agents": "A TOML file that gives each authenticated user an agent.",
+    "set_user_agent": "Write the agent's User-Agent into every request.",
+    "serve_robots_from_cache": "Answer a crawler's own request for /robots.txt from the cache.",
 }
+_SWITCHES = frozenset(field.name for field in msgspec.structs.fields(ProxySettings) if field.type is bool)
+_LISTS = frozenset(("allow_unsafe", "connect_ports", "passthrough"))
 
 
 def settings_options(command: F) -> F:
     """Give a command an option for each setting; all are None, or text, when it is called."""
     for name in reversed(NAMES):
+        command = _option(name)(command)
+    return command
+
+
+def proxy_options(command: F) -> F:
+    """Likewise, with those that the proxy alone has."""
+    for name in reversed(PROXY_NAMES):
         command = _option(name)(command)
     return command
 
@@ -67,10 +104,18 @@ def store_option(command: F) -> F:
     return _option("store")(command)
 
 
+def overrides_option(command: F) -> F:
+    """Give a command the option that names the file of exceptions."""
+    return _option("overrides")(command)
+
+
 def _option(name: str) -> Callable[[F], F]:
-    flag = f"--{name.replace('_', '-')}"
-    if name == "journal_passes":
-        return click.option(f"{flag}/--no-journal-passes", name, envvar=_variable(name), default=None, help=_HELP[name])
+    flag = f"--{FLAGS.get(name) or name.replace('_', '-')}"
+    if name in _SWITCHES:
+        both = f"{flag}/--no-{flag[2:]}"
+        return click.option(both, name, envvar=_variable(name), default=None, help=_HELP[name])
+    if name in _LISTS:
+        return click.option(flag, name, envvar=_variable(name), metavar=name.upper(), multiple=True, help=_HELP[name])
     return click.option(flag, name, envvar=_variable(name), metavar=name.upper(), help=_HELP.get(name))
 
 
@@ -85,12 +130,19 @@ def settings_from(values: dict[str, Any], **defaults: Any) -> Settings:
     return settings_of(defaults | given, "--{}")
 
 
+def proxy_settings_from(values: dict[str, Any]) -> ProxySettings:
+    """Likewise for the proxy."""
+    insist_on_known_variables()
+    given = {name: values[name] for name in PROXY_NAMES if values.get(name) not in (None, ())}
+    return settings_of(given, "--{}", ProxySettings)
+
+
 def insist_on_known_variables() -> None:
     """Raises SettingsError, which names the variable and the nearest setting, for one of ours that is none."""
     strange = {
         variable.removeprefix(PREFIX).lower(): value
         for variable, value in os.environ.items()
-        if variable.startswith(PREFIX) and variable.removeprefix(PREFIX).lower() not in NAMES
+        if variable.startswith(PREFIX) and variable.removeprefix(PREFIX).lower() not in PROXY_NAMES
     }
     if strange:
-        settings_of(strange, _variable("{}"))
+        settings_of(strange, _variable("{}"), ProxySettings)

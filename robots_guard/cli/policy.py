@@ -21,12 +21,19 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from robots_guard.audit.query import records
+from robots_guard.audit.query import Trouble, records
 from robots_guard.audit.record import moment, shown_url
+from robots_guard.cli import Group
 from robots_guard.cli.carrying import read_policy, written
 from robots_guard.cli.check import guard_of
 from robots_guard.cli.explain import facts
-from robots_guard.cli.options import journal_option, settings_from, settings_options, store_option
+from robots_guard.cli.options import (
+    insist_on_known_variables,
+    journal_option,
+    settings_from,
+    settings_options,
+    store_option,
+)
 from robots_guard.cli.terminal import Rows, print_lines, safe, span, write_line
 from robots_guard.core.access import Access
 from robots_guard.core.policy import Policy
@@ -48,7 +55,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-@click.group(no_args_is_help=False)
+@click.group(cls=Group, no_args_is_help=False)
 def policy() -> None:
     """See, renew, drop and carry the policies held in the store."""
 
@@ -64,6 +71,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 @contextmanager
 def opened(store: str | None) -> Iterator[SharedStore]:
     """The store, closed in the end. Raises SettingsError."""
+    insist_on_known_variables()
     held = open_store(store or default_store())
     if held is None:
         raise SettingsError("store = 'memory:' holds nothing beyond one process: name the doors' own with --store")
@@ -135,7 +143,8 @@ def _lines(found: Policy) -> list[bytes]:
 def refresh(urls: tuple[str, ...], listed: BinaryIO | None, missing: bool, as_json: bool, **values: Any) -> int:
     """Ask origins for their robots.txt, 64 at once, and keep what they say: warms the store for a crawl.
 
-    Exit status: 0 all were asked, 3 at least one is unreachable, 2 at least one line names no origin.
+    Exit status: 0 all were asked, 3 at least one is unreachable, 2 at least one line names no origin, or the store
+    has failed.
     """
     if not urls and listed is None:
         raise click.UsageError("no origin is given: name at least one, or a list of them with --from FILE")
@@ -153,7 +162,16 @@ def refresh(urls: tuple[str, ...], listed: BinaryIO | None, missing: bool, as_js
 
         asyncio.run(ask_all(guard, origins, told, renew=not missing))
     report.end()
-    return UNREADABLE if faults.tell() else LATER if report.later else 0
+    lost = _store_failed(guard)
+    return UNREADABLE if faults.tell() or lost else LATER if report.later else 0
+
+
+def _store_failed(guard: Guard) -> bool:
+    """Whether it has; then what was asked for may be kept nowhere, and this is said."""
+    failures = guard.counts["store/error"]
+    if failures:
+        click.echo(f"robots-guard: {failures} calls of the store failed: what it did not take is not kept", err=True)
+    return failures > 0
 
 
 async def ask_all(guard: Guard, origins: Iterable[Origin], told: Callable[[Policy], None], *, renew: bool) -> None:
@@ -176,7 +194,7 @@ def forget(urls: tuple[str, ...], everything: bool, store: str | None) -> int:
     if bool(urls) == everything:
         raise click.UsageError("name the origins to forget, or give --all")
     with opened(store) as held:
-        origins = sorted(held.origins()) if everything else [_origin(url) for url in urls]
+        origins = sorted(set(held.origins())) if everything else [_origin(url) for url in urls]
         dropped = [held.forget(origin) for origin in tracked(origins, "forgetting")]
     for origin, was_held in zip(origins, dropped, strict=True):
         if not everything:
@@ -192,10 +210,13 @@ def forget(urls: tuple[str, ...], everything: bool, store: str | None) -> int:
 def purge(journal: str | None, store: str | None) -> None:
     """Remove policies and documents that nobody used for 120 days. Every document that a record of the journal
     rests on counts as used now, so that its verdict can be shown again. Run it daily where many crawl."""
-    directory = Path(journal or default_journal()).expanduser()
-    named = (record.sha256 or "" for record in records(directory)) if directory.exists() else ()
-    rested_on = {digest for digest in named if _SHA256.fullmatch(digest)}  # a journal's lines may be anybody's
     with opened(store) as held:
+        directory = Path(journal or default_journal()).expanduser()
+        trouble = Trouble()
+        named = (each.sha256 or "" for each in records(directory, trouble=trouble)) if directory.exists() else ()
+        rested_on = {digest for digest in named if _SHA256.fullmatch(digest)}  # a journal's lines may be anybody's
+        if trouble.files:
+            raise SettingsError(f"nothing is purged, because not all of the journal can be read: {trouble}")
         removed = held.purge(CLOCKS.now(), rested_on)
     click.echo(f"robots-guard: {removed} documents removed, {len(rested_on)} kept for the journal", err=True)
 
@@ -345,7 +366,7 @@ class Faults:
 
 def _held(store: PolicyStore) -> Iterator[Policy]:
     """All that can be read, by origin; what is damaged is told of and left out."""
-    for origin in tracked(sorted(store.origins()), "reading"):
+    for origin in tracked(sorted(set(store.origins())), "reading"):  # a key may be spelt, or come, twice
         try:
             found = store.get(origin)
         except DamagedValue as error:
@@ -367,7 +388,7 @@ def _listed(file: BinaryIO | None) -> Iterator[tuple[int, str]]:
     number = 0
     while file is not None and (line := file.readline(MAX_LINE)):
         number += 1
-        text = line.decode("utf-8", "replace").strip()
+        text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
         if text and not text.startswith("#"):
             yield number, text
 

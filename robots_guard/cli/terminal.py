@@ -1,13 +1,18 @@
 """What is printed, and how: a table on a terminal, tab-separated values elsewhere.
 
 The law of this file: what a stranger wrote (a URL, a rule, a user agent) is shown and never obeyed. No markup is
-read in it, and what is not printable is escaped, so that no rule can colour, move or rewrite a terminal.
+read in it, and what is not printable is escaped, so that no rule can colour, move or rewrite a terminal. Nor can one
+give an order to a build server that reads its logs for commands.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
+from math import isfinite
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -17,9 +22,13 @@ LONG = ("url", "rule", "detail")  # headings of columns that may fold
 STYLES = {"pass": "green", "drop": "red", "defer": "yellow"}
 
 
+# GitHub Actions, Azure Pipelines and TeamCity obey "##[...]", "##vso[...]" and "##teamcity[...]" wherever in a line.
+_ORDER = re.compile(r"##(?=[A-Za-z]*\[)")
+
+
 def safe(text: str) -> str:
     """The text with everything that is not printable (controls, bidirectional marks, surrogates) escaped."""
-    text = text.replace("\t", " ")
+    text = _ORDER.sub(r"#\\x23", text.replace("\t", " "))
     if text.isascii() and text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
@@ -67,6 +76,11 @@ class Rows:
             self._out.print(self._table)
 
 
+def write_json(value: Any, *, indent: int | None = None) -> None:
+    """A JSON object on standard output; its text gives no orders either, and reads the same."""
+    write_line(_ORDER.sub(r"#\\u0023", json.dumps(value, indent=indent)))
+
+
 def write_line(text: str, *, flush: bool = False) -> None:
     """One line on standard output."""
     sys.stdout.write(text + "\n")
@@ -82,7 +96,9 @@ def print_lines(lines: Iterable[tuple[str, str]]) -> None:
 
 
 def span(seconds: float) -> str:
-    """A length of time in one or two units, such as ``2 h 5 min``."""
+    """A length of time in one or two units, such as ``2 h 5 min``; of one that is none (a store may hold it), ``?``."""
+    if not isfinite(seconds):
+        return "?"
     left = max(0, round(seconds))
     parts = []
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):

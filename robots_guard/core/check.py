@@ -7,19 +7,24 @@ what it wants, its `next` what may follow:
     begin    -> Decided     it does not (a malformed target, the file itself)
     Lookup   -> Renewing    nothing is held, or what is held has expired
     Lookup   -> Judging     fresh, or stale and to be renewed behind the asker's back
+    Lookup   -> Decided     the store has not said it, and this asker may wait no longer
     Renewing -> Judging     the origin's one renewal has settled
     Renewing -> Decided     it has not, and this asker may wait no longer
     Judging  -> Decided
+
+A request that is let pass may still have to wait for its origin's turn. That is not part of the check, for between
+the verdict and the wire lie caches and queues, and a turn is for what is sent: see `turns`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from robots_guard.core.access import Access
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Document, Policy
-from robots_guard.core.verdict import Question, Terms, Verdict, deferred, judge, needs_no_policy
+from robots_guard.core.verdict import Question, Terms, Verdict, deferred, judge, needs_no_policy, paced
 from robots_guard.rep.ruleset import Ruleset
 
 
@@ -42,9 +47,11 @@ class Judging:
     document: Document | None
     renew: bool = False
 
-    def next(self, rules: Ruleset | None, now: float) -> Decided:
-        """Judge."""
+    def next(self, rules: Ruleset | None, now: float, *, held_off: bool = False, at_any_time: bool = False) -> Decided:
+        """Judge, and say what binds the request to a time. `held_off`: the origin has asked for a pause;
+        `at_any_time`: the question is not about now, so visiting times say nothing."""
         verdict = judge(self.question, self.policy, rules, self.terms, now)
+        verdict = paced(verdict, rules, self.terms, now, held_off=held_off, at_any_time=at_any_time)
         return Decided(verdict, self.policy, self.renew)
 
 
@@ -77,8 +84,10 @@ class Lookup:
     question: Question
     terms: Terms
 
-    def next(self, held: Policy | None, now: float) -> Judging | Renewing:
-        """Use it, use it and renew it, or renew it first."""
+    def next(self, held: Policy | Unanswered | None, now: float) -> Judging | Renewing | Decided:
+        """Use it, use it and renew it, or renew it first. Without an answer, not yet."""
+        if isinstance(held, Unanswered):
+            return Decided(deferred(held.why, now))
         if held is None:
             return Renewing(self.question, self.terms, None)
         match held.freshness(now, self.terms.dialect):
@@ -97,6 +106,25 @@ def begin(question: Question, terms: Terms) -> Lookup | Decided:
     """The first state of a check."""
     verdict = needs_no_policy(question, terms)
     return Decided(verdict) if verdict else Lookup(question, terms)
+
+
+def by_policy(
+    question: Question,
+    terms: Terms,
+    policy: Policy,
+    rules_of: Callable[[Document], Ruleset],
+    now: float,
+    *,
+    at_any_time: bool = False,
+) -> Verdict:
+    """The verdict by a policy in hand, whatever its age, for who asks no store and no origin. `rules_of` compiles its
+    document for the question; `at_any_time` as in `Judging.next`."""
+    state = begin(question, terms)
+    if isinstance(state, Decided):
+        return state.verdict
+    judging = _judging(question, terms, policy, now)
+    rules = rules_of(judging.document) if judging.document is not None else None
+    return judging.next(rules, now, at_any_time=at_any_time).verdict
 
 
 def _judging(question: Question, terms: Terms, policy: Policy, now: float, *, renew: bool = False) -> Judging:

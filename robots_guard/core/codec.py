@@ -17,7 +17,6 @@ from robots_guard.core.policy import Document, Policy, Trouble
 from robots_guard.origin import Origin
 
 _VERSION = b"RG2\n"
-_FIRST = b"RG1\n"  # version 1: zlib over MessagePack with names, the body inside
 _CHECKSUM = 16  # octets of BLAKE2b: what zlib's Adler-32 lets through, this does not
 _MAX_PLAIN = MAX_BODY + 64 * 1024
 MAX_VALUE = 600 * 1024  # octets of anything a store hands us, looked at before it is parsed
@@ -46,7 +45,6 @@ EMPTY = hashlib.sha256(b"").hexdigest()  # the body of whatever is no 2xx
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Kept)
-_first_decoder = msgspec.msgpack.Decoder(Policy)
 
 
 def encode(policy: Policy) -> bytes:
@@ -60,8 +58,8 @@ def decode(value: bytes, origin: Origin) -> Policy | None:
     if len(value) > MAX_VALUE:
         return None
     try:
-        policy = _first(value) if value.startswith(_FIRST) else _second(value)
-    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        policy = _opened(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return policy if policy and policy.origin == origin and (policy.document or policy.trouble) else None
 
@@ -85,7 +83,7 @@ def unpack(packed: bytes, sha256: str) -> bytes | None:
 def filled(policy: Policy, packed: bytes | None) -> Policy | None:
     """A decoded policy with its document's body put in, or None if the bytes are not that body's."""
     document = policy.document
-    if document is None or document.body or document.sha256 == EMPTY:
+    if document is None or document.sha256 == EMPTY:
         return policy
     body = None if packed is None else unpack(packed, document.sha256)
     if body is None:
@@ -93,21 +91,12 @@ def filled(policy: Policy, packed: bytes | None) -> Policy | None:
     return msgspec.structs.replace(policy, document=msgspec.structs.replace(document, body=body))
 
 
-def _second(value: bytes) -> Policy | None:
+def _opened(value: bytes) -> Policy | None:
     start = len(_VERSION) + _CHECKSUM
     plain = value[start:]
     if value[:start] != _VERSION + _checksum(plain):
         return None
     return _policy(_decoder.decode(plain))
-
-
-def _first(value: bytes) -> Policy | None:
-    plain = _inflated(value[len(_FIRST) :])
-    policy = None if plain is None else _first_decoder.decode(plain)
-    document = policy and policy.document
-    if document and hashlib.sha256(document.body).hexdigest() != document.sha256:
-        return None
-    return policy
 
 
 def _inflated(packed: bytes) -> bytes | None:

@@ -6,12 +6,13 @@ double-checked lease, because between looking and taking it another may have fet
     begin    -> Taking      a place among this guard's fetches, and the origin's lease
     Taking   -> Looking     whether it was got or not: what does the store hold now?
     Looking  -> Found       another process has renewed the policy
-    Looking  -> Granted     it has not, and the lease is ours: fetch, put, release
+    Looking  -> Granted     it has not, and the lease is ours, or our patience at an end: fetch, put, release
     Looking  -> Waiting     it has not, and another holds the lease
     Waiting  -> Taking      the other may have ended, or died: a lease ends by itself
 
 A lost or double lease costs one fetch too many, never a wrong verdict: a policy fetched earlier never replaces
-one fetched later.
+one fetched later. So nobody waits for ever for a lease that does not end, because somebody has forged it, or
+because holder after holder dies.
 """
 
 from __future__ import annotations
@@ -45,11 +46,12 @@ class Waiting:
 
     held: Policy | None
     dialect: Dialect
+    patience: float
     pause: float
 
     def next(self) -> Taking:
         """Try again; the next pause is twice as long."""
-        return Taking(self.held, self.dialect, min(2 * self.pause, LONGEST_PAUSE))
+        return Taking(self.held, self.dialect, self.patience - self.pause, min(2 * self.pause, LONGEST_PAUSE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Looking:
 
     held: Policy | None
     dialect: Dialect
+    patience: float
     pause: float
     leased: bool
 
@@ -65,8 +68,8 @@ class Looking:
         """Take what another has fetched since, else fetch, else wait."""
         if found is not None and self._renews(found, now):
             return Found(found)
-        if not self.leased:
-            return Waiting(self.held, self.dialect, self.pause)
+        if not self.leased and self.patience > 0:
+            return Waiting(self.held, self.dialect, self.patience, self.pause)
         return Granted(self.held if found is None or self._is_later_than(found) else found)
 
     def _renews(self, found: Policy, now: float) -> bool:
@@ -82,20 +85,21 @@ class Looking:
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """Wants the lease; whether it was got."""
+    """Wants the lease; whether it was got. `patience` is how many seconds may still be spent on waiting."""
 
     held: Policy | None
     dialect: Dialect
+    patience: float
     pause: float = FIRST_PAUSE
 
     def next(self, leased: bool) -> Looking:
         """Look again."""
-        return Looking(self.held, self.dialect, self.pause, leased)
+        return Looking(self.held, self.dialect, self.patience, self.pause, leased)
 
 
 State = Taking | Looking | Waiting | Found | Granted
 
 
-def begin(held: Policy | None, dialect: Dialect) -> Taking:
-    """The flight that is to renew `held`, by the freshness of a dialect."""
-    return Taking(held, dialect)
+def begin(held: Policy | None, dialect: Dialect, patience: float) -> Taking:
+    """The flight that is to renew `held`, by the freshness of a dialect. It waits for `patience` seconds at most."""
+    return Taking(held, dialect, patience)

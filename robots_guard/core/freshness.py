@@ -1,6 +1,6 @@
 """How long a copy of robots.txt may be used (RFC 9309 section 2.4, RFC 9111 section 4.2).
 
-The origin's own clock is never used: only differences it states, and our clock, which is an argument.
+The origin's own clock is used for nothing but the differences it states; else our clock, which is an argument.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Freshness(Enum):
     EXPIRED = "expired"
 
 
-def stated_lifetime(headers: Mapping[str, str]) -> float | None:
-    """Seconds for which the answer says it is fresh, counted from its arrival; None if it says nothing.
+def stated_lifetime(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds for which the answer says it is fresh, counted from its arrival at `now`; None if it says nothing.
 
     no-cache, no-store and whatever cannot be read are 0: the dialect's floor then holds.
     """
@@ -36,9 +36,10 @@ def stated_lifetime(headers: Mapping[str, str]) -> float | None:
     if "no-cache" in directives or "no-store" in directives:
         return 0.0
     if "max-age" in directives:
-        return max(0.0, _seconds(directives["max-age"]) - _seconds(headers.get("age", "0")))
+        return max(0.0, _seconds(directives["max-age"]) - _seconds(_first(headers.get("age", "0"))))
     if "expires" in headers:
-        return max(0.0, _moment(headers["expires"]) - _moment(headers.get("date", "")))
+        sent = _moment(headers.get("date", "")) or now  # RFC 9110 section 6.6.1: without a Date, when it came
+        return min(max(0.0, _moment(headers["expires"]) - sent), _OVERFLOW)
     return None
 
 
@@ -73,13 +74,26 @@ def retry_after(headers: Mapping[str, str], now: float) -> float:
     text = headers.get("retry-after", "").strip()
     if not text:
         return 0.0
-    wait = _seconds(text) if text.isascii() and text.isdigit() else _moment(text) - now
+    first = _first(text)  # a date has a comma, too, but no number before it
+    wait = _seconds(first) if first.isascii() and first.isdigit() else _moment(text) - now
     return min(max(0.0, wait), RETRY_MAX)
 
 
+def asked_to_wait(status: int, headers: Mapping[str, str], now: float) -> float:
+    """Seconds for which an answer asks to be left alone (RFC 9110 section 10.2.3, RFC 6585 section 4); 0 if it does
+    not. `headers` has lower-case names."""
+    return retry_after(headers, now) if status in (429, 503) else 0.0
+
+
 def _directives(text: str) -> dict[str, str]:
-    parts = (part.partition("=") for part in text.split(","))
+    """By name; of one said twice, what was said first (RFC 9111 section 4.2.1)."""
+    parts = (part.partition("=") for part in reversed(text.split(",")))
     return {name.strip().lower(): value.strip().strip('"') for name, _, value in parts}
+
+
+def _first(text: str) -> str:
+    """Of a field that was sent twice, the first (RFC 9111 section 5.1)."""
+    return text.partition(",")[0].strip()
 
 
 def _seconds(text: str) -> float:

@@ -106,6 +106,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return 0.0
         return self.document.fetched_at + lifetime(self.document.stated_lifetime, dialect)
 
+    def beside(self, held: Policy | None, now: float) -> Policy:
+        """This trouble beside the document held, if that is later than our own and not from the future; else this."""
+        theirs = held.document if held and self.trouble else None
+        if theirs is None or theirs.fetched_at > now + CLOCK_SKEW:
+            return self
+        if self.document is not None and self.document.fetched_at >= theirs.fetched_at:
+            return self
+        return msgspec.structs.replace(self, document=theirs)
+
     @property
     def settled_at(self) -> float:
         """When the origin was last asked, in seconds since 1970."""

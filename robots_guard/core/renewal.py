@@ -50,12 +50,15 @@ class Fetching:
 
     @property
     def conditions(self) -> tuple[tuple[str, str], ...]:
-        """Validators (RFC 9110 section 8.8) of the document held, if it came from this very URL."""
+        """Validators (RFC 9110 section 8.8) of the document held, if it came from this very URL.
+
+        What is not printable is left out: a store may hold anything, and no header field may be written with it.
+        """
         document = self.held.document if self.held else None
         if document is None or document.url != self.url or document.status != 200:
             return ()
         pairs = (("If-None-Match", document.etag), ("If-Modified-Since", document.last_modified))
-        return tuple((name, value) for name, value in pairs if value)
+        return tuple((name, value) for name, value in pairs if value and value.isprintable())
 
     def next(self, outcome: FetchOutcome, now: float) -> Fetching | Settled:
         """Follow, renew, keep, or record trouble."""
@@ -102,7 +105,7 @@ class Fetching:
             content_type=outcome.headers.get("content-type", "")[:128],
             etag=outcome.headers.get("etag", "")[:256],
             last_modified=outcome.headers.get("last-modified", "")[:64],
-            stated_lifetime=stated_lifetime(outcome.headers),
+            stated_lifetime=stated_lifetime(outcome.headers, now),
             redirects=self.passed,
             fetched_at=now,
             via=self.via,
@@ -113,7 +116,7 @@ class Fetching:
         """RFC 9111 section 4.3.4: the stored document, made fresh by a 304; what it leaves unsaid still holds."""
         assert self.held is not None
         assert self.held.document is not None
-        stated = stated_lifetime(outcome.headers)
+        stated = stated_lifetime(outcome.headers, now)
         document = msgspec.structs.replace(
             self.held.document,
             stated_lifetime=self.held.document.stated_lifetime if stated is None else stated,

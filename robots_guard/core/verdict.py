@@ -11,10 +11,12 @@ import msgspec
 
 from robots_guard.core.access import REDIRECT_LIMITS, Access
 from robots_guard.core.freshness import RETRY_MIN
+from robots_guard.core.pacing import Demand, Pacer, Turn, closed, demand
 from robots_guard.core.policy import Document, Policy, Trouble
 from robots_guard.errors import SettingsError
 from robots_guard.origin import Origin
 from robots_guard.rep.dialect import Dialect
+from robots_guard.rep.pace import Pace
 from robots_guard.rep.paths import Matching, malformed
 from robots_guard.rep.ruleset import Ruleset, Ruling
 
@@ -35,28 +37,57 @@ class Reason(StrEnum):
     ROBOTS_TXT = "robots-txt"  # the exact path /robots.txt, always open (RFC 9309 section 2.2.2)
     NOT_GOVERNED = "not-governed"  # not http(s)
     BYPASSED = "bypassed"  # the operator exempted this request
+    BLOCKED = "blocked"  # the operator wants nothing of this origin
     DISALLOWED = "disallowed"  # a rule forbids it
     MIRROR = "mirror"  # the Host directive names another main host
     RESTRICTED = "restricted"  # 401 or 403 on robots.txt
     UNREACHABLE = "unreachable"  # robots.txt cannot be had
+    CRAWL_DELAY = Pacer.CRAWL_DELAY.value  # allowed, but not yet: the last request was too short a while ago
+    REQUEST_RATE = Pacer.REQUEST_RATE.value
+    VISIT_TIME = Pacer.VISIT_TIME.value  # allowed, but not at this time of the day
+    RETRY_AFTER = Pacer.RETRY_AFTER.value  # allowed, but the origin has asked for a pause
+    MIN_DELAY = Pacer.MIN_DELAY.value  # allowed, but the operator wants longer pauses
     MALFORMED_TARGET = "malformed-target"
     AMBIGUOUS_AUTHORITY = "ambiguous-authority"
+    DESTINATION_REFUSED = "destination-refused"  # an address or port the operator has not allowed
+    NOT_INTERCEPTED = "not-intercepted"  # TLS that its client lets nobody look into
     NOT_HTTP = "not-http"  # bytes in a tunnel that are no HTTP request
+    UNRECORDED = "unrecorded"  # allowed, but the journal that must tell of it cannot be written
     INTERNAL_ERROR = "internal-error"  # our own fault: refused all the same
+
+
+MAX_DELAY = 300.0  # seconds; what is longer is a mistake, or a wish that a Disallow expresses better
+
+
+class Exemption(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has made an exception, why and until when (seconds since 1970); see `overrides`."""
+
+    id: str
+    owner: str
+    reason: str
+    expires: float
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """How an operator wants questions judged. Choices that open more than the default are named on each
-    verdict they change."""
+    verdict they change. `override` is the exception that these are the terms of, if they are one's."""
 
     dialect: Dialect
     matching: Matching
     on_restricted: str = "drop"  # drop | allow
     on_unreachable: str = "defer"  # defer | drop | allow
     on_redirect_limit: str = "unreachable"  # unreachable | allow
-    max_defer: float = 900.0  # seconds of trouble after which a deferral becomes a drop
+    on_disallowed: str = "drop"  # drop | defer
+    max_defer: float = 900.0  # seconds of trouble, or of being set aside, after which a deferral becomes a drop
+    min_delay: float = 0.0  # seconds between two requests to an origin, at least
+    max_delay: float = MAX_DELAY  # seconds of what a file may ask for; 0: none of it is kept
+    visit_time: str = "keep"  # keep | ignore
+    action: str = "judge"  # judge | pass | drop: whatever the site says
+    override: Exemption | None = None
 
     def __post_init__(self) -> None:
+        _one_of("on_disallowed", self.on_disallowed, ("drop", "defer"))
+        _one_of("visit_time", self.visit_time, ("keep", "ignore"))
         _one_of("on_restricted", self.on_restricted, ("drop", "allow"))
         _one_of("on_unreachable", self.on_unreachable, ("defer", "drop", "allow"))
         _one_of("on_redirect_limit", self.on_redirect_limit, ("unreachable", "allow"))
@@ -67,9 +98,17 @@ def _one_of(setting: str, value: str, choices: tuple[str, ...]) -> None:
         raise SettingsError(f"{setting} = {value!r} is not known: use one of {', '.join(choices)}")
 
 
+class Deferral(msgspec.Struct, frozen=True):
+    """An earlier answer to the same question: the id of the first decision that put it off, and when that was."""
+
+    id: str
+    since: float  # seconds since 1970
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """May this be requested? `target` is the octets on the wire, one Latin-1 character each; `agent` the
-    product token judged. The rest is kept for the record only."""
+    product token judged; `deferral` is there if the question was put off before. The rest is kept for the record
+    only."""
 
     origin: Origin
     target: str
@@ -77,6 +116,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "GET"
     user_agent: str = ""
     client: str = ""
+    deferral: Deferral | None = None
 
 
 class RuleRef(msgspec.Struct, frozen=True):
@@ -88,7 +128,8 @@ class RuleRef(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer. `until` (DEFER) is when to ask again, in seconds since 1970."""
+    """The answer. `until` (DEFER) is when to ask again, in seconds since 1970. `pace` (PASS): ask for the origin's
+    turn before the request goes (`Guard.turn`)."""
 
     action: Action
     reason: Reason
@@ -99,10 +140,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     relaxed: str | None = None  # the setting without which this would not have passed
     detail: str | None = None
     stale: bool = False  # judged by the last good document while the site is in trouble
+    pace: Demand | None = None  # what the site, or the operator, asks for between two requests
+    would: Action | None = None  # what this would be, were it not only reported
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict with its circumstances: what the journal keeps and a door acts on."""
+    """A verdict with its circumstances: what the journal keeps and a door acts on. `turn` is the origin's, taken."""
 
     id: str
     at: float  # seconds since 1970
@@ -114,6 +157,17 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     matching: str = ""
     source: str = ""  # where the policy came from: memory, store, fetch, or nothing was needed
     elapsed: float = 0.0  # seconds from question to verdict
+    override: Exemption | None = None  # whose terms it was judged under
+    turn: Turn | None = None
+    turn_taken_at: float = 0.0  # when it was asked for, by our own clock, in seconds since 1970
+    waited: float = 0.0  # seconds for the turn
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the request may be sent now: let pass, and its turn is here if it needs one."""
+        verdict = self.verdict
+        needs_none = verdict.pace is None or verdict.would is not None  # what is only reported waits for nothing
+        return verdict.action is Action.PASS and (needs_none or self.turn is not None)
 
 
 def needs_no_policy(question: Question, terms: Terms) -> Verdict | None:
@@ -122,7 +176,22 @@ def needs_no_policy(question: Question, terms: Terms) -> Verdict | None:
         return Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=fault)
     if question.target == "/robots.txt" and terms.dialect.exempts_robots_txt:
         return Verdict(action=Action.PASS, reason=Reason.ROBOTS_TXT)
+    if terms.action == "pass":
+        return Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed=f"override={_id(terms)}")
+    if terms.action == "drop":
+        return Verdict(action=Action.DROP, reason=Reason.BLOCKED)
     return None
+
+
+def _id(terms: Terms) -> str:
+    return terms.override.id if terms.override else ""
+
+
+def reported(verdict: Verdict) -> Verdict:
+    """The verdict where nothing is refused, and only said what would be."""
+    if verdict.action is Action.PASS:
+        return verdict
+    return msgspec.structs.replace(verdict, action=Action.PASS, would=verdict.action, relaxed="mode=report")
 
 
 def deferred(why: str, now: float) -> Verdict:
@@ -137,7 +206,7 @@ def judge(question: Question, policy: Policy, rules: Ruleset | None, terms: Term
     match access:
         case Access.RULES:
             assert rules is not None
-            return _by_rules(question, rules, stale)
+            return _by_rules(question, policy, rules, terms, now, stale=stale)
         case Access.UNRESTRICTED:
             return _unrestricted(policy, document, terms, stale)
         case Access.RESTRICTED:
@@ -146,10 +215,10 @@ def judge(question: Question, policy: Policy, rules: Ruleset | None, terms: Term
             return _unreachable(policy, terms, now)
 
 
-def _by_rules(question: Question, rules: Ruleset, stale: bool) -> Verdict:
+def _by_rules(question: Question, policy: Policy, rules: Ruleset, terms: Terms, now: float, *, stale: bool) -> Verdict:
     origin = question.origin
     ruling = rules.judge(question.target, origin.host, origin.port, origin.scheme)
-    return Verdict(
+    verdict = Verdict(
         action=Action.PASS if ruling.allowed else Action.DROP,
         reason=_reason(ruling),
         rule=_rule_ref(ruling),
@@ -157,6 +226,74 @@ def _by_rules(question: Question, rules: Ruleset, stale: bool) -> Verdict:
         form=ruling.form,
         detail=_detail(ruling),
         stale=stale,
+    )
+    if verdict.action is Action.DROP and terms.on_disallowed == "defer":
+        return _set_aside(verdict, question, policy, terms, now)
+    return verdict
+
+
+def _set_aside(verdict: Verdict, question: Question, policy: Policy, terms: Terms, now: float) -> Verdict:
+    """Not now, but perhaps by the site's next robots.txt; dropped in the end."""
+    since = question.deferral.since if question.deferral else now
+    if not now < since + terms.max_defer:
+        return verdict
+    renewed = max(policy.expires_at(terms.dialect), now + RETRY_MIN)
+    return msgspec.structs.replace(verdict, action=Action.DEFER, until=min(renewed, since + terms.max_defer))
+
+
+def paced(
+    verdict: Verdict,
+    rules: Ruleset | None,
+    terms: Terms,
+    now: float,
+    *,
+    held_off: bool = False,
+    at_any_time: bool = False,
+) -> Verdict:
+    """The verdict with what binds it to a time. `held_off`: the origin has asked for a pause; `at_any_time`: whether it
+    is visited now is not the question."""
+    pace = rules.pace if rules is not None else None
+    if verdict.action is not Action.PASS or verdict.reason is Reason.ROBOTS_TXT:
+        return verdict
+    if pace is None and not terms.min_delay and not held_off:  # as with most sites
+        return verdict
+    shut = None if at_any_time else closed(pace, now)
+    if shut is not None and terms.visit_time == "keep":
+        line, opens = shut
+        rule = RuleRef(line.number, line.text, verdict.group or "")
+        return Verdict(action=Action.DEFER, reason=Reason.VISIT_TIME, rule=rule, group=verdict.group, until=opens)
+    asked = demand(pace, terms.min_delay, terms.max_delay, now)
+    if asked is None and held_off:
+        asked = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)
+    relaxed = "visit_time=ignore" if shut is not None else verdict.relaxed
+    if asked is not None and asked.bounded:
+        relaxed = f"max_delay={terms.max_delay:g}"
+    return msgspec.structs.replace(verdict, pace=asked, relaxed=relaxed, detail=verdict.detail or _odd(pace))
+
+
+def _odd(pace: Pace | None) -> str | None:
+    """What the file says of time that nobody can read: it is not kept, and that is recorded."""
+    if pace is None or not pace.odd:
+        return None
+    first = pace.odd[0]
+    return f"line {first.number} cannot be read and is not kept: {first.text}"
+
+
+def not_yet(verdict: Verdict, turn: Turn, now: float) -> Verdict:
+    """The verdict on a request that was let pass, whose turn it is not."""
+    asked = verdict.pace
+    assert asked is not None
+    by = Pacer.RETRY_AFTER if turn.by_retry_after else asked.by
+    rule = RuleRef(asked.line, asked.text, verdict.group or "") if asked.line is not None and by is asked.by else None
+    return Verdict(
+        action=Action.DEFER,
+        reason=Reason(by.value),
+        rule=rule,
+        group=verdict.group,
+        until=now + turn.wait,
+        relaxed=verdict.relaxed,
+        stale=verdict.stale,
+        pace=asked,
     )
 
 

@@ -19,6 +19,7 @@ from robots_guard.origin import Origin, origin_of, split_url
 MAX_TEXT = 8192  # characters of any one field
 MAX_HOPS = 20
 MAX_LIFETIME = 2.0**31  # RFC 9111 section 1.2.2
+MAX_ATTEMPTS = 2**31
 
 
 def objection(policy: Policy, now: float) -> str | None:
@@ -69,8 +70,10 @@ def _of_trouble(trouble: Trouble, now: float) -> Iterator[str]:
         yield "its trouble is at no time that has been"
     elif not 0 <= trouble.retry_at - trouble.at <= 2 * RETRY_MAX:
         yield "it is not to be tried again for too long"
-    if trouble.attempts < 1 or len(trouble.detail) > MAX_TEXT:
+    if not 1 <= trouble.attempts <= MAX_ATTEMPTS or len(trouble.detail) > MAX_TEXT:
         yield "its trouble is none"
+    if trouble.status is not None and not 100 <= trouble.status <= 999:
+        yield f"status {trouble.status} is none"
 
 
 def _is_url(text: str) -> bool:

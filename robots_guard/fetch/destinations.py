@@ -3,16 +3,20 @@
 An attacker's robots.txt may redirect to a machine inside, and an attacker's name may resolve to one. So a
 redirect from a public site leads to public addresses only, whatever is allowed; and a private address is
 reached because the operator allowed it, or because whoever asks for the origin could go there anyhow.
+A name server may also keep us waiting: no lookup shares its thread with anything else.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
+from ipaddress import ip_address
 
-import aiohttp
-from aiohttp.abc import ResolveResult
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from robots_guard.core.addresses import BAD_PORTS, Address, Networks, covers, is_public, literal
 
@@ -65,23 +69,49 @@ class Visit:
         self.public = any(map(is_public, found))
 
 
-class CheckedResolver(aiohttp.ThreadedResolver):
+class CheckedResolver(AbstractResolver):
     """Resolves for one visit; aiohttp then connects to just these addresses, under the host's name."""
 
     def __init__(self, visit: Visit) -> None:
-        super().__init__()
         self._visit = visit
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         """The addresses, all of them allowed. Raises Refused, and OSError for a name that has none."""
-        results = await super().resolve(host, port, family)
-        self._visit.check(filter(None, (literal(result["host"]) for result in results)))
-        return results
+        found = await asyncio.wrap_future(lookup(host, port, family))
+        self._visit.check(found)
+        return [
+            ResolveResult(
+                hostname=host, host=str(each), port=port, family=_FAMILY[each.version], proto=0, flags=_NUMERIC
+            )
+            for each in found
+        ]
+
+    async def close(self) -> None:
+        """Nothing to release."""
 
 
-def addresses_of(host: str, port: int) -> tuple[Address, ...]:
-    """What a host resolves to, for who has no resolver of his own. Blocks. Raises OSError."""
-    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return tuple(filter(None, (literal(str(info[4][0])) for info in infos)))
+_FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
+_NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+
+
+def lookup(host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC) -> Future[tuple[Address, ...]]:
+    """What a host resolves to; or OSError, for a name that has no address.
+
+    In a thread of its own, which nobody waits for at the end. A name server that hangs keeps it for half a minute,
+    long after the fetch has been given up: in a pool, a few such names would make all others time out as well.
+    """
+    found: Future[tuple[Address, ...]] = Future()
+    threading.Thread(target=_look_up, args=(found, host, port, family), name="robots_guard name", daemon=True).start()
+    return found
+
+
+def _look_up(found: Future[tuple[Address, ...]], host: str, port: int, family: socket.AddressFamily) -> None:
+    if not found.set_running_or_notify_cancel():
+        return
+    try:
+        infos = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+        found.set_result(tuple(ip_address(info[4][0]) for info in infos))
+    except Exception as error:  # noqa: BLE001  whoever waits for it gets it
+        found.set_exception(error)

@@ -165,6 +165,8 @@ def _told(error: Exception) -> str:
         told = os.strerror(cause.errno)
     elif isinstance(cause, TimeoutError):
         told = str(cause) or "took longer than allowed"
+    elif isinstance(cause, Refused):
+        told = str(cause)
     else:
         told = f"{type(cause).__name__}: {cause}"
     return told[:200]

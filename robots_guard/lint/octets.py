@@ -55,7 +55,7 @@ def _control(page: Page, _: Page) -> Iterator[Note]:
 def _long(page: Page, _: Page) -> Iterator[Note]:
     for number, raw in enumerate(page.raws, 1):
         if len(raw) > LINE_CAP:
-            yield Note(number, f"the line has {len(raw)} octets; what comes after {LINE_CAP} is cut off")
+            yield Note(number, f"the line has {len(raw)} octets; many read no more than {LINE_CAP} of them")
 
 
 @TABLE.file("RG006", "too-large", Severity.ERROR, f"The file is larger than {BODY_CAP} octets; the rest is not read.")

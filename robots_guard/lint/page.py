@@ -41,6 +41,7 @@ _USED = frozenset(KNOWN[4:12])  # of the fields that are no rules
 LONGEST_GUESS = 24  # octets of a field name that may be a misspelt one
 MOST_GUESSES = 500  # different names: what comes after is not looked up
 QUOTED = 80  # characters of the file quoted in a message
+MOST_PATHS = 8  # of one line quoted in a message
 
 T = TypeVar("T")
 
@@ -205,8 +206,9 @@ def _ruling(place: Place, dialect: Dialect) -> str:
         return "in no group, so in force for nobody"
     if not value:
         return f"an empty {_name(field)}, which forbids nothing, {_of(place.group)}"
-    many = dialect.paths_per_line == "many"
-    return f"{_name(field)}: {' and '.join(map(quoted, value.split() if many else [value]))}, {_of(place.group)}"
+    paths = value.split() if dialect.paths_per_line == "many" else [value]
+    more = f" and {len(paths) - MOST_PATHS} more" if len(paths) > MOST_PATHS else ""
+    return f"{_name(field)}: {' and '.join(map(quoted, paths[:MOST_PATHS]))}{more}, {_of(place.group)}"
 
 
 def _name(field: bytes) -> str:

@@ -15,6 +15,8 @@ from robots_guard.lint.linter import CHECKS
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 HELP = "https://www.rfc-editor.org/rfc/rfc9309"
 
+RELATED = 100  # further lines of a finding; code scanning shows no more, and refuses a log of megabytes
+
 _PLACES = {check.code: place for place, check in enumerate(CHECKS)}
 
 
@@ -56,7 +58,7 @@ def _result(finding: Finding, uri: str) -> dict[str, Any]:
         "properties": {"effects": {name: effect.does for effect in finding.effects for name in effect.dialects}},
     }
     if more:
-        result["relatedLocations"] = [_related(number, uri, line) for number, line in enumerate(more, 1)]
+        result["relatedLocations"] = [_related(number, uri, line) for number, line in enumerate(more[:RELATED], 1)]
     return result
 
 
@@ -72,6 +74,8 @@ def _location(uri: str, line: int | None) -> dict[str, Any]:
 
 
 def message_of(finding: Finding) -> str:
-    """The message, and under it a line for each thing that dialects do."""
+    """The message, on how many further lines it holds, and under it a line for each thing that dialects do."""
+    more = len(finding.lines) - 1
+    further = f" (and on {more} more line{'' if more == 1 else 's'})" if more > 0 else ""
     effects = [f"{', '.join(effect.dialects)}: {effect.does}" for effect in finding.effects]
-    return "\n".join([finding.message, *effects])
+    return "\n".join([finding.message + further, *effects])

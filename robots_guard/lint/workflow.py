@@ -17,10 +17,4 @@ def command(finding: Finding, path: str) -> str:
     """The command for a finding in the file of this path."""
     properties = {"file": path, "line": str(finding.line or 1), "title": f"{finding.code} {finding.name}"}
     told = ",".join(f"{name}={value.translate(_PROPERTY)}" for name, value in properties.items())
-    return f"::{_LEVELS[finding.severity]} {told}::{_message(finding).translate(_DATA)}"
-
-
-def _message(finding: Finding) -> str:
-    more = len(finding.lines) - 1
-    head, _, rest = message_of(finding).partition("\n")
-    return f"{head}{f' (and on {more} more lines)' if more > 0 else ''}\n{rest}".rstrip("\n")
+    return f"::{_LEVELS[finding.severity]} {told}::{message_of(finding).translate(_DATA)}"

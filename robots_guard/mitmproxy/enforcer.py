@@ -1,8 +1,8 @@
 """The enforcer: the last link of mitmproxy's addon chain, and the three gates a request must pass.
 
     requestheaders   decides, before a body is read or a connection made
-    request          decides again if anything the verdict rests on has changed since
-    server_connect   lets a connection out only for a client with a live permit
+    request          decides again if anything the verdict rests on has changed since, and waits for the origin's turn
+    server_connect   lets a connection out only for a client with a live permit (connections.py)
 
 The law of this file: deny first. A refusal is set on entry and taken away by an explicit PASS only, because
 mitmproxy forwards a request whose addon has raised. Whatever is missing, not ready or broken refuses.
@@ -11,50 +11,67 @@ mitmproxy forwards a request whose addon has raised. Whatever is missing, not re
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
-from mitmproxy import addonmanager, connection, ctx, exceptions, http
-from mitmproxy.addons.upstream_auth import parse_upstream_auth
-from mitmproxy.proxy import mode_specs, server_hooks
+from mitmproxy import addonmanager, connection, ctx, exceptions, http, tls
+from mitmproxy.proxy import server_hooks
 
-from robots_guard.core.verdict import Action, Decision, Question, Reason, Verdict
-from robots_guard.errors import MalformedURL, SettingsError
+from robots_guard.core.freshness import asked_to_wait
+from robots_guard.core.verdict import Action, Decision, Question, Reason
+from robots_guard.errors import SettingsError
 from robots_guard.guard import Guard
 from robots_guard.mitmproxy import options
+from robots_guard.mitmproxy.asgi import Application
+from robots_guard.mitmproxy.connections import Connections, let_by
 from robots_guard.mitmproxy.fetcher import MitmFetcher, on_behalf_of
-from robots_guard.mitmproxy.permits import Passed, Permits, Refused
-from robots_guard.mitmproxy.replies import Reply, itself, reply_to, unready
+from robots_guard.mitmproxy.holds import Holds, PutOff
+from robots_guard.mitmproxy.identity import Identity
+from robots_guard.mitmproxy.itself import HOST, Itself, concerns
+from robots_guard.mitmproxy.outgoing import settle
+from robots_guard.mitmproxy.permits import Passed, Refused, Seen
+from robots_guard.mitmproxy.replies import Reply, copy_of, reply_to, unready
 from robots_guard.mitmproxy.uploads import Refusal
-from robots_guard.mitmproxy.wire import UNREADABLE, Wire
-from robots_guard.origin import Origin, parse_authority
+from robots_guard.mitmproxy.ways import named_by
+from robots_guard.mitmproxy.wire import Wire
+from robots_guard.origin import Origin
 from robots_guard.ports import Fetcher
 from robots_guard.runtime import AsyncioRuntime
-from robots_guard.settings import Settings, direct_fetcher, open_guard
+from robots_guard.settings import CLOCKS, ProxySettings, direct_fetcher, open_guard
 
 log = logging.getLogger("robots_guard")
 
 DOOR = "mitmproxy"
-_OVERRIDES = ("x-original-url", "x-rewrite-url")
-_FORWARD = (mode_specs.RegularMode, mode_specs.UpstreamMode)
+ROUNDS = 3  # times a request is judged that others go on changing while it waits
+_ITSELF = Origin("http", HOST, 80)  # in records on the proxy itself
+_NOWHERE = ProxySettings(agent="unset")
 
 
-class Enforcer:
+class Enforcer(Connections):
     """Judges every flow. Usable as soon as it is loaded, and shut until it is configured without a fault.
 
-    Settings come from mitmproxy's options, or are given by who has them already.
+    Settings come from mitmproxy's options, or are given by who has them already; `console` is what lies at
+    http://robots.guard/console, if anything.
     """
 
     name = "robots_guard_enforcer"
+    unhaltable = True  # by other addons (dispatch.py)
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: ProxySettings | None = None, console: Application | None = None) -> None:
+        super().__init__(_NOWHERE)
         self._given = settings
-        self._settings: Settings | None = None
+        self._settings: ProxySettings | None = None
         self._fault: str | None = "robots_guard is not configured"
         self._shut: str | None = None
         self._running = False
         self._guard: Guard | None = None
         self._fetcher: MitmFetcher | None = None
-        self._permits = Permits()
+        self._identity = Identity(_NOWHERE)
+        self._itself = Itself(console)
+        self._holds = Holds()
+        self._put_off = PutOff(CLOCKS.monotonic)
+        self.told: Callable[[Decision], None] = lambda _: None  # whoever counts
 
     # -- coming and going ---------------------------------------------------------------------------------
 
@@ -79,18 +96,42 @@ class Enforcer:
     def _configure(self) -> None:
         if self._shut is not None:
             raise SettingsError(self._shut)
-        options.insist(ctx.options)
         settings = self._given or options.settings_among(ctx.options)
+        relaxed = options.insist(ctx.options, settings.unsafe_allowed)
         if self._running and settings != self._settings:
             raise SettingsError("robots_guard's options cannot be changed while the proxy runs: restart it")
         if settings != self._settings:
             self._close()
+            self._identity = Identity(settings)
+            self._go_by(settings)
+        self._ways.named = named_by(ctx.options)
         self._settings = settings
         self._fault = None
+        self._relax(relaxed)
+
+    def _relax(self, relaxed: dict[str, str]) -> None:
+        """Unsafe options that are allowed hold from here on; each is on record from when the proxy runs."""
+        newly = {name: why for name, why in relaxed.items() if name not in self._relaxed}
+        self._relaxed = relaxed
+        if self._running:
+            self._record_options(newly)
+
+    def _record_options(self, relaxed: dict[str, str]) -> None:
+        guard, settings = self._ready()
+        for name, why in relaxed.items():
+            log.warning("robots_guard: %s, and is allowed to", why)
+            question = Question(origin=_ITSELF, target=f"/options/{name}", agent=settings.agent, method="CONFIGURE")
+            if guard.decide(question, let_by(f"allow_unsafe={name}", why)).verdict.action is not Action.PASS:
+                raise SettingsError(f"allow_unsafe: {name} is to be on record, and the journal cannot be written")
 
     def shut(self, fault: str) -> None:
         """Refuse everything, for good, and say why when the proxy begins to run."""
         self._fault = self._shut = fault
+
+    @property
+    def fault(self) -> str | None:
+        """Why everything is refused, if it is."""
+        return self._fault
 
     def running(self) -> None:
         """The last moment to complain: an error told here ends mitmproxy's start with exit status 1."""
@@ -99,15 +140,33 @@ class Enforcer:
         self._take_last_place()
         try:
             _, settings = self._ready()
+            self._record_options(self._relaxed)
             log.info("robots_guard: guarding %s, journal in %s", settings.agent, settings.journal)
         except SettingsError as error:
             self._fault = str(error)
             log.error("robots_guard: %s", error)
         self._running = True
 
+    def look_at_overrides(self) -> None:
+        """Read the overrides again now, if they have changed."""
+        if self._guard is not None:
+            self._guard.look_at_overrides()
+
+    def drain(self) -> None:
+        """From now on everything is refused; what has been let pass goes on."""
+        self._fault = "robots_guard is shutting down"
+
+    def under_way(self) -> int:
+        """How many requests have been let pass and are not over."""
+        return self._permits.under_way(self._fetcher.own if self._fetcher else frozenset())
+
+    def held(self) -> int:
+        """How many requests wait for their turn."""
+        return self._guard.held if self._guard is not None else 0
+
     def done(self) -> None:
         """Release store and journal; from now on everything is refused."""
-        self._fault = "robots_guard is shutting down"
+        self.drain()
         self._close()
 
     def _close(self) -> None:
@@ -115,18 +174,24 @@ class Enforcer:
             self._guard.close()
         self._guard = self._fetcher = None
 
-    def _ready(self) -> tuple[Guard, Settings]:
+    def _ready(self) -> tuple[Guard, ProxySettings]:
         """The guard, opened when it is first needed. Raises SettingsError while there is a fault."""
         if self._fault is not None or self._settings is None:
             raise SettingsError(self._fault or "robots_guard is not configured")
         if self._guard is None:
             settings = self._settings
             fetcher = self._new_fetcher(settings)
-            self._guard = open_guard(settings, door=DOOR, runtime=AsyncioRuntime(), fetcher=fetcher)
+            self._guard = open_guard(
+                settings,
+                door=DOOR,
+                runtime=AsyncioRuntime(),
+                fetcher=fetcher,
+                demands_verified="ssl_insecure" not in self._relaxed,
+            )
             self._fetcher = fetcher if isinstance(fetcher, MitmFetcher) else None
         return self._guard, self._settings
 
-    def _new_fetcher(self, settings: Settings) -> Fetcher:
+    def _new_fetcher(self, settings: ProxySettings) -> Fetcher:
         if settings.fetch == "direct":  # whoever may use the proxy names the origins: none of them is trusted
             authorities = ctx.options.ssl_verify_upstream_trusted_ca
             return direct_fetcher(settings, trusts_asked=False, authorities=authorities)
@@ -162,48 +227,98 @@ class Enforcer:
         if not self._is_last():
             self._outrun(flow)
             return
-        if _is_for_us(flow):
-            self._refuse(flow, itself(method=flow.request.method))
+        if concerns(flow):
+            await self._answer_itself(flow)
             return
         await self._decide(flow)
+        if flow.request.stream:  # it is sent on from here
+            await self._settle(flow)
+
+    async def _answer_itself(self, flow: http.HTTPFlow) -> None:
+        self._refuse(flow, unready(_NO_ANSWER, method=flow.request.method))
+        try:
+            confdir = ctx.options.confdir
+            answer = await self._itself.answer(flow, fault=self._fault, counts=self.counts, confdir=confdir)
+            self._refuse(flow, answer)
+        except Exception:
+            log.exception("robots_guard could not answer for itself")
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What has been decided so far, and what went wrong."""
+        return self._guard.counts if self._guard is not None else Counter()
 
     async def _decide(self, flow: http.HTTPFlow) -> None:
-        self._refuse(flow, unready("The guard could not reach a verdict.", method=flow.request.method))
+        self._permits.release(flow)
+        flow.request.stream = False  # mitmproxy cannot both answer and stream
+        flow.response = _UNDECIDED_HEAD if flow.request.method == "HEAD" else _UNDECIDED
         try:
-            wire = Wire.of(flow)
-            decision = await self._judge(flow, wire)
-            if decision.verdict.action is Action.PASS:
-                self._let_pass(flow, decision, wire)
+            seen = Seen.of(flow)
+            decision = await self._judge(flow, seen.wire)
+            self.told(decision)
+            copy = await self._copy_of_robots_txt(flow, decision)
+            if copy is None:
+                self._act(flow, decision, seen)
             else:
-                accept = flow.request.headers.get("accept", "")
-                self._refuse(flow, reply_to(decision, method=flow.request.method, accept=accept))
-            flow.metadata["robots_guard"] = _noted(decision)
+                self._refuse(flow, copy)
         except SettingsError as error:
             self._refuse(flow, unready(f"The guard is not ready: {error}", method=flow.request.method))
         except Exception:
             log.exception("robots_guard failed; the request is refused")
+            self._refuse(flow, unready(_NO_VERDICT, method=flow.request.method))
 
     async def _judge(self, flow: http.HTTPFlow, wire: Wire) -> Decision:
-        guard, settings = self._ready()
-        question, verdict = wire.question(settings.agent)
+        """As each agent whose request it is; the first refusal, or the first of all."""
+        decisions = []
+        for agent in self._identity.agents(flow, wire.user_agent):
+            decision = await self._judge_as(agent, flow, wire)
+            if decision.verdict.action is not Action.PASS:
+                return decision
+            decisions.append(decision)
+        return max(decisions, key=_pace)
+
+    async def _judge_as(self, agent: str, flow: http.HTTPFlow, wire: Wire) -> Decision:
+        guard, _ = self._ready()
+        question, verdict = wire.question(agent)
+        question = self._put_off.linked(question)
+        verdict = verdict or await self._ways.verdict(flow.client_conn, question.origin)
         if verdict is not None:
             return guard.decide(question, verdict)
-        with on_behalf_of(flow):
+        with on_behalf_of(flow.client_conn):
             return guard.peek(question) or await guard.check(question)
 
-    def _let_pass(self, flow: http.HTTPFlow, decision: Decision, wire: Wire) -> None:
-        wire = _settle_names(flow, decision.question.origin, wire)
-        _strip_upgrade(flow.request.headers)
-        _settle_credentials(flow)
-        if self._settings is not None and self._settings.matching == "strict":
-            _strip_overrides(flow.request.headers)
-        self._permits.grant(flow, wire)
+    async def _copy_of_robots_txt(self, flow: http.HTTPFlow, decision: Decision) -> Reply | None:
+        """What a crawler's own request for /robots.txt may be answered with: what it is judged by."""
+        guard, settings = self._ready()
+        origin, method = decision.question.origin, flow.request.method
+        if not settings.serve_robots_from_cache or decision.verdict.reason is not Reason.ROBOTS_TXT:
+            return None
+        if method not in ("GET", "HEAD") or not guard.knows(origin):
+            return None
+        return copy_of(await guard.policy(origin), CLOCKS.now(), settings.terms().dialect, method=method)
+
+    def _act(self, flow: http.HTTPFlow, decision: Decision, seen: Seen) -> None:
+        if decision.verdict.action is Action.PASS:
+            self._let_pass(flow, decision, seen)
+        else:
+            self._itself.remember(decision)
+            accept = flow.request.headers.get("accept", "")
+            self._refuse(flow, reply_to(decision, method=flow.request.method, accept=accept))
+        self._put_off.note(decision)
+        flow.metadata["robots_guard"] = _noted(decision)
+
+    def _let_pass(self, flow: http.HTTPFlow, decision: Decision, seen: Seen) -> None:
+        wire, changed = seen.wire, not seen.is_all_of(flow)
+        strict = self._settings is not None and self._settings.matching == "strict"
+        if (user_agent := self._identity.user_agent(decision.question.agent)) is not None:
+            flow.request.headers["user-agent"] = user_agent
+            wire = wire._replace(user_agent=user_agent)
+        wire = settle(flow, decision.question.origin, wire, strict=strict)
+        self._permits.grant(flow, wire, decision, changed=changed)
         flow.response = None
 
     def _refuse(self, flow: http.HTTPFlow, reply: Reply) -> None:
-        response = Refusal.make(reply.status, reply.body, dict(reply.headers))
-        if flow.request.method == "HEAD":
-            del response.headers["content-length"]  # nobody knows what a GET would have been answered with
+        response = _response(reply, flow.request.method)
         flow.request.stream = False  # mitmproxy cannot both answer and stream
         flow.response = response
         self._permits.refuse(flow, response)
@@ -211,7 +326,7 @@ class Enforcer:
     # -- second gate: the last hook before the wire -------------------------------------------------------
 
     async def request(self, flow: http.HTTPFlow) -> None:
-        """Hold the flow against what was decided."""
+        """Hold the flow against what was decided, and back until its turn."""
         if self._is_ours(flow):
             return
         stand = self._permits.of(flow)
@@ -219,52 +334,91 @@ class Enforcer:
             flow.response = stand.response
         elif flow.response is not None:
             self._permits.leave(flow)
-        elif not isinstance(stand, Passed):
-            await self._decide(flow)
-        elif not flow.request.stream:  # a streamed one is on its way already, and cannot be changed
-            await self._verify(flow, stand.wire)
+        else:
+            await self._settle(flow)
         flow.request.trailers = None  # an HTTP/1 writer would pass their line breaks on
 
-    async def _verify(self, flow: http.HTTPFlow, wire: Wire | None) -> None:
-        if not self._is_last():
-            self._outrun(flow)
-        elif Wire.of(flow) != wire:
-            await self._decide(flow)
+    async def _settle(self, flow: http.HTTPFlow) -> None:
+        """Until it is due, unchanged, with us as the last who could change it. A streamed one comes here twice."""
+        try:
+            await self._settle_in_rounds(flow)
+        except Exception:
+            log.exception("robots_guard failed; the request is refused")
+            self._refuse(flow, unready(_NO_VERDICT, method=flow.request.method))
+
+    async def _settle_in_rounds(self, flow: http.HTTPFlow) -> None:
+        for _ in range(2 * ROUNDS):
+            stand = self._permits.of(flow)
+            if isinstance(stand, Refused):
+                return
+            if not self._is_last():
+                self._outrun(flow)
+                return
+            if not isinstance(stand, Passed) or stand.decision is None or not stand.is_still(flow):
+                await self._decide(flow)
+                continue
+            passed = self._recalled(flow, stand.decision)
+            if passed.is_due or not await self._has_waited(flow, passed):
+                return
+        self._refuse(flow, unready("The request was changed again and again.", method=flow.request.method))
+
+    def _recalled(self, flow: http.HTTPFlow, passed: Decision) -> Decision:
+        """While its body was read, the site may have asked for a pause. What is streamed has gone by then."""
+        return passed if flow.request.stream else self._ready()[0].recalled(passed)
+
+    async def _has_waited(self, flow: http.HTTPFlow, passed: Decision) -> bool:
+        """Wait for the flow's turn; whether anybody still wants it. Nothing stands open meanwhile."""
+        seen = Seen.of(flow)
+        self._refuse(flow, unready("The guard could not give a turn.", method=flow.request.method))
+        guard, settings = self._ready()
+        decision = await self._holds.wait(flow.client_conn, guard.turn(passed, settings.hold_max))
+        if decision is None:
+            self._permits.release(flow)
+            return False
+        self._act(flow, decision, seen)
+        return True
 
     # -- third gate: connections --------------------------------------------------------------------------
 
-    def server_connect(self, data: server_hooks.ServerConnectionHookData) -> None:
-        """No permit, no connection."""
-        if data.server.error:
-            return
-        try:
-            objection = self._permits.objection(data)
-            if objection is not None:
-                data.server.error = f"robots_guard: {objection}"
-                self._record_connection(data)
-        except Exception as error:
-            log.exception("robots_guard failed; the connection is refused")
-            data.server.error = f"robots_guard: internal error {type(error).__name__}"
+    def server_connected(self, data: server_hooks.ServerConnectionHookData) -> None:
+        """Without TLS, the request goes now."""
+        if not data.server.tls:
+            self._is_sent(data.client)
 
-    def _record_connection(self, data: server_hooks.ServerConnectionHookData) -> None:
-        guard, settings = self._ready()
-        host, port = data.server.address[:2] if data.server.address else (UNREADABLE, 443)
-        question = Question(
-            origin=_origin_of_address(host, port),
-            target="/",
-            agent=settings.agent,
-            method="CONNECT",
-            client=str(data.client.peername[0]) if data.client.peername else "",
-        )
-        guard.decide(question, Verdict(action=Action.DROP, reason=Reason.NOT_HTTP, detail=data.server.error))
+    def tls_established_server(self, data: tls.TlsData) -> None:
+        """With TLS, it goes now."""
+        super().tls_established_server(data)
+        self._is_sent(data.context.client)
+
+    def _is_sent(self, client: connection.Client) -> None:
+        """A turn counts from when its request goes: connecting takes long, and a slow site answers after the next."""
+        if self._guard is not None:
+            self._permits.update(client, self._guard.leaves)
 
     # -- afterwards ---------------------------------------------------------------------------------------
 
-    def responseheaders(self, flow: http.HTTPFlow) -> None:
-        """A tripwire: an answer to a flow nobody let pass means that a gate has failed."""
-        if not self._is_ours(flow) and self._permits.of(flow) is None:
+    async def responseheaders(self, flow: http.HTTPFlow) -> None:
+        """The turn counts from here. And a tripwire: an answer to a flow nobody let pass means a gate has failed."""
+        if self._is_ours(flow):
+            return
+        stand = self._permits.of(flow)
+        if stand is None:
             log.error("robots_guard: %r was answered without a verdict; please report this", flow.request.url)
             flow.kill()
+        elif isinstance(stand, Passed) and flow.response is not None:
+            if "http3" not in self._relaxed:
+                flow.response.headers.pop("alt-svc", None)  # an invitation to QUIC, which leads around us
+            if stand.decision is not None:
+                await self._learn(stand.decision, flow.response)
+
+    async def _learn(self, decision: Decision, response: http.Response) -> None:
+        guard = self._guard
+        if guard is None:
+            return
+        await guard.answered(decision)
+        headers = {"retry-after": response.headers.get("retry-after", "")}
+        if seconds := asked_to_wait(response.status_code, headers, CLOCKS.now()):
+            await guard.hold_off(decision.question.origin, seconds)
 
     def response(self, flow: http.HTTPFlow) -> None:
         """The flow is over."""
@@ -282,65 +436,30 @@ class Enforcer:
     def client_disconnected(self, client: connection.Client) -> None:
         """Nothing stands open for a client that has gone."""
         self._permits.forget(client)
+        self._ways.left(client)
+        self._holds.give_up(client)
 
     def _is_ours(self, flow: http.HTTPFlow) -> bool:
         return self._fetcher is not None and self._fetcher.owns(flow)
 
 
-def _is_for_us(flow: http.HTTPFlow) -> bool:
-    """Whether a client has opened the proxy's own address as if it were a site: no site's trouble, nor a loop."""
-    client, request = flow.client_conn, flow.request
-    if not isinstance(client.proxy_mode, _FORWARD) or request.scheme != "http" or request.port != client.sockname[1]:
-        return False
-    own = str(client.sockname[0])
-    return request.host == own or (request.host == "localhost" and own in ("127.0.0.1", "::1"))
+def _response(reply: Reply, method: str) -> Refusal:
+    response = Refusal.make(reply.status, reply.body, dict(reply.headers))
+    if method == "HEAD":
+        del response.headers["content-length"]  # nobody knows what a GET would have been answered with
+    assert isinstance(response, Refusal)
+    return response
 
 
-def _settle_names(flow: http.HTTPFlow, origin: Origin, wire: Wire) -> Wire:
-    """What goes out names the origin that was judged (RFC 9112 section 3.2.2). Returns the wire as it is then."""
-    if wire.addressed and wire.host != origin.host:
-        flow.request.data.host = origin.host  # a name was judged: go where it leads, not where the client says
-        wire = wire._replace(host=origin.host)
-    if flow.request.http_version.startswith("HTTP/1") and "host" not in flow.request.headers:
-        flow.request.headers.insert(0, "Host", origin.authority)
-        wire = wire._replace(hosts=(origin.authority,))
-    return wire
+_NO_VERDICT = "The guard could not reach a verdict."
+_NO_ANSWER = "The proxy could not answer for itself."
+#: What a flow is refused with until there is a verdict, and if we never come back from looking for one.
+_UNDECIDED = _response(unready(_NO_VERDICT), "GET")
+_UNDECIDED_HEAD = _response(unready(_NO_VERDICT, method="HEAD"), "HEAD")
 
 
-def _settle_credentials(flow: http.HTTPFlow) -> None:
-    """What a client says to a proxy ends here (RFC 9110 section 11.7.1); a parent proxy hears our own, if any."""
-    headers = flow.request.headers
-    headers.pop("proxy-connection", None)
-    headers.pop("proxy-authorization", None)
-    auth = ctx.options.upstream_auth if "upstream_auth" in ctx.options else None
-    if auth and flow.request.scheme == "http" and isinstance(flow.client_conn.proxy_mode, mode_specs.UpstreamMode):
-        headers["Proxy-Authorization"] = parse_upstream_auth(auth)  # was there already, not to be told from a client's
-
-
-def _strip_overrides(headers: http.Headers) -> None:
-    """Some servers (IIS rewriting, Symfony, Zend) go by these instead of the target: another page than was judged."""
-    for name in _OVERRIDES:
-        headers.pop(name, None)
-
-
-def _strip_upgrade(headers: http.Headers) -> None:
-    """What a connection becomes after another upgrade than to WebSocket, nobody here could judge."""
-    if "upgrade" not in headers or headers["upgrade"].strip().lower() == "websocket":
-        return
-    del headers["upgrade"]
-    headers.pop("http2-settings", None)
-    kept = [part for part in headers.get("connection", "").split(",") if part.strip().lower() != "upgrade"]
-    headers.pop("connection", None)
-    if any(part.strip() for part in kept):
-        headers["connection"] = ",".join(kept).strip()
-
-
-def _origin_of_address(host: str, port: int) -> Origin:
-    host = f"[{host}]" if ":" in host else host
-    try:
-        return parse_authority("https" if port == 443 else "http", f"{host}:{port}")
-    except MalformedURL:
-        return Origin("http", UNREADABLE, port)
+def _pace(decision: Decision) -> float:
+    return decision.verdict.pace.seconds if decision.verdict.pace else 0.0
 
 
 def _noted(decision: Decision) -> dict[str, str]:

@@ -27,6 +27,7 @@ from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.fetch.decoding import Plain, Undecodable, decoder
 from robots_guard.fetch.fields import TooLarge, joined
 from robots_guard.mitmproxy.permits import Permits
+from robots_guard.mitmproxy.ways import PREFIX
 from robots_guard.origin import Origin, split_url
 from robots_guard.rep.paths import malformed
 
@@ -44,9 +45,9 @@ def _usual_way() -> str:
 
 
 @contextmanager
-def on_behalf_of(flow: http.HTTPFlow) -> Iterator[None]:
-    """Fetches that begin in here, also in tasks begun in here, go the way this flow's request would go."""
-    mode = flow.client_conn.proxy_mode
+def on_behalf_of(client: connection.Client) -> Iterator[None]:
+    """Fetches that begin in here, also in tasks begun in here, go the way this client's requests would go."""
+    mode = client.proxy_mode
     # A reverse mode would put credentials and a Host of its own into our request: only a parent proxy matters.
     spec = mode.full_spec if isinstance(mode, mode_specs.UpstreamMode) else _REGULAR
     token = _way_out.set(spec)
@@ -57,7 +58,7 @@ def on_behalf_of(flow: http.HTTPFlow) -> Iterator[None]:
 
 
 class MitmFetcher:
-    """The Fetcher of the proxy, under the operator's own name.
+    """The Fetcher of the proxy, under the operator's own name. `own` are the ids of its flows under way.
 
     Not under that of the request which was first to need the file: a client could choose a name that a site answers
     otherwise, and the answer holds for every client.
@@ -69,11 +70,11 @@ class MitmFetcher:
     def __init__(self, permits: Permits, *, user_agent: str) -> None:
         self._permits = permits
         self._user_agent = user_agent
-        self._own: set[str] = set()
+        self.own: set[str] = set()
 
     def owns(self, flow: http.HTTPFlow) -> bool:
         """Whether a flow is a fetch of ours. Known by its id, because anybody can write metadata into a flow."""
-        return flow.id in self._own
+        return flow.id in self.own
 
     async def fetch(self, get: Get) -> FetchOutcome:
         """The outcome of one hop."""
@@ -92,13 +93,13 @@ class MitmFetcher:
 
     async def _fetch(self, origin: Origin, target: str, get: Get, mode: str) -> FetchOutcome:
         flow = self._flow(origin, target, (("User-Agent", self._user_agent), *get.headers), mode)
-        self._own.add(flow.id)
+        self.own.add(flow.id)
         self._permits.grant(flow)
         try:
             return await _Hop(flow, mode, get).outcome()
         finally:
             self._permits.release(flow)
-            self._own.discard(flow.id)
+            self.own.discard(flow.id)
 
     def _flow(self, origin: Origin, target: str, fields: tuple[tuple[str, str], ...], mode: str) -> http.HTTPFlow:
         client = connection.Client(
@@ -299,6 +300,8 @@ class _Hop(ReplayHandler):
     def _kind(self, detail: str) -> Failure:
         if self._refused or (self._phase == "connect" and self.flow.response is not None):
             return Failure.REFUSED  # by the gate, or answered inside the proxy by another component
+        if detail.startswith(PREFIX):
+            return Failure.REFUSED  # its name leads where we may not go
         if detail.startswith("Upstream proxy "):
             return Failure.REFUSED  # mitmproxy's sentence for a CONNECT the parent does not want; it names both
         if self._phase == "connect":

@@ -1,59 +1,66 @@
 """The proxy as a program of its own: mitmproxy's core with few addons, and the enforcer as the last of them.
 
-Half of mitmdump's work for a request is asking some thirty addons whether they have a hook; what rewrites, maps
-or records requests is not here at all, so there are no options of theirs to lead around us. All that is known of
-how mitmproxy starts and stops is known here.
+What rewrites, maps or records requests is not here at all, so there are no options of theirs to lead around us.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
-import logging
 import os
+import re
 import resource
 import signal
-import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-from mitmproxy import addonmanager, exceptions, hooks, http, master, options
+from mitmproxy import exceptions
 from mitmproxy.addons import (
     block,
     core,
-    disable_h2c,
     dns_resolver,
     next_layer,
     proxyserver,
     strip_dns_https_records,
     tlsconfig,
-    update_alt_svc,
     upstream_auth,
 )
-from mitmproxy.proxy import mode_specs
 
+from robots_guard.core.addresses import literal
 from robots_guard.errors import SettingsError
 from robots_guard.mitmproxy.addon import plant
+from robots_guard.mitmproxy.asgi import Application
+from robots_guard.mitmproxy.authority import CA_CERTIFICATE, authority, insist_on_certificates, private_folder
+from robots_guard.mitmproxy.ending import Ending
 from robots_guard.mitmproxy.enforcer import Enforcer
-from robots_guard.settings import Settings
-
-CA_CERTIFICATE = "mitmproxy-ca-cert.pem"
+from robots_guard.mitmproxy.master import Master, Options, StartCheck, Streaming, trust_messages
+from robots_guard.mitmproxy.workers import port_for_all, run, share_ports
+from robots_guard.settings import ProxySettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """What to run. `port` 0 takes a free one; `upstream_ca` is trusted for origins instead of the usual CAs."""
+    """What to run. `port` 0 takes a free one; `upstream_ca` is trusted for origins instead of the usual CAs;
+    `proxyauth` is who may use it, in mitmproxy's spelling; `sets` are options of mitmproxy's own, `name=value`.
+    `metrics` is a port of 127.0.0.1, of the first worker; `drain` is seconds for requests under way at the end;
+    `console` opens what is to lie at http://robots.guard/console."""
 
-    settings: Settings
+    settings: ProxySettings
     host: str = "127.0.0.1"
     port: int = 8080
-    mode: str = "regular"
+    modes: tuple[str, ...] = ("regular",)
+    proxyauth: str = ""
+    body_limit: str = ""
     confdir: Path | None = None
     upstream_ca: Path | None = None
+    sets: tuple[str, ...] = ()
+    workers: int = 1
+    metrics: int | None = None
+    drain: float = 10.0
+    console: Callable[[], AbstractContextManager[Application]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +71,82 @@ class Ready:
     ca_certificate: Path
 
 
+_OURS = {
+    "mode": "--mode",
+    "listen_host": "--listen",
+    "listen_port": "--listen",
+    "confdir": "--confdir",
+    "ssl_verify_upstream_trusted_ca": "--upstream-ca",
+    "proxyauth": "--proxyauth",
+    "body_size_limit": "--body-limit",
+}
+
+
 def serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
     """Run until SIGINT or SIGTERM; `announce` is called once requests are answered. Raises SettingsError."""
     if proxy.upstream_ca is not None:
-        _insist_on_certificates(proxy.upstream_ca)
+        insist_on_certificates(proxy.upstream_ca)
+    _insist_on_one_spelling(proxy.sets)
+    _insist_on_authentication(proxy)
+    _insist_on_size(proxy.body_limit)
     _allow_many_files()
-    asyncio.run(_serve(proxy, announce))
+    trust_messages()
+    proxy = replace(proxy, confdir=private_folder(proxy.confdir))
+    if proxy.workers == 1:
+        asyncio.run(_serve(proxy, announce))
+        return
+    _insist_on_sharing(proxy)
+    share_ports()
+    authority(proxy.confdir)  # one for all, made by nobody twice
+    with port_for_all(proxy.host, proxy.port) as port:
+        run(
+            proxy.workers,
+            lambda number, say: asyncio.run(
+                _serve(_worker(proxy, port, number), lambda ready: say({"url": ready.url}))
+            ),
+            lambda said: announce(Ready(said["url"], _confdir(proxy) / CA_CERTIFICATE)),
+        )
+
+
+def _worker(proxy: Proxy, port: int, number: int) -> Proxy:
+    metrics = None if proxy.metrics is None else proxy.metrics + number
+    return replace(proxy, port=port, metrics=metrics)
+
+
+def _insist_on_sharing(proxy: Proxy) -> None:
+    """Raises SettingsError where workers would each be on their own."""
+    if proxy.settings.store.startswith("memory:"):
+        raise SettingsError("--workers share what they learn through the store: use sqlite:///PATH or redis://HOST")
+    for mode in proxy.modes:
+        if mode.startswith(("wireguard", "local")):
+            raise SettingsError(f"--workers cannot share --mode {mode}: run one")
 
 
 async def _serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
-    confdir = _private(proxy.confdir or platformdirs.user_config_path("robots_guard") / "mitmproxy")
-    running = _Master(options.Options(confdir=str(confdir)))
+    with proxy.console() if proxy.console else contextlib.nullcontext() as console:
+        await _run(proxy, announce, console)
+
+
+async def _run(proxy: Proxy, announce: Callable[[Ready], None], console: Application | None) -> None:
+    confdir = _confdir(proxy)
+    running = Master(Options(confdir=str(confdir)))
     servers = proxyserver.Proxyserver()
-    running.addons.add(*_addons(servers, lambda: announce(_ready(proxy, servers, confdir))))
-    plant(Enforcer(proxy.settings))
+    running.addons.add(*_addons(proxy, servers, lambda: announce(_ready(proxy, servers, confdir))))
+    enforcer = Enforcer(proxy.settings, console)
+    plant(enforcer)
     try:
+        running.options.set(*proxy.sets)
         running.options.update(**_options(proxy))
     except exceptions.OptionsError as error:
         raise SettingsError(str(error)) from None
+    if enforcer.fault is not None:  # before anything listens
+        raise SettingsError(enforcer.fault)
+    if proxy.metrics is not None:
+        _measure(enforcer, proxy.metrics)
+    ending = Ending(running, servers, enforcer, proxy.drain)
     for number in (signal.SIGINT, signal.SIGTERM):
-        running.event_loop.add_signal_handler(number, running.shutdown)
+        running.event_loop.add_signal_handler(number, ending.begin, number)
+    running.event_loop.add_signal_handler(signal.SIGHUP, enforcer.look_at_overrides)
     try:
         await running.run()
     except SettingsError as error:
@@ -95,6 +158,20 @@ async def _serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
         running.event_loop.set_exception_handler(lambda _loop, _context: None)
 
 
+def _measure(enforcer: Enforcer, port: int) -> None:
+    from robots_guard.mitmproxy.metrics import Metrics, Source
+
+    source = Source(
+        counts=lambda: enforcer.counts,
+        under_way=enforcer.under_way,
+        held=enforcer.held,
+        ready=lambda: enforcer.fault is None,
+    )
+    metrics = Metrics(source)
+    metrics.serve(port)
+    enforcer.told = metrics.told
+
+
 def _cannot_listen(proxy: Proxy, servers: proxyserver.Proxyserver) -> SettingsError | None:
     """mitmproxy's own sentence for it wraps the system's three times."""
     for error in (server.last_exception for server in servers.servers):
@@ -104,62 +181,82 @@ def _cannot_listen(proxy: Proxy, servers: proxyserver.Proxyserver) -> SettingsEr
     return None
 
 
-def _addons(servers: proxyserver.Proxyserver, started: Callable[[], None]) -> list[object]:
+def _addons(proxy: Proxy, servers: proxyserver.Proxyserver, started: Callable[[], None]) -> list[object]:
     return [
+        *_authentication(proxy),
         core.Core(),
         block.Block(),
         strip_dns_https_records.StripDnsHttpsRecords(),
-        disable_h2c.DisableH2C(),
         servers,
         dns_resolver.DnsResolver(),
         next_layer.NextLayer(),
         tlsconfig.TlsConfig(),
         upstream_auth.UpstreamAuth(),
-        update_alt_svc.UpdateAltSvc(),
-        _Streaming(),
-        _StartCheck(started),
+        Streaming(),
+        StartCheck(started),
     ]
 
 
+def _authentication(proxy: Proxy) -> list[object]:
+    if not proxy.proxyauth:
+        return []
+    from mitmproxy.addons import proxyauth  # it brings an LDAP client along, which takes its time
+
+    return [proxyauth.ProxyAuth()]
+
+
 def _options(proxy: Proxy) -> dict[str, Any]:
+    chosen = {"proxyauth": proxy.proxyauth, "body_size_limit": proxy.body_limit}
     return {
+        **{name: value for name, value in chosen.items() if value},
         "listen_host": proxy.host,
         "listen_port": proxy.port,
-        "mode": [proxy.mode],
-        "http3": False,
+        "mode": list(proxy.modes),
         "ssl_verify_upstream_trusted_ca": str(proxy.upstream_ca) if proxy.upstream_ca else None,
     }
 
 
 def _ready(proxy: Proxy, servers: proxyserver.Proxyserver, confdir: Path) -> Ready:
     host, port = next(iter(servers.listen_addrs()), (proxy.host, proxy.port))[:2]
-    scheme = "socks5h" if isinstance(mode_specs.ProxyMode.parse(proxy.mode), mode_specs.Socks5Mode) else "http"
+    scheme = "socks5h" if proxy.modes[0].startswith("socks5") else "http"
     return Ready(
         f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}", confdir / CA_CERTIFICATE
     )
 
 
-def _private(confdir: Path) -> Path:
-    """The folder of the CA's key: whoever reads that can pose as any site to our crawlers."""
-    try:
-        confdir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        confdir.chmod(0o700)
-    except OSError as error:
-        raise SettingsError(
-            f"confdir {str(confdir)!r} cannot be used ({error.strerror}): name a folder of your own with --confdir"
-        ) from error
-    return confdir
+def _confdir(proxy: Proxy) -> Path:
+    assert proxy.confdir is not None  # since `serve`
+    return proxy.confdir
 
 
-def _insist_on_certificates(path: Path) -> None:
-    """mitmproxy would find out at the first https site, and blame the site. Raises SettingsError."""
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
-    except OSError as error:  # ssl.SSLError is one
-        why = error.strerror if not isinstance(error, ssl.SSLError) else "no certificates in PEM form"
+def _insist_on_one_spelling(sets: Iterable[str]) -> None:
+    for name in (each.partition("=")[0] for each in sets):
+        if name in _OURS:
+            raise SettingsError(f"--set {name}=...: use {_OURS[name]}")
+
+
+def _insist_on_size(text: str) -> None:
+    if text and not re.fullmatch(r"[0-9]+[kmgKMG]?", text):
+        raise SettingsError(f"--body-limit {text!r} is no size: write octets, or such as 512k or 64m")
+
+
+def _insist_on_authentication(proxy: Proxy) -> None:
+    """Whoever can connect can crawl in our name, and reach what `allow_private` names. Raises SettingsError."""
+    if proxy.proxyauth.startswith("ldap") and "proxyauth" not in proxy.settings.unsafe_allowed:
+        raise SettingsError("--proxyauth ldap... blocks while it asks: use proxyauth=@FILE, an htpasswd file")
+    if proxy.proxyauth and proxy.proxyauth[0] != "@" and ":" not in proxy.proxyauth and proxy.proxyauth != "any":
+        raise SettingsError("--proxyauth names nobody: write USER:PASSWORD, or @FILE in htpasswd's format")
+    hosts = [proxy.host, *(mode.rpartition("@")[2].rpartition(":")[0] for mode in proxy.modes if "@" in mode)]
+    wide = [host for host in hosts if host and not _is_loopback(host)]
+    if wide and not proxy.proxyauth:
         raise SettingsError(
-            f"--upstream-ca {str(path)!r} cannot be used ({why}): name a PEM file of the authorities to trust"
-        ) from None
+            f"--listen {wide[0]} lets others in: say who may use the proxy with --proxyauth USER:PASSWORD or @HTPASSWD"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    address = literal(host.strip("[]"))
+    return host == "localhost" if address is None else address.is_loopback
 
 
 def _allow_many_files() -> None:
@@ -167,81 +264,3 @@ def _allow_many_files() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-class _Streaming:
-    """Passes answers on as they come: nobody here reads them, and large files need not fit into memory."""
-
-    name = "robots_guard_streaming"
-
-    def responseheaders(self, flow: http.HTTPFlow) -> None:
-        """Only what an origin sends; a reply of our own has no more to come."""
-        if flow.response is not None:
-            flow.response.stream = True
-
-
-class _StartCheck(logging.Handler):
-    """What is logged as an error before we run ends the start. Stands in for mitmproxy's ErrorCheck, by its name."""
-
-    name = "errorcheck"
-
-    def __init__(self, started: Callable[[], None]) -> None:
-        super().__init__(logging.ERROR)
-        self._started = started
-        self._errors: list[str] = []
-        logging.getLogger().addHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the sentence."""
-        self._errors.append(record.getMessage().removeprefix("robots_guard: ").partition("\n")[0])
-
-    async def shutdown_if_errored(self) -> None:
-        """Called by the master at each step of its start. Raises SettingsError."""
-        await asyncio.sleep(0)
-        if self._errors:
-            raise SettingsError("; ".join(dict.fromkeys(self._errors)))
-
-    def finish(self) -> None:
-        """The start is over and went well."""
-        logging.getLogger().removeHandler(self)
-        logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        self._started()
-
-
-class _Addons(addonmanager.AddonManager):
-    """Finds the handlers of a hook once. mitmproxy's own walks all addons for each of a request's dozen hooks."""
-
-    def __init__(self, owner: master.Master) -> None:
-        super().__init__(owner)  # type: ignore[no-untyped-call]  # mitmproxy's has no annotations
-        self._handlers: dict[str, list[Callable[..., Any]]] = {}
-
-    def register(self, addon: Any) -> Any:
-        """Handlers may have come."""
-        self._handlers.clear()
-        return super().register(addon)  # type: ignore[no-untyped-call]  # likewise
-
-    async def trigger_event(self, event: hooks.Hook) -> None:
-        """Call the handlers in the order of the chain, as mitmproxy's own does."""
-        for handler in self._of(event):
-            try:
-                with addonmanager.safecall():
-                    result = handler(*event.args())
-                    if inspect.isawaitable(result):
-                        await result
-            except exceptions.AddonHalt:
-                return
-
-    def _of(self, event: hooks.Hook) -> list[Callable[..., Any]]:
-        handlers = self._handlers.get(event.name)
-        if handlers is None:
-            handlers = [handler for addon in self.chain for _, handler in self._iter_hooks(addon, event)]
-            self._handlers[event.name] = handlers
-        return handlers
-
-
-class _Master(master.Master):
-    """A master whose addons are called by what they handle."""
-
-    def __init__(self, opts: options.Options) -> None:
-        super().__init__(opts)
-        self.addons = _Addons(self)

@@ -1,20 +1,26 @@
 """Replies: a decision as the answer its crawler gets. Pure functions; nothing here decides anything.
 
-A refusal looks like no origin's: 403 (400 for what is malformed, 503 for what must wait) with `Robots-Guard` and
+A refusal looks like no origin's: 403 (400 for what is malformed, 503 for what must wait, 429 where the site wants
+fewer requests) with `Robots-Guard` and
 `Proxy-Status` (RFC 9209), and a body that says what, why, by which rule and whom to ask: problem+json (RFC 9457),
 or a page where the client asks for one. Rule text is a stranger's and is escaped wherever it goes.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from datetime import UTC, datetime
 from html import escape
 from typing import NamedTuple
 
+import msgspec
+
+from robots_guard.core.freshness import Freshness
+from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Action, Decision, Reason, Verdict
+from robots_guard.mitmproxy.pages import page
+from robots_guard.rep.dialect import Dialect
 
 LONGEST = 256  # characters of a stranger's text in a header field
 LONGEST_URL = 2048  # ... and of an address in a body
@@ -27,8 +33,23 @@ _WHY = {
     Reason.UNREACHABLE: "The site's robots.txt cannot be fetched, so what it allows is not known.",
     Reason.MALFORMED_TARGET: "The request is malformed: two servers could read it in two ways.",
     Reason.AMBIGUOUS_AUTHORITY: "The request names more than one site, so it is not clear whose robots.txt holds.",
+    Reason.NOT_INTERCEPTED: "The client does not trust this proxy's certificate, so nobody can see what it asks for.",
+    Reason.DESTINATION_REFUSED: "The operator of this proxy has not allowed crawlers to reach this address or port.",
+    Reason.UNRECORDED: "The guard cannot write its journal, and what it cannot record it does not let through.",
+    Reason.CRAWL_DELAY: "The site's robots.txt asks for a pause between two requests, and the next turn is taken.",
+    Reason.REQUEST_RATE: "The site's robots.txt asks for so many requests in a time, and the next turn is taken.",
+    Reason.MIN_DELAY: "The operator of this crawler wants a pause between two requests to a site.",
+    Reason.RETRY_AFTER: "The site has asked to be left alone for a while.",
+    Reason.VISIT_TIME: "The site's robots.txt asks crawlers to come at other times of the day.",
     Reason.INTERNAL_ERROR: "The guard could not reach a verdict, and what is not allowed is refused.",
 }
+OUR_FAULTS = (Reason.INTERNAL_ERROR, Reason.UNRECORDED)
+_NOT_THE_SITES = frozenset(
+    (Reason.MALFORMED_TARGET, Reason.AMBIGUOUS_AUTHORITY, Reason.DESTINATION_REFUSED, *OUR_FAULTS)
+)
+
+_SET_ASIDE = "The site's robots.txt does not allow {agent} to fetch this; it may by its next robots.txt."
+_PACE = frozenset((Reason.CRAWL_DELAY, Reason.REQUEST_RATE, Reason.MIN_DELAY, Reason.RETRY_AFTER))
 
 
 class Reply(NamedTuple):
@@ -59,20 +80,8 @@ def reply_to(decision: Decision, *, method: str = "GET", accept: str = "") -> Re
         body = _page(decision, status)
     else:
         fields.append(("Content-Type", "application/problem+json"))
-        body = json.dumps(_problem(decision, status), indent=1).encode()
+        body = _json(_problem(decision, status))
     return Reply(status, tuple(fields), b"" if method == "HEAD" else body)
-
-
-def itself(*, method: str = "GET") -> Reply:
-    """The answer to whoever opens the proxy's own address as if it were a site."""
-    fields = (
-        ("Robots-Guard", f"drop; reason={Reason.MALFORMED_TARGET}"),
-        ("Proxy-Status", "robots-guard; error=http_request_error"),
-        ("Cache-Control", "no-store"),
-        ("Content-Type", "text/plain; charset=utf-8"),
-    )
-    sentence = "This is a proxy for crawlers, not a site: set it as http_proxy and https_proxy, and ask for a site.\n"
-    return Reply(400, fields, b"" if method == "HEAD" else sentence.encode())
 
 
 def unready(reason: str, *, method: str = "GET") -> Reply:
@@ -84,7 +93,25 @@ def unready(reason: str, *, method: str = "GET") -> Reply:
         ("Content-Type", "application/problem+json"),
     )
     problem = {"title": "Service Unavailable", "status": 503, "detail": reason, "reason": Reason.INTERNAL_ERROR}
-    return Reply(503, fields, b"" if method == "HEAD" else json.dumps(problem, indent=1).encode())
+    return Reply(503, fields, b"" if method == "HEAD" else _json(problem))
+
+
+def copy_of(policy: Policy, now: float, dialect: Dialect, *, method: str = "GET") -> Reply | None:
+    """A fresh policy's own document, as its site gave it; None if there is none."""
+    document = policy.document
+    if document is None or policy.trouble is not None or policy.freshness(now, dialect) is not Freshness.FRESH:
+        return None
+    fields = (
+        ("Robots-Guard", f"pass; reason={Reason.ROBOTS_TXT}; copy"),
+        ("Age", str(max(0, int(now - document.fetched_at)))),
+        ("Content-Type", "text/plain; charset=utf-8"),
+        ("X-Content-Type-Options", "nosniff"),
+    )
+    return Reply(document.status, fields, b"" if method == "HEAD" else document.body)
+
+
+def _json(members: dict[str, object]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(members), indent=1)
 
 
 def prefers_html(accept: str) -> bool:
@@ -110,23 +137,30 @@ def quoted(text: str) -> str:
 
 
 def _status(verdict: Verdict) -> int:
-    if verdict.action is Action.DEFER or verdict.reason is Reason.INTERNAL_ERROR:
+    if verdict.reason in _PACE:
+        return 429
+    if verdict.action is Action.DEFER or verdict.reason in OUR_FAULTS:
         return 503
     return 400 if verdict.reason is Reason.MALFORMED_TARGET else 403
 
 
 def _error(verdict: Verdict) -> str:
     """An error type of RFC 9209 section 2.3."""
-    if verdict.reason is Reason.INTERNAL_ERROR:
+    if verdict.reason in OUR_FAULTS:
         return "proxy_internal_error"
     if verdict.reason is Reason.MALFORMED_TARGET:
         return "http_request_error"
-    return "destination_unavailable" if verdict.action is Action.DEFER else "http_request_denied"
+    if verdict.reason is Reason.DESTINATION_REFUSED:
+        return "destination_ip_prohibited"
+    away = verdict.action is Action.DEFER and verdict.reason not in _PACE
+    return "destination_unavailable" if away else "http_request_denied"
 
 
 def _robots_guard(decision: Decision) -> str:
     verdict = decision.verdict
     parts = [str(verdict.action), f"reason={verdict.reason}"]
+    if verdict.until is not None:
+        parts.append(f"until={math.ceil(verdict.until)}")
     if verdict.rule:
         parts += [f"rule={quoted(verdict.rule.text)}", f"line={verdict.rule.line}"]
     return "; ".join([*parts, f"id={quoted(decision.id)}"])
@@ -140,6 +174,8 @@ def _wait(decision: Decision) -> int:
 
 def _why(decision: Decision) -> str:
     verdict = decision.verdict
+    if verdict.action is Action.DEFER and verdict.reason is Reason.DISALLOWED:
+        return _SET_ASIDE.format(agent=decision.question.agent)
     known = _WHY.get(verdict.reason, "The request does not go through.")
     return known.format(agent=decision.question.agent)
 
@@ -166,6 +202,8 @@ def _problem(decision: Decision, status: int) -> dict[str, object]:
         "line": verdict.rule and verdict.rule.line,
         "group": verdict.group,
         "because": verdict.detail,
+        "delay": (verdict.pace and verdict.pace.seconds) or None,
+        "until": verdict.until and math.ceil(verdict.until),
         "robots_url": decision.question.origin.robots_url,
         "fetched_at": _fetched_at(decision),
         "agent": decision.question.agent,
@@ -175,54 +213,22 @@ def _problem(decision: Decision, status: int) -> dict[str, object]:
     return {name: value for name, value in members.items() if value is not None}
 
 
-_TITLES = {400: "Bad Request", 403: "Forbidden", 503: "Service Unavailable"}
-
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1d2530; --soft: #5b6675; --line: #dfe4ea; --paper: #fff; --back: #f3f5f8;
-  --mark: #b3261e; --tint: #fdf1f0; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8ecf2; --soft: #9aa6b5; --line: #333c48; --paper: #1b212a;
-  --back: #12161c; --mark: #ff8a80; --tint: #2a1f20; } }
-* { box-sizing: border-box }
-body { margin: 0; min-height: 100vh; display: grid; place-items: center; padding: 2rem 1rem; background: var(--back);
-  color: var(--ink); font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif }
-main { width: 100%; max-width: 44rem; background: var(--paper); border: 1px solid var(--line);
-  border-top: 4px solid var(--mark); border-radius: 10px; padding: 2rem 2.25rem }
-.by { margin: 0 0 .5rem; color: var(--mark); font-size: .8rem; font-weight: 600; letter-spacing: .04em }
-h1 { margin: 0 0 .75rem; font-size: 1.6rem; line-height: 1.25 }
-p { margin: 0 0 1rem }
-dl { margin: 1.5rem 0; display: grid; grid-template-columns: max-content 1fr; gap: .6rem 1.25rem;
-  border-top: 1px solid var(--line); padding-top: 1.25rem }
-dt { color: var(--soft) }
-dd { margin: 0; min-width: 0; overflow-wrap: anywhere }
-code { font: .92em/1.5 ui-monospace, "SF Mono", Consolas, "DejaVu Sans Mono", monospace }
-.rule { display: block; background: var(--tint); border-left: 3px solid var(--mark); border-radius: 4px;
-  padding: .45rem .7rem }
-.line { display: block; margin-top: .15rem }
-.small { color: var(--soft); font-size: .9rem }
-a { color: inherit }
-.ask { border-top: 1px solid var(--line); padding-top: 1.25rem; margin: 0; color: var(--soft); font-size: .92rem }
-@media (max-width: 34rem) { dl { grid-template-columns: 1fr; gap: .1rem } dd { margin-bottom: .7rem } }
-"""
+_TITLES = {400: "Bad Request", 403: "Forbidden", 429: "Too Many Requests", 503: "Service Unavailable"}
 
 
 def _page(decision: Decision, status: int) -> bytes:
     deferred = decision.verdict.action is Action.DEFER
     title = "Not now" if deferred else "Not fetched"
     facts = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in _facts(decision))
-    reference = escape(decision.id)
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}: {escape(decision.verdict.reason)}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="robots" content="noindex">
-<style>{_STYLE}</style></head>
-<body><main>
-<p class="by">robots_guard · {status} · {escape(decision.verdict.reason)}</p>
+    return page(
+        f"{title}: {escape(decision.verdict.reason)}",
+        f"""<p class="by">robots_guard · {status} · {escape(decision.verdict.reason)}</p>
 <h1>{title}</h1>
 <p>{escape(_why(decision))} This request did not leave the proxy.</p>
 <dl>{facts}</dl>
 <p class="ask"><strong>Whom to ask:</strong> the operator of this crawler, who runs this proxy.
-Give the reference <code>{reference}</code>. What may be crawled is decided by the site.</p>
-</main></body></html>
-""".encode()
+Give the reference <code>{escape(decision.id)}</code>. What may be crawled is decided by the site.</p>""",
+    )
 
 
 def _facts(decision: Decision) -> list[tuple[str, str]]:
@@ -232,7 +238,7 @@ def _facts(decision: Decision) -> list[tuple[str, str]]:
         rule = f'<code class="rule">{escape(verdict.rule.text)}</code>'
         group = f", in the group of <code>{escape(verdict.group)}</code>" if verdict.group else ""
         facts.append(("Rule", f'{rule}<span class="small line">line {verdict.rule.line}{group}</span>'))
-    if verdict.reason not in (Reason.MALFORMED_TARGET, Reason.AMBIGUOUS_AUTHORITY, Reason.INTERNAL_ERROR):
+    if verdict.reason not in _NOT_THE_SITES:
         fetched = _fetched_at(decision)
         when = (
             f'<span class="small line">as of {fetched.replace("T", " ").replace("Z", " UTC")}</span>' if fetched else ""

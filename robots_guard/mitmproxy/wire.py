@@ -9,7 +9,10 @@ checks none of this.
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from mitmproxy import http
@@ -49,14 +52,16 @@ class Wire(NamedTuple):
     sni: str | None  # the name of the TLS handshake, where it must be the origin's
     addressed: bool  # whether `host` may be an address that stands for a name
     user_agent: str
+    coding: str  # Transfer-Encoding
     clean: bool  # no field carries a line break or NUL, which an HTTP/1 writer would pass on
     client: str
 
     @classmethod
     def of(cls, flow: http.HTTPFlow) -> Wire:
         """Read a flow as it stands now."""
-        request, client = flow.request, flow.client_conn
-        data = request.data
+        client, data = flow.client_conn, flow.request.data
+        fields = data.headers.fields
+        hosts, user_agent, coding = _said(fields)
         return cls(
             method=data.method.decode("latin-1"),
             scheme=data.scheme.decode("latin-1"),
@@ -64,12 +69,13 @@ class Wire(NamedTuple):
             port=data.port,
             target=data.path.decode("latin-1"),
             version=data.http_version.decode("latin-1"),
-            hosts=tuple(_text(value) for name, value in request.headers.fields if name.lower() == b"host"),
+            hosts=hosts,
             authority=_text(data.authority),
-            sni=None if request.scheme != "https" or _is_reverse(client.proxy_mode) else client.sni,
+            sni=None if data.scheme != b"https" or _is_reverse(client.proxy_mode) else client.sni,
             addressed=isinstance(client.proxy_mode, _ADDRESSED),
-            user_agent=request.headers.get("user-agent", ""),
-            clean=not any(_BREAKS.search(name) or _BREAKS.search(value) for name, value in request.headers.fields),
+            user_agent=user_agent,
+            coding=coding,
+            clean=_BREAKS.search(b" ".join(itertools.chain.from_iterable(fields))) is None,
             client=str(client.peername[0]) if client.peername else "",
         )
 
@@ -101,28 +107,10 @@ class Wire(NamedTuple):
             raise MalformedURL(f"not a version of HTTP: {self.version[:20]!r}")
         if not (self.hosts or self.version == "HTTP/1.0" or (self.authority and self.version in _MULTIPLEXED)):
             raise MalformedURL(f"a request of {self.version} that names no host")
-        claims = self._claims()
-        destination = self._destination()
-        if self.addressed and claims and _is_address(destination.host):
-            destination = Origin(self.scheme, claims[0][1].host, self.port)
-        for place, claim in claims:
-            if claim != destination:
-                raise Ambiguous(f"{place} names {claim.authority}, the connection goes to {destination.authority}")
-        return destination
+        return _agreed(self.scheme, self.host, self.port, self.hosts, self.authority, self.sni, self.addressed)
 
     def _destination(self) -> Origin:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return parse_authority(self.scheme, f"{host}:{self.port}")
-
-    def _claims(self) -> list[tuple[str, Origin]]:
-        """What the request itself says of where it goes."""
-        names = [("Host", name) for name in self.hosts]
-        if self.authority:
-            names.append(("the request's authority", self.authority))
-        claims = [(place, parse_authority(self.scheme, name)) for place, name in names]
-        if self.sni:
-            claims.append(("SNI", parse_authority(self.scheme, self.sni)._replace(port=self.port)))
-        return claims
+        return _origin(self.scheme, self.host, self.port)
 
     def _fault(self) -> Verdict | None:
         """Method, target and fields that another reader may split or cut elsewhere than we do."""
@@ -130,10 +118,35 @@ class Wire(NamedTuple):
             return _drop(Reason.MALFORMED_TARGET, "the method is no token")
         if not self.clean:
             return _drop(Reason.MALFORMED_TARGET, "a line break in a field")
+        if self.coding.lower() not in ("", "chunked"):  # some servers then see no body, and requests in what it holds
+            return _drop(Reason.MALFORMED_TARGET, "a transfer coding other than chunked")
         fault = malformed(self.target)
         if fault is None and "#" in self.target:
             fault = "a fragment"
         return _drop(Reason.MALFORMED_TARGET, fault) if fault else None
+
+
+@lru_cache(maxsize=8192)
+def _agreed(
+    scheme: str, host: str, port: int, hosts: tuple[str, ...], authority: str, sni: str | None, addressed: bool
+) -> Origin:
+    """The origin of names that agree. A bounded memo: a crawler asks the same few sites again and again."""
+    claims = [("Host", parse_authority(scheme, name)) for name in hosts]
+    if authority:
+        claims.append(("the request's authority", parse_authority(scheme, authority)))
+    if sni:
+        claims.append(("SNI", parse_authority(scheme, sni)._replace(port=port)))
+    destination = _origin(scheme, host, port)
+    if addressed and claims and _is_address(destination.host):
+        destination = Origin(scheme, claims[0][1].host, port)
+    for place, claim in claims:
+        if claim != destination:
+            raise Ambiguous(f"{place} names {claim.authority}, the connection goes to {destination.authority}")
+    return destination
+
+
+def _origin(scheme: str, host: str, port: int) -> Origin:
+    return parse_authority(scheme, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
 
 class Ambiguous(Exception):
@@ -142,6 +155,21 @@ class Ambiguous(Exception):
 
 def _drop(reason: Reason, detail: str) -> Verdict:
     return Verdict(action=Action.DROP, reason=reason, detail=detail)
+
+
+def _said(fields: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, ...], str, str]:
+    """Every Host field, the User-Agent, and the Transfer-Encoding."""
+    hosts: tuple[str, ...] = ()
+    agents = []
+    codings = []
+    for name, value in fields:
+        if len(name) == 4 and name.lower() == b"host":
+            hosts += (_text(value),)
+        elif len(name) == 10 and name.lower() == b"user-agent":
+            agents.append(value.decode("utf-8", "surrogateescape"))
+        elif len(name) == 17 and name.lower() == b"transfer-encoding":
+            codings.append(value.decode("latin-1").strip(" \t"))
+    return hosts, ", ".join(agents), ", ".join(codings)
 
 
 def _text(value: bytes) -> str:

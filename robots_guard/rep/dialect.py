@@ -35,6 +35,7 @@ class Dialect:
     c_strings: bool = False  # NUL ends a line, other control characters are data, long lines are just cut
 
     # Which group applies.
+    product_tokens: bool = True  # names and values end at the first character outside the token alphabet
     names: Literal["token", "value_in_name", "name_in_value"] = "token"
     names_per_line: Literal["one", "many"] = "one"
     several: Literal["merge", "first", "longest"] = "merge"
@@ -72,6 +73,7 @@ _KOSTER1994 = Dialect(
     name="koster1994",
     blank_line_ends=True,
     closing=frozenset({b"disallow"}),
+    product_tokens=False,
     names="value_in_name",
     allow=False,
     wildcards=False,
@@ -101,6 +103,7 @@ _PROFILES = (
     Dialect(
         name="koster1996",
         blank_line_ends=True,
+        product_tokens=False,
         names="name_in_value",
         several="first",
         wildcards=False,
@@ -119,7 +122,7 @@ _PROFILES = (
         closing=frozenset({b"disallow", b"host"}),
         requirements=("one_name_a_line", "one_line_a_name"),
     ),
-    Dialect(name="slurp2006", names="value_in_name", dollar="cuts", percent="as_written"),
+    Dialect(name="slurp2006", product_tokens=False, names="value_in_name", dollar="cuts", percent="as_written"),
     _RFC9309,
     Dialect(
         name="google",
@@ -151,7 +154,7 @@ def dialect(name: str) -> Dialect:
     """The dialect of that name, or the strictest of several: "strictest(rfc9309, koster1996)"."""
     composite = _STRICTEST.fullmatch(name)
     if composite:
-        return _strictest(tuple(_known(part.strip()) for part in composite[1].split(",")))
+        return _strictest(tuple(_known(part.strip() or name) for part in composite[1].split(",")))
     return _known(name)
 
 

@@ -40,7 +40,8 @@ def valid_hosts(records: Iterable[Line]) -> tuple[Host, ...]:
 
 def _host(record: Line) -> Host | None:
     name, colon, port = record.value.lower().partition(":")
-    if not is_host_name(name) or (colon and not _is_port(port)):
+    # Asked before lower(): the Kelvin sign is a "k" after it.
+    if not record.value.isascii() or not is_host_name(name) or (colon and not _is_port(port)):
         return None
     # Port 80 is the default of the proposal, so both spellings are equal.
     return Host(name, int(port) if colon and int(port) != 80 else 0, record.number, record.text)

@@ -3,8 +3,8 @@
 The law of this file: a body is the stranger's. Nothing here raises on any octets, and where a cap or a control
 character cuts a line, it cuts in the restrictive direction: a Disallow gets shorter and so broader, an Allow goes.
 
-`records` is what the lines say; `lines` is the same with each line's text, for people. The parser reads the bare
-lines itself, and asks `field_and_value` about those in no usual spelling.
+`records` is what the lines say; `lines` is the same with each line's text, for people. The parser tames a text once
+and reads of it what is asked for.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from robots_guard.rep.dialect import Dialect
 BODY_CAP = 512_000  # RFC 9309 section 2.5: at least 500 KiB
 LINE_CAP = 16_663  # eight times the longest URL old browsers took; Google's library cuts here as well
 TEXT_CAP = 512
-COMMENT = b"#"  # what is left of a line that has a comment and nothing else
-_HASH = ord("#")
+COMMENT = b"#"  # the field of a line that has a comment and nothing else: it is no line at all, and no boundary
+HASH = ord("#")
 
 Record = tuple[int, bytes, bytes]  # line number, field in lower case, value; a blank line has no field
 
@@ -44,6 +44,7 @@ _WIDE = (
 _FIRST_OF_MARKS = frozenset((b"\xef", b"\xff", b"\xfe", b"\0"))
 _CONTROLS = bytes(octet for octet in [*range(0x20), 0x7F] if octet not in b"\t\n\r")
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CONTROL_AND_REST = re.compile(_CONTROL.pattern + rb"[^ \t]*")
 _BEFORE_VALUE = re.compile(rb"(?<=:)[\x00-\x20\x7f]+")
 
 # The usual spellings save most lines a strip and a lower.
@@ -66,18 +67,17 @@ _FIELDS = frozenset(field for field, _ in _MISSPELT)
 
 def clean(body: bytes) -> bytes:
     """The body as UTF-8 octets without a byte order mark, cut at the last whole line within the cap."""
-    capped = _cap(body)
-    if capped[:1] not in _FIRST_OF_MARKS:
-        return capped
-    for mark, encoding in _WIDE:
-        if capped.startswith(mark):
-            return capped.decode(encoding, "replace").encode("utf-8", "replace")
-    return _unmarked(capped)
-
-
-def _cap(body: bytes) -> bytes:
-    if len(body) <= BODY_CAP:
+    if len(body) > BODY_CAP:
+        body = _capped(body)
+    if body[:1] not in _FIRST_OF_MARKS:
         return body
+    for mark, encoding in _WIDE:
+        if body.startswith(mark):
+            return body.decode(encoding, "replace").encode("utf-8", "replace")
+    return _unmarked(body)
+
+
+def _capped(body: bytes) -> bytes:
     head = body[:BODY_CAP]
     end = max(head.rfind(b"\n"), head.rfind(b"\r")) + 1
     return head[:end] if end else head
@@ -93,13 +93,19 @@ def _unmarked(body: bytes) -> bytes:
 
 def records(text: bytes, dialect: Dialect) -> Iterator[Record]:
     """Field and value of each line that has them, and an empty field for each blank line."""
-    for number, raw in enumerate(bare_lines(text, dialect), 1):
-        if raw != COMMENT:
-            yield (number, *field_and_value(raw, dialect))
+    for number, raw in enumerate(tame_lines(text, dialect), 1):
+        field, value = field_and_value(raw, dialect)
+        if field != COMMENT:
+            yield number, field, value
 
 
 def field_and_value(raw: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
-    """What a line without comment says: its field in lower case, and its value. A blank line says nothing."""
+    """What a line says: its field in lower case, and its value. A blank line says nothing, a comment is none."""
+    # The octet is looked for by number: that is ten times quicker than by b"#".
+    if HASH in raw:
+        raw = raw.partition(b"#")[0]
+        if not raw or raw.isspace():
+            return COMMENT, b""
     key, colon, value = raw.partition(b":")
     if colon and key in SPELLINGS:
         return SPELLINGS[key], value.strip()
@@ -125,22 +131,16 @@ def _respelt(name: bytes) -> bytes:
     return name
 
 
-def bare_lines(text: bytes, dialect: Dialect) -> list[bytes]:
-    """The lines without their comments; control characters and over-long lines are dealt with."""
+def tame_lines(text: bytes, dialect: Dialect) -> list[bytes]:
+    """The lines; control characters and over-long ones are dealt with."""
     # bytes.splitlines knows CR, LF and CRLF only; str.splitlines would split at ten more characters.
     raws = text.splitlines()
     hostile = len(text.translate(None, _CONTROLS)) != len(text)
     if hostile or len(text) > LINE_CAP:
-        tame = _as_c_string if dialect.c_strings else _restricted
-        raws = [tame(raw) if len(raw) > LINE_CAP or (hostile and _CONTROL.search(raw)) else raw for raw in raws]
-    # The octet is looked for by number: that is ten times quicker than by b"#".
-    return [_bare(raw) if _HASH in raw else raw for raw in raws] if _HASH in text else raws
-
-
-def _bare(raw: bytes) -> bytes:
-    """The line without its comment; a comment line is no line at all, and no boundary."""
-    bare = raw.partition(b"#")[0]
-    return COMMENT if not bare or bare.isspace() else bare
+        several = dialect.paths_per_line == "many"
+        tame = _as_c_string if dialect.c_strings else _each_restricted if several else _restricted
+        return [tame(raw) if len(raw) > LINE_CAP or (hostile and _CONTROL.search(raw)) else raw for raw in raws]
+    return raws
 
 
 def _as_c_string(raw: bytes) -> bytes:
@@ -149,13 +149,25 @@ def _as_c_string(raw: bytes) -> bytes:
 
 def _restricted(raw: bytes) -> bytes:
     """The line cut at the cap or its first control character; an Allow so cut would admit more, so it goes."""
-    # Controls round the field or before the value hide nothing, so they are dropped like white space.
-    whole = _BEFORE_VALUE.sub(b"", raw.partition(b"#")[0].strip(_CONTROLS + b" \t"), count=1)
+    whole = _trimmed(raw)
     control = _CONTROL.search(whole)
     cut = whole[: min(LINE_CAP, control.start() if control else LINE_CAP)]
     if len(cut) < len(whole) and whole[:5].lower() == b"allow":
         return COMMENT
     return cut or COMMENT
+
+
+def _each_restricted(raw: bytes) -> bytes:
+    """A line of several values, each cut at its first control character: to cut the line would lose the others.
+
+    Nor is it cut at the cap: the grammar of kollar1996 leaves a line's length open.
+    """
+    return _CONTROL_AND_REST.sub(b"", _trimmed(raw)) or COMMENT
+
+
+def _trimmed(raw: bytes) -> bytes:
+    """Without comment; controls round the field or before the value hide nothing, so they go like white space."""
+    return _BEFORE_VALUE.sub(b"", raw.partition(b"#")[0].strip(_CONTROLS + b" \t"), count=1)
 
 
 def lines(body: bytes, dialect: Dialect) -> Iterator[Line]:

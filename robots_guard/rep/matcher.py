@@ -224,7 +224,8 @@ class Index:
         by_head: dict[str, list[Wildcard]] = {}
         for wildcard in self.wildcards:
             by_head.setdefault(wildcard[2], []).append(wildcard)
-        self.keys = sorted({"", *patterns.prefixes, *by_head})
+        # Written anew in their order, for neighbours in a bisection to be neighbours in memory.
+        self.keys = "\n".join(sorted({"", *patterns.prefixes, *by_head})).split("\n")
         parents, bests = _linked(self.keys, patterns.prefixes)
         self.parents = array("i", parents)
         self.bests = array("q", bests)

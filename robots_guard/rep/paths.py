@@ -140,12 +140,13 @@ _ENCODED_SLASH = re.compile("%(?:2[Ff]|5[Cc])").search
 
 def _readings(target: str) -> Iterator[tuple[str, str]]:
     """The target cut at "#", not cut, and with octets that are no UTF-8 read as Latin-1."""
-    cut = rooted(cut_fragment(target))
-    yield cut, ""
+    readings = [(rooted(cut_fragment(target)), "")]
     if "#" in target:
-        yield rooted(target), "fragment-kept"
-    if not cut.isascii() and not _is_utf8(cut):
-        yield octets(cut), "latin-1"
+        readings.append((rooted(target), "fragment-kept"))
+    yield from readings
+    for text, origin in readings:
+        if not text.isascii() and not _is_utf8(text):
+            yield octets(text), "+".join(filter(None, (origin, "latin-1")))
 
 
 def cut_fragment(target: str) -> str:

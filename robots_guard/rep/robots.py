@@ -2,28 +2,37 @@
 
 The law of this file: a group is stored once and shared by the agents it names, nothing is copied an agent
 (a file of n agents and n rules costs n, not n times n), and lines that are no rules are kept with their numbers.
-Lines are kept as records; text for people is made from them when somebody asks.
+A rule is kept as two entries, other lines as records; text for people is made from them when somebody asks.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from robots_guard.rep.dialect import Dialect
-from robots_guard.rep.lines import COMMENT, SPELLINGS, Line, Record, bare_lines, clean, field_and_value, lines
+from robots_guard.rep.lines import COMMENT, HASH, SPELLINGS, Line, Record, clean, field_and_value, lines, tame_lines
 
 
-@dataclass(slots=True)
-class Group:
-    """A run of User-agent lines and what follows it (RFC 9309 section 2.2)."""
+class Group(Struct):
+    """A run of User-agent lines and what follows it (RFC 9309 section 2.2).
 
-    agents: list[Record]
-    rules: list[Record]
-    others: list[Record]
+    A rule is a row and a value. The row is twice the number of its line, and one more if it is an Allow.
+    """
+
+    agents: list[Record] = []
+    rows: list[int] = []
+    values: list[bytes] = []
+    others: list[Record] = []  # the lines that are neither User-agent nor rule
+
+    @property
+    def rules(self) -> list[Record]:
+        """The rules as records."""
+        rules = zip(self.rows, self.values, strict=True)
+        return [(row >> 1, b"allow" if row & 1 else b"disallow", value) for row, value in rules]
 
     @property
     def title(self) -> str:
@@ -38,30 +47,46 @@ def _title(agents: Sequence[Record]) -> str:
     return b", ".join(values).decode("utf-8", "replace")[:512]
 
 
-class Selection(NamedTuple):
+class Selection(Struct, frozen=True):
     """The groups that apply to a crawler, and why these."""
 
-    groups: tuple[Group, ...]
+    groups: list[Group]
     why: str
+
+    @property
+    def rules(self) -> tuple[list[int], list[bytes]]:
+        """Rows and values of the groups: a crawler named in more than one keeps them all."""
+        if len(self.groups) == 1:
+            return self.groups[0].rows, self.groups[0].values
+        rows = [row for group in self.groups for row in group.rows]
+        return rows, [value for group in self.groups for value in group.values]
 
     @property
     def title(self) -> str | None:
         """The User-agent values of the groups as written, or None when no group applies."""
         if len(self.groups) == 1:
-            return self.groups[0].title
+            return _title(self.groups[0].agents)
         return _title([agent for group in self.groups for agent in group.agents]) if self.groups else None
 
 
-@dataclass(slots=True)
-class Robots:
-    """A parsed file. `others` are the lines that are neither User-agent nor rule, whatever their group."""
+class Robots(Struct):
+    """A parsed file. `loose` is what stands in no group."""
 
     dialect: Dialect
     text: bytes
-    groups: list[Group]
-    others: list[Record]
-    strays: list[Record]  # rules that stand in no group
-    void: list[Group]  # groups without a rule, where the dialect asks for one
+    loose: Group
+    groups: list[Group] = []
+    void: list[Group] = []  # groups without a rule, where the dialect asks for one
+
+    @property
+    def strays(self) -> list[Record]:
+        """The rules that stand in no group."""
+        return self.loose.rules
+
+    @property
+    def others(self) -> list[Record]:
+        """The lines that are neither User-agent nor rule, whatever their group."""
+        return sorted(record for group in (self.loose, *self.void, *self.groups) for record in group.others)
 
     def lines(self) -> list[Line]:
         """Every line of the file that has a field or a value, for reports."""
@@ -69,18 +94,19 @@ class Robots:
 
     def select(self, token: str) -> Selection:
         """The groups for a crawler of this name, by the dialect's way of choosing."""
-        name = _name(token, by_token=self.dialect.names == "token")
-        tried = self.dialect.aliases if name in self.dialect.aliases else (name,)
-        for alias in tried:
-            named = self._named(alias)
-            if named:
+        name = _name(token, by_token=self.dialect.product_tokens)
+        aliases = self.dialect.aliases
+        for alias in aliases[aliases.index(name) :] if name in aliases else (name,):
+            if self._may_name(alias) and (named := self._named(alias)):
                 return Selection(named, f"named {alias}")
         default = self._default()
         return Selection(default, "named *" if default else "no group applies")
 
-    def _named(self, name: str) -> tuple[Group, ...]:
-        if not name or not self._may_name(name):
-            return ()
+    def _may_name(self, name: str) -> bool:
+        """Does the name stand in the file at all? Most files name few crawlers, and this is quick."""
+        return name != "" and (self.dialect.names != "token" or self.text.lower().find(name.encode()) >= 0)
+
+    def _named(self, name: str) -> list[Group]:
         fit = _fit_of_token if self.dialect.names == "token" else _fit_of_substring
         fitting = [(group, close) for group in self.groups if (close := fit(group, name, self.dialect))]
         if self.dialect.several == "first":
@@ -88,27 +114,24 @@ class Robots:
         elif self.dialect.several == "longest":
             closest = max((close for _, close in fitting), default=0)
             fitting = [(group, close) for group, close in fitting if close == closest]
-        return tuple([group for group, _ in fitting])
+        return [group for group, _ in fitting]
 
-    def _may_name(self, name: str) -> bool:
-        """Does the name stand in the file at all? Most files name few crawlers, and this is quick."""
-        return self.dialect.names != "token" or self.text.lower().find(name.encode("ascii")) >= 0
+    def _default(self) -> list[Group]:
+        found = []
+        for group in self.groups:
+            for _, _, value in group.agents:
+                if value == b"*" or (_STAR in value and _is_star(value, self.dialect)):
+                    found.append(group)
+                    break
+        return found[:1] if self.dialect.several == "first" else found
 
-    def _default(self) -> tuple[Group, ...]:
-        dialect = self.dialect
-        found = [
-            group
-            for group in self.groups
-            for _, _, value in group.agents
-            if value == b"*" or (_STAR in value and _is_star(value, dialect))
-        ]
-        if len(found) > 1:
-            found = list({id(group): group for group in found}.values())
-        return tuple(found[:1] if dialect.several == "first" else found)
-
-    def star_others(self) -> list[Record]:
-        """The other lines of the * groups, for dialects that take Crawl-delay from there as well."""
-        return [record for group in self._default() for record in group.others]
+    def others_for(self, selection: Selection) -> list[Record]:
+        """The lines of the chosen groups that are no rules."""
+        found = [record for group in selection.groups for record in group.others]
+        if self.dialect.delay_from_star:
+            stars = [record for group in self._default() for record in group.others]
+            found += [record for record in stars if record[1] == b"crawl-delay" and record not in found]
+        return found
 
 
 # --- Names ---
@@ -148,9 +171,16 @@ def _fit_of_substring(group: Group, name: str, dialect: Dialect) -> int:
 
 
 def _likeness(value: bytes, name: str, dialect: Dialect) -> int:
-    texts = value.split() if dialect.names_per_line == "many" else [value.partition(b"/")[0].strip()]
-    fits = [_substring(text.decode("utf-8", "replace").lower(), name, dialect) for text in texts if text != b"*"]
-    return max(fits, default=0)
+    texts = value.split() if dialect.names_per_line == "many" else [value]
+    return max((_substring(_compared(text, dialect), name, dialect) for text in texts if text != b"*"), default=0)
+
+
+def _compared(value: bytes, dialect: Dialect) -> str:
+    """What of a value is compared: a token, a name without its version, or all of what names are sought in."""
+    if dialect.product_tokens:
+        return _token(value)
+    text = value if dialect.names == "name_in_value" else value.partition(b"/")[0].strip()
+    return text.decode("utf-8", "replace").lower()
 
 
 def _substring(text: str, name: str, dialect: Dialect) -> int:
@@ -164,55 +194,53 @@ def _is_star(value: bytes, dialect: Dialect) -> bool:
         return True
     if dialect.names_per_line == "many":
         return b"*" in value.split()
-    return dialect.names == "token" and value[:1] == b"*" and value[1:2].isspace()
+    return dialect.product_tokens and value[:1] == b"*" and value[1:2].isspace()
 
 
 # --- Parsing ---
 
 
 def parse(body: bytes, dialect: Dialect) -> Robots:
-    """The document as groups and records. Whatever the octets are, this raises nothing."""
-    robots = Robots(dialect, clean(body), [], [], [], [])
-    _sort(bare_lines(robots.text, dialect), robots)
+    """The document as groups. Whatever the octets are, this raises nothing."""
+    robots = Robots(dialect, clean(body), Group())
+    _sort(tame_lines(robots.text, dialect), robots)
     if dialect.blank_line_ends:
         # A record without a rule is no record at all (1994, 1996), so it must not hide the one for "*".
-        robots.void = [group for group in robots.groups if not group.rules]
-        robots.groups = [group for group in robots.groups if group.rules]
+        robots.void = [group for group in robots.groups if not group.rows]
+        robots.groups = [group for group in robots.groups if group.rows]
     return robots
 
 
 def _sort(raws: Iterable[bytes], robots: Robots) -> None:
     """Fill the groups from the lines. One loop and long for that: every line of every file passes here."""
-    dialect, groups = robots.dialect, robots.groups
-    known = SPELLINGS.get
+    dialect, groups, group = robots.dialect, robots.groups, robots.loose
+    usual = SPELLINGS.get
     allow = b"allow" if dialect.allow else b"disallow"
-    group: Group | None = None
-    add_rule = robots.strays.append
+    rows, values = group.rows, group.values
     closed = True  # the next User-agent line opens a group
     for number, raw in enumerate(raws, 1):
         key, colon, value = raw.partition(b":")
-        name = known(key) if colon else None
-        if name is not None:
+        field = usual(key)
+        if field is not None and colon and HASH not in value:
             value = value.strip()
-        elif raw == COMMENT:
-            continue
-        else:
-            name, value = field_and_value(raw, dialect)
-        if name == b"disallow" or name == allow:
-            add_rule((number, name, value))
+        elif raw:
+            field, value = field_and_value(raw, dialect)
+            if field == COMMENT:
+                continue
+        if field == b"disallow" or field == allow:
+            rows.append(2 * number + (field != b"disallow"))
+            values.append(value)
             closed = True
-        elif name == b"user-agent":
-            if closed or group is None:
-                group = Group([], [], [])
+        elif field == b"user-agent":
+            if closed:
+                group = Group()
                 groups.append(group)
-                add_rule = group.rules.append
+                rows, values = group.rows, group.values
                 closed = False
-            group.agents.append((number, name, value))
-        elif name:
-            closed = closed or name in dialect.closing
-            record = (number, name, value)
-            robots.others.append(record)
-            if group is not None:
-                group.others.append(record)
+            group.agents.append((number, field, value))
+        elif field:
+            group.others.append((number, field, value))
+            closed = closed or field in dialect.closing
         elif dialect.blank_line_ends:
-            group, closed, add_rule = None, True, robots.strays.append
+            group, closed = robots.loose, True
+            rows, values = group.rows, group.values

@@ -7,29 +7,30 @@ turn an allowance into a denial. Rulings are made once and shared, so a verdict 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from robots_guard.rep import host as hosts
 from robots_guard.rep.dialect import Dialect
-from robots_guard.rep.lines import Line, Record
-from robots_guard.rep.matcher import NO_RULE, NOTHING, TOO_COMPLEX, Constant, Matcher, pattern_matches
+from robots_guard.rep.lines import Line
+from robots_guard.rep.matcher import NO_RULE, TOO_COMPLEX, Constant, Matcher, pattern_matches
+from robots_guard.rep.pace import Pace, pace_of
 from robots_guard.rep.paths import (
     PLAIN,
+    Matching,
     Variant,
     cut_fragment,
     folded,
     has_encoded_slash,
     is_alone,
-    matching,
     rooted,
     variants,
 )
+from robots_guard.rep.paths import matching as matching_of
 from robots_guard.rep.percent import canonical, meets_escapes, target_form
 from robots_guard.rep.ranking import formed, matcher_of, place_of, ranks
-from robots_guard.rep.robots import Robots, Selection, parse
-from robots_guard.rep.source import Rule, Source, spread
+from robots_guard.rep.robots import Robots, parse
+from robots_guard.rep.source import Rule, Source, patterns_of
 
 __all__ = ["Rule", "Ruleset", "Ruling", "compile_rules"]
 
@@ -53,7 +54,7 @@ class Ruling(NamedTuple):
 class Ruleset(ABC):
     """A compiled document, of one dialect or of several."""
 
-    __slots__ = ("size",)
+    __slots__ = ("_pace", "size")
 
     size: int  # about how many octets of memory this takes
 
@@ -67,6 +68,15 @@ class Ruleset(ABC):
     def records(self) -> tuple[Line, ...]:
         """The other lines of that group: Crawl-delay, Content-Signal, ..."""
 
+    @property
+    def pace(self) -> Pace | None:
+        """What that group says of time; None for nothing. Read when it is first asked for."""
+        try:
+            return self._pace
+        except AttributeError:
+            self._pace: Pace | None = pace_of(self.records)
+            return self._pace
+
     @abstractmethod
     def judge(self, target: str, host: str = "", port: int = 0, scheme: str = "http") -> Ruling:
         """The ruling on one target. Host, port and scheme matter to the Host directive only."""
@@ -78,9 +88,10 @@ class Ruleset(ABC):
 
 def compile_rules(body: bytes, dialect: Dialect, token: str, matching: str = "standard") -> Ruleset:
     """The document as one crawler must read it. Never raises on any octets."""
+    forms = matching_of(matching)
     if dialect.parts:
-        return Strictest([(part.name, _Document(parse(body, part), token, matching)) for part in dialect.parts])
-    return _Document(parse(body, dialect), token, matching)
+        return Strictest([(part.name, _Document(parse(body, part), token, forms)) for part in dialect.parts])
+    return _Document(parse(body, dialect), token, forms)
 
 
 class Strictest(Ruleset):
@@ -136,38 +147,37 @@ class _Document(Ruleset):
         "_swift",
     )
 
-    def __init__(self, robots: Robots, token: str, matching_name: str) -> None:
+    def __init__(self, robots: Robots, token: str, matching: Matching) -> None:
         dialect = robots.dialect
         selection = robots.select(token)
-        rules = spread(_joined([group.rules for group in selection.groups]), dialect)
+        rows, values = patterns_of(*selection.rules, dialect)
         self._dialect = dialect
-        self._matching = matching(matching_name)
+        self._others = tuple(robots.others_for(selection))
+        self._matching = matching
+        self._source = Source(robots.text, dialect, rows)
         self._free = _free(selection.title)
         self._rulings: dict[int, Ruling] = {}
-        self._others = _others(robots, selection)
-        self._source = Source(robots.text, dialect, rules)
-        self._compile([value for _, _, value in rules])
         self._hosts = hosts.valid_hosts(self.records) if dialect.host_directive else ()
+        written = formed(values, dialect.percent, dialect) if rows else ""
+        self._matcher = self._canonical = self._folded = matcher_of(written, rows, dialect)
+        if matching.folds or (matching.resolves and dialect.percent != "rfc9309"):
+            self._compile_further_forms(values, written)
         one = self._folded is self._matcher and not self._hosts
         # A plain target has one form and one answer ...
-        self._plain = one and not self._matching.folds
-        self._constant = self._free if one and self._matcher is NOTHING else None
-
-    def _compile(self, values: list[bytes]) -> None:
-        dialect, matching, rows = self._dialect, self._matching, self._source.rows
-        written = formed(values, dialect.percent, dialect)
-        self._matcher = self._canonical = self._folded = matcher_of(written, rows, dialect)
-        if matching.resolves:
-            resolved = written if dialect.percent == "rfc9309" else formed(values, "rfc9309", dialect)
-            if resolved != written:
-                self._canonical = self._folded = matcher_of(resolved, rows, dialect)
-            lower = resolved.lower() if matching.folds else resolved
-            if lower != resolved:
-                self._folded = matcher_of(lower, rows, dialect)
+        self._plain = one and not matching.folds
+        self._constant = self._free if one and not rows else None
         # ... and so has any other in ASCII that needs no resolving, if no rule can tell whether its odd octets are
         # encoded.
         self._swift = not meets_escapes(written)
-        self.size = 800 + len(self._source.text) + len(written) + 120 * len(values)
+        self.size = 800 + len(robots.text) + len(written) + 120 * len(rows)
+
+    def _compile_further_forms(self, values: list[bytes], written: str) -> None:
+        resolved = formed(values, "rfc9309", self._dialect)
+        if resolved != written:
+            self._canonical = self._folded = matcher_of(resolved, self._source.rows, self._dialect)
+        lower = resolved.lower() if self._matching.folds else resolved
+        if lower != resolved:
+            self._folded = matcher_of(lower, self._source.rows, self._dialect)
 
     @property
     def group(self) -> str | None:
@@ -296,15 +306,3 @@ class _Document(Ruleset):
             if pattern_matches(text, form, wildcards=dialect.wildcards)
         ]
         return [source.rule(place) for _, place in sorted(hits, reverse=True)]
-
-
-def _joined(parts: Sequence[list[Record]]) -> list[Record]:
-    """The records of several groups as one: a crawler named in more than one keeps them all."""
-    return parts[0] if len(parts) == 1 else [record for part in parts for record in part]
-
-
-def _others(robots: Robots, selection: Selection) -> tuple[Record, ...]:
-    found = _joined([group.others for group in selection.groups])
-    if robots.dialect.delay_from_star:
-        found = found + [r for r in robots.star_others() if r[1] == b"crawl-delay" and r not in found]
-    return tuple(found)

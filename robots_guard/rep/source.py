@@ -7,9 +7,10 @@ is read again from the document's own octets when a verdict first names it.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.lines import Line, Record, records, shown, shown_line
@@ -31,12 +32,11 @@ class Source:
 
     __slots__ = ("_dialect", "_offsets", "rows", "text")
 
-    def __init__(self, text: bytes, dialect: Dialect, rules: Iterable[Record]) -> None:
+    def __init__(self, text: bytes, dialect: Dialect, rows: list[int]) -> None:
         self.text = text
         self._dialect = dialect
         self._offsets: array[int] | None = None
-        # The line, and in the low bit whether it allows. Small numbers take no memory, for Python has them already.
-        rows = [number << 1 | (name == b"allow") for number, name, _ in rules]
+        # Small numbers take no memory, for Python has them already.
         self.rows: Sequence[int] = rows if len(rows) < FEW else array("I", rows)
 
     def rule(self, place: int) -> Rule:
@@ -46,25 +46,21 @@ class Source:
 
     def _pattern(self, place: int) -> bytes:
         """The pattern at a place. A line may hold several."""
-        first = place
-        while first and self.rows[first - 1] == self.rows[place]:
-            first -= 1
-        return self._patterns_of(self.rows[place])[place - first]
+        row = self.rows[place]
+        return next(islice(self._patterns_of(row), place - bisect_left(self.rows, row), None))
 
     def patterns(self) -> list[bytes]:
         """The patterns by place. A line is read once, however many it holds."""
         return [pattern for row in dict.fromkeys(self.rows) for pattern in self._patterns_of(row)]
 
-    def _patterns_of(self, row: int) -> list[bytes]:
-        return [value for _, _, value in spread(self._read(row >> 1), self._dialect)]
+    def _patterns_of(self, row: int) -> Iterator[bytes]:
+        for _, _, value in records(self._raw(row >> 1), self._dialect):
+            yield from _patterns(value, row, self._dialect)
 
     def line(self, record: Record) -> Line:
         """A record as people read it."""
         number, name, value = record
         return Line(number, shown(name), shown(value), shown_line(self._raw(number)))
-
-    def _read(self, number: int) -> Iterator[Record]:
-        return records(self._raw(number), self._dialect)
 
     def _raw(self, number: int) -> bytes:
         if self._offsets is None:
@@ -72,22 +68,24 @@ class Source:
         return self.text[self._offsets[number - 1] : self._offsets[number]].rstrip(b"\r\n")
 
 
-def spread(rules: Iterable[Record], dialect: Dialect) -> list[Record]:
-    """A record for each pattern: a dialect may read several in a value, or another than the value itself.
+def patterns_of(rows: list[int], values: list[bytes], dialect: Dialect) -> tuple[list[int], list[bytes]]:
+    """A row for each pattern, and the pattern: a dialect may read several in a value, or another than the value itself.
 
     A rule without a value is none: it forbids nothing and cancels nothing.
     """
-    if dialect.paths_per_line == "one" and not dialect.root_slash and not dialect.index_page:
-        return [rule for rule in rules if rule[2]]
-    return [
-        (number, name, pattern) for number, name, value in rules if value for pattern in _patterns(value, name, dialect)
-    ]
+    several = dialect.paths_per_line == "many" or dialect.root_slash or dialect.index_page
+    if not several and b"" not in values:
+        return rows, values
+    rules = [rule for rule in zip(rows, values, strict=True) if rule[1]]
+    if several:
+        rules = [(row, pattern) for row, value in rules for pattern in _patterns(value, row, dialect)]
+    return [row for row, _ in rules], [pattern for _, pattern in rules]
 
 
-def _patterns(value: bytes, name: bytes, dialect: Dialect) -> Iterator[bytes]:
+def _patterns(value: bytes, row: int, dialect: Dialect) -> Iterator[bytes]:
     for pattern in value.split() if dialect.paths_per_line == "many" else (value,):
         yield b"/" + pattern if dialect.root_slash and pattern[:1] != b"/" else pattern
-        if dialect.index_page and name == b"allow":
+        if dialect.index_page and row & 1:
             directory, slash, page = pattern.rpartition(b"/")
             if slash and page.startswith(b"index.htm"):
                 yield directory + b"/$"

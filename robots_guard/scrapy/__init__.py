@@ -10,7 +10,8 @@ except ImportError as error:
     raise MissingExtra("scrapy", "the Scrapy add-on") from error
 
 from robots_guard.scrapy.addon import Addon
-from robots_guard.scrapy.deferral import GuardPriorityQueue
+from robots_guard.scrapy.deferral.queue import GuardPriorityQueue
+from robots_guard.scrapy.deferral.scheduler import GuardScheduler
 from robots_guard.scrapy.errors import RobotsDeferred, RobotsDisallowed
 from robots_guard.scrapy.middleware import RobotsGuardMiddleware
 from robots_guard.scrapy.sealing import RobotsGuardSeal
@@ -18,6 +19,7 @@ from robots_guard.scrapy.sealing import RobotsGuardSeal
 __all__ = [
     "Addon",
     "GuardPriorityQueue",
+    "GuardScheduler",
     "RobotsDeferred",
     "RobotsDisallowed",
     "RobotsGuardMiddleware",

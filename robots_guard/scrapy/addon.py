@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from scrapy.core.scheduler import Scheduler
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.pqueues import DownloaderAwarePriorityQueue
+from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.misc import load_object
 
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.scripted import ScriptedFetcher
 from robots_guard.runtime import AsyncioRuntime
-from robots_guard.scrapy.deferral import GuardPriorityQueue
+from robots_guard.scrapy.deferral.queue import GuardPriorityQueue
+from robots_guard.scrapy.deferral.scheduler import GuardScheduler
 from robots_guard.scrapy.errors import abort
 from robots_guard.scrapy.middleware import RobotsGuardMiddleware
-from robots_guard.scrapy.options import ENABLED, is_enabled, is_explicit, options_of
+from robots_guard.scrapy.options import ENABLED, FALLBACK_SCHEDULER, is_enabled, is_explicit, options_of
 from robots_guard.scrapy.sealing import RobotsGuardSeal
 from robots_guard.settings import Settings, open_guard
 
@@ -33,6 +37,8 @@ log = logging.getLogger("robots_guard")
 PLACE = 100  # that of RobotsTxtMiddleware
 LAST = sys.maxsize
 _MIDDLEWARES = "DOWNLOADER_MIDDLEWARES"
+_SCHEDULER = "SCHEDULER"
+_QUEUE = "SCHEDULER_PRIORITY_QUEUE"
 _BUILTIN = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
 
 
@@ -61,7 +67,7 @@ def _take_over(settings: BaseSettings) -> None:
     settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardMiddleware, PLACE)
     settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardSeal, LAST)
     _refuse_to_be_off(settings)
-    settings.set("SCHEDULER_PRIORITY_QUEUE", GuardPriorityQueue, "addon")  # a project's own choice still wins
+    _gate_scheduler(settings)
     log.info("robots_guard enforces robots.txt in the place of Scrapy's RobotsTxtMiddleware, which is off")
     if is_explicit(settings, "ROBOTSTXT_OBEY") and not settings.getbool("ROBOTSTXT_OBEY"):
         log.warning("ROBOTSTXT_OBEY is False, but robots_guard enforces robots.txt: set %s = False to stop it", ENABLED)
@@ -71,6 +77,24 @@ def _take_over(settings: BaseSettings) -> None:
             name,
             _MIDDLEWARES,
         )
+
+
+def _gate_scheduler(settings: BaseSettings) -> None:
+    """Our queue in the place of Scrapy's own; around any other queue or scheduler, ours."""
+    scheduler, queue = load_object(settings[_SCHEDULER]), load_object(settings[_QUEUE])
+    if scheduler is GuardScheduler:
+        return
+    if scheduler is Scheduler and queue in (DownloaderAwarePriorityQueue, GuardPriorityQueue):
+        _set(settings, _QUEUE, GuardPriorityQueue)
+        return
+    _set(settings, FALLBACK_SCHEDULER, settings[_SCHEDULER])
+    _set(settings, _SCHEDULER, GuardScheduler)
+    log.info("requests that may not be made yet are parked before %s", settings[FALLBACK_SCHEDULER])
+
+
+def _set(settings: BaseSettings, name: str, value: Any) -> None:
+    """Set it, whoever has set it before."""
+    settings.set(name, value, max(settings.getpriority(name) or 0, SETTINGS_PRIORITIES["addon"]))
 
 
 def _switch_builtin_off(settings: BaseSettings) -> None:

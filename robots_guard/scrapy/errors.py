@@ -34,8 +34,13 @@ class RobotsDeferred(_Refused):
     """The request may not be made now, and could not be put back: its caller must ask again by itself.
 
     `decision.verdict.until` says when, in seconds since 1970. Only downloads past the scheduler
-    (`engine.download_async`, media pipelines) and foreign schedulers get this.
+    (`engine.download_async`, media pipelines) get this, and schedulers that nobody has wrapped.
     """
+
+
+class NotYet(_Refused):
+    """On the wire, it was not the request's turn. No component of a project's sees it: our last middleware, which is
+    asked first, puts the request off."""
 
 
 def sentence(decision: Decision) -> str:

@@ -25,7 +25,7 @@ from robots_guard.audit.record import shown_url
 from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, is_trouble
 from robots_guard.core.addresses import Address, is_public, literal
 from robots_guard.fetch.decoding import decoder
-from robots_guard.fetch.destinations import Destinations, addresses_of
+from robots_guard.fetch.destinations import Destinations, lookup
 from robots_guard.fetch.fields import joined
 from robots_guard.origin import split_url
 from robots_guard.scrapy.errors import printable
@@ -42,6 +42,7 @@ FLIGHT = "robots_guard_fetch"
 _URL_OCTETS = "".join(map(chr, range(0x21, 0x7F)))
 
 _ROUTE_META = ("proxy", "_auth_proxy", "bindaddress", "download_slot")
+_ON_ROUTE = frozenset(_ROUTE_META)
 _PROXY_CREDENTIALS = "Proxy-Authorization"
 _FETCH_META = {
     "dont_obey_robotstxt": True,  # by convention: others see what this is. We go by the flight alone
@@ -105,8 +106,10 @@ class ScrapyFetcher:
         self._tls_verified = tls_verified
         self._flights: set[Flight] = set()
 
-    def bound(self, request: Request) -> BoundFetcher:
-        """A Fetcher that takes the route of this request."""
+    def bound(self, request: Request) -> ScrapyFetcher | BoundFetcher:
+        """A Fetcher that takes the route of this request: for most, the crawler's own."""
+        if not request.headers and _ON_ROUTE.isdisjoint(request.meta):
+            return self
         return BoundFetcher(self, Route.of(request))
 
     def owns(self, request: Request) -> bool:
@@ -187,7 +190,7 @@ class ScrapyFetcher:
         if spelt is not None:
             return (spelt,)
         try:
-            return await self._runtime.in_thread(addresses_of, origin.host, origin.port)
+            return await self._runtime.result(lookup(origin.host, origin.port))
         except OSError:
             return ()  # perhaps another proxy knows it
 

@@ -1,6 +1,6 @@
 """Scrapy's settings, read as ours.
 
-Every setting of `robots_guard.settings` is `ROBOTS_GUARD_` and its name in capitals; two more exist only here.
+Every setting of `robots_guard.settings` is `ROBOTS_GUARD_` and its name in capitals; three more exist only here.
 What cannot be used raises SettingsError; nothing is ignored.
 """
 
@@ -18,6 +18,8 @@ from robots_guard.settings import Settings, settings_of
 PREFIX = "ROBOTS_GUARD_"
 ENABLED = PREFIX + "ENABLED"
 META_BYPASS = PREFIX + "META_BYPASS"
+FALLBACK_SCHEDULER = PREFIX + "FALLBACK_SCHEDULER"
+HOLD_MAX = 60.0  # seconds: who has downloads past the scheduler (media) wants them, and Scrapy has time
 
 _PRODUCT = re.compile(r"([A-Za-z_-]+)(/\S+)?(\s+\(.*\))?\s*")  # a token, perhaps a version, perhaps a comment
 _OWN_HANDLERS = "scrapy.core.downloader.handlers."
@@ -46,9 +48,10 @@ def options_of(settings: BaseSettings) -> Options:
         for name, value in settings.items()
         if isinstance(name, str)
         and name.startswith(PREFIX)
-        and name not in (ENABLED, META_BYPASS)
+        and name not in (ENABLED, META_BYPASS, FALLBACK_SCHEDULER)
         and value is not None
     }
+    values.setdefault("hold_max", HOLD_MAX)
     if not values.get("agent"):
         values["agent"] = _product(settings.get("ROBOTSTXT_USER_AGENT"))
     return Options(

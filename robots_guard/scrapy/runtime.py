@@ -1,7 +1,7 @@
 """How coroutines run inside Scrapy: on asyncio, or on any other Twisted reactor.
 
-Under asyncio only futures can be awaited, under another reactor only Deferreds. Both runtimes here know one
-thing more than the guard asks of them, which a fetch needs: to give work up.
+Under asyncio only futures can be awaited, under another reactor only Deferreds. Both runtimes here know two
+things more than the guard asks of them, which a fetch needs: to give work up, and to wait for another's thread.
 The reactor is imported inside functions: Scrapy without a reactor forbids the import.
 """
 
@@ -27,10 +27,14 @@ GIVEN_UP = (asyncio.CancelledError, defer.CancelledError)
 
 
 class HostRuntime(Runtime, Protocol):
-    """A Runtime that can also give work up."""
+    """A Runtime that can also give work up, and wait for another thread's."""
 
     def cancel(self, handle: Handle[Any]) -> None:
         """Give the work up, if it has not ended."""
+        ...
+
+    async def result(self, work: Future[T]) -> T:
+        """What another thread is working on."""
         ...
 
 
@@ -45,6 +49,10 @@ class AsyncioHostRuntime(AsyncioRuntime):
     def cancel(self, handle: Handle[Any]) -> None:
         """Cancel the task."""
         cast("asyncio.Future[Any]", handle).cancel()
+
+    async def result(self, work: Future[T]) -> T:
+        """As a future of the loop."""
+        return await asyncio.wrap_future(work)
 
 
 class _Work(Generic[T]):
@@ -109,6 +117,10 @@ class TwistedRuntime:
     def cancel(self, handle: Handle[Any]) -> None:
         """Cancel the coroutine."""
         cast("_Work[Any]", handle).deferred.cancel()
+
+    async def result(self, work: Future[T]) -> T:
+        """As a Deferred."""
+        return await from_thread(work)
 
     async def sleep(self, seconds: float) -> None:
         """Let the reactor run."""

@@ -5,21 +5,27 @@ request where it stands: `DEFAULT_REQUEST_HEADERS` add a Host at 400, a rotation
 was judged is remembered, and the innermost middleware compares. What differs, or was never judged, is judged here.
 
 A seal is a tuple and the comparison costs a look-up; nothing is awaited unless something has changed.
+
+Behind HttpCacheMiddleware too, so a cached answer costs no turn; and the first to see what comes back: a request that
+was refused on the wire, for it was not its turn, and an answer that asks for time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import IgnoreRequest, NotConfigured
 
+from robots_guard.scrapy.errors import NotYet
 from robots_guard.scrapy.middleware import RobotsGuardMiddleware
 from robots_guard.scrapy.options import ENABLED, is_enabled
 
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
+    from scrapy.http import Response
 
 
 class RobotsGuardSeal:
@@ -34,12 +40,22 @@ class RobotsGuardSeal:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        self._guard: RobotsGuardMiddleware | None = None
 
     def process_request(self, request: Request) -> Coroutine[Any, Any, Request | None] | None:
-        """None at once for what was judged as it stands; else the guard's answer to it."""
-        if self._guard is None:
-            self._guard = self._crawler.get_downloader_middleware(RobotsGuardMiddleware)
-        if self._guard is None:
+        """None at once for what was judged as it stands; else the guard's answer to it, or the wait for its turn."""
+        return self._middleware.before_slot(request)
+
+    def process_exception(self, request: Request, exception: Exception) -> Request | None:
+        """Put off what had no turn."""
+        return self._middleware.put_off(request, exception) if isinstance(exception, NotYet) else None
+
+    def process_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
+        """Hand on the answer; one that asks for time, when that is noted."""
+        return self._middleware.answered(request, response) if response.status in (429, 503) else response
+
+    @cached_property
+    def _middleware(self) -> RobotsGuardMiddleware:
+        guard = self._crawler.get_downloader_middleware(RobotsGuardMiddleware)
+        if guard is None:
             raise IgnoreRequest("robots_guard's middleware is missing: nothing may leave unjudged")
-        return self._guard.seal_again(request)
+        return guard

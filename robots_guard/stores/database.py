@@ -1,4 +1,4 @@
-"""The SQLite file under a store: opened, brought to the present layout, and replaced when it is damaged.
+"""The SQLite file under a store: opened, given its layout, and replaced when it is damaged.
 
 The law of this file: one file, many processes, any of which may fork, find the file damaged or find it gone.
 Beside the file lies its lock (``.lock``), held while it is opened or set aside, so that nobody opens a file
@@ -18,29 +18,29 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from robots_guard.errors import SettingsError, StoreError
+from robots_guard.errors import SettingsError, StoreError, StoreReset
 from robots_guard.stores.breaker import Breaker
 
 BUSY = 5.0  # seconds to wait for another process's write
 LAYOUT = 2  # user_version
-APPLICATION = 0x52475244  # application_id, "RGRD"; version 1 had none
+APPLICATION = 0x52475244  # application_id, "RGRD"
 KEPT_ASIDE = 3  # damaged files kept for somebody to look at
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 _FAULTS = (sqlite3.Error, UnicodeDecodeError)  # a message that quotes a damaged name cannot be decoded
 
-_FIRST = """
-CREATE TABLE policies (origin TEXT PRIMARY KEY, settled_at REAL NOT NULL, value BLOB NOT NULL) WITHOUT ROWID
-"""
 # Bodies are appended by rowid: in the order of their digests, which is random, pages would be a third empty.
-_SECOND = (
+_TABLES = (
+    "CREATE TABLE policies (origin TEXT PRIMARY KEY, settled_at REAL NOT NULL, value BLOB NOT NULL) WITHOUT ROWID",
     "CREATE TABLE documents (sha256 BLOB PRIMARY KEY, used_at REAL NOT NULL, body BLOB NOT NULL)",
     "CREATE TABLE leases (origin TEXT PRIMARY KEY, token TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE turns (origin TEXT PRIMARY KEY, last REAL NOT NULL, not_before REAL NOT NULL) WITHOUT ROWID",
 )
 _COLUMNS = (
     "SELECT origin, settled_at, value FROM policies LIMIT 0",
     "SELECT sha256, used_at, body FROM documents LIMIT 0",
     "SELECT origin, token, until FROM leases LIMIT 0",
+    "SELECT origin, last, not_before FROM turns LIMIT 0",
 )
 
 
@@ -57,7 +57,7 @@ class Database:
         self._closed = False
         try:
             self._swapping = _ProcessLock()
-            self._opened = _open(path)
+            self._opened, self._begun_anew = _open(path)
         except (sqlite3.Error, OSError, ValueError) as error:
             raise SettingsError(
                 f"store: {str(path)!r} cannot be used as a policy store ({_why(error)}):"
@@ -91,10 +91,13 @@ class Database:
         opened: _Opened | None = None
         try:
             opened = self._current()
+            if (told := self._begun_anew) is not None:
+                self._begun_anew = None
+                raise told
             yield opened
         except (*_FAULTS, OSError, SettingsError) as error:
             if opened is not None and isinstance(error, _FAULTS) and _is_damage(error):
-                raise StoreError(self._replaced(opened, error)) from error
+                raise self._replaced(opened, error) from error
             if _code(error) == sqlite3.SQLITE_BUSY:
                 self._slow.trip(f"could not be {what}: {error}")
             raise StoreError(f"could not be {what}: {_why(error)}") from error
@@ -109,12 +112,13 @@ class Database:
         with self._swapping.held:
             opened = self._opened
             if not opened.is_current(self.path):
-                self._opened = _open(self.path)
+                self._opened, told = _open(self.path)
+                self._begun_anew = told or self._begun_anew
                 self._leave(opened)
             return self._opened
 
-    def _replaced(self, damaged: _Opened, why: Exception) -> str:
-        """Begin a new file in place of a damaged one, unless another thread or process has; what was done."""
+    def _replaced(self, damaged: _Opened, why: Exception) -> StoreError:
+        """Begin a new file in place of a damaged one, unless another thread or process has; what is to be told."""
         aside = None
         try:
             with self._swapping.held:
@@ -124,8 +128,8 @@ class Database:
                         self._opened = _connected(self.path, ours=True)
                     self._leave(damaged)
         except (*_FAULTS, OSError, SettingsError) as error:
-            return f"is damaged ({why}) and could not be replaced: {_why(error)}"
-        return f"was damaged ({why}) and has been begun anew" + (f"; the old file is {str(aside)!r}" if aside else "")
+            return StoreError(f"is damaged ({why}) and could not be replaced: {_why(error)}")
+        return _told(why, aside)
 
     def _leave(self, opened: _Opened) -> None:
         if opened.pid == os.getpid():
@@ -179,17 +183,22 @@ def _identity(path: Path) -> tuple[int, int] | None:
 # -- opening ------------------------------------------------------------------------------------------------
 
 
-def _open(path: Path) -> _Opened:
-    """Open the file. One of ours that is damaged is set aside first."""
+def _open(path: Path) -> tuple[_Opened, StoreReset | None]:
+    """Open the file. One of ours that is damaged is set aside first, which whoever uses it first is told."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(path) as was_ours:
         try:
-            return _connected(path, ours=was_ours)
+            return _connected(path, ours=was_ours), None
         except _FAULTS as error:
             if not (was_ours and _is_damage(error)):
                 raise
-            _set_aside(path)
-            return _connected(path, ours=True)
+            aside = _set_aside(path)
+            return _connected(path, ours=True), _told(error, aside)
+
+
+def _told(why: Exception, aside: Path | None) -> StoreReset:
+    where = f"; the old file is {str(aside)!r}" if aside else ""
+    return StoreReset(f"was damaged ({why}) and has been begun anew{where}")
 
 
 @contextlib.contextmanager
@@ -258,21 +267,19 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, *, ours: bool) -> None:
-    """Bring the file to the present layout: a new one, one of version 1, or one that has it already."""
+    """Give a new file our layout; one that is not new must have it already."""
     _switch_to_wal(connection)
     with _transaction(connection):
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if not ours and _is_anothers(connection, version):
+        if not ours and _is_anothers(connection):
             raise SettingsError(f"store: {str(path)!r} is a database of another program: name a file of its own")
-        if version > LAYOUT:
+        if version not in (0, LAYOUT):
             raise SettingsError(
-                f"store: {str(path)!r} was made by a later version of robots_guard (layout {version}, ours is"
-                f" {LAYOUT}): update this one, or name another file"
+                f"store: {str(path)!r} was made by another version of robots_guard (layout {version}, ours is"
+                f" {LAYOUT}): use that one, or name another file"
             )
-        if version < 1:
-            connection.execute(_FIRST)
-        if version < LAYOUT:
-            for statement in _SECOND:
+        if version == 0:
+            for statement in _TABLES:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {LAYOUT}")
@@ -280,11 +287,10 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, ours: bool) -> None:
             connection.execute(statement)
 
 
-def _is_anothers(connection: sqlite3.Connection, version: int) -> bool:
+def _is_anothers(connection: sqlite3.Connection) -> bool:
     if connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION:
         return False
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    return "policies" not in tables if version == 1 else bool(tables)
+    return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import re
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +22,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from robots_guard.core import codec
 from robots_guard.core.freshness import CLOCK_SKEW
+from robots_guard.core.pacing import AHEAD, LONGEST_HOLD_OFF, Turn, counted_from
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, MissingExtra, NotGoverned, SettingsError, StoreError
 from robots_guard.origin import Origin, origin_of
@@ -40,6 +42,7 @@ DOCUMENT_LIFE = 120 * 86400_000  # milliseconds: what a journal keeps (90 d), an
 _MAC = hashlib.sha256().digest_size
 _LONGEST = 32 + _MAC + codec.MAX_VALUE  # octets of a policy's string, looked at before it is parsed
 
+_PLACE = re.compile(r"rediss?://[^/]*(/[0-9]*/?)?|unix://.*", re.DOTALL)  # redis-py takes any other path for 0
 _LUA = files("robots_guard.stores") / "lua"
 _OURS = ("prefix", "hmac_env", "hmac_file", "timeout", "ssl_ca_certs")
 FORMS = "redis://[user:password@]host:port/db?prefix=rg:&timeout=0.2, rediss://... or unix:///path/to/socket?db=0"
@@ -51,6 +54,8 @@ def open_redis(url: str) -> RedisStore:
     Raises SettingsError for a URL that cannot be read, or a key for MACs that cannot be found.
     """
     place, _, query = url.partition("?")
+    if not _PLACE.fullmatch(place):
+        raise SettingsError(f"store: not the URL of a Redis server (its path is no number of a database): use {FORMS}")
     options = dict(parse_qsl(query, keep_blank_values=True))
     known = (*_OURS, "db") if place.startswith("unix:") else _OURS
     for name in options:
@@ -115,6 +120,9 @@ class RedisStore:
         self._key = key
         self._breaker = Breaker()
         self._put = client.register_script((_LUA / "put_if_newer.lua").read_text())
+        self._reserve = client.register_script((_LUA / "reserve_turn.lua").read_text())
+        self._count_from = client.register_script((_LUA / "count_from.lua").read_text())
+        self._hold_off = client.register_script((_LUA / "hold_off.lua").read_text())
         self._release = client.register_script((_LUA / "release_lease.lua").read_text())
 
     def close(self) -> None:
@@ -174,6 +182,31 @@ class RedisStore:
         with self._asking():
             self._release((self._lease_key(origin),), (token,))
 
+    # -- turns --------------------------------------------------------------------------------------------
+
+    def reserve(self, origin: Origin, delay: float, now: float) -> Turn:  # noqa: ARG002  (the server has its own clock)
+        """Take the origin's turn, or say how long until it is."""
+        with self._asking():
+            answer = self._reserve((self._turn_key(origin),), (*map(_micro, (delay, AHEAD)), _LATEST))
+        wait, stamp, held = (int(part) for part in answer)
+        return Turn(wait / 1e6, stamp / 1e6, by_retry_after=bool(held))
+
+    def count_from(self, origin: Origin, stamp: float, since: float) -> None:
+        """Move the turn, if it is the last."""
+        with self._asking():
+            self._count_from((self._turn_key(origin),), (_micro(stamp), _micro(counted_from(stamp, since))))
+
+    def hold_off(self, origin: Origin, seconds: float, now: float) -> None:  # noqa: ARG002  (the server has its own clock)
+        """No turn before then."""
+        with self._asking():
+            self._hold_off((self._turn_key(origin),), (_micro(seconds), _LATEST))
+
+    def last_turn(self, origin: Origin) -> tuple[float, float]:
+        """What `reserve` would go by."""
+        with self._asking():
+            found = _TURN.fullmatch(self._client.getrange(self._turn_key(origin), 0, 64))
+        return (int(found[1]) / 1e6, int(found[2]) / 1e6) if found else (0.0, 0.0)
+
     # -- documents ----------------------------------------------------------------------------------------
 
     def document(self, sha256: str) -> bytes | None:
@@ -200,6 +233,9 @@ class RedisStore:
 
     def _lease_key(self, origin: Origin) -> str:
         return f"{self._prefix}l:{origin}"
+
+    def _turn_key(self, origin: Origin) -> str:
+        return f"{self._prefix}t:{origin}"
 
     def _document_key(self, sha256: str) -> str:
         return f"{self._prefix}d:{sha256}"
@@ -228,11 +264,23 @@ class RedisStore:
         self._breaker.check()
         try:
             yield
-        except redis.ResponseError as error:  # an answer: out of memory, read-only, not allowed, wrong type
+        except redis.ResponseError as error:  # an answer: out of memory, read-only, not allowed
+            if str(error).startswith("WRONGTYPE"):
+                raise DamagedValue("under one of our keys is no string: somebody else has put it there") from error
             raise StoreError(f"the server refuses: {error}") from error
         except (redis.RedisError, OSError) as error:
             self._breaker.trip(str(error))
             raise StoreError(f"the server cannot be asked: {error}") from error
+
+
+_TURN = re.compile(rb"(\d{1,17}) (\d{1,17})")  # as the scripts keep it
+
+
+def _micro(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+_LATEST = _micro(LONGEST_HOLD_OFF + AHEAD)
 
 
 def _digest(policy: Policy) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from robots_guard.core import codec
 from robots_guard.core.freshness import CLOCK_SKEW
+from robots_guard.core.pacing import AHEAD, LONGEST_DELAY, LONGEST_HOLD_OFF, Turn, counted_from, next_turn
 from robots_guard.core.policy import Document, Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, StoreError
 from robots_guard.origin import Origin, origin_of
@@ -46,6 +47,20 @@ _TAKE = """
 INSERT INTO leases (origin, token, until) VALUES (:origin, :token, :until)
 ON CONFLICT (origin) DO UPDATE SET token = excluded.token, until = excluded.until
 WHERE NOT coalesce(leases.until > :now AND leases.until <= :horizon, FALSE)
+"""
+
+# The rule is `pacing.next_turn`, in one statement. What is no number comes after every number, so it is not believed.
+_RESERVE = """
+INSERT INTO turns (origin, last, not_before) VALUES (:origin, :now, 0)
+ON CONFLICT (origin) DO UPDATE SET last = :now
+WHERE iif(last <= :now + :ahead, last + :delay, 0) <= :now AND iif(not_before <= :latest, not_before, 0) <= :now
+RETURNING last
+"""
+_TURNS = "SELECT last, not_before FROM turns WHERE origin = ?"
+_COUNT_FROM = "UPDATE turns SET last = :at WHERE origin = :origin AND last = :stamp"
+_HOLD_OFF = """
+INSERT INTO turns (origin, last, not_before) VALUES (:origin, 0, :until)
+ON CONFLICT (origin) DO UPDATE SET not_before = max(:until, iif(not_before <= :latest, not_before, 0))
 """
 
 
@@ -118,6 +133,36 @@ class SqliteStore:
         with self._database.writing() as connection:
             connection.execute("DELETE FROM leases WHERE origin = ? AND token = ?", (str(origin), token))
 
+    # -- turns --------------------------------------------------------------------------------------------
+
+    def reserve(self, origin: Origin, delay: float, now: float) -> Turn:
+        """Take the origin's turn, or say how long until it is."""
+        row = {"origin": str(origin), "now": now, "delay": delay, "ahead": AHEAD, "latest": _latest(now)}
+        with self._database.writing() as connection:
+            if connection.execute(_RESERVE, row).fetchone():
+                return Turn(0.0, now)
+            last, not_before = connection.execute(_TURNS, (str(origin),)).fetchone()
+        return next_turn(last, not_before, delay, now)
+
+    def count_from(self, origin: Origin, stamp: float, since: float) -> None:
+        """Move the turn, if it is the last."""
+        with self._database.writing() as connection:
+            row = {"origin": str(origin), "stamp": stamp, "at": counted_from(stamp, since)}
+            connection.execute(_COUNT_FROM, row)
+
+    def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
+        """No turn before then."""
+        with self._database.writing() as connection:
+            row = {"origin": str(origin), "until": now + seconds, "latest": _latest(now)}
+            connection.execute(_HOLD_OFF, row)
+
+    def last_turn(self, origin: Origin) -> tuple[float, float]:
+        """What `reserve` would go by."""
+        with self._database.reading() as connection:
+            found = connection.execute(_TURNS, (str(origin),)).fetchone()
+        last, not_before = found or (0.0, 0.0)
+        return (last, not_before) if isinstance(last, float) and isinstance(not_before, float) else (0.0, 0.0)
+
     # -- documents ----------------------------------------------------------------------------------------
 
     def document(self, sha256: str) -> bytes | None:
@@ -131,6 +176,7 @@ class SqliteStore:
         oldest = now - RETENTION
         self._remove("policies", "origin", "settled_at", oldest)
         self._remove("leases", "origin", "until", now)
+        self._remove("turns", "origin", "max(last, not_before)", now - LONGEST_DELAY)
         return self._remove("documents", "sha256", "used_at", oldest)
 
     def _body_to_keep(self, document: Document, now: float) -> dict[str, object] | None:
@@ -190,3 +236,8 @@ class SqliteStore:
                 return
             yield keys
             last = keys[-1][0]
+
+
+def _latest(now: float) -> float:
+    """The latest moment until which an origin can have asked to be left alone."""
+    return now + LONGEST_HOLD_OFF + AHEAD

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from robots_guard.audit.journal import FileJournal, Keeping
+from robots_guard.audit.writer import Writing
 from robots_guard.core.access import Fetched
 from robots_guard.core.renewal import begin
 from robots_guard.core.verdict import Action, Decision, Question, Reason, RuleRef, Verdict
 from robots_guard.origin import split_url
+from robots_guard.ports import Clocks
 
 AT = 1_800_000_000.0
 
@@ -36,3 +39,12 @@ def decision(url="https://a.test/private/x", verdict=DROP, *, at=AT, door="cli",
         client=values.pop("client", "127.0.0.1:4000"),
     )
     return Decision(id="w-1", at=at, door=door, question=question, verdict=verdict, **values)
+
+
+def journal_in(directory, *, door="cli", job="", fsync=False, chain=False, rotate_bytes=2**28, now=AT, **keeping):
+    """A journal whose clocks stand still."""
+    clocks = Clocks(now=lambda: now, monotonic=lambda: 7.0)
+    writing = Writing(
+        door=door, job=job, fsync=fsync, chain=chain, rotate_bytes=rotate_bytes, settings={"agent": "mybot"}
+    )
+    return FileJournal(directory, clocks, Keeping(**keeping), writing)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import pty
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
-from audit.decisions import AT, DEFER, decision
+from audit.decisions import AT, DEFER, decision, journal_in
 from cli.command import COMMAND
 
-from robots_guard.audit.journal import FileJournal
 from robots_guard.audit.record import record_of
 
 
@@ -25,7 +27,7 @@ def directory(tmp_path):
 
 @pytest.fixture
 def journal(directory):
-    made = FileJournal(directory, passes=True)
+    made = journal_in(directory, passes=1)
     made.write(decision("https://a.test/private/1", door="scrapy"))
     made.write(decision("https://b.test/private/2?token=abc", door="mitmproxy", at=AT + 1))
     made.write(decision("https://a.test/3", verdict=DEFER, at=AT + 2, agent="otherbot"))
@@ -55,19 +57,19 @@ def test_a_row_a_record_nothing_cut(here, journal):
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        (["--origin", "https://a.test"], [1, 3]),
-        (["--origin", "https://A.test:443/some/page"], [1, 3]),
-        (["--reason", "unreachable"], [3]),
-        (["--action", "drop"], [1, 2]),
-        (["--door", "scrapy"], [1]),
-        (["--door", "proxy"], [2]),
-        (["--agent", "OtherBot"], [3]),
-        (["--since", "2027-01-15T08:00:01"], [2, 3]),
-        (["--since", "2027-01-15T09:00:01+01:00"], [2, 3]),
-        (["--until", "2027-01-15T08:00:01Z"], [1]),
+        (["--origin", "https://a.test"], [2, 4]),
+        (["--origin", "https://A.test:443/some/page"], [2, 4]),
+        (["--reason", "unreachable"], [4]),
+        (["--action", "drop"], [2, 3]),
+        (["--door", "scrapy"], [2]),
+        (["--door", "proxy"], [3]),
+        (["--agent", "OtherBot"], [4]),
+        (["--since", "2027-01-15T08:00:01"], [3, 4]),
+        (["--since", "2027-01-15T09:00:01+01:00"], [3, 4]),
+        (["--until", "2027-01-15T08:00:01Z"], [2]),
         (["--until", "1h"], []),
-        (["--limit", "2"], [1, 2]),
-        (["--action", "drop", "--door", "mitmproxy"], [2]),
+        (["--limit", "2"], [2, 3]),
+        (["--action", "drop", "--door", "mitmproxy"], [3]),
     ],
     ids=str,
 )
@@ -97,7 +99,7 @@ def test_tail_waits_for_the_first_record(variables, directory):
     assert child.stderr.readline() == (
         f"robots-guard: nothing has been recorded yet in {directory}; waiting for the first record\n".encode()
     )
-    journal = FileJournal(directory, passes=False)
+    journal = journal_in(directory)
     journal.write(decision("https://a.test/private/"))
     assert json.loads(child.stdout.readline())["url"] == "https://a.test/private/"
     journal.close()
@@ -108,7 +110,7 @@ def test_tail_waits_for_the_first_record(variables, directory):
 
 
 def test_json_is_the_line_of_the_journal(here, journal):
-    assert here("audit", "query", "--json").out == journal.path.read_text()
+    assert here("audit", "query", "--json", "--kind", "all").out == journal.path.read_text()
 
 
 def test_unreadable_lines_are_told_and_do_not_hide_the_rest(here, journal):
@@ -134,7 +136,7 @@ def test_records_cannot_steer_the_terminal(here, directory):
 def test_tail_shows_the_latest(here, journal):
     _, out, _ = here("audit", "tail", "-n", 2, "--no-follow", "--json")
 
-    assert [json.loads(line)["seq"] for line in out.splitlines()] == [2, 3]
+    assert [json.loads(line)["seq"] for line in out.splitlines()] == [3, 4]
     assert here("audit", "tail", "-n", 0, "--no-follow").out == ""
 
 
@@ -148,7 +150,7 @@ def test_tail_follows_all_files_and_ends_quietly(variables, journal, directory):
     journal.write(decision("https://a.test/private/4", at=AT + 4))
     seen.append(json.loads(child.stdout.readline())["url"])
     journal.write(decision("https://a.test/5", verdict=DEFER, at=AT + 5))
-    late = FileJournal(directory, passes=False)
+    late = journal_in(directory)
     late.write(decision("https://late.test/private/", at=AT + 6))
     seen.append(json.loads(child.stdout.readline())["url"])
     late.close()
@@ -190,3 +192,157 @@ def on_a_terminal(*args) -> bytes:
     os.close(ours)
     assert child.wait(30) == 0
     return shown
+
+
+# -- other forms, and SQL ---------------------------------------------------------------------------------------
+
+
+def test_csv_has_headings_and_computes_nothing(here, journal):
+    journal.write(decision("https://a.test/private/=1+1", user_agent="=1", agent="=cmd", at=AT + 9))
+    rows = list(csv.DictReader(here("audit", "query", "--csv").out.splitlines()))
+
+    assert [row["action"] for row in rows] == ["drop", "drop", "defer", "drop"]
+    assert rows[3]["agent"] == "'=cmd"
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ([], "defer\t1\ndrop\t2\n"),
+        (["--csv"], "action,many\ndefer,1\ndrop,2\n"),
+        (["--json"], '{"action":"defer","many":1}\n{"action":"drop","many":2}\n'),
+    ],
+    ids=str,
+)
+def test_sql(here, journal, form, expected):
+    sql = "SELECT action, count(*) AS many FROM decisions GROUP BY 1 ORDER BY 1"
+
+    assert here("audit", "query", "--sql", sql, *form) == (0, expected, "")
+
+
+def test_sql_that_is_no_select_is_one_sentence(here, journal):
+    status, out, err = here("audit", "query", "--sql", "DROP VIEW decisions")
+
+    assert (status, out) == (2, "")
+    assert err == "robots-guard: --sql takes one SELECT, and nothing that changes anything\n"
+
+
+@pytest.mark.parametrize("given", [["--origin", "https://a.test"], ["--since", "2h"], ["--kind", "fetch"]])
+def test_sql_does_not_go_with_filters_that_it_would_pass_over(here, journal, given):
+    status, out, err = here("audit", "query", "--sql", "SELECT 1", *given)
+
+    assert (status, out) == (2, "")
+    assert f"--sql goes without filters ({given[0]})" in err
+
+
+def test_no_sql_is_not_no_question(here, journal):
+    status, out, _ = here("audit", "query", "--sql", "")
+
+    assert (status, out) == (2, "")
+
+
+def test_a_report_of_what_would_be(here, journal, tmp_path):
+    status, _, _ = here("audit", "report", "--what-if", "-o", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+
+    assert status == 0
+    assert "Origins that would differ" in page
+    assert "counted as if mode = &#34;report&#34; had not been set" in page
+
+
+def test_kinds(here, journal):
+    assert here("audit", "query", "--kind", "start").out.split("\t")[0] == "start"
+    assert len(here("audit", "query", "--kind", "all").out.splitlines()) == 4
+
+
+def test_without_the_extra_it_is_one_sentence(here, journal, monkeypatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    for command in (["query"], ["report"], ["export", "--format", "csv"], ["replay", "x"]):
+        status, _, err = here("audit", *command)
+        assert status == 2
+        assert err.endswith("needs an extra that is not installed: pip install 'robots_guard[audit]'\n")
+    assert here("audit", "tail", "--no-follow").status == 0
+    assert here("audit", "verify").status == 0
+
+
+# -- checked, compacted, told ---------------------------------------------------------------------------------------
+
+
+def test_verify_says_what_it_found(here, journal):
+    journal.close()
+    assert here("audit", "verify").out == f"{journal.writer}\t5\tnone\tnothing is missing\n"
+    octets = journal.path.read_bytes().splitlines(keepends=True)
+    journal.path.write_bytes(b"".join(octets[:1] + octets[2:]))
+    status, out, _ = here("audit", "verify")
+    (found,) = map(json.loads, here("audit", "verify", "--json").out.splitlines())
+
+    assert status == 1
+    assert "2 is missing" in out
+    assert (found["writer"], found["records"], found["last"]) == (journal.writer, 4, 5)
+
+
+def test_lines_that_are_no_records_are_a_finding(here, journal):
+    (journal.directory / "other.jsonl").write_bytes(b"nonsense\n")
+
+    assert here("audit", "verify").status == 1
+
+
+def test_compacted_and_asked_as_before(here, journal):
+    journal.close()
+    before = here("audit", "query", "--json").out
+    status, out, _ = here("audit", "compact", "--today")
+
+    assert (status, out) == (0, "20270115.1.parquet\t5 records of 1 files\n")
+    assert here("audit", "query", "--json").out == before
+    assert here("audit", "tail", "--no-follow", "--json").out == before
+    assert here("audit", "compact").err == "robots-guard: there is nothing to compact\n"
+
+
+def test_a_report_is_one_file(here, journal, tmp_path):
+    status, _, err = here("audit", "report", "-o", tmp_path / "report.html", "--origin", "https://a.test")
+
+    assert (status, err) == (0, f"robots-guard: written to {tmp_path}/report.html\n")
+    assert "Decisions: origin https://a.test" in (tmp_path / "report.html").read_text()
+
+
+def test_an_export_goes_to_a_file_or_out(here, journal, tmp_path):
+    assert here("audit", "export", "--format", "heritrix", "-o", tmp_path / "crawl.log").out == ""
+    assert [line.split()[1] for line in (tmp_path / "crawl.log").read_text().splitlines()] == ["-9998", "-9998", "-61"]
+    assert len(here("audit", "export", "--format", "ecs", "--action", "drop").out.splitlines()) == 2
+
+
+def test_the_schema_is_the_one_in_the_docs(here):
+    docs = Path(__file__).parents[2] / "docs" / "audit-record.schema.json"
+
+    assert here("audit", "schema").out == docs.read_text()
+
+
+def test_a_refusal_is_replayed_from_the_store_and_by_a_stranger(here, net, tmp_path, monkeypatch):
+    site = net.origin("User-agent: *\n# who reads this?\nDisallow: /private/\n")
+    here("check", f"{site.url}/private/")
+    identity = json.loads(here("audit", "query", "--json").out)["id"]
+    status, out, err = here("audit", "replay", identity)
+
+    assert (status, err) == (0, "")
+    assert ">    3  Disallow: /private/\n" in out
+    assert out.endswith("the same verdict\n")
+
+    here("audit", "bundle", identity, "-o", tmp_path / "bundle.json")
+    monkeypatch.setenv("ROBOTS_GUARD_STORE", f"sqlite:///{tmp_path}/elsewhere.sqlite")
+    monkeypatch.setenv("ROBOTS_GUARD_JOURNAL", f"{tmp_path}/elsewhere")
+    assert here("audit", "replay", tmp_path / "bundle.json").out == out
+
+    bundle = json.loads((tmp_path / "bundle.json").read_text())
+    bundle["record"]["line"] = 2
+    (tmp_path / "forged.json").write_text(json.dumps(bundle))
+    status, out, _ = here("audit", "replay", tmp_path / "forged.json")
+    assert status == 1
+    assert "differs: line: recorded 2, now '3'" in out
+
+
+def test_a_record_that_is_not_there_is_one_sentence(here, journal, directory):
+    assert here("audit", "replay", "nosuch") == (
+        2,
+        "",
+        f"robots-guard: there is no record 'nosuch' in {str(directory)!r}: name another id, or --journal\n",
+    )

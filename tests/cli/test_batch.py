@@ -44,9 +44,28 @@ def test_the_answer_says_action_reason_rule_and_dialect(batch):
             "reason": "disallowed",
             "rule": {"line": 2, "text": "Disallow: /private/", "group": "*"},
             "dialect": "rfc9309",
+            "pace": None,
+            "delay": None,
         },
-        {"id": "b", "action": "pass", "reason": "allowed", "rule": None, "dialect": "rfc9309"},
+        {
+            "id": "b",
+            "action": "pass",
+            "reason": "allowed",
+            "rule": None,
+            "dialect": "rfc9309",
+            "pace": None,
+            "delay": None,
+        },
     ]
+
+
+def test_a_pause_is_named_and_nobody_waits_for_it(batch):
+    paced = ask(robots_txt="User-agent: *\nCrawl-delay: 60\n")
+
+    status, answers = batch(paced, paced)
+
+    assert status == 0
+    assert [(each["action"], each["pace"], each["delay"]) for each in answers] == [("pass", "crawl-delay", 60.0)] * 2
 
 
 def actions(answered):
@@ -130,6 +149,8 @@ def test_schemes_and_authorities(batch):
         b"7",
         b"\xff\xfe{}",
         b'{"id": NaN}',
+        b'{"id": -1e999, "robots_txt": "", "user_agent": "a", "url": "https://a.test/"}',
+        b'{"id": ' + b"9" * 5000 + b"}",
         b"[" * 100_000,
         b'{"robots_txt": 7, "url": "https://a.test/"}',
         b'{"robots_txt": ""}',
@@ -142,7 +163,7 @@ def test_schemes_and_authorities(batch):
         b'{"robots_txt": "", "url": "https://a.test/", "matching": "loose"}',
         b'{"robots_txt": "' + b"x" * (17 << 20) + b'"}',
     ],
-    ids=range(16),
+    ids=range(18),
 )
 def test_a_line_that_cannot_be_read_is_answered_in_its_place(batch, line):
     status, answers = batch(ask(id=1), line, ask(id=3))
@@ -150,6 +171,20 @@ def test_a_line_that_cannot_be_read_is_answered_in_its_place(batch, line):
     assert status == 2
     assert [answer["id"] for answer in answers] == [1, None, 3]
     assert set(answers[1]) == {"id", "error"}
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (b'{"id": 1' + b" " * (17 << 20) + b"}", "it is longer than 16 MiB"),
+        (b'{"id": ' + b"9" * 5000 + b"}", "a number of 5000 digits is too large"),
+        (b'{"id": 1e999}', "1e999 is too large a number"),
+        (b"[" * 100_000, "it is nested too deeply"),
+    ],
+    ids=["long", "digits", "infinite", "deep"],
+)
+def test_an_error_names_what_is_wrong(batch, line, sentence):
+    assert batch(line)[1] == [{"id": None, "error": f"the line cannot be read: {sentence}"}]
 
 
 def test_the_id_comes_back_also_with_an_error(batch):
@@ -244,6 +279,13 @@ def test_an_answer_comes_before_the_next_question(variables):
     child.stdout.close()
 
 
+@pytest.mark.timeout(60)
+def test_a_file_that_cannot_be_read_on_ends_the_batch_with_one_sentence(here):
+    status, out, err = here("check", "--batch", "/proc/self/mem")  # opens, and fails at the first read
+
+    assert (status, out, err) == (2, "", "robots-guard: Input/output error\n")
+
+
 def test_memory_is_bounded_however_long_the_file(variables):
     """200 MB of questions go through a process that may not grow to 200 MB, while nobody has read an answer yet."""
     question = json.dumps(ask(robots_txt=RULES + "#" * 100_000)).encode() + b"\n"
@@ -258,3 +300,14 @@ def test_memory_is_bounded_however_long_the_file(variables):
     assert child.wait(60) == 0
     child.stdout.close()
     assert peak < 150 * 1024
+
+
+def test_what_a_text_allows_does_not_depend_on_the_time_of_the_day(here, tmp_path):
+    shut = "User-agent: *\nVisit-time: 0000-0001\nVisit-time: 1200-1201\nCrawl-delay: 5\nDisallow: /x"
+    file = tmp_path / "ask.jsonl"
+    rows = [{"robots_txt": shut, "user_agent": "mybot", "url": f"https://a.test/{page}"} for page in "xy"]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    said = [json.loads(line) for line in here("check", "--batch", file).out.splitlines()]
+
+    assert [(each["action"], each["delay"]) for each in said] == [("drop", None), ("pass", 5.0)]

@@ -138,11 +138,24 @@ def test_json_is_the_journals_record(here, net):
     assert (foreign["action"], foreign["reason"], foreign["origin"]) == ("pass", "not-governed", "")
 
 
+def test_a_pause_is_named_and_no_turn_is_taken(here, net):
+    site = net.origin(robots="User-agent: *\nCrawl-delay: 60\n")
+
+    for _ in range(2):
+        status, out, _ = here("check", "--json", f"{site.url}/a", f"{site.url}/b")
+        assert status == 0
+        assert [(each["pace"], each["delay"]) for each in map(json.loads, out.splitlines())] == [
+            ("crawl-delay", 60.0)
+        ] * 2
+
+    assert here("check", f"{site.url}/a").out == f"pass\tallowed\t{site.url}/a\t\t\tcrawl-delay 60 s\n"
+
+
 def test_drops_are_journaled(here, net, tmp_path):
     site = net.origin(RULES)
     here("check", f"{site.url}/private/", f"{site.url}/a")
     (journal,) = (tmp_path / "journal").iterdir()
-    (record,) = map(json.loads, journal.read_text().splitlines())
+    (record,) = (line for line in map(json.loads, journal.read_text().splitlines()) if line["kind"] == "decision")
 
     assert (record["door"], record["url"], record["rule"]) == ("cli", f"{site.url}/private/", "Disallow: /private/")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -135,8 +136,96 @@ def test_a_dialect_that_refuses_the_whole_host_says_so(here, tmp_path):
         "rule": "Host: www.example.com",
         "line": 3,
         "group": "*",
+        "pace": None,
+        "delay": None,
         "differs": True,
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "url", "says"),
+    [
+        ([], "Disallow: /\n", "https://a.test/robots.txt", "rule       none is asked\n"),
+        (
+            ["--dialect", "yandex2003"],
+            "Disallow: /\nHost: www.example.com\n",
+            "https://a.example.com/",
+            "These match too, but on a mirror everything is closed:\n        2 | Disallow: /\n",
+        ),
+        (
+            [],
+            "".join(f"Disallow: /*a*{number % 7}{'b' * (number % 50)}c$\n" for number in range(4000)),
+            "https://a.test/" + "a" * 4000 + "0123456" + "b" * 50 + "cx",
+            "rule       none is named: to tell which of so many decides would take too long\n",
+        ),
+    ],
+    ids=["exempt", "mirror", "too-complex"],
+)
+def test_it_does_not_give_the_reason_of_another_verdict(here, tmp_path, options, text, url, says):
+    path = tmp_path / "r.txt"
+    path.write_text("User-agent: *\n" + text)
+    _, out, _ = here("explain", *options, "--robots", path, url)
+
+    assert says in out
+
+
+TIMES = """\
+User-agent: mybot
+Disallow: /private/
+Crawl-delay: 4
+Crawl-delay: soon
+Request-rate: 1/10m
+Visit-time: 0000-2400
+
+User-agent: yourbot
+Crawl-delay: 7
+"""
+
+
+def test_what_the_file_says_of_time_and_what_of_it_binds(here, tmp_path):
+    path = tmp_path / "r.txt"
+    path.write_text(TIMES)
+
+    out = here("explain", "--robots", path, "https://a.test/").out
+
+    assert (
+        "time       line 3: Crawl-delay: 4\n"
+        "time       line 4: Crawl-delay: soon (cannot be read, is not kept)\n"
+        "time       line 5: Request-rate: 1/10m (300 s between two requests, the most that is kept)\n"
+        "time       line 6: Visit-time: 0000-2400\n"
+    ) in out
+    assert "!" not in out.partition("Other dialects")[2].replace("(!", "")
+    out = here("explain", "--robots", path, "--min-delay", "900", "https://a.test/").out
+    assert "time       min-delay: 900 s between two requests\n" in out
+
+
+def test_a_closed_site_says_when_it_opens(here, tmp_path):
+    path = tmp_path / "r.txt"
+    opens = time.gmtime(time.time() + 6 * 3600)
+    path.write_text(f"User-agent: *\nVisit-time: {opens.tm_hour:02}00-{opens.tm_hour:02}30\n")
+
+    status, out, _ = here("explain", "--robots", path, "https://a.test/")
+
+    assert status == 3
+    assert out.startswith("DEFER  https://a.test/\nIt may be requested, but not now")
+    assert f"Ask again at {time.strftime('%Y-%m-%dT%H:00:00', opens)}" in out
+    assert here("explain", "--robots", path, "--visit-time", "ignore", "https://a.test/").status == 0
+
+
+def test_a_dialect_that_reads_another_pause_says_so(here, tmp_path):
+    path = tmp_path / "r.txt"
+    path.write_text("User-agent: mybot\nDisallow: /x\nCrawl-delay: 4\n\nUser-agent: *\nDisallow: /y\nCrawl-delay: 9\n")
+
+    told = json.loads(here("explain", "--json", "--robots", path, "https://a.test/").out)
+
+    assert (told["pace"], told["delay"]) == ("crawl-delay", 4)
+    assert told["time"] == [{"line": 3, "text": "Crawl-delay: 4", "means": "binds"}]
+    said = {each["dialect"]: (each["pace"], each["delay"], each["differs"]) for each in told["dialects"]}
+    assert said["google"] == ("crawl-delay", 4, False)
+    assert said["bing"] == ("crawl-delay", 9, True)
+    shown = here("explain", "--robots", path, "https://a.test/").out
+    assert "  ! bing         pass   no rule matches; 9 s between two requests\n" in shown
+    assert "    google       pass   no rule matches\n" in shown
 
 
 def test_a_held_policy_is_told_with_its_age_and_end(here, net):
@@ -160,7 +249,7 @@ def test_trouble_is_told_with_what_comes_next(here, net):
     assert out.startswith("DEFER  ")
     assert "status: status 503" in out
     assert "  Ask again at 20" in out
-    assert "trouble    status: status 503, 1 tries since" in out
+    assert "trouble    status: status 503, 1 try since" in out
     assert "asked next 20" in out
 
 

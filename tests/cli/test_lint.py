@@ -190,3 +190,20 @@ def test_a_hostile_file_steers_nothing(here, tmp_path, form):
     assert "::error file=x" not in [line[:14] for line in out.splitlines()]
     if form in ("json", "sarif"):
         assert json.loads(out)
+
+
+ORDERS = (
+    "User-agent: *\nFoo: ##[error]x\nDisalow: /a ##vso[task.setvariable variable=PATH]x\n##[group]y ##teamcity[z]\n"
+)
+
+
+@pytest.mark.parametrize("form", ["text", "json", "sarif", "github"])
+def test_no_line_orders_a_build_server_that_reads_its_logs(here, tmp_path, form):
+    path = tmp_path / "robots.txt"
+    path.write_text(ORDERS)
+    said = here("lint", path, "--format", form).out
+    explained = [here("explain", "--robots", path, "https://a.test/a", *more).out for more in ((), ("--json",))]
+
+    assert not re.search(r"##[A-Za-z]*\[", "".join([said, *explained]))
+    if form == "json":
+        assert "Foo: ##[error]x" in [finding["text"] for finding in json.loads(said)["findings"]]

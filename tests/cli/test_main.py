@@ -53,6 +53,7 @@ WRONG = [
     ([], "Missing command"),
     (["chekc"], "No such command 'chekc': did you mean check?"),
     (["audit", "qurey"], "No such command 'qurey': did you mean query?"),
+    (["policy", "refrsh"], "No such command 'refrsh': did you mean refresh?"),
     (["nonsense"], "No such command 'nonsense'"),
     (["check"], "no URL is given: name at least one, such as https://example.com/page"),
     (["check", "--agnet", "x", "https://a.test/"], "No such option"),
@@ -179,6 +180,34 @@ def test_output_that_cannot_be_written_is_one_sentence_and_no_verdict(variables)
         )
 
     assert (done.returncode, done.stderr) == (2, "robots-guard: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "check --robots /dev/null https://a.test/ >&-",
+        "lint /dev/null >&-",
+        "lint - <&-",
+        "check --batch - <&-",
+        "check --robots - https://a.test/ <&-",
+        "explain --robots - https://a.test/ <&-",
+    ],
+)
+def test_a_closed_stream_is_one_sentence_and_no_fault_of_ours(variables, command):
+    done = subprocess.run(
+        ["bash", "-c", f"{COMMAND} {command}"], check=False, stderr=subprocess.PIPE, text=True, timeout=60
+    )
+
+    sentence = "robots-guard: standard input or output is closed: leave it open, or name /dev/null\n"
+    assert (done.returncode, done.stderr) == (2, sentence)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("command", ["check", "explain"])
+def test_a_file_without_end_is_read_as_far_as_anybody_reads(here, command):
+    status, _, err = here(command, "--robots", "/dev/zero", "https://a.test/")
+
+    assert (status, err) == (0, "")
 
 
 def test_help_needs_no_extra(variables):

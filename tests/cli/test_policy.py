@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import pty
 import sqlite3
 import subprocess
 import time
 
+import msgspec
 import pytest
 from cli.command import COMMAND
 
@@ -19,6 +21,7 @@ from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
+replace = msgspec.structs.replace
 
 
 def rows(out):
@@ -33,11 +36,36 @@ def held(here, net):
     return sites
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["ls"], ["show", "http://a.test"], ["forget", "--all"], ["purge"], ["export"], ["import", "-"], ["refresh", "x"]],
+    ids=lambda command: command[0],
+)
+def test_a_variable_that_is_no_setting_stops_the_start(here, variables, tmp_path, command):
+    variables.setenv("ROBOTS_GUARD_STROE", "redis://cache.internal")
+    status, out, err = here("policy", *command)
+
+    assert (status, out) == (2, "")
+    assert "unknown setting ROBOTS_GUARD_STROE: did you mean ROBOTS_GUARD_STORE?" in err
+    assert not (tmp_path / "policies.sqlite").exists()
+
+
 # -- ls and show ----------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_held_at_first(here):
     assert here("policy", "ls") == (0, "", "")
+
+
+def test_a_store_that_was_damaged_is_spoken_of_once(here, held, tmp_path):
+    (tmp_path / "policies.sqlite").write_bytes(b"garbage")
+    status, out, err = here("policy", "ls")
+
+    assert (status, out) == (2, "")
+    assert err.startswith(
+        "robots-guard: the policy store: was damaged (file is not a database) and has been begun anew"
+    )
+    assert here("policy", "ls")[0] == 0
 
 
 def test_ls_has_a_row_a_policy(here, held):
@@ -127,16 +155,30 @@ def test_refresh_says_what_became_of_each(here, net):
 def test_a_list_warms_the_store_once_an_origin_and_names_what_it_cannot_read(apart, net, here):
     sites = [net.origin(RULES) for _ in range(3)]
     listed = "\n".join(
-        ["# a list", "", *(f"{site.url}/{n}" for n in range(4) for site in sites), "ftp://a.test", "http://"]
+        [
+            f"\ufeff{sites[0].url}",
+            "# a list",
+            *(f"{site.url}/{n}" for n in range(4) for site in sites),
+            "ftp://a.test",
+            "http://",
+        ]
     )
     done = apart("policy", "refresh", "--from", "-", "--json", stdin=listed)
 
     assert done.status == 2
     assert len(done.out.splitlines()) == 3
+    assert "line 1: " not in done.err  # a mark of byte order is no part of it
     assert "line 15: " in done.err
     assert "line 16: " in done.err
     assert [len(site.robots_fetches) for site in sites] == [1, 1, 1]
     assert len(rows(here("policy", "ls").out)) == 3
+
+
+def test_a_store_that_fails_is_not_warmed_and_this_is_said(here, net):
+    status, out, err = here("policy", "refresh", net.origin(RULES).url, "--store=redis://127.0.0.1:1/0")
+
+    assert (status, rows(out)[0][0]) == (2, "rules")
+    assert "calls of the store failed: what it did not take is not kept" in err
 
 
 def test_many_are_asked_at_once(apart, net):
@@ -310,6 +352,29 @@ def test_a_damaged_policy_is_told_of_and_the_others_are_listed(here, held, tmp_p
     assert "Traceback" not in err
 
 
+def test_times_that_are_none_are_told_of_as_such(here, held, tmp_path):
+    """A store may hold anything: nothing of it may stop the listing."""
+    origin, store = origin_of(held[0].url), SqliteStore(tmp_path / "policies.sqlite")
+    found = store.get(origin)
+    store.put(replace(found, document=replace(found.document, fetched_at=math.inf)), time.time())
+    store.close()
+
+    row = next(row for row in rows(here("policy", "ls").out) if row[2] == held[0].url)
+    assert row[:5] == ["rules", "expired", held[0].url, "?", "?"]
+    assert here("policy", "show", held[0].url).status == 0
+
+
+def test_an_origin_whose_key_is_spelt_twice_is_one(here, held, tmp_path):
+    connection = sqlite3.connect(tmp_path / "policies.sqlite")
+    spelt = held[0].url.replace("http://", "HTTP://")
+    connection.execute("INSERT INTO policies SELECT ?, settled_at, value FROM policies LIMIT 1", (spelt,))
+    connection.commit()
+    connection.close()
+
+    assert len(rows(here("policy", "ls").out)) == 3
+    assert here("policy", "forget", "--all") == (0, "", "robots-guard: 3 policies forgotten\n")
+
+
 # -- purge ----------------------------------------------------------------------------------------------------
 
 
@@ -327,9 +392,20 @@ def test_purge_keeps_what_the_journal_rests_on(here, net, tmp_path):
 
     assert (status, err) == (0, "robots-guard: 1 documents removed, 1 kept for the journal\n")
     store = SqliteStore(tmp_path / "policies.sqlite")
-    kept = [record["sha256"] for record in map(json.loads, here("audit", "query", "--json").out.splitlines())]
+    kept = [
+        record["sha256"] for record in map(json.loads, here("audit", "tail", "--no-follow", "--json").out.splitlines())
+    ]
     assert [store.document(sha256) for sha256 in kept] == [RULES.encode()]
     store.close()
+
+
+def test_purge_removes_nothing_while_the_journal_cannot_be_read(here, net, tmp_path):
+    here("check", f"{net.origin(RULES).url}/private/x")
+    (tmp_path / "journal" / "20260101-host-1-ab-0001.jsonl.zst").write_bytes(b"damaged")
+    status, _, err = here("policy", "purge")
+
+    assert status == 2
+    assert err.startswith("robots-guard: nothing is purged, because not all of the journal can be read: 20260101-host")
 
 
 def test_purge_of_nothing(here):

@@ -62,14 +62,6 @@ def test_trouble_beside_a_document_comes_out():
     assert codec.filled(codec.decode(codec.encode(trouble), A), PACKED) == trouble
 
 
-def test_values_of_version_1_are_read_with_the_body_in_them():
-    value = b"RG1\n" + zlib.compress(msgspec.msgpack.encode(POLICY))
-    forged = msgspec.structs.replace(POLICY, document=msgspec.structs.replace(POLICY.document, body=b"Allow: /"))
-
-    assert codec.filled(codec.decode(value, A), None) == POLICY
-    assert codec.decode(b"RG1\n" + zlib.compress(msgspec.msgpack.encode(forged)), A) is None
-
-
 @pytest.mark.parametrize(
     "packed",
     [None, b"", PACKED[:-1], PACKED + b"x", codec.pack(b"another body"), codec.pack(bytes(50_000_000)), b"x" * 700_000],
@@ -92,13 +84,15 @@ def test_another_origins_policy_is_a_miss(other):
     assert codec.decode(VALUE, origin_of(other)) is None
 
 
-def test_another_version_is_a_miss():
-    assert codec.decode(b"RG9\n" + VALUE[4:], A) is None
+@pytest.mark.parametrize("version", [b"RG1\n", b"RG3\n", b"RG9\n"])
+def test_another_version_is_a_miss(version):
+    assert codec.decode(version + VALUE[4:], A) is None
 
 
-def test_a_bomb_is_a_miss():
-    assert codec.decode(b"RG1\n" + zlib.compress(b"\0" * 50_000_000, 9), A) is None
-    assert codec.decode(VALUE + b"\0" * 700_000, A) is None
+def test_a_huge_value_is_a_miss():
+    plain = VALUE[20:] + b"\0" * 700_000
+
+    assert codec.decode(b"RG2\n" + hashlib.blake2b(plain, digest_size=16).digest() + plain, A) is None
 
 
 @pytest.mark.parametrize("length", range(len(VALUE)))
@@ -117,5 +111,4 @@ def test_every_flipped_bit_is_a_miss(place):
 @given(st.binary(max_size=300))
 def test_any_bytes_decode_to_nothing(value):
     assert codec.decode(value, A) is None
-    assert codec.decode(b"RG1\n" + zlib.compress(value), A) is None
     assert codec.decode(b"RG2\n" + hashlib.blake2b(value, digest_size=16).digest() + value, A) is None

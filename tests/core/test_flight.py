@@ -15,6 +15,7 @@ A = origin_of("https://a.test")
 RFC = dialect("rfc9309")
 NOW = 1_800_000_000.0
 DAY = 86400.0
+PATIENCE = 70.0
 
 
 def good(at: float = NOW):
@@ -26,7 +27,7 @@ def trouble(at: float = NOW, held=None):
 
 
 def test_with_the_lease_and_nothing_new_it_is_ours_to_fetch():
-    trail = walk(begin(None, RFC), (True,), (None, NOW))
+    trail = walk(begin(None, RFC, PATIENCE), (True,), (None, NOW))
 
     assert [type(state) for state in trail] == [Taking, Looking, Granted]
     assert trail[-1].held is None
@@ -34,13 +35,13 @@ def test_with_the_lease_and_nothing_new_it_is_ours_to_fetch():
 
 def test_what_another_has_put_before_the_lease_was_ours_is_found():
     """Look again: between looking and taking, another may have fetched and given its lease back."""
-    trail = walk(begin(None, RFC), (True,), (good(), NOW))
+    trail = walk(begin(None, RFC, PATIENCE), (True,), (good(), NOW))
 
     assert trail[-1] == Found(good())
 
 
 def test_while_another_holds_the_lease_we_look_and_wait_ever_longer():
-    state = begin(None, RFC)
+    state = begin(None, RFC, PATIENCE)
     pauses = []
     for _ in range(6):
         state = walk(state, (False,), (None, NOW))[-1]
@@ -52,15 +53,26 @@ def test_while_another_holds_the_lease_we_look_and_wait_ever_longer():
 
 
 def test_what_the_other_puts_is_found_without_the_lease():
-    trail = walk(begin(None, RFC), (False,), (None, NOW), (), (False,), (good(), NOW))
+    trail = walk(begin(None, RFC, PATIENCE), (False,), (None, NOW), (), (False,), (good(), NOW))
 
     assert trail[-1] == Found(good())
 
 
 def test_when_the_other_has_died_the_lease_is_ours_in_the_end():
-    trail = walk(begin(None, RFC), (False,), (None, NOW), (), (True,), (None, NOW + 35))
+    trail = walk(begin(None, RFC, PATIENCE), (False,), (None, NOW), (), (True,), (None, NOW + 35))
 
     assert isinstance(trail[-1], Granted)
+
+
+def test_a_lease_that_does_not_end_is_not_waited_for_any_longer_than_patience_lasts():
+    state, waited = begin(None, RFC, PATIENCE), 0.0
+    while not isinstance(state, Granted):
+        state = walk(state, (False,), (None, NOW))[-1]
+        if isinstance(state, Waiting):
+            waited += state.pause
+            state = state.next()
+
+    assert PATIENCE <= waited < PATIENCE + LONGEST_PAUSE
 
 
 @pytest.mark.parametrize(
@@ -78,13 +90,13 @@ def test_when_the_other_has_died_the_lease_is_ours_in_the_end():
     ],
 )
 def test_what_renews_what(held, found, now, expected):
-    assert isinstance(walk(begin(held, RFC), (True,), (found, now))[-1], expected)
+    assert isinstance(walk(begin(held, RFC, PATIENCE), (True,), (found, now))[-1], expected)
 
 
 def test_the_fetch_begins_from_the_latest_there_is():
     """Validators, and how often it was tried already, are in the later of the two."""
     later = trouble(NOW + DAY, good())
 
-    assert walk(begin(good(), RFC), (True,), (later, NOW + DAY + 50))[-1].held == later
-    assert walk(begin(later, RFC), (True,), (good(), NOW + DAY + 50))[-1].held == later
-    assert walk(begin(later, RFC), (True,), (None, NOW + DAY + 50))[-1].held == later
+    assert walk(begin(good(), RFC, PATIENCE), (True,), (later, NOW + DAY + 50))[-1].held == later
+    assert walk(begin(later, RFC, PATIENCE), (True,), (good(), NOW + DAY + 50))[-1].held == later
+    assert walk(begin(later, RFC, PATIENCE), (True,), (None, NOW + DAY + 50))[-1].held == later

@@ -17,6 +17,7 @@ from robots_guard.rep.dialect import dialect
 
 RFC = dialect("rfc9309")
 HOUR, DAY = 3600.0, 86400.0
+NOW = 1_798_761_600.0  # Fri, 01 Jan 2027 00:00:00 GMT
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,12 @@ HOUR, DAY = 3600.0, 86400.0
         pytest.param(
             {"expires": "Fri, 01 Jan 2027 00:00:00 GMT", "date": "Fri, 01 Jan 2027 01:00:00 GMT"}, 0.0, id="past"
         ),
+        pytest.param({"expires": "Fri, 01 Jan 2027 01:00:00 GMT"}, HOUR, id="without-date-from-now"),
+        pytest.param({"expires": "Fri, 01 Jan 2027 01:00:00 GMT", "date": "soon"}, HOUR, id="date-garbage"),
+        pytest.param({"expires": "Thu, 01 Jan 2015 00:00:00 GMT"}, 0.0, id="past-without-date"),
+        pytest.param({"expires": "Fri, 31 Dec 9999 23:59:59 GMT"}, 2.0**31, id="expires-overflow"),
+        pytest.param({"cache-control": "max-age=60, max-age=86400"}, 60.0, id="the-first-max-age"),
+        pytest.param({"cache-control": "max-age=600", "age": "100, 5"}, 500.0, id="the-first-age"),
         pytest.param({"expires": "0"}, 0.0, id="expires-0"),
         pytest.param({"expires": "Fri, 99 Foo 9999999999999 00:00:00 GMT"}, 0.0, id="expires-garbage"),
         pytest.param(
@@ -51,7 +58,7 @@ HOUR, DAY = 3600.0, 86400.0
     ],
 )
 def test_what_an_answer_states(headers, stated):
-    assert stated_lifetime(headers) == stated
+    assert stated_lifetime(headers, NOW) == stated
 
 
 @pytest.mark.parametrize(
@@ -99,6 +106,7 @@ def test_backoff_doubles_from_30_seconds_to_an_hour():
     [
         ("", 0.0),
         ("120", 120.0),
+        ("120, 60", 120.0),  # sent twice
         ("999999999999", RETRY_MAX),
         ("-5", 0.0),
         ("soon", 0.0),

@@ -155,6 +155,14 @@ def test_success_ends_trouble():
     assert settle(ok(), held=trouble, now=NOW + 60).trouble is None
 
 
+@pytest.mark.parametrize("validator", ["x\r\nCookie: a=b", "x\0", "\n"])
+def test_no_validator_writes_another_header_field(validator):
+    """A site said it through a client that lets it pass, or somebody put it into the store."""
+    good = settle(ok(etag=validator, **{"last-modified": validator}))
+
+    assert begin(A, good, "direct").conditions == ()
+
+
 def test_validators_are_sent_and_a_304_renews_the_document_held():
     good = settle(ok(etag='"1"', **{"last-modified": "Fri, 01 Jan 2027 00:00:00 GMT"}))
     state = begin(A, good, "direct")

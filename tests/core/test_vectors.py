@@ -94,7 +94,7 @@ def test_every_row_of_access_is_asked_or_speaks_of_something_else():
 @pytest.mark.parametrize("row", of("expiry", "headers"))
 def test_a_copy_is_fresh_for_as_long_as_the_source_says(row):
     headers = {name.lower(): value for name, value in row["input"]["headers"].items()}
-    stated, kept = stated_lifetime(headers), dialect(row["dialect"])
+    stated, kept = stated_lifetime(headers, 0.0), dialect(row["dialect"])
     if "default_ttl_s" in row["expect"]:
         assert lifetime(stated, kept) == row["expect"]["default_ttl_s"]
     else:

@@ -59,6 +59,9 @@ def test_a_document_that_cannot_be(changes, why):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
+        ({"attempts": 2**70}, "trouble"),
+        ({"status": 2**70}, "status"),
+        ({"status": -5}, "status -5"),
         ({"at": NOW + 301, "retry_at": NOW + 400}, "no time that has been"),
         ({"since": NOW + 1}, "no time that has been"),
         ({"since": math.nan}, "times are none"),

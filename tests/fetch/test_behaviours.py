@@ -34,7 +34,7 @@ from robots_guard.settings import open_guard, settings_of
 from robots_guard.stores import open_store
 from robots_guard.testing import Loopback, RecordingOrigin
 
-BRIEF = {"connect_timeout": "2", "first_byte_timeout": "2", "fetch_timeout": "4", "journal_passes": "true"}
+BRIEF = {"connect_timeout": "2", "first_byte_timeout": "2", "fetch_timeout": "4", "audit_passes": "all"}
 FETCHERS = ["direct", *(["scrapy"] if find_spec("scrapy") else []), *(["mitmproxy"] if find_spec("mitmproxy") else [])]
 RFC = dialect("rfc9309")
 AT_ONCE = 16  # rows; a machine of two cores keeps the deadlines above for so many

@@ -9,6 +9,7 @@ import itertools
 import socket
 import ssl
 import struct
+import threading
 import time
 import tracemalloc
 import zlib
@@ -544,6 +545,33 @@ async def test_a_name_is_resolved_once_and_the_address_looked_at_is_the_one_conn
     assert site.received[0].headers["host"] == f"rebinding.test:{site.port}"
 
 
+async def test_names_that_hang_keep_no_other_from_being_resolved(net, monkeypatch):
+    """More of them than any pool has threads."""
+    site, given_up = net.origin(Reply(body=TEXT), address="127.9.0.3"), threading.Event()
+    names = resolving(monkeypatch, good=["127.9.0.3"])
+    resolve = socket.getaddrinfo
+
+    def tarpit(host, *args, **kwargs):
+        if host.startswith("hangs"):
+            names[host] += 1
+            given_up.wait(20)
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return resolve(host, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", tarpit)
+    hanging = [asyncio.ensure_future(fetch(f"http://hangs{n}.test", connect=30, total=30)) for n in range(100)]
+    try:
+        async with asyncio.timeout(10):
+            while len(names) < 100:
+                await asyncio.sleep(0.001)
+        got = await fetch(f"http://good.test:{site.port}/robots.txt")
+    finally:
+        given_up.set()
+
+    assert got.body == TEXT
+    assert {each.failure for each in await asyncio.gather(*hanging)} == {Failure.DNS}
+
+
 async def test_one_private_address_among_several_refuses_all(monkeypatch, net, public_loopback):
     site = net.origin(Reply(body=TEXT), address="127.9.0.2")
     resolving(monkeypatch, mixed=["127.9.0.2", "10.0.0.1"])
@@ -572,7 +600,7 @@ async def test_a_port_of_another_protocol_is_refused(port, monkeypatch):
     monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", None)
     got = await fetch(f"http://127.0.0.1:{port}/robots.txt")
 
-    assert (got.failure, got.detail) == (Failure.REFUSED, f"Refused: port {port} is none of the web's")
+    assert (got.failure, got.detail) == (Failure.REFUSED, f"port {port} is none of the web's")
 
 
 async def test_tls_verifies_the_name_and_not_the_address(net, authority, monkeypatch):

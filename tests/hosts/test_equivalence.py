@@ -25,7 +25,7 @@ from support.programs import program
 
 from robots_guard.testing import Loopback, RecordingOrigin
 
-BRIEF = {"connect_timeout": "2", "first_byte_timeout": "2", "fetch_timeout": "4", "journal_passes": "true"}
+BRIEF = {"connect_timeout": "2", "first_byte_timeout": "2", "fetch_timeout": "4", "audit_passes": "all"}
 RUNS = [
     f"{client}-{scheme}"
     for client in ("scrapy", "mitmdump+raw", "mitmdump+curl", "mitmdump+wget")

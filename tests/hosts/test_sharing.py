@@ -49,7 +49,7 @@ def store(folder) -> str:
 @pytest.fixture(scope="module")
 def asks(folder, store, authority) -> dict[str, Ask]:
     """How each door is asked. The proxy runs all the while, as proxies do; crawls and commands come and go."""
-    with mitmdump(folder, upstream_ca("mitmdump", folder / "ca.pem"), store=store, journal_passes="true") as door:
+    with mitmdump(folder, upstream_ca("mitmdump", folder / "ca.pem"), store=store, audit_passes="all") as door:
 
         def by_proxy(url: str) -> str:
             if url.startswith("http:"):
@@ -64,7 +64,7 @@ def asks(folder, store, authority) -> dict[str, Ask]:
 
 def _by_scrapy(folder: Path, store: str) -> Ask:
     def ask(url: str) -> str:
-        settings = {"ROBOTS_GUARD_STORE": store, "ROBOTS_GUARD_JOURNAL_PASSES": True}
+        settings = {"ROBOTS_GUARD_STORE": store, "ROBOTS_GUARD_AUDIT_PASSES": "all"}
         return _told(crawl([url], settings, folder=folder / "scrapy").record(url))
 
     return ask

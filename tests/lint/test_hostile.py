@@ -65,6 +65,8 @@ FILES = {
     "wildcards": b"User-agent: *\n" + b"".join(b"Disallow: /*a*a*a*a%d$\n" % n for n in range(20_000)),
     "nul": b"\0\n" * 250_000,
     "blank": b"User-agent: a\n\nDisallow: x\n" * 18_000,
+    "paths": b"User-agent: *\nDisallow:" + b" /a" * 160_000,
+    "names without one": b"User-agent:\n" * 42_000,
     "long": b"User-agent: *\nDisallow: /" + b"*%7e a" * 80_000,
 }
 
@@ -77,3 +79,5 @@ def test_a_file_made_to_cost_time_is_done_and_told_of_in_bounds(name):
 
     assert len(most) <= len(CHECKS)
     assert all(count <= MOST for count in most.values())
+    assert all(len(effect.does) < 1_000 for finding in found for effect in finding.effects)
+    assert len(json.dumps(sarif(found, "x", "1"))) < 3_000_000

@@ -217,6 +217,28 @@ def test_strictest_keeps_a_copy_no_longer_than_any_of_its_parts():
     assert kept.on_forbidden == "restricted"
 
 
+@pytest.mark.parametrize("name", ["strictest()", "strictest(google,)", "strictest(, google)"])
+def test_a_composite_with_a_part_missing_is_named_whole(name):
+    with pytest.raises(SettingsError, match=re.escape(repr(name))):
+        dialect(name)
+
+
+# --- Names and versions ---
+
+
+@pytest.mark.parametrize("value", ["other/1.0 mybot/2.0", "Mozilla/5.0 (compatible; MyBot/1.0)", "a/mybot"])
+def test_koster1996_seeks_the_name_in_all_of_the_value(value):
+    body = f"User-agent: {value}\nDisallow: /x\n\nUser-agent: *\nDisallow: /s\n"
+
+    assert not ask(body, "/x", "mybot", "koster1996").allowed
+    assert ask(body, "/s", "mybot", "koster1996").allowed
+
+
+@pytest.mark.parametrize("name", ["koster1994", "kollar1996", "rambler2003", "yandex2003", "slurp2006"])
+def test_a_version_behind_a_name_does_not_hide_its_record(name):
+    assert not ask("User-agent: mybot/1.0\nDisallow: /x\n", "/x", "mybot", name).allowed
+
+
 # --- Overlays ---
 
 
@@ -228,6 +250,26 @@ def test_bing_answers_to_msnbot_where_it_has_no_group_of_its_own():
     own = body + "User-agent: bingbot\nDisallow: /b\n"
     assert ask(own, "/m", "bingbot", "bing").allowed
     assert not ask(own, "/b", "bingbot", "bing").allowed
+
+
+def test_bing_goes_from_name_to_name_in_one_direction():
+    body = "User-agent: bingbot\nDisallow: /b\n\nUser-agent: msnbot\nDisallow: /m\n\nUser-agent: *\nDisallow: /s\n"
+
+    assert not ask(body, "/m", "msnbot", "bing").allowed
+    assert ask(body, "/b", "msnbot", "bing").allowed
+    assert not ask(body.replace("msnbot", "other"), "/s", "msnbot", "bing").allowed
+
+
+@pytest.mark.parametrize("value", ["YandexBot*", "yandex*", "YandexBot, other", "Yandex (all)", "YandexBot2"])
+def test_yandex_cuts_a_value_where_a_token_ends(value):
+    body = f"User-agent: {value}\nDisallow: /y\n\nUser-agent: *\nDisallow: /s\n"
+
+    assert not ask(body, "/y", "YandexBot", "yandex").allowed
+    assert ask(body, "/s", "YandexBot", "yandex").allowed
+
+
+def test_yandex_takes_a_star_with_a_text_behind_it_for_everybody():
+    assert not ask("User-agent: * all bots\nDisallow: /\n", "/x", "YandexBot", "yandex").allowed
 
 
 def test_yandex_obeys_the_narrowest_name_within_its_own():

@@ -46,6 +46,10 @@ def test_a_name_without_a_port_means_the_default_port_of_the_scheme(host, port, 
     assert judge(host, port, scheme).allowed is is_main
 
 
+def test_a_letter_that_is_ascii_only_in_lower_case_makes_no_host():
+    assert not is_host_value("\u212aain.ru")  # the Kelvin sign
+
+
 def test_robots_txt_of_a_mirror_may_be_read():
     assert judge("mirror.ru", target="/robots.txt").allowed
 

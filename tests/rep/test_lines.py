@@ -84,6 +84,21 @@ def test_a_control_character_ends_a_disallow_and_removes_an_allow():
     assert read(body)[1:] == [(2, b"disallow", b"/a")]
 
 
+@pytest.mark.parametrize("gap", [b" /a" * 10_000 + b" ", b" \x01 ", b" /a\x00b "])
+def test_what_cuts_one_value_of_a_line_leaves_the_others(gap):
+    body = b"User-agent: foo" + gap.replace(b"/", b"") + b"mybot\nDisallow: /first" + gap + b"/last\n"
+
+    for path in ("/first", "/last"):
+        assert not ask(body, path, "mybot", "kollar1996").allowed
+
+
+def test_a_control_character_ends_each_value_of_a_line():
+    body = b"User-agent: *\nDisallow: /a\x01b /c\n"
+
+    assert not ask(body, "/ax", "mybot", "kollar1996").allowed
+    assert ask(body, "/b", "mybot", "kollar1996").allowed
+
+
 def test_controls_before_a_value_do_not_make_it_empty():
     assert read(b"Disallow: \x01/a\n") == [(1, b"disallow", b"/a")]
     assert read(b"\x00Disallow:\x00\n") == [(1, b"disallow", b"")]

@@ -170,3 +170,9 @@ def test_a_query_of_something_is_another_resource():
     rules = compile_rules(b"User-agent: *\nDisallow: /a.pdf$\n", dialect("rfc9309"), "mybot")
 
     assert rules.judge("/a.pdf?x").allowed
+
+
+def test_octets_behind_a_number_sign_are_read_as_latin_1_too():
+    body = "User-agent: *\nDisallow: /é\n".encode()
+
+    assert not compile_rules(body, dialect("rfc9309"), "x").judge("/y/../..;x#/\xe9").allowed

@@ -8,15 +8,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import fakeredis
 import pytest
-from support.stores import KEY
+from support.stores import SHARED, make
 
 from robots_guard.holding import Holding
 from robots_guard.ports import Clocks
 from robots_guard.runtime import AsyncioRuntime
 from robots_guard.stores.memory import MemoryStore
-from robots_guard.stores.redis import RedisStore
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.tally import Tally
 
@@ -64,25 +62,11 @@ class Tiered:
         self.runtime.close()
 
 
-def make(kind: str, request, tmp_path) -> Any:
-    if kind == "memory":
-        return MemoryStore()
-    if kind == "sqlite":
-        return SqliteStore(tmp_path / "policies.sqlite")
-    if kind == "tiered":
-        return Tiered(SqliteStore(tmp_path / "policies.sqlite"))
-    if kind == "fakeredis":
-        return RedisStore(fakeredis.FakeRedis())
-    client = request.getfixturevalue("empty_redis").client()
-    return RedisStore(client, key=KEY if kind == "redis with MACs" else None)
-
-
-SHARED = ["sqlite", "fakeredis", "redis", "redis with MACs"]
-
-
 @pytest.fixture(params=["memory", "tiered", *SHARED])
 def store(request, tmp_path):
-    made = make(request.param, request, tmp_path)
+    tiered = request.param == "tiered"
+    made = make("sqlite" if tiered else request.param, request, tmp_path)
+    made = Tiered(made) if tiered else made
     yield made
     made.close()
 

@@ -82,6 +82,8 @@ def test_a_server_is_not_needed_at_the_start(url):
     ("url", "sentence"),
     [
         ("redis://h:port/0", "not the URL of a Redis server"),
+        ("redis://h/one", "not the URL of a Redis server (its path is no number of a database)"),
+        ("redis://user:pass/word@h/0", "not the URL of a Redis server (its path is no number of a database)"),
         ("redis://h/0?prefx=x", "'prefx' is no option of a Redis URL: use prefix, hmac_env, hmac_file"),
         ("redis://h/0?socket_timeout=60", "'socket_timeout' is no option"),
         ("redis://h/0?hmac_env=NOT_SET", "the environment has no NOT_SET"),

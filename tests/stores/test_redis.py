@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from pathlib import Path
 
 import pytest
 from support.stores import KEY, A, B, in_a_fork, policy, put, start_redis
@@ -13,6 +14,8 @@ from robots_guard.origin import origin_of
 from robots_guard.stores import open_store
 from robots_guard.stores.breaker import OPEN_FOR, Breaker
 from robots_guard.stores.redis import DOCUMENT_LIFE, POLICY_LIFE, RedisStore
+
+STORES = Path(__file__).parents[2] / "docs" / "stores.md"
 
 
 @pytest.fixture
@@ -44,10 +47,8 @@ def test_all_keys_have_the_prefix_and_an_end(empty_redis, client):
 
 
 def test_an_acl_for_the_prefix_is_enough(empty_redis, client):
-    client.execute_command(
-        "ACL", "SETUSER", "crawler", "reset", "on", ">secret", "~rg:*",
-        "+get", "+getrange", "+set", "+del", "+scan", "+eval", "+evalsha", "+pexpire", "+script|load",
-    )  # fmt: skip
+    words = next(line for line in STORES.read_text().splitlines() if line.startswith("ACL SETUSER")).split()
+    client.execute_command(*words[:3], "reset", *("secret".join(word.split("password")) for word in words[3:]))
     store = open_store(f"redis://crawler:secret@127.0.0.1:{empty_redis.port}/0")
     put(store, policy())
 
@@ -57,6 +58,10 @@ def test_an_acl_for_the_prefix_is_enough(empty_redis, client):
     assert list(store.origins()) == [A]
     assert store.purge(1.0, keep=[policy().document.sha256]) == 0
     assert store.forget(A)
+    turn = store.reserve(A, 60.0, 1.0)
+    store.count_from(A, turn.stamp, 0.1)
+    store.hold_off(A, 600.0, 1.0)
+    assert store.reserve(A, 60.0, 1.0).by_retry_after
     store.close()
     elsewhere = open_store(f"redis://crawler:secret@127.0.0.1:{empty_redis.port}/0?prefix=other:")
     with pytest.raises(StoreError, match="refuses"):
@@ -127,13 +132,16 @@ def test_whatever_stands_under_the_key_gives_way_and_is_not_read_whole(store, cl
     assert store.get(A) == policy()
 
 
-def test_a_key_of_another_type_is_a_store_error(store, client):
-    client.rpush("rg:p:https://a.test", "x")
+@pytest.mark.parametrize("key", ["rg:p:https://a.test", f"rg:d:{policy().document.sha256}"])
+def test_a_key_of_another_type_is_damage_and_gives_way(store, client, key):
+    put(store, policy())
+    client.delete(key)
+    client.rpush(key, "x")
 
-    with pytest.raises(StoreError, match="refuses"):
+    with pytest.raises(DamagedValue, match="no string"):
         store.get(A)
-    with pytest.raises(StoreError, match="refuses"):
-        put(store, policy())
+    put(store, policy())
+    assert store.get(A) == policy()
 
 
 # -- a server in trouble ------------------------------------------------------------------------------------

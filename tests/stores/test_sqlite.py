@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import shutil
@@ -9,15 +10,18 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import zlib
 from pathlib import Path
 
-import msgspec
 import pytest
 from support.stores import A, B, in_a_fork, policy, put
 
-from robots_guard.errors import SettingsError, StoreError
+from robots_guard.audit.query import Filter, entries
+from robots_guard.core.verdict import Question
+from robots_guard.errors import SettingsError, StoreError, StoreReset
+from robots_guard.fetch.scripted import ScriptedFetcher
 from robots_guard.origin import origin_of
+from robots_guard.runtime import AsyncioRuntime
+from robots_guard.settings import open_guard, settings_of
 from robots_guard.stores import database
 from robots_guard.stores.sqlite import RETENTION, SqliteStore
 
@@ -174,6 +178,14 @@ def test_a_purge_removes_what_no_journal_can_refer_to_any_more(store, rows):
     assert store.purge(later + RETENTION - 1) == 0  # what was referred to counts as used then
 
 
+def test_a_purge_leaves_a_turn_that_may_still_bind(store):
+    assert store.reserve(A, 7200.0, 1000.0).wait == 0
+
+    store.purge(1000.0 + 4000)
+
+    assert store.reserve(A, 7200.0, 1000.0 + 4000).wait == 3200
+
+
 def test_a_purge_goes_batch_by_batch(store):
     for n in range(1200):
         put(store, policy(origin_of(f"https://{n}.test"), body=b"%d" % n))
@@ -268,7 +280,6 @@ def test_truncation_at_every_page_makes_no_wrong_policy(tmp_path, sound):
         "DROP TABLE policies",
         "DROP TABLE documents",
         "ALTER TABLE policies RENAME COLUMN value TO worth",
-        "PRAGMA user_version = 1",
         "PRAGMA user_version = 0",
         "DROP TABLE leases",
     ],
@@ -279,11 +290,28 @@ def test_a_wrong_schema_is_set_aside_at_the_start(path, statement):
     connection.execute(statement)
     connection.close()
     store = SqliteStore(path)
+    with pytest.raises(StoreReset, match=r"was damaged .* begun anew; the old file is"):  # told once, to the first
+        put(store, policy())
     put(store, policy())
 
     assert store.get(A) == policy()
     assert len(aside(path)) == 1
     store.close()
+
+
+def test_a_file_found_damaged_when_opened_is_in_the_journal(path, tmp_path):
+    SqliteStore(path).close()
+    path.write_bytes(b"garbage")
+    settings = settings_of({"agent": "mybot", "store": f"sqlite:///{path}", "journal": str(tmp_path / "journal")})
+
+    async def asks():
+        guard = open_guard(settings, door="cli", runtime=AsyncioRuntime(), fetcher=ScriptedFetcher({}))
+        await guard.check(Question(origin=A, target="/", agent="mybot"))
+        guard.close()
+
+    asyncio.run(asks())
+    (entry,) = entries(tmp_path / "journal", Filter(kind="store-reset"))
+    assert "begun anew; the old file is" in entry.detail
 
 
 def test_a_table_that_vanishes_under_way_costs_one_error(store, rows, path):
@@ -430,6 +458,44 @@ def test_a_file_locked_for_long_is_left_alone_for_a_while(store, rows, monkeypat
     rows.execute("ROLLBACK")
 
 
+class Watched:
+    """A lock that tells when somebody comes for it."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.lock = threading.Lock()
+
+    def __enter__(self):
+        self.asked.set()
+        return self.lock.__enter__()
+
+    def __exit__(self, *error):
+        return self.lock.__exit__(*error)
+
+
+def test_who_waited_for_the_writer_does_not_try_what_has_just_failed(store):
+    """Else each of those behind it would wait for the locked file as long again."""
+    told = []
+
+    def write() -> None:
+        try:
+            put(store, policy())
+        except StoreError as error:
+            told.append(str(error))
+
+    opened = store._database._opened
+    opened.writing = Watched()
+    second = threading.Thread(target=write)
+    with opened.writing.lock:
+        second.start()
+        assert opened.writing.asked.wait(20)
+        store._database._slow.trip("could not be written: database is locked")
+    second.join(20)
+
+    assert told == ["left alone for 30 s after: could not be written: database is locked"]
+    assert store.get(A) is None
+
+
 def test_after_closing_all_is_a_store_error(path):
     store = SqliteStore(path)
     store.close()
@@ -446,29 +512,6 @@ def test_after_closing_all_is_a_store_error(path):
     ):
         with pytest.raises(StoreError, match="closed"):
             work()
-
-
-# -- layouts ------------------------------------------------------------------------------------------------
-
-
-def test_a_file_of_version_1_is_taken_over_with_what_it_holds(path):
-    path.parent.mkdir()
-    first = sqlite3.connect(path, isolation_level=None)
-    first.execute("PRAGMA journal_mode = WAL")
-    first.execute(
-        "CREATE TABLE policies (origin TEXT PRIMARY KEY, settled_at REAL NOT NULL, value BLOB NOT NULL) WITHOUT ROWID"
-    )
-    first.execute("PRAGMA user_version = 1")
-    value = b"RG1\n" + zlib.compress(msgspec.msgpack.encode(policy()), 6)
-    first.execute("INSERT INTO policies VALUES (?, ?, ?)", (str(A), 1000.0, value))
-    first.close()
-    store = SqliteStore(path)
-
-    assert store.get(A) == policy()
-    put(store, policy(at=1001.0))
-    assert store.get(A) == policy(at=1001.0)
-    assert store.take(A, "x", 1.0, 1.0)
-    store.close()
 
 
 # -- paths that cannot be used ------------------------------------------------------------------------------
@@ -516,13 +559,15 @@ def test_another_programs_database_is_refused_and_left_alone(tmp_path, version):
     other.close()
 
 
-def test_a_later_versions_layout_is_refused_and_left_alone(path):
+@pytest.mark.parametrize("version", [1, 3, 99])
+def test_another_layout_is_refused_and_left_alone(path, version):
     SqliteStore(path).close()
     other = sqlite3.connect(path)
-    other.execute("PRAGMA user_version = 99")
+    other.execute(f"PRAGMA user_version = {version}")
     other.close()
 
-    assert "made by a later version of robots_guard (layout 99, ours is 2): update this one" in refusal(path)
+    told = f"made by another version of robots_guard (layout {version}, ours is 2): use that one, or name another"
+    assert told in refusal(path)
     assert not aside(path)
 
 

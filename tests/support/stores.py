@@ -9,14 +9,19 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import fakeredis
 import redis
 
 from robots_guard.core.access import Fetched
 from robots_guard.core.policy import Policy
 from robots_guard.core.renewal import begin
 from robots_guard.origin import origin_of
+from robots_guard.stores.memory import MemoryStore
+from robots_guard.stores.redis import RedisStore
+from robots_guard.stores.sqlite import SqliteStore
 from support.programs import program
 
 A = origin_of("https://a.test")
@@ -82,3 +87,18 @@ def in_a_fork(work: Callable[[], bool]) -> bool:
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+SHARED = ["sqlite", "fakeredis", "redis", "redis with MACs"]
+
+
+def make(kind: str, request: Any, tmp_path: Path) -> Any:
+    """A store of a kind, empty."""
+    if kind == "memory":
+        return MemoryStore()
+    if kind == "sqlite":
+        return SqliteStore(tmp_path / "policies.sqlite")
+    if kind == "fakeredis":
+        return RedisStore(fakeredis.FakeRedis())
+    client = request.getfixturevalue("empty_redis").client()
+    return RedisStore(client, key=KEY if kind == "redis with MACs" else None)

@@ -57,7 +57,7 @@ def start(tmp_path_factory, ca_file) -> Callable[..., AbstractContextManager[Doo
 @pytest.fixture(scope="session")
 def doors(start) -> Iterator[dict[str, Door]]:
     with contextlib.ExitStack() as stack:
-        yield {kind: stack.enter_context(start(kind, journal_passes="true")) for kind in KINDS}
+        yield {kind: stack.enter_context(start(kind, audit_passes="all")) for kind in KINDS}
 
 
 @pytest.fixture(params=KINDS)

@@ -11,6 +11,7 @@ import itertools
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -26,6 +27,7 @@ class Tap:
         self.accepts = 0
         self.hellos = 0
         self.octets = 0
+        self.pauses: list[float] = []  # seconds before the next connections get on
         self._behind = (address, behind)
         self._listener = socket.create_server((address, 0))
         self.port: int = self._listener.getsockname()[1]
@@ -39,6 +41,8 @@ class Tap:
                 threading.Thread(target=self._pass_on, args=(client,), daemon=True, name="tapped").start()
 
     def _pass_on(self, client: socket.socket) -> None:
+        if self.pauses:
+            time.sleep(self.pauses.pop(0))
         with client, socket.create_connection(self._behind) as origin:
             back = threading.Thread(target=_copy, args=(origin, client), daemon=True, name="tapped-back")
             back.start()
@@ -114,17 +118,25 @@ class Sites:
         self._ca = authority
         self._taps: list[Tap] = []
 
-    def start(self, scheme: str = "http", robots: object = RULES, pages: Mapping[str, object] | None = None) -> Site:
+    def start(
+        self,
+        scheme: str = "http",
+        robots: object = RULES,
+        pages: Mapping[str, object] | None = None,
+        authority: object = None,
+        names: tuple[str, ...] = ("localhost",),
+    ) -> Site:
+        """`authority` signs its certificate, for its address and `names`; by default the one our proxies trust."""
         address = next(self._addresses)
-        tls = self._tls(address) if scheme == "https" else None
+        tls = self._tls((address, *names), authority or self._ca) if scheme == "https" else None
         origin = self._net.origin(robots, pages, tls=tls, address=address)  # type: ignore[arg-type]
         tap = Tap(address, origin.port)
         self._taps.append(tap)
         return Site(origin, tap)
 
-    def _tls(self, address: str) -> ssl.SSLContext:
+    def _tls(self, names: tuple[str, ...], authority: object) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._ca.issue_cert(address, "localhost").configure_cert(context)  # type: ignore[attr-defined]
+        authority.issue_cert(*names).configure_cert(context)  # type: ignore[attr-defined]
         return context
 
     def close(self) -> None:

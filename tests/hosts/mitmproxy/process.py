@@ -9,7 +9,6 @@ Both are programs of their own, started as a user starts them, in the environmen
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import re
@@ -22,10 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.journal import decisions
+
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "examples" / "mitmproxy_addon.py"
 PROGRAMS = Path(sys.executable).parent
 PATIENCE = 30.0  # seconds for a start or a stop; a start takes about 1.5
+
+#: The sites of our tests stand on loopback, at ports of their own.
+LOOPBACK = {"allow_private": "127.0.0.0/8", "connect_ports": "1-65535"}
 
 _LISTENS = {
     "mitmdump": re.compile(r"listening at (?P<host>[0-9.]+):(?P<port>[0-9]+)"),
@@ -55,14 +59,13 @@ class Door:
         return self.folder / "ca" / "mitmproxy-ca-cert.pem"
 
     def records(self) -> list[dict[str, Any]]:
-        """The journal so far."""
-        files = sorted((self.folder / "journal").glob("*.jsonl"))
-        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        """The decisions in the journal so far."""
+        return decisions(self.folder / "journal")
 
 
 def arguments(kind: str, folder: Path, settings: dict[str, str], options: Sequence[str] = ()) -> list[str]:
     """The command line of a proxy whose store, journal and CA lie in `folder`."""
-    chosen = {"store": "memory:", "journal": str(folder / "journal")} | settings
+    chosen = {"store": "memory:", "journal": str(folder / "journal"), **LOOPBACK} | settings
     if kind == "proxy":
         flags = [f"--{name.replace('_', '-')}={value}".removesuffix("=true") for name, value in chosen.items()]
         own = ["--listen", "127.0.0.1:0", "--confdir", str(folder / "ca")]

@@ -7,6 +7,7 @@ because everything is broken. Where one of these is open in plain mitmproxy, doc
 
 from __future__ import annotations
 
+import contextlib
 import socket
 
 import pytest
@@ -176,6 +177,29 @@ def test_a_chunked_upload(door, http_site):
         fields = f"Host: {http_site.authority}\r\nTransfer-Encoding: chunked\r\n"
         head = f"POST {http_site.url}{FORBIDDEN} HTTP/1.1\r\n{fields}\r\n"
         refused(exchange(connection, head.encode() + b"5\r\nhello\r\n0\r\n\r\n"))
+
+
+def test_a_coding_that_some_servers_take_for_no_body(door, http_site):
+    head = f"POST {http_site.url}/open HTTP/1.1\r\nHost: {http_site.authority}\r\n"
+    inner = f"GET {FORBIDDEN} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
+    with untouched(door, http_site), connected(door) as connection:
+        octets = f"{head}Transfer-Encoding: gzip, chunked\r\n\r\n{len(inner):x}\r\n{inner}\r\n0\r\n\r\n"
+        refused(exchange(connection, octets.encode()), 400, "malformed-target")
+
+
+@pytest.mark.parametrize("endless", ["GET {url}/open?", "GET {url}/open HTTP/1.1\r\nX: "])
+def test_a_head_without_end(door, http_site, endless):
+    octets = endless.format(url=http_site.url).encode() + b"a" * 1_000_000
+    cut_off = contextlib.suppress(ConnectionError)  # while we write; not a TimeoutError, which would be a failure
+    with untouched(door, http_site), connected(door) as connection, cut_off:
+        connection.sendall(octets)
+        assert connection.recv(12) == b"HTTP/1.1 431"
+
+
+def test_an_answer_whose_head_has_no_end(door, sites):
+    site = sites.start("http", pages={"/flood": Reply(raw=b"HTTP/1.1 200 OK\r\nX: ", endless=b"a" * 65536)})
+    assert get(door, site, "/flood").status == 502
+    assert get(door, site, "/open").status == 200
 
 
 def test_two_lengths_of_one_body(door, http_site):

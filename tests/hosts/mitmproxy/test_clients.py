@@ -1,11 +1,14 @@
-"""Crawlers as people have them: curl and wget, with the proxy in their environment."""
+"""Crawlers as people have them, with the proxy in their environment."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 
+import pytest
 from hosts.mitmproxy.origin import Sites
+from hosts.mitmproxy.process import PROGRAMS, environment
 from support.programs import program
 
 from robots_guard.testing import Reply
@@ -37,14 +40,13 @@ def test_curl_reads_why(door, site):
     assert "robots.txt does not allow mybot" in told
 
 
-def test_curl_over_http2(door, https_site):
-    form = "%{http_version} %{http_code}"
-    for target, status in (("/open", 200), ("/private/x", 403)):
-        done = run(
-            "curl", door, "-s", "-o", "/dev/null", "-w", form, "--http2", "--cacert", door.ca, https_site.url + target
-        )
-        assert done.stdout == f"2 {status}"
-    assert https_site.origin.targets == ["/open"]
+@pytest.mark.parametrize(("target", "status"), [("/open", 200), ("/private/x", 403)])
+def test_curl_over_http2(door, https_site, target, status):
+    """The first time; then it is offered what the origin speaks, which is HTTP/1.1."""
+    command = ["-s", "-o", "/dev/null", "-w", "%{http_version} %{http_code}", "--http2", "--cacert", door.ca]
+    assert run("curl", door, *command, https_site.url + target).stdout == f"2 {status}"
+    assert run("curl", door, *command, https_site.url + target).stdout == f"1.1 {status}"
+    assert https_site.origin.targets == ["/open"] * 2 * (status == 200)
 
 
 def test_wget(door, site, tmp_path):
@@ -81,3 +83,83 @@ def test_a_deferral_says_how_long(door, sites):
     assert status == "503"
     assert 1 <= int(wait) <= 60
     assert site.origin.targets == []
+
+
+# -- Python's, told of the proxy and of its CA as `robots-guard proxy ca` says --------------------------------
+
+PYTHON = {
+    "urllib": """
+import urllib.error, urllib.request
+try: answer = urllib.request.urlopen(url)
+except urllib.error.HTTPError as error: answer = error
+print(answer.status, answer.headers.get("Robots-Guard", ""))
+""",
+    "requests": """
+import requests
+answer = requests.get(url)
+print(answer.status_code, answer.headers.get("Robots-Guard", ""))
+""",
+    "httpx": """
+import httpx
+answer = httpx.get(url)
+print(answer.status_code, answer.headers.get("Robots-Guard", ""))
+""",
+    "httpx-h2": """
+import httpx
+with httpx.Client(http2=True) as client: answer = client.get(url)
+print(answer.status_code, answer.headers.get("Robots-Guard", ""))
+""",
+    "aiohttp": """
+import asyncio, aiohttp
+async def main():
+    async with aiohttp.ClientSession(trust_env=True) as session, session.get(url) as answer:
+        print(answer.status, answer.headers.get("Robots-Guard", ""))
+asyncio.run(main())
+""",
+    "scrapy": """
+import scrapy, sys
+from scrapy.crawler import CrawlerProcess
+class Spider(scrapy.Spider):
+    name = "x"
+    start_urls = [url]
+    custom_settings = {"LOG_ENABLED": False, "TELNETCONSOLE_ENABLED": False, "RETRY_ENABLED": False,
+        "HTTPERROR_ALLOW_ALL": True}
+    def parse(self, answer):
+        print(answer.status, answer.headers.get("Robots-Guard", b"").decode())
+process = CrawlerProcess()
+process.crawl(Spider)
+process.start()
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def bundle(doors, tmp_path_factory):
+    """Each door's CA and the usual ones, as the command writes them."""
+    files = {}
+    for kind, door in doors.items():
+        files[kind] = tmp_path_factory.mktemp("bundle") / "bundle.pem"
+        command = [PROGRAMS / "robots-guard", "proxy", "ca", "--confdir", door.folder / "ca", "--bundle", files[kind]]
+        subprocess.run(command, env=environment(), check=True, timeout=30, stdout=subprocess.DEVNULL)
+    return files
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_python(name, door, site, bundle):
+    trusted = str(bundle[door.kind])
+    told = {
+        **os.environ,
+        **dict.fromkeys(("http_proxy", "https_proxy"), door.url),
+        **dict.fromkeys(("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"), trusted),
+        "no_proxy": "",
+    }
+
+    def ask(target):
+        code = f"url = {site.url + target!r}{PYTHON[name]}"
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env=told, capture_output=True, text=True, timeout=60, check=False)
+        return done.stdout.strip() or done.stderr
+
+    assert ask("/open") == "200"
+    assert ask("/private/x").startswith("403 drop; reason=disallowed; rule=")
+    assert site.origin.targets == ["/open"]

@@ -21,7 +21,7 @@ CAP = 512_000
 @pytest.fixture(scope="module")
 def hurried(start):
     """A proxy with little patience."""
-    options = {"connect_timeout": "2", "first_byte_timeout": "1", "fetch_timeout": "2", "journal_passes": "true"}
+    options = {"connect_timeout": "2", "first_byte_timeout": "1", "fetch_timeout": "2", "audit_passes": "all"}
     with start("mitmdump", **options) as door:
         yield door
 

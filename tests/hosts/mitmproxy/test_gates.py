@@ -103,9 +103,17 @@ async def test_a_gate_that_breaks_is_shut(enforcer, monkeypatch, caplog):
     assert data.server.error == "robots_guard: internal error AttributeError"
 
 
+async def test_a_second_gate_that_breaks_refuses(enforcer, monkeypatch, caplog):
+    flow = flow_to(*SITE)
+    monkeypatch.setattr(enforcer._permits, "of", lambda _: 1 / 0)
+    await enforcer._settle(flow)
+    assert flow.response.status_code == 503
+    assert "the request is refused" in caplog.text
+
+
 async def test_the_tripwire(enforcer, caplog):
     flow = tflow.tflow(resp=True)
     flow.live = True
-    enforcer.responseheaders(flow)
+    await enforcer.responseheaders(flow)
     assert flow.error.msg == flow.error.KILLED_MESSAGE
     assert any(record.levelno == logging.ERROR and "without a verdict" in record.message for record in caplog.records)

@@ -127,7 +127,7 @@ async def test_shut_before_it_is_configured():
 
 async def test_an_option_that_cannot_be_read_shuts_it(caplog):
     with taddons.context(proxyserver.Proxyserver()) as context:
-        context.options.set("robots_guard_agent=mybot", "robots_guard_journal_passes=perhaps", defer=True)
+        context.options.set("robots_guard_agent=mybot", "robots_guard_respect_retry_after=perhaps", defer=True)
         guard = RobotsGuard()
         context.master.addons.add(guard)
         guard.running()

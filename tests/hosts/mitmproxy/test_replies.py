@@ -42,7 +42,14 @@ def test_a_refusal():
         (Action.DROP, Reason.AMBIGUOUS_AUTHORITY, 403),
         (Action.DROP, Reason.MALFORMED_TARGET, 400),
         (Action.DROP, Reason.INTERNAL_ERROR, 503),
+        (Action.DROP, Reason.UNRECORDED, 503),
         (Action.DEFER, Reason.UNREACHABLE, 503),
+        (Action.DEFER, Reason.DISALLOWED, 503),
+        (Action.DEFER, Reason.VISIT_TIME, 503),
+        (Action.DEFER, Reason.CRAWL_DELAY, 429),
+        (Action.DEFER, Reason.REQUEST_RATE, 429),
+        (Action.DEFER, Reason.MIN_DELAY, 429),
+        (Action.DEFER, Reason.RETRY_AFTER, 429),
     ],
 )
 def test_statuses(action, reason, status):
@@ -53,6 +60,14 @@ def test_statuses(action, reason, status):
 def test_a_deferral_says_when_to_ask_again(until, wait):
     reply = reply_to(decision(Action.DEFER, Reason.UNREACHABLE, rule=None, until=until))
     assert dict(reply.headers)["Retry-After"] == wait
+
+
+def test_a_deferral_says_until_when():
+    reply = reply_to(decision(Action.DEFER, rule=None, until=1030.2))
+    assert dict(reply.headers)["Robots-Guard"] == 'defer; reason=disallowed; until=1031; id="ab-1"'
+    problem = json.loads(reply.body)
+    assert problem["until"] == 1031
+    assert "may by its next robots.txt" in problem["detail"]
 
 
 @pytest.mark.parametrize("accept", ["", BROWSER])

@@ -64,6 +64,20 @@ def requestheaders(flow):
     if flow.request.path == "/private/halted": raise AddonHalt
 """
 
+HALTS_EVERYTHING = """
+import logging
+from mitmproxy import ctx
+from mitmproxy.exceptions import AddonHalt, OptionsError
+def halt(flow):
+    if "/private/" in flow.request.path: raise AddonHalt
+requestheaders = request = halt
+def configure(updated):
+    if updated == {"connection_strategy"}: raise AddonHalt
+def response(flow):
+    try: ctx.options.update(connection_strategy="eager")
+    except OptionsError as error: logging.warning(str(error))
+"""
+
 STREAMS = """
 def requestheaders(flow): flow.request.stream = True
 """
@@ -149,6 +163,16 @@ def test_an_addon_that_keeps_the_first_hook_from_us(beside, http_site):
         assert get(door, http_site, "/private/halted").status == 403
 
 
+def test_an_addon_that_keeps_every_hook_from_us(beside, http_site):
+    """On a connection to the origin that stands already, so that the third gate is not asked either."""
+    head = f"GET {http_site.url}{{}} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
+    with beside(HALTS_EVERYTHING, first=True) as door, connected(door) as connection:
+        assert exchange(connection, head.format("/open").encode()).status == 200
+        assert exchange(connection, head.format("/private/halted").encode()).status == 403
+        assert any("connection_strategy=eager leads around" in line for line in door.output)
+    assert http_site.origin.targets == ["/open"]
+
+
 def test_an_addon_that_takes_our_answer_away(beside, http_site):
     with beside(CLEARS) as door, untouched(door, http_site):
         assert get(door, http_site, "/private/x").status == 403
@@ -229,7 +253,7 @@ def test_replayed_flows_are_judged_too(start, tmp_path, http_site):
             flow = tflow.tflow()
             flow.request = http.Request.make("GET", http_site.url + target, headers={"Host": http_site.authority})
             writer.add(flow)
-    with start("mitmdump", "-C", str(saved), journal_passes="true") as door:
+    with start("mitmdump", "-C", str(saved), audit_passes="all") as door:
         _wait_for(lambda: len(door.records()) == 3)
         _wait_for(lambda: http_site.origin.targets == ["/open"])
         assert [record["action"] for record in door.records()] == ["drop", "pass", "drop"]

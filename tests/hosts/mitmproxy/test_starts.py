@@ -55,8 +55,20 @@ def test_values_that_do_not_fit(kind, name, value, tmp_path):
     assert_refused(refused_start(kind, tmp_path, **{name: value}), name if kind == "mitmdump" else name.split("_")[0])
 
 
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["--proxyauth", "jane"], "--proxyauth names nobody: write USER:PASSWORD"),
+        (["--body-limit", "much"], "--body-limit 'much' is no size: write octets, or such as 512k or 64m"),
+        (["--deny-if-any"], "--deny-if-any changes nothing while agent_from is agent"),
+    ],
+)
+def test_options_of_the_command_that_cannot_be_used(args, sentence, tmp_path):
+    assert_refused(refused_start("proxy", tmp_path, args), sentence)
+
+
 def test_a_value_that_mitmproxy_cannot_read(tmp_path):
-    assert_refused(refused_start("mitmdump", tmp_path, journal_passes="perhaps"), "robots_guard", "true", "false")
+    assert_refused(refused_start("mitmdump", tmp_path, audit_passes="perhaps"), "robots_guard", "all", "sample")
 
 
 @pytest.mark.parametrize("kind", KINDS)

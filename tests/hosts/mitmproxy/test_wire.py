@@ -19,6 +19,7 @@ BASE = Wire(
     sni="site.test",
     addressed=False,
     user_agent="",
+    coding="",
     clean=True,
     client="",
 )
@@ -32,6 +33,7 @@ BASE = Wire(
         {"hosts": ("SITE.test.",)},
         {"sni": "Site.Test"},
         {"sni": None},
+        {"coding": "Chunked"},
         {"authority": "site.test"},
         {"version": "HTTP/2.0", "hosts": (), "authority": "site.test"},
         {"version": "HTTP/1.0", "hosts": ()},
@@ -56,6 +58,7 @@ def test_names_that_agree(changes):
         ({"addressed": True, "host": "192.0.2.7", "hosts": ("site.test:8",)}, Reason.AMBIGUOUS_AUTHORITY),
         ({"addressed": True, "host": "other.test"}, Reason.AMBIGUOUS_AUTHORITY),
         ({"hosts": ("site.test", "site.test")}, Reason.MALFORMED_TARGET),
+        ({"coding": "gzip, chunked"}, Reason.MALFORMED_TARGET),
         ({"hosts": ()}, Reason.MALFORMED_TARGET),
         ({"hosts": (), "authority": "site.test"}, Reason.MALFORMED_TARGET),
         ({"hosts": (), "version": "HTTP/2.0"}, Reason.MALFORMED_TARGET),

@@ -10,6 +10,7 @@ from scrapy.core.downloader.handlers.base import BaseDownloadHandler
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Response
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
@@ -42,6 +43,16 @@ class DivertsRobots:
 
 class OwnRobots(RobotsTxtMiddleware):
     """A user's version of the built-in."""
+
+
+class BusyHandler(BaseDownloadHandler):
+    """Serves a scheme that is not governed, as Scrapy's handler for s3 does: what it reaches asks for time."""
+
+    async def download_request(self, request):
+        return Response(request.url, status=503, headers={"Retry-After": "30"})
+
+    async def close(self):
+        pass
 
 
 class HangingHandler(BaseDownloadHandler):

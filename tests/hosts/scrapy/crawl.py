@@ -22,6 +22,7 @@ What is deferred is reported so when nothing else is left to wait for, and the s
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import subprocess
@@ -33,6 +34,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from support.journal import decisions
 
 QUIET = {"TELNETCONSOLE_ENABLED": False, "REMOTE_CONTROL_ENABLED": False, "RETRY_ENABLED": False}
 EPOLL = "twisted.internet.epollreactor.EPollReactor"
@@ -93,53 +96,88 @@ def crawl(
         follow          {URL: [URLs to request from its page]}
         files           URLs for a FilesPipeline, in an item made from the first page
         retry_min       seconds of the first back-off, which are 30
+        parked          requests that GuardScheduler parks at most
         see_through     do not close while requests are deferred
         stop_after      seconds after which the crawl is stopped as by SIGINT
+        stop_when       URLs; when all of them have been decided it is stopped likewise
         no_dns          no name resolves
         public          a network that counts as public
     """
     with tempfile.TemporaryDirectory() as scratch:
         journal = (folder or Path(scratch)) / "journal"
-        chosen = {
-            "ROBOTS_GUARD_AGENT": "mybot",
-            "ROBOTS_GUARD_STORE": "memory:",
-            "ROBOTS_GUARD_JOURNAL": str(journal),
-            "ADDONS": {"robots_guard.scrapy.Addon": 500},
-            "ROBOTSTXT_OBEY": True,  # as in every project made by `scrapy startproject`
-            **QUIET,
-            **(settings or {}),
-        }
-        plan.update(requests=list(requests), settings=chosen, deferred_api=deferred_api)
+        plan.update(requests=list(requests), settings=_settings(settings, journal), deferred_api=deferred_api)
         began = time.monotonic()
         child = run_python(__file__, input=json.dumps(plan), timeout=timeout, env=env)
         done = Crawl(log=child.stderr, code=child.returncode, seconds=time.monotonic() - began)
         if child.stdout.strip():
             report = json.loads(child.stdout.splitlines()[-1])
             done.results, done.stats = report["results"], report["stats"]
-        done.records = _records(journal)
+        done.records = decisions(journal)
         return done
+
+
+def _settings(settings: Mapping[str, Any] | None, journal: Path) -> dict[str, Any]:
+    return {
+        "ROBOTS_GUARD_AGENT": "mybot",
+        "ROBOTS_GUARD_STORE": "memory:",
+        "ROBOTS_GUARD_JOURNAL": str(journal),
+        "ADDONS": {"robots_guard.scrapy.Addon": 500},
+        "ROBOTSTXT_OBEY": True,  # as in every project made by `scrapy startproject`
+        **QUIET,
+        **(settings or {}),
+    }
+
+
+def crawl_together(asked: Sequence[Sequence[str]], settings: Mapping[str, Any], folder: Path) -> list[int]:
+    """Several crawls at once, each to its end: they begin when all have got so far. Their exit statuses.
+
+    Logs and journals lie in `folder`."""
+    crawls = []
+    for number, requests in enumerate(asked):
+        mine = folder / str(number)
+        mine.mkdir()
+        plan = {
+            "requests": list(requests),
+            "settings": _settings(settings, mine / "journal"),
+            "deferred_api": False,
+            "see_through": True,
+            "ready": [str(mine / "ready"), str(folder / "go")],
+        }
+        (mine / "plan").write_text(json.dumps(plan))
+        with (mine / "plan").open() as stdin, (mine / "log").open("w") as log:
+            crawls.append(
+                subprocess.Popen([sys.executable, __file__], stdin=stdin, stdout=log, stderr=log, env=_environment())
+            )
+    while len(list(folder.glob("*/ready"))) < len(crawls) and all(each.poll() is None for each in crawls):
+        time.sleep(0.02)
+    (folder / "go").touch()
+    return [each.wait(60) for each in crawls]
+
+
+def shortest_gap(site: Any) -> float:
+    """Seconds between two requests for pages, at the origin."""
+    at = sorted(request.at for request in site.received if request.target != "/robots.txt")
+    return min(later - earlier for earlier, later in itertools.pairwise(at))
+
+
+def _environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path, **(more or {})}
 
 
 def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """A Python of our own, with tests importable. Scrapy may use what is deprecated, but we may not."""
-    path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
-    env = {**os.environ, "PYTHONPATH": path, **(options.pop("env", None) or {})}
     child = subprocess.run(
         [sys.executable, "-W", "default::DeprecationWarning", *arguments],
         capture_output=True,
         text=True,
-        env=env,
+        env=_environment(options.pop("env", None)),
         check=False,
         **options,
     )
     warnings = [line for line in child.stderr.splitlines() if "Warning:" in line and "/robots_guard/" in line]
     assert not warnings, warnings
     return child
-
-
-def _records(journal: Path) -> list[dict[str, Any]]:
-    lines = [line for file in sorted(journal.glob("*.jsonl")) for line in file.read_text().splitlines()]
-    return sorted((json.loads(line) for line in lines), key=lambda record: record["at"])
 
 
 # -- the child's side ----------------------------------------------------------------------------------------
@@ -163,6 +201,7 @@ def _answered(response: Any) -> dict[str, Any]:
         "url": response.url,
         "meta": sorted(response.meta),
         "dont_filter": response.request.dont_filter,
+        "priority": response.request.priority,
         "length": len(response.body),
     }
 
@@ -174,7 +213,7 @@ def _asker(plan: dict[str, Any]) -> Any:
     from scrapy.utils.asyncio import call_later
     from scrapy.utils.defer import deferred_from_coro
 
-    from robots_guard.scrapy.deferral import Gate
+    from robots_guard.scrapy.deferral.gate import Gate
 
     class Asker(scrapy.Spider):
         name = "asker"
@@ -226,7 +265,7 @@ def _asker(plan: dict[str, Any]) -> Any:
         def scheduled(self, request: Any) -> None:
             key = request.cb_kwargs.get("key")
             gate = Gate.of(self.crawler)
-            if gate.bucket(request) in gate._learning:
+            if gate.bucket(request).rpartition(" ")[2] in gate._learning:
                 return  # sent back while its policy is fetched, which is no verdict
             if key is not None and "_robots_guard_df" in request.meta:
                 count = results[key].get("deferrals", 0) + 1
@@ -239,6 +278,11 @@ def _asker(plan: dict[str, Any]) -> Any:
             """Note it; close when all that is left was put off."""
             before = results.get(key, {})
             results[key] = {"deferrals": before.get("deferrals", 0), **result, "at": time.monotonic() - self.began}
+            if "stop_when" in plan and all(
+                results.get(one, {}).get("action") in ("pass", "drop") for one in plan["stop_when"]
+            ):
+                call_later(0, self.close_early, "that is enough")
+                return
             actions = {result["action"] for result in results.values()}
             if not (plan.get("see_through") or self.left or "waiting" in actions) and "defer" in actions:
                 call_later(0, self.close_early, "only deferred requests are left")
@@ -285,12 +329,21 @@ def main() -> None:
     from robots_guard.core import freshness
 
     freshness.RETRY_MIN = plan.get("retry_min", freshness.RETRY_MIN)  # longer than a test may last
+    if "parked" in plan:
+        from robots_guard.scrapy.deferral import scheduler
+
+        scheduler.PARKED = plan["parked"]
     if plan.get("no_dns"):
         _no_dns()
     if "public" in plan:
         _as_public(plan["public"])
     process = (CrawlerProcess if plan["deferred_api"] else AsyncCrawlerProcess)(plan["settings"])
     asker = _asker(plan)
+    if "ready" in plan:
+        ready, go = map(Path, plan["ready"])
+        ready.touch()
+        while not go.exists():
+            time.sleep(0.02)
     crawler = process.create_crawler(asker)
     process.crawl(crawler)
     process.start()

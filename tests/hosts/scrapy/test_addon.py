@@ -13,10 +13,11 @@ from scrapy.settings import Settings
 from scrapy.spiders import Spider
 
 from robots_guard.errors import SettingsError
-from robots_guard.scrapy import Addon, GuardPriorityQueue, RobotsGuardMiddleware, RobotsGuardSeal
-from robots_guard.scrapy.deferral import Gate
+from robots_guard.scrapy import Addon, GuardPriorityQueue, GuardScheduler, RobotsGuardMiddleware, RobotsGuardSeal
+from robots_guard.scrapy.deferral.gate import Gate
 from robots_guard.scrapy.options import options_of, verifies_tls
 
+DAPQ = "scrapy.pqueues.DownloaderAwarePriorityQueue"
 OURS = "robots_guard.scrapy.RobotsGuardMiddleware"
 
 
@@ -78,10 +79,28 @@ def test_applied_twice_is_applied_once(applied):
     assert order(settings) == once
 
 
-def test_a_projects_own_queue_stays(applied):
+def test_scrapys_own_queue_gives_way_to_ours(applied):
     assert applied()["SCHEDULER_PRIORITY_QUEUE"] is GuardPriorityQueue
-    own = "scrapy.pqueues.ScrapyPriorityQueue"
-    assert applied(SCHEDULER_PRIORITY_QUEUE=own)["SCHEDULER_PRIORITY_QUEUE"] == own
+    settings = applied(SCHEDULER_PRIORITY_QUEUE=DAPQ)
+    assert settings["SCHEDULER_PRIORITY_QUEUE"] is GuardPriorityQueue
+    assert settings["SCHEDULER"] == "scrapy.core.scheduler.Scheduler"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "beneath"),
+    [
+        ({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"}, "scrapy.core.scheduler.Scheduler"),
+        ({"SCHEDULER": "scrapy_redis.scheduler.Scheduler"}, "scrapy_redis.scheduler.Scheduler"),
+    ],
+)
+def test_a_projects_own_queue_or_scheduler_stays_and_is_wrapped(applied, chosen, beneath):
+    settings = applied(**chosen)
+
+    assert settings["SCHEDULER"] is GuardScheduler
+    assert settings["ROBOTS_GUARD_FALLBACK_SCHEDULER"] == beneath
+    assert settings["SCHEDULER_PRIORITY_QUEUE"] == chosen.get("SCHEDULER_PRIORITY_QUEUE", DAPQ)
+    Addon().update_settings(settings)
+    assert settings["ROBOTS_GUARD_FALLBACK_SCHEDULER"] == beneath, "wrapped once, though applied twice"
 
 
 def test_it_says_that_it_takes_over(applied, caplog):
@@ -130,10 +149,10 @@ def test_or_is_asked_for(user_agent):
 
 def test_text_from_the_command_line_is_read_as_what_it_means():
     settings = Settings({"ROBOTS_GUARD_AGENT": "mybot", "ROBOTS_GUARD_MAX_DEFER": "60", "ROBOTS_GUARD_STORE": None})
-    settings.set("ROBOTS_GUARD_JOURNAL_PASSES", "True", priority="cmdline")
+    settings.set("ROBOTS_GUARD_AUDIT_PASSES", "all", priority="cmdline")
     read = options_of(settings).settings
 
-    assert (read.max_defer, read.journal_passes) == (60.0, True)
+    assert (read.max_defer, read.audit_passes) == (60.0, "all")
     assert read.store.startswith("sqlite:///")
 
 

@@ -169,11 +169,21 @@ def test_a_job_of_ours_can_go_on_without_us(net, tmp_path):
     assert sorted(down.targets) == [f"/{number}" for number in range(5)]
 
 
+BY_HAND = {
+    "ADDONS": {},
+    "DOWNLOADER_MIDDLEWARES": {
+        "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
+        "robots_guard.scrapy.RobotsGuardMiddleware": 100,
+        "robots_guard.scrapy.RobotsGuardSeal": 2**40,
+    },
+}
+
+
 @pytest.mark.parametrize("queue", ["scrapy.pqueues.ScrapyPriorityQueue", DAPQ])
-def test_a_foreign_queue_is_refused_not_let_through(net, queue):
+def test_set_up_by_hand_without_a_gate_what_must_wait_is_refused_not_let_through(net, queue):
     """Without our queue nothing can be put off: refused, and said, once at the start and once when it happens."""
     down, slow, up = net.origin(503), net.origin(Reply(body=RULES, delay=0.5)), net.origin(RULES)
-    settings = {"SCHEDULER_PRIORITY_QUEUE": queue, "ROBOTS_GUARD_JOURNAL_PASSES": True}
+    settings = {**BY_HAND, "SCHEDULER_PRIORITY_QUEUE": queue, "ROBOTS_GUARD_AUDIT_PASSES": "all"}
 
     done = crawl(
         [f"{site.url}/{page}" for site in (down, slow, up) for page in ("a", "b", "private/c")], settings, retry_min=20
@@ -183,8 +193,21 @@ def test_a_foreign_queue_is_refused_not_let_through(net, queue):
     assert down.targets == []
     assert sorted(slow.targets) == sorted(up.targets) == ["/a", "/b"]
     assert len(slow.robots_fetches) == 1
-    assert done.log.count("does not use the queue of robots_guard") == 1
+    assert done.log.count("does not ask robots_guard") == 1
     assert done.log.count("could have been put off") == 1
+
+
+def test_a_queue_of_another_make_is_wrapped_and_nothing_is_refused(net):
+    down, up = recovering(net, 1), net.origin(RULES)
+
+    done = crawl(
+        pages_of(down, up), {"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"}, retry_min=0.7,
+        see_through=True,
+    )  # fmt: skip
+
+    assert sorted(received(down, up)) == sorted(pages_of(down, up))
+    assert max(done[page]["at"] for page in pages_of(up)) < 0.7
+    assert "robots_guard: requests" not in done.log
 
 
 def test_downloads_past_the_scheduler_wait_a_little_or_are_told_when(net):

@@ -132,7 +132,7 @@ def test_files_pass_it_too(net, tmp_path):
 def test_a_request_that_goes_on_unchanged_is_judged_once(net):
     site = net.origin(RULES)
 
-    done = crawl([f"{site.url}/open"], {"ROBOTS_GUARD_JOURNAL_PASSES": "true"})
+    done = crawl([f"{site.url}/open"], {"ROBOTS_GUARD_AUDIT_PASSES": "all"})
 
     assert [record["url"] for record in done.records] == [f"{site.url}/open"]
     assert done.stats["robots_guard/pass/allowed"] == 1

@@ -345,7 +345,7 @@ def test_h18_userinfo_takes_no_part(net):
     site = net.origin(RULES)
     url = f"http://u:p@{site.address}:{site.port}"
 
-    done = crawl([f"{url}/private/x", f"{url}/open"], {"ROBOTS_GUARD_JOURNAL_PASSES": True})
+    done = crawl([f"{url}/private/x", f"{url}/open"], {"ROBOTS_GUARD_AUDIT_PASSES": "all"})
 
     assert done.verdict(f"{url}/private/x") == ("drop", "disallowed")
     assert done.record(f"{site.url}/open")["reason"] == "allowed", "Scrapy's own downloader may then refuse such a URL"
@@ -401,7 +401,7 @@ def test_h23_a_refusal_says_which_rule_on_which_line(net):
     site = net.origin("# ours\nUser-agent: mybot\nDisallow: /private/\nAllow: /\n")
     url = f"{site.url}/private/x"
 
-    done = crawl([{"url": url, "headers": {"User-Agent": "MyBot/2.0"}}], {"ROBOTS_GUARD_JOURNAL_PASSES": "true"})
+    done = crawl([{"url": url, "headers": {"User-Agent": "MyBot/2.0"}}], {"ROBOTS_GUARD_AUDIT_PASSES": "all"})
 
     assert (done[url]["error"], done[url]["rule"], done[url]["line"]) == ("RobotsDisallowed", "Disallow: /private/", 3)
     assert f"'Disallow: /private/', line 3 of {site.url}/robots.txt" in done[url]["message"]

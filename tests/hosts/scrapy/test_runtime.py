@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 import threading
 
 import pytest
 from hosts.scrapy.crawl import MODES, run_python
+
+from robots_guard.fetch.destinations import lookup
 
 REACTORS = {"asyncio reactor": "asyncio", "epoll reactor": "epoll", "no reactor": "none"}
 
@@ -110,6 +113,26 @@ async def threads_are_its_own(rt):
     return names.startswith("robots_guard"), failure, threading.current_thread() is threading.main_thread()
 
 
+async def names_are_resolved_in_threads_of_their_own(rt):
+    """All at once, more than the pool has threads; and the answer comes back by the loop's own."""
+    together = threading.Barrier(50, timeout=20)
+
+    def getaddrinfo(host, port, *args, **kwargs):
+        if host == "nowhere.test":
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        together.wait()
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    socket.getaddrinfo = getaddrinfo
+    lookups = [lookup(f"a{number}.test", 80) for number in range(50)]
+    found = [str(address) for each in lookups for address in await rt.result(each)]
+    try:
+        await rt.result(lookup("nowhere.test", 80))
+    except OSError as error:
+        failure = type(error).__name__
+    return found, failure, threading.current_thread() is threading.main_thread()
+
+
 async def a_gate_lets_so_many_in_and_one_who_gives_up_leaves_his_place(rt):
     gate, inside, most = rt.gate(2), [], []
 
@@ -139,6 +162,7 @@ EXPECTED = {
     work_that_ends_at_once_has_ended: ["done", True],
     a_gate_lets_so_many_in_and_one_who_gives_up_leaves_his_place: [[0, 1, 2, 4, 5], 2, 5],
     threads_are_its_own: [True, "ValueError", True],
+    names_are_resolved_in_threads_of_their_own: [["127.0.0.1"] * 50, "gaierror", True],
 }
 
 

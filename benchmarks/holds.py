@@ -1,0 +1,204 @@
+"""What held requests cost a real mitmdump: memory, stalls of its event loop, and other traffic meanwhile.
+
+    python benchmarks/holds.py [--held 500] [--seconds 10]
+
+So many clients wait at once, each for an origin of its own that has been asked just now (Crawl-delay: 60), while one
+client goes on asking a site that wants no pauses. Once with room for all of them, and once with the 256 that a
+guard holds; the rest is told so at once. In the end all of them leave.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from origins import Origins
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "mitmproxy_addon.py"
+
+# Tells the longest stall of the event loop and how many wait, a line of JSON every 0.1 s.
+BEAT = """
+import asyncio, json, time
+from mitmproxy import ctx
+from robots_guard import turns
+turns.HELD = {held}
+async def beat():
+    worst, told = 0.0, time.monotonic()
+    with open({path!r}, "w") as file:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.005)
+            worst = max(worst, time.monotonic() - before - 0.005)
+            if time.monotonic() > told + 0.1:
+                guard = ctx.master.addons.get("robots_guard_enforcer")._guard
+                print(json.dumps([time.time(), worst, guard.held if guard else 0]), file=file, flush=True)
+                worst, told = 0.0, time.monotonic()
+def running():
+    global task
+    task = asyncio.ensure_future(beat())
+"""
+
+
+@contextlib.contextmanager
+def mitmdump(folder: Path, held: int) -> Iterator[tuple[int, int]]:
+    """Its port and process id."""
+    script = folder / "beat.py"
+    script.write_text(BEAT.format(held=held, path=str(folder / "beats")))
+    values = {
+        "confdir": folder,
+        "flow_detail": 0,
+        "robots_guard_agent": "mybot",
+        "robots_guard_store": "memory:",
+        "robots_guard_journal": folder / "journal",
+        "robots_guard_hold_max": 300,
+    }
+    sets = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
+    listen = ["--listen-host", "127.0.0.1", "--listen-port", "0"]
+    program = Path(sys.executable).parent / "mitmdump"
+    command = [str(program), *listen, "-s", str(EXAMPLE), "-s", str(script), *sets]
+    log = folder / "log"
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        while not (folder / "beats").exists() or "listening at" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.05)
+        listening = re.search(r"listening at [0-9.]+:([0-9]+)", log.read_text())
+        assert listening is not None
+        yield int(listening[1]), process.pid
+    finally:
+        process.terminate()
+        process.wait()
+
+
+class Client:
+    """One connection to the proxy."""
+
+    def __init__(self, port: int) -> None:
+        self.connection = socket.create_connection(("127.0.0.1", port), timeout=120)
+
+    def ask(self, url: str) -> None:
+        authority = url.split("/")[2]
+        self.connection.sendall(f"GET {url} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode())
+
+    def answer(self) -> int:
+        """The status; the body comes in the same octets or soon after, and is not waited for."""
+        octets = b""
+        while b"\r\n\r\n" not in octets:
+            octets += self.connection.recv(65536)
+        length = re.search(rb"content-length: *([0-9]+)", octets, re.IGNORECASE)
+        body = octets.partition(b"\r\n\r\n")[2]
+        while length and len(body) < int(length[1]):
+            body += self.connection.recv(65536)
+        return int(octets.split()[1])
+
+
+def resident(pid: int) -> float:
+    """MiB of the process now."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def traffic(port: int, url: str, seconds: float) -> list[float]:
+    """Milliseconds of each of one client's requests, one after another on fresh connections, some at a time."""
+    spent, until = [], time.monotonic() + seconds
+    while time.monotonic() < until:
+        began = time.perf_counter()
+        client = Client(port)
+        client.ask(f"{url}/{len(spent)}")
+        assert client.answer() == 200
+        client.connection.close()
+        spent.append((time.perf_counter() - began) * 1000)
+        time.sleep(0.005)
+    return spent
+
+
+def stalls(folder: Path, begins: float, ends: float) -> float:
+    """Milliseconds of the longest in that time."""
+    beats = [json.loads(line) for line in (folder / "beats").read_text().splitlines()]
+    return max((worst for at, worst, _ in beats if begins <= at <= ends + 0.1), default=0.0) * 1000
+
+
+def waiting(folder: Path) -> int:
+    held: int = json.loads((folder / "beats").read_text().splitlines()[-1])[2]
+    return held
+
+
+def show(when: str, spent: list[float], stall: float, memory: float) -> None:
+    ordered = sorted(spent)
+    middle, late = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
+    told = f"other traffic {middle:6.1f} ms median {late:6.1f} ms p99 ({len(spent)} requests)"
+    print(f"  {when:22} {told}   longest stall {stall:5.1f} ms   RSS {memory:6.1f} MiB")
+
+
+def measured(when: str, folder: Path, port: int, pid: int, url: str, seconds: float) -> float:
+    begins = time.time()
+    spent = traffic(port, url, seconds)
+    memory = resident(pid)
+    time.sleep(0.2)
+    show(when, spent, stalls(folder, begins, time.time()), memory)
+    return memory
+
+
+def run(slow: Origins, quick: Origins, options: argparse.Namespace, held: int) -> None:
+    with tempfile.TemporaryDirectory() as temporary, mitmdump(Path(temporary), held) as (port, pid):
+        folder = Path(temporary)
+        clients = [Client(port) for _ in range(options.held)]
+        for number, client in enumerate(clients):
+            client.ask(f"{slow.url(number)}/first")
+            assert client.answer() == 200
+        print(f"{options.held} clients, room for {held}:")
+        measured("before", folder, port, pid, quick.url(0), options.seconds)
+        begins = time.time()
+        for client in clients:
+            client.ask(f"{quick.url(0)}/burst")
+        assert {client.answer() for client in clients} == {200}
+        time.sleep(0.2)
+        print(f"  as many at once that need not wait: longest stall {stalls(folder, begins, time.time()):.1f} ms")
+        before, begins = resident(pid), time.time()
+        for number, client in enumerate(clients):
+            client.ask(f"{slow.url(number)}/second")
+        if held < options.held:
+            assert {client.answer() for client in clients[held:]} == {429}
+        while waiting(folder) < min(held, options.held):
+            time.sleep(0.1)
+        print(f"  {waiting(folder)} held, longest stall while they came {stalls(folder, begins, time.time()):.1f} ms")
+        during = measured("while they are held", folder, port, pid, quick.url(0), options.seconds)
+        begins = time.time()
+        for client in clients:
+            client.connection.close()
+        while waiting(folder):
+            time.sleep(0.05)
+        print(f"  all gone {time.time() - begins:.2f} s after they left")
+        measured("when they have left", folder, port, pid, quick.url(0), options.seconds)
+        print(f"  {(during - before) * 1024 / min(held, options.held):.1f} KiB for each that is held")
+        sent = [target for _, target, _ in slow.received()]
+        assert "/second" not in sent, "a held request reached its origin"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--held", type=int, default=500, help="clients that wait at once")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of other traffic, each time")
+    options = parser.parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with Origins("User-agent: *\nCrawl-delay: 60\n") as slow, Origins("") as quick:
+        for held in (options.held, 256):
+            run(slow, quick, options, held)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""Compacting: closed files become one Parquet file a day, which questions are answered from fast.
+
+The law of this file: nothing is lost on the way. Each line is kept as it was written, beside its columns, so that
+what is read back, verified or handed on is the line itself. The steps can be cut off anywhere (segments.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count, groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, NamedTuple
+
+from robots_guard.audit.keeping import unheld
+from robots_guard.audit.query import unpacked
+from robots_guard.audit.schema import COLUMNS, files_in, first_line, lines_in, literal, structure
+from robots_guard.audit.segments import (
+    JSONL,
+    PARQUET,
+    PART,
+    SOURCES,
+    ZSTD,
+    Segment,
+    day_of,
+    put_in_place,
+    segments,
+    taken_in,
+    why_not_plain,
+)
+from robots_guard.errors import MissingExtra, SettingsError
+
+if TYPE_CHECKING:
+    import duckdb
+
+LOCK = ".compacting"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+class Compacted(NamedTuple):
+    """A new file, what it took in, and how many of those lines were no records."""
+
+    path: Path
+    files: int
+    records: int
+    unreadable: int
+
+
+def database() -> duckdb.DuckDBPyConnection:
+    """A DuckDB of our own, in memory. Raises MissingExtra."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise MissingExtra("audit", "asking the journal") from error
+    connection = duckdb.connect()
+    connection.execute("SET python_enable_replacements = false")  # no variable of ours is a table
+    return connection
+
+
+def duckdb_error() -> type[Exception]:
+    """What DuckDB raises."""
+    import duckdb
+
+    return duckdb.Error
+
+
+def why_not_readable(connection: duckdb.DuckDBPyConnection, segment: Segment) -> str | None:
+    """Why a file would make every question fail, or None. Looks at its name, its first and last octets only."""
+    try:
+        str(segment.path).encode()
+        if segment.form == PARQUET:
+            return _why_no_table(connection, segment.path)
+        if segment.form == ZSTD:
+            with segment.path.open("rb") as packed:
+                return None if packed.read(4) in (ZSTD_MAGIC, b"") else "damaged: not compressed by zstd"
+    except OSError as error:
+        return error.strerror or str(error)
+    except UnicodeEncodeError:
+        return "its name is no text"
+    return None
+
+
+def _why_no_table(connection: duckdb.DuckDBPyConnection, path: Path) -> str | None:
+    try:
+        rows = connection.execute(f"DESCRIBE SELECT * FROM read_parquet({files_in([path])})").fetchall()
+    except duckdb_error() as error:
+        return f"damaged: {first_line(error)}"
+    types = {name: kind for name, kind, *_ in rows}  # a later version may have more columns
+    if types.get("raw") != "VARCHAR":
+        return "damaged: no table of records"
+    strange = [name for name, kind in types.items() if name == "time" or COLUMNS.get(name, kind) != kind]
+    return f"damaged: no table of records (column {strange[0]!r})" if strange else None
+
+
+def compact(directory: Path, before: str) -> list[Compacted]:
+    """Compact what was closed and begun before a day (YYYYMMDD). Raises MissingExtra."""
+    with _alone(directory):
+        return _compact(directory, before)
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Only one compacts at a time. Raises SettingsError."""
+    try:  # never through a symlink, never waiting for a pipe
+        lock = os.open(directory / LOCK, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
+    except OSError as error:
+        raise SettingsError(
+            f"{str(directory / LOCK)!r} cannot be used as a lock ({error.strerror}): mend it, or remove it"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise SettingsError(f"somebody is compacting {str(directory)!r} already: wait until it is done") from error
+    finally:
+        os.close(lock)
+
+
+def _compact(directory: Path, before: str) -> list[Compacted]:
+    finish(directory)
+    found = [segment for segment in segments(directory) if segment.form != PARQUET and "" < segment.day < before]
+    made = []
+    for day, group in groupby(found, key=lambda segment: segment.day):
+        with ExitStack() as held:
+            closed = [each for each in group if _is_closed(each, held)]
+            if closed:
+                made.append(_compacted(directory, day, closed))
+    return made
+
+
+def _is_closed(segment: Segment, held: ExitStack) -> bool:
+    """A damaged file stays where it is, and `verify` goes on telling of it."""
+    if why_not_plain(segment.path) is not None or held.enter_context(unheld(segment.path)) is None:
+        return False
+    return segment.form == JSONL or _is_whole(segment.path)
+
+
+def _is_whole(packed: Path) -> bool:
+    try:
+        for _ in unpacked(packed):
+            pass
+    except OSError:
+        return False
+    return True
+
+
+def _compacted(directory: Path, day: str, closed: list[Segment]) -> Compacted:
+    whole = _free(directory, day)
+    part, sources = whole.with_name(whole.name + PART), whole.with_suffix(SOURCES)
+    with database() as connection, TemporaryDirectory(prefix="robots-guard-") as spill:
+        connection.execute(f"SET temp_directory = {literal(spill)}")
+        records, lines = _copy(connection, [segment.path for segment in closed], part)
+    listing = sources.with_name(sources.name + PART)
+    listing.write_text("\n".join(segment.stem for segment in closed))
+    put_in_place(listing, sources)
+    part.chmod(0o640)
+    put_in_place(part, whole)
+    finish(directory)
+    return Compacted(whole, len(closed), records, lines - records)
+
+
+def _copy(connection: duckdb.DuckDBPyConnection, files: list[Path], part: Path) -> tuple[int, int]:
+    """Records copied, and lines there were."""
+    try:
+        return _copied(connection, files, part)
+    except duckdb_error() as error:
+        raise SettingsError(
+            f"the journal cannot be compacted ({first_line(error)}): move away what audit verify calls damaged"
+        ) from error
+
+
+def _copied(connection: duckdb.DuckDBPyConnection, files: list[Path], part: Path) -> tuple[int, int]:
+    names = ", ".join(f'entry."{name}" AS "{name}"' for name in COLUMNS)
+    lines = f"(SELECT raw, {_PARSED} AS entry FROM {lines_in(files)} WHERE raw <> '')"
+    target = literal(str(part))
+    connection.execute(
+        f'COPY (SELECT {names}, raw FROM {lines} WHERE entry.schema = 1 AND entry."at" IS NOT NULL'
+        f' ORDER BY entry."at", entry.writer, entry.seq)'
+        f" TO {target} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 100000)"
+    )
+    return _count(connection, f"read_parquet({target})"), _count(connection, f"{lines_in(files)} WHERE raw <> ''")
+
+
+_PARSED = f"CASE WHEN json_valid(raw) THEN from_json(raw, {literal(structure())}) END"
+
+
+def lies_in(path: Path) -> int:
+    """How many rows of a compacted file do not have in their columns what their lines say."""
+    table = f"read_parquet({files_in([path])})"
+    with database() as connection:
+        there = {name for name, *_ in connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()}
+        pairs = " OR ".join(f't."{name}" IS DISTINCT FROM entry."{name}"' for name in COLUMNS if name in there)
+        try:
+            return _count(connection, f"(SELECT t, {_PARSED} AS entry FROM {table} AS t) WHERE {pairs or 'true'}")
+        except duckdb_error():  # columns of other types
+            return _count(connection, table)
+
+
+def _count(connection: duckdb.DuckDBPyConnection, rows: str) -> int:
+    (count,) = connection.execute(f"SELECT count(*) FROM {rows}").fetchone() or (0,)
+    return int(count)
+
+
+def _free(directory: Path, day: str) -> Path:
+    """The first name of the day that is not taken."""
+    return next(path for number in count(1) if not (path := directory / f"{day}.{number}{PARQUET}").exists())
+
+
+def finish(directory: Path) -> None:
+    """Remove what a compacted file has taken in, and the listing of it, also after being cut off."""
+    for sources in directory.glob(f"*{SOURCES}"):
+        if not day_of(sources.name) or sources.is_dir():
+            continue
+        if sources.with_suffix(PARQUET).exists():
+            for stem in taken_in(sources):
+                for form in (JSONL, ZSTD):
+                    (directory / f"{Path(stem).name}{form}").unlink(missing_ok=True)
+        sources.unlink(missing_ok=True)
+    for form in (PARQUET, SOURCES):
+        for part in directory.glob(f"*{form}{PART}"):  # of one that was cut off: only one compacts at a time
+            part.unlink(missing_ok=True)
+
+
+def lines_of(path: Path, order: str) -> Iterator[bytes]:
+    """The lines of a compacted file, by these columns. Raises OSError for damage, and MissingExtra."""
+    import duckdb
+
+    try:
+        with database() as connection:
+            rows = connection.execute(f"SELECT raw FROM read_parquet({files_in([path])}) ORDER BY {order}")
+            while some := rows.fetchmany(10_000):
+                yield b"".join(raw.encode() + b"\n" for (raw,) in some)
+    except duckdb.Error as error:
+        raise OSError(errno.EIO, f"damaged: {first_line(error)}") from error

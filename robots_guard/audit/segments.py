@@ -1,0 +1,135 @@
+"""Segments: the files a journal is made of, by their names.
+
+    DAY-WRITER-NUMBER.jsonl        written by one writer, which holds a lock (flock) on it while it lives
+    DAY-WRITER-NUMBER.jsonl.zst    the same, closed and compressed
+    DAY-WRITER-NUMBER.warc.gz      evidence beside it
+    DAY.NUMBER.parquet             many, compacted; DAY.NUMBER.sources names those, until they are gone
+    .key, .compacting              the key of hashed values; the lock of whoever compacts
+
+The law of this file: a record is read once. What is put in another's place is whole on disk before it gets its
+name, and its name hides what it replaces, so that being killed at any moment neither loses nor doubles a record.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from robots_guard.errors import SettingsError
+
+JSONL = ".jsonl"
+ZSTD = ".jsonl.zst"
+PARQUET = ".parquet"
+SOURCES = ".sources"
+WARC = ".warc.gz"
+PART = ".part"  # not whole yet
+
+_OURS = re.compile(
+    r"(\d{8})(-[A-Za-z0-9.-]+-\d{4,}(\.jsonl|\.jsonl\.zst|\.warc\.gz)|\.\d+\.(parquet|sources))(\.part)?"
+)
+
+
+class Segment(NamedTuple):
+    """One file of records."""
+
+    path: Path
+    stem: str  # the name without its form
+    form: str  # JSONL, ZSTD or PARQUET
+
+    @property
+    def day(self) -> str:
+        """The day of its first record, as YYYYMMDD; empty for a file that somebody else named."""
+        return day_of(self.path.name)
+
+
+def stem_of(day: str, writer: str, number: int) -> str:
+    """A segment's stem."""
+    return f"{day}-{writer}-{number:04}"
+
+
+def day_of(filename: str) -> str:
+    """The day in the name of a file of ours; empty for any other."""
+    found = _OURS.fullmatch(filename)
+    return found[1] if found else ""
+
+
+def segments(directory: Path) -> list[Segment]:
+    """What is to be read, in order of names. Raises SettingsError if there is no such directory."""
+    names = set(_names(directory))
+    found = filter(None, (_segment(directory / name) for name in sorted(names)))
+    hidden = _replaced(directory, names)
+    return [
+        segment
+        for segment in found
+        if (segment.form == PARQUET or segment.stem not in hidden)
+        and not (segment.form == JSONL and segment.stem + ZSTD in names)
+    ]
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return [entry.name for entry in os.scandir(directory)]
+    except FileNotFoundError as error:
+        raise SettingsError(
+            f"nothing has been recorded yet in {str(directory)!r}: name the directory that the doors write to"
+        ) from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise SettingsError(
+            f"journal: {str(directory)!r} cannot be read ({why}): name the directory that the doors write to"
+        ) from error
+
+
+def _segment(path: Path) -> Segment | None:
+    for form in (JSONL, ZSTD, PARQUET):
+        if path.name.endswith(form):
+            return Segment(path, path.name.removesuffix(form), form)
+    return None
+
+
+def _replaced(directory: Path, names: set[str]) -> set[str]:
+    """The stems that a compacted file has taken in, and that are there still."""
+    stems: set[str] = set()
+    for filename in names:
+        if filename.endswith(SOURCES) and filename.removesuffix(SOURCES) + PARQUET in names and day_of(filename):
+            stems.update(taken_in(directory / filename))
+    return stems
+
+
+def taken_in(sources: Path) -> list[str]:
+    """The stems that a listing names; none for one that is not of ours."""
+    try:
+        return [] if why_not_plain(sources) else sources.read_text("ascii").split()
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def why_not_plain(path: Path) -> str | None:
+    """Why a file is not to be read, or None: a journal has no symlinks and no pipes."""
+    try:
+        return None if stat.S_ISREG(path.lstat().st_mode) else "not a regular file"
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def put_in_place(part: Path, whole: Path) -> None:
+    """Give a file that has been written its name, for good. Raises OSError."""
+    descriptor = os.open(part, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    part.rename(whole)
+    sync_directory(whole.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Put the names in a directory on the disk. Raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

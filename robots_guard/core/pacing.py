@@ -1,0 +1,122 @@
+"""Pacing: how long a site, or its operator, must be left alone between two requests.
+
+Knows no clock and no store: (last turn, delay, now) -> next turn.
+
+    demand      of all that is asked for, what binds: the longest
+    closed      when a site with visiting times opens again
+    next_turn   how long until the origin's next turn, or that it is now
+
+A turn is the right to send one request to an origin. It is taken when the request is sent, never in advance: who
+must wait asks again. It counts from when the answer begins, for a request may lie a while between the turn and
+the wire; but at most `SLACK` later than it was taken, so that a slow site is not asked less often than it allows.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from robots_guard.rep.lines import Line
+from robots_guard.rep.pace import DAY, Delay, Pace, Visit, Window
+
+SLACK = 0.25  # seconds
+AHEAD = 5.0  # seconds: a turn from further in the future was stamped by a clock that has since been set back
+LONGEST_DELAY = 86_400.0  # seconds an operator may set, or allow a file
+LONGEST_HOLD_OFF = 3600.0  # seconds an origin's Retry-After is honoured
+
+
+class Pacer(StrEnum):
+    """What asks for time."""
+
+    CRAWL_DELAY = "crawl-delay"
+    REQUEST_RATE = "request-rate"
+    VISIT_TIME = "visit-time"
+    RETRY_AFTER = "retry-after"  # of a 429 or 503, to robots.txt or to a page
+    MIN_DELAY = "min-delay"  # the operator's own
+
+
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
+    """`seconds` between two requests, and who asks for them: a line of the file, or nobody but ourselves.
+
+    `bounded` is whether the file asks for more.
+    """
+
+    by: Pacer
+    seconds: float
+    line: int | None = None
+    text: str = ""
+    bounded: bool = False
+
+
+class Turn(NamedTuple):
+    """The answer to who asks for an origin's turn: after `wait` seconds, or, at 0, now.
+
+    `stamp` names a turn that was taken. `by_retry_after`: the origin itself has asked to be left alone. `asked` is when
+    we asked, by our own clock; a store may have another.
+    """
+
+    wait: float
+    stamp: float = 0.0
+    by_retry_after: bool = False
+    asked: float = 0.0
+
+
+def demand(pace: Pace | None, min_delay: float, max_delay: float, now: float) -> Demand | None:
+    """The longest of what binds at `now` (seconds since 1970): the file's delays, at most `max_delay` seconds each,
+    and our own `min_delay`. None if nothing does."""
+    asked = [delay for delay in pace.delays if _holds(delay.window, now)] if pace else []
+    longest = max(asked, key=lambda each: each.seconds, default=None)
+    wanted = longest.seconds if longest is not None else 0.0
+    if min_delay > min(wanted, max_delay):
+        return Demand(by=Pacer.MIN_DELAY, seconds=min_delay, bounded=wanted > min_delay)
+    return _bounded(longest, max_delay) if longest is not None and wanted > 0 else None
+
+
+def _bounded(delay: Delay, most: float) -> Demand:
+    line = delay.line
+    return Demand(
+        by=Pacer(line.field),
+        seconds=min(delay.seconds, most),
+        line=line.number,
+        text=line.text,
+        bounded=delay.seconds > most,
+    )
+
+
+def closed(pace: Pace | None, now: float) -> tuple[Line, float] | None:
+    """If the site wants no visits at `now`: the line that says when it next does, and that moment."""
+    if pace is None or not pace.visits or any(_holds(visit.window, now) for visit in pace.visits):
+        return None
+    first = min(pace.visits, key=lambda visit: _until(visit, now))
+    return first.line, now + _until(first, now)
+
+
+def _until(visit: Visit, now: float) -> float:
+    """Seconds until a window opens, never 0."""
+    return ((visit.window.begins - _minute_of_day(now)) % DAY) * 60.0
+
+
+def _holds(window: Window | None, now: float) -> bool:
+    return window is None or window.has(_minute_of_day(now))
+
+
+def _minute_of_day(now: float) -> float:
+    return now / 60.0 % DAY
+
+
+def next_turn(last: float, not_before: float, delay: float, now: float) -> Turn:
+    """The turn of who asks at `now`. `last` is when the last was taken, `not_before` what the origin has asked for;
+    both in seconds since 1970, -inf for never, and neither believed where no clock that runs right can have set it.
+    """
+    paced = last + delay if last <= now + AHEAD else -math.inf
+    held_off = not_before if not_before <= now + LONGEST_HOLD_OFF + AHEAD else -math.inf
+    wait = max(0.0, paced - now, held_off - now)
+    return Turn(wait, 0.0 if wait else now, by_retry_after=wait > 0 and held_off > paced)
+
+
+def counted_from(stamp: float, since: float) -> float:
+    """When a turn taken at `stamp` counts from, its answer having begun `since` seconds later."""
+    return stamp + min(max(0.0, since), SLACK)

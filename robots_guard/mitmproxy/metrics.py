@@ -1,0 +1,82 @@
+"""Metrics: what a proxy does, for Prometheus, on a loopback port of its own.
+
+What the guard counts is read when somebody asks; only the time that decisions take is noted as they are made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from robots_guard.core.verdict import Action, Decision
+from robots_guard.errors import SettingsError
+
+_ACTIONS = frozenset(Action)
+_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.01, 0.1, 1.0, 5.0, 35.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the figures come from: running totals, flows under way and held, whether requests are judged."""
+
+    counts: Callable[[], Tally[str]]
+    under_way: Callable[[], int]
+    held: Callable[[], int]
+    ready: Callable[[], bool]
+
+
+class Metrics(Collector):
+    """`told` is called with each decision."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        self._took = Histogram(
+            "robots_guard_decision_seconds",
+            "From question to verdict.",
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._relaxed = Counter(
+            "robots_guard_relaxed",
+            "Decisions that a setting opened.",
+            ["setting"],
+            registry=self._registry,
+        )
+
+    def told(self, decision: Decision) -> None:
+        """Note a decision."""
+        self._took.observe(decision.elapsed)
+        if decision.verdict.relaxed is not None:
+            self._relaxed.labels(decision.verdict.relaxed).inc()
+
+    def serve(self, port: int) -> None:
+        """Answer on that port of 127.0.0.1, in a thread. Raises SettingsError."""
+        try:
+            start_http_server(port, "127.0.0.1", registry=self._registry)
+        except OSError as error:
+            raise SettingsError(
+                f"--metrics {port}: cannot listen on 127.0.0.1 ({error.strerror}): choose another port"
+            ) from None
+
+    def collect(self) -> Iterator[Metric]:
+        """For the registry."""
+        verdicts = CounterMetricFamily("robots_guard_verdicts", "Verdicts.", labels=["action", "reason"])
+        events = CounterMetricFamily("robots_guard_events", "Fetches, and what went wrong.", labels=["event"])
+        for name, count in sorted(dict(self._source.counts()).items()):
+            action, _, reason = name.partition("/")
+            if action in _ACTIONS:
+                verdicts.add_metric([action, reason], count)
+            else:
+                events.add_metric([name], count)
+        yield verdicts
+        yield events
+        yield GaugeMetricFamily("robots_guard_flows", "Requests let pass and not over.", self._source.under_way())
+        yield GaugeMetricFamily("robots_guard_held", "Requests that wait for their turn.", self._source.held())
+        yield GaugeMetricFamily("robots_guard_ready", "Whether requests are judged.", float(self._source.ready()))

@@ -1,0 +1,12 @@
+"""Deferral: requests that may not be made yet, and how they wait without anybody else waiting.
+
+    gate         which origins' requests may leave the scheduler now
+    timetable    when what is shut opens again
+    queue        Scrapy's own priority queue, asking the gate
+    scheduler    any other scheduler, asking the gate
+    returning    what a request carries while it is back in the scheduler
+    pacing       the turns of a paced origin: who stands in line, who takes one, what the answer tells
+    wire         the last place before a request leaves
+
+Knows Scrapy's slots, queues and handlers; no other part of this package does.
+"""

@@ -1,0 +1,169 @@
+"""The turns of an origin that wants time between requests.
+
+    from the scheduler     the gate lets one out at a time; it takes the turn on the wire, or goes back
+    past the scheduler     waits in line before the download slot, then the same
+
+An answer's beginning moves the turn on, here and in the store, so that no gap at the origin is shorter than it
+looks from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import msgspec
+from scrapy import signals
+
+from robots_guard.core.freshness import asked_to_wait
+from robots_guard.core.pacing import LONGEST_HOLD_OFF, SLACK
+from robots_guard.core.verdict import Action, Decision
+from robots_guard.guard import Guard
+from robots_guard.origin import Origin
+from robots_guard.scrapy.deferral.gate import Gate
+from robots_guard.scrapy.deferral.wire import Send, attach
+from robots_guard.scrapy.errors import NotYet, RobotsDeferred
+from robots_guard.scrapy.runtime import HostRuntime
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+NAP = 0.1  # seconds of a wait that is waited for on the wire
+
+
+class Pacing:
+    """Whose turn it is, in one crawl. `hold_max` is how many seconds a request that cannot go back waits for it."""
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        *,
+        guard: Guard,
+        gate: Gate,
+        runtime: HostRuntime,
+        hold_max: float,
+        now: Callable[[], float],
+    ) -> None:
+        self._crawler = crawler
+        self._guard = guard
+        self._gate = gate
+        self._runtime = runtime
+        self._hold_max = hold_max
+        self._now = now
+        self._free: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()  # for all that was known then
+        self._expected: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
+        self._sent: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
+        self._on_wire: bool | None = None  # not yet attached to it
+
+    def expect(self, request: Request, decision: Decision | None) -> None:
+        """A request has been let pass; it needs a turn if the decision says so."""
+        pace = decision.verdict.pace if decision is not None else None
+        if decision is None or pace is None:
+            if self._gate.paced and decision is not None and decision.policy is not None:
+                self._gate.paced.discard(str(decision.question.origin))  # its file has changed
+            if decision is not None:
+                self._free[request] = decision
+            self._gate.release(request)
+            return
+        self._attach()
+        self._expected[request] = decision
+        if pace.seconds:
+            self._gate.paced.add(str(decision.question.origin))
+
+    def _attach(self) -> None:
+        if self._on_wire is None:
+            self._on_wire = attach(self._crawler, self._travel)
+            self._crawler.signals.connect(self._headers_received, signals.headers_received)
+
+    def must_wait(self, request: Request) -> bool:
+        """Whether the last middleware has to await `before_slot`."""
+        decision = self._expected.get(request)
+        if decision is None or decision.turn is not None:
+            return False
+        return not (self._on_wire and self._gate.is_scheduled(request))
+
+    async def before_slot(self, request: Request) -> None:
+        """In the last middleware. Raises RobotsDeferred or NotYet."""
+        if self._gate.is_scheduled(request):
+            return await self._take(request)  # this downloader has no wire that we know
+        patience = self._patience(self._expected[request])
+        with self._gate.standing_aside(request):
+            decision = await self._guard.turn(self._expected.pop(request), patience)
+        if decision.verdict.action is not Action.PASS:
+            raise RobotsDeferred(decision)
+        if decision.turn is not None:
+            self._expected[request] = decision
+        return None
+
+    def has_patience(self, decision: Decision) -> bool:
+        """Whether a request past the scheduler, put off by this decision, may stand in line again."""
+        return self._patience(decision) > 0
+
+    def _patience(self, decision: Decision) -> float:
+        """Seconds that are left of it, since the request was put off first."""
+        deferral = decision.question.deferral
+        return self._hold_max if deferral is None else max(0.0, self._hold_max - (self._now() - deferral.since))
+
+    # -- on the wire --------------------------------------------------------------------------------------
+
+    async def _travel(self, request: Request, send: Send) -> Response:
+        self._recall(request)
+        if request in self._expected:
+            await self._take(request)
+        try:
+            return await send(request)
+        finally:
+            self._answered(request)
+
+    def _recall(self, request: Request) -> None:
+        """While it lay in the slot's queue, its origin may have asked for a pause."""
+        decision = self._free.pop(request, None)
+        if decision is None:
+            return
+        recalled = self._guard.recalled(decision)
+        if recalled is not decision:
+            self._expected[request] = recalled
+
+    async def _take(self, request: Request) -> None:
+        """The turn, now; raises NotYet. One that has lain long in the slot's queue is given up for another."""
+        decision = self._expected.pop(request)
+        if decision.turn is not None and self._now() - decision.turn_taken_at > SLACK:
+            decision = msgspec.structs.replace(decision, turn=None)
+        taken = await self._guard.turn(decision, NAP)
+        if taken.verdict.action is not Action.PASS:
+            raise NotYet(taken)
+        if taken.turn is not None:  # where nothing is refused (`mode = "report"`), one goes without
+            self._sent[request] = self._guard.leaves(taken)
+        self._gate.sent(request, str(decision.question.origin), _seconds(decision))
+
+    # -- what the answer tells ----------------------------------------------------------------------------
+
+    def _headers_received(self, request: Request) -> None:
+        self._answered(request)
+
+    def _answered(self, request: Request) -> None:
+        decision = self._sent.pop(request, None)
+        if decision is None:
+            return
+        late = self._now() - decision.turn_taken_at - SLACK
+        self._gate.shut(str(decision.question.origin), _seconds(decision) - max(0.0, late))
+        self._runtime.spawn(self._guard.answered(decision))
+
+    async def hold_off(self, origin: Origin, response: Response) -> None:
+        """Leave the origin alone for as long as the answer asks for, if it does."""
+        retry_after = response.headers.get("Retry-After", b"")
+        headers = {"retry-after": retry_after.decode("latin-1")} if retry_after else {}
+        seconds = asked_to_wait(response.status, headers, self._now())
+        if seconds:
+            self._attach()
+            await self._guard.hold_off(origin, seconds)
+            if self._guard.is_held_off(origin):
+                self._gate.shut(str(origin), min(seconds, LONGEST_HOLD_OFF))
+
+
+def _seconds(decision: Decision) -> float:
+    """What a decision asks for between two requests."""
+    return decision.verdict.pace.seconds if decision.verdict.pace is not None else 0.0

@@ -1,0 +1,46 @@
+"""The wire: the last place a request passes before its download handler has it.
+
+Between the last middleware and the wire lies the download slot's queue, where a request may wait for others of its
+slot. A turn taken before that would be older than it says when the request leaves, and two that waited together
+would leave together; so turns are taken here. Not by `slot.delay`: a slot is a host's, or whatever a project makes
+it, and a delay is an origin's. Raised for one origin, it holds up all others of the slot, and their requests wait in
+the slot's queue, where they use up CONCURRENT_REQUESTS until nobody's go on. Nor can DOWNLOAD_DELAY's jitter or
+AutoThrottle undercut what is not theirs.
+
+`Downloader.handlers` is what all requests go through, whatever handlers a project has. It is replaced in one
+crawler's own downloader, when the first request that is to be paced comes along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from scrapy.utils.httpobj import urlparse_cached
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+Send = Callable[["Request"], Awaitable["Response"]]
+_SEND = "download_request_async"
+_LOAD = "_get_handler"  # private to Scrapy; without it, handlers are loaded a little later
+
+
+def attach(crawler: Crawler, around: Callable[[Request, Send], Awaitable[Response]]) -> bool:
+    """Have every request of the crawl sent by `around(request, send)`. False: this downloader knows no such place."""
+    engine: Any = crawler.engine
+    handlers = getattr(engine.downloader, "handlers", None)
+    send: Send | None = getattr(handlers, _SEND, None)
+    if send is None:
+        return False
+
+    load = getattr(handlers, _LOAD, lambda _scheme: None)
+
+    async def send_around(request: Request) -> Response:
+        load(urlparse_cached(request).scheme)  # at its first use, which takes time: before the turn, not after it
+        return await around(request, send)
+
+    setattr(handlers, _SEND, send_around)
+    return True

@@ -1,0 +1,124 @@
+"""From a request to a question: what is asked of the guard, and what needs no asking.
+
+Some requests are refused whatever a robots.txt says, because nobody can tell where they would go: a URL that cannot
+be read, a Host field that names another authority than the URL. Some pass because the operator has exempted them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urldefrag
+
+from robots_guard.core.verdict import Action, Deferral, Question, Reason, Verdict
+from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.origin import Origin, parse_authority, split_url
+from robots_guard.scrapy.fetcher import FLIGHT
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+BYPASS = "dont_obey_robotstxt"
+
+
+class Questions:
+    """The questions of one crawl, for one product token. With `denies_bypass`, nothing is exempt."""
+
+    def __init__(self, crawler: Crawler, agent: str, *, denies_bypass: bool) -> None:
+        self._crawler = crawler
+        self._agent = agent
+        self._denies_bypass = denies_bypass
+        self._user_agent = _default_user_agent(crawler)
+
+    def question(self, request: Request, deferral: Deferral | None = None) -> Question:
+        """The question a request asks. Raises NotGoverned or MalformedURL."""
+        origin, target = split_url(request.url)
+        return self._question(request, origin, target, deferral)
+
+    def malformed(self, request: Request, error: MalformedURL) -> tuple[Question, Verdict]:
+        """A refusal of what names no origin; it is recorded under a host that cannot exist (RFC 2606 section 2)."""
+        nowhere = Origin("http", "malformed.invalid", 80)
+        head, at, rest = request.url.rpartition("@")
+        shown = f"{head.partition(':')[0]}://{rest}" if at else rest  # where a password ends in it, nobody knows
+        detail = "a URL with userinfo that cannot be read" if at else str(error)
+        verdict = Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=detail)
+        return self._question(request, nowhere, f"/{shown}"), verdict
+
+    def verdict_without_rules(self, request: Request, question: Question) -> Verdict | None:
+        """The verdict no robots.txt can change, or None."""
+        fault = _authority_fault(request, question.origin)
+        if fault:
+            return Verdict(action=Action.DROP, reason=Reason.AMBIGUOUS_AUTHORITY, detail=fault)
+        if self.is_exempt(request):
+            return Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed=BYPASS)
+        return None
+
+    def is_exempt(self, request: Request) -> bool:
+        """Whether the operator has exempted the request."""
+        meta = request.meta
+        if self._denies_bypass or not meta.get(BYPASS) or FLIGHT in meta:  # ours is no ticket for a copy of our fetch
+            return False
+        return all(_is_of(url, request) for url in meta.get("redirect_urls", ()))  # nor is one for another origin
+
+    def _question(self, request: Request, origin: Origin, target: str, deferral: Deferral | None = None) -> Question:
+        headers = request.headers
+        user_agent = headers.get("User-Agent") if headers else None
+        spider = self._crawler.spider
+        return Question(
+            origin=origin,
+            target=target,
+            agent=self._agent,
+            method=request.method,
+            user_agent=user_agent.decode("latin-1") if user_agent else self._user_agent,
+            client=spider.name if spider else "",
+            deferral=deferral,
+        )
+
+
+def hosts_of(request: Request) -> list[bytes]:
+    """The request's Host fields. Most requests have no field at all yet, and a look-up costs as much as a rule."""
+    headers = request.headers
+    return headers.getlist("Host") if headers else []
+
+
+def target_written(url: str, target: str) -> str:
+    """The target that Scrapy's own handler for HTTP/1.1 writes: Twisted takes URLs apart, and does not put those with
+    an empty parameter or (on some Pythons) two slashes in front together again as they were."""
+    if ";" not in target and not target.startswith("//"):
+        return target
+    from twisted.web.client import URI
+
+    parsed: Any = URI  # which has no types
+    return str(parsed.fromBytes(urldefrag(url)[0].encode()).originForm, "latin-1")
+
+
+def _is_of(url: str, request: Request) -> bool:
+    """Whether a URL is of the request's own origin."""
+    try:
+        return split_url(url)[0] == split_url(request.url)[0]
+    except (NotGoverned, MalformedURL):
+        return False
+
+
+def _authority_fault(request: Request, origin: Origin) -> str | None:
+    """What is wrong with a Host field: the origin reached is then another than the one judged."""
+    hosts = hosts_of(request)
+    if not hosts:
+        return None
+    if len(hosts) > 1:
+        return f"{len(hosts)} Host fields"
+    text = hosts[0].decode("latin-1")
+    try:
+        named = parse_authority(origin.scheme, text.strip())
+    except MalformedURL as error:
+        return f"Host: {error}"
+    return None if named == origin else f"Host: {named.authority} in a request to {origin}"
+
+
+def _default_user_agent(crawler: Crawler) -> str:
+    """The User-Agent of a request that names none."""
+    headers: dict[str, Any] = crawler.settings.getdict("DEFAULT_REQUEST_HEADERS")
+    for name, value in headers.items():
+        if name.lower() == "user-agent" and value:
+            return str(value)
+    return str(crawler.settings["USER_AGENT"] or "")

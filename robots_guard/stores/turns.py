@@ -1,0 +1,60 @@
+"""Turns in memory: the last of each origin, least recently used first out.
+
+An origin that is forgotten here has not been asked for as long as it took a hundred thousand others to be.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+
+from cachetools import LRUCache
+
+from robots_guard.core.pacing import Turn, counted_from, next_turn
+from robots_guard.origin import Origin
+
+ORIGINS = 100_000
+
+
+class MemoryTurns:
+    """A TurnStore for the threads of one process."""
+
+    def __init__(self, origins: int = ORIGINS) -> None:
+        self._last: LRUCache[Origin, float] = LRUCache(origins)
+        self._not_before: LRUCache[Origin, float] = LRUCache(origins)
+        self._lock = threading.Lock()
+
+    def reserve(self, origin: Origin, delay: float, now: float) -> Turn:
+        """Take the origin's turn, or say how long until it is."""
+        with self._lock:
+            turn = self._next(origin, delay, now)
+            if not turn.wait:
+                self._last[origin] = turn.stamp
+            return turn
+
+    def next_turn(self, origin: Origin, delay: float, now: float) -> Turn:
+        """What `reserve` would say; nothing is taken."""
+        with self._lock:
+            return self._next(origin, delay, now)
+
+    def _next(self, origin: Origin, delay: float, now: float) -> Turn:
+        return next_turn(self._last.get(origin, -math.inf), self._not_before.get(origin, -math.inf), delay, now)
+
+    def count_from(self, origin: Origin, stamp: float, since: float) -> None:
+        """Move the turn, if it is the last."""
+        with self._lock:
+            if self._last.get(origin) == stamp:
+                self._last[origin] = counted_from(stamp, since)
+
+    def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
+        """No turn before then."""
+        with self._lock:
+            before = next_turn(-math.inf, self._not_before.get(origin, -math.inf), 0.0, now).wait
+            self._not_before[origin] = now + max(seconds, before)
+
+    def is_held_off(self, origin: Origin, now: float) -> bool:
+        """Whether there is no turn for now. As good as free where no origin has asked for that."""
+        if not self._not_before:
+            return False
+        with self._lock:
+            return next_turn(-math.inf, self._not_before.get(origin, -math.inf), 0.0, now).wait > 0

@@ -1,0 +1,375 @@
+"""The journal told to others: exports by the consumers' own readers, the report, replays, evidence."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+from audit.decisions import AT, DEFER, DROP, PASS, decision, journal_in, policy
+from google.protobuf.json_format import Parse
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from warcio.archiveiterator import ArchiveIterator
+
+from robots_guard.audit.evidence import records_of
+from robots_guard.audit.export import FORMATS, exported
+from robots_guard.audit.keeping import Retention
+from robots_guard.audit.privacy import DEFAULT
+from robots_guard.audit.query import Filter, entries
+from robots_guard.audit.record import Writer, record_of, record_of_event
+from robots_guard.audit.replay import EMPTY, Bundle, read_bundle, replay
+from robots_guard.audit.report import page
+from robots_guard.audit.search import Search
+from robots_guard.audit.summary import summary
+from robots_guard.core.access import Failed, Failure, Fetched, Get
+from robots_guard.core.events import FailedOpen, FetchMade
+from robots_guard.core.renewal import begin
+from robots_guard.core.verdict import Action, Exemption, Reason, Verdict, judge, needs_no_policy
+from robots_guard.errors import SettingsError
+
+HOSTILE = "https://a.test/\x1b[2J</title><script>alert(1)</script>\"'\n\r\u2028\u202e,=1+1"
+LONG = "https://a.test/" + "x" * 100_000
+DAY = 86400
+
+
+def recorded(*made, writer="w"):
+    return [record_of(each, Writer(writer=writer), seq=number, mono=1.5) for number, each in enumerate(made, 1)]
+
+
+def fetch(outcome, url="https://a.test/robots.txt"):
+    return FetchMade(at=AT, origin=policy().origin, get=Get(url=url), outcome=outcome, via="direct", elapsed=0.1)
+
+
+MADE = recorded(
+    decision(policy=policy()),
+    decision(HOSTILE, verdict=DEFER, user_agent="=cmd|' /C calc'!A0", client="spider\n"),
+    decision(LONG, verdict=PASS, client="[2001:db8::1]:4000"),
+    decision("http://b.test:8080/x?q=1", verdict=Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR)),
+)
+
+
+# -- exports -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_line_of_an_export_is_one_line_of_printable_text(form):
+    found = list(exported(MADE, form))
+
+    assert len(found) in (2, 3, 4, 5)
+    assert all(line.isprintable() for line in found)
+
+
+def test_otel_is_read_by_opentelemetrys_own_messages():
+    requests = [Parse(line, ExportLogsServiceRequest()) for line in exported(MADE, "otel")]
+    (record,) = requests[0].resource_logs[0].scope_logs[0].log_records
+    values = {each.key: each.value for each in record.attributes}
+
+    assert len(requests) == 4
+    assert record.time_unix_nano == int(AT) * 10**9
+    assert record.event_name == "robots.decision"
+    assert values["url.full"].string_value == "https://a.test/private/x"
+    assert values["server.port"].int_value == 443
+    assert values["robots.rule"].string_value == "Disallow: /private/"
+    assert values["robots.line"].int_value == 2
+    assert values["robots.age"].double_value == 60.0
+
+
+def test_ecs_has_the_fields_that_elastic_names():
+    first, deferred, passed, _ = map(json.loads, exported(MADE, "ecs"))
+
+    assert first["@timestamp"] == "2027-01-15T08:00:00.000Z"
+    assert first["event"]["type"] == ["access", "denied"]
+    assert (first["event"]["action"], first["event"]["reason"]) == ("robots-drop", "disallowed")
+    assert first["rule"] == {
+        "name": "Disallow: /private/",
+        "ruleset": "*",
+        "category": "disallowed",
+        "reference": "https://a.test/robots.txt",
+    }
+    assert (first["url"]["domain"], first["url"]["port"], first["url"]["path"]) == ("a.test", 443, "/private/x")
+    assert first["source"] == {"ip": "127.0.0.1", "port": 4000}
+    assert "source" not in deferred
+    assert passed["event"]["type"] == ["access", "allowed"]
+    assert passed["source"] == {"ip": "2001:db8::1", "port": 4000}
+
+
+HERITRIX = re.compile(
+    r"(\S+) +(-?\d+) +(-|\d+) (\S+) (\S+) (\S+) (\S+) (#\d{3}) (\S+) (\S+) (\S+) (\S+)"  # its operating manual
+)
+
+
+def test_heritrix_lines_have_its_twelve_fields_and_its_codes():
+    failed = record_of_event(fetch(Failed(failure=Failure.DNS)), {})
+    missing = record_of_event(fetch(Fetched(status=404, body=b"no")), {})
+    unreachable = recorded(decision(verdict=DEFER))
+    lines = list(exported([*MADE, failed, missing, *unreachable], "heritrix"))
+    fields = [HERITRIX.fullmatch(line).groups() for line in lines]
+
+    assert [field[1] for field in fields] == ["-9998", "-61", "-5", "-1", "404", "-61"]
+    assert [field[4] for field in fields] == ["-", "-", "-", "P", "P", "-"]
+    assert fields[0][11] == "robots:disallowed,line:2"
+    assert (fields[4][2], fields[4][3]) == ("2", "https://a.test/robots.txt")
+
+
+SQUID = re.compile(r"\d+\.\d{3} +\d+ \S+ TCP_DENIED/\d{3} \d+ \S+ \S+ \S+ HIER_NONE/\S+ \S+")
+
+
+def test_squid_lines_are_its_native_format():
+    lines = list(exported(MADE, "squid"))
+
+    assert all(SQUID.fullmatch(line) for line in lines)
+    assert [line.split()[3] for line in lines] == ["TCP_DENIED/403", "TCP_DENIED/503", "TCP_DENIED/503"]
+
+
+def test_csv_is_read_back_and_computes_nothing():
+    rows = list(csv.DictReader(io.StringIO("\n".join(exported(MADE, "csv")))))
+
+    assert len(rows) == 4
+    assert (rows[0]["rule"], rows[0]["line"], rows[0]["tls_verified"]) == ("Disallow: /private/", "2", "true")
+    assert rows[1]["user_agent"] == "'=cmd|' /C calc'!A0"
+    assert not any(value.startswith(("=", "+", "@", "\t")) for row in rows for value in row.values())
+
+
+# -- the report ------------------------------------------------------------------------------------------------------
+
+
+class Tags(HTMLParser):
+    """The elements, attributes and text of a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.text, self.attributes = [], "", []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def reported(directory, **wanted):
+    with Search(directory, Filter(**wanted)) as search:
+        figures = summary(search, "2027-01-16T00:00:00.000Z")
+    return figures, page(figures, "2027-01-16T00:00:00.000Z", "All")
+
+
+@pytest.fixture
+def told(tmp_path):
+    journal = journal_in(tmp_path, aggregate=3600.0, passes=10)
+    shop = Exemption(id="shop", owner="ann <b>", reason="contract", expires=AT + DAY)
+    hostile = "Disallow: /<img src=x onerror=alert(1)>\x1b[31m\u202e"
+    for number in range(20):
+        journal.write(decision(f"https://a.test/private/{number}", at=AT + number, policy=policy()))
+    journal.write(decision("https://b.test/", verdict=msgspec.structs.replace(DROP, rule=_rule(hostile)), at=AT + 60))
+    journal.write(decision("https://c.test/", verdict=DEFER, at=AT + 1))
+    journal.write(decision("https://e.test/", verdict=PASS, at=AT + 2))
+    relaxed = Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed="override=shop")
+    journal.write(decision("https://d.test/", verdict=relaxed, override=shop, at=AT + DAY))
+    journal.note(FailedOpen(at=AT + 5, setting="audit_required", count=3))
+    journal.close()
+    return tmp_path
+
+
+def _rule(text):
+    return msgspec.structs.replace(DROP.rule, text=text)
+
+
+def test_the_figures_count_what_a_record_stands_for(told):
+    figures, _ = reported(told)
+    tables = {table.title: table.rows for table in figures.tables}
+
+    assert figures.totals == {"drop": 21, "defer": 1, "pass": 11}
+    assert sum(bar.dropped for bar in figures.bars) == 21
+    assert tables["Origins refused"] == [("https://a.test", 20), ("https://b.test", 1)]
+    assert tables["Rules"][0] == ("https://a.test", "Disallow: /private/", 2, 20)
+    assert tables["Deferrals"] == [("https://c.test", "unreachable", 29.0, 29.0, 1)]
+    assert tables["Unreachable"][0][:2] == ("https://c.test", "dns: no such host")
+    assert tables["Overrides used"] == [("shop", "ann <b>", "contract", "2027-01-16T08:00:00.000Z", "soon", 1)]
+    assert sorted(tables["Failed open"]) == [("audit_required", 0, 3), ("override=shop", 1, 1)]
+
+
+def test_a_filter_holds_for_every_figure(told):
+    figures, _ = reported(told, origin="https://c.test")
+
+    assert figures.totals == {"drop": 0, "defer": 1, "pass": 0}
+
+
+def test_the_page_loads_nothing_and_hostile_values_are_text(told):
+    _, html = reported(told)
+    seen = Tags(html)
+
+    assert {"script", "img", "link", "iframe", "a"} & set(seen.tags) == set()
+    assert not any(name in ("src", "href") or name.startswith("on") for name, _ in seen.attributes)
+    assert "default-src 'none'" in html
+    assert "<img src=x onerror=alert(1)>" in seen.text
+    assert "\x1b" not in html
+    assert "\u202e" not in html
+    assert seen.tags.count("rect") > 5
+
+
+def test_an_empty_journal_has_a_report(tmp_path):
+    tmp_path.joinpath("empty.jsonl").write_bytes(b"")
+    figures, html = reported(tmp_path)
+
+    assert figures.bars == []
+    assert "Nothing was recorded" in html
+
+
+# -- replays ------------------------------------------------------------------------------------------------
+
+BODY = b"User-agent: *\nDisallow: /private/\nAllow: /private/open\n"
+TERMS = {"dialect": "rfc9309", "matching": "standard"}
+
+
+def bundled(url="https://a.test/private/x", body=BODY, settings=None, *, document=True, **changed):
+    """A decision as a guard makes it, and all it rests on."""
+    from robots_guard.audit.replay import _question, _terms  # the question a record stands for
+
+    origin = decision(url).question.origin
+    held = begin(origin, None, "direct").next(Fetched(status=200, body=body, tls_verified=True), AT - 60).policy
+    made = decision(url, verdict=DROP, policy=held, **TERMS)
+    (record,) = recorded(made)
+    bundle = Bundle(record=record, settings=settings or {}, document=body)
+    terms = _terms(bundle)
+    from robots_guard.rep.ruleset import compile_rules
+
+    rules = compile_rules(body, terms.dialect, "mybot", terms.matching.name)
+    question = _question(record, terms, AT)
+    verdict = needs_no_policy(question, terms) or judge(question, held, rules, terms, AT)
+    (record,) = recorded(msgspec.structs.replace(made, verdict=verdict))
+    record = msgspec.structs.replace(record, **changed)
+    return Bundle(record=record, settings=settings or {}, document=body if document else None)
+
+
+@pytest.mark.parametrize("url", ["private/x", "private/open", "else", "private/%7Ex;v=1//y", "robots.txt"])
+def test_the_same_document_gives_the_same_verdict(url):
+    result = replay(bundled(f"https://a.test/{url}"))
+
+    assert result.differences == []
+    assert result.caveats == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"action": "pass", "reason": "allowed"}, "action: recorded 'pass', now 'drop'"),
+        ({"line": 3}, "line: recorded 3, now '2'"),
+        ({"rule": "Disallow: /"}, "rule: recorded 'Disallow: /', now 'Disallow: /private/'"),
+    ],
+)
+def test_a_record_that_was_changed_is_found_out(changed, told):
+    assert told in replay(bundled(**changed)).differences
+
+
+def test_a_document_that_was_changed_is_refused():
+    bundle = bundled()
+    with pytest.raises(SettingsError, match="its SHA-256 differs"):
+        replay(msgspec.structs.replace(bundle, document=b"User-agent: *\nDisallow:\n"))
+    with pytest.raises(SettingsError, match="is not kept any more"):
+        replay(msgspec.structs.replace(bundle, document=None))
+
+
+def test_an_empty_document_is_not_another():
+    bundle = bundled(body=b"", sha256=EMPTY)
+
+    assert replay(msgspec.structs.replace(bundle, document=None)).verdict.action is Action.PASS
+    with pytest.raises(SettingsError, match="its SHA-256 differs"):
+        replay(msgspec.structs.replace(bundle, document=BODY))
+
+
+def test_what_was_only_reported_is_compared_with_what_would_be():
+    lenient = {"action": "pass", "would": "drop", "relaxed": "mode=report"}
+
+    assert replay(bundled(settings={"mode": "report"}, **lenient)).differences == []
+    assert replay(bundled(settings={"mode": "report"}, **lenient | {"would": None})).differences == [
+        "would: recorded None, now 'drop'"
+    ]
+
+
+def test_what_a_record_does_not_tell_is_said():
+    (caveat,) = replay(bundled("https://a.test/private/x?token=abc")).caveats
+
+    assert "redacted" in caveat
+
+
+def test_settings_of_the_writer_are_used():
+    troubled = begin(policy().origin, None, "direct").next(Fetched(status=503), AT).policy
+    for choice, action, reason in (("allow", "pass", "unreachable"), ("drop", "drop", "unreachable")):
+        verdict = Verdict(action=Action(action), reason=Reason(reason))
+        (record,) = recorded(decision(verdict=verdict, policy=troubled, **TERMS))
+        bundle = Bundle(record=record, settings={"on_unreachable": choice, "agent": "mybot"})
+
+        assert replay(bundle).differences == []
+    assert replay(Bundle(record=record, settings={})).differences == ["action: recorded 'drop', now 'defer'"]
+
+
+def test_a_decision_of_a_door_has_nothing_to_replay():
+    (record,) = recorded(decision(verdict=Verdict(action=Action.DROP, reason=Reason.NOT_HTTP)))
+    with pytest.raises(SettingsError, match="was not judged by a robots"):
+        replay(Bundle(record=record, settings={}))
+
+
+def test_a_bundle_is_read_back_and_anything_else_is_one_sentence():
+    bundle = bundled()
+
+    assert read_bundle(msgspec.json.encode(bundle)) == bundle
+    for octets in (b"", b"{}", b"\xff", b"[" * 100_000, b'{"format":"other"}', msgspec.json.encode({"format": "x"})):
+        with pytest.raises(SettingsError, match="this is no bundle"):
+            read_bundle(octets)
+
+
+# -- evidence ---------------------------------------------------------------------------------------------
+
+
+def test_each_answer_is_a_warc_response_with_its_request(tmp_path):
+    journal = journal_in(tmp_path, warc=True)
+    secret = {"set-cookie": "sid=SECRET", "etag": '"x"', "location": "https://u:SECRET@b.test/?token=SECRET"}
+    journal.note(fetch(Fetched(status=200, body=BODY, headers=secret), "https://a.test/robots.txt?token=SECRET"))
+    journal.note(fetch(Fetched(status=404, body=b"none here")))
+    journal.note(fetch(Failed(failure=Failure.DNS)))
+    journal.close()
+    (path,) = tmp_path.glob("*.warc.gz")
+    with path.open("rb") as file:
+        found = [(each.rec_type, dict(each.rec_headers.headers), _whole(each)) for each in ArchiveIterator(file)]
+    fetches = list(entries(tmp_path, Filter(kind="fetch")))
+
+    assert [kind for kind, _, _ in found] == ["warcinfo", "response", "request", "response", "request"]
+    assert b"robots: obey" in found[0][2]
+    assert found[1][2].endswith(BODY)
+    assert found[3][2].startswith(b"HTTP/1.1 404 Not Found")
+    assert [each.evidence for each in fetches] == [found[1][1]["WARC-Record-ID"], found[3][1]["WARC-Record-ID"], None]
+    assert fetches[0].evidence_file == path.name
+    assert b"SECRET" not in b"".join(octets for _, _, octets in found)
+    assert "SECRET" not in repr([headers for _, headers, _ in found])
+    assert path.stat().st_mode & 0o137 == 0
+
+
+def _whole(record):
+    head = record.http_headers.to_bytes() if record.http_headers else b""
+    return head + record.raw_stream.read()
+
+
+def test_digests_of_a_warc_are_right():
+    octets, _ = records_of(fetch(Fetched(status=200, body=BODY)), DEFAULT)
+    kinds = []
+    for each in ArchiveIterator(io.BytesIO(octets), check_digests="raise"):
+        each.raw_stream.read()
+        kinds.append(each.rec_type)
+
+    assert kinds == ["response", "request"]
+
+
+def test_evidence_is_kept_as_long_as_its_journal(tmp_path):
+    from robots_guard.audit.keeping import retain
+
+    journal = journal_in(tmp_path, warc=True)
+    journal.note(fetch(Fetched(status=404)))
+    journal.close()
+
+    assert len(retain(tmp_path, Retention(days=10), AT + 20 * DAY)) == 2

@@ -1,0 +1,39 @@
+"""docs/audit.md: every field and kind is in it, and what it shows is valid."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import get_args
+
+import jsonschema
+import msgspec
+
+from robots_guard.audit.export import FORMATS
+from robots_guard.audit.query import KINDS, read_line
+from robots_guard.audit.record import AnyRecord, json_schema
+from robots_guard.core.verdict import Reason
+
+DOCS = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+
+
+def test_every_kind_and_field_is_explained():
+    fields = {field.name for record in get_args(AnyRecord) for field in msgspec.structs.fields(record)}
+    told = set(re.findall(r"`([a-z0-9_-]+)`", DOCS))
+
+    assert fields - told == set()
+    assert set(KINDS) - told == set()
+    assert {reason.value for reason in Reason} - told == set()
+    assert set(FORMATS) - told == set()
+    assert tuple(str(record.__struct_config__.tag) for record in get_args(AnyRecord)) == KINDS
+
+
+def test_every_example_is_valid_and_is_read():
+    examples = re.findall(r"```json\n(.*?)\n```", DOCS, re.DOTALL)
+    validator = jsonschema.Draft202012Validator(json_schema())
+
+    assert len(examples) >= 2
+    for example in examples:
+        validator.validate(json.loads(example))
+        assert read_line(example.encode()).line_of_json().decode() == f"{example}\n"

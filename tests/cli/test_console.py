@@ -1,0 +1,104 @@
+"""`robots-guard console` as a process: the address it prints, what it refuses to listen on, what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from cli.command import COMMAND
+
+from robots_guard.cli.console import hosts_of
+
+
+@contextmanager
+def running(*options):
+    """A console on a free port: its address with the token, and the process."""
+    command = [COMMAND, "console", "--listen", "127.0.0.1:0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        found = re.search(r"http://\S+", line)
+        assert found, line + process.stderr.read()
+        yield found[0], process
+    finally:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        assert (out, err) == ("", "")
+
+
+def test_the_printed_address_lets_in_and_a_refresh_asks_the_origin(variables, net, tmp_path):
+    site = net.origin("User-agent: *\nDisallow: /private/\n")
+    with running("--agent", "mybot") as (address, _), httpx.Client(follow_redirects=True) as browser:
+        base, _, token = address.partition("/?token=")
+        assert len(token) >= 32
+        assert httpx.get(base).status_code == 403
+        assert 'url=/"' in browser.get(address).text
+        assert browser.get(base).status_code == 200
+        origin = browser.get(f"{base}/origin", params={"name": site.url})
+        fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', origin.text))
+        assert not list((tmp_path / "journal").glob("*"))
+        asked = browser.post(f"{base}/origins/refresh", data=fields, headers={"origin": base})
+        again = browser.get(f"{base}/try", params={"url": f"{site.url}/private/x"})
+
+    assert "Disallow: /private/" in asked.text
+    assert "asked just now" in asked.text
+    assert '<h2 class="verdict drop">' in again.text
+    assert [request.target for request in site.received] == ["/robots.txt"]
+    assert token not in "".join(path.read_text() for path in (tmp_path / "journal").glob("*.jsonl"))
+
+
+def test_without_an_agent_it_reads_and_asks_nobody(variables, tmp_path):
+    variables.delenv("ROBOTS_GUARD_AGENT")
+    with running() as (address, _), httpx.Client(follow_redirects=True) as browser:
+        assert browser.get(address).status_code == 200
+        assert "Ask for" not in browser.get(address.partition("?")[0] + "origin?name=https://a.test").text
+    assert not (tmp_path / "journal").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--listen", "0.0.0.0:0"], "--host NAME"),
+        (["--listen", "[::]:0"], "--host NAME"),
+        (["--listen", "192.0.2.1:80"], "--host NAME"),
+        (["--listen", "example.com:80"], "in numbers"),
+        (["--listen", "127.0.0.1"], "HOST:PORT"),
+        (["--listen", "127.0.0.1:99999"], "HOST:PORT"),
+        (["--listen", "192.0.2.1:80", "--host", "console.example"], "cannot be had"),
+        (["--host", "https://console.example/"], "is no name"),
+        (["--store", "nowhere"], "is not a store"),
+        (["--agent", "my bot"], "--agent"),
+    ],
+    ids=str,
+)
+def test_what_it_will_not_do_is_one_sentence(here, options, says):
+    done = here("console", *options)
+
+    assert (done.status, done.out) == (2, "")
+    assert says in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_its_names():
+    assert hosts_of("127.0.0.1", 8099, ()) == ["127.0.0.1:8099", "localhost:8099"]
+    assert hosts_of("::1", 80, ()) == ["[::1]:80", "localhost:80"]
+    assert hosts_of("0.0.0.0", 80, ("console.example",)) == ["0.0.0.0:80", "console.example:80", "console.example"]
+
+
+def test_help_needs_nothing_installed():
+    code = (
+        "import sys\nfor name in ('starlette', 'uvicorn', 'jinja2', 'duckdb'): sys.modules[name] = None\n"
+        "from robots_guard.cli import run\nassert run(['console', '--help']) == 0\n"
+        "raise SystemExit(run(['console', '--listen', '127.0.0.1:0']))"
+    )
+    done = subprocess.run(
+        [os.sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert done.returncode == 2
+    assert "pip install 'robots_guard[console]'" in done.stderr

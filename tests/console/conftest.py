@@ -1,0 +1,40 @@
+"""The console over a scene, asked without a network."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from console.material import scene
+
+from robots_guard.console import app
+
+TOKEN = "t0ken-of-the-tests"
+HOST = "127.0.0.1:8099"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    made = scene(tmp_path_factory.mktemp("scene"))
+    yield made
+    made.store.close()
+
+
+@asynccontextmanager
+async def client(made, **options):
+    options = {"base_url": f"http://{HOST}", **options}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=made), **options) as browser:
+        yield browser
+    getattr(made, "close", lambda: None)()
+
+
+def let_in(made, **options):
+    """A browser that has been let in."""
+    return client(made, cookies={"robots_guard_8099": TOKEN}, **options)
+
+
+@pytest.fixture
+async def console(place):
+    async with let_in(app(place.sources, hosts=[HOST], token=TOKEN)) as browser:
+        yield browser

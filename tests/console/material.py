@@ -1,0 +1,200 @@
+"""What a console has to show: a journal of some hours, a store, exceptions; and strangers at their worst."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from audit.decisions import AT, decision, journal_in
+
+from robots_guard.console import Sources
+from robots_guard.core.access import Failed, Failure, Fetched
+from robots_guard.core.pacing import Demand, Pacer
+from robots_guard.core.renewal import begin
+from robots_guard.core.verdict import Action, Deferral, Exemption, Reason, RuleRef, Terms, Verdict
+from robots_guard.origin import split_url
+from robots_guard.ports import Clocks
+from robots_guard.rep.dialect import dialect
+from robots_guard.rep.paths import matching
+from robots_guard.stores.sqlite import SqliteStore
+
+TERMS = Terms(dialect=dialect("rfc9309"), matching=matching("standard"))
+CLOCKS = Clocks(now=lambda: AT, monotonic=lambda: 7.0)
+RULES = b"""# robots.txt of the shop
+User-agent: *
+Disallow: /private/
+Disallow: /*?sort=
+Allow: /private/open/
+Crawl-delay: 5
+
+User-agent: badbot
+Disallow: /
+
+Sitemap: https://shop.example/sitemap.xml
+"""
+DISALLOWED = Verdict(
+    action=Action.DROP,
+    reason=Reason.DISALLOWED,
+    rule=RuleRef(3, "Disallow: /private/", "*"),
+    group="*",
+    form="spec",
+)
+ALLOWED = Verdict(action=Action.PASS, reason=Reason.ALLOWED, group="*")
+PACED = Verdict(
+    action=Action.DEFER,
+    reason=Reason.CRAWL_DELAY,
+    rule=RuleRef(6, "Crawl-delay: 5", "*"),
+    group="*",
+    until=AT + 4,
+    pace=Demand(by=Pacer.CRAWL_DELAY, seconds=5.0, line=6, text="Crawl-delay: 5"),
+)
+UNREACHABLE = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="dns: no such host")
+OPENED = Verdict(action=Action.PASS, reason=Reason.RESTRICTED, relaxed="on_restricted=allow")
+EXEMPTION = Exemption(id="shop-2026", owner="jane@crawler.example", reason="contract of 12 May", expires=AT + 86400)
+OVERRIDES = f"""
+[[override]]
+id = "shop-2026"
+origin = "https://shop.example"
+owner = "jane@crawler.example"
+reason = "contract of 12 May: one request a second"
+expires = 2027-03-31
+max_delay = 1
+
+[[override]]
+id = "complaint-17"
+suffix = "angry.example"
+owner = "abuse desk"
+reason = "the owner has asked us to stay away"
+expires = 2030-01-01
+action = "drop"
+
+[[override]]
+id = "soon"
+origin = "https://soon.example"
+owner = "joe"
+reason = "moves to a new host"
+expires = 2027-01-20
+on_restricted = "allow"
+
+[[override]]
+id = "bygone"
+origin = "https://old.example"
+owner = "joe"
+reason = "the relaunch"
+expires = 2026-12-01
+visit_time = "ignore"
+
+[[override]]
+id = "half"
+origin = "https://half.example"
+reason = "nobody answers for it: <b>{"x" * 10}</b>"
+expires = 2030-01-01
+action = "pass"
+"""
+HOSTILE = "https://evil.example/<script>alert(1)</script>?q=\"'><img src=x onerror=alert(2)>"
+HOSTILE_RULE = "Disallow: /</code><script>alert(3)</script>\x1b[31m\u202egnp.exe\x07"
+
+
+class Scene(NamedTuple):
+    """Where it all is."""
+
+    journal: Path
+    sources: Sources
+    store: SqliteStore
+
+
+def policy(url, body=RULES, at=AT - 600, status=200):
+    answer = Fetched(status=status, body=body if status == 200 else b"", tls_verified=True)
+    return begin(split_url(url)[0], None, "direct").next(answer, at).policy
+
+
+def scene(directory: Path, count: int = 400) -> Scene:
+    """Everything, in a directory."""
+    journal = directory / "journal"
+    _fill(journal, count)
+    store = SqliteStore(directory / "policies.sqlite")
+    for held in _policies():
+        store.put(held, AT)
+    store.reserve(split_url("https://shop.example/")[0], 5.0, AT - 2)
+    overrides = directory / "overrides.toml"
+    overrides.write_text(OVERRIDES)
+    return Scene(journal, Sources(journal, store, overrides, TERMS, "mybot", CLOCKS), store)
+
+
+def _policies():
+    yield policy("https://shop.example/")
+    yield policy("https://news.example/", b"User-agent: *\nDisallow:\n", at=AT - 90_000)
+    yield policy("https://closed.example/", status=403)
+    yield policy("https://open.example/", status=404)
+    yield policy("http://plain.example:8080/", b"User-agent: *\nDisallow: /x\n")
+    yield (
+        begin(split_url("https://down.example/")[0], None, "direct")
+        .next(Failed(failure=Failure.DNS, detail="no such host"), AT - 20)
+        .policy
+    )
+    for number in range(60):
+        yield policy(f"https://host-{number:03}.example/", at=AT - number * 60)
+
+
+def _fill(journal: Path, count: int) -> None:
+    chance = random.Random(1)
+    made = journal_in(journal, door="scrapy", passes=1)
+    every = []
+    for number in range(count):
+        host = chance.choice(("shop", "shop", "shop", "news", "open", "blog"))
+        verdict = chance.choice((DISALLOWED, ALLOWED, ALLOWED, PACED))
+        url = f"https://{host}.example/{'private/' if verdict is DISALLOWED else ''}item/{number}"
+        at = AT - 20 * 3600 * (1 - number / count) ** 1.3
+        every.append(_named(f"a-{number}", url, verdict, at=at, door=chance.choice(("scrapy", "mitmproxy"))))
+    later = _named("let-go", "https://shop.example/item/7", ALLOWED, at=AT - 50)
+    question = msgspec.structs.replace(later.question, deferral=Deferral("put-off", AT - 60))
+    every += [
+        _named("put-off", "https://shop.example/item/7", PACED, at=AT - 60),
+        msgspec.structs.replace(later, question=question),
+        _named("by-override", "https://shop.example/item/8", ALLOWED, at=AT - 40, override=EXEMPTION),
+        _named("opened", "https://closed.example/", OPENED, at=AT - 30),
+        _named("down", "https://down.example/", UNREACHABLE, at=AT - 20),
+        _named("dropped", "https://shop.example/private/diary?day=1", DISALLOWED, at=AT - 10),
+    ]
+    for each in sorted(every, key=lambda each: each.at):
+        made.write(each)
+    made.close()
+
+
+def _named(identity, url, verdict, *, at, door="scrapy", **values):
+    made = decision(url, verdict, at=at, door=door, **values)
+    held = policy(url, at=at - 300)
+    return msgspec.structs.replace(
+        made, id=identity, policy=held, dialect="rfc9309", matching="standard", elapsed=(at % 9) * 1e-5
+    )
+
+
+def plant(journal: Path) -> None:
+    """A file by somebody who can write there: what a writer of ours would never let through."""
+    digest = hashlib.sha256(RULES).hexdigest()
+    line = {
+        "kind": "decision",
+        "schema": 1,
+        "at": "2027-01-15T07:59:59.000Z",
+        "id": "evil<script>alert(4)</script>",
+        "agent": "<b>bold</b>",
+        "user_agent": "\x1b]0;owned\x07",
+        "method": "G<E>T",
+        "url": HOSTILE + "a" * 100_000,
+        "origin": "https://evil.example",
+        "action": "drop\u202e<i>",
+        "reason": "<u>because</u>",
+        "rule": HOSTILE_RULE,
+        "line": 3,
+        "group": "\u202eevil",
+        "sha256": digest,
+        "detail": "<svg onload=alert(5)>",
+        "override": "<q>",
+        "seq": 1,
+        "writer": "w<w>",
+        "door": "\x00",
+    }
+    (journal / "planted.jsonl").write_bytes(msgspec.json.encode(line) + b"\n{torn\n")

@@ -1,0 +1,279 @@
+"""The console in headless Chromium, served by uvicorn: looks, keys, narrow screens, print, strangers, no script.
+
+SCREENSHOTS names a folder for pictures of what was seen.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from audit.decisions import AT, decision, journal_in
+from console.material import plant, scene
+from support.programs import program
+
+from robots_guard.console import app
+
+TOKEN = "t0ken"
+PAGES = {
+    "overview": "/",
+    "decisions": "/decisions",
+    "decision": "/decisions/dropped",
+    "deferral": "/decisions/put-off",
+    "origins": "/origins",
+    "origin": "/origin?name=https://shop.example",
+    "overrides": "/overrides",
+    "try": "/try?url=https://shop.example/private/open/x",
+    "missing": "/nothing",
+}
+HOSTILE = ("/?period=all", "/decisions", "/decisions/evil%3Cscript%3Ealert(4)%3C%2Fscript%3E", "/overrides")
+
+
+@contextmanager
+def served(place, **options):
+    """The console on a port of its own; its address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    host = f"127.0.0.1:{listener.getsockname()[1]}"
+    made = app(place.sources, hosts=[host], token=TOKEN, **options)
+    server = uvicorn.Server(uvicorn.Config(made, log_level="warning", access_log=False))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield f"http://{host}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        listener.close()
+
+
+@pytest.fixture(scope="module")
+def asked():
+    return []
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    made = scene(tmp_path_factory.mktemp("browser"), 3000)
+    yield made
+    made.store.close()
+
+
+@pytest.fixture(scope="module")
+def address(place, asked):
+    async def refresh(origin):
+        asked.append(str(origin))
+        return place.store.get(origin)
+
+    with served(place, refresh=refresh) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+        running = playwright.chromium.launch(executable_path=program("chromium"), args=flags)
+        yield running
+        running.close()
+
+
+@contextmanager
+def opened(browser, address, **options):
+    """A page that has been let in. What it complains of fails the test."""
+    context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
+    complaints = []
+    page = context.new_page()
+    page.on(
+        "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
+    )
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("dialog", lambda dialog: complaints.append(dialog.message))
+    page.goto(f"{address}/?token={TOKEN}")
+    page.wait_for_url(f"{address}/")
+    try:
+        yield page
+    finally:
+        context.close()
+    assert [each for each in complaints if "the server responded with a status of 40" not in each] == []
+
+
+def seen(page, name):
+    """Keep a picture, if asked to."""
+    if folder := os.environ.get("SCREENSHOTS"):
+        page.screenshot(path=Path(folder) / f"console-{name}.png", full_page=True)
+
+
+_CONTRAST = """() => {
+  const paint = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const rgb = (colour) => { paint.clearRect(0, 0, 1, 1); paint.fillStyle = colour; paint.fillRect(0, 0, 1, 1);
+    return [...paint.getImageData(0, 0, 1, 1).data]; };
+  const light = ([r, g, b]) => [r, g, b].map((c) => (c /= 255) <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
+  const ground = (at) => { for (; at; at = at.parentElement) { const c = rgb(getComputedStyle(at).backgroundColor);
+    if (c[3] === 255) return c; } return rgb(getComputedStyle(document.documentElement).getPropertyValue("--paper")); };
+  const bad = [];
+  for (const each of document.querySelectorAll("main *, header *, footer *")) {
+    if (![...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim())) continue;
+    if (each.closest("svg, .pager span, .hidden, option") || !each.getClientRects().length) continue;
+    const [a, b] = [light(rgb(getComputedStyle(each).color)), light(ground(each))];
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < 4.5) bad.push(`${each.tagName}.${each.className} ${each.textContent.slice(0, 30)} ${ratio.toFixed(2)}`);
+  }
+  return bad;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_each_page_can_be_read_in_both_schemes(browser, address, scheme):
+    """WCAG 2.2 section 1.4.3: text stands out from its ground by 4.5 to 1."""
+    with opened(browser, address, color_scheme=scheme) as page:
+        grounds = set()
+        for name, path in PAGES.items():
+            page.goto(address + path)
+            seen(page, f"{name}-{scheme}")
+            assert page.evaluate(_CONTRAST) == [], name
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+            grounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    assert grounds == {"rgb(255, 255, 255)" if scheme == "light" else "rgb(17, 21, 27)"}
+
+
+def test_a_narrow_screen_is_not_scrolled_sideways(browser, address):
+    with opened(browser, address, viewport={"width": 360, "height": 740}) as page:
+        for name, path in PAGES.items():
+            page.goto(address + path)
+            seen(page, f"{name}-narrow")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+
+
+def test_all_can_be_read_without_a_script(browser, address):
+    with opened(browser, address, java_script_enabled=False) as page:
+        page.goto(address + "/")
+        assert page.locator("svg.chart rect.drop").count() > 10
+        assert not page.locator(".live").is_visible()
+        with page.expect_navigation():
+            page.click("header nav >> text=Decisions")
+        page.select_option("select[name=action]", "drop")
+        with page.expect_navigation():
+            page.click("text=Filter")
+        assert set(page.locator("td .tag").all_inner_texts()) == {"drop"}
+        with page.expect_navigation():
+            page.click("text=Next →")
+        assert page.locator("table.decisions tbody tr").count() == 50
+        with page.expect_navigation():
+            page.click("table.decisions tbody tr:first-child a")
+        assert page.locator("mark").inner_text() == "Disallow: /private/"
+
+
+def test_the_keyboard_is_enough(browser, address):
+    with opened(browser, address) as page:
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        assert page.evaluate("document.activeElement.getBoundingClientRect().top") >= 0
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "main"
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.textContent") == "7 days":
+                break
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/?period=7d")
+        assert page.inner_text(".choice [aria-current]") == "7 days"
+
+
+def test_the_overview_keeps_itself_up_to_date(browser, tmp_path, place):
+    journal = tmp_path / "journal"
+    made = journal_in(journal)
+    made.write(decision(at=AT - 5))
+    there = place._replace(sources=place.sources._replace(journal=journal))
+    with served(there) as address, opened(browser, address) as page:
+        page.clock.install()
+        page.goto(address)
+        assert page.inner_text(".tiles .drop b") == "1"
+        made.write(decision(at=AT - 4))
+        page.clock.fast_forward(5000)
+        page.locator(".tiles .drop b", has_text="2").wait_for()
+    made.close()
+
+
+def test_the_button_asks_the_origin(browser, address, asked):
+    with opened(browser, address) as page:
+        page.goto(address + "/origins?part=shop.example")
+        page.click("text=Ask now")
+        page.wait_for_selector("[role=status]")
+        assert page.inner_text("[role=status]") == "The origin was asked just now."
+    assert asked == ["https://shop.example"]
+
+
+def test_a_form_on_another_site_is_not_obeyed(browser, address, asked):
+    """The page of a stranger, in the browser that was let in: it has neither cookie nor origin."""
+    before = len(asked)
+    form = (
+        f'<form method=post action="{address}/origins/refresh"><input name=origin value="https://shop.example"></form>'
+    )
+    with opened(browser, address) as page:
+        page.route("http://stranger.test/", lambda route: route.fulfill(body=form, content_type="text/html"))
+        page.goto("http://stranger.test/")
+        with page.expect_navigation():
+            page.evaluate("document.forms[0].submit()")
+        assert "token" in page.inner_text("body")
+        page.goto("about:blank")
+    assert len(asked) == before
+
+
+def test_the_address_may_be_clicked_on_in_another_page(browser, address):
+    """In a chat, or a terminal in a browser: a strict cookie does not go with a redirect from there."""
+    link = f'<a href="{address}/?token={TOKEN}">the console</a>'
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.route("http://stranger.test/", lambda route: route.fulfill(body=link, content_type="text/html"))
+        page.goto("http://stranger.test/")
+        page.click("a")
+        page.locator("h1", has_text="Overview").wait_for()
+        assert page.url == f"{address}/"
+        assert page.evaluate("document.cookie") == ""
+
+
+def test_a_stranger_may_not_frame_us(browser, address):
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.route(
+            "http://stranger.test/",
+            lambda route: route.fulfill(
+                body=f'<iframe src="{address}/static/icon.svg"></iframe>', content_type="text/html"
+            ),
+        )
+        page.goto("http://stranger.test/")
+        assert "<path" not in page.frames[-1].content()
+
+
+def test_what_strangers_wrote_does_nothing_in_a_browser(browser, tmp_path):
+    place = scene(tmp_path, 20)
+    plant(place.journal)
+    with served(place) as address, opened(browser, address) as page:
+        for number, path in enumerate(HOSTILE):
+            page.goto(address + path)
+            seen(page, f"hostile-{number}")
+            assert page.evaluate("document.scripts.length") == 1
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert page.locator("main img, main iframe, main object").count() == 0
+    place.store.close()
+
+
+def test_printed_it_is_black_on_white_without_its_controls(browser, address):
+    with opened(browser, address, color_scheme="dark") as page:
+        page.emulate_media(media="print")
+        page.goto(address + "/decisions")
+        seen(page, "print")
+        assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+        assert not page.locator("form.filter").is_visible()
+        assert not page.locator("header nav").is_visible()
+        assert page.pdf()[:5] == b"%PDF-"

@@ -1,0 +1,453 @@
+"""Each page tells what is there, whole and without a script."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from audit.decisions import AT, decision, journal_in
+from console.conftest import HOST, TOKEN, let_in
+from console.material import policy
+
+from robots_guard.audit.compact import compact
+from robots_guard.audit.keeping import compress
+from robots_guard.audit.query import Filter, records
+from robots_guard.console import app
+from robots_guard.console.chart import Bar, ceiling, chart
+from robots_guard.console.meanings import MEANINGS
+from robots_guard.core.verdict import Reason
+
+PAGES = ("/", "/decisions", "/decisions/dropped", "/origins", "/origin?name=https://shop.example", "/overrides", "/try")
+
+
+async def read(browser, path, status=200, **params):
+    answer = await browser.get(path, params=params or None)
+    assert answer.status_code == status, answer.text
+    return answer.text
+
+
+def ids(page):
+    return re.findall(r'href="/decisions/([^"]+)"', page)
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_can_be_used_without_eyes_or_mouse(console, path):
+    page = await read(console, path)
+
+    assert page.count("<h1") == 1
+    assert '<html lang="en">' in page
+    assert '<a class="skip" href="#main">' in page
+    assert page.count('aria-current="page"') == 1
+    assert not re.search(r"<th(?![^>]*scope=)[ >]", page)
+    assert not re.search(
+        r'<(input|select)(?![^>]*type="hidden")', re.sub(r"<label[^>]*>.*?</label>", "", page, flags=re.DOTALL)
+    )
+    assert not re.search(r"\sstyle=|\son\w+=|<style|<script(?! src)|javascript:|https?://(?!\w+[.-])", page)
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_loads_nothing_from_elsewhere(console, path):
+    page = await read(console, path)
+    loaded = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="([^"]+)"', page)
+
+    assert {each.split("/")[1] for each in loaded} == {"static"}
+    for each in loaded:
+        assert (await console.get(each)).status_code == 200
+
+
+# -- what was decided -----------------------------------------------------------------------------------------
+
+
+async def test_the_overview_counts_what_the_journal_has(console, place):
+    page = await read(console, "/", period="all")
+    found = [record.action for record in records(place.journal, Filter())]
+
+    shown = re.findall(r"<b>([\d,]+)</b><span>(\w+)", page)
+    assert shown == [
+        (str(found.count(action)), word)
+        for action, word in (("drop", "dropped"), ("defer", "deferred"), ("pass", "passed"))
+    ]
+    assert "Disallow: /private/" in page
+    assert "on_restricted=allow" in page
+    assert "shop-2026" in page
+    assert page.count("<rect class=") > 10
+
+
+async def test_the_open_page_gets_the_same_figures(console):
+    page = await read(console, "/", period="7d")
+    news = (await console.get("/overview.json", params={"period": "7d"})).json()
+
+    assert news["figures"].strip() in page
+    assert news["made"] == "2027-01-15 08:00:00"
+
+
+async def test_a_bar_leads_to_its_decisions(console):
+    page = await read(console, "/", period="24h")
+    totals = []
+    for query, says in re.findall(r'<a href="/decisions\?([^"]+)" tabindex="-1"><title>([^<]+)', page):
+        listed = await read(console, f"/decisions?{query.replace('&amp;', '&')}")
+        totals.append(
+            (sum(map(int, re.findall(r"(\d+) (?:drop|defer|pass)", says))), int(re.search(r"<b>(\d+)</b>", listed)[1]))
+        )
+
+    assert sum(told for told, _ in totals) > 300
+    assert all(told == found for told, found in totals)
+
+
+async def test_a_period_in_which_nothing_was_says_when_something_was(place, tmp_path):
+    made = journal_in(tmp_path, passes=1)
+    made.write(decision(at=AT - 90 * 86400))
+    made.close()
+    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+        page = await read(browser, "/", period="24h")
+
+    assert "The last decision was at 2026-10-17 08:00:00" in page
+
+
+@pytest.mark.parametrize("path", [each for each in PAGES if each != "/decisions/dropped"])
+async def test_a_journal_that_is_not_there_yet(place, tmp_path, path):
+    sources = place.sources._replace(journal=tmp_path / "none")
+    async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as browser:
+        await read(browser, path)
+        assert (await browser.get("/decisions/x")).status_code == 404
+
+
+async def test_what_is_written_meanwhile_appears(place, tmp_path):
+    made = journal_in(tmp_path)
+    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+        before = await read(browser, "/decisions")
+        made.write(decision(at=AT))
+        after = await read(browser, "/decisions")
+    made.close()
+
+    assert (len(ids(before)), len(ids(after))) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"action": "drop"},
+        {"reason": "crawl-delay"},
+        {"origin": "https://news.example"},
+        {"origin": "https://NEWS.example:443/any/page", "action": "drop"},
+        {"origin": "news.example"},
+        {"rule": "Disallow: /private/", "door": "mitmproxy"},
+        {"door": "proxy"},
+        {"agent": "MYBOT"},
+        {"override": "any"},
+        {"override": "shop-2026"},
+        {"since": "1h"},
+        {"since": "2027-01-15T07:00", "until": "2027-01-15T07:30:00+00:00"},
+        {"agent": "nobody"},
+    ],
+    ids=str,
+)
+async def test_a_filter_finds_what_the_other_reader_finds(console, place, wanted):
+    """Beside DuckDB the journal is read by Python, written apart."""
+    page = await read(console, "/decisions", **wanted)
+    plain = wanted | {name: "https://news.example" for name in ("origin",) if name in wanted}
+    plain |= {"door": "mitmproxy"} if "door" in wanted else {}
+    plain |= {"since": "2027-01-15T07:00:00.000Z"} if "since" in wanted else {}
+    plain |= {"until": "2027-01-15T07:30:00.000Z"} if "until" in wanted else {}
+    found = [record.id for record in records(place.journal, Filter(**plain))][::-1]
+
+    assert int(re.search(r"<b>(\d+)</b>", page)[1]) == len(found)
+    assert ids(page) == found[:50]
+
+
+@pytest.mark.parametrize("sort", ["newest", "oldest", "origin", "reason", "agent", "slowest"])
+@pytest.mark.parametrize("wanted", [{}, {"origin": "https://shop.example"}], ids=str)
+async def test_paging_to_the_end_and_back_shows_each_decision_once(console, place, sort, wanted):
+    pages, path = [], "/decisions?" + "&".join(f"{name}={value}" for name, value in (wanted | {"sort": sort}).items())
+    while path:
+        page = await read(console, path)
+        pages.append(ids(page))
+        path = _leads(page, "next")
+    back, path = [], _leads(page, "prev")
+    while path:
+        page = await read(console, path)
+        back.append(ids(page))
+        path = _leads(page, "prev")
+
+    key = {
+        "newest": lambda each: (each.at, each.seq),
+        "oldest": lambda each: (each.at, each.seq),
+        "slowest": lambda each: (each.elapsed_us, each.at, each.seq),
+    }.get(sort, lambda each: (getattr(each, sort), each.at, each.seq))
+    ordered = sorted(records(place.journal, Filter(**wanted)), key=key, reverse=sort in ("newest", "slowest"))
+    assert [one for page in pages for one in page] == [record.id for record in ordered]
+    assert len(pages) > 3
+    assert back[::-1] == pages[:-1]
+
+
+def _leads(page, rel):
+    found = re.search(rf'<a rel="{rel}" href="([^"]+)"', page)
+    return found[1].replace("&amp;", "&") if found else None
+
+
+async def test_all_forms_of_files_are_one_list(place, tmp_path):
+    for number, step in enumerate((lambda: compact(tmp_path, "99999999"), lambda: compress(tmp_path), lambda: None)):
+        made = journal_in(tmp_path)
+        made.write(decision(f"https://a.test/private/{number}", at=AT - 86400 * (3 - number)))
+        made.close()
+        step()
+    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+        page = await read(browser, "/decisions")
+
+    assert re.findall(r"private/(\d)", page) == ["2", "1", "0"]
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/decisions?since=yesterday", "is no time"),
+        ("/decisions?until=9999999999d", "is no time"),
+        ("/decisions?action=explode", "is not known"),
+        ("/decisions?reason=%00", "is not known"),
+        ("/decisions?sort=url", "is not known"),
+        ("/decisions?origin=ftp://x", "give an origin"),
+        ("/decisions?after=%5B1%5D", "go back to the first page"),
+        ("/decisions?after=' OR 1=1", "go back to the first page"),
+        ("/decisions?sort=slowest&after=%5B%22x%22%2C%22y%22%2C%22z%22%2C1%5D", "go back to the first page"),
+        ("/?period=forever", "is not known"),
+        ("/origin?name=", "give an origin"),
+        ("/try?url=https://a.test/&dialect=klingon", "klingon"),
+        (f"/try?url=https://a.test/{'x' * 20_000}", "longer than"),
+    ],
+)
+async def test_what_cannot_be_read_is_one_sentence(console, path, says):
+    assert says in await read(console, path, 400)
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/decisions/nobody", "/static/../pages.py", "/origins/x"])
+async def test_what_is_not_there_is_said(console, path):
+    answer = await console.get(path)
+
+    assert answer.status_code == 404
+    assert "<h1>Not found</h1>" in answer.text or path.startswith("/static")
+
+
+# -- one decision ---------------------------------------------------------------------------------------------
+
+
+async def test_a_decision_shows_the_file_with_its_line_marked_and_is_judged_again(console):
+    page = await read(console, "/decisions/dropped")
+
+    marked = re.findall(r'<tr class="marked drop" id="line"><th scope="row">(\d+)</th><td><mark>([^<]+)</mark>', page)
+    assert marked == [("3", "Disallow: /private/")]
+    assert re.findall(r'<th scope="row">(\d+)</th>', page) == [str(number) for number in range(1, 12)]
+    assert "The same verdict" in page
+    assert "https://shop.example/private/diary?day=1" in page
+
+
+async def test_a_deferral_is_tied_to_its_other_end(console):
+    first, last = await read(console, "/decisions/put-off"), await read(console, "/decisions/let-go")
+
+    assert '<li>later <a href="/decisions/let-go">' in first
+    assert '<li>first put off by <a href="/decisions/put-off">' in last
+
+
+async def test_a_decision_under_an_override_names_who_answers_for_it(console):
+    page = await read(console, "/decisions/by-override")
+
+    for text in ("shop-2026", "jane@crawler.example", "contract of 12 May", "2027-01-16 08:00:00", "is not replayed"):
+        assert text in page
+
+
+async def test_a_document_that_is_gone_is_said_to_be(place):
+    async with let_in(app(place.sources._replace(store=None), hosts=[HOST], token=TOKEN)) as browser:
+        page = await read(browser, "/decisions/dropped")
+
+    assert "Documents are kept by no store" in page
+    assert "Not replayed" in page
+
+
+async def test_repeats_are_told_with_the_decision_they_are_like(place, tmp_path):
+    made = journal_in(tmp_path, aggregate=60)
+    for _ in range(5):
+        made.write(decision(at=AT))
+    made.close()
+    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+        page, front = await read(browser, "/decisions/w-1"), await read(browser, "/")
+
+    assert "4 more decisions like this one" in page
+    assert "<b>5</b><span>dropped" in front
+
+
+async def test_a_long_file_is_shown_around_its_line(place, tmp_path):
+    body = b"User-agent: *\n" + b"".join(b"Disallow: /%d/\n" % number for number in range(5000))
+    place.store.put(policy("https://long.example/", body), AT)
+    async with let_in(app(place.sources, hosts=[HOST], token=TOKEN)) as browser:
+        page = await read(browser, "/try", url="https://long.example/2500/x", agent="mybot")
+
+    assert "<mark>Disallow: /2500/</mark>" in page
+    assert "2,441 lines before are left out." in page
+    assert page.count('<th scope="row">') == 121
+
+
+# -- what is held ---------------------------------------------------------------------------------------------
+
+
+async def test_origins_are_listed_a_page_at_a_time(console, place):
+    names, path = [], "/origins"
+    while path:
+        page = await read(console, path)
+        names += re.findall(r'<tr><td><a href="[^"]+">([^<]+)', page)
+        path = _leads(page, "next")
+
+    assert names == sorted(map(str, place.store.origins()))
+    assert len(names) > 60
+
+
+async def test_behind_the_last_origin_the_store_is_not_said_to_be_empty(console):
+    answer = await console.get("/origins", params={"after": "zzz"})
+
+    assert "to the first" in answer.text
+    assert "holds nothing" not in answer.text
+
+
+async def test_origins_are_found_by_a_part_of_their_name(console):
+    page = await read(console, "/origins", part="DOWN")
+
+    assert re.findall(r'<tr><td><a href="[^"]+">([^<]+)', page) == ["https://down.example"]
+    assert all(text in page for text in ("unreachable", "fresh", "dns"))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "https://shop.example",
+            [
+                "rules, ",
+                "Crawl-delay: 5",
+                "1.0 s between two requests (crawl-delay, line 6; the file asks for more)",
+                "shop-2026",
+            ],
+        ),
+        ("https://closed.example", ["restricted", "403", "crawlers are not wanted"]),
+        ("https://open.example", ["unrestricted", "404", "everything may be requested"]),
+        ("https://down.example", ["unreachable", "dns: no such host", "Tried next"]),
+        ("https://news.example", ["expired"]),
+        ("http://plain.example:8080", ["Disallow: /x", "none is asked for"]),
+        ("https://never.example", ["Nothing is held"]),
+    ],
+)
+async def test_an_origin_shows_what_is_held(console, name, says):
+    page = await read(console, "/origin", name=name)
+
+    assert [text for text in says if text.removesuffix(", ") not in page] == []
+
+
+async def test_the_next_turn_is_told_and_not_taken(place):
+    sources = place.sources._replace(overrides=None)
+    async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as browser:
+        pages = [await read(browser, "/origin", name="https://shop.example") for _ in range(2)]
+
+    assert all("<dd>in 3 s</dd>" in page for page in pages)
+    assert all("5.0 s between two requests (crawl-delay, line 6)" in page for page in pages)
+
+
+async def test_a_store_that_nobody_else_sees_is_said_to_be_one(place):
+    async with let_in(app(place.sources._replace(store=None), hosts=[HOST], token=TOKEN)) as browser:
+        assert "name a store that they share" in await read(browser, "/origins")
+        assert "Nothing is held" in await read(browser, "/origin", name="https://shop.example")
+
+
+# -- the operator's side --------------------------------------------------------------------------------------
+
+
+async def test_overrides_show_what_needs_attention_first(console):
+    page = await read(console, "/overrides")
+
+    states = re.findall(r'<tr><td><span class="tag \w+">([^<]+)</span></td><td>(?:<a[^>]*>)?([^<]+)', page)
+    assert states == [
+        ("invalid", "half"),
+        ("expired", "bygone"),
+        ("expires soon", "soon"),
+        ("in force", "shop-2026"),
+        ("in force", "complaint-17"),
+    ]
+
+
+async def test_a_file_of_overrides_that_cannot_be_read_is_one_sentence(place, tmp_path):
+    sources = place.sources._replace(overrides=tmp_path / "none.toml")
+    async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as browser:
+        assert "cannot be used" in await read(browser, "/overrides", 400)
+        assert "cannot be used" in await read(browser, "/origin", name="https://shop.example")
+        await read(browser, "/origins")
+
+
+@pytest.mark.parametrize(
+    ("url", "agent", "action", "says"),
+    [
+        ("https://shop.example/private/x", "mybot", "drop", "<mark>Disallow: /private/</mark>"),
+        ("https://shop.example/private/open/x", "mybot", "pass", "<mark>Allow: /private/open/</mark>"),
+        ("https://shop.example/", "badbot", "drop", "<mark>Disallow: /</mark>"),
+        ("https://shop.example/robots.txt", "badbot", "pass", "always open"),
+        ("https://closed.example/", "mybot", "drop", "403"),
+        ("https://www.angry.example/", "mybot", "drop", "wants nothing of this site"),
+        ("ftp://shop.example/", "mybot", "pass", "http and https only"),
+        ("https://shop.example/a\\b", "mybot", "drop", "Two servers"),
+        ("https://a@b@c/", "mybot", "drop", "Two servers"),
+    ],
+)
+async def test_trying_a_url(console, url, agent, action, says):
+    page = await read(console, "/try", url=url, agent=agent)
+
+    assert re.search(rf'<h2 class="verdict {action}">', page)
+    assert says in page
+
+
+async def test_trying_what_is_not_held_asks_nobody_and_says_so(console, place):
+    before = sorted(path.stat().st_size for path in place.journal.iterdir())
+    page = await read(console, "/try", url="https://unheard-of.example/x")
+
+    assert "would fetch its robots.txt first" in page
+    assert sorted(path.stat().st_size for path in place.journal.iterdir()) == before
+
+
+async def test_trying_shows_where_dialects_differ(console):
+    page = await read(console, "/try", url="https://shop.example/private/open/x")
+
+    assert re.search(r'<tr class="differs"><td>koster1994</td><td><span class="tag drop">', page)
+
+
+async def test_the_place_it_is_mounted_at_is_in_every_address(place):
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    inside = app(place.sources, hosts=["robots.guard"], read_only=True)
+    outer = Starlette(routes=[Mount("/guard", inside)])
+    async with let_in(outer, base_url="http://robots.guard") as browser:
+        for path in ("/guard/", "/guard/decisions", "/guard/decisions/dropped", "/guard/origins", "/guard/overrides"):
+            page = await read(browser, path)
+            inner = re.findall(r'(?:href|src|action|data-live)="(/[^"]*)"', page)
+            assert inner
+            assert [each for each in inner if not each.startswith("/guard/")] == []
+    inside.close()
+
+
+def test_each_reason_has_its_sentence():
+    assert {*MEANINGS} == {*Reason}
+
+
+# -- the chart ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("most", "top"), [(0, 2), (1, 2), (3, 4), (9, 10), (10, 10), (11, 20), (181, 200), (65_000, 80_000)]
+)
+def test_the_charts_top_is_a_round_number(most, top):
+    assert ceiling(most) == top
+
+
+def test_a_bars_parts_are_as_high_as_their_numbers():
+    begins = datetime(2027, 1, 15, tzinfo=UTC)
+    made = chart([Bar(begins, timedelta(hours=1), {"drop": 50, "defer": 0, "pass": 25})])
+
+    (column,) = made.columns
+    assert [(piece.kind, piece.height) for piece in column.pieces] == [("drop", 118.75), ("pass", 59.38)]
+    assert column.says == "Fri 15 Jan, 00:00 UTC: 50 drop, 25 pass"
+    assert (column.since, column.until) == ("2027-01-15T00:00:00Z", "2027-01-15T01:00:00Z")

@@ -1,0 +1,25 @@
+"""Asking an origin anew: by whoever sits at the machine of any, from elsewhere of public ones only."""
+
+from __future__ import annotations
+
+import pytest
+
+from robots_guard.console import Refresher
+from robots_guard.core.access import Failure
+from robots_guard.origin import origin_of
+from robots_guard.settings import Settings
+
+
+@pytest.mark.parametrize("trusts_asked", [True, False])
+async def test_a_private_origin_is_asked_for_those_at_the_machine_only(net, tmp_path, trusts_asked):
+    site = net.origin("User-agent: *\nDisallow: /x\n")
+    settings = Settings(
+        agent="mybot", store=f"sqlite:///{tmp_path / 'policies.sqlite'}", journal=str(tmp_path / "journal")
+    )
+    refresher = Refresher(settings, trusts_asked=trusts_asked)
+
+    policy = await refresher(origin_of(site.url))
+    refresher.close()
+
+    assert len(site.robots_fetches) == trusts_asked
+    assert (policy.trouble.failure if policy.trouble else None) == (None if trusts_asked else Failure.REFUSED)

@@ -1,0 +1,143 @@
+"""Overrides: who, why and until when are never inferred; the closest holds alone; what is wrong has no effect."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robots_guard.core.overrides import parse
+from robots_guard.core.verdict import Terms
+from robots_guard.errors import SettingsError
+from robots_guard.origin import origin_of
+from robots_guard.rep.dialect import dialect
+from robots_guard.rep.paths import matching
+
+BASE = Terms(dialect=dialect("rfc9309"), matching=matching("standard"), max_delay=100.0)
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
+GOOD = {"id": '"one"', "owner": '"jane"', "reason": '"because"', "expires": "2027-01-01", "origin": '"https://a.test"'}
+
+
+def entry(**changes: str | None) -> str:
+    keys = {**GOOD, **changes}
+    return "[[override]]\n" + "".join(f"{name} = {value}\n" for name, value in keys.items() if value is not None)
+
+
+def test_an_override_changes_the_terms_of_its_origin_alone():
+    found = parse(entry(max_delay="1", dialect='"google"', matching='"strict"', on_restricted='"allow"'), BASE)
+
+    terms = found.terms(origin_of("https://a.test"), BASE, NOW)
+
+    assert not found.faults
+    assert (terms.max_delay, terms.dialect.name, terms.matching.name, terms.on_restricted) == (
+        1,
+        "google",
+        "strict",
+        "allow",
+    )
+    assert (terms.override.id, terms.override.owner, terms.override.reason) == ("one", "jane", "because")
+    for other in ("http://a.test", "https://a.test:8443", "https://www.a.test", "https://b.test"):
+        assert found.terms(origin_of(other), BASE, NOW) is BASE
+
+
+def test_a_suffix_is_a_domain_and_all_below_it():
+    found = parse(entry(origin=None, suffix='".Example.test"', max_delay="1"), BASE)
+
+    for inside in ("https://example.test", "http://www.example.test:81", "https://a.b.example.test"):
+        assert found.terms(origin_of(inside), BASE, NOW).max_delay == 1
+    for outside in ("https://notexample.test", "https://example.test.evil.test"):
+        assert found.terms(origin_of(outside), BASE, NOW) is BASE
+
+
+def test_the_closest_holds_alone():
+    text = (
+        entry(id='"wide"', origin=None, suffix='"example.test"', max_delay="1", min_delay="0.5")
+        + entry(id='"near"', origin=None, suffix='"www.example.test"', max_delay="2")
+        + entry(id='"own"', origin='"https://www.example.test"', max_delay="3")
+    )
+    found = parse(text, BASE)
+
+    def named(url):
+        return found.terms(origin_of(url), BASE, NOW)
+
+    assert named("https://www.example.test").override.id == "own"
+    assert named("http://www.example.test").override.id == "near"
+    assert named("http://www.example.test").min_delay == 0
+    assert named("http://example.test").override.id == "wide"
+
+
+@pytest.mark.parametrize(
+    ("expires", "last"),
+    [("2026-11-20", "2026-11-20T23:59:59Z"), ("2026-11-20T13:00:00+01:00", "2026-11-20T11:59:59Z")],
+)
+def test_it_ends_when_it_says(expires, last):
+    found = parse(entry(expires=expires, max_delay="1"), BASE)
+    moment = datetime.fromisoformat(last).timestamp()
+
+    assert found.terms(origin_of("https://a.test"), BASE, moment).max_delay == 1
+    assert found.terms(origin_of("https://a.test"), BASE, moment + 1) is BASE
+
+
+def test_what_has_expired_leaves_the_place_to_the_next():
+    text = entry(expires="2020-01-01", max_delay="1") + entry(id='"w"', origin=None, suffix='"a.test"', max_delay="2")
+
+    assert parse(text, BASE).terms(origin_of("https://a.test"), BASE, NOW).max_delay == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"owner": None}, "owner"),
+        ({"reason": '" "'}, "reason is empty: say why"),
+        ({"expires": None}, "expires"),
+        ({"expires": '"never"'}, "expires"),
+        ({"expires": "2027-01-01T00:00:00"}, "has no offset"),
+        ({"id": None}, "id"),
+        ({"origin": None}, "one of origin and suffix"),
+        ({"suffix": '"a.test"'}, "one of origin and suffix"),
+        ({"origin": '"a.test"'}, "write an origin as https://host"),
+        ({"origin": '"ftp://a.test"'}, "write an origin as https://host"),
+        ({"origin": None, "suffix": '"com"'}, "whole top-level domain"),
+        ({"max_delay": None}, "it changes nothing: set one of action, dialect"),
+        ({"action": '"pass"'}, "leaves nothing for max_delay to change"),
+        ({"action": '"maybe"', "max_delay": None}, "action"),
+        ({"max_delay": "-1"}, "max_delay = -1.0 is no number of seconds"),
+        ({"max_delay": "nan"}, "max_delay = nan is no number of seconds"),
+        ({"dialect": '"rfc9310"'}, "rfc9310"),
+        ({"on_restricted": '"open"'}, "on_restricted"),
+        ({"colour": '"red"'}, "colour"),
+    ],
+)
+def test_what_is_wrong_has_no_effect_and_says_why(changes, why):
+    good = entry(id='"good"', origin='"https://b.test"', max_delay="1")
+    found = parse(entry(**{"max_delay": "1", **changes}) + good, BASE)
+
+    assert [fault.which for fault in found.faults] == ["number 1" if "id" in changes else "one"]
+    assert why in found.faults[0].why
+    assert [each.exemption.id for each in found.entries] == ["good"]
+
+
+def test_two_for_one_place_and_two_of_one_id():
+    found = parse(entry(max_delay="1") + entry(id='"two"', max_delay="2") + entry(origin='"https://c.test"'), BASE)
+
+    assert [each.exemption.id for each in found.entries] == ["one"]
+    assert [fault.which for fault in found.faults] == ["two", "one"]
+
+
+@pytest.mark.parametrize("text", ["[[override]", "x = 1", "[override]\nid = 1", "override = 3"])
+def test_what_is_no_file_of_overrides(text):
+    with pytest.raises(SettingsError):
+        parse(text, BASE)
+
+
+def test_an_empty_file_has_none():
+    assert parse("", BASE).terms(origin_of("https://a.test"), BASE, NOW) is BASE
+
+
+@given(st.text())
+def test_only_that_error_is_raised(text):
+    with contextlib.suppress(SettingsError):
+        parse(text, BASE)

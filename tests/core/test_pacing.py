@@ -1,0 +1,174 @@
+"""Pacing as a function of (last turn, delay, now): walked without a store or a clock."""
+
+from __future__ import annotations
+
+import math
+from calendar import timegm
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robots_guard.core.pacing import (
+    AHEAD,
+    LONGEST_HOLD_OFF,
+    SLACK,
+    Pacer,
+    Turn,
+    closed,
+    counted_from,
+    demand,
+    next_turn,
+)
+from robots_guard.rep.lines import Line
+from robots_guard.rep.pace import pace_of
+
+NEVER = -math.inf
+
+
+def pace(*lines: str):
+    pairs = [line.split(": ") for line in lines]
+    return pace_of(
+        Line(number, field.lower(), value, f"{field}: {value}") for number, (field, value) in enumerate(pairs, 2)
+    )
+
+
+def at(clock: str) -> float:
+    return timegm((2026, 11, 20, int(clock[:2]), int(clock[2:4]), 0))
+
+
+# -- what binds -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "min_delay", "by", "seconds", "line"),
+    [
+        (["Crawl-delay: 5"], 0, Pacer.CRAWL_DELAY, 5, 2),
+        (["Crawl-delay: 5", "Crawl-delay: 9"], 0, Pacer.CRAWL_DELAY, 9, 3),
+        (["Crawl-delay: 5", "Request-rate: 1/20s"], 0, Pacer.REQUEST_RATE, 20, 3),
+        (["Crawl-delay: 5"], 8, Pacer.MIN_DELAY, 8, None),
+        (["Crawl-delay: 5"], 2, Pacer.CRAWL_DELAY, 5, 2),
+    ],
+)
+def test_the_longest_binds(lines, min_delay, by, seconds, line):
+    found = demand(pace(*lines), min_delay, 300, at("1200"))
+
+    assert (found.by, found.seconds, found.line, found.bounded) == (by, seconds, line, False)
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "1e9", "301"])
+def test_what_is_too_long_is_bounded_and_says_so(value):
+    found = demand(pace(f"Crawl-delay: {value}"), 0, 300, at("1200"))
+
+    assert (found.seconds, found.bounded, found.text) == (300, True, f"Crawl-delay: {value}")
+
+
+@pytest.mark.parametrize(
+    ("lines", "min_delay", "by", "seconds"),
+    [
+        (["Crawl-delay: 300", "Request-rate: 1/600s"], 0, Pacer.REQUEST_RATE, 300),
+        (["Crawl-delay: 600"], 400, Pacer.MIN_DELAY, 400),
+    ],
+)
+def test_a_wish_that_is_not_met_is_told_of_whatever_else_binds(lines, min_delay, by, seconds):
+    found = demand(pace(*lines), min_delay, 300, at("1200"))
+
+    assert (found.by, found.seconds, found.bounded) == (by, seconds, True)
+
+
+def test_a_bound_of_0_keeps_nothing_but_says_so():
+    found = demand(pace("Crawl-delay: 10"), 0, 0, at("1200"))
+
+    assert (found.seconds, found.bounded) == (0, True)
+
+
+@pytest.mark.parametrize("lines", [[], ["Crawl-delay: 0"], ["Crawl-delay: soon"], ["Request-rate: 1/9s 1300-1400"]])
+def test_nothing_binds(lines):
+    assert demand(pace(*lines), 0, 300, at("1200")) is None
+
+
+def test_a_rate_for_a_time_of_the_day_binds_then():
+    asked = pace("Request-rate: 1/9s 1300-1400", "Crawl-delay: 1")
+
+    assert demand(asked, 0, 300, at("1259")).seconds == 1
+    assert demand(asked, 0, 300, at("1300")).seconds == 9
+    assert demand(asked, 0, 300, at("1400")).seconds == 1
+
+
+# -- visiting times -------------------------------------------------------------------------------------------
+
+
+def test_open_and_closed():
+    visits = pace("Visit-time: 0600-0845", "Visit-time: 2200-0400")
+
+    assert closed(visits, at("0600")) is None
+    assert closed(visits, at("2359")) is None
+    assert closed(visits, at("0359")) is None
+    line, opens = closed(visits, at("0845"))
+    assert (line.number, opens) == (3, at("2200"))
+    line, opens = closed(visits, at("0400"))
+    assert (line.number, opens) == (2, at("0600"))
+
+
+def test_a_site_without_visiting_times_is_open():
+    assert closed(None, at("1200")) is None
+    assert closed(pace("Crawl-delay: 5", "Visit-time: always"), at("1200")) is None
+
+
+@given(st.floats(0, 4e9), st.integers(0, 1439), st.integers(0, 1439))
+def test_it_opens_within_a_day_and_is_open_then(now, begins, ends):
+    visits = pace(f"Visit-time: {begins // 60:02}{begins % 60:02}-{ends // 60:02}{ends % 60:02}")
+    shut = closed(visits, now)
+
+    if shut is not None:
+        assert now < shut[1] <= now + 86_400
+        assert closed(visits, shut[1] + 0.001) is None
+
+
+# -- turns ----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_turn_is_now():
+    assert next_turn(NEVER, NEVER, 10, 1000.0) == Turn(0.0, 1000.0, False)
+
+
+def test_the_next_turn_comes_after_the_delay():
+    assert next_turn(1000.0, NEVER, 10, 1004.0) == Turn(6.0, 0.0, False)
+    assert next_turn(1000.0, NEVER, 10, 1010.0) == Turn(0.0, 1010.0, False)
+
+
+def test_an_origin_that_asked_for_a_pause():
+    assert next_turn(1000.0, 1060.0, 10, 1004.0) == Turn(56.0, 0.0, True)
+    assert next_turn(1000.0, 1006.0, 10, 1004.0) == Turn(6.0, 0.0, False)
+
+
+def test_a_clock_that_was_set_back_does_not_stop_an_origin():
+    assert next_turn(1000.0 + AHEAD + 1, NEVER, 10, 1000.0).wait == 0
+    assert next_turn(NEVER, 1001.0 + LONGEST_HOLD_OFF + AHEAD, 10, 1000.0).wait == 0
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf])
+def test_what_is_no_moment_is_not_believed(odd):
+    assert next_turn(odd, odd, 10, 1000.0).wait == 0
+
+
+def test_a_turn_counts_from_its_answer_within_the_slack():
+    assert counted_from(1000.0, 0.1) == 1000.1
+    assert counted_from(1000.0, 60.0) == 1000.0 + SLACK
+    assert counted_from(1000.0, -60.0) == 1000.0
+
+
+@given(st.lists(st.tuples(st.floats(0, 20), st.floats(0, 5)), max_size=40), st.floats(0.01, 10))
+def test_turns_are_never_closer_than_the_delay(steps, delay):
+    """Askers come at any times; each that gets a turn is at least the delay behind the one before."""
+    now, last, taken = 1000.0, NEVER, []
+    for step, _ in steps:
+        now += step
+        turn = next_turn(last, NEVER, delay, now)
+        if not turn.wait:
+            last = turn.stamp
+            taken.append(now)
+        else:
+            assert next_turn(last, NEVER, delay, now + turn.wait + 1e-6).wait == 0
+    assert all(later - earlier >= delay - 1e-6 for earlier, later in pairwise(taken))

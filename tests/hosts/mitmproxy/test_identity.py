@@ -1,0 +1,124 @@
+"""Who is judged: the operator's agent, a user's own, or the one a request names."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+import pytest
+from hosts.mitmproxy.conftest import KINDS
+from hosts.mitmproxy.wire import plain
+
+from robots_guard.errors import SettingsError
+from robots_guard.mitmproxy.identity import agents_in, product
+
+RULES = """
+User-agent: mybot
+Disallow: /closed-to-mybot
+User-agent: other
+Disallow: /closed-to-other
+User-agent: *
+Disallow: /closed-to-the-rest
+"""
+
+
+@pytest.fixture
+def site(sites):
+    return sites.start(robots=RULES)
+
+
+def named(door, site, target, user_agent="other/2.0 (+https://example.org)", fields=""):
+    return plain(door, site.url + target, fields=f"User-Agent: {user_agent}\r\n{fields}").status
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_operator_s_agent_whatever_a_client_calls_itself(kind, start, site):
+    with start(kind) as door:
+        assert named(door, site, "/closed-to-mybot") == 403
+        assert named(door, site, "/closed-to-other") == 200
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_one_a_request_names(kind, start, site):
+    with start(kind, agent_from="header") as door:
+        assert named(door, site, "/closed-to-mybot") == 200
+        assert named(door, site, "/closed-to-other") == 403
+        assert named(door, site, "/closed-to-the-rest", "third") == 403
+        assert named(door, site, "/closed-to-mybot", "Mozilla/5.0 (X11; Linux)") == 403
+        assert named(door, site, "/closed-to-other", "Mozilla/5.0 (compatible; Other/1; +x)") == 403
+        assert door.records()[0]["agent"] == "other"
+
+
+def test_both_of_them(start, site):
+    with start("proxy", agent_from="header", deny_if_any="true") as door:
+        assert named(door, site, "/closed-to-mybot") == 403
+        assert named(door, site, "/closed-to-other") == 403
+        assert named(door, site, "/closed-to-the-rest") == 200
+    assert site.origin.targets == ["/closed-to-the-rest"]
+
+
+def credentials(user, password="secret"):
+    return f"Proxy-Authorization: Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}\r\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_user_s_own(kind, start, site, tmp_path):
+    agents, users = tmp_path / "agents.toml", tmp_path / "users"
+    agents.write_text('[users]\nalice = "other"\n')
+    users.write_text("".join(f"{user}:{{SHA}}{_sha('secret')}\n" for user in ("alice", "bob")))
+    with start(kind, "--proxyauth", f"@{users}", agents=str(agents)) as door:
+        assert named(door, site, "/closed-to-other", fields=credentials("alice")) == 403
+        assert named(door, site, "/closed-to-mybot", fields=credentials("alice")) == 200
+        assert named(door, site, "/closed-to-mybot", fields=credentials("bob")) == 403
+        assert named(door, site, "/open") == 407
+        assert named(door, site, "/open", fields=credentials("alice", "guessed")) == 407
+    assert [request.target for request in site.origin.received] == ["/robots.txt", "/closed-to-mybot"]
+    assert not any(name.startswith("proxy-") for request in site.origin.received for name in request.headers)
+
+
+def _sha(password):
+    return base64.b64encode(hashlib.sha1(password.encode()).digest()).decode()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_agent_s_name_is_written_in(kind, start, site):
+    with start(kind, set_user_agent="true") as door:
+        assert named(door, site, "/open", "curl/8") == 200
+    assert site.origin.received[-1].headers["user-agent"] == "mybot (robots_guard)"
+
+
+def test_a_name_of_one_s_own_choice_is_written_in(start, site):
+    with start("proxy", set_user_agent="true", user_agent="mybot/2 (+https://example.org/bot)") as door:
+        assert plain(door, site.url + "/open").status == 200
+    assert site.origin.received[-1].headers["user-agent"] == "mybot/2 (+https://example.org/bot)"
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "token"),
+    [
+        ("mybot/1.0", "mybot"),
+        ("my-bot_x (comment)", "my-bot_x"),
+        ("Mozilla/5.0 (compatible; Foobot/2.1; +http://x)", "Foobot"),
+        ("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36", None),
+        ("", None),
+        ("1bot", None),
+    ],
+)
+def test_the_product_token_of_a_header(user_agent, token):
+    assert product(user_agent) == token
+
+
+_DEEP = "users = " + "{a=" * 5000
+
+
+@pytest.mark.parametrize("text", ["", "users = 3", "[users]", "[users]\na = 1", '[users]\na = "b c"', "[users", _DEEP])
+def test_a_file_of_agents_that_is_none(text, tmp_path):
+    path = tmp_path / "agents.toml"
+    path.write_text(text)
+    with pytest.raises(SettingsError, match=r"^agents: "):
+        agents_in(path)
+
+
+def test_a_file_of_agents_that_is_not_there(tmp_path):
+    with pytest.raises(SettingsError, match=r"^agents: .* cannot be read"):
+        agents_in(tmp_path / "none.toml")

@@ -1,0 +1,108 @@
+"""What the proxy says of itself, its copies of robots.txt, and what it remembers of origins."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hosts.mitmproxy.conftest import KINDS
+from hosts.mitmproxy.wire import http2, inside, plain, tunnel
+
+from robots_guard.testing import Reply
+
+RULES = "User-agent: *\nDisallow: /private/\n"
+
+
+def test_readiness(door):
+    answer = plain(door, "http://robots.guard/ready")
+    assert (answer.status, answer.body) == (200, b"ready\n")
+    page = plain(door, "http://robots.guard/")
+    assert (page.status, b"<h1>Ready</h1>" in page.body) == (200, True)
+    assert plain(door, "http://robots.guard/nowhere").status == 404
+    assert plain(door, "http://robots.guard/ready", method="HEAD").body == b""
+
+
+def test_the_certificate(door, https_site):
+    assert inside(door, https_site.authority, "/open").status == 200
+    assert plain(door, "http://robots.guard/ca.pem").body == door.ca.read_bytes()
+
+
+def test_over_tls_too(door):
+    assert inside(door, "robots.guard:443", "/ready").body == b"ready\n"
+
+
+def test_why_a_request_was_refused(door, http_site):
+    before = len(door.records())
+    refused = plain(door, http_site.url + "/private/<x>?token=hidden&page=2")
+    number = re.search('id="([^"]+)"', refused.guard)[1]
+    why = plain(door, f"http://robots.guard/why/{number}")
+
+    assert why.status == 200
+    assert b"Disallow: /private/" in why.body
+    assert b"<x>" not in why.body
+    assert (b"page=2" in why.body, b"hidden" in why.body) == (True, False)  # others may ask, too
+    assert plain(door, "http://robots.guard/why/0-0").status == 404
+    assert len(door.records()) == before + 1  # asking the proxy itself is nobody's request
+
+
+def test_the_console_behind_the_proxy_shows_and_changes_nothing(start, sites):
+    site = sites.start(robots=Reply(body=RULES))
+    with start("proxy", "--console") as door:
+        assert plain(door, f"{site.url}/private/<x>").status == 403
+        overview = plain(door, "http://robots.guard/console/")
+        listed = plain(door, "http://robots.guard/console/decisions?action=drop")
+
+        assert overview.status == 200
+        assert b"/console/static/" in overview.body
+        assert b"{" in plain(door, "http://robots.guard/console/static/console.css").body
+        assert b"/private/&lt;x&gt;" in listed.body
+        assert b"<x>" not in listed.body
+        assert plain(door, "http://robots.guard/console/", method="POST", fields="Content-Length: 0\r\n").status == 405
+        assert plain(door, "http://robots.guard/consoles").status == 404
+        assert plain(door, "http://robots.guard/ready").status == 200
+
+
+def test_without_being_asked_for_there_is_no_console(door):
+    assert plain(door, "http://robots.guard/console/").status == 404
+
+
+# -- robots.txt asked for by the crawler itself ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_of_robots_txt_while_it_is_fresh(kind, start, sites):
+    robots = Reply(headers=(("Content-Type", "text/plain"), ("Cache-Control", "max-age=3600")), body=RULES)
+    site = sites.start(robots=robots)
+    with start(kind, serve_robots_from_cache="true") as door:
+        assert plain(door, site.url + "/open").status == 200
+        answer = plain(door, site.url + "/robots.txt")
+        assert (answer.status, answer.body.decode()) == (200, RULES)
+        assert answer.guard == "pass; reason=robots-txt; copy"
+        assert plain(door, site.url + "/robots.txt", method="HEAD").body == b""
+        assert plain(door, site.url + "/robots.txt", method="POST", fields="Content-Length: 0\r\n").status == 200
+    assert [request.method for request in site.origin.robots_fetches] == ["GET", "POST"]
+
+
+def test_without_the_setting_it_passes_and_teaches_nothing(start, sites):
+    """A crawler's own headers could have fetched another file than everybody's."""
+    site = sites.start(robots=lambda request: Reply(body="" if "x-open" in request.headers else RULES))
+    with start("proxy") as door:
+        assert plain(door, site.url + "/robots.txt", fields="X-Open: 1\r\n").body == b""
+        assert plain(door, site.url + "/private/x").status == 403
+    assert len(site.origin.robots_fetches) == 2
+
+
+# -- what an origin speaks ------------------------------------------------------------------------------------
+
+
+def test_the_next_client_is_offered_what_the_origin_speaks(door, sites):
+    """An origin without HTTP/2 would cost a client of HTTP/2 a connection for each request."""
+    site = sites.start("https")
+    chosen = []
+    for _ in range(2):
+        with tunnel(door, site.authority, alpn=["h2", "http/1.1"]) as connection:
+            chosen.append(connection.selected_alpn_protocol())
+            if chosen[-1] == "h2":
+                pseudo = [(":method", "GET"), (":scheme", "https"), (":authority", site.authority), (":path", "/open")]
+                assert http2(connection, pseudo).status == 200
+    assert chosen == ["h2", "http/1.1"]

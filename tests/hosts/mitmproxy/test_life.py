@@ -1,0 +1,231 @@
+"""From the start to the end: workers, metrics, the CA, and what a signal leaves time for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hosts.mitmproxy.process import PATIENCE, PROGRAMS, environment, proxy, refused_start
+from hosts.mitmproxy.wire import connected, exchange, plain, read_answer
+
+from robots_guard.testing import Reply
+
+
+def request_to(site, target):
+    return f"GET {site.url}{target} HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
+
+
+def until(condition):
+    end = time.monotonic() + 10
+    while not (found := condition()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return found
+
+
+# -- the end --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_under_way_at_sigterm_is_finished_and_nothing_else_begun(tmp_path, sites):
+
+    site = sites.start(pages={"/slow": Reply(body="at last", delay=1.0)})
+    with proxy(tmp_path, ["--drain", "10"]) as door, connected(door) as idle, connected(door) as busy:
+        assert exchange(idle, request_to(site, "/open")).status == 200
+        busy.sendall(request_to(site, "/slow"))
+        assert until(lambda: "/slow" in site.origin.targets)
+        door.process.send_signal(signal.SIGTERM)
+        assert until(lambda: _refuses(door))
+        answer = exchange(idle, request_to(site, "/late"))
+        assert (answer.status, b"shutting down" in answer.body) == (503, True)
+        assert read_answer(busy).body == b"at last"
+        assert door.process.wait(PATIENCE) == 0
+    assert site.origin.targets == ["/open", "/slow"]
+
+
+def _refuses(door):
+    with contextlib.suppress(OSError), socket.create_connection((door.host, door.port), timeout=5):
+        return False
+    return True
+
+
+def test_nobody_is_waited_for_longer_than_that(tmp_path, sites):
+    site = sites.start(pages={"/never": Reply(hang=True)})
+    with proxy(tmp_path, ["--drain", "0.3"]) as door, connected(door) as busy:
+        busy.sendall(request_to(site, "/never"))
+        assert until(lambda: "/never" in site.origin.targets)
+        door.process.send_signal(signal.SIGTERM)
+        assert door.process.wait(PATIENCE) == 0
+        assert read_answer(busy).status == 0
+
+
+def test_a_second_interrupt_waits_for_nobody(tmp_path, sites):
+    site = sites.start(pages={"/never": Reply(hang=True)})
+    with proxy(tmp_path, ["--drain", "3600"]) as door, connected(door) as busy:
+        busy.sendall(request_to(site, "/never"))
+        assert until(lambda: "/never" in site.origin.targets)
+        door.process.send_signal(signal.SIGINT)
+        assert until(lambda: _refuses(door))
+        door.process.send_signal(signal.SIGINT)
+        assert door.process.wait(PATIENCE) == 0
+
+
+# -- workers --------------------------------------------------------------------------------------------------
+
+
+def test_workers_share_a_port_and_what_they_learn(tmp_path, sites):
+    site = sites.start()
+    settings = {"store": f"sqlite:///{tmp_path / 'policies.sqlite'}", "audit_passes": "all"}
+    with proxy(tmp_path, ["--workers", "2"], **settings) as door:
+        children = [int(pid) for pid in _children(door.process.pid)]
+        assert len(children) == 2
+        for number in range(40):
+            assert plain(door, f"{site.url}/open/{number}").status == 200
+            assert plain(door, f"{site.url}/private/{number}").status == 403
+        records = door.records()
+    assert len({record["writer"] for record in records}) == 2
+    assert len(records) == 80
+    assert len(site.origin.robots_fetches) == 1
+    assert door.process.returncode == 0
+    assert len([line for line in door.output if "guarding" in line]) == 1
+
+
+def _children(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_a_worker_that_dies_takes_the_others_along(tmp_path):
+    """A supervisor starts them all again; half a proxy would look like a whole one."""
+    with proxy(tmp_path, ["--workers", "2"], store=f"sqlite:///{tmp_path / 'p.sqlite'}") as door:
+        os.kill(int(_children(door.process.pid)[0]), signal.SIGKILL)
+        assert door.process.wait(PATIENCE) == 2
+        assert until(lambda: _refuses(door))
+
+
+def test_workers_without_a_store_to_share(tmp_path):
+    status, printed = refused_start("proxy", tmp_path, ["--workers", "2"])
+    assert (status, "--workers" in printed, "sqlite" in printed) == (2, True, True)
+
+
+def test_workers_that_cannot_start_say_so_once(tmp_path):
+    options = ["--workers", "2", "--set", "rawtcp=true"]
+    status, printed = refused_start("proxy", tmp_path, options, store=f"sqlite:///{tmp_path / 'p.sqlite'}")
+    assert (status, printed.count("rawtcp=false")) == (2, 1)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_sighup_has_the_overrides_read_again(tmp_path, http_site, workers):
+    overrides = tmp_path / "overrides.toml"
+    overrides.write_text("")
+    store = f"sqlite:///{tmp_path / 'store.sqlite'}"
+    with proxy(tmp_path, ["--workers", workers], overrides=str(overrides), store=store) as door:
+        assert plain(door, http_site.url + "/open").status == 200
+        overrides.write_text(
+            f'[[override]]\nid = "gone"\norigin = "{http_site.url}"\nowner = "o"\nreason = "r"\n'
+            'expires = 2999-01-01\naction = "drop"\n'
+        )
+        door.process.send_signal(signal.SIGHUP)
+        assert until(lambda: plain(door, http_site.url + "/open").status == 403)
+        assert door.process.poll() is None
+
+
+# -- metrics --------------------------------------------------------------------------------------------------
+
+
+def test_metrics(tmp_path, http_site):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with proxy(tmp_path, ["--metrics", str(port)]) as door:
+        for target in ("/open", "/open", "/private/x"):
+            plain(door, http_site.url + target)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+    assert 'robots_guard_verdicts_total{action="pass",reason="allowed"} 2.0' in text
+    assert 'robots_guard_verdicts_total{action="drop",reason="disallowed"} 1.0' in text
+    assert 'robots_guard_events_total{event="fetch/count"} 1.0' in text
+    assert re.search(r"robots_guard_decision_seconds_count 3\.0", text)
+    assert "robots_guard_ready 1.0" in text
+
+
+def test_metrics_tell_of_who_waits(tmp_path, http_site):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with proxy(tmp_path, ["--metrics", str(port)], min_delay="2.5") as door, ThreadPoolExecutor(1) as pool:
+        plain(door, http_site.url + "/open")
+        waiting = pool.submit(plain, door, http_site.url + "/open")
+        seen = set()
+        while not waiting.done():
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                seen.update(re.findall(r"^robots_guard_held (.*)$", answer.read().decode(), re.MULTILINE))
+    assert waiting.result().status == 200
+    assert "1.0" in seen
+
+
+def test_metrics_on_a_port_in_use(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        status, printed = refused_start("proxy", tmp_path, ["--metrics", port])
+    assert (status, f"--metrics {port}" in printed, "choose another port" in printed) == (2, True, True)
+
+
+# -- who may use it -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"])
+def test_a_wider_bind_demands_authentication(listen, tmp_path):
+    status, printed = refused_start("proxy", tmp_path, ["--listen", listen])
+    assert (status, "--proxyauth" in printed) == (2, True)
+
+
+def test_a_wider_bind_with_authentication(tmp_path, http_site):
+    with proxy(tmp_path, ["--listen", "0.0.0.0:0", "--proxyauth", "a:b"]) as door:
+        assert plain(door, http_site.url + "/open").status == 407
+        fields = "Proxy-Authorization: Basic YTpi\r\n"
+        assert plain(door, http_site.url + "/open", fields=fields).status == 200
+    assert "proxy-authorization" not in http_site.origin.received[-1].headers
+
+
+def test_several_modes_at_once(tmp_path, sites):
+    site = sites.start()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    modes = ["--mode", "regular", "--mode", f"reverse:{site.url}@127.0.0.1:{port}"]
+    with proxy(tmp_path, modes) as door:
+        assert plain(door, site.url + "/open").status == 200
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            head = "GET /private/x HTTP/1.1\r\nHost: x.test\r\nConnection: close\r\n\r\n"
+            assert exchange(connection, head.encode()).status == 403
+
+
+# -- the CA ---------------------------------------------------------------------------------------------------
+
+
+def test_how_to_trust_the_ca(tmp_path):
+    command = [str(PROGRAMS / "robots-guard"), "proxy", "ca", "--confdir", str(tmp_path / "ca")]
+    bundle = tmp_path / "bundle.pem"
+    done = subprocess.run(
+        [*command, "--bundle", str(bundle)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        env=environment(),
+    )
+    certificate = tmp_path / "ca" / "mitmproxy-ca-cert.pem"
+    assert done.returncode == 0, done.stderr
+    assert [
+        name for name in ("curl", "wget", "Python", "Node", "Go", "Java", "Chromium") if name not in done.stdout
+    ] == []
+    assert str(certificate) in done.stdout
+    assert bundle.read_bytes().endswith(certificate.read_bytes())
+    assert bundle.read_bytes().count(b"BEGIN CERTIFICATE") > 50
+    assert (tmp_path / "ca").stat().st_mode & 0o777 == 0o700
+    with proxy(tmp_path) as door:
+        assert door.ca.read_bytes() == certificate.read_bytes()

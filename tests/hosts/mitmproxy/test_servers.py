@@ -1,0 +1,150 @@
+"""The live matrix: what nginx, Apache, lighttpd and aiohttp serve for each spelling of a private path.
+
+Each server is asked without the proxy first, so that the matrix is known to have teeth; then through it. Under
+`strict` nothing private is served; under `standard` only by spellings that the specifications call another path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hosts.mitmproxy.conftest import get
+from hosts.mitmproxy.test_evasion import SPELLINGS, octets_of
+from hosts.mitmproxy.wire import closed, tunnel
+from support.programs import program
+
+SECRET = b"the private page"
+ROWS = [row for row in SPELLINGS if row["rule"] == "Disallow: /private/"]
+
+NGINX = """
+pid {place}/nginx.pid; error_log stderr crit;
+events {{}}
+http {{
+  access_log off;
+  client_body_temp_path {place}/body; proxy_temp_path {place}/proxy; fastcgi_temp_path {place}/fastcgi;
+  uwsgi_temp_path {place}/uwsgi; scgi_temp_path {place}/scgi;
+  server {{ listen 127.0.0.1:{port}; root {place}/www; }}
+}}
+"""
+APACHE = """
+LoadModule mpm_event_module {modules}/mod_mpm_event.so
+LoadModule authz_core_module {modules}/mod_authz_core.so
+Listen 127.0.0.1:{port}
+ServerName 127.0.0.1
+PidFile {place}/apache.pid
+ErrorLog /dev/null
+User www-data
+Group www-data
+DocumentRoot {place}/www
+"""
+LIGHTTPD = """
+server.document-root = "{place}/www"
+server.bind = "127.0.0.1"
+server.port = {port}
+server.errorlog = "/dev/null"
+"""
+AIOHTTP = "from aiohttp import web; app = web.Application(); app.router.add_static('/', '{place}/www'); " + (
+    "web.run_app(app, host='127.0.0.1', port={port}, print=None)"
+)
+
+
+def commands(place: Path, port: int) -> dict[str, list[str]]:
+    modules = "/usr/lib/apache2/modules"
+    for name, text in (("nginx", NGINX), ("apache", APACHE), ("lighttpd", LIGHTTPD)):
+        (place / f"{name}.conf").write_text(text.format(place=place, port=port, modules=modules))
+    return {
+        "nginx": ["nginx", "-p", str(place), "-c", str(place / "nginx.conf"), "-g", "daemon off;"],
+        "apache2": ["apache2", "-d", str(place), "-f", str(place / "apache.conf"), "-DFOREGROUND"],
+        "lighttpd": ["lighttpd", "-D", "-f", str(place / "lighttpd.conf")],
+        "aiohttp": [sys.executable, "-c", AIOHTTP.format(place=place, port=port)],
+    }
+
+
+class Server:
+    """What `get` of conftest needs of a site."""
+
+    scheme = "http"
+
+    def __init__(self, port: int) -> None:
+        self.authority = f"127.0.0.1:{port}"
+        self.url = f"http://{self.authority}"
+
+    def asked(self, connection: socket.socket, target: bytes) -> bytes:
+        connection.sendall(b"GET " + target + f" HTTP/1.1\r\nHost: {self.authority}\r\n".encode())
+        connection.sendall(b"Connection: close\r\n\r\n")
+        return closed(connection)
+
+
+@contextlib.contextmanager
+def serving(name: str) -> Iterator[Server]:
+    place = Path(tempfile.mkdtemp(prefix="robots-guard-"))  # the servers' own users must be able to read it
+    place.chmod(0o755)
+    for path, content in (
+        ("private/x", SECRET),
+        ("open", b"open"),
+        ("robots.txt", b"User-agent: *\nDisallow: /private/\n"),
+    ):
+        (place / "www" / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / "www" / path).write_bytes(content)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = commands(place, port)[name]
+    process = subprocess.Popen([program(command[0]), *command[1:]], stderr=subprocess.DEVNULL)
+    try:
+        _await(port)
+        yield Server(port)
+    finally:
+        process.terminate()
+        process.wait(30)
+        shutil.rmtree(place)
+
+
+def _await(port: int) -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.02)
+    raise AssertionError("the server did not start")
+
+
+@pytest.fixture(scope="module", params=["nginx", "apache2", "lighttpd", "aiohttp"])
+def server(request):
+    with serving(request.param) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def strict_door(start):
+    with start("proxy", matching="strict") as door:
+        yield door
+
+
+def served(server, open_connection):
+    """The rows whose spelling is answered with the private page."""
+    found = []
+    for row in ROWS:
+        with open_connection() as connection:
+            if SECRET in server.asked(connection, octets_of(row)):
+                found.append(row)
+    return found
+
+
+def test_what_a_server_takes_for_the_private_page(server, doors, strict_door):
+    host, _, port = server.authority.partition(":")
+    bare = served(server, lambda: socket.create_connection((host, int(port)), timeout=20))
+    assert len(bare) >= 15
+    assert get(doors["proxy"], server, "/open").status == 200
+
+    assert served(server, lambda: tunnel(strict_door, server.authority, tls=False)) == []
+    leaked = served(server, lambda: tunnel(doors["proxy"], server.authority, tls=False))
+    assert [row["id"] for row in leaked if row["expected_by_profile"]["standard"] == "block"] == []

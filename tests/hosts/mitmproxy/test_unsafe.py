@@ -1,0 +1,124 @@
+"""Options that lead around us, at real starts: refused by name, or allowed by name and on record."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import trustme
+from hosts.mitmproxy.conftest import KINDS
+from hosts.mitmproxy.process import refused_start
+from hosts.mitmproxy.wire import closed, inside, plain, tunnel
+
+UNSAFE = {
+    "rawtcp=true": "rawtcp=false",
+    "connection_strategy=eager": "connection_strategy=lazy",
+    "validate_inbound_headers=false": "validate_inbound_headers=true",
+    "ssl_insecure=true": "ssl_insecure=false",
+    "http3=true": "http3=false",
+    "ignore_hosts=x": "leave it unset",
+    "allow_hosts=x": "leave it unset",
+    "tcp_hosts=x": "leave it unset",
+    "udp_hosts=x": "leave it unset",
+    "stream_large_bodies=1k": "leave it unset",
+    "mode=reverse:tcp://127.0.0.1:9": "use one of regular",
+    "mode=dns": "use one of regular",
+}
+ONLY_IN_MITMDUMP = {
+    "map_remote=|/open|/private": "leave it unset",
+    "map_local=|/open|/etc": "leave it unset",
+    "modify_headers=/~q/Host/x": "leave it unset",
+    "modify_body=/~q/a/b": "leave it unset",
+}
+
+
+def option_named(setting):
+    return f"mitmproxy's option {setting.partition('=')[0]}="
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("setting", UNSAFE)
+def test_the_start_is_stopped(kind, setting, tmp_path):
+    spelt = ["--mode", setting.removeprefix("mode=")] if setting.startswith("mode=") else ["--set", setting]
+    status, printed = refused_start(kind, tmp_path, spelt)
+
+    assert status == (2 if kind == "proxy" else 1), printed
+    assert option_named(setting) in printed
+    assert UNSAFE[setting] in printed
+    assert "Traceback" not in printed
+    assert "guarding" not in printed
+
+
+@pytest.mark.parametrize("setting", ONLY_IN_MITMDUMP)
+def test_the_start_of_a_mitmdump_is_stopped(setting, tmp_path):
+    status, printed = refused_start("mitmdump", tmp_path, ["--set", setting])
+
+    assert (status, option_named(setting) in printed, ONLY_IN_MITMDUMP[setting] in printed) == (1, True, True), printed
+
+
+@pytest.mark.parametrize("setting", ONLY_IN_MITMDUMP)
+def test_what_is_not_in_our_proxy_is_not_known_to_it(setting, tmp_path):
+    status, printed = refused_start("proxy", tmp_path, ["--set", setting])
+
+    assert (status, setting.partition("=")[0] in printed) == (2, True), printed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ldap(kind, tmp_path):
+    status, printed = refused_start(kind, tmp_path, ["--proxyauth", "ldap:127.0.0.1:1:cn=a:b:dc=c"])
+
+    assert (status != 0, "ldap" in printed.lower()) == (True, True), printed
+    assert "guarding" not in printed
+    if kind == "proxy":  # a mitmdump asks the LDAP server before it asks us
+        assert "proxyauth=@FILE" in printed
+
+
+@pytest.mark.parametrize("setting", ["mode=dns", "listen_port=1", "confdir=/tmp", "proxyauth=any"])
+def test_what_our_proxy_has_an_option_for_has_no_second_one(setting, tmp_path):
+    status, printed = refused_start("proxy", tmp_path, ["--set", setting])
+
+    assert (status, "use --" in printed) == (2, True), printed
+
+
+def test_a_name_that_is_none_of_them(tmp_path):
+    status, printed = refused_start("proxy", tmp_path, ["--allow-unsafe", "rawtpc"])
+
+    assert (status, "'rawtpc'" in printed, "rawtcp" in printed) == (2, True, True), printed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_allowed_by_name_is_on_record(kind, start, http_site):
+    """... and so is each connection that could not be made without it."""
+    octets = b"\x00\x01\x02 no request"
+    with start(kind, "--set", "tcp_hosts=127", allow_unsafe="tcp_hosts") as door:
+        with tunnel(door, http_site.authority, tls=False) as connection:
+            connection.sendall(octets)
+            connection.shutdown(socket.SHUT_WR)
+            closed(connection)
+        configured, connected = door.records()
+    assert (configured["reason"], configured["relaxed"]) == ("bypassed", "allow_unsafe=tcp_hosts")
+    assert configured["url"] == "http://robots.guard/options/tcp_hosts"
+    assert "passes tunnels on unseen" in configured["detail"]
+    assert (connected["action"], connected["reason"], connected["method"]) == ("pass", "bypassed", "CONNECT")
+    assert connected["relaxed"] == "allow_unsafe=tcp_hosts"
+    assert http_site.tap.octets == len(octets)
+
+
+def test_what_is_allowed_opens_no_more_than_that(start, http_site):
+    with start("mitmdump", "--set", "map_remote=|/nowhere|/private", allow_unsafe="map_remote") as door:
+        assert plain(door, http_site.url + "/private/x").status == 403
+        with tunnel(door, http_site.authority, tls=False) as connection:
+            connection.sendall(b"\x00\x01\x02 no request")
+            connection.shutdown(socket.SHUT_WR)
+            closed(connection)
+    assert http_site.tap.accepts == 1  # robots.txt
+
+
+def test_sites_with_no_certificate_anybody_signed_if_that_is_allowed(start, sites):
+    """Their robots.txt is read as they send it, and each verdict's record says that it came unverified."""
+    site = sites.start("https", authority=trustme.CA())
+    with start("mitmdump", "--set", "ssl_insecure=true", allow_unsafe="ssl_insecure", audit_passes="all") as door:
+        assert inside(door, site.authority, "/open").status == 200
+        assert inside(door, site.authority, "/private/x").status == 403
+        assert [record["tls_verified"] for record in door.records()[1:]] == [False, False]
+    assert len(site.origin.robots_fetches) == 1

@@ -1,0 +1,156 @@
+"""Addresses and ports: where the operator lets a crawler go. Sites of these tests stand on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+from hosts.mitmproxy.conftest import KINDS, get
+from hosts.mitmproxy.wire import connected, exchange, inside, plain
+from mitmproxy import connection
+from mitmproxy.proxy import mode_specs, server_hooks
+from mitmproxy.test import tflow
+
+from robots_guard.core.verdict import Reason
+from robots_guard.errors import SettingsError
+from robots_guard.mitmproxy.ways import Ways
+from robots_guard.origin import Origin
+from robots_guard.settings import ProxySettings
+from robots_guard.testing import Reply
+
+
+@pytest.fixture(scope="module")
+def strict_doors(start):
+    with contextlib.ExitStack() as stack:
+        yield {
+            kind: stack.enter_context(start(kind, allow_private="192.0.2.0/24", connect_ports="443")) for kind in KINDS
+        }
+
+
+@pytest.fixture(params=KINDS)
+def strict_door(request, strict_doors):
+    return strict_doors[request.param]
+
+
+@pytest.mark.parametrize("spelling", ["{host}", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"])
+def test_a_private_address_is_refused_however_it_is_spelt(strict_door, http_site, spelling):
+    before = http_site.seen()
+    host = spelling.format(host=http_site.host)
+    answer = plain(strict_door, f"http://{host}:{http_site.port}/open")
+
+    assert (answer.status, "destination-refused" in answer.guard) == (403, True), answer
+    assert b"allow_private" in answer.body
+    assert http_site.seen() == before
+
+
+def test_what_is_refused_is_on_record(strict_door, http_site):
+    plain(strict_door, http_site.url + "/on-record")
+    record = strict_door.records()[-1]
+    assert (record["action"], record["reason"]) == ("drop", "destination-refused")
+    assert record["url"] == http_site.url + "/on-record"
+
+
+def test_a_network_that_is_allowed(start, sites):
+    near, far = sites.start(), sites.start()
+    with start("proxy", allow_private=f"{near.host}/32") as door:
+        assert plain(door, near.url + "/open").status == 200
+        assert plain(door, near.url + "/private/x").status == 403
+        assert plain(door, far.url + "/open").status == 403
+    assert (near.origin.targets, far.seen()[0]) == (["/open"], 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reverse_proxy_is_in_front_of_what_its_operator_named(kind, start, http_site):
+    with start(kind, "--mode", f"reverse:{http_site.url}", allow_private="") as door, connected(door) as connection:
+        head = "GET /open HTTP/1.1\r\nHost: anything.test\r\nConnection: close\r\n\r\n"
+        assert exchange(connection, head.encode()).status == 200
+
+
+def test_a_tunnel_to_another_port_says_why_inside(start, https_site):
+    with start("proxy", connect_ports="80, 443") as door:
+        answer = inside(door, https_site.authority, "/open")
+        assert (answer.status, "destination-refused" in answer.guard) == (403, True)
+        assert b"connect_ports" in answer.body
+        assert https_site.seen()[0] == 0
+
+
+def test_a_page_without_a_tunnel_may_be_at_any_port_of_the_web(start, http_site):
+    with start("proxy", connect_ports="80, 443") as door:
+        assert plain(door, http_site.url + "/open").status == 200
+        answer = plain(door, f"http://{http_site.host}:25/open")
+        assert (answer.status, "destination-refused" in answer.guard) == (403, True)
+
+
+@pytest.mark.parametrize("ports", ["", "x", "0", "65536", "90-80", "80;443"])
+def test_ports_that_are_none(ports):
+    if not ports:
+        assert ProxySettings(agent="mybot", connect_ports=ports).connectable() == ()
+        return
+    with pytest.raises(SettingsError, match="connect_ports"):
+        ProxySettings(agent="mybot", connect_ports=ports)
+
+
+# -- a name that changes --------------------------------------------------------------------------------------
+
+
+def connecting(host, port, spec="regular"):
+    client = tflow.tflow().client_conn
+    client.proxy_mode = mode_specs.ProxyMode.parse(spec)
+    return server_hooks.ServerConnectionHookData(connection.Server(address=(host, port)), client)
+
+
+async def test_a_name_that_changes_between_the_verdict_and_the_connection(http_site, monkeypatch):
+    """DNS rebinding: public when it is judged, loopback when the connection is made."""
+    ways, loop = Ways(ProxySettings(agent="mybot")), asyncio.get_running_loop()
+    answers = iter(["8.8.8.8", http_site.host])
+
+    async def rebinding(host, port, **_):
+        return [(2, 1, 6, "", (next(answers), port or 0))]
+
+    monkeypatch.setattr(loop, "getaddrinfo", rebinding)
+    data = connecting("rebinds.test", http_site.port)
+
+    assert await ways.verdict(data.client, Origin("http", "rebinds.test", http_site.port)) is None
+    assert ways.objection_to_connecting(data) is None
+    before = http_site.seen()
+    with pytest.raises(OSError, match="is not public: allow_private"):
+        await asyncio.open_connection(*data.server.address)
+    assert http_site.seen() == before
+
+
+async def test_another_s_connections_are_not_looked_at(http_site):
+    ways = Ways(ProxySettings(agent="mybot"))
+
+    async def guarded():
+        ways.objection_to_connecting(connecting("localhost", 9))
+
+    await asyncio.gather(guarded())
+    infos = await asyncio.get_running_loop().getaddrinfo("localhost", http_site.port)
+    assert infos
+
+
+async def test_an_objection_is_remembered_by_name():
+    ways = Ways(ProxySettings(agent="mybot"))
+    client = connecting("x.test", 80).client
+    for _ in range(2):
+        verdict = await ways.verdict(client, Origin("http", "127.0.0.1", 80))
+        assert (verdict.reason, "127.0.0.1 is not public" in verdict.detail) == (Reason.DESTINATION_REFUSED, True)
+
+
+async def test_behind_a_parent_only_a_host_that_spells_an_address_is_looked_at():
+    ways = Ways(ProxySettings(agent="mybot"))
+    client = connecting("x.test", 80, "upstream:http://127.0.0.1:9").client
+    assert await ways.verdict(client, Origin("http", "localhost", 80)) is None
+    assert await ways.verdict(client, Origin("http", "10.0.0.1", 80)) is not None
+    assert ways.objection_to_connecting(connecting("127.0.0.1", 9, "upstream:http://127.0.0.1:9")) is None
+
+
+# -- QUIC -----------------------------------------------------------------------------------------------------
+
+
+def test_an_invitation_to_quic_is_taken_out(door, sites):
+    pages = {"/open": Reply(headers=(("Alt-Svc", 'h3=":443"'),))}
+    site = sites.start("https", pages=pages)
+    answer = get(door, site, "/open")
+    assert (answer.status, "alt-svc" in answer.headers) == (200, False)

@@ -1,0 +1,41 @@
+"""Both doors at once on one SQLite file: a site's delay is between any two requests, whoever sends them."""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+
+import pytest
+from hosts.mitmproxy.process import mitmdump
+from hosts.mitmproxy.wire import plain
+from hosts.scrapy.crawl import crawl
+
+pytestmark = pytest.mark.timing
+
+DELAY = 0.3
+
+
+def test_two_doors_keep_one_delay(net, tmp_path):
+    site = net.origin(f"User-agent: *\nCrawl-delay: {DELAY}\n")
+    store = f"sqlite:///{tmp_path}/policies.sqlite"
+    crawled, asked = threading.Event(), []
+
+    def ask() -> None:
+        while not crawled.wait(DELAY):  # nobody shares out turns between doors: who always asks gets more of them
+            asked.append(plain(door, f"{site.url}/proxy/{len(asked)}").status)
+
+    with mitmdump(tmp_path, store=store) as door:
+        client = threading.Thread(target=ask)
+        client.start()
+        urls = [f"{site.url}/scrapy/{number}" for number in range(4)]
+        done = crawl(urls, {"ROBOTS_GUARD_STORE": store}, folder=tmp_path / "scrapy", see_through=True)
+        crawled.set()
+        client.join(30)
+
+    assert [done[url]["status"] for url in urls] == [200] * 4
+    assert set(asked) == {200}
+    pages = [request for request in site.received if request.target != "/robots.txt"]
+    assert min(later.at - earlier.at for earlier, later in pairwise(pages)) >= DELAY * 0.99
+    first = next(at for at, page in enumerate(pages) if "/scrapy/" in page.target)
+    assert any("/proxy/" in page.target for page in pages[first:]), "they took turns"
+    assert len(site.robots_fetches) == 1

@@ -1,0 +1,165 @@
+"""What every store promises of turns, asked of memory, SQLite and Redis; by many threads and processes at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import pytest
+from support.stores import SHARED, A, make
+
+from robots_guard.core.pacing import SLACK
+from robots_guard.origin import origin_of
+from robots_guard.stores.sqlite import SqliteStore
+
+B = origin_of("https://b.test")
+
+
+@pytest.fixture(params=["memory", *SHARED])
+def turns(request, tmp_path):
+    made = make(request.param, request, tmp_path)
+    yield made
+    made.close()
+
+
+def test_one_turn_then_a_wait(turns):
+    now = time.time()
+    first = turns.reserve(A, 60, now)
+    second = turns.reserve(A, 60, now + 0.001)
+
+    assert (first.wait, first.by_retry_after) == (0.0, False)
+    assert first.stamp == pytest.approx(now, abs=2)
+    assert second.wait == pytest.approx(60, abs=1)
+    assert turns.reserve(B, 60, now).wait == 0
+
+
+def test_the_turn_after_the_delay(turns):
+    now = time.time()
+    turns.reserve(A, 0.05, now)
+    time.sleep(0.06)
+
+    assert turns.reserve(A, 0.05, now + 0.06).wait == 0
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_looking_takes_nothing(kind, request, tmp_path):
+    store, now = make(kind, request, tmp_path), time.time()
+    before = store.last_turn(A)
+    store.reserve(A, 60, now)
+    store.hold_off(A, 30, now)
+    last, not_before = store.last_turn(A)
+    store.close()
+
+    assert before == (0.0, 0.0)
+    assert (last, not_before) == (pytest.approx(now, abs=2), pytest.approx(now + 30, abs=2))
+
+
+def test_a_shorter_delay_asks_less(turns):
+    now = time.time()
+    turns.reserve(A, 60, now)
+
+    assert turns.reserve(A, 10, now).wait == pytest.approx(10, abs=1)
+    assert turns.reserve(A, 0, now).wait == 0
+
+
+def test_a_turn_is_counted_from_its_answer(turns):
+    now = time.time()
+    turn = turns.reserve(A, 60, now)
+    before = turns.reserve(A, 60, now).wait
+
+    turns.count_from(A, turn.stamp, 99.0)
+
+    assert turns.reserve(A, 60, now).wait - before == pytest.approx(SLACK, abs=0.2)
+
+
+def test_only_the_last_turn_is(turns):
+    now = time.time()
+    early = turns.reserve(A, 0, now)
+    time.sleep(0.01)
+    turns.reserve(A, 0, now + 0.01)
+
+    turns.count_from(A, early.stamp, 99.0)
+
+    assert turns.reserve(A, SLACK, now + 0.01 + SLACK / 2).wait <= SLACK
+    turns.count_from(B, 12345.0, 1.0)  # nobody has one there
+
+
+def test_a_pause_is_kept_and_never_shortened(turns):
+    now = time.time()
+    turns.hold_off(A, 100, now)
+    turns.hold_off(A, 10, now)
+
+    turn = turns.reserve(A, 1, now)
+
+    assert turn.by_retry_after
+    assert turn.wait == pytest.approx(100, abs=2)
+    assert turns.reserve(B, 1, now).wait == 0
+
+
+def test_a_pause_after_a_turn(turns):
+    now = time.time()
+    turns.reserve(A, 5, now)
+    turns.hold_off(A, 100, now)
+
+    assert turns.reserve(A, 5, now).by_retry_after
+    assert not turns.reserve(A, 200, now).by_retry_after
+
+
+def test_one_turn_among_many_threads(turns):
+    now = time.time()
+    with ThreadPoolExecutor(16) as pool:
+        taken = list(pool.map(lambda _: turns.reserve(A, 60, now), range(64)))
+
+    assert sum(turn.wait == 0 for turn in taken) == 1
+
+
+def test_damaged_rows_are_not_believed(tmp_path):
+    store = SqliteStore(tmp_path / "policies.sqlite")
+    now = time.time()
+    for last, not_before in (("soon", "x'ff'"), ("'soon'", "'never'"), ("1e999", "1e999"), (str(now + 1e9), "9e99")):
+        with store._database.writing() as connection:
+            connection.execute("DELETE FROM turns")
+            last = f"'{last}'" if last == "soon" else last
+            connection.execute(f"INSERT INTO turns VALUES ('{A}', {last}, {not_before})")
+        assert store.reserve(A, 10, now).wait == 0
+    store.close()
+
+
+def test_damaged_values_are_not_believed(redis_server):
+    from robots_guard.stores.redis import RedisStore
+
+    with redis_server.client() as client:
+        store = RedisStore(client)
+        for value in (b"", b"x", b"1 2 3", b"nan inf", b"9999999999999999999 1", b"1 9999999999999999999"):
+            client.set(f"rg:t:{A}", value)
+            assert store.reserve(A, 10, 0.0).wait == 0, value
+        client.flushall()
+
+
+RESERVE = """
+import sys, time
+from robots_guard.origin import origin_of
+from robots_guard.stores import open_store
+store, origin, end = open_store(sys.argv[1]), origin_of("https://a.test"), time.time() + 1.5
+while time.time() < end:
+    turn = store.reserve(origin, 0.1, time.time())
+    if turn.wait:
+        time.sleep(min(turn.wait, 0.01))
+    else:
+        print(repr(turn.stamp), flush=True)
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+def test_eight_processes_share_one_delay(kind, tmp_path, request):
+    url = f"sqlite:///{tmp_path / 'p.sqlite'}" if kind == "sqlite" else request.getfixturevalue("redis_server").url
+    workers = [
+        subprocess.Popen([sys.executable, "-c", RESERVE, url], stdout=subprocess.PIPE, text=True) for _ in range(8)
+    ]
+    stamps = sorted(float(line) for worker in workers for line in worker.communicate(timeout=60)[0].splitlines())
+
+    assert len(stamps) > 10
+    assert all(later - earlier >= 0.1 - 1e-5 for earlier, later in pairwise(stamps))

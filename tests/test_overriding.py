@@ -1,0 +1,237 @@
+"""The overrides file of a running guard, on disk: read again when it changes, kept when it breaks, in each record."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+import pytest
+
+from robots_guard.audit.record import record_of
+from robots_guard.core.access import Fetched, Limits
+from robots_guard.core.events import OverridesLoaded
+from robots_guard.core.verdict import Action, Question, Reason, Terms
+from robots_guard.errors import SettingsError
+from robots_guard.fetch.scripted import ScriptedFetcher
+from robots_guard.guard import Clocks, Guard
+from robots_guard.origin import origin_of
+from robots_guard.overriding import LARGEST, LOOK_EVERY
+from robots_guard.rep.dialect import dialect
+from robots_guard.rep.paths import matching
+from robots_guard.runtime import AsyncioRuntime
+from robots_guard.stores.memory import MemoryStore
+
+A = origin_of("https://a.test")
+RULES = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 10\nDisallow: /private/", tls_verified=True)
+
+
+def entry(changes: str, name: str = "one", expires: str = "2030-01-01") -> str:
+    return (
+        f'[[override]]\nid = "{name}"\norigin = "https://a.test"\nowner = "jane"\nreason = "because"\n'
+        f"expires = {expires}\n{changes}\n"
+    )
+
+
+class Records(list):
+    def __init__(self):
+        self.events = []
+
+    def write(self, decision):
+        self.append(decision)
+
+    def note(self, event):
+        self.events.append(event)
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "overrides.toml"
+
+
+def made(file, clock, **options) -> Guard:
+    return Guard(
+        **{
+            "door": "test",
+            "terms": Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
+            "overrides": file,
+            "runtime": AsyncioRuntime(),
+            "memory": MemoryStore(),
+            "store": None,
+            "fetcher": ScriptedFetcher({A.robots_url: RULES}),
+            "journal": Records(),
+            "clocks": Clocks(now=clock, monotonic=clock),
+            "limits": Limits(),
+            **options,
+        }
+    )
+
+
+@pytest.fixture
+def build(clock, file):
+    guards = []
+
+    def build(**options):
+        guard = made(file, clock, **options)
+        guards.append(guard)
+        return guard
+
+    yield build
+    for guard in guards:
+        guard.close()
+
+
+def ask(target: str) -> Question:
+    return Question(origin=A, target=target, agent="mybot")
+
+
+async def test_it_holds_changes_and_ends_without_a_restart(build, file, clock):
+    file.write_text(entry('action = "pass"'))
+    guard = build()
+    first = await guard.check(ask("/private/x"))
+
+    file.write_text(entry('action = "drop"', "two"))
+    clock.advance(LOOK_EVERY)
+    second = await guard.check(ask("/open"))
+
+    file.write_text("")
+    clock.advance(LOOK_EVERY)
+    third = await guard.check(ask("/private/x"))
+
+    assert (first.verdict.action, first.verdict.reason, first.verdict.relaxed) == (
+        Action.PASS,
+        Reason.BYPASSED,
+        "override=one",
+    )
+    assert (second.verdict.action, second.verdict.reason, second.override.id) == (Action.DROP, Reason.BLOCKED, "two")
+    assert (third.verdict.reason, third.override) == (Reason.DISALLOWED, None)
+
+
+async def test_a_record_names_who_why_and_until_when(build, file):
+    file.write_text(entry("max_delay = 1"))
+
+    record = record_of(await build().check(ask("/a")))
+
+    assert (record.override, record.override_owner, record.override_reason, record.override_expires) == (
+        "one",
+        "jane",
+        "because",
+        "2030-01-02T00:00:00.000Z",
+    )
+    assert (record.delay, record.relaxed) == (1.0, "max_delay=1")
+
+
+async def test_a_dialect_for_one_site(build, file):
+    file.write_text(entry('dialect = "koster1994"'))
+
+    decision = await build().check(ask("/private/x"))
+
+    assert (decision.dialect, decision.verdict.action) == ("koster1994", Action.DROP)
+
+
+async def test_what_breaks_while_it_runs_leaves_what_was_read(build, file, clock, caplog):
+    file.write_text(entry('action = "drop"'))
+    guard = build()
+
+    for broken in ("[[override", "x" * (LARGEST + 1)):
+        file.write_text(broken)
+        clock.advance(LOOK_EVERY)
+        assert (await guard.check(ask("/a"))).verdict.reason is Reason.BLOCKED
+    assert "the overrides read before stay in force" in caplog.text
+
+    file.unlink()
+    clock.advance(LOOK_EVERY)
+    assert (await guard.check(ask("/a"))).verdict.reason is Reason.BLOCKED
+
+    file.write_text("")
+    clock.advance(LOOK_EVERY)
+    assert (await guard.check(ask("/a"))).verdict.reason is Reason.ALLOWED
+
+
+async def test_a_pipe_in_its_place_holds_up_no_question(build, file, clock):
+    file.write_text(entry('action = "drop"'))
+    guard = build()
+    file.unlink()
+    os.mkfifo(file)
+    clock.advance(LOOK_EVERY)
+
+    assert (await guard.check(ask("/a"))).verdict.reason is Reason.BLOCKED
+    with pytest.raises(SettingsError, match="not a regular file"):
+        build()
+
+
+async def test_the_last_day_of_the_calendar_is_one(build, file):
+    file.write_text(entry('action = "drop"', expires="9999-12-31"))
+    decision = await build().check(ask("/a"))
+
+    assert decision.verdict.reason is Reason.BLOCKED
+    assert record_of(decision).override_expires == "9999-12-31T23:59:59.999Z"
+
+
+def test_a_suffix_with_a_port_does_not_open_every_port(build, file, caplog):
+    file.write_text(entry('action = "pass"').replace('origin = "https://', 'suffix = "').replace(".test", ".test:8443"))
+    build()
+
+    assert "is for every port: name a host without one" in caplog.text
+
+
+def test_a_reading_is_recorded_with_what_was_read(build, file, caplog):
+    expired = entry('action = "pass"', "two", "2001-01-01").replace("a.test", "b.test")
+    file.write_text(entry('action = "drop"') + expired)
+    (event,) = (event for event in build()._journal.events if isinstance(event, OverridesLoaded))
+
+    assert event.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert (event.count, event.problems) == (1, ("two: it has expired: renew it or take it out",))
+    assert "override 'two' has no effect: it has expired" in caplog.text
+
+
+async def test_what_is_invalid_is_spoken_of_and_has_no_effect(build, file, caplog):
+    file.write_text(entry('action = "drop"', expires='"never"'))
+
+    assert (await build().check(ask("/a"))).verdict.reason is Reason.ALLOWED
+    assert "override 'one' has no effect" in caplog.text
+
+
+def test_a_file_that_cannot_be_read_stops_the_start(build, file):
+    with pytest.raises(SettingsError, match=r"overrides: '.*' cannot be used \(No such file or directory\)"):
+        build()
+
+
+async def test_a_record_names_the_terms_it_was_judged_under_not_those_that_came_meanwhile(file, clock):
+    """The file changes while the robots.txt is fetched."""
+    file.write_text(entry('dialect = "koster1994"'))
+
+    class Slow(ScriptedFetcher):
+        async def fetch(self, get):
+            file.write_text(entry('dialect = "google"', "two"))
+            clock.advance(LOOK_EVERY)
+            return await super().fetch(get)
+
+    guard = made(file, clock, fetcher=Slow({A.robots_url: RULES}))
+    decision = await guard.check(ask("/private/x"))
+    guard.close()
+
+    assert (decision.dialect, decision.override.id) == ("koster1994", "one")
+
+
+# -- reporting only -------------------------------------------------------------------------------------------
+
+
+async def test_in_report_mode_nothing_is_refused_and_the_record_says_what_would_be(build, file):
+    file.write_text("")
+    guard = build(reports_only=True)
+
+    would = (await guard.check(ask("/private/x"))).verdict
+
+    assert (would.action, would.would, would.reason, would.relaxed) == (
+        Action.PASS,
+        Action.DROP,
+        Reason.DISALLOWED,
+        "mode=report",
+    )
+    assert (await guard.check(ask("/a"))).verdict.would is None
+    first, second = [await guard.turn(guard.peek(ask("/a"))) for _ in range(2)]
+    assert first.turn is not None
+    assert (second.verdict.action, second.verdict.would) == (Action.PASS, Action.DEFER)

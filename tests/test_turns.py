@@ -1,0 +1,241 @@
+"""Turns over real and failing stores: one at a time, in line, and never lost with the store."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import pairwise
+
+import pytest
+
+from robots_guard.core.pacing import SLACK
+from robots_guard.errors import StoreError
+from robots_guard.origin import origin_of
+from robots_guard.ports import Clocks
+from robots_guard.runtime import AsyncioRuntime
+from robots_guard.stores.memory import MemoryStore
+from robots_guard.tally import Tally
+from robots_guard.turns import HELD, Turns
+
+A, B = origin_of("https://a.test"), origin_of("https://b.test")
+CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
+
+
+class Failing(MemoryStore):
+    broken = False
+
+    def reserve(self, origin, delay, now):
+        if self.broken:
+            raise StoreError("gone")
+        return super().reserve(origin, delay, now)
+
+    def hold_off(self, origin, seconds, now):
+        raise StoreError("gone")
+
+
+@pytest.fixture
+def turns():
+    runtime = AsyncioRuntime()
+    made = Turns(near=MemoryStore(), far=None, runtime=runtime, clocks=CLOCKS, tally=Tally(CLOCKS))
+    yield made
+    runtime.close()
+
+
+def over(far, clocks=CLOCKS):
+    return Turns(near=MemoryStore(), far=far, runtime=AsyncioRuntime(), clocks=clocks, tally=Tally(clocks))
+
+
+@pytest.mark.parametrize("far", [None, MemoryStore()])
+async def test_one_turn_then_a_wait_with_a_shared_store_and_without(far):
+    turns = over(far)
+
+    assert (await turns.take_within(0, A, 60)).wait == 0
+    assert 59 < (await turns.take_within(0, A, 60)).wait <= 60
+    assert (await turns.take_within(0, B, 60)).wait == 0
+
+
+async def test_who_waits_gets_his_turn_in_line(turns):
+    order = []
+
+    async def ask(number):
+        turn = await turns.take_within(10, A, 0.05)
+        order.append((number, time.monotonic(), turn.wait))
+
+    await asyncio.gather(*(ask(number) for number in range(5)))
+
+    assert [number for number, _, _ in order] == [0, 1, 2, 3, 4]
+    assert all(wait == 0 for _, _, wait in order)
+    moments = [moment for _, moment, _ in order]
+    assert all(later - earlier > 0.049 for earlier, later in pairwise(moments))
+    assert turns.waiting == 0
+
+
+async def test_who_would_wait_too_long_is_told_at_once(turns):
+    await turns.take_within(1, A, 60)
+    began = time.monotonic()
+
+    turn = await turns.take_within(1, A, 60)
+
+    assert 58 < turn.wait <= 60
+    assert time.monotonic() - began < 0.5
+
+
+async def test_a_line_longer_than_the_patience_is_not_joined(turns):
+    await turns.take_within(0, A, 1)
+    first = asyncio.ensure_future(turns.take_within(1.5, A, 1))
+    await asyncio.sleep(0)
+
+    second = await turns.take_within(0.5, A, 1)
+
+    assert second.wait == 2
+    assert (await first).wait == 0
+
+
+async def test_who_leaves_frees_his_place(turns):
+    await turns.take_within(0, A, 0.3)
+    leaving = asyncio.ensure_future(turns.take_within(1, A, 0.3))
+    staying = asyncio.ensure_future(turns.take_within(1, A, 0.3))
+    await asyncio.sleep(0.01)
+    assert turns.waiting == 2
+    began = time.monotonic()
+
+    leaving.cancel()
+
+    assert (await staying).wait == 0
+    assert time.monotonic() - began < 0.5
+    assert turns.waiting == 0
+
+
+async def test_no_more_wait_than_can_be_held(turns):
+    await turns.take_within(0, A, 0.001)
+    waiting = [asyncio.ensure_future(turns.take_within(60, A, 0.2)) for _ in range(HELD + 1)]
+    await asyncio.sleep(0.01)
+
+    assert turns.waiting == HELD
+    assert waiting[-1].done()
+    assert waiting[-1].result().wait > 0
+    assert (await turns.take_within(60, B, 60)).wait == 0
+    assert 59 < (await turns.take_within(60, B, 60)).wait <= 60
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert turns.waiting == 0
+
+
+async def test_who_finds_no_room_behind_a_pause_has_no_turn(turns):
+    """The line for an origin that has asked for a pause has no delay of its own."""
+    await turns.hold_off(A, 30)
+    waiting = [asyncio.ensure_future(turns.take_within(60, A, 0.0)) for _ in range(HELD)]
+    await asyncio.sleep(0.01)
+
+    assert (await turns.take_within(60, A, 0.0)).wait > 0
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_a_store_that_fails_does_not_forget_our_own_turns():
+    far = Failing()
+    turns = over(far)
+    assert (await turns.take_within(0, A, 60)).wait == 0
+
+    far.broken = True
+
+    assert 59 < (await turns.take_within(0, A, 60)).wait <= 60
+
+
+async def test_an_origin_that_asks_for_a_pause_gets_it(turns):
+    assert not turns.is_held_off(A)
+
+    await turns.hold_off(A, 30)
+
+    assert turns.is_held_off(A)
+    assert not turns.is_held_off(B)
+    turn = await turns.take_within(0, A, 0.01)
+    assert turn.by_retry_after
+    assert 29 < turn.wait <= 30
+
+
+async def test_a_pause_that_the_store_cannot_keep_is_kept_here():
+    turns = over(Failing())
+
+    await turns.hold_off(A, 30)
+
+    assert turns.is_held_off(A)
+
+
+async def test_others_pauses_are_learned_with_a_turn():
+    far = MemoryStore()
+    theirs, ours = over(far), over(far)
+
+    await theirs.hold_off(A, 30)
+
+    assert not ours.is_held_off(A)
+    assert (await ours.take_within(0, A, 1)).by_retry_after
+    assert ours.is_held_off(A)
+
+
+async def test_a_turn_that_was_long_in_coming_was_asked_for_before(clock):
+    """What the store took is not lost between stamp and answer, whose difference moves the turn."""
+
+    class Slow(MemoryStore):
+        def reserve(self, origin, delay, now):
+            turn = super().reserve(origin, delay, now)
+            clock.advance(0.1)
+            return turn
+
+    turns = over(Slow(), Clocks(now=clock, monotonic=clock))
+    began = clock()
+
+    turn = await turns.take_within(0, A, 10)
+
+    assert turn.stamp == turn.asked == began
+
+
+async def test_a_store_hears_of_the_sending_before_the_answer(clock):
+    """However slow it is to hear: else the turn would not be known by its new name."""
+
+    class Slow(MemoryStore):
+        first = True
+
+        def count_from(self, origin, stamp, since):
+            slow, self.first = self.first, False
+            time.sleep(0.1 if slow else 0)
+            super().count_from(origin, stamp, since)
+
+    turns = over(Slow(), Clocks(now=clock, monotonic=clock))
+    turn = await turns.take_within(0, A, 10)
+
+    moved = turns.count_aside(A, turn, 0.1)
+    await turns.count_from(A, moved, 0.2)
+
+    clock.advance(10)
+    assert (await turns.take_within(0, A, 10)).wait == pytest.approx(0.3)
+    assert not turns._aside
+
+
+async def test_a_turn_counts_from_its_answer(clock):
+    turns = over(None, Clocks(now=clock, monotonic=clock))
+    turn = await turns.take_within(0, A, 10)
+
+    await turns.count_from(A, turn, 0.1)
+    clock.advance(10)
+    assert (await turns.take_within(0, A, 10)).wait == pytest.approx(0.1)
+    clock.advance(0.2)
+
+    late = await turns.take_within(0, A, 10)
+    await turns.count_from(A, late, 7)
+    clock.advance(10)
+    assert (await turns.take_within(0, A, 10)).wait == pytest.approx(SLACK)
+
+
+async def test_a_store_that_comes_back_does_not_know_our_turns_but_we_do():
+    far = Failing()
+    turns = over(far)
+    far.broken = True
+    assert (await turns.take_within(0, A, 60)).wait == 0
+
+    far.broken = False
+
+    assert 59 < (await turns.take_within(0, A, 60)).wait <= 60
+    assert (await turns.take_within(0, B, 60)).wait == 0
