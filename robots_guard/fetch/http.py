@@ -14,8 +14,10 @@ import os
 import re
 import socket
 import ssl
+from typing import Any
 
 import aiohttp
+from aiohttp.connector import Connection
 from yarl import URL
 
 from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, Limits
@@ -88,7 +90,7 @@ class HttpFetcher:
         """A session a fetch: nothing is bound to an event loop, and nothing is carried from site to site."""
         resolver = None if self._proxy else CheckedResolver(visit)
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
+            connector=_Connector(
                 ssl=self._tls, force_close=True, use_dns_cache=False, resolver=resolver, socket_factory=_socket
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -124,6 +126,23 @@ class HttpFetcher:
                 tls_verified=url.scheme == "https" and self._verifies,
                 public=visit.public,
             )
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Drops its connection when it is closed. aiohttp leaves a TLS one to the peer's `close_notify`: for 30 s of a
+    peer that sends none, and past the end of the event loop."""
+
+    _transport: asyncio.Transport | None = None
+
+    async def connect(self, *args: Any, **options: Any) -> Connection:
+        connection = await super().connect(*args, **options)
+        self._transport = connection.transport
+        return connection
+
+    async def close(self, *, abort_ssl: bool = False) -> None:
+        await super().close(abort_ssl=abort_ssl)
+        if self._transport is not None:
+            self._transport.abort()
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
