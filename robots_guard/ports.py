@@ -138,9 +138,10 @@ class Documents(Protocol):
 class TurnStore(Protocol):
     """Whose turn it is to send a request to an origin, by `core.pacing`. Blocking; raises StoreError."""
 
-    def reserve(self, origin: Origin, delay: float, now: float) -> Turn:
-        """Take the origin's turn if the last was `delay` seconds ago; else, how long that will take. Atomic: of many
-        who ask at once, one takes it."""
+    def reserve(self, origin: Origin, delay: float, now: float, name: str = "") -> Turn:
+        """Take the origin's turn if the last was `delay` seconds ago and nobody waits for it who has come before; else,
+        how long that will take. Atomic: of many who ask at once, one takes it. `name` (letters and digits) tells askers
+        apart; one without has no place among those who wait."""
         ...
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> None:

@@ -8,6 +8,7 @@ first come first served, one line an origin; who would wait longer than his pati
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -40,6 +41,7 @@ class Turns:
         self._runtime = runtime
         self._clocks = clocks
         self._tally = tally
+        self._name = secrets.token_hex(8)
         self._lines: dict[Origin, _Line] = {}
         self._aside: dict[tuple[Origin, float], Handle[None]] = {}  # turns that are being moved, by their new stamps
 
@@ -53,12 +55,12 @@ class Turns:
 
     async def _ask(self, origin: Origin, delay: float, now: float) -> Turn:
         if self._far is None:
-            return self._near.reserve(origin, delay, now)
+            return self._near.reserve(origin, delay, now, self._name)
         ours = self._near.next_turn(origin, delay, now)
         if ours.wait:  # a store that comes back, or was begun anew, does not know of the turns we took without it
             return ours
         try:
-            turn = await self._runtime.in_thread(self._far.reserve, origin, delay, now)
+            turn = await self._runtime.in_thread(self._far.reserve, origin, delay, now, self._name)
         except StoreError as error:
             self._tally.warn("store/error", "turns are not shared, the policy store gives none: %s", error)
             return self._near.reserve(origin, delay, now)

@@ -24,10 +24,10 @@ CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
 class Failing(MemoryStore):
     broken = False
 
-    def reserve(self, origin, delay, now):
+    def reserve(self, origin, delay, now, name=""):
         if self.broken:
             raise StoreError("gone")
-        return super().reserve(origin, delay, now)
+        return super().reserve(origin, delay, now, name)
 
     def hold_off(self, origin, seconds, now):
         raise StoreError("gone")
@@ -179,8 +179,8 @@ async def test_a_turn_that_was_long_in_coming_was_asked_for_before(clock):
     """What the store took is not lost between stamp and answer, whose difference moves the turn."""
 
     class Slow(MemoryStore):
-        def reserve(self, origin, delay, now):
-            turn = super().reserve(origin, delay, now)
+        def reserve(self, origin, delay, now, name=""):
+            turn = super().reserve(origin, delay, now, name)
             clock.advance(0.1)
             return turn
 

@@ -5,6 +5,7 @@ Knows no clock and no store: (last turn, delay, now) -> next turn.
     demand      of all that is asked for, what binds: the longest
     closed      when a site with visiting times opens again
     next_turn   how long until the origin's next turn, or that it is now
+    in_line     whose it is, of several processes that share a store: first come, first served
 
 A turn is the right to send one request to an origin. It is taken when the request is sent, never in advance: who
 must wait asks again. It counts from when the answer begins, for a request may lie a while between the turn and
@@ -26,6 +27,9 @@ SLACK = 0.25  # seconds
 AHEAD = 5.0  # seconds: a turn from further in the future was stamped by a clock that has since been set back
 LONGEST_DELAY = 86_400.0  # seconds an operator may set, or allow a file
 LONGEST_HOLD_OFF = 3600.0  # seconds an origin's Retry-After is honoured
+KEPT = 1.0 + SLACK  # seconds a place in the line is kept for who is late: a Retry-After is in whole seconds
+LINE = 64  # places in one origin's line
+_LONGEST_PLACE = (LINE + 1) * KEPT  # seconds; who says more has made it up
 
 
 class Pacer(StrEnum):
@@ -115,6 +119,39 @@ def next_turn(last: float, not_before: float, delay: float, now: float) -> Turn:
     held_off = not_before if not_before <= now + LONGEST_HOLD_OFF + AHEAD else -math.inf
     wait = max(0.0, paced - now, held_off - now)
     return Turn(wait, 0.0 if wait else now, by_retry_after=wait > 0 and held_off > paced)
+
+
+class Place(NamedTuple):
+    """A process's place in an origin's line. It counts from `due`, when its holder may have the turn, until `until`,
+    when he has lost it for not having come."""
+
+    name: str
+    due: float
+    until: float
+
+
+Places = tuple[Place, ...]
+
+
+def in_line(places: Places, name: str, turn: Turn, delay: float, now: float) -> tuple[Turn, Places]:
+    """What `next_turn` says, of several who ask, each by a `name` of its own; and the line as it is from now on.
+    Without a name one waits for the others, and has no place.
+
+    Without it the turn would be his who happens to ask first when it is due, and one who always comes a millisecond
+    after another would never have it. Who must wait has a place; who has none comes behind. Whoever is not the first
+    is told to come again when all before him may have been served, or have not come.
+    """
+    due = now + turn.wait
+    held = [place for place in places if now <= place.until <= place.due + _LONGEST_PLACE]
+    at = next((at for at, place in enumerate(held) if place.name == name), len(held))
+    others = [place for place in held if place.name != name]
+    ahead = sum(place.due <= due for place in others[:at])
+    if not turn.wait and (not ahead or not delay):
+        return turn, tuple(others)
+    wait = turn.wait + ahead * min(delay, KEPT)
+    if name:
+        others.insert(at, Place(name, due, now + wait + KEPT))
+    return turn._replace(wait=wait, stamp=0.0), tuple(others[:LINE])
 
 
 def counted_from(stamp: float, since: float) -> float:

@@ -22,7 +22,7 @@ from robots_guard.errors import SettingsError, StoreError, StoreReset
 from robots_guard.stores.breaker import Breaker
 
 BUSY = 5.0  # seconds to wait for another process's write
-LAYOUT = 2  # user_version
+LAYOUT = 3  # user_version
 APPLICATION = 0x52475244  # application_id, "RGRD"
 KEPT_ASIDE = 3  # damaged files kept for somebody to look at
 
@@ -34,13 +34,14 @@ _TABLES = (
     "CREATE TABLE policies (origin TEXT PRIMARY KEY, settled_at REAL NOT NULL, value BLOB NOT NULL) WITHOUT ROWID",
     "CREATE TABLE documents (sha256 BLOB PRIMARY KEY, used_at REAL NOT NULL, body BLOB NOT NULL)",
     "CREATE TABLE leases (origin TEXT PRIMARY KEY, token TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE turns (origin TEXT PRIMARY KEY, last REAL NOT NULL, not_before REAL NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE turns (origin TEXT PRIMARY KEY, last REAL NOT NULL, not_before REAL NOT NULL, line TEXT NOT NULL)"
+    " WITHOUT ROWID",
 )
 _COLUMNS = (
     "SELECT origin, settled_at, value FROM policies LIMIT 0",
     "SELECT sha256, used_at, body FROM documents LIMIT 0",
     "SELECT origin, token, until FROM leases LIMIT 0",
-    "SELECT origin, last, not_before FROM turns LIMIT 0",
+    "SELECT origin, last, not_before, line FROM turns LIMIT 0",
 )
 
 

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from robots_guard.core import codec
 from robots_guard.core.freshness import CLOCK_SKEW
-from robots_guard.core.pacing import AHEAD, LONGEST_HOLD_OFF, Turn, counted_from
+from robots_guard.core.pacing import AHEAD, KEPT, LINE, LONGEST_HOLD_OFF, Turn, counted_from
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, MissingExtra, NotGoverned, SettingsError, StoreError
 from robots_guard.origin import Origin, origin_of
@@ -184,10 +184,11 @@ class RedisStore:
 
     # -- turns --------------------------------------------------------------------------------------------
 
-    def reserve(self, origin: Origin, delay: float, now: float) -> Turn:  # noqa: ARG002  (the server has its own clock)
+    def reserve(self, origin: Origin, delay: float, now: float, name: str = "") -> Turn:  # noqa: ARG002  (as below)
         """Take the origin's turn, or say how long until it is."""
         with self._asking():
-            answer = self._reserve((self._turn_key(origin),), (*map(_micro, (delay, AHEAD)), _LATEST))
+            times = map(_micro, (delay, AHEAD, LONGEST_HOLD_OFF + AHEAD, KEPT))
+            answer = self._reserve((self._turn_key(origin),), (*times, LINE, name))
         wait, stamp, held = (int(part) for part in answer)
         return Turn(wait / 1e6, stamp / 1e6, by_retry_after=bool(held))
 
@@ -273,7 +274,7 @@ class RedisStore:
             raise StoreError(f"the server cannot be asked: {error}") from error
 
 
-_TURN = re.compile(rb"(\d{1,17}) (\d{1,17})")  # as the scripts keep it
+_TURN = re.compile(rb"(\d{1,17}) (\d{1,17})(?![^ ]).*", re.DOTALL)  # as the scripts keep it
 
 
 def _micro(seconds: float) -> int:

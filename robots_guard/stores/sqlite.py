@@ -13,9 +13,21 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
+import msgspec
+
 from robots_guard.core import codec
 from robots_guard.core.freshness import CLOCK_SKEW
-from robots_guard.core.pacing import AHEAD, LONGEST_DELAY, LONGEST_HOLD_OFF, Turn, counted_from, next_turn
+from robots_guard.core.pacing import (
+    AHEAD,
+    LINE,
+    LONGEST_DELAY,
+    LONGEST_HOLD_OFF,
+    Places,
+    Turn,
+    counted_from,
+    in_line,
+    next_turn,
+)
 from robots_guard.core.policy import Document, Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, StoreError
 from robots_guard.origin import Origin, origin_of
@@ -49,19 +61,22 @@ ON CONFLICT (origin) DO UPDATE SET token = excluded.token, until = excluded.unti
 WHERE NOT coalesce(leases.until > :now AND leases.until <= :horizon, FALSE)
 """
 
-# The rule is `pacing.next_turn`, in one statement. What is no number comes after every number, so it is not believed.
-_RESERVE = """
-INSERT INTO turns (origin, last, not_before) VALUES (:origin, :now, 0)
-ON CONFLICT (origin) DO UPDATE SET last = :now
-WHERE iif(last <= :now + :ahead, last + :delay, 0) <= :now AND iif(not_before <= :latest, not_before, 0) <= :now
-RETURNING last
+# What is no number is not believed, and what is longer than any line is not even read.
+_TURNS = """
+SELECT iif(typeof(last) = 'real', last, 0.0), iif(typeof(not_before) = 'real', not_before, 0.0),
+    iif(typeof(line) = 'text' AND length(line) <= :longest, line, '')
+FROM turns WHERE origin = :origin
 """
-_TURNS = "SELECT last, not_before FROM turns WHERE origin = ?"
+_STAND = """
+INSERT INTO turns (origin, last, not_before, line) VALUES (:origin, :last, :not_before, :line)
+ON CONFLICT (origin) DO UPDATE SET last = :last, line = :line
+"""
 _COUNT_FROM = "UPDATE turns SET last = :at WHERE origin = :origin AND last = :stamp"
 _HOLD_OFF = """
-INSERT INTO turns (origin, last, not_before) VALUES (:origin, 0, :until)
+INSERT INTO turns (origin, last, not_before, line) VALUES (:origin, 0, :until, '')
 ON CONFLICT (origin) DO UPDATE SET not_before = max(:until, iif(not_before <= :latest, not_before, 0))
 """
+_NEVER = (0.0, 0.0, "")
 
 
 class SqliteStore:
@@ -135,14 +150,14 @@ class SqliteStore:
 
     # -- turns --------------------------------------------------------------------------------------------
 
-    def reserve(self, origin: Origin, delay: float, now: float) -> Turn:
+    def reserve(self, origin: Origin, delay: float, now: float, name: str = "") -> Turn:
         """Take the origin's turn, or say how long until it is."""
-        row = {"origin": str(origin), "now": now, "delay": delay, "ahead": AHEAD, "latest": _latest(now)}
         with self._database.writing() as connection:
-            if connection.execute(_RESERVE, row).fetchone():
-                return Turn(0.0, now)
-            last, not_before = connection.execute(_TURNS, (str(origin),)).fetchone()
-        return next_turn(last, not_before, delay, now)
+            last, not_before, line = connection.execute(_TURNS, _of(origin)).fetchone() or _NEVER
+            turn, places = in_line(_places(line), name, next_turn(last, not_before, delay, now), delay, now)
+            row = {"origin": str(origin), "last": last if turn.wait else turn.stamp, "not_before": not_before}
+            connection.execute(_STAND, {**row, "line": msgspec.json.encode(places).decode()})
+        return turn
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> None:
         """Move the turn, if it is the last."""
@@ -159,9 +174,8 @@ class SqliteStore:
     def last_turn(self, origin: Origin) -> tuple[float, float]:
         """What `reserve` would go by."""
         with self._database.reading() as connection:
-            found = connection.execute(_TURNS, (str(origin),)).fetchone()
-        last, not_before = found or (0.0, 0.0)
-        return (last, not_before) if isinstance(last, float) and isinstance(not_before, float) else (0.0, 0.0)
+            last, not_before, _ = connection.execute(_TURNS, _of(origin)).fetchone() or _NEVER
+        return last, not_before
 
     # -- documents ----------------------------------------------------------------------------------------
 
@@ -236,6 +250,17 @@ class SqliteStore:
                 return
             yield keys
             last = keys[-1][0]
+
+
+def _of(origin: Origin) -> dict[str, str | int]:
+    return {"origin": str(origin), "longest": LINE * 100}
+
+
+def _places(line: str) -> Places:
+    try:
+        return msgspec.json.decode(line, type=Places)
+    except (msgspec.DecodeError, RecursionError):
+        return ()
 
 
 def _latest(now: float) -> float:

@@ -10,7 +10,7 @@ import threading
 
 from cachetools import LRUCache
 
-from robots_guard.core.pacing import Turn, counted_from, next_turn
+from robots_guard.core.pacing import Places, Turn, counted_from, in_line, next_turn
 from robots_guard.origin import Origin
 
 ORIGINS = 100_000
@@ -22,12 +22,14 @@ class MemoryTurns:
     def __init__(self, origins: int = ORIGINS) -> None:
         self._last: LRUCache[Origin, float] = LRUCache(origins)
         self._not_before: LRUCache[Origin, float] = LRUCache(origins)
+        self._lines: LRUCache[Origin, Places] = LRUCache(origins)
         self._lock = threading.Lock()
 
-    def reserve(self, origin: Origin, delay: float, now: float) -> Turn:
+    def reserve(self, origin: Origin, delay: float, now: float, name: str = "") -> Turn:
         """Take the origin's turn, or say how long until it is."""
         with self._lock:
             turn = self._next(origin, delay, now)
+            turn, self._lines[origin] = in_line(self._lines.get(origin, ()), name, turn, delay, now)
             if not turn.wait:
                 self._last[origin] = turn.stamp
             return turn

@@ -12,13 +12,17 @@ from hypothesis import strategies as st
 
 from robots_guard.core.pacing import (
     AHEAD,
+    KEPT,
+    LINE,
     LONGEST_HOLD_OFF,
     SLACK,
     Pacer,
+    Place,
     Turn,
     closed,
     counted_from,
     demand,
+    in_line,
     next_turn,
 )
 from robots_guard.rep.lines import Line
@@ -172,3 +176,34 @@ def test_turns_are_never_closer_than_the_delay(steps, delay):
         else:
             assert next_turn(last, NEVER, delay, now + turn.wait + 1e-6).wait == 0
     assert all(later - earlier >= delay - 1e-6 for earlier, later in pairwise(taken))
+
+
+@given(st.lists(st.floats(0, 0.2), min_size=2, max_size=6), st.floats(0.25, 10))
+def test_all_who_wait_in_a_line_are_served_alike(lags, delay):
+    """Each asks again as long after he was told to as his lag says, and as long after a turn of his."""
+    comes = dict(enumerate(lags))  # when each asks next
+    last, places, served = NEVER, (), []
+    while len(served) < 20 * len(lags):
+        name = min(comes, key=comes.__getitem__)
+        now = comes[name]
+        turn, places = in_line(places, f"n{name}", next_turn(last, NEVER, delay, now), delay, now)
+        if not turn.wait:
+            assert now - last >= delay - 1e-6
+            last = now
+            served.append(name)
+        comes[name] = now + turn.wait + max(lags[name], 1e-3)
+
+    counts = [served.count(name) for name in comes]
+    assert max(counts) - min(counts) <= 2  # at the start some have not asked yet
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(-1e9, 1e9), st.floats(-1e9, 1e9)), max_size=9))
+def test_no_line_keeps_anybody_from_a_turn_for_long(made_up):
+    places, now = tuple(Place(*each) for each in made_up), 0.0
+    for _ in range(200):
+        turn, places = in_line(places, "me", next_turn(NEVER, NEVER, 1.0, now), 1.0, now)
+        if not turn.wait:
+            break
+        now += turn.wait
+
+    assert now <= (LINE + 2) * KEPT

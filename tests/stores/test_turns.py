@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 from support.stores import SHARED, A, make
 
-from robots_guard.core.pacing import SLACK
+from robots_guard.core.pacing import KEPT, SLACK
 from robots_guard.origin import origin_of
 from robots_guard.stores.sqlite import SqliteStore
 
@@ -42,6 +42,57 @@ def test_the_turn_after_the_delay(turns):
     time.sleep(0.06)
 
     assert turns.reserve(A, 0.05, now + 0.06).wait == 0
+
+
+# -- several who ask through one store ------------------------------------------------------------------------
+
+
+def test_who_came_first_is_served_first(turns):
+    """One who always asks a moment before another does not have every turn."""
+    now, delay, served = time.time(), 0.05, []
+    comes = {"quick": 0.0, "slow": 0.0, "third": 0.0}  # when each asks again
+    while len(served) < 12:
+        name = min(comes, key=lambda each: (comes[each], each))
+        time.sleep(max(0.0, now + comes[name] - time.time()))
+        turn = turns.reserve(A, delay, time.time(), name)
+        if not turn.wait:
+            served.append(name)
+        comes[name] = time.time() - now + turn.wait + {"quick": 0.0, "slow": 0.01, "third": 0.02}[name]
+
+    assert [served.count(name) for name in ("quick", "slow", "third")] == [4, 4, 4]
+
+
+def test_who_does_not_come_back_loses_his_place(turns):
+    now = time.time()
+    turns.reserve(A, 0.01, now, "one")
+    turns.reserve(A, 0.01, now, "gone")
+    time.sleep(0.02)
+    meanwhile = turns.reserve(A, 0.01, time.time(), "one")
+    time.sleep(KEPT + 0.05)
+
+    assert 0 < meanwhile.wait <= 0.02
+    assert turns.reserve(A, 0.01, time.time(), "one").wait == 0
+
+
+def test_who_keeps_a_longer_delay_holds_up_nobody(turns):
+    now = time.time()
+    turns.reserve(A, 0.01, now, "one")
+    assert turns.reserve(A, 60, now, "patient").wait > 50
+    time.sleep(0.02)
+
+    assert turns.reserve(A, 0.01, time.time(), "one").wait == 0
+
+
+def test_a_place_is_kept_over_a_pause_and_an_answer(turns):
+    now = time.time()
+    taken = turns.reserve(A, 0.01, now, "one")
+    turns.reserve(A, 0.01, now, "other")
+    turns.count_from(A, taken.stamp, 0.01)
+    turns.hold_off(A, 0.02, time.time())
+    time.sleep(0.05)
+
+    assert turns.reserve(A, 0.01, time.time(), "one").wait > 0
+    assert turns.reserve(A, 0.01, time.time(), "other").wait == 0
 
 
 @pytest.mark.parametrize("kind", SHARED)
@@ -119,11 +170,16 @@ def test_one_turn_among_many_threads(turns):
 def test_damaged_rows_are_not_believed(tmp_path):
     store = SqliteStore(tmp_path / "policies.sqlite")
     now = time.time()
-    for last, not_before in (("soon", "x'ff'"), ("'soon'", "'never'"), ("1e999", "1e999"), (str(now + 1e9), "9e99")):
+    whole = "'[[\"other\", 1.0, 1e300]]'"
+    for last, not_before, line in (
+        ("'soon'", "x'ff'", "x'ff'"),
+        ("x'ff'", "'never'", "'[['"),
+        ("1e999", "1e999", "'[[1, 2, 3]]'"),
+        (str(now + 1e9), "9e99", whole),
+    ):
         with store._database.writing() as connection:
             connection.execute("DELETE FROM turns")
-            last = f"'{last}'" if last == "soon" else last
-            connection.execute(f"INSERT INTO turns VALUES ('{A}', {last}, {not_before})")
+            connection.execute(f"INSERT INTO turns VALUES ('{A}', {last}, {not_before}, {line})")
         assert store.reserve(A, 10, now).wait == 0
     store.close()
 
@@ -131,9 +187,10 @@ def test_damaged_rows_are_not_believed(tmp_path):
 def test_damaged_values_are_not_believed(redis_server):
     from robots_guard.stores.redis import RedisStore
 
+    line = b"1 1 other:1:9999999999999999 x:y:z odd"
     with redis_server.client() as client:
         store = RedisStore(client)
-        for value in (b"", b"x", b"1 2 3", b"nan inf", b"9999999999999999999 1", b"1 9999999999999999999"):
+        for value in (b"", b"x", b"1 2 3", b"nan inf", b"9999999999999999999 1", b"1 9999999999999999999", line):
             client.set(f"rg:t:{A}", value)
             assert store.reserve(A, 10, 0.0).wait == 0, value
         client.flushall()

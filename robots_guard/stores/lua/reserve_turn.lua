@@ -1,19 +1,42 @@
--- Take an origin's turn, or say how long until it is. The rule is pacing.next_turn; the clock is the server's, which
--- is the same for all who ask. Times are microseconds since 1970.
+-- Take an origin's turn, or say how long until it is. The rules are pacing.next_turn and pacing.in_line; the clock is
+-- the server's, which is the same for all who ask. Times are microseconds since 1970.
 --
--- KEYS  the turns of the origin: "LAST NOT_BEFORE"
--- ARGV  the delay, how far ahead a last turn may lie, and a hold-off (microseconds)
+-- KEYS  the turns of the origin: "LAST NOT_BEFORE", and for each who waits " NAME:DUE:UNTIL"
+-- ARGV  the delay, how far ahead a last turn may lie, and a hold-off, how long a place is kept (microseconds);
+--       how many places there are; the asker's name
+local delay, kept, most, name = tonumber(ARGV[1]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local last, held = string.match(redis.call('GET', KEYS[1]) or '', '^(%d+) (%d+)$')
+local last, held, line = string.match(redis.call('GET', KEYS[1]) or '', '^(%d+) (%d+)(.*)$')
 last, held = tonumber(last or 0), tonumber(held or 0)
 if last > now + tonumber(ARGV[2]) then last = 0 end
 if held > now + tonumber(ARGV[3]) then held = 0 end
-local paced = last > 0 and last + tonumber(ARGV[1]) or 0
-local turn = math.max(now, paced, held)
-if turn > now then
-  return {string.format('%.0f', turn - now), '0', held > paced and 1 or 0}
+local paced = last > 0 and last + delay or 0
+local due = math.max(now, paced, held)
+
+local others, ahead, at = {}, 0, nil
+for who, since, till in string.gmatch(line or '', ' (%w+):(%d+):(%d+)') do
+  if tonumber(till) >= now and tonumber(till) <= tonumber(since) + (most + 1) * kept then
+    if who == name then
+      at = #others + 1
+    else
+      others[#others + 1] = ' ' .. who .. ':' .. since .. ':' .. till
+      if not at and tonumber(since) <= due then ahead = ahead + 1 end
+    end
+  end
+end
+
+local wait = due - now
+if wait == 0 and (ahead == 0 or delay == 0) then
+  last = now
+else
+  wait = wait + ahead * math.min(delay, kept)
+  if name ~= '' then
+    table.insert(others, at or #others + 1, string.format(' %s:%.0f:%.0f', name, due, now + wait + kept))
+  end
 end
 -- Ten minutes beyond, for the next to ask may be told to keep a longer delay.
-redis.call('SET', KEYS[1], string.format('%.0f %.0f', now, held), 'PX', math.ceil(tonumber(ARGV[1]) / 1000) + 600000)
-return {'0', string.format('%.0f', now), 0}
+local life = math.ceil(math.max(delay, wait) / 1000) + 600000
+local value = string.format('%.0f %.0f', last, held) .. table.concat(others, '', 1, math.min(#others, most))
+redis.call('SET', KEYS[1], value, 'PX', life)
+return {string.format('%.0f', wait), string.format('%.0f', wait == 0 and now or 0), due > now and held > paced and 1 or 0}
