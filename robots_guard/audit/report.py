@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from robots_guard.audit.summary import Bar, Summary
 from robots_guard.errors import MissingExtra
+from robots_guard.plain import printable
 
 LONGEST = 300  # characters of a cell
 WIDTH, HEIGHT = 960, 220  # of the chart, without its margins
@@ -78,4 +79,4 @@ def _cell(value: Any) -> str:
         return f"{value:,}"
     text = "" if value is None else str(value)
     text = text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    return printable(text)

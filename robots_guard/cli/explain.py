@@ -18,11 +18,12 @@ from robots_guard.audit.record import moment, shown_url
 from robots_guard.cli.asking import FILE, LARGEST, Answer, Judge, ask_guard, record_of_answer
 from robots_guard.cli.check import STATUS, absolute, guard_of
 from robots_guard.cli.options import settings_from, settings_options
-from robots_guard.cli.terminal import print_lines, span, write_json
+from robots_guard.cli.terminal import print_lines, write_json
 from robots_guard.core.access import Access
 from robots_guard.core.pacing import Demand
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import Action, Decision, Reason, Terms, Verdict
+from robots_guard.plain import span
 from robots_guard.rep.dialect import DIALECTS, Dialect
 from robots_guard.rep.lines import Line, clean, shown
 from robots_guard.rep.pace import Pace

@@ -12,7 +12,7 @@ from robots_guard.audit.record import moment
 from robots_guard.cli import Group
 from robots_guard.cli.options import insist_on_known_variables, overrides_option
 from robots_guard.cli.terminal import Rows, safe, write_line
-from robots_guard.core.overrides import Override, Overrides
+from robots_guard.core.overrides import Override, Overrides, State
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
 from robots_guard.overriding import read
@@ -21,7 +21,6 @@ from robots_guard.rep.paths import matching
 from robots_guard.settings import CLOCKS
 
 FAULTY = 1  # exit status
-SOON = 14 * 86400.0  # seconds
 
 
 @click.group(cls=Group, no_args_is_help=False)
@@ -40,7 +39,7 @@ def check(file: str | None, overrides: str | None) -> int:
     found, now = _read(file, overrides), CLOCKS.now()
     for which, why in found.faults:
         click.echo(f"{safe(which)}: {safe(why)}")
-    expired = [each for each in found.entries if _state(each, now) == "expired"]
+    expired = [each for each in found.entries if each.state(now) is State.EXPIRED]
     for each in expired:
         click.echo(
             f"{safe(each.exemption.id)}: has expired ({moment(each.exemption.expires)}): renew it or take it out"
@@ -87,18 +86,12 @@ def _read(file: str | None, option: str | None) -> Overrides:
 
 def _shown(each: Override, now: float) -> dict[str, Any]:
     exemption = each.exemption
-    place = f"*.{each.place}" if isinstance(each.place, str) else str(each.place)
     return {
-        "state": _state(each, now),
+        "state": each.state(now),
         "id": exemption.id,
-        "place": place,
+        "place": each.where,
         "changes": dict(each.changes),
         "until": moment(exemption.expires),
         "owner": exemption.owner,
         "reason": exemption.reason,
     }
-
-
-def _state(each: Override, now: float) -> str:
-    left = each.exemption.expires - now
-    return "expired" if left <= 0 else "expires soon" if left <= SOON else "in force"

@@ -34,12 +34,13 @@ from robots_guard.cli.options import (
     settings_options,
     store_option,
 )
-from robots_guard.cli.terminal import Rows, print_lines, safe, span, write_line
+from robots_guard.cli.terminal import Rows, print_lines, safe, write_line
 from robots_guard.core.access import Access
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, SettingsError
 from robots_guard.guard import Guard
 from robots_guard.origin import Origin, split_url
+from robots_guard.plain import span
 from robots_guard.ports import PolicyStore, SharedStore
 from robots_guard.rep.dialect import Dialect, dialect
 from robots_guard.rep.lines import clean

@@ -11,12 +11,13 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from math import isfinite
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from robots_guard.plain import printable
 
 LONG = ("url", "rule", "detail")  # headings of columns that may fold
 STYLES = {"pass": "green", "drop": "red", "defer": "yellow"}
@@ -28,15 +29,7 @@ _ORDER = re.compile(r"##(?=[A-Za-z]*\[)")
 
 def safe(text: str) -> str:
     """The text with everything that is not printable (controls, bidirectional marks, surrogates) escaped."""
-    text = _ORDER.sub(r"#\\x23", text.replace("\t", " "))
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+    return printable(_ORDER.sub(r"#\\x23", text.replace("\t", " ")))
 
 
 def styled(text: str, style: str = "") -> Text:
@@ -93,16 +86,3 @@ def print_lines(lines: Iterable[tuple[str, str]]) -> None:
     out = Console(markup=False, highlight=False, emoji=False)
     for text, style in lines:
         out.print(styled(text, style), soft_wrap=True)
-
-
-def span(seconds: float) -> str:
-    """A length of time in one or two units, such as ``2 h 5 min``; of one that is none (a store may hold it), ``?``."""
-    if not isfinite(seconds):
-        return "?"
-    left = max(0, round(seconds))
-    parts = []
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2]) or "0 s"

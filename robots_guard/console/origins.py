@@ -10,7 +10,6 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from robots_guard.console.sources import Sources
-from robots_guard.console.text import span
 from robots_guard.core.access import Access
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.pacing import Demand, closed, demand, next_turn
@@ -18,6 +17,7 @@ from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import StoreError
 from robots_guard.origin import Origin, origin_of
+from robots_guard.plain import span
 from robots_guard.ports import SharedStore
 from robots_guard.rep.ruleset import compile_rules
 

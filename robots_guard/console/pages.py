@@ -47,6 +47,7 @@ from robots_guard.console.snapshots import Snapshots
 from robots_guard.console.sources import Refresh, Sources
 from robots_guard.console.trying import tried
 from robots_guard.errors import RobotsGuardError, SettingsError, StoreError
+from robots_guard.plain import span
 from robots_guard.rep.dialect import DIALECTS
 
 LARGEST_FORM = 8192  # octets
@@ -335,7 +336,7 @@ def _templates() -> jinja2.Environment:
         "number": text.number,
         "at": text.at,
         "moment": text.moment,
-        "span": text.span,
+        "span": span,
         "query": urlencode,
     }
     made.filters.update(filters)

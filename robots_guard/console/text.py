@@ -13,6 +13,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from robots_guard.plain import printable
+
 LONG = 300  # characters of a cell
 
 
@@ -20,14 +22,7 @@ def visible(value: Any) -> Any:
     """The value, with each character that is not printable shown as its number. Lines stay lines."""
     if value is None:
         return ""
-    if isinstance(value, Markup) or not isinstance(value, str) or value.isprintable():
-        return value
-    return "".join(char if char.isprintable() or char == "\n" else _number(char) for char in value)
-
-
-def _number(char: str) -> str:
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+    return printable(value, keep="\n") if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def cut(value: str | None, longest: int = LONG) -> str:
@@ -59,15 +54,3 @@ def moment(seconds: float | None) -> str:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError, OSError):
         return "?"
-
-
-def span(seconds: float) -> str:
-    """A length of time in one or two units; of one that is none, ``?``."""
-    if not isfinite(seconds):
-        return "?"
-    left, parts = max(0, round(seconds)), []
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2]) or "0 s"

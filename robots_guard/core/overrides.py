@@ -18,6 +18,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -29,7 +30,16 @@ from robots_guard.origin import Origin, origin_of, parse_authority
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 
+SOON = 14 * 86400.0  # seconds
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC).timestamp()  # where the calendar ends
+
+
+class State(StrEnum):
+    """How an override stands at a moment."""
+
+    IN_FORCE = "in force"
+    EXPIRES_SOON = "expires soon"
+    EXPIRED = "expired"
 
 
 class Override(NamedTuple):
@@ -44,6 +54,16 @@ class Override(NamedTuple):
         """Who, why and until when."""
         assert self.terms.override is not None
         return self.terms.override
+
+    @property
+    def where(self) -> str:
+        """Its place as people read it."""
+        return f"*.{self.place}" if isinstance(self.place, str) else str(self.place)
+
+    def state(self, now: float) -> State:
+        """How it stands at `now`."""
+        left = self.exemption.expires - now
+        return State.EXPIRED if left <= 0 else State.EXPIRES_SOON if left <= SOON else State.IN_FORCE
 
 
 class Fault(NamedTuple):
@@ -66,7 +86,7 @@ class Overrides(NamedTuple):
         return tuple(
             Fault(each.exemption.id, "it has expired: renew it or take it out")
             for each in self.entries
-            if each.exemption.expires <= now
+            if each.state(now) is State.EXPIRED
         )
 
     def terms(self, origin: Origin, otherwise: Terms, now: float) -> Terms:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
+from robots_guard.plain import printable
 from robots_guard.rep.dialect import DIALECTS, Dialect
 from robots_guard.rep.lines import Record, clean, records, shown
 from robots_guard.rep.robots import Group, Robots, parse
@@ -106,7 +107,9 @@ class Page:
 
     def line(self, number: int) -> str:
         """A line as it stands, printable and capped."""
-        return printable(shown(self.raws[number - 1].strip())) if 0 < number <= len(self.raws) else ""
+        return (
+            printable(shown(self.raws[number - 1].strip()).replace("\t", " ")) if 0 < number <= len(self.raws) else ""
+        )
 
     def guess(self, name: bytes) -> bytes | None:
         """The field this name may be a misspelling of."""
@@ -226,13 +229,5 @@ def quoted(octets: bytes) -> str:
 
 def cut(text: str) -> str:
     """Text of the file, printable and of a length that a message can bear."""
-    text = printable(text)
+    text = printable(text.replace("\t", " "))
     return text if len(text) <= QUOTED else text[: QUOTED - 3] + "..."
-
-
-def printable(text: str) -> str:
-    """The text with everything that is not printable (controls, bidirectional marks) escaped."""
-    text = text.replace("\t", " ")
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

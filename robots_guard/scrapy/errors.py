@@ -18,6 +18,7 @@ from scrapy.exceptions import IgnoreRequest
 from robots_guard.audit.record import redacted, shown_url
 from robots_guard.core.verdict import Decision
 from robots_guard.errors import SettingsError
+from robots_guard.plain import printable
 
 
 class _Refused(IgnoreRequest):
@@ -55,11 +56,6 @@ def sentence(decision: Decision) -> str:
     if verdict.until is not None:
         text += f"; again in {max(0.0, verdict.until - decision.at):.0f} s"
     return f"{text} [agent {question.agent}]"
-
-
-def printable(text: str) -> str:
-    """Text of a stranger, fit for a log line: what is no printable character is spelt as in Python."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def abort(error: SettingsError) -> NoReturn:

@@ -28,7 +28,7 @@ from robots_guard.fetch.decoding import decoder
 from robots_guard.fetch.destinations import Destinations, lookup
 from robots_guard.fetch.fields import joined
 from robots_guard.origin import split_url
-from robots_guard.scrapy.errors import printable
+from robots_guard.plain import printable
 from robots_guard.scrapy.runtime import GIVEN_UP, HostRuntime
 
 if TYPE_CHECKING:

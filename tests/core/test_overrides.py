@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robots_guard.core.overrides import parse
+from robots_guard.core.overrides import SOON, parse
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
 from robots_guard.origin import origin_of
@@ -79,6 +79,15 @@ def test_it_ends_when_it_says(expires, last):
 
     assert found.terms(origin_of("https://a.test"), BASE, moment).max_delay == 1
     assert found.terms(origin_of("https://a.test"), BASE, moment + 1) is BASE
+
+
+def test_its_state_and_its_place_are_told():
+    (exact,) = parse(entry(max_delay="1"), BASE).entries
+    (suffix,) = parse(entry(origin=None, suffix='"a.test"', max_delay="1"), BASE).entries
+    end = exact.exemption.expires
+
+    assert [exact.state(end - left) for left in (SOON + 1, SOON, 0)] == ["in force", "expires soon", "expired"]
+    assert (exact.where, suffix.where) == ("https://a.test", "*.a.test")
 
 
 def test_what_has_expired_leaves_the_place_to_the_next():
