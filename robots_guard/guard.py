@@ -109,7 +109,7 @@ class Guard:
             runtime=runtime,
             clocks=clocks,
             limits=limits,
-            dialect_of=lambda origin: self._terms(origin).dialect,
+            dialect_of=lambda origin: self.terms(origin).dialect,
             tally=self._tally,
             hold_off=self.hold_off,
         )
@@ -125,7 +125,7 @@ class Guard:
         began = self._clocks.monotonic()
         terms = self._base_terms
         try:
-            terms = self._terms(question.origin)
+            terms = self.terms(question.origin)
             decided = self._peek(question, terms, fetcher or self._fetcher)
         except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
             decided = self._internal_error()
@@ -136,7 +136,7 @@ class Guard:
         began = self._clocks.monotonic()
         terms, deadline = self._base_terms, began + self._decision_timeout
         try:
-            terms = self._terms(question.origin)
+            terms = self.terms(question.origin)
             decided, source = await self._check(question, terms, fetcher or self._fetcher, deadline)
         except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
             decided, source = self._internal_error(), ""
@@ -145,7 +145,7 @@ class Guard:
     def decide(self, question: Question, verdict: Verdict) -> Decision:
         """Record a verdict that a door reached by itself, and that holds in every mode: an ambiguous authority, an
         operator's exemption."""
-        terms, began = self._terms(question.origin), self._clocks.monotonic()
+        terms, began = self.terms(question.origin), self._clocks.monotonic()
         return self._released(self._made(question, Decided(verdict), terms, "", began))
 
     def recalled(self, decision: Decision) -> Decision:
@@ -200,6 +200,10 @@ class Guard:
         """How many requests wait for a turn."""
         return self._turns.waiting
 
+    def terms(self, origin: Origin) -> Terms:
+        """What questions on an origin are judged under now: the settings, or an override of them."""
+        return self._overriding.terms(origin)
+
     def knows(self, origin: Origin) -> bool:
         """Whether a policy that may be used lies in memory, so that `peek` will most likely answer."""
         held = self._holding.near(origin)
@@ -216,7 +220,7 @@ class Guard:
         """Get what `peek` needs to answer the question. Decides and records nothing, and does not raise."""
         try:
             policy = await self.policy(question.origin, fetcher)
-            terms = self._terms(question.origin)
+            terms = self.terms(question.origin)
             document = policy.access(self._clocks.now(), terms.dialect)[1]
             if document is not None:
                 await self._rules_for(document, question.agent, terms)
@@ -306,10 +310,7 @@ class Guard:
         return far, "store"
 
     def _may_use(self, held: Policy) -> bool:
-        return held.freshness(self._clocks.now(), self._terms(held.origin).dialect) is not Freshness.EXPIRED
-
-    def _terms(self, origin: Origin) -> Terms:
-        return self._overriding.terms(origin)
+        return held.freshness(self._clocks.now(), self.terms(held.origin).dialect) is not Freshness.EXPIRED
 
     async def _rules_for(self, document: Document, agent: str, terms: Terms) -> Ruleset:
         """A document's rules for an agent, compiled off the event loop if it is large."""

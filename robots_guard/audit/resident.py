@@ -36,6 +36,6 @@ class Resident(Search):
     def unreadable(self) -> Trouble:
         """What of the files could not be read."""
         if self._has_lines:
-            sql = f"SELECT filename, count(*) FROM {_LINES} WHERE {NOT_READABLE} GROUP BY 1 ORDER BY 1"  # noqa: S608
+            sql = f"SELECT filename, count(*) FROM {_LINES} WHERE {NOT_READABLE} GROUP BY 1 ORDER BY 1"  # noqa: S608  (ours)
             self.trouble.lines = {Path(name).name: count for name, count in self.rows(sql)}
         return self.trouble

@@ -9,8 +9,8 @@ from robots_guard.errors import MissingExtra
 
 try:
     import duckdb  # noqa: F401  (each page asks it)
-    import jinja2  # noqa: F401
-    import starlette  # noqa: F401
+    import jinja2  # noqa: F401  (whether it is there)
+    import starlette  # noqa: F401  (the same)
 except ImportError as error:
     raise MissingExtra("console", "the web console") from error
 

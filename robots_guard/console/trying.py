@@ -39,7 +39,7 @@ class Tried(NamedTuple):
     held: Held | None = None
     listing: Listing | None = None
     matches: list[Rule] = []  # noqa: RUF012  a NamedTuple's default, never changed
-    others: list[Other] = []  # noqa: RUF012
+    others: list[Other] = []  # noqa: RUF012  the same
 
 
 def tried(sources: Sources, url: str, agent: str, dialect_name: str) -> Tried:

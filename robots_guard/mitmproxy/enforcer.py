@@ -295,7 +295,7 @@ class Enforcer(Connections):
             return None
         if method not in ("GET", "HEAD") or not guard.knows(origin):
             return None
-        return copy_of(await guard.policy(origin), CLOCKS.now(), settings.terms().dialect, method=method)
+        return copy_of(await guard.policy(origin), CLOCKS.now(), guard.terms(origin).dialect, method=method)
 
     def _act(self, flow: http.HTTPFlow, decision: Decision, seen: Seen) -> None:
         if decision.verdict.action is Action.PASS:

@@ -9,7 +9,7 @@ connection is made by, so that a name that has changed in between leads nowhere.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any
 
@@ -29,7 +29,6 @@ _LOOKUP = 5.0  # seconds
 _SECONDS = 30.0  # for which an objection to a name, or none, is remembered; connecting looks again
 
 Client = tuple[object, float | None]
-Resolve = Callable[..., Awaitable[list[Any]]]
 
 
 def client_of(client: connection.Client) -> Client:

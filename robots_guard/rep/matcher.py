@@ -130,7 +130,7 @@ def compiled(texts: Sequence[str], rules: Sequence[int], ranking: Ranking, *, op
     return Prefixes(texts, rules, ranking) if len(texts) > 1 or texts[0] != "/" else Constant(ranking(texts, rules)[0])
 
 
-def _as_given(texts: Sequence[str], ranks: Sequence[int]) -> Sequence[int]:  # noqa: ARG001
+def _as_given(texts: Sequence[str], ranks: Sequence[int]) -> Sequence[int]:  # noqa: ARG001  (a Ranking)
     return ranks
 
 
@@ -147,7 +147,7 @@ class Constant:
     def __init__(self, rank: int) -> None:
         self.rank = rank
 
-    def decide(self, path: str) -> int:  # noqa: ARG002
+    def decide(self, path: str) -> int:  # noqa: ARG002  (a Matcher)
         return self.rank
 
 

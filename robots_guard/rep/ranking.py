@@ -33,7 +33,7 @@ def _by_length(texts: Sequence[str], rows: Sequence[int]) -> Sequence[int]:
     return [(len(text) * 2 + (row & 1)) * count + place for text, row, place in zip(texts, rows, places, strict=True)]
 
 
-def _by_place(texts: Sequence[str], rows: Sequence[int]) -> Sequence[int]:  # noqa: ARG001
+def _by_place(texts: Sequence[str], rows: Sequence[int]) -> Sequence[int]:  # noqa: ARG001  (a Ranking)
     return range(len(texts) - 1, -1, -1)
 
 

@@ -155,7 +155,7 @@ def _token(value: bytes) -> str:
     return found[0].decode("ascii").lower() if found else ""
 
 
-def _fit_of_token(group: Group, name: str, dialect: Dialect) -> int:  # noqa: ARG001
+def _fit_of_token(group: Group, name: str, dialect: Dialect) -> int:  # noqa: ARG001  (as its fellow)
     """How closely a group names this crawler; 0 is not at all."""
     wanted = name.encode("ascii")
     size = len(wanted)
