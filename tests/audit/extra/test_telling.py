@@ -21,12 +21,14 @@ from robots_guard.audit.keeping import Retention
 from robots_guard.audit.privacy import DEFAULT
 from robots_guard.audit.query import Filter, entries
 from robots_guard.audit.record import Writer, record_of, record_of_event
-from robots_guard.audit.replay import EMPTY, Bundle, read_bundle, replay
+from robots_guard.audit.replay import Bundle, read_bundle, replay
 from robots_guard.audit.report import page
 from robots_guard.audit.search import Search
 from robots_guard.audit.summary import summary
 from robots_guard.core.access import Failed, Failure, Fetched, Get
+from robots_guard.core.codec import EMPTY
 from robots_guard.core.events import FailedOpen, FetchMade
+from robots_guard.core.pacing import Pacer
 from robots_guard.core.renewal import begin
 from robots_guard.core.verdict import Action, Exemption, Reason, Verdict, judge, needs_no_policy
 from robots_guard.errors import SettingsError
@@ -309,9 +311,23 @@ def test_settings_of_the_writer_are_used():
     assert replay(Bundle(record=record, settings={})).differences == ["action: recorded 'drop', now 'defer'"]
 
 
-def test_a_decision_of_a_door_has_nothing_to_replay():
-    (record,) = recorded(decision(verdict=Verdict(action=Action.DROP, reason=Reason.NOT_HTTP)))
-    with pytest.raises(SettingsError, match="was not judged by a robots"):
+JUDGED = {  # what `check.by_policy` can say, and whose turn it was
+    "allowed",
+    "unrestricted",
+    "robots-txt",
+    "disallowed",
+    "mirror",
+    "restricted",
+    "unreachable",
+    "malformed-target",
+    *map(str, Pacer),
+}
+
+
+@pytest.mark.parametrize("reason", sorted(set(Reason) - JUDGED))
+def test_a_decision_of_a_door_has_nothing_to_replay(reason):
+    (record,) = recorded(decision(verdict=Verdict(action=Action.DROP, reason=reason)))
+    with pytest.raises(SettingsError, match=f"not judged by a robots.txt \\({reason}\\)"):
         replay(Bundle(record=record, settings={}))
 
 
