@@ -1,7 +1,8 @@
-"""Heads are bounded: of a request by a client, of an answer by a site.
+"""Heads are bounded: of a request by a client, of an answer by a site; and what a client sends behind a request.
 
 mitmproxy reads an HTTP/1 head for as long as it goes on, keeps all of it, and has no option against that;
-`body_size_limit` is of bodies only. HTTP/2 has a bound of its own. The two classes are no public interface; all that
+`body_size_limit` is of bodies only. It also keeps whatever comes while a request waits for its answer: the next
+requests, for all it knows. HTTP/2 has bounds of its own. The two classes are no public interface; all that
 is known of them is known here.
 """
 
@@ -13,10 +14,12 @@ from typing import Any
 
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
-from mitmproxy.proxy.layers.http._events import ResponseProtocolError
+from mitmproxy.proxy.layers.http._events import RequestProtocolError, ResponseProtocolError
 from mitmproxy.proxy.layers.http._http1 import Http1Client, Http1Server, make_error_response
+from mitmproxy.utils import human
 
 LONGEST = 256 * 1024  # octets, or what of them comes in one piece
+_GONE = 499  # as mitmproxy calls a client that has gone
 _SENTENCE = f"a head of more than {LONGEST} octets"
 
 Commands = layer.CommandGenerator[None]
@@ -27,6 +30,7 @@ def bound_heads() -> None:
     """From now on, once for a process."""
     Http1Server.read_headers = _bounded_request  # type: ignore[assignment, method-assign]  # the point of this file
     Http1Client.read_headers = _bounded_answer  # type: ignore[assignment, method-assign]  # likewise
+    Http1Server.wait = _bounded_wait  # type: ignore[assignment, method-assign]  # likewise
 
 
 def _bounded(plain: Reads, give_up: Callable[[Any], Commands]) -> Reads:
@@ -53,3 +57,16 @@ def _fail(self: Http1Client) -> Commands:
 
 _bounded_request = _bounded(Http1Server.read_headers, _refuse)
 _bounded_answer = _bounded(Http1Client.read_headers, _fail)
+
+_wait = Http1Server.wait
+
+
+@functools.wraps(_wait)
+def _bounded_wait(self: Http1Server, event: events.Event) -> Commands:
+    limit = human.parse_size(self.context.options.body_size_limit)
+    if limit is None or len(self.buf) <= limit + LONGEST:
+        yield from _wait(self, event)
+        return
+    self.state = self.done
+    yield commands.CloseConnection(self.conn)
+    yield ReceiveHttp(RequestProtocolError(self.stream_id, "the client has sent too far ahead", _GONE))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
 import pytest
 from hosts.mitmproxy.conftest import untouched
-from hosts.mitmproxy.wire import Answer, connected, plain, read_answer
+from hosts.mitmproxy.wire import Answer, closed, connected, plain, read_answer
+
+from robots_guard.testing import Reply
 
 MEGABYTE = 1_000_000
 CHUNK = b"f4240\r\n" + b"x" * MEGABYTE + b"\r\n"  # one of them
@@ -60,3 +63,41 @@ def test_an_upload_over_the_limit(strait, http_site):
     with untouched(strait, http_site):
         assert plain(strait, http_site.url + "/open", method="POST", fields=said, body=body).status == 413
         assert upload(strait, http_site, "/open", 2).status == 413
+
+
+# -- while the site's robots.txt is being asked for -----------------------------------------------------------
+
+
+def slow(sites, **pages):
+    return sites.start("http", robots=Reply(body="User-agent: *\nDisallow: /private/\n", delay=2.0), **pages)
+
+
+@pytest.mark.parametrize(("target", "status"), [("/open", 413), ("/private/x", 403)])
+def test_what_comes_before_the_verdict_is_kept_up_to_the_limit(strait, sites, target, status):
+    site, before = slow(sites), peak(strait)
+
+    assert upload(strait, site, target, 60).status == status
+    assert site.origin.targets == []
+    assert peak(strait) - before < 20
+
+
+def test_a_streamed_upload_breaks_off_rather_than_arrive_in_part(start, sites):
+    site, allowed = slow(sites), ("--set", "stream_large_bodies=10k", "--set", "body_size_limit=1m")
+    with start("mitmdump", *allowed, allow_unsafe="stream_large_bodies") as door:
+        with connected(door) as connection, contextlib.suppress(ConnectionError):
+            head = f"POST {site.url}/open HTTP/1.1\r\nHost: {site.authority}\r\nTransfer-Encoding: chunked\r\n\r\n"
+            connection.sendall(head.encode() + CHUNK * 20 + b"0\r\n\r\n")
+            closed(connection)
+        assert plain(door, site.url + "/after").status == 200
+        assert site.origin.targets == ["/after"]
+
+
+def test_a_client_that_sends_far_ahead_is_cut_off(strait, sites):
+    site, before = slow(sites), peak(strait)
+    with connected(strait) as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(f"GET {site.url}/open HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
+        for _ in range(40):
+            connection.sendall(b"x" * MEGABYTE)
+        assert closed(connection) == b""
+    assert site.origin.targets == []
+    assert peak(strait) - before < 20
