@@ -7,12 +7,14 @@ import shutil
 
 import pytest
 
+PACKAGES = {"node": "nodejs node-undici", "go": "golang-go", "/usr/share/tomcat10/bin/catalina.sh": "tomcat10"}
+
 
 def program(name: str) -> str:
-    """The path of a program on PATH."""
+    """The path of a program on PATH, or given with its path."""
     path = shutil.which(name)
     if path is None:
-        sentence = f"{name} is not installed: apt-get install {name}"
+        sentence = f"{name} is not installed: apt-get install {PACKAGES.get(name, name)}"
         if os.environ.get("CI"):
             pytest.fail(sentence)
         pytest.skip(sentence)

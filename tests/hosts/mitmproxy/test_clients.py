@@ -144,22 +144,75 @@ def bundle(doors, tmp_path_factory):
     return files
 
 
-@pytest.mark.parametrize("name", PYTHON)
-def test_python(name, door, site, bundle):
+def trusting(door, bundle):
+    """The environment `robots-guard proxy ca` tells people to set."""
     trusted = str(bundle[door.kind])
-    told = {
+    return {
         **os.environ,
         **dict.fromkeys(("http_proxy", "https_proxy"), door.url),
-        **dict.fromkeys(("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"), trusted),
+        **dict.fromkeys(("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"), trusted),
         "no_proxy": "",
     }
 
-    def ask(target):
-        code = f"url = {site.url + target!r}{PYTHON[name]}"
-        command = [sys.executable, "-c", code]
-        done = subprocess.run(command, env=told, capture_output=True, text=True, timeout=60, check=False)
-        return done.stdout.strip() or done.stderr
 
+def refused_usably(ask, site):
+    """Whether a client, told a target, says what it got: status and `Robots-Guard` field."""
     assert ask("/open") == "200"
     assert ask("/private/x").startswith("403 drop; reason=disallowed; rule=")
     assert site.origin.targets == ["/open"]
+
+
+def printed(command, environment):
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout.strip() or done.stderr
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_python(name, door, site, bundle):
+    def ask(target):
+        return printed([sys.executable, "-c", f"url = {site.url + target!r}{PYTHON[name]}"], trusting(door, bundle))
+
+    refused_usably(ask, site)
+
+
+# -- Node and Go ----------------------------------------------------------------------------------------------
+
+# Node's own fetch, with the proxy as its dispatcher: the environment it heeds since Node 24 only.
+NODE = """
+const { ProxyAgent, setGlobalDispatcher } = require("undici");
+setGlobalDispatcher(new ProxyAgent(process.env.http_proxy));
+fetch(process.argv[1]).then((answer) => console.log(answer.status, answer.headers.get("Robots-Guard") ?? ""));
+"""
+UNDICI = "/usr/share/nodejs"  # where Debian's node-undici lies
+
+# Go heeds the environment, but never for a loopback address, where our sites are.
+GO = """
+package main
+import ("fmt"; "net/http"; "net/url"; "os")
+func main() {
+	proxy, _ := url.Parse(os.Getenv("http_proxy"))
+	client := http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(proxy)}}
+	answer, err := client.Get(os.Args[1])
+	if err != nil { fmt.Println(err); return }
+	fmt.Println(answer.StatusCode, answer.Header.Get("Robots-Guard"))
+}
+"""
+
+
+def test_node(door, site, bundle):
+    environment = trusting(door, bundle) | {"NODE_PATH": UNDICI}
+    refused_usably(lambda target: printed([program("node"), "-e", NODE, site.url + target], environment), site)
+
+
+@pytest.fixture(scope="module")
+def go_client(tmp_path_factory):
+    place = tmp_path_factory.mktemp("go")
+    (place / "client.go").write_text(GO)
+    environment = os.environ | {"GOCACHE": str(place / "cache"), "GO111MODULE": "off"}
+    command = [program("go"), "build", "-o", place / "client", place / "client.go"]
+    subprocess.run(command, env=environment, check=True, timeout=120)
+    return place / "client"
+
+
+def test_go(door, site, bundle, go_client):
+    refused_usably(lambda target: printed([go_client, site.url + target], trusting(door, bundle)), site)

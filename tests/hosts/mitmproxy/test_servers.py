@@ -1,4 +1,4 @@
-"""The live matrix: what nginx, Apache, lighttpd and aiohttp serve for each spelling of a private path.
+"""The live matrix: what nginx, Apache, lighttpd, aiohttp, Node and Tomcat serve for each spelling of a private path.
 
 Each server is asked without the proxy first, so that the matrix is known to have teeth; then through it. Under
 `strict` nothing private is served; under `standard` only by spellings that the specifications call another path.
@@ -7,6 +7,7 @@ Each server is asked without the proxy first, so that the matrix is known to hav
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
@@ -55,16 +56,56 @@ server.errorlog = "/dev/null"
 AIOHTTP = "from aiohttp import web; app = web.Application(); app.router.add_static('/', '{place}/www'); " + (
     "web.run_app(app, host='127.0.0.1', port={port}, print=None)"
 )
+# As people write it: what most static servers on Node do with a URL.
+NODE = """
+const fs = require("fs"), http = require("http"), path = require("path");
+http.createServer((request, response) => {{
+  const answer = (error, content) => response.writeHead(error ? 404 : 200).end(error ? "" : content);
+  try {{
+    const name = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
+    fs.readFile(path.join("{place}/www", path.normalize(name)), answer);
+  }} catch (error) {{
+    answer(error);
+  }}
+}}).listen({port}, "127.0.0.1");
+"""
+TOMCAT = """
+<Server port="-1"><Service name="Catalina">
+  <Connector port="{port}" address="127.0.0.1" />
+  <Engine name="Catalina" defaultHost="localhost">
+    <Host name="localhost" appBase="{place}" deployOnStartup="false"><Context path="" docBase="{place}/www" /></Host>
+  </Engine>
+</Service></Server>
+"""
+TOMCAT_WEB = """
+<web-app xmlns="https://jakarta.ee/xml/ns/jakartaee" version="5.0">
+  <servlet>
+    <servlet-name>default</servlet-name>
+    <servlet-class>org.apache.catalina.servlets.DefaultServlet</servlet-class>
+  </servlet>
+  <servlet-mapping><servlet-name>default</servlet-name><url-pattern>/</url-pattern></servlet-mapping>
+</web-app>
+"""
 
 
 def commands(place: Path, port: int) -> dict[str, list[str]]:
     modules = "/usr/lib/apache2/modules"
-    for name, text in (("nginx", NGINX), ("apache", APACHE), ("lighttpd", LIGHTTPD)):
-        (place / f"{name}.conf").write_text(text.format(place=place, port=port, modules=modules))
+    (place / "conf").mkdir()
+    for name, text in (
+        ("nginx.conf", NGINX),
+        ("apache.conf", APACHE),
+        ("lighttpd.conf", LIGHTTPD),
+        ("server.js", NODE),
+        ("conf/server.xml", TOMCAT),
+        ("conf/web.xml", TOMCAT_WEB),
+    ):
+        (place / name).write_text(text.format(place=place, port=port, modules=modules))
     return {
         "nginx": ["nginx", "-p", str(place), "-c", str(place / "nginx.conf"), "-g", "daemon off;"],
         "apache2": ["apache2", "-d", str(place), "-f", str(place / "apache.conf"), "-DFOREGROUND"],
         "lighttpd": ["lighttpd", "-D", "-f", str(place / "lighttpd.conf")],
+        "node": ["node", str(place / "server.js")],
+        "tomcat": ["/usr/share/tomcat10/bin/catalina.sh", "run"],
         "aiohttp": [sys.executable, "-c", AIOHTTP.format(place=place, port=port)],
     }
 
@@ -98,7 +139,10 @@ def serving(name: str) -> Iterator[Server]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = commands(place, port)[name]
-    process = subprocess.Popen([program(command[0]), *command[1:]], stderr=subprocess.DEVNULL)
+    environment = os.environ | {"CATALINA_BASE": str(place)}
+    process = subprocess.Popen(
+        [program(command[0]), *command[1:]], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         _await(port)
         yield Server(port)
@@ -117,7 +161,7 @@ def _await(port: int) -> None:
     raise AssertionError("the server did not start")
 
 
-@pytest.fixture(scope="module", params=["nginx", "apache2", "lighttpd", "aiohttp"])
+@pytest.fixture(scope="module", params=["nginx", "apache2", "lighttpd", "aiohttp", "node", "tomcat"])
 def server(request):
     with serving(request.param) as started:
         yield started
