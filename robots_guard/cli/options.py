@@ -66,7 +66,8 @@ _HELP = {
     "set_user_agent": "Write the agent's User-Agent into every request.",
     "serve_robots_from_cache": "Answer a crawler's own request for /robots.txt from the cache.",
 }
-_SWITCHES = frozenset(field.name for field in msgspec.structs.fields(ProxySettings) if field.type is bool)
+_FIELDS = {field.name: field for field in msgspec.structs.fields(ProxySettings)}
+_SWITCHES = frozenset(name for name, field in _FIELDS.items() if field.type is bool)
 _LISTS = frozenset(("allow_unsafe", "connect_ports", "passthrough"))
 
 
@@ -111,12 +112,22 @@ def overrides_option(command: F) -> F:
 
 def _option(name: str) -> Callable[[F], F]:
     flag = f"--{FLAGS.get(name) or name.replace('_', '-')}"
+    told = _HELP[name] + _told_default(_FIELDS[name].default)
     if name in _SWITCHES:
-        both = f"{flag}/--no-{flag[2:]}"
-        return click.option(both, name, envvar=_variable(name), default=None, help=_HELP[name])
-    if name in _LISTS:
-        return click.option(flag, name, envvar=_variable(name), metavar=name.upper(), multiple=True, help=_HELP[name])
-    return click.option(flag, name, envvar=_variable(name), metavar=name.upper(), help=_HELP.get(name))
+        return click.option(f"{flag}/--no-{flag[2:]}", name, envvar=_variable(name), default=None, help=told)
+    metavar, multiple = name.upper(), name in _LISTS
+    return click.option(flag, name, envvar=_variable(name), metavar=metavar, multiple=multiple, help=told)
+
+
+def _told_default(default: Any) -> str:
+    """As click would tell it, but that it is not click's: settings know theirs, and who has chosen."""
+    if isinstance(default, bool):
+        told = "on" if default else "off"
+    elif isinstance(default, float):
+        told = f"{default:g}"
+    else:
+        told = "" if default is msgspec.NODEFAULT else str(default)
+    return f"  [default: {told}]" if told else ""
 
 
 def _variable(name: str) -> str:

@@ -135,6 +135,7 @@ async def _run(proxy: Proxy, announce: Callable[[Ready], None], console: Applica
     enforcer = Enforcer(proxy.settings, console)
     plant(enforcer)
     try:
+        _insist_on_known(running, proxy.sets)
         running.options.set(*proxy.sets)
         running.options.update(**_options(proxy))
     except exceptions.OptionsError as error:
@@ -156,6 +157,15 @@ async def _run(proxy: Proxy, announce: Callable[[Ready], None], console: Applica
             await servers.servers.update([])  # a master that stops leaves its ports open
         # Connections still open are cancelled now; Python 3.11 would log a traceback for each.
         running.event_loop.set_exception_handler(lambda _loop, _context: None)
+
+
+def _insist_on_known(running: Master, sets: Iterable[str]) -> None:
+    for name in (each.partition("=")[0] for each in sets):
+        if name not in running.options:
+            raise SettingsError(
+                f"--set {name}: there is no such option here, for most of mitmproxy's addons are left out: take it"
+                " away, or run a mitmdump of your own with our addon"
+            )
 
 
 def _measure(enforcer: Enforcer, port: int) -> None:

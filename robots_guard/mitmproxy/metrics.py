@@ -43,6 +43,12 @@ class Metrics(Collector):
             buckets=_SECONDS,
             registry=self._registry,
         )
+        self._policies = Counter(
+            "robots_guard_policies",
+            "Decisions by where their policy came from: memory, the store, or a fetch.",
+            ["source"],
+            registry=self._registry,
+        )
         self._relaxed = Counter(
             "robots_guard_relaxed",
             "Decisions that a setting opened.",
@@ -53,6 +59,8 @@ class Metrics(Collector):
     def told(self, decision: Decision) -> None:
         """Note a decision."""
         self._took.observe(decision.elapsed)
+        if decision.source:
+            self._policies.labels(decision.source).inc()
         if decision.verdict.relaxed is not None:
             self._relaxed.labels(decision.verdict.relaxed).inc()
 

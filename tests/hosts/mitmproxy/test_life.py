@@ -150,6 +150,8 @@ def test_metrics(tmp_path, http_site):
     assert 'robots_guard_verdicts_total{action="pass",reason="allowed"} 2.0' in text
     assert 'robots_guard_verdicts_total{action="drop",reason="disallowed"} 1.0' in text
     assert 'robots_guard_events_total{event="fetch/count"} 1.0' in text
+    assert 'robots_guard_policies_total{source="fetch"} 1.0' in text
+    assert 'robots_guard_policies_total{source="memory"} 2.0' in text
     assert re.search(r"robots_guard_decision_seconds_count 3\.0", text)
     assert "robots_guard_ready 1.0" in text
 

@@ -60,7 +60,8 @@ def test_the_start_of_a_mitmdump_is_stopped(setting, tmp_path):
 def test_what_is_not_in_our_proxy_is_not_known_to_it(setting, tmp_path):
     status, printed = refused_start("proxy", tmp_path, ["--set", setting])
 
-    assert (status, setting.partition("=")[0] in printed) == (2, True), printed
+    told = f"--set {setting.partition('=')[0]}: there is no such option here"
+    assert (status, told in printed, "run a mitmdump of your own" in printed) == (2, True, True), printed
 
 
 @pytest.mark.parametrize("kind", KINDS)
