@@ -7,7 +7,12 @@ import shutil
 
 import pytest
 
-PACKAGES = {"node": "nodejs node-undici", "go": "golang-go", "/usr/share/tomcat10/bin/catalina.sh": "tomcat10"}
+PACKAGES = {
+    "ip": "iproute2",
+    "node": "nodejs node-undici",
+    "go": "golang-go",
+    "/usr/share/tomcat10/bin/catalina.sh": "tomcat10",
+}
 
 
 def program(name: str) -> str:
