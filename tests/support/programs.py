@@ -7,12 +7,8 @@ import shutil
 
 import pytest
 
-PACKAGES = {
-    "ip": "iproute2",
-    "node": "nodejs node-undici",
-    "go": "golang-go",
-    "/usr/share/tomcat10/bin/catalina.sh": "tomcat10",
-}
+TOMCAT = "/usr/share/tomcat10/bin/catalina.sh"
+PACKAGES = {"ip": "iproute2", "node": "nodejs node-undici", "go": "golang-go", TOMCAT: "tomcat10"}
 
 
 def program(name: str) -> str:

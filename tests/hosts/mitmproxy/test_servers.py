@@ -21,6 +21,7 @@ import pytest
 from hosts.mitmproxy.conftest import get
 from hosts.mitmproxy.test_evasion import SPELLINGS, octets_of
 from hosts.mitmproxy.wire import closed, tunnel
+from support.programs import TOMCAT as CATALINA
 from support.programs import program
 
 SECRET = b"the private page"
@@ -105,7 +106,7 @@ def commands(place: Path, port: int) -> dict[str, list[str]]:
         "apache2": ["apache2", "-d", str(place), "-f", str(place / "apache.conf"), "-DFOREGROUND"],
         "lighttpd": ["lighttpd", "-D", "-f", str(place / "lighttpd.conf")],
         "node": ["node", str(place / "server.js")],
-        "tomcat": ["/usr/share/tomcat10/bin/catalina.sh", "run"],
+        "tomcat": [CATALINA, "run"],
         "aiohttp": [sys.executable, "-c", AIOHTTP.format(place=place, port=port)],
     }
 
