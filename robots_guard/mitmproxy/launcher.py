@@ -28,6 +28,7 @@ from mitmproxy.addons import (
     tlsconfig,
     upstream_auth,
 )
+from mitmproxy.proxy import mode_servers
 
 from robots_guard.core.addresses import literal
 from robots_guard.errors import SettingsError
@@ -71,6 +72,8 @@ class Ready:
     ca_certificate: Path
 
 
+WIREGUARD_CLIENT = "wireguard-client.conf"  # in the folder of our CA
+_SCHEMES = {"socks5": "socks5h", "wireguard": "wireguard"}
 _OURS = {
     "mode": "--mode",
     "listen_host": "--listen",
@@ -227,8 +230,11 @@ def _options(proxy: Proxy) -> dict[str, Any]:
 
 
 def _ready(proxy: Proxy, servers: proxyserver.Proxyserver, confdir: Path) -> Ready:
+    for server in servers.servers:
+        if isinstance(server, mode_servers.WireGuardServerInstance) and (told := server.client_conf()):
+            _keep_secret(confdir / WIREGUARD_CLIENT, told + "\n")
     host, port = next(iter(servers.listen_addrs()), (proxy.host, proxy.port))[:2]
-    scheme = "socks5h" if proxy.modes[0].startswith("socks5") else "http"
+    scheme = _SCHEMES.get(proxy.modes[0].partition("@")[0], "http")
     return Ready(
         f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}", confdir / CA_CERTIFICATE
     )
@@ -237,6 +243,12 @@ def _ready(proxy: Proxy, servers: proxyserver.Proxyserver, confdir: Path) -> Rea
 def _confdir(proxy: Proxy) -> Path:
     assert proxy.confdir is not None  # since `serve`
     return proxy.confdir
+
+
+def _keep_secret(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    with open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(text)
 
 
 def _insist_on_one_spelling(sets: Iterable[str]) -> None:
@@ -256,12 +268,17 @@ def _insist_on_authentication(proxy: Proxy) -> None:
         raise SettingsError("--proxyauth ldap... blocks while it asks: use proxyauth=@FILE, an htpasswd file")
     if proxy.proxyauth and proxy.proxyauth[0] != "@" and ":" not in proxy.proxyauth and proxy.proxyauth != "any":
         raise SettingsError("--proxyauth names nobody: write USER:PASSWORD, or @FILE in htpasswd's format")
-    hosts = [proxy.host, *(mode.rpartition("@")[2].rpartition(":")[0] for mode in proxy.modes if "@" in mode)]
-    wide = [host for host in hosts if host and not _is_loopback(host)]
+    open_to = [_host(mode) or proxy.host for mode in proxy.modes if not mode.startswith("wireguard")]  # which has keys
+    wide = [host for host in open_to if not _is_loopback(host)]
     if wide and not proxy.proxyauth:
         raise SettingsError(
             f"--listen {wide[0]} lets others in: say who may use the proxy with --proxyauth USER:PASSWORD or @HTPASSWD"
         )
+
+
+def _host(mode: str) -> str:
+    """Where a mode listens, if it says: `socks5@127.0.0.1:1080`."""
+    return mode.rpartition("@")[2].rpartition(":")[0] if "@" in mode else ""
 
 
 def _is_loopback(host: str) -> bool:

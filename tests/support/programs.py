@@ -8,7 +8,13 @@ import shutil
 import pytest
 
 TOMCAT = "/usr/share/tomcat10/bin/catalina.sh"
-PACKAGES = {"ip": "iproute2", "node": "nodejs node-undici", "go": "golang-go", TOMCAT: "tomcat10"}
+PACKAGES = {
+    "ip": "iproute2",
+    "wg": "wireguard-tools",
+    "node": "nodejs node-undici",
+    "go": "golang-go",
+    TOMCAT: "tomcat10",
+}
 
 
 def program(name: str) -> str:

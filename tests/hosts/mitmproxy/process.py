@@ -33,7 +33,7 @@ LOOPBACK = {"allow_private": "127.0.0.0/8", "connect_ports": "1-65535"}
 
 _LISTENS = {
     "mitmdump": re.compile(r"listening at (?P<host>[0-9.]+):(?P<port>[0-9]+)"),
-    "proxy": re.compile(r" on (?:http|socks5h)://(?P<host>[0-9.]+):(?P<port>[0-9]+) \(CA"),
+    "proxy": re.compile(r" on (?:http|socks5h|wireguard)://(?P<host>[0-9.]+):(?P<port>[0-9]+) \(CA"),
 }
 _RUNS = re.compile(r"robots_guard: guarding")
 

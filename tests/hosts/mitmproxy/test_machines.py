@@ -1,4 +1,4 @@
-"""Transparent mode, on a machine of its own: a crawler that knows of no proxy, and cannot go around it."""
+"""Modes in which a crawler knows of no proxy, each on machines of its own (`machines.py`)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from support.programs import program
 TESTS = Path(__file__).parents[2]
 
 
-def test_a_crawler_is_led_through_the_proxy(tmp_path):
+@pytest.mark.parametrize("mode", ["transparent", "wireguard"])
+def test_a_crawler_is_led_through_the_proxy(mode, tmp_path):
     if os.geteuid():
         pytest.skip("network namespaces with users of their own need root")
-    command = [program("unshare"), "--net", "--mount", sys.executable, "-m", "hosts.mitmproxy.namespace", tmp_path]
-    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=120, check=False)
+    inside = [program("unshare"), "--net", "--mount", sys.executable, "-m", "hosts.mitmproxy.machines"]
+    done = subprocess.run(
+        [*inside, mode, tmp_path], cwd=TESTS, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
 
     refused = '403 drop; reason=disallowed; rule="Disallow: /private/"; line=2; id='
     answers = seen["answers"]
     assert answers["http://site.test/open"] == answers["https://site.test/open"] == "200 "
-    for url in ("http://site.test/private/x", "https://site.test/private/x", "http://127.7.0.1/private/x"):
+    for url in ("http://site.test/private/x", "https://site.test/private/x", "http://10.9.0.1/private/x"):
         assert answers[url].startswith(refused)
     assert answers["another name"].split()[0] in ("502", "503")
     assert seen["plain"] == seen["secure"] == ["/open"]

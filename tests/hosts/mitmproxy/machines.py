@@ -1,0 +1,118 @@
+"""Machines of their own, for `test_machines.py`: `unshare --net --mount python -m hosts.mitmproxy.machines MODE DIR`.
+
+MODE is `transparent` or `wireguard`. A proxy in that mode, a site, and a curl that knows of no proxy; what the curl saw
+and the site received is printed as JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import trustme
+from hosts.mitmproxy.origin import RULES
+from hosts.mitmproxy.process import Door, proxy, upstream_ca
+from support.programs import program
+
+from robots_guard.testing import Loopback
+
+ADDRESS = "10.9.0.1"  # of the site
+GATEWAY, CLIENT = "10.9.1.1", "10.9.1.2"
+ASKED = (
+    "http://site.test/open",
+    "http://site.test/private/x",
+    "https://site.test/open",
+    "https://site.test/private/x",
+    f"http://{ADDRESS}/private/x",
+)
+REDIRECT = (  # as in docs/proxy.md, but for the port
+    "iptables -t nat -A OUTPUT -p tcp -m owner --uid-owner nobody -m multiport --dports 80,443 -j REDIRECT --to-ports",
+    "iptables -A OUTPUT -p udp -m owner --uid-owner nobody --dport 443 -j REJECT",
+)
+
+
+def run(line: str) -> None:
+    command = line.split()
+    subprocess.run([program(command[0]), *command[1:]], check=True, stdout=subprocess.DEVNULL)
+
+
+@contextlib.contextmanager
+def transparent(folder: Path) -> Iterator[tuple[Door, list[str]]]:
+    """What `nobody` sends to ports 80 and 443 is led to the proxy."""
+    options = ["--mode", "transparent", *upstream_ca("proxy", folder / "site.pem")]
+    with proxy(folder / "proxy", options, allow_private="10.9.0.0/24", audit_passes="all") as door:
+        run(f"{REDIRECT[0]} {door.port}")
+        run(REDIRECT[1])
+        yield door, ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups"]
+
+
+@contextlib.contextmanager
+def wireguard(folder: Path) -> Iterator[tuple[Door, list[str]]]:
+    """Another machine, with nothing but a tunnel that ends in the proxy."""
+    with subprocess.Popen([program("unshare"), "--net", program("sh"), "-c", "echo; exec cat"], **PIPES) as machine:
+        machine.stdout.readline()
+        inside = f"nsenter --target {machine.pid} --net"
+        run(f"ip link add v0 type veth peer name v1 netns {machine.pid}")
+        run(f"ip addr add {GATEWAY}/24 dev v0")
+        run("ip link set v0 up")
+        for line in ("ip link set lo up", f"ip addr add {CLIENT}/24 dev v1", "ip link set v1 up"):
+            run(f"{inside} {line}")
+        options = ["--mode", "wireguard", "--listen", f"{GATEWAY}:51820", *upstream_ca("proxy", folder / "site.pem")]
+        with proxy(folder / "proxy", options, allow_private="10.9.0.0/24", audit_passes="all") as door:
+            (folder / "tunnel.conf").write_text(_without_addresses(door.folder / "ca" / "wireguard-client.conf"))
+            run(f"{inside} wireguard-go wg0")
+            run(f"{inside} wg setconf wg0 {folder / 'tunnel.conf'}")
+            for line in ("ip addr add 10.0.0.1/32 dev wg0", "ip link set wg0 up", f"ip route add {ADDRESS} dev wg0"):
+                run(f"{inside} {line}")
+            yield door, inside.split()
+        machine.stdin.close()
+
+
+PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+
+
+def _without_addresses(settings: Path) -> str:
+    """`wg setconf` reads less than `wg-quick`, which would change the resolver of the whole machine."""
+    return "".join(line for line in settings.open() if not line.startswith(("Address", "DNS")))
+
+
+def asked(client: list[str], url: str, *more: str) -> str:
+    form = "%{http_code} %header{robots-guard}"
+    curl = [program("curl"), "-s", "-m", "20", "-o", "/dev/null", "-w", form, "--cacert", "/mnt/ca.pem"]
+    resolved = [part for port in (80, 443) for part in ("--resolve", f"site.test:{port}:{ADDRESS}")]
+    command = [program(client[0]), *client[1:], *curl, *resolved, *more, url]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def serving(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("site.test", ADDRESS).configure_cert(context)
+    return context
+
+
+def main(mode: str, folder: Path) -> dict[str, object]:
+    run("ip link set lo up")
+    run(f"ip addr add {ADDRESS}/32 dev lo")
+    (folder / "hosts").write_text(f"127.0.0.1 localhost\n{ADDRESS} site.test\n")
+    run(f"mount --bind {folder / 'hosts'} /etc/hosts")
+    run("mount -t tmpfs -o mode=755 tmpfs /mnt")  # nobody may not read our folder
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "site.pem")
+    with Loopback() as net:
+        plain = net.origin(RULES, address=ADDRESS, port=80)
+        secure = net.origin(RULES, address=ADDRESS, port=443, tls=serving(authority))
+        with {"transparent": transparent, "wireguard": wireguard}[mode](folder) as (door, client):
+            run(f"cp {door.ca} /mnt/ca.pem")
+            answers = {url: asked(client, url) for url in ASKED}
+            answers["another name"] = asked(client, "http://site.test/private/y", "-H", "Host: elsewhere.test")
+            recorded = [record["url"] for record in door.records()]
+        return {"answers": answers, "plain": plain.targets, "secure": secure.targets, "recorded": recorded}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], Path(sys.argv[2]))))
