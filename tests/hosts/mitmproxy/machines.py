@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,12 +67,29 @@ def wireguard(folder: Path) -> Iterator[tuple[Door, list[str]]]:
         options = ["--mode", "wireguard", "--listen", f"{GATEWAY}:51820", *upstream_ca("proxy", folder / "site.pem")]
         with proxy(folder / "proxy", options, allow_private="10.9.0.0/24", audit_passes="all") as door:
             (folder / "tunnel.conf").write_text(_without_addresses(door.folder / "ca" / "wireguard-client.conf"))
-            run(f"{inside} wireguard-go wg0")
-            run(f"{inside} wg setconf wg0 {folder / 'tunnel.conf'}")
-            for line in ("ip addr add 10.0.0.1/32 dev wg0", "ip link set wg0 up", f"ip route add {ADDRESS} dev wg0"):
-                run(f"{inside} {line}")
-            yield door, inside.split()
+            with tunnel(inside):
+                run(f"{inside} wg setconf wg0 {folder / 'tunnel.conf'}")
+                run(f"{inside} ip addr add 10.0.0.1/32 dev wg0")
+                run(f"{inside} ip link set wg0 up")
+                run(f"{inside} ip route add {ADDRESS} dev wg0")
+                yield door, inside.split()
         machine.stdin.close()
+
+
+@contextlib.contextmanager
+def tunnel(inside: str) -> Iterator[None]:
+    """A WireGuard interface, by a process: not every kernel has its own."""
+    run("mount -t tmpfs tmpfs /run")  # where it would meet others of its kind
+    command = [*inside.split(), program("wireguard-go"), "wg0"]
+    with subprocess.Popen(command, env=os.environ | {"WG_PROCESS_FOREGROUND": "1"}, stderr=subprocess.DEVNULL) as made:
+        try:
+            for _ in range(200):
+                if Path("/run/wireguard/wg0.sock").exists():
+                    break
+                time.sleep(0.02)
+            yield
+        finally:
+            made.terminate()
 
 
 PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
