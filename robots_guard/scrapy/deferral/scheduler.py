@@ -7,6 +7,7 @@ of its priority, so that what may go is found.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from scrapy.core.scheduler import BaseScheduler
 from scrapy.utils.asyncio import call_later
 from scrapy.utils.misc import build_from_crawler, load_object
 
+from robots_guard.audit.record import shown_url
 from robots_guard.errors import SettingsError
 from robots_guard.scrapy.deferral.gate import Gate
 from robots_guard.scrapy.deferral.returning import demoted, kept
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from twisted.internet.defer import Deferred
+
+log = logging.getLogger("robots_guard")
 
 PARKED = 5000  # requests held here at once
 LOOK = 0.02  # seconds of looking for a request that may leave, before others have the event loop
@@ -58,13 +62,22 @@ class GuardScheduler(BaseScheduler):
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Put back all that is parked, and close the scheduler beneath."""
-        for line in self._parked.values():
-            for request in line:
-                self._wrapped.enqueue_request(kept(request))
+        lost = sum(not self._puts_back(request) for line in self._parked.values() for request in line)
+        if lost:
+            log.error("robots_guard: requests lost, for the scheduler did not take them back: %d", lost)
         self._parked.clear()
         self._count = 0
         closed: Deferred[None] | None = self._wrapped.close(reason)
         return closed
+
+    def _puts_back(self, request: Request) -> bool:
+        """One that cannot be written down does not take the others along."""
+        try:
+            self._wrapped.enqueue_request(kept(request))
+        except Exception:
+            log.exception("robots_guard: %s could not be put back into the scheduler", shown_url(request.url))
+            return False
+        return True
 
     def has_pending_requests(self) -> bool:
         """Also what is parked."""

@@ -1,0 +1,41 @@
+"""A wrapped scheduler at its end, when it cannot take back what was parked."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import SimpleNamespace
+
+from scrapy import Request
+
+from robots_guard.scrapy.deferral.scheduler import GuardScheduler
+
+
+class Picky:
+    """Cannot write down requests with a callback of a certain kind, as a queue on a disk or in Redis cannot."""
+
+    def __init__(self):
+        self.back, self.closed = [], ""
+
+    def enqueue_request(self, request):
+        if "odd" in request.url:
+            raise ValueError("cannot be serialized")
+        self.back.append(request.url)
+        return True
+
+    def close(self, reason):
+        self.closed = reason
+
+
+def test_one_request_that_cannot_be_put_back_does_not_take_the_others_along(caplog):
+    wrapped = Picky()
+    scheduler = GuardScheduler(wrapped, SimpleNamespace(attached=False))
+    urls = [f"http://a.test/{name}?token=secret" for name in ("1", "odd", "3")]
+    scheduler._parked, scheduler._count = {"a.test": deque(map(Request, urls))}, 3
+
+    scheduler.close("finished")
+
+    assert wrapped.back == [urls[0], urls[2]]
+    assert wrapped.closed == "finished"
+    assert "did not take them back: 1" in caplog.text
+    assert "http://a.test/odd" in caplog.text
+    assert "secret" not in caplog.text
