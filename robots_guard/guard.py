@@ -89,7 +89,7 @@ class Guard:
         self._clocks = clocks
         self._decision_timeout = decision_timeout
         self._respect_retry_after = respect_retry_after
-        self._reports_only = reports_only
+        self.reports_only = reports_only
         self._audit_required = audit_required
         self._unrecorded = 0  # allowances released since the journal could last be written
         self._tally = Tally(clocks, journal)
@@ -166,7 +166,7 @@ class Guard:
         if asked is None or decision.turn is not None:
             return decision
         began = self._clocks.monotonic()
-        patience = 0.0 if self._reports_only else patience
+        patience = 0.0 if self.reports_only else patience
         turn = await self._turns.take_within(patience, decision.question.origin, asked.seconds)
         return self._with_turn(decision, turn, began)
 
@@ -349,11 +349,11 @@ class Guard:
         )
 
     def _decision(self, question: Question, decided: Decided, terms: Terms, source: str, began: float) -> Decision:
-        decided = replace(decided, verdict=self._as_enforced(decided.verdict)) if self._reports_only else decided
+        decided = replace(decided, verdict=self._as_enforced(decided.verdict)) if self.reports_only else decided
         return self._released(self._made(question, decided, terms, source, began))
 
     def _as_enforced(self, verdict: Verdict) -> Verdict:
-        return reported(verdict) if self._reports_only else verdict
+        return reported(verdict) if self.reports_only else verdict
 
     def _made(self, question: Question, decided: Decided, terms: Terms, source: str, began: float) -> Decision:
         """The finished decision. `terms` are those it was judged under, whatever holds by now."""

@@ -70,7 +70,7 @@ class Pacing:
             return
         self._attach()
         self._expected[request] = decision
-        if pace.seconds:
+        if self._seconds(decision):
             self._gate.paced.add(str(decision.question.origin))
 
     def _attach(self) -> None:
@@ -137,7 +137,7 @@ class Pacing:
             raise NotYet(taken)
         if taken.turn is not None:  # where nothing is refused (`mode = "report"`), one goes without
             self._sent[request] = self._guard.leaves(taken)
-        self._gate.sent(request, str(decision.question.origin), _seconds(decision))
+        self._gate.sent(request, str(decision.question.origin), self._seconds(decision))
 
     # -- what the answer tells ----------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class Pacing:
         if decision is None:
             return
         late = self._now() - decision.turn_taken_at - SLACK
-        self._gate.shut(str(decision.question.origin), _seconds(decision) - max(0.0, late))
+        self._gate.shut(str(decision.question.origin), self._seconds(decision) - max(0.0, late))
         self._runtime.spawn(self._guard.answered(decision))
 
     async def hold_off(self, origin: Origin, response: Response) -> None:
@@ -160,10 +160,10 @@ class Pacing:
         if seconds:
             self._attach()
             await self._guard.hold_off(origin, seconds)
-            if self._guard.is_held_off(origin):
+            if self._guard.is_held_off(origin) and not self._guard.reports_only:
                 self._gate.shut(str(origin), min(seconds, LONGEST_HOLD_OFF))
 
-
-def _seconds(decision: Decision) -> float:
-    """What a decision asks for between two requests."""
-    return decision.verdict.pace.seconds if decision.verdict.pace is not None else 0.0
+    def _seconds(self, decision: Decision) -> float:
+        """What a decision asks for between two requests; where nothing is refused, nothing waits."""
+        pace = decision.verdict.pace
+        return pace.seconds if pace is not None and not self._guard.reports_only else 0.0
