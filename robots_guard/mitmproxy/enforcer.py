@@ -270,7 +270,7 @@ class Enforcer(Connections):
     async def _judge(self, flow: http.HTTPFlow, wire: Wire) -> Decision:
         """As each agent whose request it is; the first refusal, or the first of all."""
         decisions = []
-        for agent in self._identity.agents(flow, wire.user_agent):
+        for agent in self._identity.agents(flow, wire.user_agents):
             decision = await self._judge_as(agent, flow, wire)
             if decision.verdict.action is not Action.PASS:
                 return decision
@@ -312,7 +312,7 @@ class Enforcer(Connections):
         strict = self._settings is not None and self._settings.matching == "strict"
         if (user_agent := self._identity.user_agent(decision.question.agent)) is not None:
             flow.request.headers["user-agent"] = user_agent
-            wire = wire._replace(user_agent=user_agent)
+            wire = wire._replace(user_agents=(user_agent,))
         wire = settle(flow, decision.question.origin, wire, strict=strict)
         self._permits.grant(flow, wire, decision, changed=changed)
         flow.response = None

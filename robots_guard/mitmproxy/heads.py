@@ -2,7 +2,8 @@
 
 mitmproxy reads an HTTP/1 head for as long as it goes on, keeps all of it, and has no option against that;
 `body_size_limit` is of bodies only. It also keeps whatever comes while a request waits for its answer: the next
-requests, for all it knows. HTTP/2 has bounds of its own. The two classes are no public interface; all that
+requests, for all it knows. A TLS hello it reads anew, from its beginning, with each piece that comes. HTTP/2 has bounds
+of its own. The two classes are no public interface; all that
 is known of them is known here.
 """
 
@@ -16,9 +17,11 @@ from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import RequestProtocolError, ResponseProtocolError
 from mitmproxy.proxy.layers.http._http1 import Http1Client, Http1Server, make_error_response
+from mitmproxy.proxy.layers.tls import ClientTLSLayer
 from mitmproxy.utils import human
 
 LONGEST = 256 * 1024  # octets, or what of them comes in one piece
+LONGEST_HELLO = 16 * 1024  # octets; what browsers send takes 2,000
 _GONE = 499  # as mitmproxy calls a client that has gone
 _SENTENCE = f"a head of more than {LONGEST} octets"
 
@@ -31,6 +34,7 @@ def bound_heads() -> None:
     Http1Server.read_headers = _bounded_request  # type: ignore[assignment, method-assign]  # the point of this file
     Http1Client.read_headers = _bounded_answer  # type: ignore[assignment, method-assign]  # likewise
     Http1Server.wait = _bounded_wait  # type: ignore[assignment, method-assign]  # likewise
+    ClientTLSLayer.receive_handshake_data = _bounded_hello  # type: ignore[method-assign]  # likewise
 
 
 def _bounded(plain: Reads, give_up: Callable[[Any], Commands]) -> Reads:
@@ -70,3 +74,13 @@ def _bounded_wait(self: Http1Server, event: events.Event) -> Commands:
     self.state = self.done
     yield commands.CloseConnection(self.conn)
     yield ReceiveHttp(RequestProtocolError(self.stream_id, "the client has sent too far ahead", _GONE))
+
+
+_hello = ClientTLSLayer.receive_handshake_data
+
+
+@functools.wraps(_hello)
+def _bounded_hello(self: ClientTLSLayer, data: bytes) -> layer.CommandGenerator[tuple[bool, str | None]]:
+    if self.client_hello_parsed or len(self.recv_buffer) + len(data) <= LONGEST_HELLO:
+        return (yield from _hello(self, data))
+    return False, f"a TLS hello of more than {LONGEST_HELLO} octets"

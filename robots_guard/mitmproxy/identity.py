@@ -32,14 +32,17 @@ class Identity:
         self._sets = settings.set_user_agent
         self._users = agents_in(Path(settings.agents).expanduser()) if settings.agents else {}
 
-    def agents(self, flow: http.HTTPFlow, user_agent: str) -> tuple[str, ...]:
-        """Whom to judge a request as; it may go if each of them may. The first is whose request it is."""
+    def agents(self, flow: http.HTTPFlow, user_agents: tuple[str, ...]) -> tuple[str, ...]:
+        """Whom to judge a request as; it may go if each of them may. The first is whose request it is.
+
+        A request should have one User-Agent field; which of several a site reads, nobody knows.
+        """
         if self._users and (user := flow.metadata.get("proxyauth")) and user[0] in self._users:
             return (self._users[user[0]],)
-        own = product(user_agent) if self._by_header else None
-        if own is None or own == self._agent:
+        if not self._by_header:
             return (self._agent,)
-        return (own, self._agent) if self._both else (own,)
+        named = [product(each) or self._agent for each in user_agents] or [self._agent]
+        return tuple(dict.fromkeys([*named, self._agent] if self._both else named))
 
     def user_agent(self, agent: str) -> str | None:
         """The User-Agent an agent's requests leave with; None: the client's own."""

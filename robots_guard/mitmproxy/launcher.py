@@ -28,7 +28,7 @@ from mitmproxy.addons import (
     tlsconfig,
     upstream_auth,
 )
-from mitmproxy.proxy import mode_servers
+from mitmproxy.proxy import mode_servers, mode_specs
 
 from robots_guard.core.addresses import literal
 from robots_guard.errors import SettingsError
@@ -268,17 +268,21 @@ def _insist_on_authentication(proxy: Proxy) -> None:
         raise SettingsError("--proxyauth ldap... blocks while it asks: use proxyauth=@FILE, an htpasswd file")
     if proxy.proxyauth and proxy.proxyauth[0] != "@" and ":" not in proxy.proxyauth and proxy.proxyauth != "any":
         raise SettingsError("--proxyauth names nobody: write USER:PASSWORD, or @FILE in htpasswd's format")
-    open_to = [_host(mode) or proxy.host for mode in proxy.modes if not mode.startswith("wireguard")]  # which has keys
-    wide = [host for host in open_to if not _is_loopback(host)]
+    modes = [_parsed(spec) for spec in proxy.modes]
+    hosts = [mode.listen_host(proxy.host) for mode in modes if not isinstance(mode, mode_specs.WireGuardMode)]
+    wide = [host for host in hosts if not _is_loopback(host)]  # WireGuard has keys
     if wide and not proxy.proxyauth:
+        place = wide[0] or "on all addresses"
         raise SettingsError(
-            f"--listen {wide[0]} lets others in: say who may use the proxy with --proxyauth USER:PASSWORD or @HTPASSWD"
+            f"--listen {place} lets others in: say who may use the proxy with --proxyauth USER:PASSWORD or @HTPASSWD"
         )
 
 
-def _host(mode: str) -> str:
-    """Where a mode listens, if it says: `socks5@127.0.0.1:1080`."""
-    return mode.rpartition("@")[2].rpartition(":")[0] if "@" in mode else ""
+def _parsed(mode: str) -> mode_specs.ProxyMode:
+    try:
+        return mode_specs.ProxyMode.parse(mode)
+    except ValueError as error:
+        raise SettingsError(f"--mode {mode}: {error}") from None
 
 
 def _is_loopback(host: str) -> bool:

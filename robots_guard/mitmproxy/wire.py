@@ -51,7 +51,7 @@ class Wire(NamedTuple):
     authority: str  # of an absolute-form target, or :authority
     sni: str | None  # the name of the TLS handshake, where it must be the origin's
     addressed: bool  # whether `host` may be an address that stands for a name
-    user_agent: str
+    user_agents: tuple[str, ...]  # every User-Agent field
     coding: str  # Transfer-Encoding
     clean: bool  # no field carries a line break or NUL, which an HTTP/1 writer would pass on
     client: str
@@ -61,7 +61,7 @@ class Wire(NamedTuple):
         """Read a flow as it stands now."""
         client, data = flow.client_conn, flow.request.data
         fields = data.headers.fields
-        hosts, user_agent, coding = _said(fields)
+        hosts, user_agents, coding = _said(fields)
         return cls(
             method=data.method.decode("latin-1"),
             scheme=data.scheme.decode("latin-1"),
@@ -73,7 +73,7 @@ class Wire(NamedTuple):
             authority=_text(data.authority),
             sni=None if data.scheme != b"https" or _is_reverse(client.proxy_mode) else client.sni,
             addressed=isinstance(client.proxy_mode, _ADDRESSED),
-            user_agent=user_agent,
+            user_agents=user_agents,
             coding=coding,
             clean=_BREAKS.search(b" ".join(itertools.chain.from_iterable(fields))) is None,
             client=str(client.peername[0]) if client.peername else "",
@@ -92,7 +92,7 @@ class Wire(NamedTuple):
             target=self.target,
             agent=agent,
             method=self.method,
-            user_agent=self.user_agent,
+            user_agent=", ".join(self.user_agents),
             client=self.client,
         )
         return question, verdict
@@ -157,8 +157,8 @@ def _drop(reason: Reason, detail: str) -> Verdict:
     return Verdict(action=Action.DROP, reason=reason, detail=detail)
 
 
-def _said(fields: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, ...], str, str]:
-    """Every Host field, the User-Agent, and the Transfer-Encoding."""
+def _said(fields: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """Every Host field, every User-Agent, and the Transfer-Encoding."""
     hosts: tuple[str, ...] = ()
     agents = []
     codings = []
@@ -169,7 +169,7 @@ def _said(fields: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, ...], str, 
             agents.append(value.decode("utf-8", "surrogateescape"))
         elif len(name) == 17 and name.lower() == b"transfer-encoding":
             codings.append(value.decode("latin-1").strip(" \t"))
-    return hosts, ", ".join(agents), ", ".join(codings)
+    return hosts, tuple(agents), ", ".join(codings)
 
 
 def _text(value: bytes) -> str:

@@ -1,7 +1,8 @@
 """Workers: several processes on one port, which share what they learn through the store.
 
 mitmproxy is one loop on one core. The system deals connections out to whoever listens on a port with SO_REUSEPORT.
-The parent only starts the workers, passes signals on, and ends them all if one of them ends.
+The parent only starts the workers, passes signals on, and ends them all if one of them ends; if it is killed itself,
+they end by a pipe whose other end nobody holds any more.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -29,7 +31,9 @@ def run(count: int, work: Callable[[int, Say], None], ready: Say) -> None:
     Raises SettingsError with what one of them raised it with.
     """
     reading, writing = os.pipe()
-    children = [_fork(number, work, reading, writing) for number in range(count)]
+    life, held = os.pipe()  # `held` by the parent alone, while it lives
+    children = [_fork(number, work, (reading, held), writing, life) for number in range(count)]
+    os.close(life)
     os.close(writing)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: _end(children))
@@ -46,12 +50,19 @@ def run(count: int, work: Callable[[int, Say], None], ready: Say) -> None:
         raise SettingsError(f"a worker ended with status {status}: all were ended")
 
 
-def _fork(number: int, work: Callable[[int, Say], None], reading: int, writing: int) -> int:
+def _fork(number: int, work: Callable[[int, Say], None], parents: tuple[int, ...], writing: int, life: int) -> int:
     child = os.fork()
     if child == 0:
-        os.close(reading)
+        for descriptor in parents:
+            os.close(descriptor)
+        threading.Thread(target=_end_with_parent, args=(life,), name="parent", daemon=True).start()
         _work(number, work, writing)
     return child
+
+
+def _end_with_parent(life: int) -> None:
+    os.read(life, 1)  # nobody ever writes: it returns when the other end is closed
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _work(number: int, work: Callable[[int, Say], None], writing: int) -> NoReturn:
@@ -106,15 +117,26 @@ def _wait(children: list[int]) -> int:
 @contextmanager
 def port_for_all(host: str, port: int) -> Iterator[int]:
     """A port that workers may share, kept from others in between; `port` 0 takes a free one. Raises SettingsError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        try:
-            held.bind((host, port))
-        except OSError as error:
-            why = os.strerror(error.errno or 0).lower()
-            raise SettingsError(f"cannot listen on {host}:{port} ({why}): choose another with --listen") from None
-        yield held.getsockname()[1]
+    try:
+        with _bound(host, port, socket.SO_REUSEADDR) as free:  # refuses a port that others share among themselves
+            port = free.getsockname()[1]
+        held = _bound(host, port, socket.SO_REUSEPORT)
+    except OSError as error:
+        why = os.strerror(error.errno or 0).lower()
+        raise SettingsError(f"cannot listen on {host}:{port} ({why}): choose another with --listen") from None
+    with held:
+        yield port
+
+
+def _bound(host: str, port: int, option: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, option, 1)
+        made.bind((host, port))
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def share_ports() -> None:

@@ -196,6 +196,19 @@ def test_a_head_without_end(door, http_site, endless):
         assert connection.recv(12) == b"HTTP/1.1 431"
 
 
+def test_a_tls_hello_without_end(door, http_site):
+    """In records of one octet, each of which makes mitmproxy read all that came before once more."""
+    octets = b"\x01\xff\xff\xff" + bytes(200_000)
+    records = b"".join(b"\x16\x03\x01\0\1" + octets[at : at + 1] for at in range(len(octets)))
+    with untouched(door, http_site), connected(door) as connection, contextlib.suppress(ConnectionError):
+        connect = f"CONNECT {http_site.authority} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
+        assert exchange(connection, connect.encode(), body=False).status == 200
+        connection.settimeout(10)
+        connection.sendall(records)
+        while connection.recv(65536):  # an alert perhaps, and the end
+            pass
+
+
 def test_an_answer_whose_head_has_no_end(door, sites):
     site = sites.start("http", pages={"/flood": Reply(raw=b"HTTP/1.1 200 OK\r\nX: ", endless=b"a" * 65536)})
     assert get(door, site, "/flood").status == 502

@@ -49,6 +49,16 @@ def test_the_one_a_request_names(kind, start, site):
         assert door.records()[0]["agent"] == "other"
 
 
+def test_every_one_it_names(start, site):
+    """Which of two User-Agent fields a site reads nobody knows."""
+    with start("proxy", agent_from="header") as door:
+        assert named(door, site, "/closed-to-other", "third", "User-Agent: other\r\n") == 403
+        assert named(door, site, "/closed-to-other", "", "User-Agent: other\r\n") == 403
+        assert named(door, site, "/closed-to-mybot", "", "User-Agent: other\r\n") == 403
+        assert named(door, site, "/open", "third", "User-Agent: other\r\n") == 200
+    assert site.origin.targets == ["/open"]
+
+
 def test_both_of_them(start, site):
     with start("proxy", agent_from="header", deny_if_any="true") as door:
         assert named(door, site, "/closed-to-mybot") == 403

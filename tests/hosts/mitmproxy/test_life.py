@@ -109,6 +109,32 @@ def test_a_worker_that_dies_takes_the_others_along(tmp_path):
         assert until(lambda: _refuses(door))
 
 
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    with proxy(tmp_path, ["--workers", "2"], store=f"sqlite:///{tmp_path / 'p.sqlite'}") as door:
+        workers = children(door.process.pid)
+        door.process.kill()
+        door.process.wait()
+        end = time.monotonic() + 15
+        while any(Path(f"/proc/{each}").exists() for each in workers) and time.monotonic() < end:
+            time.sleep(0.05)
+
+        assert len(workers) == 2
+        assert [each for each in workers if Path(f"/proc/{each}").exists()] == []
+
+
+def test_workers_share_their_port_with_no_other_proxy(tmp_path):
+    settings = {"store": f"sqlite:///{tmp_path / 'p.sqlite'}"}
+    with proxy(tmp_path / "one", ["--workers", "2"], **settings) as door:
+        options = ["--workers", "2", "--listen", f"127.0.0.1:{door.port}"]
+        status, printed = refused_start("proxy", tmp_path / "other", options, **settings)
+
+    assert (status, "cannot listen on" in printed, "--listen" in printed) == (2, True, True)
+
+
+def children(parent):
+    return [int(each) for each in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
 def test_workers_without_a_store_to_share(tmp_path):
     status, printed = refused_start("proxy", tmp_path, ["--workers", "2"])
     assert (status, "--workers" in printed, "sqlite" in printed) == (2, True, True)
@@ -183,6 +209,12 @@ def test_metrics_on_a_port_in_use(tmp_path):
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"])
 def test_a_wider_bind_demands_authentication(listen, tmp_path):
     status, printed = refused_start("proxy", tmp_path, ["--listen", listen])
+    assert (status, "--proxyauth" in printed) == (2, True)
+
+
+@pytest.mark.parametrize("mode", ["regular@:0", "socks5@0.0.0.0:0", "regular@[::]:0"])
+def test_a_mode_with_a_wider_bind_of_its_own(mode, tmp_path):
+    status, printed = refused_start("proxy", tmp_path, ["--mode", "regular", "--mode", mode])
     assert (status, "--proxyauth" in printed) == (2, True)
 
 
