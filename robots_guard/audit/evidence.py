@@ -72,7 +72,7 @@ class Evidence:
             self._file, self._name = None, ""
 
     def _opened(self, name: str) -> io.FileIO:
-        if self._file is None or name != self._name:
+        if self._file is None or name != self._name or os.fstat(self._file.fileno()).st_nlink == 0:
             self.close()
             path = self._directory / name
             self._file = io.FileIO(path, "ab", opener=lambda file, _: os.open(file, _FLAGS, 0o640))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 import re
 import secrets
@@ -27,6 +28,8 @@ from robots_guard.audit.record import SCHEMA, Checkpoint, Entry, Start, Stop, Wr
 from robots_guard.audit.segments import JSONL, stem_of, sync_directory
 from robots_guard.errors import JournalError
 from robots_guard.ports import Clocks
+
+log = logging.getLogger("robots_guard")
 
 DAY = 86400.0  # seconds
 CHECKPOINT = 1000  # lines of a chain from one checkpoint to the next
@@ -77,7 +80,7 @@ class JournalWriter:
     def append(self, at: float, made: Callable[[Head], Entry]) -> None:
         """Write the record that `made` gives. Raises JournalError if it was cut short, OSError if it failed."""
         with self._lock:
-            if self._size >= self._limit or at >= self._midnight:
+            if self._size >= self._limit or at >= self._midnight or self._is_gone():
                 self._turn(at)
             if not self._started:
                 self._line(lambda head: self._start(moment(at), head))
@@ -151,16 +154,27 @@ class JournalWriter:
     # -- one file ---------------------------------------------------------------------------------------------
 
     def _turn(self, at: float) -> None:
-        """Go on in a new file at midnight (UTC) and when this one is large; in the old one if none can be had."""
-        old, empty = self._descriptor, None if self._started else self.path
+        """Go on in a new file: at midnight (UTC), when this one is large (in the old one if none can be had), and when
+        it has been removed, for what is written then is nowhere. Raises JournalError."""
+        old, empty, gone = self._descriptor, None if self._started else self.path, self._is_gone()
         try:
+            if gone:
+                self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
             self._begin(at)
-        except OSError:
+        except OSError as error:
+            if gone:
+                self._seq, self.lost = self._seq + 1, self.lost + 1
+                raise JournalError(f"{self.path} was removed, and none can be begun: {error.strerror}") from error
             self._limit, self._midnight = self._size + self._writing.rotate_bytes // 16, _midnight_after(at)
         else:
             os.close(old)
-            if empty:
+            if gone:
+                log.warning("journal: a file was removed while it was written; it goes on in %s", self.path)
+            elif empty:
                 empty.unlink(missing_ok=True)
+
+    def _is_gone(self) -> bool:
+        return os.fstat(self._descriptor).st_nlink == 0
 
     def _begin(self, at: float) -> None:
         number = self._segment + 1

@@ -10,7 +10,7 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 
-from mitmproxy import connection, http, tls
+from mitmproxy import connection, ctx, http, tls
 from mitmproxy.proxy import server_hooks
 
 from robots_guard.core.verdict import Action, Question, Reason, Verdict
@@ -21,7 +21,7 @@ from robots_guard.mitmproxy.alpn import Spoken
 from robots_guard.mitmproxy.fetcher import on_behalf_of
 from robots_guard.mitmproxy.passthrough import Passthrough
 from robots_guard.mitmproxy.permits import Permits
-from robots_guard.mitmproxy.ways import PREFIX, Ways
+from robots_guard.mitmproxy.ways import PREFIX, Addresses, Ways
 from robots_guard.mitmproxy.wire import UNREADABLE
 from robots_guard.origin import Origin, parse_authority
 from robots_guard.settings import ProxySettings, parts
@@ -39,7 +39,7 @@ class Connections(ABC):
         self._go_by(settings)
 
     def _go_by(self, settings: ProxySettings) -> None:
-        self._ways = Ways(settings)
+        self._ways = Ways(settings, _listening)
         self._passthrough = Passthrough(parts(settings.passthrough))
 
     @abstractmethod
@@ -117,6 +117,11 @@ class Connections(ABC):
         verdict = guard.decide(question, verdict).verdict
         if verdict.action is not Action.PASS:
             data.server.error = PREFIX + (verdict.detail or verdict.reason)
+
+
+def _listening() -> Addresses:
+    servers = ctx.master.addons.get("proxyserver")
+    return servers.listen_addrs() if servers is not None else ()
 
 
 def let_by(setting: str, why: str) -> Verdict:

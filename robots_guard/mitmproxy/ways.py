@@ -9,8 +9,10 @@ connection is made by, so that a name that has changed in between leads nowhere.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import socket
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 from cachetools import TTLCache
@@ -28,6 +30,7 @@ _REMEMBERED = 4096  # names
 _LOOKUP = 5.0  # seconds
 _SECONDS = 30.0  # for which an objection to a name, or none, is remembered; connecting looks again
 
+Addresses = Iterable[tuple[Any, ...]]  # as sockets tell them: host and port first
 Client = tuple[object, float | None]
 
 
@@ -37,11 +40,13 @@ def client_of(client: connection.Client) -> Client:
 
 
 class Ways:
-    """What one operator allows. `named` are destinations the operator chose himself: those of reverse modes."""
+    """What one operator allows. `named` are destinations the operator chose himself: those of reverse modes.
+    `listening` tells the proxy's own addresses and ports."""
 
     named: frozenset[tuple[str, int]] = frozenset()
 
-    def __init__(self, settings: ProxySettings) -> None:
+    def __init__(self, settings: ProxySettings, listening: Callable[[], Addresses] = tuple) -> None:
+        self._listening = listening
         self._destinations = Destinations(allowed=networks(settings.allow_private))
         self._ports = settings.connectable()
         self._seen: TTLCache[str, str | None] = TTLCache(_REMEMBERED, _SECONDS, timer=CLOCKS.monotonic)
@@ -96,18 +101,25 @@ class Ways:
 
     def objection_to_connecting(self, data: server_hooks.ServerConnectionHookData) -> str | None:
         """Why this connection may not be made, or None; then the addresses its name has are looked at, too."""
-        _allowed.set(None)
+        _objection.set(None)
         if data.server.address is None or isinstance(data.client.proxy_mode, mode_specs.UpstreamMode):
             return None
         host, port = data.server.address[:2]
         if (host, port) in self.named:
             return None
+        objection = partial(self._objection, port=port)
         address = literal(host)
         if address is not None:
-            return self._destinations.objection((address,), public_only=False)
+            return objection((address,))
         _look_into_resolutions(asyncio.get_running_loop())
-        _allowed.set(self._destinations)
+        _objection.set(objection)
         return None
+
+    def _objection(self, addresses: Iterable[Address], port: int) -> str | None:
+        ours = [literal(host) for host, at, *_ in self._listening() if at == port]
+        if any(_leads_to(address, own) for address in addresses for own in ours):
+            return "it is the address of this proxy, which would ask itself"
+        return self._destinations.objection(addresses, public_only=False)
 
 
 def named_by(options: optmanager.OptManager) -> frozenset[tuple[str, int]]:
@@ -125,6 +137,23 @@ async def _lookup(host: str) -> tuple[Address, ...]:
         return ()
 
 
+def _leads_to(address: Address, listening: Address | None) -> bool:
+    """Whether the proxy itself listens there: each of its requests to itself would make it send another."""
+    plain = getattr(address, "ipv4_mapped", None) or address
+    if listening is None or plain == listening or plain.is_unspecified:  # who goes to 0.0.0.0 comes to himself
+        return True
+    return listening.is_unspecified and _is_of_this_machine(plain)
+
+
+def _is_of_this_machine(address: Address) -> bool:
+    with socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError:
+            return False
+    return True
+
+
 def _addresses(infos: Iterable[Any]) -> tuple[Address, ...]:
     return tuple(filter(None, (literal(str(info[4][0])) for info in infos)))
 
@@ -132,7 +161,9 @@ def _addresses(infos: Iterable[Any]) -> tuple[Address, ...]:
 # -- the resolution of a connection ---------------------------------------------------------------------------
 
 #: Set by the hook before a connection, in the task that then connects: mitmproxy resolves there, by the loop.
-_allowed: ContextVar[Destinations | None] = ContextVar("robots_guard_allowed", default=None)
+_objection: ContextVar[Callable[[tuple[Address, ...]], str | None] | None] = ContextVar(
+    "robots_guard_objection", default=None
+)
 
 
 class _NotAllowed(OSError):
@@ -147,9 +178,8 @@ def _look_into_resolutions(loop: asyncio.AbstractEventLoop) -> None:
 
     async def looked_at(*args: Any, **kwargs: Any) -> list[Any]:
         infos = await plain(*args, **kwargs)
-        allowed = _allowed.get()
-        objection = allowed and allowed.objection(_addresses(infos), public_only=False)
-        if objection:
+        looking = _objection.get()
+        if looking is not None and (objection := looking(_addresses(infos))):
             raise _NotAllowed(f"{PREFIX}{objection}")
         return infos
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 
 import pytest
 from audit.decisions import AT, DROP, PASS, decision, journal_in, policy
@@ -74,6 +75,36 @@ def test_each_event_is_a_record_of_its_kind(tmp_path):
     )
     assert (found["fail-open"]["relaxed"], found["fail-open"]["count"]) == ("audit_required", 3)
     assert found["overrides"]["problems"] == ["third: expired"]
+
+
+def test_a_file_that_was_removed_is_gone_on_with_in_another(tmp_path, caplog):
+    directory = tmp_path / "journal"
+    journal = journal_in(directory)
+    journal.write(decision())
+    shutil.rmtree(directory)
+    journal.write(decision())
+    journal.close()
+
+    assert [line["kind"] for line in lines(directory)] == ["start", "decision", "stop"]
+    assert [line["seq"] for line in lines(directory)] == [3, 4, 5]
+    assert "was removed while it was written" in caplog.text
+
+
+def test_where_none_can_be_begun_the_record_is_refused_until_there_can(tmp_path):
+    directory = tmp_path / "journal"
+    journal = journal_in(directory)
+    journal.write(decision())
+    shutil.rmtree(directory)
+    directory.write_text("in the way")
+    for _ in range(2):
+        with pytest.raises(JournalError, match="was removed, and none can be begun"):
+            journal.write(decision())
+    directory.unlink()
+    journal.write(decision())
+    journal.close()
+
+    assert [line["seq"] for line in lines(directory)] == [5, 6, 7]
+    assert lines(directory)[-1]["lost"] == 2
 
 
 # -- what is recorded of passes, and of repeats ---------------------------------------------------------------

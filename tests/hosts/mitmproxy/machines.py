@@ -47,7 +47,7 @@ def run(line: str) -> None:
 def transparent(folder: Path) -> Iterator[tuple[Door, list[str]]]:
     """What `nobody` sends to ports 80 and 443 is led to the proxy."""
     options = ["--mode", "transparent", *upstream_ca("proxy", folder / "site.pem")]
-    with proxy(folder / "proxy", options, allow_private="10.9.0.0/24", audit_passes="all") as door:
+    with proxy(folder / "proxy", options, allow_private="10.9.0.0/16,127.0.0.1/32", audit_passes="all") as door:
         run(f"{REDIRECT[0]} {door.port}")
         run(REDIRECT[1])
         yield door, ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups"]
@@ -65,7 +65,7 @@ def wireguard(folder: Path) -> Iterator[tuple[Door, list[str]]]:
         for line in ("ip link set lo up", f"ip addr add {CLIENT}/24 dev v1", "ip link set v1 up"):
             run(f"{inside} {line}")
         options = ["--mode", "wireguard", "--listen", f"{GATEWAY}:51820", *upstream_ca("proxy", folder / "site.pem")]
-        with proxy(folder / "proxy", options, allow_private="10.9.0.0/24", audit_passes="all") as door:
+        with proxy(folder / "proxy", options, allow_private="10.9.0.0/16,127.0.0.1/32", audit_passes="all") as door:
             (folder / "tunnel.conf").write_text(_without_addresses(door.folder / "ca" / "wireguard-client.conf"))
             with tunnel(inside):
                 run(f"{inside} wg setconf wg0 {folder / 'tunnel.conf'}")
@@ -117,7 +117,9 @@ def serving(authority: trustme.CA) -> ssl.SSLContext:
 def main(mode: str, folder: Path) -> dict[str, object]:
     run("ip link set lo up")
     run(f"ip addr add {ADDRESS}/32 dev lo")
-    (folder / "hosts").write_text(f"127.0.0.1 localhost\n{ADDRESS} site.test\n")
+    (folder / "hosts").write_text(
+        f"127.0.0.1 localhost\n{ADDRESS} site.test\n127.0.0.1 proxy.test\n{GATEWAY} proxy.test\n"
+    )
     run(f"mount --bind {folder / 'hosts'} /etc/hosts")
     run("mount -t tmpfs -o mode=755 tmpfs /mnt")  # nobody may not read our folder
     authority = trustme.CA()
@@ -129,6 +131,7 @@ def main(mode: str, folder: Path) -> dict[str, object]:
             run(f"cp {door.ca} /mnt/ca.pem")
             answers = {url: asked(client, url) for url in ASKED}
             answers["another name"] = asked(client, "http://site.test/private/y", "-H", "Host: elsewhere.test")
+            answers["itself"] = asked(client, f"http://proxy.test:{door.port}/x")
             recorded = [record["url"] for record in door.records()]
         return {"answers": answers, "plain": plain.targets, "secure": secure.targets, "recorded": recorded}
 

@@ -31,4 +31,6 @@ def test_a_crawler_is_led_through_the_proxy(mode, tmp_path):
     for url in ("http://site.test/private/x", "https://site.test/private/x", "http://10.9.0.1/private/x"):
         assert answers[url].startswith(refused)
     assert answers["another name"].split()[0] in ("502", "503")
+    assert answers["itself"].split()[0] in {"transparent": ("502", "503"), "wireguard": ("000",)}[mode]
+    assert len(seen["recorded"]) < 20, "it did not ask itself again and again"
     assert seen["plain"] == seen["secure"] == ["/open"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from pathlib import Path
 
 import pytest
 from hosts.mitmproxy.conftest import KINDS, get
@@ -42,6 +43,16 @@ def test_a_private_address_is_refused_however_it_is_spelt(strict_door, http_site
     assert (answer.status, "destination-refused" in answer.guard) == (403, True), answer
     assert b"allow_private" in answer.body
     assert http_site.seen() == before
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::ffff:127.0.0.1]", "2130706433", "localhost."])
+def test_the_proxy_does_not_ask_itself(start, host):
+    """It would let its own /robots.txt pass, and ask for it again, and again."""
+    with start("proxy", allow_private="0.0.0.0/7,127.0.0.0/8") as door:
+        answer = plain(door, f"http://{host}:{door.port}/x")
+        assert answer.status in (400, 403, 502, 503)
+        assert len(door.records()) < 5
+        assert len(list(Path(f"/proc/{door.process.pid}/fd").iterdir())) < 60
 
 
 def test_what_is_refused_is_on_record(strict_door, http_site):
