@@ -76,7 +76,7 @@ class Overriding:
     def _told(self) -> None:
         for which, why in (*self._overrides.faults, *self._overrides.expired(self._clocks.now())):
             fault = SettingsError(f"override {which!r} has no effect: {why}")
-            self._tally.warn(f"overrides/invalid {which}", "%s", fault)
+            self._tally.warn("overrides/invalid", "%s", fault, about=which)
         if self._path is not None:
             self._loaded(self._overrides)
 

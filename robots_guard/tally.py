@@ -24,14 +24,15 @@ class Tally:
         self.counts: Counter[str] = Counter()
         self._clocks = clocks
         self._journal = journal
-        self._warned: dict[str, float] = {}
+        self._warned: dict[tuple[str, str], float] = {}
 
-    def warn(self, kind: str, message: str, error: Exception) -> None:
-        """Count a failure under its kind, such as ``store/error``; warn, unless it was done within the minute."""
+    def warn(self, kind: str, message: str, error: Exception, about: str = "") -> None:
+        """Count a failure under its kind, such as ``store/error``; warn, unless it was done within the minute, for what
+        it is `about`."""
         self.counts[kind] += 1
         now = self._clocks.monotonic()
-        if now - self._warned.get(kind, -WARN_EVERY) >= WARN_EVERY:
-            self._warned[kind] = now
+        if now - self._warned.get((kind, about), -WARN_EVERY) >= WARN_EVERY:
+            self._warned[kind, about] = now
             log.warning(message, error)
         if isinstance(error, StoreReset):
             self.note(StoreBegunAnew(at=self._clocks.now(), detail=str(error)))

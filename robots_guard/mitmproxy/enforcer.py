@@ -14,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from http import HTTPStatus
 
 from mitmproxy import addonmanager, connection, ctx, exceptions, http, tls
 from mitmproxy.proxy import server_hooks
@@ -445,6 +446,7 @@ class Enforcer(Connections):
 
 def _response(reply: Reply, method: str) -> Refusal:
     response = Refusal.make(reply.status, reply.body, dict(reply.headers))
+    response.reason = HTTPStatus(reply.status).phrase  # mitmproxy does not know them all
     if method == "HEAD":
         del response.headers["content-length"]  # nobody knows what a GET would have been answered with
     assert isinstance(response, Refusal)

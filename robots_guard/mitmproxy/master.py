@@ -33,7 +33,11 @@ class StartCheck(logging.Handler):
         super().__init__(logging.ERROR)
         self._started = started
         self._errors: list[str] = []
-        logging.getLogger().addHandler(self)
+        self._printing = logging.StreamHandler()
+        self._printing.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        self._printing.addFilter(_is_our_warning)
+        for handler in (self, self._printing):
+            logging.getLogger().addHandler(handler)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the sentence."""
@@ -46,10 +50,15 @@ class StartCheck(logging.Handler):
             raise SettingsError("; ".join(dict.fromkeys(self._errors)))
 
     def finish(self) -> None:
-        """The start is over and went well."""
+        """The start is over and went well. From now on errors are printed, too."""
         logging.getLogger().removeHandler(self)
-        logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._printing.removeFilter(_is_our_warning)
+        self._printing.addFilter(lambda record: _is_our_warning(record) or record.levelno >= logging.ERROR)
         self._started()
+
+
+def _is_our_warning(record: logging.LogRecord) -> bool:
+    return record.name == "robots_guard" and record.levelno == logging.WARNING
 
 
 class Options(options.Options):

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from scrapy.core.scheduler import Scheduler
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.pqueues import DownloaderAwarePriorityQueue
@@ -20,6 +22,7 @@ from scrapy.utils.misc import load_object
 
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.scripted import ScriptedFetcher
+from robots_guard.overriding import read
 from robots_guard.runtime import AsyncioRuntime
 from robots_guard.scrapy.deferral.queue import GuardPriorityQueue
 from robots_guard.scrapy.deferral.scheduler import GuardScheduler
@@ -39,6 +42,10 @@ LAST = sys.maxsize
 _MIDDLEWARES = "DOWNLOADER_MIDDLEWARES"
 _SCHEDULER = "SCHEDULER"
 _QUEUE = "SCHEDULER_PRIORITY_QUEUE"
+_DOES = {
+    "enforce": "enforces robots.txt",
+    "report": "refuses nothing, and records what robots.txt forbids (ROBOTS_GUARD_MODE = report)",
+}
 _BUILTIN = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
 
 
@@ -51,24 +58,28 @@ class Addon:
             if not is_enabled(settings):
                 log.info("%s is False: robots_guard is off, ROBOTSTXT_OBEY decides", ENABLED)
                 return
-            _try_out(options_of(settings).settings)
-            _take_over(settings)
+            ours = options_of(settings).settings
+            _try_out(ours)
+            _take_over(settings, _DOES[ours.mode])
         except SettingsError as error:
             abort(error)
 
 
 def _try_out(settings: Settings) -> None:
     """Open and close all that the guard will need, while failing is still simple. Raises SettingsError."""
-    open_guard(settings, door="scrapy", runtime=AsyncioRuntime(), fetcher=ScriptedFetcher({})).close()
+    if settings.overrides:  # read, and not opened with the rest: what is wrong in them the crawl's own guard tells
+        read(Path(settings.overrides).expanduser(), settings.terms())
+    rest = msgspec.structs.replace(settings, overrides="")
+    open_guard(rest, door="scrapy", runtime=AsyncioRuntime(), fetcher=ScriptedFetcher({})).close()
 
 
-def _take_over(settings: BaseSettings) -> None:
+def _take_over(settings: BaseSettings, does: str) -> None:
     _switch_builtin_off(settings)
     settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardMiddleware, PLACE)
     settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardSeal, LAST)
     _refuse_to_be_off(settings)
     _gate_scheduler(settings)
-    log.info("robots_guard enforces robots.txt in the place of Scrapy's RobotsTxtMiddleware, which is off")
+    log.info("robots_guard %s, in the place of Scrapy's RobotsTxtMiddleware, which is off", does)
     if is_explicit(settings, "ROBOTSTXT_OBEY") and not settings.getbool("ROBOTSTXT_OBEY"):
         log.warning("ROBOTSTXT_OBEY is False, but robots_guard enforces robots.txt: set %s = False to stop it", ENABLED)
     for name in _subclasses(settings):

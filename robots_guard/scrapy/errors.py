@@ -16,7 +16,7 @@ from typing import NoReturn
 from scrapy.exceptions import IgnoreRequest
 
 from robots_guard.audit.record import redacted, shown_url
-from robots_guard.core.verdict import Decision
+from robots_guard.core.verdict import Decision, Exemption
 from robots_guard.errors import SettingsError
 from robots_guard.plain import printable
 
@@ -53,9 +53,15 @@ def sentence(decision: Decision) -> str:
         text += f": {rule.text!r}, line {rule.line} of {question.origin}/robots.txt, group {rule.group!r}"
     elif verdict.detail:
         text += f": {printable(redacted(verdict.detail))}"
+    if decision.override is not None:
+        text += f": {printable(_told(decision.override))}"
     if verdict.until is not None:
         text += f"; again in {max(0.0, verdict.until - decision.at):.0f} s"
     return f"{text} [agent {question.agent}]"
+
+
+def _told(override: Exemption) -> str:
+    return f"override {override.id} of {override.owner} ({override.reason})"
 
 
 def abort(error: SettingsError) -> NoReturn:

@@ -203,6 +203,30 @@ def test_metrics_on_a_port_in_use(tmp_path):
     assert (status, f"--metrics {port}" in printed, "choose another port" in printed) == (2, True, True)
 
 
+# -- what it tells --------------------------------------------------------------------------------------------
+
+BAD = '[[override]]\nid = "bad"\norigin = "http://a.test"\nowner = "o"\nexpires = 2099-01-01\n'
+
+
+def test_warnings_are_printed(tmp_path, http_site):
+    overrides = tmp_path / "overrides.toml"
+    overrides.write_text(BAD)
+    with proxy(tmp_path, overrides=str(overrides), store="redis://127.0.0.1:1/0") as door:
+        assert plain(door, http_site.url + "/open").status == 200
+        overrides.write_text("[[override")
+        time.sleep(1.1)
+        assert plain(door, http_site.url + "/open").status == 200
+        end = time.monotonic() + 5
+        while "stay in force" not in "".join(door.output) and time.monotonic() < end:
+            time.sleep(0.05)
+        printed = "".join(door.output)
+
+    assert "WARNING override 'bad' has no effect" in printed
+    assert "WARNING the policy store cannot be read" in printed
+    assert "the overrides read before stay in force" in printed
+    assert "Traceback" not in printed
+
+
 # -- who may use it -------------------------------------------------------------------------------------------
 
 

@@ -111,6 +111,13 @@ def test_it_says_that_it_takes_over(applied, caplog):
     assert (record.levelname, "in the place of Scrapy's RobotsTxtMiddleware" in record.message) == ("INFO", True)
 
 
+def test_and_that_it_only_reports(applied, caplog):
+    with caplog.at_level(logging.INFO, logger="robots_guard"):
+        applied(ROBOTS_GUARD_MODE="report")
+    assert "refuses nothing, and records what robots.txt forbids" in caplog.text
+    assert "enforces" not in caplog.text
+
+
 def test_robotstxt_obey_false_is_overruled_aloud(applied, caplog):
     applied()
     assert not caplog.records
