@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import resource
@@ -71,6 +72,8 @@ class Ready:
     url: str
     ca_certificate: Path
 
+
+log = logging.getLogger("robots_guard")
 
 WIREGUARD_CLIENT = "wireguard-client.conf"  # in the folder of our CA
 _SCHEMES = {"socks5": "socks5h", "wireguard": "wireguard"}
@@ -150,7 +153,7 @@ async def _run(proxy: Proxy, announce: Callable[[Ready], None], console: Applica
     ending = Ending(running, servers, enforcer, proxy.drain)
     for number in (signal.SIGINT, signal.SIGTERM):
         running.event_loop.add_signal_handler(number, ending.begin, number)
-    running.event_loop.add_signal_handler(signal.SIGHUP, enforcer.look_at_overrides)
+    running.event_loop.add_signal_handler(signal.SIGHUP, _read_again, proxy, running, enforcer)
     try:
         await running.run()
     except SettingsError as error:
@@ -268,6 +271,7 @@ def _insist_on_authentication(proxy: Proxy) -> None:
         raise SettingsError("--proxyauth ldap... blocks while it asks: use proxyauth=@FILE, an htpasswd file")
     if proxy.proxyauth and proxy.proxyauth[0] != "@" and ":" not in proxy.proxyauth and proxy.proxyauth != "any":
         raise SettingsError("--proxyauth names nobody: write USER:PASSWORD, or @FILE in htpasswd's format")
+    _insist_on_users(proxy)
     modes = [_parsed(spec) for spec in proxy.modes]
     hosts = [mode.listen_host(proxy.host) for mode in modes if not isinstance(mode, mode_specs.WireGuardMode)]
     wide = [host for host in hosts if not _is_loopback(host)]  # WireGuard has keys
@@ -276,6 +280,37 @@ def _insist_on_authentication(proxy: Proxy) -> None:
         raise SettingsError(
             f"--listen {place} lets others in: say who may use the proxy with --proxyauth USER:PASSWORD or @HTPASSWD"
         )
+
+
+def _insist_on_users(proxy: Proxy) -> None:
+    """A line without a hash lets its user in without a password. Raises SettingsError."""
+    if not proxy.proxyauth.startswith("@"):
+        return
+    path = Path(proxy.proxyauth[1:])
+    try:
+        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise SettingsError(f"--proxyauth @{path}: {why}: name a file in htpasswd's format") from None
+    users = [(at, line) for at, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    for at, line in users:
+        user, _, secret = line.partition(":")
+        if not (user.strip() and secret.strip()):
+            raise SettingsError(f"--proxyauth @{path}: line {at} is not USER:HASH: have htpasswd write it")
+    if not users:
+        raise SettingsError(f"--proxyauth @{path} names nobody: add users with htpasswd")
+
+
+def _read_again(proxy: Proxy, running: Master, enforcer: Enforcer) -> None:
+    """What may change while the proxy runs: the overrides, and who may use it."""
+    enforcer.look_at_overrides()
+    if not proxy.proxyauth.startswith("@"):
+        return
+    try:
+        _insist_on_users(proxy)
+        running.options.update(proxyauth=proxy.proxyauth)
+    except (SettingsError, exceptions.OptionsError) as error:
+        log.warning("%s; who was let in before still is", error)
 
 
 def _parsed(mode: str) -> mode_specs.ProxyMode:

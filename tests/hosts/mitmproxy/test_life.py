@@ -250,6 +250,32 @@ def test_a_wider_bind_with_authentication(tmp_path, http_site):
     assert "proxy-authorization" not in http_site.origin.received[-1].headers
 
 
+ALICE = "alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ="  # secret
+
+
+def test_users_of_a_file_which_is_read_again_at_sighup(tmp_path, http_site):
+    users, alice = tmp_path / "users", "Proxy-Authorization: Basic YWxpY2U6c2VjcmV0\r\n"
+    users.write_text(ALICE + "\n")
+    with proxy(tmp_path, ["--proxyauth", f"@{users}"]) as door:
+        assert plain(door, http_site.url + "/open", fields=alice).status == 200
+        users.write_text("alice\n")
+        door.process.send_signal(signal.SIGHUP)
+        assert until(lambda: "who was let in before still is" in "".join(door.output))
+        assert plain(door, http_site.url + "/open", fields=alice).status == 200
+        users.write_text(ALICE.replace("alice", "bob") + "\n")
+        door.process.send_signal(signal.SIGHUP)
+        assert until(lambda: plain(door, http_site.url + "/open", fields=alice).status == 407)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("alice\n", "line 1"), ("# x\nalice:\n", "line 2"), (":hash\n", "line 1"), ("\n", "nobody")]
+)
+def test_a_file_of_users_that_would_let_in_whom_nobody_meant(text, told, tmp_path):
+    (tmp_path / "users").write_text(text)
+    status, printed = refused_start("proxy", tmp_path, ["--proxyauth", f"@{tmp_path / 'users'}"])
+    assert (status, told in printed, "htpasswd" in printed) == (2, True, True), printed
+
+
 def test_several_modes_at_once(tmp_path, sites):
     site = sites.start()
     with socket.create_server(("127.0.0.1", 0)) as free:
