@@ -15,6 +15,7 @@ from robots_guard.core.pacing import Demand, Pacer, Turn, closed, demand
 from robots_guard.core.policy import Document, Policy, Trouble
 from robots_guard.errors import SettingsError
 from robots_guard.origin import Origin
+from robots_guard.plain import span
 from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.pace import Pace
 from robots_guard.rep.paths import Matching, malformed
@@ -348,9 +349,11 @@ def _unreachable(policy: Policy, terms: Terms, now: float) -> Verdict:
         return Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, relaxed="on_redirect_limit=allow", detail=detail)
     if terms.on_unreachable == "allow":
         return Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, relaxed="on_unreachable=allow", detail=detail)
-    if terms.on_unreachable == "defer" and trouble and now - trouble.since < terms.max_defer:
-        until = min(trouble.next_try, trouble.since + terms.max_defer)
-        return Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=until, detail=detail)
+    if terms.on_unreachable == "defer" and trouble:
+        if now - trouble.since < terms.max_defer:
+            until = min(trouble.next_try, trouble.since + terms.max_defer)
+            return Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=until, detail=detail)
+        detail = f"{detail}; so for {span(now - trouble.since)}, longer than max_defer"
     return Verdict(action=Action.DROP, reason=Reason.UNREACHABLE, detail=detail)
 
 

@@ -126,7 +126,8 @@ def test_a_deferral_says_until_when_and_becomes_a_drop_after_max_defer():
 
     assert answer.until >= NOW + 30
     assert verdict(Fetched(status=503), terms=soon).until == NOW + 12
-    assert verdict(Fetched(status=503), terms=late, later=5).action is Action.DROP
+    ended = verdict(Fetched(status=503), terms=late, later=5)
+    assert (ended.action, ended.detail) == (Action.DROP, "robots.txt answered 503; so for 5 s, longer than max_defer")
 
 
 @pytest.mark.parametrize(
