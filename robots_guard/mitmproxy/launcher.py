@@ -29,9 +29,8 @@ from mitmproxy.addons import (
     tlsconfig,
     upstream_auth,
 )
-from mitmproxy.proxy import mode_servers, mode_specs
+from mitmproxy.proxy import mode_servers
 
-from robots_guard.core.addresses import literal
 from robots_guard.errors import SettingsError
 from robots_guard.mitmproxy.addon import plant
 from robots_guard.mitmproxy.asgi import Application
@@ -39,6 +38,7 @@ from robots_guard.mitmproxy.authority import CA_CERTIFICATE, authority, insist_o
 from robots_guard.mitmproxy.ending import Ending
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.mitmproxy.master import Master, Options, StartCheck, Streaming, trust_messages
+from robots_guard.mitmproxy.users import insist_on_closed, insist_on_users
 from robots_guard.mitmproxy.workers import port_for_all, run, share_ports
 from robots_guard.settings import ProxySettings
 
@@ -93,7 +93,8 @@ def serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
     if proxy.upstream_ca is not None:
         insist_on_certificates(proxy.upstream_ca)
     _insist_on_one_spelling(proxy.sets)
-    _insist_on_authentication(proxy)
+    insist_on_users(proxy.proxyauth, ldap="proxyauth" in proxy.settings.unsafe_allowed)
+    insist_on_closed(proxy.host, proxy.modes, proxy.proxyauth)
     _insist_on_size(proxy.body_limit)
     _allow_many_files()
     trust_messages()
@@ -265,64 +266,16 @@ def _insist_on_size(text: str) -> None:
         raise SettingsError(f"--body-limit {text!r} is no size: write octets, or such as 512k or 64m")
 
 
-def _insist_on_authentication(proxy: Proxy) -> None:
-    """Whoever can connect can crawl in our name, and reach what `allow_private` names. Raises SettingsError."""
-    if proxy.proxyauth.startswith("ldap") and "proxyauth" not in proxy.settings.unsafe_allowed:
-        raise SettingsError("--proxyauth ldap... blocks while it asks: use proxyauth=@FILE, an htpasswd file")
-    if proxy.proxyauth and proxy.proxyauth[0] != "@" and ":" not in proxy.proxyauth and proxy.proxyauth != "any":
-        raise SettingsError("--proxyauth names nobody: write USER:PASSWORD, or @FILE in htpasswd's format")
-    _insist_on_users(proxy)
-    modes = [_parsed(spec) for spec in proxy.modes]
-    hosts = [mode.listen_host(proxy.host) for mode in modes if not isinstance(mode, mode_specs.WireGuardMode)]
-    wide = [host for host in hosts if not _is_loopback(host)]  # WireGuard has keys
-    if wide and not proxy.proxyauth:
-        place = wide[0] or "on all addresses"
-        raise SettingsError(
-            f"--listen {place} lets others in: say who may use the proxy with --proxyauth USER:PASSWORD or @HTPASSWD"
-        )
-
-
-def _insist_on_users(proxy: Proxy) -> None:
-    """A line without a hash lets its user in without a password. Raises SettingsError."""
-    if not proxy.proxyauth.startswith("@"):
-        return
-    path = Path(proxy.proxyauth[1:])
-    try:
-        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise SettingsError(f"--proxyauth @{path}: {why}: name a file in htpasswd's format") from None
-    users = [(at, line) for at, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
-    for at, line in users:
-        user, _, secret = line.partition(":")
-        if not (user.strip() and secret.strip()):
-            raise SettingsError(f"--proxyauth @{path}: line {at} is not USER:HASH: have htpasswd write it")
-    if not users:
-        raise SettingsError(f"--proxyauth @{path} names nobody: add users with htpasswd")
-
-
 def _read_again(proxy: Proxy, running: Master, enforcer: Enforcer) -> None:
     """What may change while the proxy runs: the overrides, and who may use it."""
     enforcer.look_at_overrides()
     if not proxy.proxyauth.startswith("@"):
         return
     try:
-        _insist_on_users(proxy)
+        insist_on_users(proxy.proxyauth)
         running.options.update(proxyauth=proxy.proxyauth)
     except (SettingsError, exceptions.OptionsError) as error:
         log.warning("%s; who was let in before still is", error)
-
-
-def _parsed(mode: str) -> mode_specs.ProxyMode:
-    try:
-        return mode_specs.ProxyMode.parse(mode)
-    except ValueError as error:
-        raise SettingsError(f"--mode {mode}: {error}") from None
-
-
-def _is_loopback(host: str) -> bool:
-    address = literal(host.strip("[]"))
-    return host == "localhost" if address is None else address.is_loopback
 
 
 def _allow_many_files() -> None:

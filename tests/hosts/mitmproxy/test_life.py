@@ -236,6 +236,11 @@ def test_a_wider_bind_demands_authentication(listen, tmp_path):
     assert (status, "--proxyauth" in printed) == (2, True)
 
 
+def test_anybody_is_nobody_in_particular(tmp_path):
+    status, printed = refused_start("proxy", tmp_path, ["--listen", "0.0.0.0:0", "--proxyauth", "any"])
+    assert (status, "USER:PASSWORD" in printed) == (2, True)
+
+
 @pytest.mark.parametrize("mode", ["regular@:0", "socks5@0.0.0.0:0", "regular@[::]:0"])
 def test_a_mode_with_a_wider_bind_of_its_own(mode, tmp_path):
     status, printed = refused_start("proxy", tmp_path, ["--mode", "regular", "--mode", mode])
