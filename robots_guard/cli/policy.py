@@ -212,14 +212,25 @@ def purge(journal: str | None, store: str | None) -> None:
     """Remove policies and documents that nobody used for 120 days. Every document that a record of the journal
     rests on counts as used now, so that its verdict can be shown again. Run it daily where many crawl."""
     with opened(store) as held:
-        directory = Path(journal or default_journal()).expanduser()
-        trouble = Trouble()
-        named = (each.sha256 or "" for each in records(directory, trouble=trouble)) if directory.exists() else ()
-        rested_on = {digest for digest in named if _SHA256.fullmatch(digest)}  # a journal's lines may be anybody's
-        if trouble.files:
-            raise SettingsError(f"nothing is purged, because not all of the journal can be read: {trouble}")
+        rested_on = _rested_on(journal)
         removed = held.purge(CLOCKS.now(), rested_on)
     click.echo(f"robots-guard: {removed} documents removed, {len(rested_on)} kept for the journal", err=True)
+
+
+def _rested_on(journal: str | None) -> set[str]:
+    """The documents that records of the journal rest on. Raises SettingsError unless all of it can be read."""
+    directory, trouble = Path(journal or default_journal()).expanduser(), Trouble()
+    if not directory.exists():
+        if journal:  # named in vain, it protects nothing; the default is missing where nobody has recorded
+            raise SettingsError(
+                f"nothing is purged, because there is no journal {journal!r}: name the directory that the doors write to"
+            )
+        return set()
+    named = (each.sha256 or "" for each in records(directory, trouble=trouble))
+    rested_on = {digest for digest in named if _SHA256.fullmatch(digest)}  # a journal's lines may be anybody's
+    if trouble.files:
+        raise SettingsError(f"nothing is purged, because not all of the journal can be read: {trouble}")
+    return rested_on
 
 
 # -- carrying -------------------------------------------------------------------------------------------------

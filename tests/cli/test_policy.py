@@ -408,5 +408,21 @@ def test_purge_removes_nothing_while_the_journal_cannot_be_read(here, net, tmp_p
     assert err.startswith("robots-guard: nothing is purged, because not all of the journal can be read: 20260101-host")
 
 
-def test_purge_of_nothing(here):
+@pytest.mark.parametrize("args", [[], ["--journal", "{}/typo"]], ids=["environment", "option"])
+def test_purge_removes_nothing_if_the_journal_named_is_not_there(here, net, tmp_path, variables, args):
+    here("check", f"{net.origin(RULES).url}/private/x")
+    variables.setenv("ROBOTS_GUARD_JOURNAL", f"{tmp_path}/typo")
+    status, out, err = here("policy", "purge", *(arg.format(tmp_path) for arg in args))
+
+    assert (status, out) == (2, "")
+    assert err == (
+        f"robots-guard: nothing is purged, because there is no journal '{tmp_path}/typo':"
+        " name the directory that the doors write to\n"
+    )
+
+
+def test_purge_of_nothing_where_nobody_has_recorded(here, variables, tmp_path):
+    variables.delenv("ROBOTS_GUARD_JOURNAL")
+    variables.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
     assert here("policy", "purge") == (0, "", "robots-guard: 0 documents removed, 0 kept for the journal\n")
