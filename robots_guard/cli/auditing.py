@@ -145,8 +145,7 @@ def row_of(entry: AnyRecord) -> tuple[str, ...]:
     at, door = entry.at or "", entry.door
     match entry:
         case Record():
-            why = entry.rule or entry.detail or ""
-            return (entry.action, at, door, entry.agent, entry.reason, entry.url, why, _shown(entry.line))
+            return (entry.action, at, door, entry.agent, entry.reason, entry.url, _why(entry), _shown(entry.line))
         case Repeats():
             times = f"{entry.count} more like {entry.id}"
             return (entry.action, at, door, entry.agent, entry.reason, entry.origin, times, _shown(entry.line))
@@ -157,6 +156,13 @@ def row_of(entry: AnyRecord) -> tuple[str, ...]:
             return ("start", at, door, "", "", "", f"robots_guard {entry.version}, writer {entry.writer}", "")
         case _:
             return (kind_of(entry), at, door, "", "", "", _rest(entry), "")
+
+
+def _why(entry: Record) -> str:
+    """The rule or detail of a decision, and the override it was made under, with who made it and why."""
+    made = ": ".join(filter(None, (entry.override_owner, entry.override_reason)))
+    override = entry.override and f"override {entry.override}" + (f" ({made})" if made else "")
+    return "; ".join(filter(None, (entry.rule or entry.detail, override)))
 
 
 def _rest(entry: AnyRecord) -> str:

@@ -223,7 +223,8 @@ def _rested_on(journal: str | None) -> set[str]:
     if not directory.exists():
         if journal:  # named in vain, it protects nothing; the default is missing where nobody has recorded
             raise SettingsError(
-                f"nothing is purged, because there is no journal {journal!r}: name the directory that the doors write to"
+                f"nothing is purged, because there is no journal {journal!r}:"
+                " name the directory that the doors write to"
             )
         return set()
     named = (each.sha256 or "" for each in records(directory, trouble=trouble))

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from audit.decisions import AT, DEFER, decision, journal_in
+from audit.decisions import AT, DEFER, DROP, decision, journal_in
 from cli.command import COMMAND
 
 from robots_guard.audit.record import record_of
+from robots_guard.core.verdict import Action, Exemption, Reason, Verdict
 
 
 @pytest.fixture
@@ -52,6 +53,28 @@ def test_a_row_a_record_nothing_cut(here, journal):
         "2",
     ]
     assert lines[3].split("\t")[5] == "https://a.test/" + "x" * 500
+
+
+OVERRIDE = Exemption(id="shop-2026", owner="jane", reason="contract of 12 May", expires=AT + 9)
+TOLD = "override shop-2026 (jane: contract of 12 May)"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [
+        (Verdict(action=Action.PASS, reason=Reason.BYPASSED), TOLD),
+        (Verdict(action=Action.DROP, reason=Reason.BLOCKED), TOLD),
+        (DROP, f"Disallow: /private/; {TOLD}"),
+    ],
+    ids=lambda value: getattr(value, "reason", ""),
+)
+def test_the_override_that_bears_on_a_decision_is_shown(here, directory, verdict, told):
+    journal = journal_in(directory)
+    journal.write(decision("https://a.test/", verdict=verdict, override=OVERRIDE))
+    journal.close()
+
+    assert here("audit", "query").out.rstrip("\n").split("\t")[6] == told
+    assert told in here("audit", "query", "--csv").out
 
 
 @pytest.mark.parametrize(
