@@ -121,20 +121,35 @@ def progress(what: str) -> Iterator[Callable[[float], None]]:
 # -- showing ------------------------------------------------------------------------------------------------
 
 
-def print_records(found: Iterable[AnyRecord], *, form: str, streams: bool = False) -> None:
-    """Records as a table, as `json` lines or as `csv`."""
+def print_records(found: Iterable[AnyRecord], *, form: str, streams: bool = False) -> int:
+    """Records as a table, as `json` lines or as `csv`; how many."""
+    passing = _Passing(found)
     match form:
         case "json":
-            for entry in found:
+            for entry in passing:
                 write_line(entry.line_of_json().decode().rstrip("\n"))
         case "csv":
-            print_csv(HEADINGS, (row_of(entry) for entry in found))
+            print_csv(HEADINGS, (row_of(entry) for entry in passing))
         case _:
             rows = Rows("verdict", *HEADINGS[1:], streams=streams)
-            for entry in found:
+            for entry in passing:
                 rows.add(row_of(entry))
             rows.end()
     sys.stdout.flush()
+    return passing.count
+
+
+class _Passing:
+    """Records that pass, counted."""
+
+    def __init__(self, found: Iterable[AnyRecord]) -> None:
+        self.count = 0
+        self._found = found
+
+    def __iter__(self) -> Iterator[AnyRecord]:
+        for entry in self._found:
+            self.count += 1
+            yield entry
 
 
 HEADINGS = ("action", "at", "door", "agent", "reason", "url", "rule", "line")

@@ -111,6 +111,22 @@ def test_a_refusal_is_found_by_its_reference(here, journal):
     assert here("audit", "query", "--id", "none").out == ""
 
 
+@pytest.mark.parametrize(("form", "out"), [([], ""), (["--json"], ""), (["--csv"], "action,at,door")], ids=str)
+def test_filters_that_match_nothing_are_told_of(here, journal, form, out):
+    status, printed, err = here("audit", "query", "--origin", "https://c.test", *form)
+
+    assert (status, printed[: len("action,at,door")]) == (0, out)
+    assert err == "robots-guard: no record matches\n"
+    assert here("audit", "query", *form).err == ""
+
+
+def test_two_forms_at_once_are_refused(here, journal):
+    status, out, err = here("audit", "query", "--json", "--csv")
+
+    assert (status, out) == (2, "")
+    assert "--json and --csv are two forms of one answer: give one of them" in err
+
+
 def test_nothing_recorded_yet_is_told(here, directory):
     directory.mkdir()
 
