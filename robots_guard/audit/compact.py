@@ -72,16 +72,22 @@ def why_not_readable(connection: duckdb.DuckDBPyConnection, segment: Segment) ->
     """Why a file would make every question fail, or None. Looks at its name, its first and last octets only."""
     try:
         str(segment.path).encode()
-        if segment.form == PARQUET:
-            return _why_no_table(connection, segment.path)
-        if segment.form == ZSTD:
-            with segment.path.open("rb") as packed:
-                return None if packed.read(4) in (ZSTD_MAGIC, b"") else "damaged: not compressed by zstd"
+        first = _first_octets(segment.path)
     except OSError as error:
         return error.strerror or str(error)
     except UnicodeEncodeError:
         return "its name is no text"
+    if segment.form == PARQUET:
+        return _why_no_table(connection, segment.path)
+    if segment.form == ZSTD and first not in (ZSTD_MAGIC, b""):
+        return "damaged: not compressed by zstd"
     return None
+
+
+def _first_octets(path: Path) -> bytes:
+    """Of a file that may be read: where it may not, DuckDB does not tell that from damage. Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(len(ZSTD_MAGIC))
 
 
 def _why_no_table(connection: duckdb.DuckDBPyConnection, path: Path) -> str | None:
@@ -226,9 +232,10 @@ def finish(directory: Path) -> None:
 
 
 def lines_of(path: Path, order: str) -> Iterator[bytes]:
-    """The lines of a compacted file, by these columns. Raises OSError for damage, and MissingExtra."""
+    """The lines of a compacted file, by these columns. Raises OSError, also for damage, and MissingExtra."""
     import duckdb
 
+    _first_octets(path)
     try:
         with database() as connection:
             rows = connection.execute(f"SELECT raw FROM read_parquet({files_in([path])}) ORDER BY {order}")
