@@ -337,6 +337,31 @@ def test_compacted_and_asked_as_before(here, journal):
     assert here("audit", "compact").err == "robots-guard: there is nothing to compact\n"
 
 
+def test_what_cannot_be_compacted_is_named(here, journal):
+    journal.close()
+    damaged = journal.directory / "20200101-h-1-ab-0001.jsonl.zst"
+    damaged.write_bytes(b"nothing")
+    status, out, err = here("audit", "compact")
+    assert (status, out.count("\n")) == (1, 0)
+    assert err.startswith(f"robots-guard: {damaged.name} cannot be read (damaged: ")
+    assert damaged.exists()
+
+    status, out, err = here("audit", "compact", "--today")  # what can be is compacted all the same
+    assert (status, out) == (1, "20270115.1.parquet\t5 records of 1 files\n")
+    assert damaged.name in err
+
+
+def test_a_file_being_written_is_no_trouble_of_compacting(here, journal):
+    assert here("audit", "compact", "--today") == (0, "", "robots-guard: there is nothing to compact\n")
+
+
+def test_compacting_a_journal_that_is_not_there_names_the_remedy(here, tmp_path):
+    status, _, err = here("audit", "compact", "--journal", tmp_path / "none")
+
+    assert status == 2
+    assert f"in '{tmp_path}/none': name the directory that the doors write to" in err
+
+
 def test_a_report_is_one_file(here, journal, tmp_path):
     status, _, err = here("audit", "report", "-o", tmp_path / "report.html", "--origin", "https://a.test")
 
