@@ -71,9 +71,13 @@ def query(
         if sql is not None:
             headings, rows = search.ask(sql)
             print_table(headings, rows, form=form)
-        elif not print_records(search.records(limit), form=form) and not is_empty:
-            click.echo("robots-guard: no record matches", err=True)
-        return told(search.unreadable())
+            found = True
+        else:
+            found = print_records(search.records(limit), form=form) > 0
+        trouble = search.unreadable()
+    if not (found or is_empty or trouble):  # where not all can be read, nobody knows
+        click.echo("robots-guard: no record matches", err=True)
+    return told(trouble)
 
 
 @audit.command()

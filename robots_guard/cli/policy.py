@@ -153,7 +153,7 @@ def refresh(urls: tuple[str, ...], listed: BinaryIO | None, missing: bool, as_js
     if settings.store == "memory:":
         raise SettingsError("store = 'memory:' keeps nothing beyond this command: name the doors' own with --store")
     faults = Faults()
-    origins = list(dict.fromkeys(_origins(chain(enumerate(urls, 1), _listed(listed)), faults)))
+    origins = list(dict.fromkeys(_origins(chain(_given(urls), _listed(listed)), faults)))
     report = Refreshed(View(settings.dialect), as_json=as_json)
     with guard_of(settings) as guard, progress("robots.txt", len(origins)) as advance:
 
@@ -261,7 +261,7 @@ def import_(file: BinaryIO, store: str | None) -> int:
                 held.put(found, CLOCKS.now())
                 taken += 1
             else:
-                faults.add(number, found)
+                faults.add(f"line {number}", found)
     click.echo(f"robots-guard: {taken} policies read", err=True)
     return UNREADABLE if faults.tell() else 0
 
@@ -359,21 +359,21 @@ class Refreshed:
 
 
 class Faults:
-    """Lines that could not be used: the first few are told, the others counted."""
+    """Lines and arguments that could not be used: the first few are told, the others counted."""
 
     def __init__(self) -> None:
         self._count = 0
 
-    def add(self, number: int, why: str) -> None:
-        """One more."""
+    def add(self, which: str, why: str) -> None:
+        """One more: which line, or argument."""
         self._count += 1
         if self._count <= TOLD:
-            click.echo(f"robots-guard: line {number}: {safe(why)}", err=True)
+            click.echo(f"robots-guard: {safe(which)}: {safe(why)}", err=True)
 
     def tell(self) -> bool:
         """Tell of those not told; whether there were any."""
         if self._count > TOLD:
-            click.echo(f"robots-guard: {self._count - TOLD} more lines could not be used", err=True)
+            click.echo(f"robots-guard: {self._count - TOLD} more could not be used", err=True)
         return self._count > 0
 
 
@@ -396,22 +396,27 @@ def _origin(url: str) -> Origin:
         raise click.UsageError(f"{error}: give an origin such as https://example.com") from None
 
 
-def _listed(file: BinaryIO | None) -> Iterator[tuple[int, str]]:
-    """The lines of a list with their numbers; blank ones and those that begin with # are left out."""
+def _given(urls: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The arguments of a command line, and which they are."""
+    return ((f"argument {number} ({url[:80]!r})", url) for number, url in enumerate(urls, 1))
+
+
+def _listed(file: BinaryIO | None) -> Iterator[tuple[str, str]]:
+    """The lines of a list, and which they are; blank ones and those that begin with # are left out."""
     number = 0
     while file is not None and (line := file.readline(MAX_LINE)):
         number += 1
         text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
         if text and not text.startswith("#"):
-            yield number, text
+            yield f"line {number}", text
 
 
-def _origins(lines: Iterable[tuple[int, str]], faults: Faults) -> Iterator[Origin]:
-    for number, text in lines:
+def _origins(named: Iterable[tuple[str, str]], faults: Faults) -> Iterator[Origin]:
+    for which, text in named:
         try:
-            yield split_url(text)[0]
-        except (NotGoverned, MalformedURL) as error:
-            faults.add(number, str(error))
+            yield _origin(text)
+        except click.UsageError as error:
+            faults.add(which, error.message)
 
 
 @contextmanager

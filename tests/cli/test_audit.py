@@ -118,6 +118,8 @@ def test_filters_that_match_nothing_are_told_of(here, journal, form, out):
     assert (status, printed[: len("action,at,door")]) == (0, out)
     assert err == "robots-guard: no record matches\n"
     assert here("audit", "query", *form).err == ""
+    (journal.directory / "other.jsonl").write_bytes(b"nonsense\n")
+    assert "no record" not in here("audit", "query", "--origin", "https://c.test", *form).err
 
 
 def test_two_forms_at_once_are_refused(here, journal):
@@ -337,7 +339,9 @@ def test_compacted_and_asked_as_before(here, journal):
     assert here("audit", "compact").err == "robots-guard: there is nothing to compact\n"
 
 
-def test_what_cannot_be_compacted_is_named(here, journal):
+def test_what_cannot_be_compacted_is_named(here, directory):
+    journal = journal_in(directory, retention=None)  # nobody keeps house beside the test
+    journal.write(decision())
     journal.close()
     damaged = journal.directory / "20200101-h-1-ab-0001.jsonl.zst"
     damaged.write_bytes(b"nothing")
@@ -347,7 +351,7 @@ def test_what_cannot_be_compacted_is_named(here, journal):
     assert damaged.exists()
 
     status, out, err = here("audit", "compact", "--today")  # what can be is compacted all the same
-    assert (status, out) == (1, "20270115.1.parquet\t5 records of 1 files\n")
+    assert (status, out) == (1, "20270115.1.parquet\t3 records of 1 files\n")
     assert damaged.name in err
 
 
@@ -360,6 +364,19 @@ def test_compacting_a_journal_that_is_not_there_names_the_remedy(here, tmp_path)
 
     assert status == 2
     assert f"in '{tmp_path}/none': name the directory that the doors write to" in err
+
+
+@pytest.mark.parametrize(
+    "command", [["report"], ["export", "--format", "csv"], ["bundle", "w-1"]], ids=lambda args: args[0]
+)
+def test_a_file_that_cannot_be_written_is_answered_with_the_remedy(here, journal, tmp_path, command):
+    status, out, err = here("audit", *command, "-o", tmp_path / "none" / "file")
+
+    assert (status, out) == (2, "")
+    assert err == (
+        f"robots-guard: '{tmp_path}/none/file' cannot be written (No such file or directory):"
+        " name a file that can be, with --output\n"
+    )
 
 
 def test_a_report_is_one_file(here, journal, tmp_path):

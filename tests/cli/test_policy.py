@@ -174,6 +174,15 @@ def test_a_list_warms_the_store_once_an_origin_and_names_what_it_cannot_read(apa
     assert len(rows(here("policy", "ls").out)) == 3
 
 
+def test_an_argument_that_names_no_origin_is_told_as_one(here, net):
+    status, _, err = here("policy", "refresh", net.origin(RULES).url, "zz", "--from", "/dev/null")
+
+    assert status == 2
+    assert "robots-guard: argument 2 ('zz'): " in err
+    assert "give an origin such as https://example.com" in err
+    assert "line" not in err
+
+
 def test_a_store_that_fails_is_not_warmed_and_this_is_said(here, net):
     status, out, err = here("policy", "refresh", net.origin(RULES).url, "--store=redis://127.0.0.1:1/0")
 
@@ -283,7 +292,7 @@ def test_a_hostile_import_is_told_line_by_line_and_harms_nothing(held, here, tmp
 
     assert (status, out) == (2, "")
     assert "1 policies read" in err
-    assert f"{len(hostile) - 1 - 10} more lines could not be used" in err
+    assert f"{len(hostile) - 1 - 10} more could not be used" in err
     assert "Traceback" not in err
     assert len(rows(here("policy", "ls").out)) == 1
     assert here("check", f"{held[0].url}/private/x").status == 1
