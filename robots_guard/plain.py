@@ -1,4 +1,4 @@
-"""Made plain for people: text of any origin, and lengths of time.
+"""Made plain for people: text of any origin, lengths of time, and what a wrong name or value should have been.
 
 The law of this file: what a stranger wrote (a URL, a rule, a user agent) shows itself. What is not printable
 (controls, escape sequences, marks that turn the direction of a line, lone surrogates) is shown by its number.
@@ -6,7 +6,11 @@ The law of this file: what a stranger wrote (a URL, a rule, a user agent) shows 
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Callable, Sequence
 from math import isfinite
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -33,3 +37,26 @@ def span(seconds: float) -> str:
         if count:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2]) or "0 s"
+
+
+def meant(name: str, known: Sequence[str], shown: Callable[[str], str] = str) -> str:
+    """What an unknown name should have been: the nearest of those known, else one whose words are all in it; all of
+    them only if nothing is near."""
+    words = set(name.split("_"))
+    near = difflib.get_close_matches(name, known, n=1) or [each for each in known if words.issuperset(each.split("_"))]
+    return f"did you mean {shown(near[0])}?" if near else f"known are: {', '.join(known)}"
+
+
+def unfit(kind: Any) -> str:
+    """What is wrong with a value that is not of this kind, and what to write."""
+    kinds = get_args(kind)
+    if NoneType in kinds:  # not to be given is for who wrote the kind, not for who gave a value
+        (kind,) = (each for each in kinds if each is not NoneType)
+    if get_origin(kind) is Literal:
+        *most, last = get_args(kind)
+        return f"is not known: use {', '.join(most)} or {last}"
+    return {
+        float: "is no number of seconds: write one such as 30 or 0.5",
+        int: "is no whole number",
+        bool: "is no switch: use true or false",
+    }.get(kind, "is no text: put it in quotes")

@@ -7,13 +7,12 @@ mitmproxy's options, `--agent` on the command line.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 import ssl
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import platformdirs
@@ -30,6 +29,7 @@ from robots_guard.errors import SettingsError
 from robots_guard.fetch.destinations import Destinations
 from robots_guard.fetch.http import HttpFetcher
 from robots_guard.guard import Clocks, Guard
+from robots_guard.plain import meant, unfit
 from robots_guard.ports import Fetcher, Runtime
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
@@ -305,19 +305,8 @@ def _unfit(values: Mapping[str, Any], kind: type[Settings]) -> str | None:
             msgspec.convert(_joined(values.get(field.name, field.default)), field.type, strict=False)
         except msgspec.ValidationError:
             if field.name in values:
-                return f"{field.name} {values[field.name]!r} {_remedy(field.type)}"
+                return f"{field.name} {values[field.name]!r} {unfit(field.type)}"
     return None
-
-
-def _remedy(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        *most, last = get_args(kind)
-        return f"is not known: use {', '.join(most)} or {last}"
-    return {
-        float: "is no number of seconds",
-        int: "is no whole number",
-        bool: "is no switch: use true or false",
-    }.get(kind, "is no text")
 
 
 def _spelt(sentence: str, spelling: str) -> str:
@@ -334,10 +323,10 @@ def _joined(value: Any) -> Any:
 
 
 def _unknown(name: str, spelling: str, kind: type[Settings]) -> str:
-    names = kind.__struct_fields__
-    near = difflib.get_close_matches(name, names, n=1)
-    remedy = f"did you mean {spelling.format(_shown(near[0], spelling))}?" if near else f"known are: {', '.join(names)}"
-    return f"unknown setting {spelling.format(_shown(name, spelling))}: {remedy}"
+    def shown(one: str) -> str:
+        return spelling.format(_shown(one, spelling))
+
+    return f"unknown setting {shown(name)}: {meant(name, kind.__struct_fields__, shown)}"
 
 
 def _shown(name: str, spelling: str) -> str:

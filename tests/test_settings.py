@@ -40,6 +40,7 @@ def test_text_becomes_what_the_setting_is():
         ({"agent": ""}, "agent is not set"),
         ({"agent": "my bot/1.0"}, "'my bot/1.0' is not a product token"),
         ({"agent": "mybot", "max_deffer": 1}, "unknown setting max_deffer: did you mean max_defer?"),
+        ({"agent": "mybot", "policy_store": "x"}, "unknown setting policy_store: did you mean store?"),
         ({"agent": "mybot", "colour": 1}, "unknown setting colour: known are: agent, store"),
         ({"agent": "mybot", "dialect": "rfc9310"}, "dialect 'rfc9310' is not known"),
         ({"agent": "mybot", "matching": "loose"}, "'loose'"),

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from robots_guard.audit.keeping import unheld
-from robots_guard.audit.query import unpacked
+from robots_guard.audit.query import Trouble, unpacked
 from robots_guard.audit.schema import COLUMNS, files_in, first_line, lines_in, literal, structure
 from robots_guard.audit.segments import (
     JSONL,
@@ -72,16 +72,22 @@ def why_not_readable(connection: duckdb.DuckDBPyConnection, segment: Segment) ->
     """Why a file would make every question fail, or None. Looks at its name, its first and last octets only."""
     try:
         str(segment.path).encode()
-        if segment.form == PARQUET:
-            return _why_no_table(connection, segment.path)
-        if segment.form == ZSTD:
-            with segment.path.open("rb") as packed:
-                return None if packed.read(4) in (ZSTD_MAGIC, b"") else "damaged: not compressed by zstd"
+        first = _first_octets(segment.path)
     except OSError as error:
         return error.strerror or str(error)
     except UnicodeEncodeError:
         return "its name is no text"
+    if segment.form == PARQUET:
+        return _why_no_table(connection, segment.path)
+    if segment.form == ZSTD and first not in (ZSTD_MAGIC, b""):
+        return "damaged: not compressed by zstd"
     return None
+
+
+def _first_octets(path: Path) -> bytes:
+    """Of a file that may be read: where it may not, DuckDB does not tell that from damage. Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(len(ZSTD_MAGIC))
 
 
 def _why_no_table(connection: duckdb.DuckDBPyConnection, path: Path) -> str | None:
@@ -96,10 +102,11 @@ def _why_no_table(connection: duckdb.DuckDBPyConnection, path: Path) -> str | No
     return f"damaged: no table of records (column {strange[0]!r})" if strange else None
 
 
-def compact(directory: Path, before: str) -> list[Compacted]:
-    """Compact what was closed and begun before a day (YYYYMMDD). Raises MissingExtra."""
+def compact(directory: Path, before: str, trouble: Trouble | None = None) -> list[Compacted]:
+    """Compact what was closed and begun before a day (YYYYMMDD). What cannot be read stays where it is, and is named
+    in `trouble`. Raises MissingExtra."""
     with _alone(directory):
-        return _compact(directory, before)
+        return _compact(directory, before, Trouble() if trouble is None else trouble)
 
 
 @contextmanager
@@ -120,32 +127,36 @@ def _alone(directory: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _compact(directory: Path, before: str) -> list[Compacted]:
+def _compact(directory: Path, before: str, trouble: Trouble) -> list[Compacted]:
     finish(directory)
     found = [segment for segment in segments(directory) if segment.form != PARQUET and "" < segment.day < before]
     made = []
     for day, group in groupby(found, key=lambda segment: segment.day):
         with ExitStack() as held:
-            closed = [each for each in group if _is_closed(each, held)]
+            closed = [each for each in group if _is_closed(each, held, trouble)]
             if closed:
                 made.append(_compacted(directory, day, closed))
     return made
 
 
-def _is_closed(segment: Segment, held: ExitStack) -> bool:
-    """A damaged file stays where it is, and `verify` goes on telling of it."""
-    if why_not_plain(segment.path) is not None or held.enter_context(unheld(segment.path)) is None:
-        return False
-    return segment.form == JSONL or _is_whole(segment.path)
+def _is_closed(segment: Segment, held: ExitStack, trouble: Trouble) -> bool:
+    """Whether nobody writes it any more, and all of it can be read."""
+    path = segment.path
+    is_free = why_not_plain(path) is None and held.enter_context(unheld(path)) is not None
+    why = why_not_plain(path) or _why_not_whole(segment)
+    if why is not None:
+        trouble.files[path.name] = why
+    return is_free and why is None
 
 
-def _is_whole(packed: Path) -> bool:
+def _why_not_whole(segment: Segment) -> str | None:
     try:
-        for _ in unpacked(packed):
+        _first_octets(segment.path)
+        for _ in unpacked(segment.path) if segment.form == ZSTD else ():
             pass
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def _compacted(directory: Path, day: str, closed: list[Segment]) -> Compacted:
@@ -226,9 +237,10 @@ def finish(directory: Path) -> None:
 
 
 def lines_of(path: Path, order: str) -> Iterator[bytes]:
-    """The lines of a compacted file, by these columns. Raises OSError for damage, and MissingExtra."""
+    """The lines of a compacted file, by these columns. Raises OSError, also for damage, and MissingExtra."""
     import duckdb
 
+    _first_octets(path)
     try:
         with database() as connection:
             rows = connection.execute(f"SELECT raw FROM read_parquet({files_in([path])}) ORDER BY {order}")

@@ -37,7 +37,7 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 @dataclass(slots=True)
 class Trouble:
-    """What could not be read, by file: lines cut off, lines that are no records, and files that cannot be opened."""
+    """What could not be read, by file: lines cut off, lines that are no records, and files that cannot be read."""
 
     torn: dict[str, int] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Trouble:
     def __str__(self) -> str:
         told = [f"{_lines(count, 'torn')} in {name} (a write was cut off)" for name, count in self.torn.items()]
         told += [f"{_lines(count, 'unreadable')} in {name}" for name, count in self.lines.items()]
-        return "; ".join(told + [f"{name} cannot be opened ({why})" for name, why in self.files.items()])
+        return "; ".join(told + [f"{name} cannot be read ({why})" for name, why in self.files.items()])
 
     def count(self, name: str, line: bytes) -> None:
         """A line of this file is no record. One that begins as ours do was cut off by a kill or a full disk."""

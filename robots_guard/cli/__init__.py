@@ -154,7 +154,7 @@ def _called(args: list[str] | None) -> int:
         return INTERRUPTED
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else NAME
-        return _refused(f"{error.format_message().rstrip('.')} (see {path} --help)")
+        return _refused(f"{_sentence(error)} (see {path} --help)")
     except click.ClickException as error:
         return _refused(error.format_message())
     except StoreError as error:  # which says what happened, not to whom
@@ -162,6 +162,14 @@ def _called(args: list[str] | None) -> int:
     except RobotsGuardError as error:
         return _refused(str(error))
     return status if isinstance(status, int) else 0
+
+
+def _sentence(error: click.UsageError) -> str:
+    """What click says, in one line: of a choice that is missing it gives a list of lines."""
+    said = error.format_message()
+    if isinstance(error, click.MissingParameter):
+        said = " ".join(said.split()).replace(". Choose from:", ": choose from")
+    return said.rstrip(".")
 
 
 def _refused(sentence: str) -> int:

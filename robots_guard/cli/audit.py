@@ -37,8 +37,8 @@ def audit() -> None:
 for _command in (bundle, compact, export, replay, report, schema, verify):
     audit.add_command(_command)
 
-as_json = click.option("--json", "form", flag_value="json", help="One JSON object a record, as it is in the journal.")
-as_csv = click.option("--csv", "form", flag_value="csv", help="Comma-separated values, with headings.")
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object a record, as it is in the journal.")
+as_csv = click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, with headings.")
 
 
 @audit.command()
@@ -49,14 +49,20 @@ as_csv = click.option("--csv", "form", flag_value="csv", help="Comma-separated v
 @click.option("--sql", metavar="SELECT", help="One SELECT over the tables decisions and records, instead of filters.")
 @as_json
 @as_csv
-def query(journal: str | None, limit: int | None, sql: str | None, form: str | None, **values: Any) -> int:
+def query(
+    journal: str | None, limit: int | None, sql: str | None, *, as_json: bool, as_csv: bool, **values: Any
+) -> int:
     """Search the journal, oldest first."""
     from robots_guard.audit.search import Search
 
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv are two forms of one answer: give one of them")
+    form = "json" if as_json else "csv" if as_csv else ""
     if sql is not None and (given := chosen_in(values)):
         raise click.UsageError(f"--sql goes without filters ({', '.join(given)}): put them into its WHERE")
     directory = directory_of(journal)
-    if not segments(directory):
+    is_empty = not segments(directory)
+    if is_empty:
         click.echo(f"robots-guard: nothing has been recorded yet in {directory}", err=True)
     with (
         progress("searching") as heard,
@@ -64,10 +70,14 @@ def query(journal: str | None, limit: int | None, sql: str | None, form: str | N
     ):
         if sql is not None:
             headings, rows = search.ask(sql)
-            print_table(headings, rows, form=form or "")
+            print_table(headings, rows, form=form)
+            found = True
         else:
-            print_records(search.records(limit), form=form or "")
-        return told(search.unreadable())
+            found = print_records(search.records(limit), form=form) > 0
+        trouble = search.unreadable()
+    if not (found or is_empty or trouble):  # where not all can be read, nobody knows
+        click.echo("robots-guard: no record matches", err=True)
+    return told(trouble)
 
 
 @audit.command()
@@ -76,15 +86,16 @@ def query(journal: str | None, limit: int | None, sql: str | None, form: str | N
 @click.option("-n", "--lines", type=click.IntRange(0), default=10, show_default=True, help="How many to begin with.")
 @click.option("-f", "--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
 @as_json
-def tail(journal: str | None, lines: int, follow: bool, form: str | None, **values: Any) -> int:
+def tail(journal: str | None, lines: int, follow: bool, *, as_json: bool, **values: Any) -> int:
     """Show the latest records, and further ones as they are written."""
     trouble, wanted, directory = Trouble(), filter_of(values), directory_of(journal)
+    form = "json" if as_json else ""
     if follow:
         _await(directory)
     follower = Follower(directory, trouble)
-    print_records(follower.latest(wanted, lines, last=not follow), form=form or "", streams=True)
+    print_records(follower.latest(wanted, lines, last=not follow), form=form, streams=True)
     while follow:
-        print_records(follower.new(wanted), form=form or "", streams=True)
+        print_records(follower.new(wanted), form=form, streams=True)
         time.sleep(POLL)
     return told(trouble)
 

@@ -12,6 +12,7 @@ from robots_guard.audit.compact import compact as compacted
 from robots_guard.audit.keeping import compress
 from robots_guard.audit.query import Trouble
 from robots_guard.audit.record import json_schema
+from robots_guard.audit.segments import segments
 from robots_guard.audit.verify import Finding
 from robots_guard.audit.verify import verify as verified
 from robots_guard.cli.auditing import directory_of, progress, told
@@ -19,7 +20,7 @@ from robots_guard.cli.options import journal_option
 from robots_guard.cli.terminal import Rows, safe, write_line
 from robots_guard.settings import CLOCKS
 
-FOUND = 1  # the exit status of `verify` for a journal that is not as it was written
+FOUND = 1  # the exit status of `verify` and `compact` for a journal that is not as it was written
 
 
 @click.command()
@@ -51,18 +52,23 @@ def _show(findings: list[Finding]) -> None:
 @journal_option
 @click.option("--today", is_flag=True, help="Closed files of today, too.")
 def compact(journal: str | None, today: bool) -> int:
-    """Compress closed files, and put those of past days into one Parquet file a day."""
-    directory = directory_of(journal)
+    """Compress closed files, and put those of past days into one Parquet file a day.
+
+    Exit status 1 if a file cannot be read; it stays where it is.
+    """
+    directory, trouble = directory_of(journal), Trouble()
+    segments(directory)  # says what to do if there is no such directory
     compress(directory)
     before = "99999999" if today else f"{datetime.fromtimestamp(CLOCKS.now(), UTC):%Y%m%d}"
     with progress("compacting"):
-        made = compacted(directory, before)
+        made = compacted(directory, before, trouble)
     for each in made:
         left = f", {each.unreadable} lines left out that are no records" if each.unreadable else ""
         write_line(f"{safe(each.path.name)}\t{each.records} records of {each.files} files{left}")
-    if not made:
+    if not made and not trouble:
         click.echo("robots-guard: there is nothing to compact", err=True)
-    return 0
+    told(trouble)
+    return FOUND if trouble else 0
 
 
 @click.command()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 import msgspec
@@ -18,7 +20,7 @@ from robots_guard.audit.replay import replay as replayed
 from robots_guard.audit.search import Search
 from robots_guard.cli.auditing import directory_of, filter_of, filters, progress, told
 from robots_guard.cli.options import journal_option, store_option
-from robots_guard.cli.terminal import print_lines, write_line
+from robots_guard.cli.terminal import print_lines
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.verdict import RuleRef
 from robots_guard.errors import SettingsError, StoreError
@@ -48,7 +50,8 @@ def report(journal: str | None, output: Path, *, what_if: bool, **values: Any) -
     with progress("counting") as heard, Search(directory_of(journal), wanted, heard) as search:
         figures = summary(search, now, what_if=what_if)
         trouble = search.unreadable()
-    output.write_text(page(figures, now, _about(wanted, what_if=what_if), str(trouble)), "utf-8")
+    with _writing(output) as target:
+        target.write(page(figures, now, _about(wanted, what_if=what_if), str(trouble)))
     click.echo(f"robots-guard: written to {output}", err=True)
     return told(trouble)
 
@@ -71,15 +74,30 @@ def export(journal: str | None, form: str, output: Path | None, **values: Any) -
     wanted = filter_of(values)
     if form == "heritrix" and wanted.kind == "decision":
         wanted = msgspec.structs.replace(wanted, kind=None)  # its log has the fetches of robots.txt, too
-    target = output.open("w", encoding="utf-8", newline="\n") if output else sys.stdout
+    with (
+        _writing(output) as target,
+        progress("exporting") as heard,
+        Search(directory_of(journal), wanted, heard) as search,
+    ):
+        for line in exported(search.records(), form):
+            target.write(line + "\n")
+        return told(search.unreadable())
+
+
+@contextmanager
+def _writing(output: Path | None) -> Iterator[TextIO]:
+    """The file named, or standard output. Raises SettingsError for a file that cannot be written."""
+    if output is None:
+        yield sys.stdout
+        return
     try:
-        with progress("exporting") as heard, Search(directory_of(journal), wanted, heard) as search:
-            for line in exported(search.records(), form):
-                target.write(line + "\n")
-            return told(search.unreadable())
-    finally:
-        if output:
-            target.close()
+        target = output.open("w", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise SettingsError(
+            f"{str(output)!r} cannot be written ({error.strerror}): name a file that can be, with --output"
+        ) from error
+    with target:
+        yield target
 
 
 @click.command()
@@ -103,10 +121,8 @@ def replay(journal: str | None, store: str | None, id_or_file: str) -> int:
 def bundle(journal: str | None, store: str | None, id: str, output: Path | None) -> int:  # noqa: A002  its name
     """Write one file with a record, its document, its settings and the schema: audit replay FILE needs no more."""
     made = msgspec.json.format(msgspec.json.encode(_bundled(journal, store, id)), indent=2).decode()
-    if output:
-        output.write_text(made + "\n", "ascii" if made.isascii() else "utf-8")
-    else:
-        write_line(made)
+    with _writing(output) as target:
+        target.write(made + "\n")
     return 0
 
 

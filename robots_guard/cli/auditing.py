@@ -121,20 +121,35 @@ def progress(what: str) -> Iterator[Callable[[float], None]]:
 # -- showing ------------------------------------------------------------------------------------------------
 
 
-def print_records(found: Iterable[AnyRecord], *, form: str, streams: bool = False) -> None:
-    """Records as a table, as `json` lines or as `csv`."""
+def print_records(found: Iterable[AnyRecord], *, form: str, streams: bool = False) -> int:
+    """Records as a table, as `json` lines or as `csv`; how many."""
+    passing = _Passing(found)
     match form:
         case "json":
-            for entry in found:
+            for entry in passing:
                 write_line(entry.line_of_json().decode().rstrip("\n"))
         case "csv":
-            print_csv(HEADINGS, (row_of(entry) for entry in found))
+            print_csv(HEADINGS, (row_of(entry) for entry in passing))
         case _:
             rows = Rows("verdict", *HEADINGS[1:], streams=streams)
-            for entry in found:
+            for entry in passing:
                 rows.add(row_of(entry))
             rows.end()
     sys.stdout.flush()
+    return passing.count
+
+
+class _Passing:
+    """Records that pass, counted."""
+
+    def __init__(self, found: Iterable[AnyRecord]) -> None:
+        self.count = 0
+        self._found = found
+
+    def __iter__(self) -> Iterator[AnyRecord]:
+        for entry in self._found:
+            self.count += 1
+            yield entry
 
 
 HEADINGS = ("action", "at", "door", "agent", "reason", "url", "rule", "line")
@@ -145,8 +160,7 @@ def row_of(entry: AnyRecord) -> tuple[str, ...]:
     at, door = entry.at or "", entry.door
     match entry:
         case Record():
-            why = entry.rule or entry.detail or ""
-            return (entry.action, at, door, entry.agent, entry.reason, entry.url, why, _shown(entry.line))
+            return (entry.action, at, door, entry.agent, entry.reason, entry.url, _why(entry), _shown(entry.line))
         case Repeats():
             times = f"{entry.count} more like {entry.id}"
             return (entry.action, at, door, entry.agent, entry.reason, entry.origin, times, _shown(entry.line))
@@ -157,6 +171,13 @@ def row_of(entry: AnyRecord) -> tuple[str, ...]:
             return ("start", at, door, "", "", "", f"robots_guard {entry.version}, writer {entry.writer}", "")
         case _:
             return (kind_of(entry), at, door, "", "", "", _rest(entry), "")
+
+
+def _why(entry: Record) -> str:
+    """The rule or detail of a decision, and the override it was made under, with who made it and why."""
+    made = ": ".join(filter(None, (entry.override_owner, entry.override_reason)))
+    override = entry.override and f"override {entry.override}" + (f" ({made})" if made else "")
+    return "; ".join(filter(None, (entry.rule or entry.detail, override)))
 
 
 def _rest(entry: AnyRecord) -> str:

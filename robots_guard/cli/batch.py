@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import io
 import json
 import math
@@ -33,6 +32,7 @@ from robots_guard.core.verdict import Question, Terms, Verdict
 from robots_guard.errors import RobotsGuardError
 from robots_guard.guard import Guard
 from robots_guard.origin import Origin
+from robots_guard.plain import meant
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.settings import CLOCKS, Settings
@@ -203,13 +203,8 @@ def _ask(values: Any) -> Ask:
     """The question of a line. A field that nobody reads would answer another question than was meant."""
     unknown = set(values) - set(Ask.__struct_fields__) if isinstance(values, dict) else ()
     for name in sorted(unknown):
-        raise Unaskable(f"unknown field {name}: {_remedy(name)}")
+        raise Unaskable(f"unknown field {name}: {meant(name, Ask.__struct_fields__)}")
     return msgspec.convert(values, Ask)
-
-
-def _remedy(name: str) -> str:
-    near = difflib.get_close_matches(name, Ask.__struct_fields__, n=1)
-    return f"did you mean {near[0]}?" if near else f"known are: {', '.join(Ask.__struct_fields__)}"
 
 
 def _asked(ask: Ask) -> tuple[Origin, str] | Verdict:

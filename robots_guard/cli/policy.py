@@ -153,7 +153,7 @@ def refresh(urls: tuple[str, ...], listed: BinaryIO | None, missing: bool, as_js
     if settings.store == "memory:":
         raise SettingsError("store = 'memory:' keeps nothing beyond this command: name the doors' own with --store")
     faults = Faults()
-    origins = list(dict.fromkeys(_origins(chain(enumerate(urls, 1), _listed(listed)), faults)))
+    origins = list(dict.fromkeys(_origins(chain(_given(urls), _listed(listed)), faults)))
     report = Refreshed(View(settings.dialect), as_json=as_json)
     with guard_of(settings) as guard, progress("robots.txt", len(origins)) as advance:
 
@@ -212,14 +212,26 @@ def purge(journal: str | None, store: str | None) -> None:
     """Remove policies and documents that nobody used for 120 days. Every document that a record of the journal
     rests on counts as used now, so that its verdict can be shown again. Run it daily where many crawl."""
     with opened(store) as held:
-        directory = Path(journal or default_journal()).expanduser()
-        trouble = Trouble()
-        named = (each.sha256 or "" for each in records(directory, trouble=trouble)) if directory.exists() else ()
-        rested_on = {digest for digest in named if _SHA256.fullmatch(digest)}  # a journal's lines may be anybody's
-        if trouble.files:
-            raise SettingsError(f"nothing is purged, because not all of the journal can be read: {trouble}")
+        rested_on = _rested_on(journal)
         removed = held.purge(CLOCKS.now(), rested_on)
     click.echo(f"robots-guard: {removed} documents removed, {len(rested_on)} kept for the journal", err=True)
+
+
+def _rested_on(journal: str | None) -> set[str]:
+    """The documents that records of the journal rest on. Raises SettingsError unless all of it can be read."""
+    directory, trouble = Path(journal or default_journal()).expanduser(), Trouble()
+    if not directory.exists():
+        if journal:  # named in vain, it protects nothing; the default is missing where nobody has recorded
+            raise SettingsError(
+                f"nothing is purged, because there is no journal {journal!r}:"
+                " name the directory that the doors write to"
+            )
+        return set()
+    named = (each.sha256 or "" for each in records(directory, trouble=trouble))
+    rested_on = {digest for digest in named if _SHA256.fullmatch(digest)}  # a journal's lines may be anybody's
+    if trouble.files:
+        raise SettingsError(f"nothing is purged, because not all of the journal can be read: {trouble}")
+    return rested_on
 
 
 # -- carrying -------------------------------------------------------------------------------------------------
@@ -249,7 +261,7 @@ def import_(file: BinaryIO, store: str | None) -> int:
                 held.put(found, CLOCKS.now())
                 taken += 1
             else:
-                faults.add(number, found)
+                faults.add(f"line {number}", found)
     click.echo(f"robots-guard: {taken} policies read", err=True)
     return UNREADABLE if faults.tell() else 0
 
@@ -347,21 +359,21 @@ class Refreshed:
 
 
 class Faults:
-    """Lines that could not be used: the first few are told, the others counted."""
+    """Lines and arguments that could not be used: the first few are told, the others counted."""
 
     def __init__(self) -> None:
         self._count = 0
 
-    def add(self, number: int, why: str) -> None:
-        """One more."""
+    def add(self, which: str, why: str) -> None:
+        """One more: which line, or argument."""
         self._count += 1
         if self._count <= TOLD:
-            click.echo(f"robots-guard: line {number}: {safe(why)}", err=True)
+            click.echo(f"robots-guard: {safe(which)}: {safe(why)}", err=True)
 
     def tell(self) -> bool:
         """Tell of those not told; whether there were any."""
         if self._count > TOLD:
-            click.echo(f"robots-guard: {self._count - TOLD} more lines could not be used", err=True)
+            click.echo(f"robots-guard: {self._count - TOLD} more could not be used", err=True)
         return self._count > 0
 
 
@@ -384,22 +396,27 @@ def _origin(url: str) -> Origin:
         raise click.UsageError(f"{error}: give an origin such as https://example.com") from None
 
 
-def _listed(file: BinaryIO | None) -> Iterator[tuple[int, str]]:
-    """The lines of a list with their numbers; blank ones and those that begin with # are left out."""
+def _given(urls: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The arguments of a command line, and which they are."""
+    return ((f"argument {number} ({url[:80]!r})", url) for number, url in enumerate(urls, 1))
+
+
+def _listed(file: BinaryIO | None) -> Iterator[tuple[str, str]]:
+    """The lines of a list, and which they are; blank ones and those that begin with # are left out."""
     number = 0
     while file is not None and (line := file.readline(MAX_LINE)):
         number += 1
         text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
         if text and not text.startswith("#"):
-            yield number, text
+            yield f"line {number}", text
 
 
-def _origins(lines: Iterable[tuple[int, str]], faults: Faults) -> Iterator[Origin]:
-    for number, text in lines:
+def _origins(named: Iterable[tuple[str, str]], faults: Faults) -> Iterator[Origin]:
+    for which, text in named:
         try:
-            yield split_url(text)[0]
-        except (NotGoverned, MalformedURL) as error:
-            faults.add(number, str(error))
+            yield _origin(text)
+        except click.UsageError as error:
+            faults.add(which, error.message)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from robots_guard.core.pacing import LONGEST_DELAY
 from robots_guard.core.verdict import Exemption, Terms
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, origin_of, parse_authority
+from robots_guard.plain import meant, unfit
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 
@@ -173,7 +174,7 @@ def _override(row: Any, base: Terms) -> Override:
     try:
         entry = msgspec.convert(row, _Entry)
     except msgspec.ValidationError as error:
-        raise SettingsError(str(error)) from None
+        raise SettingsError(_unread(row) or str(error)) from None
     for name in ("id", "owner", "reason"):
         if not getattr(entry, name).strip():
             raise SettingsError(f"{name} is empty: say {_ASKED[name]}")
@@ -182,7 +183,30 @@ def _override(row: Any, base: Terms) -> Override:
     return Override(_place(entry), _terms(base, changes, exemption), changes)
 
 
-_ASKED = {"id": "which this is", "owner": "who answers for it", "reason": "why it is made"}
+def _unread(row: Any) -> str | None:
+    """What is wrong with the keys of an override, in our words: msgspec's name no remedy."""
+    if not isinstance(row, dict):
+        return f"{row!r} is no table: begin each override with [[override]]"
+    for name in row:
+        if name not in _Entry.__struct_fields__:
+            return f"{name!r} is nothing known: {meant(name, _Entry.__struct_fields__)}"
+    for field in msgspec.structs.fields(_Entry):
+        if field.required and field.name not in row:
+            return f"{field.name} is missing: say {_ASKED[field.name]}"
+        try:
+            msgspec.convert(row.get(field.name, field.default), field.type)
+        except msgspec.ValidationError:
+            if field.name in row:
+                return f"{field.name} = {row[field.name]!r} {unfit(field.type)}"
+    return None
+
+
+_ASKED = {
+    "id": "which this is",
+    "owner": "who answers for it",
+    "reason": "why it is made",
+    "expires": "until when it holds, as a day such as 2027-03-31",
+}
 
 
 def _end(expires: Any) -> float:

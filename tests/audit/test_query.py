@@ -135,7 +135,7 @@ def test_what_is_no_plain_file_is_told_and_passed_over(tmp_path):
 
     assert len(list(records(tmp_path, trouble=trouble))) == 1
     assert set(trouble.files) == {"directory.jsonl", "link.jsonl", "gone.jsonl", "pipe.jsonl"}
-    assert "pipe.jsonl cannot be opened (not a regular file)" in str(trouble)
+    assert "pipe.jsonl cannot be read (not a regular file)" in str(trouble)
 
 
 def test_more_files_than_a_process_may_hold_open(tmp_path):

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from audit.decisions import AT, DEFER, decision, journal_in
+from audit.decisions import AT, DEFER, DROP, decision, journal_in
 from cli.command import COMMAND
 
 from robots_guard.audit.record import record_of
+from robots_guard.core.verdict import Action, Exemption, Reason, Verdict
 
 
 @pytest.fixture
@@ -54,6 +55,28 @@ def test_a_row_a_record_nothing_cut(here, journal):
     assert lines[3].split("\t")[5] == "https://a.test/" + "x" * 500
 
 
+OVERRIDE = Exemption(id="shop-2026", owner="jane", reason="contract of 12 May", expires=AT + 9)
+TOLD = "override shop-2026 (jane: contract of 12 May)"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [
+        (Verdict(action=Action.PASS, reason=Reason.BYPASSED), TOLD),
+        (Verdict(action=Action.DROP, reason=Reason.BLOCKED), TOLD),
+        (DROP, f"Disallow: /private/; {TOLD}"),
+    ],
+    ids=lambda value: getattr(value, "reason", ""),
+)
+def test_the_override_that_bears_on_a_decision_is_shown(here, directory, verdict, told):
+    journal = journal_in(directory)
+    journal.write(decision("https://a.test/", verdict=verdict, override=OVERRIDE))
+    journal.close()
+
+    assert here("audit", "query").out.rstrip("\n").split("\t")[6] == told
+    assert told in here("audit", "query", "--csv").out
+
+
 @pytest.mark.parametrize(
     ("options", "found"),
     [
@@ -86,6 +109,24 @@ def test_a_refusal_is_found_by_its_reference(here, journal):
 
     assert json.loads(found)["url"] == "https://a.test/private/4"
     assert here("audit", "query", "--id", "none").out == ""
+
+
+@pytest.mark.parametrize(("form", "out"), [([], ""), (["--json"], ""), (["--csv"], "action,at,door")], ids=str)
+def test_filters_that_match_nothing_are_told_of(here, journal, form, out):
+    status, printed, err = here("audit", "query", "--origin", "https://c.test", *form)
+
+    assert (status, printed[: len("action,at,door")]) == (0, out)
+    assert err == "robots-guard: no record matches\n"
+    assert here("audit", "query", *form).err == ""
+    (journal.directory / "other.jsonl").write_bytes(b"nonsense\n")
+    assert "no record" not in here("audit", "query", "--origin", "https://c.test", *form).err
+
+
+def test_two_forms_at_once_are_refused(here, journal):
+    status, out, err = here("audit", "query", "--json", "--csv")
+
+    assert (status, out) == (2, "")
+    assert "--json and --csv are two forms of one answer: give one of them" in err
 
 
 def test_nothing_recorded_yet_is_told(here, directory):
@@ -296,6 +337,46 @@ def test_compacted_and_asked_as_before(here, journal):
     assert here("audit", "query", "--json").out == before
     assert here("audit", "tail", "--no-follow", "--json").out == before
     assert here("audit", "compact").err == "robots-guard: there is nothing to compact\n"
+
+
+def test_what_cannot_be_compacted_is_named(here, directory):
+    journal = journal_in(directory, retention=None)  # nobody keeps house beside the test
+    journal.write(decision())
+    journal.close()
+    damaged = journal.directory / "20200101-h-1-ab-0001.jsonl.zst"
+    damaged.write_bytes(b"nothing")
+    status, out, err = here("audit", "compact")
+    assert (status, out.count("\n")) == (1, 0)
+    assert err.startswith(f"robots-guard: {damaged.name} cannot be read (damaged: ")
+    assert damaged.exists()
+
+    status, out, err = here("audit", "compact", "--today")  # what can be is compacted all the same
+    assert (status, out) == (1, "20270115.1.parquet\t3 records of 1 files\n")
+    assert damaged.name in err
+
+
+def test_a_file_being_written_is_no_trouble_of_compacting(here, journal):
+    assert here("audit", "compact", "--today") == (0, "", "robots-guard: there is nothing to compact\n")
+
+
+def test_compacting_a_journal_that_is_not_there_names_the_remedy(here, tmp_path):
+    status, _, err = here("audit", "compact", "--journal", tmp_path / "none")
+
+    assert status == 2
+    assert f"in '{tmp_path}/none': name the directory that the doors write to" in err
+
+
+@pytest.mark.parametrize(
+    "command", [["report"], ["export", "--format", "csv"], ["bundle", "w-1"]], ids=lambda args: args[0]
+)
+def test_a_file_that_cannot_be_written_is_answered_with_the_remedy(here, journal, tmp_path, command):
+    status, out, err = here("audit", *command, "-o", tmp_path / "none" / "file")
+
+    assert (status, out) == (2, "")
+    assert err == (
+        f"robots-guard: '{tmp_path}/none/file' cannot be written (No such file or directory):"
+        " name a file that can be, with --output\n"
+    )
 
 
 def test_a_report_is_one_file(here, journal, tmp_path):

@@ -91,6 +91,8 @@ WRONG = [
     (["audit", "query", "--since", "yesterday"], "use a span such as 90s, 30m, 2h, 7d"),
     (["audit", "query", "--origin", "a.test"], "give an origin such as https://example.com"),
     (["audit", "query", "--reason", "because"], "is not one of"),
+    (["audit", "compact", "--journal", "/none"], "name the directory that the doors write to"),
+    (["audit", "export"], "Missing option '--format': choose from ecs, otel, heritrix, csv, squid (see "),
 ]
 
 

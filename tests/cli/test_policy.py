@@ -174,6 +174,15 @@ def test_a_list_warms_the_store_once_an_origin_and_names_what_it_cannot_read(apa
     assert len(rows(here("policy", "ls").out)) == 3
 
 
+def test_an_argument_that_names_no_origin_is_told_as_one(here, net):
+    status, _, err = here("policy", "refresh", net.origin(RULES).url, "zz", "--from", "/dev/null")
+
+    assert status == 2
+    assert "robots-guard: argument 2 ('zz'): " in err
+    assert "give an origin such as https://example.com" in err
+    assert "line" not in err
+
+
 def test_a_store_that_fails_is_not_warmed_and_this_is_said(here, net):
     status, out, err = here("policy", "refresh", net.origin(RULES).url, "--store=redis://127.0.0.1:1/0")
 
@@ -283,7 +292,7 @@ def test_a_hostile_import_is_told_line_by_line_and_harms_nothing(held, here, tmp
 
     assert (status, out) == (2, "")
     assert "1 policies read" in err
-    assert f"{len(hostile) - 1 - 10} more lines could not be used" in err
+    assert f"{len(hostile) - 1 - 10} more could not be used" in err
     assert "Traceback" not in err
     assert len(rows(here("policy", "ls").out)) == 1
     assert here("check", f"{held[0].url}/private/x").status == 1
@@ -408,5 +417,21 @@ def test_purge_removes_nothing_while_the_journal_cannot_be_read(here, net, tmp_p
     assert err.startswith("robots-guard: nothing is purged, because not all of the journal can be read: 20260101-host")
 
 
-def test_purge_of_nothing(here):
+@pytest.mark.parametrize("args", [[], ["--journal", "{}/typo"]], ids=["environment", "option"])
+def test_purge_removes_nothing_if_the_journal_named_is_not_there(here, net, tmp_path, variables, args):
+    here("check", f"{net.origin(RULES).url}/private/x")
+    variables.setenv("ROBOTS_GUARD_JOURNAL", f"{tmp_path}/typo")
+    status, out, err = here("policy", "purge", *(arg.format(tmp_path) for arg in args))
+
+    assert (status, out) == (2, "")
+    assert err == (
+        f"robots-guard: nothing is purged, because there is no journal '{tmp_path}/typo':"
+        " name the directory that the doors write to\n"
+    )
+
+
+def test_purge_of_nothing_where_nobody_has_recorded(here, variables, tmp_path):
+    variables.delenv("ROBOTS_GUARD_JOURNAL")
+    variables.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
     assert here("policy", "purge") == (0, "", "robots-guard: 0 documents removed, 0 kept for the journal\n")

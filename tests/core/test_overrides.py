@@ -99,12 +99,16 @@ def test_what_has_expired_leaves_the_place_to_the_next():
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"owner": None}, "owner"),
+        ({"owner": None}, "owner is missing: say who answers for it"),
         ({"reason": '" "'}, "reason is empty: say why"),
-        ({"expires": None}, "expires"),
+        ({"expires": None}, "expires is missing: say until when it holds, as a day such as 2027-03-31"),
         ({"expires": '"never"'}, "expires"),
         ({"expires": "2027-01-01T00:00:00"}, "has no offset"),
-        ({"id": None}, "id"),
+        ({"id": None}, "id is missing: say which this is"),
+        ({"reason": None}, "reason is missing: say why it is made"),
+        ({"owner": "7"}, "owner = 7 is no text: put it in quotes"),
+        ({"suffix": "[1]"}, "suffix = [1] is no text: put it in quotes"),
+        ({"max_delay": '"1"'}, "max_delay = '1' is no number of seconds: write one such as 30 or 0.5"),
         ({"origin": None}, "one of origin and suffix"),
         ({"suffix": '"a.test"'}, "one of origin and suffix"),
         ({"origin": '"a.test"'}, "write an origin as https://host"),
@@ -112,12 +116,13 @@ def test_what_has_expired_leaves_the_place_to_the_next():
         ({"origin": None, "suffix": '"com"'}, "whole top-level domain"),
         ({"max_delay": None}, "it changes nothing: set one of action, dialect"),
         ({"action": '"pass"'}, "leaves nothing for max_delay to change"),
-        ({"action": '"maybe"', "max_delay": None}, "action"),
+        ({"action": '"maybe"', "max_delay": None}, "action = 'maybe' is not known: use pass or drop"),
         ({"max_delay": "-1"}, "max_delay = -1.0 is no number of seconds"),
         ({"max_delay": "nan"}, "max_delay = nan is no number of seconds"),
         ({"dialect": '"rfc9310"'}, "rfc9310"),
-        ({"on_restricted": '"open"'}, "on_restricted"),
-        ({"colour": '"red"'}, "colour"),
+        ({"on_restricted": '"open"'}, "on_restricted = 'open' is not known: use drop or allow"),
+        ({"colour": '"red"'}, "'colour' is nothing known: known are: id, owner"),
+        ({"max_dely": "1"}, "'max_dely' is nothing known: did you mean max_delay?"),
     ],
 )
 def test_what_is_wrong_has_no_effect_and_says_why(changes, why):
@@ -127,6 +132,12 @@ def test_what_is_wrong_has_no_effect_and_says_why(changes, why):
     assert [fault.which for fault in found.faults] == ["number 1" if "id" in changes else "one"]
     assert why in found.faults[0].why
     assert [each.exemption.id for each in found.entries] == ["good"]
+
+
+def test_what_is_no_table_has_no_effect():
+    assert parse("override = [3]", BASE).faults == (
+        ("number 1", "3 is no table: begin each override with [[override]]"),
+    )
 
 
 def test_two_for_one_place_and_two_of_one_id():

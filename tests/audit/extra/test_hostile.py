@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from pathlib import Path
 
 import duckdb
 import msgspec
@@ -71,6 +73,29 @@ def test_a_table_of_something_else_is_told_and_hides_nothing(journal, sql):
     with Search(journal, Filter()) as search:
         assert len(list(search.records())) == 1
         assert set(search.unreadable().files) == {strange.name}
+
+
+@pytest.mark.parametrize("form", [".jsonl", ".jsonl.zst", ".parquet"])
+def test_a_file_that_may_not_be_read_is_not_called_damaged(journal, monkeypatch, form):
+    if form == ".jsonl.zst":
+        compress(journal)
+    elif form == ".parquet":
+        compact(journal, LATER)
+    (closed,) = journal.glob(f"*{form}")
+    opened = Path.open
+
+    def refuses(path, *args, **options):
+        if path == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", refuses)  # as root one may read everything
+    with Search(journal, Filter()) as search:
+        assert not list(search.records())
+        assert str(search.unreadable()) == f"{closed.name} cannot be read (Permission denied)"
+    if form != ".jsonl":  # which is read by its descriptor
+        verify(journal, trouble := Trouble())
+        assert trouble.files == {closed.name: "Permission denied"}
 
 
 def test_a_name_that_is_no_text_is_told(journal):
