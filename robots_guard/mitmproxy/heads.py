@@ -13,11 +13,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from mitmproxy.connection import Connection
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import RequestProtocolError, ResponseProtocolError
 from mitmproxy.proxy.layers.http._http1 import Http1Client, Http1Server, make_error_response
 from mitmproxy.proxy.layers.tls import ClientTLSLayer
+from mitmproxy.proxy.server import ConnectionHandler
 from mitmproxy.utils import human
 
 LONGEST = 256 * 1024  # octets, or what of them comes in one piece
@@ -35,6 +37,8 @@ def bound_heads() -> None:
     Http1Client.read_headers = _bounded_answer  # type: ignore[assignment, method-assign]  # likewise
     Http1Server.wait = _bounded_wait  # type: ignore[assignment, method-assign]  # likewise
     ClientTLSLayer.receive_handshake_data = _bounded_hello  # type: ignore[method-assign]  # likewise
+    ConnectionHandler.handle_connection = _closing  # type: ignore[method-assign]  # likewise
+    ClientTLSLayer.receive_data = _without_hello  # type: ignore[assignment, method-assign]  # likewise
 
 
 def _bounded(plain: Reads, give_up: Callable[[Any], Commands]) -> Reads:
@@ -83,4 +87,29 @@ _hello = ClientTLSLayer.receive_handshake_data
 def _bounded_hello(self: ClientTLSLayer, data: bytes) -> layer.CommandGenerator[tuple[bool, str | None]]:
     if self.client_hello_parsed or len(self.recv_buffer) + len(data) <= LONGEST_HELLO:
         return (yield from _hello(self, data))
-    return False, f"a TLS hello of more than {LONGEST_HELLO} octets"
+    yield commands.CloseConnection(self.conn)
+    return False, None
+
+
+_handle = ConnectionHandler.handle_connection
+
+
+@functools.wraps(_handle)
+async def _closing(self: ConnectionHandler, connection: Connection) -> None:
+    """mitmproxy 12 forgets to close a connection that it cuts off while more comes in."""
+    try:
+        await _handle(self, connection)
+    finally:
+        left = self.transports.pop(connection, None)
+        if left is not None and left.writer is not None:
+            left.writer.close()
+
+
+_data = ClientTLSLayer.receive_data
+
+
+@functools.wraps(_data)
+def _without_hello(self: ClientTLSLayer, data: bytes) -> Commands:
+    """What comes behind a hello that could not be read; mitmproxy trips over it, and leaves the connection open."""
+    if self.client_hello_parsed:
+        yield from _data(self, data)
