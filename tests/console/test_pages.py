@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import shutil
 from datetime import UTC, datetime, timedelta
+from html import unescape
 
 import pytest
 from audit.decisions import AT, decision, journal_in
@@ -111,6 +115,72 @@ async def test_a_journal_that_is_not_there_yet(place, tmp_path, path):
     async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as browser:
         await read(browser, path)
         assert (await browser.get("/decisions/x")).status_code == 404
+
+
+ON_THE_JOURNAL = ("/", "/decisions", "/decisions/dropped", "/origin?name=https://shop.example", "/overview.json")
+
+
+def status_without_a_journal(path):
+    """The live part goes into a page that is open; an origin's rests on the store too."""
+    return 200 if path.startswith(("/origin?", "/overview.json")) else 503
+
+
+@pytest.mark.parametrize("path", ON_THE_JOURNAL)
+async def test_a_journal_that_cannot_be_read_is_not_said_to_be_empty(place, tmp_path, path):
+    wrong = tmp_path / "ju"
+    wrong.write_text("")
+    async with let_in(app(place.sources._replace(journal=wrong), hosts=[HOST], token=TOKEN)) as browser:
+        page = unescape(await read(browser, path, status_without_a_journal(path)))
+
+    assert f"journal: '{wrong}' cannot be read (Not a directory): name the directory" in page
+    assert "Nothing has been recorded" not in page
+    assert "<b>0</b>" not in page
+
+
+@pytest.mark.parametrize("path", ON_THE_JOURNAL)
+@pytest.mark.parametrize("fault", ["removed", "forbidden"])
+async def test_a_journal_that_is_lost_meanwhile_is_not_said_to_be_empty(place, tmp_path, monkeypatch, path, fault):
+    journal = tmp_path / "journal"
+    shutil.copytree(place.journal, journal)
+    async with let_in(app(place.sources._replace(journal=journal), hosts=[HOST], token=TOKEN)) as browser:
+        assert len(ids(await read(browser, "/decisions"))) == 50
+        if fault == "removed":
+            shutil.rmtree(journal)
+        else:
+            monkeypatch.setattr(os, "scandir", forbidding(journal))
+        page = unescape(await read(browser, path, status_without_a_journal(path)))
+
+    says = "is not there any more" if fault == "removed" else "cannot be read (Permission denied)"
+    assert f"journal: '{journal}' {says}" in page
+    assert "Nothing has been recorded" not in page
+
+
+def forbidding(directory, scandir=os.scandir):
+    """A scandir that may not read this directory; tests run as root, who may read all."""
+
+    def forbids(path):
+        if path == directory:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    return forbids
+
+
+async def test_a_console_may_start_before_the_first_crawl(place, tmp_path):
+    journal = tmp_path / "journal"
+    async with let_in(app(place.sources._replace(journal=journal), hosts=[HOST], token=TOKEN)) as browser:
+        for path in ("/", "/decisions", "/origin?name=https://shop.example"):
+            page = unescape(await read(browser, path))
+            assert f"Nothing has been recorded yet in '{journal}': there is no such directory yet." in page
+        shutil.copytree(place.journal, journal)
+        assert len(ids(await read(browser, "/decisions"))) == 50
+
+
+@pytest.mark.parametrize("path", ["/", "/decisions"])
+async def test_a_file_of_the_journal_that_cannot_be_read_is_told_of_beside_nothing_too(place, tmp_path, path):
+    (tmp_path / "20270115-w-0001.jsonl").mkdir()
+    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+        assert "Not all of the journal could be read: 20270115-w-0001.jsonl" in await read(browser, path)
 
 
 async def test_what_is_written_meanwhile_appears(place, tmp_path):
