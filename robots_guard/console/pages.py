@@ -199,13 +199,17 @@ class Console:
         """What is held, a page at a time."""
         part, after = (request.query_params.get(name, "").strip() for name in ("part", "after"))
         store = self._sources.store
+        values: dict[str, Any] = {"part": part, "found": None, "next": "", "count": 0, "trouble": ""}
         if store is None:
-            return self._page(request, "origins.html", "origins", part=part, found=None, next="", count=0)
-        names, behind, number = self._origins.page(store, part.lower(), after)
+            return self._page(request, "origins.html", "origins", **values)
+        try:
+            names, behind, number = self._origins.page(store, part.lower(), after)
+        except StoreError as error:
+            values["trouble"] = f"The store {error}."
+            return self._page(request, "origins.html", "origins", status=503, **values)
         found = held(self._sources, *names)
-        return self._page(
-            request, "origins.html", "origins", part=part, after=after, found=found, next=behind, count=number
-        )
+        values |= {"after": after, "found": found, "next": behind, "count": number}
+        return self._page(request, "origins.html", "origins", **values)
 
     def origin(self, request: Request) -> Response:
         """One origin."""

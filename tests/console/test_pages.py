@@ -21,6 +21,8 @@ from robots_guard.console import app
 from robots_guard.console.chart import Bar, ceiling, chart
 from robots_guard.console.meanings import MEANINGS
 from robots_guard.core.verdict import Reason
+from robots_guard.stores import look_at
+from robots_guard.stores.sqlite import SqliteStore
 
 PAGES = ("/", "/decisions", "/decisions/dropped", "/origins", "/origin?name=https://shop.example", "/overrides", "/try")
 
@@ -296,6 +298,49 @@ async def test_what_is_not_there_is_said(console, path):
 
     assert answer.status_code == 404
     assert "<h1>Not found</h1>" in answer.text or path.startswith("/static")
+
+
+# -- a store that is not there ---------------------------------------------------------------------------------
+
+
+ON_THE_STORE = (("/origins", 503), ("/origin?name=https://shop.example", 200), ("/try?url=https://shop.example/", 200))
+
+
+@pytest.mark.parametrize(("path", "status"), ON_THE_STORE)
+async def test_a_store_that_is_not_there_yet_is_said_to_be_and_not_made(place, tmp_path, path, status):
+    where = tmp_path / "deep" / "policies.sqlite"
+    sources = place.sources._replace(store=look_at(f"sqlite:///{where}", insist=False))
+    async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as browser:
+        before = unescape(await read(browser, path, status))
+        assert not where.parent.exists()
+        where.parent.mkdir()
+        made = SqliteStore(where)
+        made.put(policy("https://shop.example/"), AT)
+        after = await read(browser, path)
+        made.close()
+
+    assert re.search(f"[Tt]he store '{where}' is not there", before)
+    assert "The store holds nothing yet" not in before
+    assert "Nothing is held" not in before
+    assert "is not there" not in after
+
+
+@pytest.mark.parametrize(("path", "status"), ON_THE_STORE)
+@pytest.mark.parametrize("fault", ["is not there", "is damaged (file is not a database) and left as it is"])
+async def test_a_store_that_is_lost_meanwhile_is_said_to_be(place, tmp_path, path, status, fault):
+    where = tmp_path / "policies.sqlite"
+    SqliteStore(where).close()
+    sources = place.sources._replace(store=look_at(f"sqlite:///{where}", insist=False))
+    async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as browser:
+        if fault == "is not there":
+            where.unlink()
+        else:
+            where.write_bytes(b"rubbish" * 1000)
+        page = unescape(await read(browser, path, status))
+
+    assert f"he store '{where}' {fault}" in page
+    assert "The store holds nothing yet" not in page
+    assert [*tmp_path.glob("*.corrupt-*")] == []
 
 
 # -- one decision ---------------------------------------------------------------------------------------------
