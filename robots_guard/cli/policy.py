@@ -336,7 +336,7 @@ class Refreshed:
         document, trouble = policy.document, policy.trouble
         status = (trouble.status if trouble else document.status if document else None) or ""
         octets = str(len(document.body)) if document else ""
-        detail = f"{trouble.failure}: {trouble.detail}" if trouble else ""
+        detail = trouble.says if trouble else ""
         self._rows.add((access.value, str(policy.origin), str(status), octets, detail))
 
     def end(self) -> None:

@@ -171,7 +171,7 @@ def test_refresh_says_what_became_of_each(here, net):
     assert status == 3
     assert sorted(rows(out)) == [
         ["rules", rules.url, "200", str(len(RULES)), ""],
-        ["unreachable", busy.url, "503", "", "status: status 503"],
+        ["unreachable", busy.url, "503", "", "status 503"],
     ]
     assert err == "robots-guard: 1 rules, 1 unreachable\n"
 
