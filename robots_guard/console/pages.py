@@ -32,7 +32,7 @@ from starlette.staticfiles import StaticFiles
 
 from robots_guard.audit.record import moment as as_recorded
 from robots_guard.console import text
-from robots_guard.console.asked import ACTIONS, DOORS, PERIODS, REASONS, SORTS, asked, origin_in, since
+from robots_guard.console.asked import ACTIONS, DOORS, PERIODS, REASONS, SORTS, absolute, asked, origin_in, since
 from robots_guard.console.chart import chart
 from robots_guard.console.decision import case_of, shown
 from robots_guard.console.decisions import count, page
@@ -213,7 +213,7 @@ class Console:
 
     def origin(self, request: Request) -> Response:
         """One origin."""
-        (it,) = held(self._sources, origin_in(request.query_params.get("name", "")))
+        (it,) = held(self._sources, origin_in(absolute(request.query_params.get("name", "").strip())))
         agent = request.query_params.get("agent", "").strip() or self._sources.agent
         next_turn, trouble = None, it.trouble
         try:
@@ -280,7 +280,7 @@ class Console:
         name = request.query_params.get("dialect", "").strip()
         if len(url) > LONGEST_URL:
             raise SettingsError(f"the URL is longer than {LONGEST_URL} characters: no door would be asked for it")
-        result = tried(self._sources, url, agent[:256], name) if url else None
+        result = tried(self._sources, absolute(url), agent[:256], name) if url else None
         given: dict[str, Any] = {"url": url, "agent": agent, "dialect": name, "dialects": [*DIALECTS]}
         return self._page(request, "try.html", "try", tried=result, means=MEANINGS, **given)
 

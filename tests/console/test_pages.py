@@ -9,6 +9,7 @@ import shutil
 from datetime import UTC, datetime, timedelta
 from html import unescape
 
+import msgspec
 import pytest
 from audit.decisions import AT, decision, journal_in
 from console.conftest import HOST, TOKEN, let_in
@@ -20,7 +21,7 @@ from robots_guard.audit.query import Filter, records
 from robots_guard.console import app
 from robots_guard.console.chart import Bar, ceiling, chart
 from robots_guard.console.meanings import MEANINGS
-from robots_guard.core.verdict import Reason
+from robots_guard.core.verdict import Action, Reason, Verdict, reported
 from robots_guard.stores import look_at
 from robots_guard.stores.sqlite import SqliteStore
 
@@ -283,9 +284,12 @@ async def test_all_forms_of_files_are_one_list(place, tmp_path):
         ("/decisions?after=' OR 1=1", "go back to the first page"),
         ("/decisions?sort=slowest&after=%5B%22x%22%2C%22y%22%2C%22z%22%2C1%5D", "go back to the first page"),
         ("/?period=forever", "is not known"),
-        ("/origin?name=", "give an origin"),
+        ("/origin?name=", "is no absolute URL: begin with"),
         ("/try?url=https://a.test/&dialect=klingon", "klingon"),
         (f"/try?url=https://a.test/{'x' * 20_000}", "longer than"),
+        ("/try?url=zz", "is no absolute URL: begin with http:// or https://"),
+        ("/try?url=htp://a.test/", "is no absolute URL: begin with http:// or https://"),
+        ("/origin?name=zz", "is no absolute URL: begin with http:// or https://"),
     ],
 )
 async def test_what_cannot_be_read_is_one_sentence(console, path, says):
@@ -354,6 +358,43 @@ async def test_a_decision_shows_the_file_with_its_line_marked_and_is_judged_agai
     assert re.findall(r'<th scope="row">(\d+)</th>', page) == [str(number) for number in range(1, 12)]
     assert "The same verdict" in page
     assert "https://shop.example/private/diary?day=1" in page
+
+
+async def test_a_decision_without_a_document_is_not_said_to_rest_on_one(place, console, tmp_path):
+    made = journal_in(tmp_path)
+    put_off = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="status 503")
+    busy = policy("https://a.test/", at=AT - 5, status=503)
+    made.write(msgspec.structs.replace(decision(verdict=put_off, at=AT), id="busy", policy=busy))
+    made.close()
+    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+        page = await read(browser, "/decisions/busy")
+
+    assert "There was no robots.txt to judge by: it could not be had." in page
+    assert "<b>The same verdict</b> by the failure that was recorded" in page
+    assert "the same document" not in page
+    assert "by the same document" in await read(console, "/decisions/dropped")
+
+
+async def test_what_was_only_reported_is_not_said_to_be_held_back(place, tmp_path):
+    made = journal_in(tmp_path, passes=1)
+    only_said = reported(Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="dns: none"))
+    made.write(msgspec.structs.replace(decision(verdict=only_said, at=AT), id="only-said"))
+    made.close()
+    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+        page = await read(browser, "/decisions/only-said")
+
+    assert "is not requested" not in page
+    assert "Nothing was refused: it <b>would</b> have been a defer" in page
+
+
+async def test_trouble_is_said_once(place, tmp_path):
+    store = SqliteStore(tmp_path / "policies.sqlite")
+    store.put(policy("https://busy.example/", status=503), AT)
+    async with let_in(app(place.sources._replace(store=store), hosts=[HOST], token=TOKEN)) as browser:
+        page = await read(browser, "/origin", name="https://busy.example")
+    store.close()
+
+    assert "<dt>Trouble</dt><dd>status 503, 1 try since" in page
 
 
 async def test_a_deferral_is_tied_to_its_other_end(console):
