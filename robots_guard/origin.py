@@ -26,6 +26,12 @@ _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
+#: Schemes that no robots.txt governs. `ws` and `wss` are not among them: a WebSocket is opened by an HTTP request.
+ELSEWHERE = frozenset(
+    {"about", "blob", "data", "file", "ftp", "ftps", "gs", "javascript", "mailto", "s3", "sftp", "tel"}
+)
+_BEGINNING = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?![0-9]+(?:[/?#]|$))")  # digits alone behind it are a port
+
 
 class Origin(NamedTuple):
     """Scheme, canonical host and port: the key of a policy."""
@@ -48,6 +54,17 @@ class Origin(NamedTuple):
     def robots_url(self) -> str:
         """Where this origin's rules stand (RFC 9309 section 2.3)."""
         return f"{self}/robots.txt"
+
+
+def objection(url: str) -> str | None:
+    """What is wrong with a URL that nobody can be asked about, for want of a scheme; else None.
+
+    A forgotten or misspelt scheme must not be taken for one that is not governed: a script would go on.
+    """
+    found = _BEGINNING.match(url)
+    if found and found[1].lower() in ELSEWHERE | DEFAULT_PORTS.keys():
+        return None
+    return f"{url[:80]!r} is no absolute URL: begin with http:// or https://"
 
 
 def split_url(url: str) -> tuple[Origin, str]:

@@ -32,6 +32,10 @@ _OURS = re.compile(
 )
 
 
+class NoDirectory(SettingsError):
+    """There is no such directory, as before the first record."""
+
+
 class Segment(NamedTuple):
     """One file of records."""
 
@@ -57,7 +61,7 @@ def day_of(filename: str) -> str:
 
 
 def segments(directory: Path) -> list[Segment]:
-    """What is to be read, in order of names. Raises SettingsError if there is no such directory."""
+    """What is to be read, in order of names. Raises NoDirectory, and SettingsError for what cannot be read."""
     names = set(_names(directory))
     found = filter(None, (_segment(directory / name) for name in sorted(names)))
     hidden = _replaced(directory, names)
@@ -73,7 +77,7 @@ def _names(directory: Path) -> list[str]:
     try:
         return [entry.name for entry in os.scandir(directory)]
     except FileNotFoundError as error:
-        raise SettingsError(
+        raise NoDirectory(
             f"nothing has been recorded yet in {str(directory)!r}: name the directory that the doors write to"
         ) from error
     except (OSError, ValueError) as error:

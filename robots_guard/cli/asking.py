@@ -6,7 +6,6 @@ the text of a robots.txt. All go through the same states of core/check.py.
 
 from __future__ import annotations
 
-import re
 from functools import partial
 
 import msgspec
@@ -19,19 +18,13 @@ from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.guard import Guard
-from robots_guard.origin import DEFAULT_PORTS, Origin, split_url
+from robots_guard.origin import Origin, split_url
 from robots_guard.rep.ruleset import Ruleset, compile_rules
 
 DOOR = "cli"
 FILE = "file"  # the source of a verdict by a text in hand
 COMPILED = 16  # rulesets a judge keeps
 LARGEST = 64 * 1024 * 1024  # octets read of a file: enough to say how much of it is too much
-
-#: Schemes that no robots.txt governs. `ws` and `wss` are not among them: a WebSocket is opened by an HTTP request.
-ELSEWHERE = frozenset(
-    {"about", "blob", "data", "file", "ftp", "ftps", "gs", "javascript", "mailto", "s3", "sftp", "tel"}
-)
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?![0-9]+(?:[/?#]|$))")  # digits alone behind it are a port
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,17 +33,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     verdict: Verdict
     decision: Decision | None = None
-
-
-def objection(url: str) -> str | None:
-    """What is wrong with a URL that nobody can be asked about, for want of a scheme; else None.
-
-    A forgotten or misspelt scheme must not be taken for one that is not governed: a script would go on.
-    """
-    found = _SCHEME.match(url)
-    if found and found[1].lower() in ELSEWHERE | DEFAULT_PORTS.keys():
-        return None
-    return f"{url[:80]!r} is no absolute URL: begin with http:// or https://"
 
 
 def read_url(url: str) -> tuple[Origin, str] | Verdict:

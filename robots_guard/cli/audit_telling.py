@@ -26,7 +26,7 @@ from robots_guard.core.verdict import RuleRef
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.rep.lines import clean, shown
 from robots_guard.settings import CLOCKS, default_store
-from robots_guard.stores import open_store
+from robots_guard.stores import look_at
 
 DIFFERS = 1  # the exit status of `replay` for a verdict that is not the one recorded
 AROUND = 3  # lines shown on each side of the deciding one
@@ -149,7 +149,7 @@ def _found(directory: Path, wanted: Filter) -> Any:
 def _document(store: str | None, sha256: str | None) -> bytes | None:
     if sha256 is None or sha256 == EMPTY:
         return None
-    held = open_store(store or default_store())
+    held = look_at(store or default_store())
     try:
         return None if held is None else held.document(sha256)
     except StoreError as error:

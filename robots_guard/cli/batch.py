@@ -24,14 +24,14 @@ from typing import Any, BinaryIO, NoReturn
 
 import msgspec
 
-from robots_guard.cli.asking import Judge, objection, policy_of_text, read_url
+from robots_guard.cli.asking import Judge, policy_of_text, read_url
 from robots_guard.cli.check import guard_of
 from robots_guard.cli.options import settings_from
 from robots_guard.cli.terminal import write_line
 from robots_guard.core.verdict import Question, Terms, Verdict
 from robots_guard.errors import RobotsGuardError
 from robots_guard.guard import Guard
-from robots_guard.origin import Origin
+from robots_guard.origin import Origin, objection
 from robots_guard.plain import meant
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching

@@ -10,11 +10,12 @@ from typing import Any, BinaryIO
 import click
 
 from robots_guard.audit.record import shown_url
-from robots_guard.cli.asking import DOOR, LARGEST, Answer, Judge, ask_guard, objection, record_of_answer
+from robots_guard.cli.asking import DOOR, LARGEST, Answer, Judge, ask_guard, record_of_answer
 from robots_guard.cli.options import settings_from, settings_options
 from robots_guard.cli.terminal import Rows, write_line
 from robots_guard.core.verdict import Action, Verdict
 from robots_guard.guard import Guard
+from robots_guard.origin import objection
 from robots_guard.runtime import AsyncioRuntime
 from robots_guard.settings import CLOCKS, Settings, direct_fetcher, open_guard
 

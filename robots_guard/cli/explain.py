@@ -375,7 +375,7 @@ def facts(policy: Policy, now: float, dialect: Dialect) -> Iterator[tuple[str, s
         yield "sha256", document.sha256
     if trouble is not None:
         tries = "1 try" if trouble.attempts == 1 else f"{trouble.attempts} tries"
-        yield "trouble", f"{trouble.failure}: {trouble.detail}, {tries} since {moment(trouble.since)}"
+        yield "trouble", f"{trouble.says}, {tries} since {moment(trouble.since)}"
     until = policy.expires_at(dialect)
     word = "asked next" if trouble is not None else "fresh"
     left = f", in {span(until - now)}" if until > now else ", that is over"

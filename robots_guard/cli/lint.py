@@ -106,7 +106,7 @@ def _fetched(url: str, settings: Settings) -> Subject:
     policy = asyncio.run(_policy(origin, settings))
     document, trouble = policy.document, policy.trouble
     if trouble is not None:
-        raise Nothing(f"{origin}/robots.txt cannot be had ({trouble.failure}: {trouble.detail}): try again later")
+        raise Nothing(f"{origin}/robots.txt cannot be had ({trouble.says}): try again later")
     if document is None or not 200 <= document.status < 300:
         status = document.status if document else "nothing"
         raise Nothing(f"{origin}/robots.txt answers {status}: there is no file to look at")

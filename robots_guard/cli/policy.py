@@ -45,7 +45,7 @@ from robots_guard.ports import PolicyStore, SharedStore
 from robots_guard.rep.dialect import Dialect, dialect
 from robots_guard.rep.lines import clean
 from robots_guard.settings import CLOCKS, default_journal, default_store
-from robots_guard.stores import open_store
+from robots_guard.stores import look_at, open_store
 
 AT_ONCE = 64  # origins asked at the same time
 TOLD = 10  # lines that cannot be used, told one by one
@@ -70,10 +70,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 
 
 @contextmanager
-def opened(store: str | None) -> Iterator[SharedStore]:
-    """The store, closed in the end. Raises SettingsError."""
+def opened(store: str | None, how: Callable[[str], SharedStore | None] = open_store) -> Iterator[SharedStore]:
+    """The store, closed in the end; by `look_at`, only to be looked at. Raises SettingsError."""
     insist_on_known_variables()
-    held = open_store(store or default_store())
+    held = how(store or default_store())
     if held is None:
         raise SettingsError("store = 'memory:' holds nothing beyond one process: name the doors' own with --store")
     try:
@@ -93,7 +93,7 @@ def ls(store: str | None, dialect: str, as_json: bool) -> None:
     """List what is held."""
     view = View(dialect)
     rows = Rows("access", "state", "origin", "age", "fresh for", "status", "via", "octets")
-    with opened(store) as held:
+    with opened(store, look_at) as held:
         for each in _held(held):
             if as_json:
                 write_line(view.line(each))
@@ -111,7 +111,7 @@ def ls(store: str | None, dialect: str, as_json: bool) -> None:
 def show(url: str, store: str | None, dialect: str, raw: bool, as_json: bool) -> int:
     """Show what is held for the origin of a URL, and the file."""
     origin, view = _origin(url), View(dialect)
-    with opened(store) as held:
+    with opened(store, look_at) as held:
         found = held.get(origin)
     if found is None:
         click.echo(f"robots-guard: nothing is held for {origin}", err=True)
@@ -241,7 +241,7 @@ def _rested_on(journal: str | None) -> set[str]:
 @store_option
 def export(store: str | None) -> None:
     """Write all that is held to standard output, as JSON Lines that import reads."""
-    with opened(store) as held:
+    with opened(store, look_at) as held:
         for each in _held(held):
             sys.stdout.buffer.write(written(each))
 
@@ -348,7 +348,7 @@ class Refreshed:
         document, trouble = policy.document, policy.trouble
         status = (trouble.status if trouble else document.status if document else None) or ""
         octets = str(len(document.body)) if document else ""
-        detail = f"{trouble.failure}: {trouble.detail}" if trouble else ""
+        detail = trouble.says if trouble else ""
         self._rows.add((access.value, str(policy.origin), str(status), octets, detail))
 
     def end(self) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from robots_guard.audit.query import Filter, moment_meant
 from robots_guard.core.verdict import Action, Reason
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
-from robots_guard.origin import Origin, origin_of, split_url
+from robots_guard.origin import Origin, objection, origin_of, split_url
 
 DOORS = ("scrapy", "mitmproxy", "cli")
 ACTIONS = tuple(each.value for each in Action)
@@ -112,6 +112,14 @@ def origin_in(text: str) -> Origin:
         return split_url(text)[0] if "://" in text else origin_of(f"https://{text}")
     except (NotGoverned, MalformedURL) as error:
         raise SettingsError(f"{error}: give an origin such as https://example.com") from None
+
+
+def absolute(url: str) -> str:
+    """The URL. Raises SettingsError, as the commands do, where its scheme is missing or misspelt."""
+    sentence = objection(url)
+    if sentence is not None:
+        raise SettingsError(sentence)
+    return url
 
 
 def _moment(name: str, text: str, now: float) -> str:

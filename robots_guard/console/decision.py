@@ -15,6 +15,7 @@ from robots_guard.audit.search import Search, record_of_row
 from robots_guard.console.listing import Listing, listing
 from robots_guard.console.sources import Sources
 from robots_guard.core.codec import EMPTY
+from robots_guard.core.verdict import Reason
 from robots_guard.errors import SettingsError, StoreError
 
 LATER = 20  # answers to the same request that are shown
@@ -40,6 +41,14 @@ class Shown(NamedTuple):
     no_document: str
     replayed: Replayed | None
     no_replay: str
+
+    @property
+    def basis(self) -> str:
+        """By what it was judged, and again."""
+        record = self.case.record
+        if record.sha256 is not None:
+            return "by the same answer of the site" if record.sha256 == EMPTY else "by the same document"
+        return "by the failure that was recorded" if record.failure else "without a robots.txt"
 
 
 def case_of(search: Search, identity: str) -> Case | None:
@@ -75,7 +84,7 @@ def _found(search: Search, condition: str, values: list[Any]) -> list[AnyRecord]
 def shown(case: Case, sources: Sources) -> Shown:
     """The case, looked up and judged again."""
     record = case.record
-    body, no_document = document(sources, record.sha256)
+    body, no_document = document(sources, record)
     try:
         settings = case.start.settings if case.start else {}
         bundle = Bundle(version=version("robots_guard"), record=record, settings=settings, document=body)
@@ -86,8 +95,11 @@ def shown(case: Case, sources: Sources) -> Shown:
     return Shown(case, lines, no_document, replayed, no_replay)
 
 
-def document(sources: Sources, sha256: str | None) -> tuple[bytes | None, str]:
-    """The document of that digest, or None and why."""
+def document(sources: Sources, record: Record) -> tuple[bytes | None, str]:
+    """The document that a record rests on, or None and why."""
+    sha256 = record.sha256
+    if sha256 is None and record.reason == Reason.UNREACHABLE:
+        return None, "There was no robots.txt to judge by: it could not be had."
     if sha256 is None:
         return None, "No robots.txt had a part in this decision."
     if sha256 == EMPTY:

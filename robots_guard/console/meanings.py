@@ -14,7 +14,7 @@ MEANINGS = {
     Reason.DISALLOWED: "A rule of the site forbids it.",
     Reason.MIRROR: "The site names another host as its main one.",
     Reason.RESTRICTED: "The site answers 401 or 403 for its robots.txt: it wants no crawlers.",
-    Reason.UNREACHABLE: "The site's rules could not be had, and what may be forbidden is not requested.",
+    Reason.UNREACHABLE: "The site's rules could not be had; only the operator can let pass what they may forbid.",
     Reason.CRAWL_DELAY: "The site asks for a pause between two requests.",
     Reason.REQUEST_RATE: "The site asks for so many requests in a time and no more.",
     Reason.VISIT_TIME: "The site asks to be visited at other times of the day.",
@@ -26,5 +26,5 @@ MEANINGS = {
     Reason.NOT_INTERCEPTED: "Its client lets nobody see what it asks for.",
     Reason.NOT_HTTP: "It is no HTTP request.",
     Reason.UNRECORDED: "The journal that must tell of it could not be written.",
-    Reason.INTERNAL_ERROR: "The guard failed, and refuses when it does.",
+    Reason.INTERNAL_ERROR: "The guard failed, and could not judge.",
 }

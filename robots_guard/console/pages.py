@@ -31,9 +31,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from robots_guard.audit.record import moment as as_recorded
-from robots_guard.audit.segments import segments
 from robots_guard.console import text
-from robots_guard.console.asked import ACTIONS, DOORS, PERIODS, REASONS, SORTS, asked, origin_in, since
+from robots_guard.console.asked import ACTIONS, DOORS, PERIODS, REASONS, SORTS, absolute, asked, origin_in, since
 from robots_guard.console.chart import chart
 from robots_guard.console.decision import case_of, shown
 from robots_guard.console.decisions import count, page
@@ -43,7 +42,7 @@ from robots_guard.console.listing import listing
 from robots_guard.console.meanings import MEANINGS
 from robots_guard.console.origins import Origins, held, turn
 from robots_guard.console.overview import overview
-from robots_guard.console.snapshots import Snapshots
+from robots_guard.console.snapshots import Nothing, Snapshots
 from robots_guard.console.sources import Refresh, Sources
 from robots_guard.console.trying import tried
 from robots_guard.errors import RobotsGuardError, SettingsError, StoreError
@@ -51,6 +50,7 @@ from robots_guard.plain import span
 from robots_guard.rep.dialect import DIALECTS
 
 LARGEST_FORM = 8192  # octets
+NOT_SHOWN = "This cannot be shown"
 LONGEST_URL = 16_384  # characters of a URL to try
 
 NAVIGATION = (
@@ -126,7 +126,8 @@ class Console:
 
     def overview(self, request: Request) -> Response:
         """What was decided, over time."""
-        return self._page(request, "overview.html", "overview", **self._figures(request))
+        figures = self._figures(request)
+        return self._page(request, "overview.html", "overview", status=_status(figures["nothing"]), **figures)
 
     def live(self, request: Request) -> Response:
         """The overview's parts, for a page that is open."""
@@ -138,23 +139,17 @@ class Console:
         now = self._sources.clocks.now()
         period = request.query_params.get("period", "24h")
         begins, until = since(period, now), as_recorded(now) or ""
-        if not self._has_journal():
-            return {
-                "period": period,
-                "periods": PERIODS,
-                "since": begins,
-                "figures": None,
-                "chart": None,
-                "latest": None,
-            }
+        shown: dict[str, Any] = {"period": period, "periods": PERIODS, "since": begins}
+        nothing = self._snapshots.nothing()
+        if nothing:
+            return {**shown, "nothing": nothing}
         with self._snapshots.now() as snapshot:
             figures = snapshot.once(("overview", begins), lambda search: overview(search, begins, until))
             latest = None if figures.bars else snapshot.once("latest", _latest)
             trouble = str(snapshot.trouble)
         return {
-            "period": period,
-            "periods": PERIODS,
-            "since": begins,
+            **shown,
+            "nothing": None,
             "figures": figures,
             "chart": chart(figures.bars) if figures.bars else None,
             "latest": latest,
@@ -165,20 +160,32 @@ class Console:
         """All decisions that are asked for, a page at a time."""
         wanted = asked(request.query_params, self._sources.clocks.now())
         choices: dict[str, Any] = {"actions": ACTIONS, "reasons": REASONS, "doors": DOORS, "sorts": SORTS}
-        if not self._has_journal():
-            return self._page(request, "decisions.html", "decisions", asked=wanted, page=None, count=0, **choices)
+        nothing = self._snapshots.nothing()
+        values: dict[str, Any] = {
+            "asked": wanted,
+            "nothing": nothing,
+            "page": None,
+            "count": 0,
+            "trouble": "",
+            **choices,
+        }
+        if nothing:
+            return self._page(request, "decisions.html", "decisions", status=_status(nothing), **values)
         with self._snapshots.now() as snapshot:
             found = snapshot.once(("page", wanted.wanted, wanted[2:]), lambda search: page(search, wanted))
             number = snapshot.once(("count", wanted.wanted), lambda search: count(search, wanted))
-        return self._page(request, "decisions.html", "decisions", asked=wanted, page=found, count=number, **choices)
+            values |= {"page": found, "count": number, "trouble": str(snapshot.trouble)}
+        return self._page(request, "decisions.html", "decisions", **values)
 
     def decision(self, request: Request) -> Response:
         """One decision."""
         identity = request.path_params["identity"]
-        case = None
-        if self._has_journal():
+        nothing, case = self._snapshots.nothing(), None
+        if nothing is None:
             with self._snapshots.now() as snapshot:
                 case = snapshot.once(("case", identity), lambda search: case_of(search, identity))
+        if nothing and nothing.lost:
+            raise HTTPException(503, nothing.says)
         if case is None:
             raise HTTPException(404, f"There is no record {identity[:80]!r} in the journal.")
         raw = msgspec.json.format(case.record.line_of_json(), indent=2).decode()
@@ -192,17 +199,21 @@ class Console:
         """What is held, a page at a time."""
         part, after = (request.query_params.get(name, "").strip() for name in ("part", "after"))
         store = self._sources.store
+        values: dict[str, Any] = {"part": part, "found": None, "next": "", "count": 0, "trouble": ""}
         if store is None:
-            return self._page(request, "origins.html", "origins", part=part, found=None, next="", count=0)
-        names, behind, number = self._origins.page(store, part.lower(), after)
+            return self._page(request, "origins.html", "origins", **values)
+        try:
+            names, behind, number = self._origins.page(store, part.lower(), after)
+        except StoreError as error:
+            values["trouble"] = f"The store {error}."
+            return self._page(request, "origins.html", "origins", status=503, **values)
         found = held(self._sources, *names)
-        return self._page(
-            request, "origins.html", "origins", part=part, after=after, found=found, next=behind, count=number
-        )
+        values |= {"after": after, "found": found, "next": behind, "count": number}
+        return self._page(request, "origins.html", "origins", **values)
 
     def origin(self, request: Request) -> Response:
         """One origin."""
-        (it,) = held(self._sources, origin_in(request.query_params.get("name", "")))
+        (it,) = held(self._sources, origin_in(absolute(request.query_params.get("name", "").strip())))
         agent = request.query_params.get("agent", "").strip() or self._sources.agent
         next_turn, trouble = None, it.trouble
         try:
@@ -217,16 +228,18 @@ class Console:
             trouble=trouble,
             turn=next_turn,
             agent=agent,
-            counts=self._counts(str(it.origin)),
+            **self._counts(str(it.origin)),
             listing=listing(it.rules.body, None) if it.rules else None,
             asked_now=request.query_params.get("asked") == "now",
         )
 
-    def _counts(self, origin: str) -> list[tuple[str, str, int]]:
-        if not self._has_journal():
-            return []
+    def _counts(self, origin: str) -> dict[str, Any]:
+        """What was decided there, and why nothing can be told of it."""
+        nothing = self._snapshots.nothing()
+        if nothing:
+            return {"nothing": nothing, "counts": []}
         with self._snapshots.now() as snapshot:
-            return snapshot.once(
+            found = snapshot.once(
                 ("origin", origin),
                 lambda search: [
                     *search.rows(
@@ -235,6 +248,7 @@ class Console:
                     )
                 ],
             )
+        return {"nothing": None, "counts": found}
 
     async def refresh(self, request: Request) -> Response:
         """Ask an origin for its robots.txt now."""
@@ -266,7 +280,7 @@ class Console:
         name = request.query_params.get("dialect", "").strip()
         if len(url) > LONGEST_URL:
             raise SettingsError(f"the URL is longer than {LONGEST_URL} characters: no door would be asked for it")
-        result = tried(self._sources, url, agent[:256], name) if url else None
+        result = tried(self._sources, absolute(url), agent[:256], name) if url else None
         given: dict[str, Any] = {"url": url, "agent": agent, "dialect": name, "dialects": [*DIALECTS]}
         return self._page(request, "try.html", "try", tried=result, means=MEANINGS, **given)
 
@@ -274,13 +288,13 @@ class Console:
 
     def problem(self, request: Request, error: Exception) -> Response:
         """What could not be read, or not be done."""
-        return self._page(request, "problem.html", "", status=400, title="This cannot be shown", says=str(error))
+        return self._page(request, "problem.html", "", status=400, title=NOT_SHOWN, says=str(error))
 
     def missing(self, request: Request, error: Exception) -> Response:
         """What is not there."""
         assert isinstance(error, HTTPException)
         says = "There is no such page." if error.detail == "Not Found" else error.detail
-        title = "Not found" if error.status_code == 404 else "Not done"
+        title = {404: "Not found", 503: NOT_SHOWN}.get(error.status_code, "Not done")
         return self._page(request, "problem.html", "", status=error.status_code, title=title, says=says)
 
     def _page(self, request: Request, template: str, here: str, *, status: int = 200, **values: Any) -> Response:
@@ -298,11 +312,9 @@ class Console:
             **values,
         )
 
-    def _has_journal(self) -> bool:
-        try:
-            return bool(segments(self._sources.journal))
-        except SettingsError:
-            return False
+
+def _status(nothing: Nothing | None) -> int:
+    return 503 if nothing and nothing.lost else 200
 
 
 def _latest(search: Any) -> str | None:

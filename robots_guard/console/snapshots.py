@@ -11,15 +11,15 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from cachetools import LRUCache
 
 from robots_guard.audit.query import Trouble
 from robots_guard.audit.resident import Resident
 from robots_guard.audit.search import Search
-from robots_guard.audit.segments import segments
-from robots_guard.errors import RobotsGuardError
+from robots_guard.audit.segments import NoDirectory, segments
+from robots_guard.errors import RobotsGuardError, SettingsError
 from robots_guard.ports import Clocks
 
 ANSWERS = 512  # kept of one snapshot
@@ -30,6 +30,13 @@ T = TypeVar("T")
 S = TypeVar("S", bound="Snapshot | None")
 
 _Files = tuple[tuple[str, int, int], ...]
+
+
+class Nothing(NamedTuple):
+    """Why no record can be shown. `lost`: for all that is known there are some, which cannot be looked at."""
+
+    says: str
+    lost: bool = False
 
 
 class Snapshot:
@@ -63,6 +70,21 @@ class Snapshots:
         self._aside: threading.Thread | None = None
         self._took = 0.0
         self._next_look = 0.0
+        self._was_there = False
+
+    def nothing(self) -> Nothing | None:
+        """Why there is nothing to be shown now; None where there is something."""
+        where = repr(str(self._directory))
+        try:
+            found = segments(self._directory)
+        except NoDirectory:
+            if self._was_there:
+                return Nothing(f"journal: {where} is not there any more: bring it back, or name another", lost=True)
+            return Nothing(f"Nothing has been recorded yet in {where}: there is no such directory yet.")
+        except SettingsError as error:
+            return Nothing(str(error), lost=True)
+        self._was_there = True
+        return None if found else Nothing(f"Nothing has been recorded yet in {where}.")
 
     @contextmanager
     def now(self) -> Iterator[Snapshot]:

@@ -20,7 +20,7 @@ from robots_guard.overriding import read
 from robots_guard.ports import Clocks, SharedStore
 from robots_guard.runtime import AsyncioRuntime
 from robots_guard.settings import CLOCKS, Settings, direct_fetcher, open_guard
-from robots_guard.stores import open_store
+from robots_guard.stores import look_at
 
 DOOR = "console"
 
@@ -52,10 +52,10 @@ class Sources(NamedTuple):
 
 
 def sources_of(settings: Settings) -> Sources:
-    """What the doors with these settings use, the store opened. Raises SettingsError."""
+    """What the doors with these settings use, only to be looked at. Raises SettingsError."""
     return Sources(
         journal=Path(settings.journal).expanduser(),
-        store=open_store(settings.store),
+        store=look_at(settings.store, insist=False),  # a console may be there before the first crawl
         overrides=Path(settings.overrides).expanduser() if settings.overrides else None,
         terms=settings.terms(),
         agent=settings.agent,

@@ -47,6 +47,12 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     tls_verified: bool = True  # of the answer that says so, as in a document
 
     @property
+    def says(self) -> str:
+        """What it is, for people."""
+        told = self.failure is Failure.STATUS and self.detail  # "status 503"
+        return self.detail if told else ": ".join(filter(None, (self.failure.value, self.detail)))
+
+    @property
     def next_try(self) -> float:
         """`retry_at`, if a guard can have set it: a store may hold anything."""
         latest = self.at + LONGEST_BACKOFF

@@ -68,7 +68,9 @@ def agents_in(path: Path) -> Mapping[str, str]:
     try:
         users = tomllib.loads(path.read_text(encoding="utf-8")).get("users")
     except OSError as error:
-        raise SettingsError(f"agents: {str(path)!r} cannot be read ({error.strerror})") from None
+        raise SettingsError(
+            f"agents: {str(path)!r} cannot be read ({error.strerror}): name a TOML file with [users]"
+        ) from None
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise SettingsError(f"agents: {str(path)!r} is no TOML ({error})") from None
     if not isinstance(users, dict) or not users:

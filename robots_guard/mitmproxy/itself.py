@@ -59,14 +59,15 @@ class Itself:
 
     def _page(self, path: str, fault: str | None, counts: Counter[str], confdir: str) -> Reply:
         if path == "/":
-            return _html(200, _status(fault, counts))
+            return _html(200, _status(fault, counts, has_console=self._console is not None))
         if path == "/ready":
             return _text(503, f"{fault}\n") if fault else _text(200, "ready\n")
         if path == "/ca.pem":
             return _certificate(Path(confdir).expanduser() / CA_CERTIFICATE)
         if path.startswith("/why/"):
             return self._why(path.removeprefix("/why/"))
-        return _text(404, "There is /, /ready, /ca.pem and /why/ID.\n")
+        places = ("/", "/ready", "/ca.pem", *((f"{CONSOLE}/",) if self._console is not None else ()))
+        return _text(404, f"There is {', '.join(places)} and /why/ID.\n")
 
     def _why(self, number: str) -> Reply:
         decision = self._refused.get(number)
@@ -110,12 +111,14 @@ def _is_own_address(flow: http.HTTPFlow) -> bool:
     return isinstance(client.proxy_mode, _FORWARD)
 
 
-def _status(fault: str | None, counts: Counter[str]) -> bytes:
+def _status(fault: str | None, counts: Counter[str], *, has_console: bool) -> bytes:
     verdicts = {name: count for name, count in counts.items() if name.partition("/")[0] in set(Action)}
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{count}</dd>" for name, count in sorted(verdicts.items()))
     state = escape(fault) if fault else "Requests are judged."
     body = f"<h1>{'Not ready' if fault else 'Ready'}</h1><p>{state}</p><dl>{rows}</dl>"
     links = '<p class="ask">Clients must trust <a href="/ca.pem">this certificate</a>.</p>'
+    if has_console:
+        links += f'<p class="ask">What was decided, and why: <a href="{CONSOLE}/">the console</a>.</p>'
     return page("robots_guard", body + links)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from robots_guard.errors import SettingsError
 from robots_guard.ports import SharedStore
+from robots_guard.stores.database import Look
 from robots_guard.stores.sqlite import SqliteStore
 
 FORMS = "memory:, sqlite:///relative/path, sqlite:////absolute/path or redis://host:port/db"
@@ -18,11 +20,24 @@ def open_store(url: str) -> SharedStore | None:
     SettingsError, naming the remedy, for any other form and for a file that cannot be used; MissingExtra for
     ``redis:``, ``rediss:`` and ``unix:`` where redis-py is not installed.
     """
+    return _store(url, SqliteStore)
+
+
+def look_at(url: str, *, insist: bool = True) -> SharedStore | None:
+    """The same, only to be looked at: no file is created, set aside or written.
+
+    A file that is missing, damaged or none of ours raises SettingsError now; unless we `insist`, each question to it
+    raises StoreError, until it can be read.
+    """
+    return _store(url, lambda path: SqliteStore(path, Look(path, insist=insist)))
+
+
+def _store(url: str, in_file: Callable[[Path], SqliteStore]) -> SharedStore | None:
     if url == "memory:":
         return None
     scheme, _, path = url.partition(":///")
     if scheme == "sqlite" and path and path != ":memory:":
-        return SqliteStore(_expanded(path))
+        return in_file(_expanded(path))
     if url.startswith(("redis://", "rediss://", "unix://")):
         from robots_guard.stores.redis import open_redis
 

@@ -140,6 +140,65 @@ class Database:
             self._abandoned.append(opened)
 
 
+class Look:
+    """A file of ours that is only looked at: nothing is created, set aside or written, whatever it is like.
+
+    It is opened for each question, so that there is nothing to be kept up when doors create, replace or remove it.
+    With `insist`, raises SettingsError if it cannot be read now; else what fails is a StoreError.
+    """
+
+    def __init__(self, path: Path, *, insist: bool) -> None:
+        self.path = path
+        if insist:
+            try:
+                with self.reading():
+                    pass
+            except StoreError as error:
+                raise SettingsError(f"store: {error}") from error
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A reader. Raises StoreError with a sentence that names the file and the remedy."""
+        try:
+            with contextlib.closing(_reader(self.path)) as connection:
+                objection = _objection(connection, self.path, ours=self._is_ours())
+                if objection:
+                    raise StoreError(objection)
+                _insist_on_columns(connection)
+                yield connection
+        except (*_FAULTS, OSError) as error:
+            raise StoreError(f"{str(self.path)!r} {self._fault(error)}") from error
+
+    def writing(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        """Nothing is written."""
+        raise StoreError(f"{str(self.path)!r} is only looked at")
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _is_ours(self) -> bool:
+        return Path(f"{self.path}.lock").exists()
+
+    def _fault(self, error: Exception) -> str:
+        if isinstance(error, FileNotFoundError):
+            return "is not there: a door creates it, or name the doors' own with --store"
+        if not _is_damage(error):
+            return f"cannot be read ({_why(error)}): name the doors' own with --store"
+        if self._is_ours():
+            return f"is damaged ({error}) and left as it is: the next door that uses it sets it aside and begins anew"
+        return f"is no policy store ({error}): name the doors' own with --store"
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    """A connection that leaves no file behind. Raises FileNotFoundError where there is none to be read."""
+    there = Path(os.path.realpath(path))  # its journal lies beside the file itself, not beside a link to it
+    there.stat()
+    # Where no writer is at it, SQLite would begin its journal and leave that lying; `immutable` keeps it from that,
+    # and overlooks a writer that comes later, so that it does for one short question only.
+    alone = "" if Path(f"{there}-wal").exists() else "&immutable=1"
+    return sqlite3.connect(f"{there.as_uri()}?mode=ro{alone}", uri=True, timeout=BUSY, isolation_level=None)
+
+
 class _ProcessLock:
     """A thread lock that a forked child does not find held by a thread that it does not have."""
 
@@ -271,21 +330,38 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, ours: bool) -> None:
     """Give a new file our layout; one that is not new must have it already."""
     _switch_to_wal(connection)
     with _transaction(connection):
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if not ours and _is_anothers(connection):
-            raise SettingsError(f"store: {str(path)!r} is a database of another program: name a file of its own")
-        if version not in (0, LAYOUT):
-            raise SettingsError(
-                f"store: {str(path)!r} was made by another version of robots_guard (layout {version}, ours is"
-                f" {LAYOUT}): use that one, or name another file"
-            )
-        if version == 0:
+        objection = _objection(connection, path, ours=ours)
+        if objection:
+            raise SettingsError(f"store: {objection}")
+        if _layout(connection) == 0:
             for statement in _TABLES:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {LAYOUT}")
-        for statement in _COLUMNS:
-            connection.execute(statement)
+        _insist_on_columns(connection)
+
+
+def _insist_on_columns(connection: sqlite3.Connection) -> None:
+    for statement in _COLUMNS:
+        connection.execute(statement)
+
+
+def _layout(connection: sqlite3.Connection) -> int:
+    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return found
+
+
+def _objection(connection: sqlite3.Connection, path: Path, *, ours: bool) -> str | None:
+    """Why this is no file of ours, or not one of this version's; else None."""
+    if not ours and _is_anothers(connection):
+        return f"{str(path)!r} is a database of another program: name a file of its own"
+    version = _layout(connection)
+    if version in (0, LAYOUT):
+        return None
+    return (
+        f"{str(path)!r} was made by another version of robots_guard (layout {version}, ours is {LAYOUT}):"
+        " use that one, or name another file"
+    )
 
 
 def _is_anothers(connection: sqlite3.Connection) -> bool:

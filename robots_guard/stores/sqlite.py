@@ -31,7 +31,7 @@ from robots_guard.core.pacing import (
 from robots_guard.core.policy import Document, Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, StoreError
 from robots_guard.origin import Origin, origin_of
-from robots_guard.stores.database import Database
+from robots_guard.stores.database import Database, Look
 
 RETENTION = 120 * 86400.0  # seconds: what a journal keeps (90 d), and the oldest copy it names (30 d)
 _AS = {"origin": "CAST(:key AS TEXT)", "sha256": ":key"}  # octets as a key of its column
@@ -82,12 +82,13 @@ _NEVER = (0.0, 0.0, "")
 class SqliteStore:
     """A SharedStore in a file, which is created if need be, with its directory.
 
-    Raises SettingsError if the file cannot be used; once open, what fails is a StoreError.
+    Raises SettingsError if the file cannot be used; once open, what fails is a StoreError. With a Look, nothing is
+    created, and what would write is a StoreError.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, look: Look | None = None) -> None:
         self.path = path
-        self._database = Database(path)
+        self._database = look or Database(path)
 
     def close(self) -> None:
         """Close the file, when what is under way has ended."""

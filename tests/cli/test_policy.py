@@ -53,19 +53,43 @@ def test_a_variable_that_is_no_setting_stops_the_start(here, variables, tmp_path
 # -- ls and show ----------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_held_at_first(here):
-    assert here("policy", "ls") == (0, "", "")
+LOOKING = (["ls"], ["show", "http://a.test"], ["export"])
+
+
+@pytest.mark.parametrize("command", LOOKING, ids=lambda command: command[0])
+def test_who_looks_for_a_store_that_is_not_there_is_told_and_makes_none(here, tmp_path, command):
+    where = tmp_path / "deep" / "mistyped.sqlite"
+    status, out, err = here("policy", *command, "--store", f"sqlite:///{where}")
+
+    assert (status, out) == (2, "")
+    assert err == (
+        f"robots-guard: store: '{where}' is not there: a door creates it, or name the doors' own with --store\n"
+    )
+    assert not where.parent.exists()
+
+
+@pytest.mark.parametrize("command", LOOKING, ids=lambda command: command[0])
+def test_who_looks_at_a_damaged_store_leaves_it_as_it_is(here, held, tmp_path, command):
+    (tmp_path / "policies.sqlite").write_bytes(b"garbage")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    status, out, err = here("policy", *command)
+
+    assert (status, out) == (2, "")
+    assert "policies.sqlite' is damaged (file is not a database) and left as it is" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert (tmp_path / "policies.sqlite").read_bytes() == b"garbage"
 
 
 def test_a_store_that_was_damaged_is_spoken_of_once(here, held, tmp_path):
     (tmp_path / "policies.sqlite").write_bytes(b"garbage")
-    status, out, err = here("policy", "ls")
+    status, out, err = here("policy", "purge")
 
     assert (status, out) == (2, "")
     assert err.startswith(
         "robots-guard: the policy store: was damaged (file is not a database) and has been begun anew"
     )
-    assert here("policy", "ls")[0] == 0
+    assert here("policy", "purge")[0] == 0
+    assert here("policy", "ls") == (0, "", "")
 
 
 def test_ls_has_a_row_a_policy(here, held):
@@ -122,7 +146,7 @@ def test_a_file_cannot_move_a_terminal(here, net):
     assert not {"\x1b", "\u202e"} & set(here("policy", "show", site.url).out)
 
 
-def test_show_of_nothing(here):
+def test_show_of_nothing(here, held):
     status, out, err = here("policy", "show", "https://nowhere.test/")
 
     assert (status, out, err) == (1, "", "robots-guard: nothing is held for https://nowhere.test\n")
@@ -147,7 +171,7 @@ def test_refresh_says_what_became_of_each(here, net):
     assert status == 3
     assert sorted(rows(out)) == [
         ["rules", rules.url, "200", str(len(RULES)), ""],
-        ["unreachable", busy.url, "503", "", "status: status 503"],
+        ["unreachable", busy.url, "503", "", "status 503"],
     ]
     assert err == "robots-guard: 1 rules, 1 unreachable\n"
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import shutil
 from datetime import UTC, datetime, timedelta
+from html import unescape
 
+import msgspec
 import pytest
 from audit.decisions import AT, decision, journal_in
 from console.conftest import HOST, TOKEN, let_in
@@ -16,7 +21,9 @@ from robots_guard.audit.query import Filter, records
 from robots_guard.console import app
 from robots_guard.console.chart import Bar, ceiling, chart
 from robots_guard.console.meanings import MEANINGS
-from robots_guard.core.verdict import Reason
+from robots_guard.core.verdict import Action, Reason, Verdict, reported
+from robots_guard.stores import look_at
+from robots_guard.stores.sqlite import SqliteStore
 
 PAGES = ("/", "/decisions", "/decisions/dropped", "/origins", "/origin?name=https://shop.example", "/overrides", "/try")
 
@@ -111,6 +118,72 @@ async def test_a_journal_that_is_not_there_yet(place, tmp_path, path):
     async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as browser:
         await read(browser, path)
         assert (await browser.get("/decisions/x")).status_code == 404
+
+
+ON_THE_JOURNAL = ("/", "/decisions", "/decisions/dropped", "/origin?name=https://shop.example", "/overview.json")
+
+
+def status_without_a_journal(path):
+    """The live part goes into a page that is open; an origin's rests on the store too."""
+    return 200 if path.startswith(("/origin?", "/overview.json")) else 503
+
+
+@pytest.mark.parametrize("path", ON_THE_JOURNAL)
+async def test_a_journal_that_cannot_be_read_is_not_said_to_be_empty(place, tmp_path, path):
+    wrong = tmp_path / "ju"
+    wrong.write_text("")
+    async with let_in(app(place.sources._replace(journal=wrong), hosts=[HOST], token=TOKEN)) as browser:
+        page = unescape(await read(browser, path, status_without_a_journal(path)))
+
+    assert f"journal: '{wrong}' cannot be read (Not a directory): name the directory" in page
+    assert "Nothing has been recorded" not in page
+    assert "<b>0</b>" not in page
+
+
+@pytest.mark.parametrize("path", ON_THE_JOURNAL)
+@pytest.mark.parametrize("fault", ["removed", "forbidden"])
+async def test_a_journal_that_is_lost_meanwhile_is_not_said_to_be_empty(place, tmp_path, monkeypatch, path, fault):
+    journal = tmp_path / "journal"
+    shutil.copytree(place.journal, journal)
+    async with let_in(app(place.sources._replace(journal=journal), hosts=[HOST], token=TOKEN)) as browser:
+        assert len(ids(await read(browser, "/decisions"))) == 50
+        if fault == "removed":
+            shutil.rmtree(journal)
+        else:
+            monkeypatch.setattr(os, "scandir", forbidding(journal))
+        page = unescape(await read(browser, path, status_without_a_journal(path)))
+
+    says = "is not there any more" if fault == "removed" else "cannot be read (Permission denied)"
+    assert f"journal: '{journal}' {says}" in page
+    assert "Nothing has been recorded" not in page
+
+
+def forbidding(directory, scandir=os.scandir):
+    """A scandir that may not read this directory; tests run as root, who may read all."""
+
+    def forbids(path):
+        if path == directory:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    return forbids
+
+
+async def test_a_console_may_start_before_the_first_crawl(place, tmp_path):
+    journal = tmp_path / "journal"
+    async with let_in(app(place.sources._replace(journal=journal), hosts=[HOST], token=TOKEN)) as browser:
+        for path in ("/", "/decisions", "/origin?name=https://shop.example"):
+            page = unescape(await read(browser, path))
+            assert f"Nothing has been recorded yet in '{journal}': there is no such directory yet." in page
+        shutil.copytree(place.journal, journal)
+        assert len(ids(await read(browser, "/decisions"))) == 50
+
+
+@pytest.mark.parametrize("path", ["/", "/decisions"])
+async def test_a_file_of_the_journal_that_cannot_be_read_is_told_of_beside_nothing_too(place, tmp_path, path):
+    (tmp_path / "20270115-w-0001.jsonl").mkdir()
+    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+        assert "Not all of the journal could be read: 20270115-w-0001.jsonl" in await read(browser, path)
 
 
 async def test_what_is_written_meanwhile_appears(place, tmp_path):
@@ -211,9 +284,12 @@ async def test_all_forms_of_files_are_one_list(place, tmp_path):
         ("/decisions?after=' OR 1=1", "go back to the first page"),
         ("/decisions?sort=slowest&after=%5B%22x%22%2C%22y%22%2C%22z%22%2C1%5D", "go back to the first page"),
         ("/?period=forever", "is not known"),
-        ("/origin?name=", "give an origin"),
+        ("/origin?name=", "is no absolute URL: begin with"),
         ("/try?url=https://a.test/&dialect=klingon", "klingon"),
         (f"/try?url=https://a.test/{'x' * 20_000}", "longer than"),
+        ("/try?url=zz", "is no absolute URL: begin with http:// or https://"),
+        ("/try?url=htp://a.test/", "is no absolute URL: begin with http:// or https://"),
+        ("/origin?name=zz", "is no absolute URL: begin with http:// or https://"),
     ],
 )
 async def test_what_cannot_be_read_is_one_sentence(console, path, says):
@@ -228,6 +304,49 @@ async def test_what_is_not_there_is_said(console, path):
     assert "<h1>Not found</h1>" in answer.text or path.startswith("/static")
 
 
+# -- a store that is not there ---------------------------------------------------------------------------------
+
+
+ON_THE_STORE = (("/origins", 503), ("/origin?name=https://shop.example", 200), ("/try?url=https://shop.example/", 200))
+
+
+@pytest.mark.parametrize(("path", "status"), ON_THE_STORE)
+async def test_a_store_that_is_not_there_yet_is_said_to_be_and_not_made(place, tmp_path, path, status):
+    where = tmp_path / "deep" / "policies.sqlite"
+    sources = place.sources._replace(store=look_at(f"sqlite:///{where}", insist=False))
+    async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as browser:
+        before = unescape(await read(browser, path, status))
+        assert not where.parent.exists()
+        where.parent.mkdir()
+        made = SqliteStore(where)
+        made.put(policy("https://shop.example/"), AT)
+        after = await read(browser, path)
+        made.close()
+
+    assert re.search(f"[Tt]he store '{where}' is not there", before)
+    assert "The store holds nothing yet" not in before
+    assert "Nothing is held" not in before
+    assert "is not there" not in after
+
+
+@pytest.mark.parametrize(("path", "status"), ON_THE_STORE)
+@pytest.mark.parametrize("fault", ["is not there", "is damaged (file is not a database) and left as it is"])
+async def test_a_store_that_is_lost_meanwhile_is_said_to_be(place, tmp_path, path, status, fault):
+    where = tmp_path / "policies.sqlite"
+    SqliteStore(where).close()
+    sources = place.sources._replace(store=look_at(f"sqlite:///{where}", insist=False))
+    async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as browser:
+        if fault == "is not there":
+            where.unlink()
+        else:
+            where.write_bytes(b"rubbish" * 1000)
+        page = unescape(await read(browser, path, status))
+
+    assert f"he store '{where}' {fault}" in page
+    assert "The store holds nothing yet" not in page
+    assert [*tmp_path.glob("*.corrupt-*")] == []
+
+
 # -- one decision ---------------------------------------------------------------------------------------------
 
 
@@ -239,6 +358,43 @@ async def test_a_decision_shows_the_file_with_its_line_marked_and_is_judged_agai
     assert re.findall(r'<th scope="row">(\d+)</th>', page) == [str(number) for number in range(1, 12)]
     assert "The same verdict" in page
     assert "https://shop.example/private/diary?day=1" in page
+
+
+async def test_a_decision_without_a_document_is_not_said_to_rest_on_one(place, console, tmp_path):
+    made = journal_in(tmp_path)
+    put_off = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="status 503")
+    busy = policy("https://a.test/", at=AT - 5, status=503)
+    made.write(msgspec.structs.replace(decision(verdict=put_off, at=AT), id="busy", policy=busy))
+    made.close()
+    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+        page = await read(browser, "/decisions/busy")
+
+    assert "There was no robots.txt to judge by: it could not be had." in page
+    assert "<b>The same verdict</b> by the failure that was recorded" in page
+    assert "the same document" not in page
+    assert "by the same document" in await read(console, "/decisions/dropped")
+
+
+async def test_what_was_only_reported_is_not_said_to_be_held_back(place, tmp_path):
+    made = journal_in(tmp_path, passes=1)
+    only_said = reported(Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="dns: none"))
+    made.write(msgspec.structs.replace(decision(verdict=only_said, at=AT), id="only-said"))
+    made.close()
+    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+        page = await read(browser, "/decisions/only-said")
+
+    assert "is not requested" not in page
+    assert "Nothing was refused: it <b>would</b> have been a defer" in page
+
+
+async def test_trouble_is_said_once(place, tmp_path):
+    store = SqliteStore(tmp_path / "policies.sqlite")
+    store.put(policy("https://busy.example/", status=503), AT)
+    async with let_in(app(place.sources._replace(store=store), hosts=[HOST], token=TOKEN)) as browser:
+        page = await read(browser, "/origin", name="https://busy.example")
+    store.close()
+
+    assert "<dt>Trouble</dt><dd>status 503, 1 try since" in page
 
 
 async def test_a_deferral_is_tied_to_its_other_end(console):

@@ -58,12 +58,17 @@ def test_the_console_behind_the_proxy_shows_and_changes_nothing(start, sites):
         assert b"/private/&lt;x&gt;" in listed.body
         assert b"<x>" not in listed.body
         assert plain(door, "http://robots.guard/console/", method="POST", fields="Content-Length: 0\r\n").status == 405
-        assert plain(door, "http://robots.guard/consoles").status == 404
+        assert plain(door, "http://robots.guard/consoles").body == (
+            b"There is /, /ready, /ca.pem, /console/ and /why/ID.\n"
+        )
+        assert b'<a href="/console/">' in plain(door, "http://robots.guard/").body
         assert plain(door, "http://robots.guard/ready").status == 200
 
 
 def test_without_being_asked_for_there_is_no_console(door):
     assert plain(door, "http://robots.guard/console/").status == 404
+    assert plain(door, "http://robots.guard/console/").body == b"There is /, /ready, /ca.pem and /why/ID.\n"
+    assert b"/console/" not in plain(door, "http://robots.guard/").body
 
 
 # -- robots.txt asked for by the crawler itself ---------------------------------------------------------------
