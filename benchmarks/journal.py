@@ -178,7 +178,7 @@ def kill(place: Path, kills: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", choices=["write", "query", "kill"], default=["write"])
+    parser.add_argument("what", nargs="*", choices=["write", "query", "kill"], default="write")
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--at", type=Path, help="a directory on the disk to be measured")
