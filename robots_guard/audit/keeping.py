@@ -49,7 +49,7 @@ def tidy(directory: Path, retention: Retention, now: float) -> None:
         log.warning("old files of the journal could not be removed: %s", error)
 
 
-def compress(directory: Path, chosen: Callable[[Path], bool] = lambda path: True) -> int:  # noqa: ARG005  any
+def compress(directory: Path, chosen: Callable[[Path], bool] = lambda path: True) -> int:  # noqa: ARG005  (any file)
     """Compress every file that is chosen and that its writer has closed; how many.
 
     Raises OSError, and MissingExtra for zstandard.

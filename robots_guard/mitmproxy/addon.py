@@ -10,9 +10,9 @@ from collections.abc import Set as AbstractSet
 
 from mitmproxy import addonmanager, ctx, exceptions
 
+from robots_guard.mitmproxy.bounds import set_bounds
 from robots_guard.mitmproxy.dispatch import quicken
 from robots_guard.mitmproxy.enforcer import Enforcer
-from robots_guard.mitmproxy.heads import bound_heads
 from robots_guard.mitmproxy.options import force
 from robots_guard.mitmproxy.uploads import let_go
 
@@ -53,7 +53,7 @@ def plant(enforcer: Enforcer) -> None:
     addons.chain.append(enforcer)
     force(ctx.options)
     let_go()
-    bound_heads()
+    set_bounds()
     quicken(addons)
     try:
         addons.register(enforcer)

@@ -184,10 +184,10 @@ class RedisStore:
 
     # -- turns --------------------------------------------------------------------------------------------
 
-    def reserve(self, origin: Origin, delay: float, now: float, name: str = "") -> Turn:  # noqa: ARG002  (as below)
+    def reserve(self, origin: Origin, delay: float, now: float, name: str = "") -> Turn:  # noqa: ARG002  (its own clock)
         """Take the origin's turn, or say how long until it is."""
         with self._asking():
-            times = map(_micro, (delay, AHEAD, LONGEST_HOLD_OFF + AHEAD, KEPT))
+            times = (_micro(delay), _micro(AHEAD), _LATEST, _micro(KEPT))
             answer = self._reserve((self._turn_key(origin),), (*times, LINE, name))
         wait, stamp, held = (int(part) for part in answer)
         return Turn(wait / 1e6, stamp / 1e6, by_retry_after=bool(held))

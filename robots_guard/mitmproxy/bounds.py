@@ -1,10 +1,11 @@
-"""Heads are bounded: of a request by a client, of an answer by a site; and what a client sends behind a request.
+"""Bounds: what mitmproxy would take from a client or a site for as long as it comes.
 
-mitmproxy reads an HTTP/1 head for as long as it goes on, keeps all of it, and has no option against that;
-`body_size_limit` is of bodies only. It also keeps whatever comes while a request waits for its answer: the next
-requests, for all it knows. A TLS hello it reads anew, from its beginning, with each piece that comes. HTTP/2 has bounds
-of its own. The two classes are no public interface; all that
-is known of them is known here.
+    a head               of a request or an answer over HTTP/1; `body_size_limit` is of bodies only
+    what comes behind    a request that waits for its answer: the next requests, for all mitmproxy knows
+    a TLS hello          which it reads anew, from its beginning, with each piece that comes
+
+HTTP/2 has bounds of its own; bodies are in uploads.py. The four classes are no public interface; all that is known of
+them is known here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mitmproxy.connection import Connection
+from mitmproxy.net.http.status_codes import CLIENT_CLOSED_REQUEST
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import RequestProtocolError, ResponseProtocolError
@@ -24,14 +26,13 @@ from mitmproxy.utils import human
 
 LONGEST = 256 * 1024  # octets, or what of them comes in one piece
 LONGEST_HELLO = 16 * 1024  # octets; what browsers send takes 2,000
-_GONE = 499  # as mitmproxy calls a client that has gone
 _SENTENCE = f"a head of more than {LONGEST} octets"
 
 Commands = layer.CommandGenerator[None]
 Reads = Callable[[Any, events.ConnectionEvent], Commands]
 
 
-def bound_heads() -> None:
+def set_bounds() -> None:
     """From now on, once for a process."""
     Http1Server.read_headers = _bounded_request  # type: ignore[assignment, method-assign]  # the point of this file
     Http1Client.read_headers = _bounded_answer  # type: ignore[assignment, method-assign]  # likewise
@@ -77,7 +78,7 @@ def _bounded_wait(self: Http1Server, event: events.Event) -> Commands:
         return
     self.state = self.done
     yield commands.CloseConnection(self.conn)
-    yield ReceiveHttp(RequestProtocolError(self.stream_id, "the client has sent too far ahead", _GONE))
+    yield ReceiveHttp(RequestProtocolError(self.stream_id, "the client has sent too far ahead", CLIENT_CLOSED_REQUEST))
 
 
 _hello = ClientTLSLayer.receive_handshake_data
