@@ -38,6 +38,7 @@ BY_A_DOOR = frozenset(
         Reason.NOT_GOVERNED,
         Reason.NOT_HTTP,
         Reason.NOT_INTERCEPTED,
+        Reason.NOT_JUDGED,
         Reason.UNRECORDED,
     )
 )

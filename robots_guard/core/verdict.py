@@ -53,6 +53,7 @@ class Reason(StrEnum):
     DESTINATION_REFUSED = "destination-refused"  # an address or port the operator has not allowed
     NOT_INTERCEPTED = "not-intercepted"  # TLS that its client lets nobody look into
     NOT_HTTP = "not-http"  # bytes in a tunnel that are no HTTP request
+    NOT_JUDGED = "not-judged"  # stopped at the write: it is not the request that was let pass
     UNRECORDED = "unrecorded"  # allowed, but the journal that must tell of it cannot be written
     INTERNAL_ERROR = "internal-error"  # our own fault: refused all the same
 

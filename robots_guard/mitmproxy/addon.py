@@ -14,6 +14,7 @@ from robots_guard.mitmproxy.bounds import set_bounds
 from robots_guard.mitmproxy.dispatch import quicken
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.mitmproxy.options import force
+from robots_guard.mitmproxy.patches.clients import set_gate
 from robots_guard.mitmproxy.uploads import let_go
 
 
@@ -55,6 +56,7 @@ def plant(enforcer: Enforcer) -> None:
     let_go()
     set_bounds()
     quicken(addons)
+    set_gate(ctx.master, enforcer.write_gate)
     try:
         addons.register(enforcer)
     except exceptions.OptionsError as error:

@@ -22,7 +22,8 @@ from robots_guard.mitmproxy.fetcher import on_behalf_of
 from robots_guard.mitmproxy.passthrough import Passthrough
 from robots_guard.mitmproxy.permits import Permits
 from robots_guard.mitmproxy.ways import PREFIX, Addresses, Ways
-from robots_guard.mitmproxy.wire import UNREADABLE
+from robots_guard.mitmproxy.wire import UNREADABLE, Wire
+from robots_guard.mitmproxy.write_gate import WriteGate
 from robots_guard.origin import Origin, parse_authority
 from robots_guard.settings import ProxySettings, parts
 
@@ -34,6 +35,7 @@ class Connections(ABC):
 
     def __init__(self, settings: ProxySettings) -> None:
         self._permits = Permits()
+        self.write_gate = WriteGate(self._permits, self._record_unsent)
         self._spoken = Spoken()
         self._relaxed: dict[str, str] = {}
         self._go_by(settings)
@@ -117,6 +119,13 @@ class Connections(ABC):
         verdict = guard.decide(question, verdict).verdict
         if verdict.action is not Action.PASS:
             data.server.error = PREFIX + (verdict.detail or verdict.reason)
+
+    def _record_unsent(self, request: http.Request, client: connection.Client, why: str) -> None:
+        """Put on record that a request was stopped at the write."""
+        log.warning("robots_guard: %s, and is not sent: %s", why, request.pretty_url)
+        guard, settings = self._ready()
+        question, _ = Wire.of(request, client).question(settings.agent)
+        guard.decide(question, _refused(Reason.NOT_JUDGED, why))
 
 
 def _listening() -> Addresses:

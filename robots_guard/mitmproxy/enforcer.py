@@ -1,11 +1,12 @@
-"""The enforcer: the last link of mitmproxy's addon chain, and the three gates a request must pass.
+"""The enforcer: the last link of mitmproxy's addon chain, and the four gates a request must pass.
 
     requestheaders   decides, before a body is read or a connection made
     request          decides again if anything the verdict rests on has changed since, and waits for the origin's turn
     server_connect   lets a connection out only for a client with a live permit (connections.py)
+    the write        lets only what was let pass become bytes (write_gate.py)
 
-The law of this file: deny first. A refusal is set on entry and taken away by an explicit PASS only, because
-mitmproxy forwards a request whose addon has raised. Whatever is missing, not ready or broken refuses.
+Invariant: deny first. mitmproxy forwards a request whose addon has raised; here it has no permit, and the last two
+gates stop it. Whatever is missing, not ready or broken refuses.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from robots_guard.mitmproxy.fetcher import MitmFetcher, on_behalf_of
 from robots_guard.mitmproxy.holds import Holds, PutOff
 from robots_guard.mitmproxy.identity import Identity
 from robots_guard.mitmproxy.itself import HOST, Itself, concerns
-from robots_guard.mitmproxy.outgoing import settle
+from robots_guard.mitmproxy.outgoing import Approved
 from robots_guard.mitmproxy.permits import Passed, Refused, Seen
 from robots_guard.mitmproxy.replies import Reply, copy_of, reply_to, unready
 from robots_guard.mitmproxy.uploads import Refusal
@@ -252,7 +253,6 @@ class Enforcer(Connections):
     async def _decide(self, flow: http.HTTPFlow) -> None:
         self._permits.release(flow)
         flow.request.stream = False  # mitmproxy cannot both answer and stream
-        flow.response = _UNDECIDED_HEAD if flow.request.method == "HEAD" else _UNDECIDED
         try:
             seen = Seen.of(flow)
             decision = await self._judge(flow, seen.wire)
@@ -309,13 +309,10 @@ class Enforcer(Connections):
         flow.metadata["robots_guard"] = _noted(decision)
 
     def _let_pass(self, flow: http.HTTPFlow, decision: Decision, seen: Seen) -> None:
-        wire, changed = seen.wire, not seen.is_all_of(flow)
         strict = self._settings is not None and self._settings.matching == "strict"
-        if (user_agent := self._identity.user_agent(decision.question.agent)) is not None:
-            flow.request.headers["user-agent"] = user_agent
-            wire = wire._replace(user_agents=(user_agent,))
-        wire = settle(flow, decision.question.origin, wire, strict=strict)
-        self._permits.grant(flow, wire, decision, changed=changed)
+        user_agent = self._identity.user_agent(decision.question.agent)
+        approved = Approved(decision.question.origin, seen.wire, user_agent, strict)
+        self._permits.grant(flow, approved, seen.request, decision)
         flow.response = None
 
     def _refuse(self, flow: http.HTTPFlow, reply: Reply) -> None:
@@ -355,11 +352,14 @@ class Enforcer(Connections):
             if not self._is_last():
                 self._outrun(flow)
                 return
-            if not isinstance(stand, Passed) or stand.decision is None or not stand.is_still(flow):
+            if not (isinstance(stand, Passed) and stand.decision and stand.is_still(flow.request, flow.client_conn)):
                 await self._decide(flow)
                 continue
             passed = self._recalled(flow, stand.decision)
-            if passed.is_due or not await self._has_waited(flow, passed):
+            if passed.is_due:
+                self._permits.seal(flow)
+                return
+            if not await self._has_waited(flow, passed):
                 return
         self._refuse(flow, unready("The request was changed again and again.", method=flow.request.method))
 
@@ -455,9 +455,6 @@ def _response(reply: Reply, method: str) -> Refusal:
 
 _NO_VERDICT = "The guard could not reach a verdict."
 _NO_ANSWER = "The proxy could not answer for itself."
-#: What a flow is refused with until there is a verdict, and if we never come back from looking for one.
-_UNDECIDED = _response(unready(_NO_VERDICT), "GET")
-_UNDECIDED_HEAD = _response(unready(_NO_VERDICT, method="HEAD"), "HEAD")
 
 
 def _pace(decision: Decision) -> float:

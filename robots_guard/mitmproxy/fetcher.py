@@ -26,8 +26,9 @@ from robots_guard.core.addresses import is_public, literal
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.fetch.decoding import Plain, Undecodable, decoder
 from robots_guard.fetch.fields import TooLarge, joined
-from robots_guard.mitmproxy.permits import Permits
-from robots_guard.mitmproxy.ways import PREFIX
+from robots_guard.mitmproxy.outgoing import Approved
+from robots_guard.mitmproxy.permits import Permits, Seen
+from robots_guard.mitmproxy.ways import ITSELF, PREFIX
 from robots_guard.origin import Origin, split_url
 from robots_guard.rep.paths import malformed
 
@@ -94,7 +95,9 @@ class MitmFetcher:
     async def _fetch(self, origin: Origin, target: str, get: Get, mode: str) -> FetchOutcome:
         flow = self._flow(origin, target, (("User-Agent", self._user_agent), *get.headers), mode)
         self.own.add(flow.id)
-        self._permits.grant(flow)
+        seen = Seen.of(flow)
+        self._permits.grant(flow, Approved(origin, seen.wire), seen.request)
+        self._permits.seal(flow)
         try:
             return await _Hop(flow, mode, get).outcome()
         finally:
@@ -103,16 +106,14 @@ class MitmFetcher:
 
     def _flow(self, origin: Origin, target: str, fields: tuple[tuple[str, str], ...], mode: str) -> http.HTTPFlow:
         client = connection.Client(
-            peername=("robots_guard", 0),
-            sockname=("robots_guard", 0),
+            peername=ITSELF,
+            sockname=ITSELF,
             timestamp_start=-float(next(self._numbers)),  # with the name above, no other client's identity
             alpn_offers=[b"h2", b"http/1.1"],
             proxy_mode=mode_specs.ProxyMode.parse(mode),
         )
         flow = http.HTTPFlow(client, connection.Server(address=(origin.host, origin.port)))
         flow.request = _request(origin, target, fields)
-        if origin.scheme == "http" and mode != _REGULAR:
-            flow.request.data.authority = origin.authority.encode()  # absolute-form, as a parent proxy wants it
         flow.is_replay = "request"  # proxyauth asks nothing of a replay
         flow.metadata["robots_guard"] = "robots.txt"
         return flow

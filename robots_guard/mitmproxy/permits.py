@@ -16,6 +16,7 @@ from mitmproxy import connection, http
 from mitmproxy.proxy import mode_specs, server_hooks
 
 from robots_guard.core.verdict import Decision
+from robots_guard.mitmproxy.outgoing import Approved
 from robots_guard.mitmproxy.ways import Client, client_of
 from robots_guard.mitmproxy.wire import Wire
 
@@ -46,26 +47,26 @@ class Seen(NamedTuple):
     @classmethod
     def of(cls, flow: http.HTTPFlow) -> Seen:
         """As it stands now."""
-        return cls(Wire.of(flow), _as_it_is(flow.request))
-
-    def is_all_of(self, flow: http.HTTPFlow) -> bool:
-        """Whether nothing has changed since."""
-        return _as_it_is(flow.request) == self.request
+        return cls(Wire.of(flow.request, flow.client_conn), _as_it_is(flow.request))
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Let pass by `decision` as it was then, octet by octet; if any has changed, `wire` says whether it matters."""
+    """Let pass by `decision` as it was seen then, byte by byte; if any has changed, the wire says whether it matters.
+
+    `sealed` is the object that may be written, once the last hook before the wire has seen it.
+    """
 
     client: Client
     address: Address
-    wire: Wire | None = None
+    approved: Approved
+    request: tuple[object, ...]
     decision: Decision | None = None
-    request: tuple[object, ...] = ()
+    sealed: http.Request | None = None
 
-    def is_still(self, flow: http.HTTPFlow) -> bool:
-        """Whether the flow would be judged as it was."""
-        return _as_it_is(flow.request) == self.request or Wire.of(flow) == self.wire
+    def is_still(self, request: http.Request, client: connection.Client) -> bool:
+        """Whether the request would be judged as it was."""
+        return _as_it_is(request) == self.request or Wire.of(request, client) == self.approved.wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,23 +93,40 @@ class Permits:
     def __init__(self) -> None:
         self._stands: dict[str, Stand] = {}
         self._passed: dict[Client, dict[str, Address]] = {}
+        self._sealed: dict[int, str] = {}  # the flow of a request, by the identity of the object
 
     def of(self, flow: http.HTTPFlow) -> Stand | None:
         """How a flow stands; None if nobody has judged it."""
         return self._stands.get(flow.id)
 
+    def of_sealed(self, request: http.Request) -> Passed | None:
+        """The permit by which this very object may be written; None if there is none, or it is over."""
+        stand = self._stands.get(self._sealed.get(id(request), ""))
+        return stand if isinstance(stand, Passed) and stand.sealed is request else None
+
     def grant(
-        self,
-        flow: http.HTTPFlow,
-        wire: Wire | None = None,
-        decision: Decision | None = None,
-        *,
-        changed: bool = False,
+        self, flow: http.HTTPFlow, approved: Approved, request: tuple[object, ...], decision: Decision | None = None
     ) -> None:
-        """Let a flow reach the address it names now. `changed`: while it was judged; its `wire` is what was judged."""
-        client, address = client_of(flow.client_conn), (flow.request.data.host, flow.request.data.port)
-        self._stands[flow.id] = Passed(client, address, wire, decision, () if changed else _as_it_is(flow.request))
+        """Let a flow reach the origin it was judged for; `request` is all of it, as it was seen then."""
+        data, host = flow.request.data, approved.origin.host
+        if data.host != host:  # another spelling: the connection goes where the verdict points
+            data.host = host
+            approved, request = replace(approved, wire=approved.wire._replace(host=host)), ()
+        client, address = client_of(flow.client_conn), (data.host, data.port)
+        self._stands[flow.id] = Passed(client, address, approved, request, decision)
         self._passed.setdefault(client, {})[flow.id] = address
+
+    def seal(self, flow: http.HTTPFlow) -> None:
+        """No hook comes any more: the request may be written, as it is."""
+        stand = self._stands[flow.id]
+        assert isinstance(stand, Passed)
+        self._unseal(stand)
+        self._stands[flow.id] = replace(stand, sealed=flow.request)
+        self._sealed[id(flow.request)] = flow.id
+
+    def _unseal(self, stand: Passed) -> None:
+        if stand.sealed is not None:
+            self._sealed.pop(id(stand.sealed), None)
 
     def grant_tunnel(self, client: connection.Client, address: Address) -> None:
         """Let a client reach an address, whatever it says there, until it leaves."""
@@ -133,6 +151,7 @@ class Permits:
         """The flow is over, or is judged anew."""
         stand = self._stands.pop(flow.id, None)
         if isinstance(stand, Passed):
+            self._unseal(stand)
             live = self._passed.get(stand.client, {})
             live.pop(flow.id, None)
             if not live:
@@ -143,7 +162,9 @@ class Permits:
         gone = client_of(client)
         self._passed.pop(gone, None)
         for flow_id in [flow_id for flow_id, stand in self._stands.items() if stand.client == gone]:
-            del self._stands[flow_id]
+            stand = self._stands.pop(flow_id)
+            if isinstance(stand, Passed):
+                self._unseal(stand)
 
     def update(self, client: connection.Client, change: Callable[[Decision], Decision]) -> None:
         """Go on with other decisions for what the client was let pass."""

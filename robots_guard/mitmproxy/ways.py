@@ -9,6 +9,7 @@ connection is made by, so that a name that has changed in between leads nowhere.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
@@ -21,11 +22,13 @@ from mitmproxy.proxy import mode_specs, server_hooks
 
 from robots_guard.core.addresses import BAD_PORTS, Address, literal, networks
 from robots_guard.core.verdict import Action, Reason, Verdict
+from robots_guard.errors import MalformedURL
 from robots_guard.fetch.destinations import Destinations
-from robots_guard.origin import Origin
+from robots_guard.origin import Origin, parse_authority
 from robots_guard.settings import CLOCKS, ProxySettings
 
 PREFIX = "robots_guard: "
+ITSELF = ("robots_guard", 0)  # the peer of the proxy's own fetches; a socket's is an address
 _REMEMBERED = 4096  # names
 _LOOKUP = 5.0  # seconds
 _SECONDS = 30.0  # for which an objection to a name, or none, is remembered; connecting looks again
@@ -40,8 +43,9 @@ def client_of(client: connection.Client) -> Client:
 
 
 class Ways:
-    """What one operator allows. `named` are destinations the operator chose himself: those of reverse modes.
-    `listening` tells the proxy's own addresses and ports."""
+    """What one operator allows. `named` are the destinations of reverse modes, which the operator has chosen: open
+    to the clients of that mode, and to the proxy itself for their robots.txt. `listening` tells the proxy's own
+    addresses and ports."""
 
     named: frozenset[tuple[str, int]] = frozenset()
 
@@ -49,7 +53,7 @@ class Ways:
         self._listening = listening
         self._destinations = Destinations(allowed=networks(settings.allow_private))
         self._ports = settings.connectable()
-        self._seen: TTLCache[str, str | None] = TTLCache(_REMEMBERED, _SECONDS, timer=CLOCKS.monotonic)
+        self._seen: TTLCache[tuple[str, bool], str | None] = TTLCache(_REMEMBERED, _SECONDS, timer=CLOCKS.monotonic)
         self._tunnels: set[Client] = set()
 
     # -- tunnels ------------------------------------------------------------------------------------------
@@ -67,11 +71,18 @@ class Ways:
     async def verdict(self, client: connection.Client, origin: Origin) -> Verdict | None:
         """The refusal of a request to go there, or None."""
         objection = self._port(client, origin.port)
-        if objection is None and (origin.host, origin.port) not in self.named:
+        if objection is None and not self._is_chosen(client, origin.host, origin.port):
             objection = await self._host(origin.host, isinstance(client.proxy_mode, mode_specs.UpstreamMode))
         if objection is None:
             return None
         return Verdict(action=Action.DROP, reason=Reason.DESTINATION_REFUSED, detail=objection)
+
+    def _is_chosen(self, client: connection.Client, host: str, port: int) -> bool:
+        """Whether the operator has put this client, or the proxy itself, in front of the destination."""
+        mode = client.proxy_mode
+        if isinstance(mode, mode_specs.ReverseMode):
+            return _canonical(mode) == (host, port)
+        return client.peername == ITSELF and (host, port) in self.named
 
     def _port(self, client: connection.Client, port: int) -> str | None:
         if any(port in ports for ports in self._ports):
@@ -84,7 +95,7 @@ class Ways:
 
     async def _host(self, host: str, behind_another: bool) -> str | None:
         try:
-            return self._seen[host]
+            return self._seen[host, behind_another]
         except KeyError:
             pass
         address = literal(host)
@@ -94,7 +105,7 @@ class Ways:
             found = ()
         else:
             found = await _lookup(host)
-        objection = self._seen[host] = self._destinations.objection(found, public_only=False)
+        objection = self._seen[host, behind_another] = self._destinations.objection(found, public_only=False)
         return objection
 
     # -- when a connection is made ------------------------------------------------------------------------
@@ -105,7 +116,7 @@ class Ways:
         if data.server.address is None or isinstance(data.client.proxy_mode, mode_specs.UpstreamMode):
             return None
         host, port = data.server.address[:2]
-        if (host, port) in self.named:
+        if self._is_chosen(data.client, host, port):
             return None
         objection = partial(self._objection, port=port)
         address = literal(host)
@@ -125,7 +136,15 @@ class Ways:
 def named_by(options: optmanager.OptManager) -> frozenset[tuple[str, int]]:
     """Where the operator has put reverse modes in front of."""
     modes = [mode_specs.ProxyMode.parse(spec) for spec in (options.mode if "mode" in options else ())]
-    return frozenset(mode.address for mode in modes if isinstance(mode, mode_specs.ReverseMode))
+    return frozenset(_canonical(mode) for mode in modes if isinstance(mode, mode_specs.ReverseMode))
+
+
+def _canonical(mode: mode_specs.ReverseMode) -> tuple[str, int]:
+    """Where a reverse mode leads, spelt as origins are."""
+    host, port = mode.address
+    with contextlib.suppress(MalformedURL):
+        host = parse_authority("http", f"[{host}]" if ":" in host else host).host
+    return host, port
 
 
 async def _lookup(host: str) -> tuple[Address, ...]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from mitmproxy import http
+from mitmproxy import connection, http
 from mitmproxy.proxy import mode_specs
 
 from robots_guard.core.verdict import Action, Question, Reason, Verdict
@@ -57,9 +57,9 @@ class Wire(NamedTuple):
     client: str
 
     @classmethod
-    def of(cls, flow: http.HTTPFlow) -> Wire:
-        """Read a flow as it stands now."""
-        client, data = flow.client_conn, flow.request.data
+    def of(cls, request: http.Request, client: connection.Client) -> Wire:
+        """Read a request of a client as it stands now."""
+        data = request.data
         fields = data.headers.fields
         hosts, user_agents, coding = _said(fields)
         return cls(

@@ -1,4 +1,4 @@
-"""The third gate and the tripwire by themselves: what they do if the gates before them have failed."""
+"""The gates behind the first two and the tripwire by themselves: what they do if the gates before them have failed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from mitmproxy.proxy import mode_specs, server_hooks
 from mitmproxy.test import taddons, tflow
 
 from robots_guard.mitmproxy import RobotsGuard
-from robots_guard.mitmproxy.permits import Permits
+from robots_guard.mitmproxy.outgoing import Approved
+from robots_guard.mitmproxy.permits import Permits, Seen
 
 SITE = ("site.test", 443)
 
@@ -19,9 +20,15 @@ SITE = ("site.test", 443)
 def flow_to(host, port, *, client=None):
     flow = tflow.tflow()
     flow.request.data.host, flow.request.data.port = host, port
+    flow.request.headers["host"] = f"{host}:{port}"
     if client is not None:
         flow.client_conn = client
     return flow
+
+
+def grant(permits, flow):
+    seen = Seen.of(flow)
+    permits.grant(flow, Approved(seen.wire.origin(), seen.wire), seen.request)
 
 
 def connecting(flow, address):
@@ -34,7 +41,7 @@ def test_no_permit_no_connection():
 
 def test_a_permit_is_for_one_address_of_one_client():
     permits, flow = Permits(), flow_to(*SITE)
-    permits.grant(flow)
+    grant(permits, flow)
     assert permits.objection(connecting(flow, SITE)) is None
     assert permits.objection(connecting(flow, ("site.test", 80))) == "the destination was not permitted"
     assert permits.objection(connecting(flow, ("other.test", 443))) == "the destination was not permitted"
@@ -46,7 +53,7 @@ def test_a_permit_is_for_one_address_of_one_client():
 def test_a_copy_of_a_client_is_that_client():
     """A replay connects for a copy, which has another id."""
     permits, flow = Permits(), flow_to(*SITE)
-    permits.grant(flow)
+    grant(permits, flow)
     copy = flow_to(*SITE, client=flow.client_conn.copy())
     assert copy.client_conn.id != flow.client_conn.id
     assert permits.objection(connecting(copy, SITE)) is None
@@ -55,7 +62,7 @@ def test_a_copy_of_a_client_is_that_client():
 def test_behind_a_parent_only_the_parent_is_connected_to():
     permits, flow = Permits(), flow_to(*SITE)
     flow.client_conn.proxy_mode = mode_specs.ProxyMode.parse("upstream:http://parent.test:3128")
-    permits.grant(flow)
+    grant(permits, flow)
     assert permits.objection(connecting(flow, ("parent.test", 3128))) is None
     assert permits.objection(connecting(flow, SITE)) is not None
 
@@ -63,13 +70,13 @@ def test_behind_a_parent_only_the_parent_is_connected_to():
 def test_a_permit_ends():
     permits, flow, other = Permits(), flow_to(*SITE), flow_to(*SITE)
     other.client_conn = flow.client_conn
-    permits.grant(flow)
-    permits.grant(other)
+    grant(permits, flow)
+    grant(permits, other)
     permits.release(flow)
     assert permits.objection(connecting(flow, SITE)) is None
     permits.release(other)
     assert permits.objection(connecting(flow, SITE)) is not None
-    permits.grant(flow)
+    grant(permits, flow)
     permits.forget(flow.client_conn)
     assert permits.objection(connecting(flow, SITE)) is not None
     assert len(permits) == 0

@@ -1,0 +1,95 @@
+"""The write gate: the last check of a request, at the moment mitmproxy turns it into bytes.
+
+Invariant: what is written was let pass and is not over, is still the request that was judged, and goes to the
+address it was judged for. Whatever other addons, intercepted flows or background tasks have changed since the last
+hook is found here: nothing of such a request leaves, its client gets an error, and the audit log a record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from mitmproxy import connection, ctx, http
+from mitmproxy.addons.upstream_auth import parse_upstream_auth
+from mitmproxy.proxy import mode_specs
+
+from robots_guard.mitmproxy.outgoing import body_length, declared_length, http1_request, http2_request
+from robots_guard.mitmproxy.patches.clients import NotApproved
+from robots_guard.mitmproxy.permits import Passed, Permits
+
+log = logging.getLogger("robots_guard")
+
+Record = Callable[[http.Request, connection.Client, str], None]
+
+_UNJUDGED = "there is no verdict on this request, or it is over"
+_CHANGED = "the request was changed after its verdict"
+_ELSEWHERE = "the connection does not lead where the verdict points"
+
+
+class WriteGate:
+    """Approves requests by their permits. `record` puts a refusal into the audit log; it may raise anything."""
+
+    def __init__(self, permits: Permits, record: Record) -> None:
+        self._permits = permits
+        self._record = record
+
+    def outgoing(
+        self,
+        request: http.Request,
+        client: connection.Client,
+        server: connection.Server,
+        *,
+        has_body: bool,
+        is_http1: bool,
+    ) -> http.Request:
+        """The request as it is to be written. Raises NotApproved."""
+        passed = self._permits.of_sealed(request)
+        if passed is None:
+            raise self._refusal(request, client, _UNJUDGED)
+        if not passed.is_still(request, client):
+            raise self._refusal(request, client, _CHANGED)
+        if not _leads_there(server, request):
+            raise self._refusal(request, client, _ELSEWHERE)
+        length = body_length(request, has_body=has_body)
+        if is_http1:
+            return self._over_http1(request, client, passed, length)
+        return http2_request(request, passed.approved, length=length)
+
+    def _over_http1(
+        self, request: http.Request, client: connection.Client, passed: Passed, length: int | None
+    ) -> http.Request:
+        is_absolute = _asks_a_parent(request, client)
+        return http1_request(
+            request,
+            passed.approved,
+            length=declared_length(request) if length is None else length,
+            credentials=_credentials() if is_absolute else None,
+            is_absolute=is_absolute,
+        )
+
+    def _refusal(self, request: http.Request, client: connection.Client, why: str) -> NotApproved:
+        try:
+            self._record(request, client, why)
+        except Exception:  # it is refused all the same
+            log.exception("robots_guard could not record that a request was not sent")
+        return NotApproved(why)
+
+
+def _leads_there(server: connection.Server, request: http.Request) -> bool:
+    """Whether a connection is to the place that the request names; behind a parent proxy, in its name."""
+    data = request.data
+    if server.address is None or server.address[:2] != (data.host, data.port):
+        return False
+    return server.tls == (data.scheme == b"https")
+
+
+def _asks_a_parent(request: http.Request, client: connection.Client) -> bool:
+    """Whether a parent proxy reads this request itself, and not only a CONNECT before it."""
+    return isinstance(client.proxy_mode, mode_specs.UpstreamMode) and request.data.scheme == b"http"
+
+
+def _credentials() -> bytes | None:
+    """The operator's for the parent proxy."""
+    auth = ctx.options.upstream_auth if "upstream_auth" in ctx.options else None
+    return parse_upstream_auth(auth) if auth else None
