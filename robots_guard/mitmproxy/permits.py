@@ -23,6 +23,20 @@ from robots_guard.mitmproxy.wire import Wire
 Address = tuple[str, int]
 
 
+class Destination(NamedTuple):
+    """Where a connection leads; `tls` is None where what it carries is none of the proxy's business."""
+
+    host: str
+    port: int
+    tls: bool | None
+
+    def is_of(self, server: connection.Server) -> bool:
+        """Whether a connection leads here."""
+        if server.address is None or server.address[:2] != (self.host, self.port):
+            return False
+        return self.tls is None or self.tls == server.tls
+
+
 def _as_it_is(request: http.Request) -> tuple[object, ...]:
     """Everything of a request that is not its body. Header fields are a tuple, so comparing is cheap."""
     data = request.data
@@ -36,6 +50,12 @@ def _as_it_is(request: http.Request) -> tuple[object, ...]:
         data.authority,
         data.http_version,
     )
+
+
+def destination_of(request: http.Request) -> Destination:
+    """Where mitmproxy connects for a request."""
+    data = request.data
+    return Destination(data.host, data.port, tls=data.scheme == b"https")
 
 
 class Seen(NamedTuple):
@@ -58,7 +78,6 @@ class Passed:
     """
 
     client: Client
-    address: Address
     approved: Approved
     request: tuple[object, ...]
     decision: Decision | None = None
@@ -92,7 +111,7 @@ class Permits:
 
     def __init__(self) -> None:
         self._stands: dict[str, Stand] = {}
-        self._passed: dict[Client, dict[str, Address]] = {}
+        self._passed: dict[Client, dict[str, Destination]] = {}
         self._sealed: dict[int, str] = {}  # the flow of a request, by the identity of the object
 
     def of(self, flow: http.HTTPFlow) -> Stand | None:
@@ -112,9 +131,9 @@ class Permits:
         if data.host != host:  # another spelling: the connection goes where the verdict points
             data.host = host
             approved, request = replace(approved, wire=approved.wire._replace(host=host)), ()
-        client, address = client_of(flow.client_conn), (data.host, data.port)
-        self._stands[flow.id] = Passed(client, address, approved, request, decision)
-        self._passed.setdefault(client, {})[flow.id] = address
+        client = client_of(flow.client_conn)
+        self._stands[flow.id] = Passed(client, approved, request, decision)
+        self._passed.setdefault(client, {})[flow.id] = destination_of(flow.request)
 
     def seal(self, flow: http.HTTPFlow) -> None:
         """No hook comes any more: the request may be written, as it is."""
@@ -130,7 +149,7 @@ class Permits:
 
     def grant_tunnel(self, client: connection.Client, address: Address) -> None:
         """Let a client reach an address, whatever it says there, until it leaves."""
-        self._passed.setdefault(client_of(client), {})["tunnel"] = address
+        self._passed.setdefault(client_of(client), {})["tunnel"] = Destination(*address, tls=None)
 
     def under_way(self, apart_from: AbstractSet[str]) -> int:
         """How many flows have been let pass and are not over, but for those with these ids."""
@@ -178,10 +197,12 @@ class Permits:
         live = self._passed.get(client_of(data.client))
         if not live:
             return "no permitted HTTP request for this connection"
-        address = data.server.address and data.server.address[:2]
         mode = data.client.proxy_mode
-        permitted = (mode.address,) if isinstance(mode, mode_specs.UpstreamMode) else live.values()
-        return None if address in permitted else "the destination was not permitted"
+        if isinstance(mode, mode_specs.UpstreamMode):
+            may = data.server.address is not None and data.server.address[:2] == mode.address
+        else:
+            may = any(destination.is_of(data.server) for destination in live.values())
+        return None if may else "the destination was not permitted"
 
     def __len__(self) -> int:
         """How many flows stand somehow."""

@@ -16,7 +16,7 @@ from mitmproxy.proxy import mode_specs
 
 from robots_guard.mitmproxy.outgoing import body_length, declared_length, http1_request, http2_request
 from robots_guard.mitmproxy.patches.clients import NotApproved
-from robots_guard.mitmproxy.permits import Passed, Permits
+from robots_guard.mitmproxy.permits import Passed, Permits, destination_of
 
 log = logging.getLogger("robots_guard")
 
@@ -49,7 +49,7 @@ class WriteGate:
             raise self._refusal(request, client, _UNJUDGED)
         if not passed.is_still(request, client):
             raise self._refusal(request, client, _CHANGED)
-        if not _leads_there(server, request):
+        if not destination_of(request).is_of(server):
             raise self._refusal(request, client, _ELSEWHERE)
         length = body_length(request, has_body=has_body)
         if is_http1:
@@ -74,14 +74,6 @@ class WriteGate:
         except Exception:  # it is refused all the same
             log.exception("robots_guard could not record that a request was not sent")
         return NotApproved(why)
-
-
-def _leads_there(server: connection.Server, request: http.Request) -> bool:
-    """Whether a connection is to the place that the request names; behind a parent proxy, in its name."""
-    data = request.data
-    if server.address is None or server.address[:2] != (data.host, data.port):
-        return False
-    return server.tls == (data.scheme == b"https")
 
 
 def _asks_a_parent(request: http.Request, client: connection.Client) -> bool:

@@ -32,7 +32,9 @@ def grant(permits, flow):
 
 
 def connecting(flow, address):
-    return server_hooks.ServerConnectionHookData(connection.Server(address=address), flow.client_conn)
+    server = connection.Server(address=address)
+    server.tls = flow.request.scheme == "https"
+    return server_hooks.ServerConnectionHookData(server, flow.client_conn)
 
 
 def test_no_permit_no_connection():

@@ -1,0 +1,378 @@
+"""What leaves is one request: bodies are framed, and no server finds another request in them."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+
+import h2.config
+import h2.connection
+import h2.events
+import pytest
+from hosts.mitmproxy.conftest import KINDS, get
+from hosts.mitmproxy.test_modes import Parent
+from hosts.mitmproxy.wire import TIMEOUT, connected, exchange, trusting, tunnel
+from support.programs import program
+
+from robots_guard.testing import Loopback
+
+SMUGGLED = "GET /private/x HTTP/1.1\r\nHost: {}\r\n\r\n"
+
+
+def smuggled(site) -> bytes:
+    return SMUGGLED.format(site.authority).encode()
+
+
+def bodies(site) -> list[tuple[str, bytes]]:
+    return [(request.target, request.body) for request in site.origin.received if request.target != "/robots.txt"]
+
+
+# -- HTTP/2 in front, HTTP/1 behind ---------------------------------------------------------------------------
+
+
+def test_an_upload_of_unknown_length_by_curl(door, https_site):
+    """The command of the report: without framing the site reads the upload as its next request."""
+    done = subprocess.run(
+        [program("curl"), "-sS", "--http2", "--cacert", door.ca, "-x", door.url, "-T", "-", https_site.url + "/open"],
+        input=smuggled(https_site),
+        capture_output=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert bodies(https_site) == [("/open", smuggled(https_site))]
+
+
+class Stream:
+    """One HTTP/2 request of a client that says as much or as little as it likes."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        config = h2.config.H2Configuration(header_encoding="latin-1", validate_outbound_headers=False)
+        self._h2 = h2.connection.H2Connection(config)
+        self._h2.initiate_connection()
+
+    def send(self, headers, pieces=(), trailers=()) -> int:
+        """The status of the answer; 0 if there is none."""
+        self._h2.send_headers(1, headers, end_stream=not pieces and not trailers)
+        self._flush()
+        for number, piece in enumerate(pieces, 1):
+            self._h2.send_data(1, piece, end_stream=number == len(pieces) and not trailers)
+            self._flush()
+        if trailers:
+            self._h2.send_headers(1, trailers, end_stream=True)
+            self._flush()
+        return self._status()
+
+    def _flush(self) -> None:
+        self._connection.sendall(self._h2.data_to_send())
+
+    def _status(self) -> int:
+        status = 0
+        while data := self._connection.recv(65536):
+            for event in self._h2.receive_data(data):
+                if isinstance(event, h2.events.ResponseReceived):
+                    status = int(dict(event.headers)[":status"])
+                if isinstance(event, h2.events.StreamEnded | h2.events.StreamReset | h2.events.ConnectionTerminated):
+                    return status
+            self._flush()
+        return status
+
+
+def headers_of(site, method, target="/open", *more):
+    pseudo = [(":method", method), (":scheme", site.scheme), (":authority", site.authority), (":path", target)]
+    return [*pseudo, *more]
+
+
+@contextlib.contextmanager
+def through_socks(door, site):
+    """A TLS connection of a SOCKS client that speaks HTTP/2."""
+    host = site.host.encode()
+    with connected(door) as connection:
+        connection.sendall(b"\x05\x01\x00")
+        assert connection.recv(2) == b"\x05\x00"
+        connection.sendall(b"\x05\x01\x00\x03" + bytes([len(host)]) + host + struct.pack("!H", site.port))
+        assert connection.recv(10)[1] == 0
+        with secured(door, connection, site) as inside:
+            yield inside
+
+
+@contextlib.contextmanager
+def secured(door, connection, site):
+    context = trusting(door)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with context.wrap_socket(connection, server_hostname=site.host) as inside:
+        yield inside
+
+
+@contextlib.contextmanager
+def in_front_of(door, site):
+    with connected(door) as connection, secured(door, connection, site) as inside:
+        yield inside
+
+
+MODES = {
+    "regular": ((), lambda door, site: tunnel(door, site.authority, alpn=["h2"])),
+    "reverse": (("--mode", "reverse:{site}"), in_front_of),
+    "socks5": (("--mode", "socks5"), through_socks),
+    "upstream": (("--mode", "upstream:{parent}"), lambda door, site: tunnel(door, site.authority, alpn=["h2"])),
+}
+
+
+@pytest.fixture(scope="module", params=[(kind, mode) for kind in KINDS for mode in MODES], ids="-".join)
+def way(request, start, sites):
+    """A proxy of each kind in each mode, a site behind it, and how a client of HTTP/2 gets there."""
+    kind, mode = request.param
+    options, connect = MODES[mode]
+    site, parent = sites.start("https"), Parent()
+    options = [option.format(site=site.url, parent=parent.url) for option in options]
+    with start(kind, *options, audit_passes="all") as door:
+        yield door, site, connect
+    parent.close()
+
+
+BODIES = {
+    "in-one-piece": [b"{}"],
+    "in-pieces": [b"GET /priv", b"", b"ate/x HTTP/1.1\r\nHost: x\r\n\r\n", b"{}"],
+    "with-an-empty-end": [b"{}", b""],
+}
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "GET", "HEAD", "DELETE"])
+@pytest.mark.parametrize("target", ["/open", "/robots.txt"])
+def test_a_body_of_unknown_length(way, method, target):
+    door, site, connect = way
+    with connect(door, site) as connection:
+        status = Stream(connection).send(headers_of(site, method, target), [smuggled(site)])
+    assert status == 200
+    request = site.origin.received[-1]
+    assert (request.method, request.target, request.body) == (method, target, smuggled(site))
+    assert site.origin.pages_matching("/private/") == []
+
+
+@pytest.mark.parametrize("trailers", [(), [("x-trailer", "GET /private/x HTTP/1.1")]], ids=["", "trailers"])
+@pytest.mark.parametrize("expects", [(), [("expect", "100-continue")]], ids=["", "expects"])
+@pytest.mark.parametrize("pieces", BODIES.values(), ids=BODIES)
+def test_a_body_in_pieces(way, pieces, expects, trailers):
+    door, site, connect = way
+    pieces = [piece.replace(b"{}", smuggled(site)) for piece in pieces]
+    with connect(door, site) as connection:
+        assert Stream(connection).send(headers_of(site, "POST", "/open", *expects), pieces, trailers) == 200
+    request = site.origin.received[-1]
+    assert (request.target, request.body) == ("/open", b"".join(pieces))
+    assert "x-trailer" not in request.headers
+    assert site.origin.pages_matching("/private/") == []
+
+
+def test_every_request_that_arrived_is_on_record(way):
+    """The last of this proxy: what reached the site, and what the audit log says was let pass."""
+    door, site, _ = way
+    passed = {record["url"] for record in door.records() if record["action"] == "pass"}
+    assert {f"{site.url}{target}" for target in site.origin.targets} <= passed
+
+
+NODE = """
+const net = require("net"), tls = require("tls"), http2 = require("http2");
+const [host, port, authority, ca, body] = process.argv.slice(1);
+const connect = `CONNECT ${authority} HTTP/1.1\\r\\nHost: ${authority}\\r\\n\\r\\n`;
+const raw = net.connect(Number(port), host, () => raw.write(connect));
+raw.once("data", () => {
+  const trusted = { ca: require("fs").readFileSync(ca), host: authority.split(":")[0] };
+  const socket = tls.connect({ socket: raw, ALPNProtocols: ["h2"], ...trusted });
+  const session = http2.connect(`https://${authority}`, { createConnection: () => socket });
+  const request = session.request({ ":method": "POST", ":path": "/open" });
+  request.on("response", (headers) => { console.log(headers[":status"]); session.close(); raw.end(); });
+  request.resume();
+  request.write(body.slice(0, 7));
+  request.end(body.slice(7));
+});
+"""
+
+
+def test_an_upload_by_node(door, https_site):
+    body = smuggled(https_site).decode()
+    arguments = [door.host, str(door.port), https_site.authority, str(door.ca), body]
+    done = subprocess.run(
+        [program("node"), "-e", NODE, *arguments], capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
+    assert (done.stdout, done.stderr) == ("200\n", "")
+    assert bodies(https_site) == [("/open", body.encode())]
+
+
+# -- servers that do not read bodies --------------------------------------------------------------------------
+
+
+class Unread(http.server.SimpleHTTPRequestHandler):
+    """Python's own server, as `python3 -m http.server --protocol HTTP/1.1` runs it: it reads no body of GET."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.server.lines.append(self.requestline)
+        body = b"User-agent: *\nDisallow: /private/\n" if self.path == "/robots.txt" else self.path.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_) -> None:
+        """Nothing is printed."""
+
+
+class Deaf(http.server.ThreadingHTTPServer):
+    """A site that answers GET at once, and takes a body for the next request."""
+
+    def __init__(self, scheme, authority):
+        super().__init__(("127.0.0.1", 0), Unread)
+        self.lines, self.scheme = [], scheme
+        if scheme == "https":
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            authority.issue_cert("127.0.0.1").configure_cert(context)
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+        self.authority = f"127.0.0.1:{self.server_port}"
+        self.url = f"{scheme}://{self.authority}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, *_) -> None:
+        """A proxy that closes is no news."""
+
+
+@pytest.fixture(params=["http", "https"])
+def deaf(request, authority):
+    with Deaf(request.param, authority) as server:
+        yield server
+        server.shutdown()
+
+
+@contextlib.contextmanager
+def kept(door, site):
+    """A connection of a client that sends several requests, and the beginning of their targets."""
+    if site.scheme == "https":
+        with tunnel(door, site.authority) as connection:
+            yield connection, ""
+    else:
+        with connected(door) as connection:
+            yield connection, site.url
+
+
+@pytest.mark.parametrize("target", ["/open", "/robots.txt"])
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_a_body_that_the_server_does_not_read(door, deaf, target, framing):
+    body = smuggled(deaf)
+    said, sent = f"Content-Length: {len(body)}", body
+    if framing == "chunked":
+        said, sent = "Transfer-Encoding: chunked", b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    with kept(door, deaf) as (connection, prefix):
+        host = f"Host: {deaf.authority}\r\n"
+        first = f"GET {prefix}{target} HTTP/1.1\r\n{host}{said}\r\n\r\n".encode() + sent
+        assert exchange(connection, first).status == 200
+        for page in ("/second", "/third"):
+            answer = exchange(connection, f"GET {prefix}{page} HTTP/1.1\r\n{host}\r\n".encode())
+            assert (answer.status, answer.body) == (200, page.encode())
+    assert [line for line in deaf.lines if "/private/" in line] == []
+
+
+def test_a_connection_is_used_again_after_requests_without_a_body(door, http_site):
+    with connected(door) as connection:
+        head = f"GET {http_site.url}/open HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n".encode()
+        for _ in range(3):
+            assert exchange(connection, head).status == 200
+    pages = [request for request in http_site.origin.received if request.target == "/open"]
+    assert len(pages) == 3
+    assert not any("connection" in request.headers for request in pages)
+    assert http_site.origin.connections == 2  # robots.txt has its own
+
+
+# -- the Host that leaves -------------------------------------------------------------------------------------
+
+
+def spellings(site):
+    first, second, third, fourth = map(int, site.host.split("."))
+    number = (first << 24) + (second << 16) + (third << 8) + fourth
+    port = site.port
+    return [
+        f"{number}:{port}",
+        f"{number:#x}:{port}",
+        f"{first}.{second}.{(third << 8) + fourth}:{port}",
+        f"0x{first:x}.{second}.{third}.{fourth}:{port}",
+        f"{site.host}.:{port}",
+        f"{site.host}:0{port}",
+    ]
+
+
+def test_the_host_that_leaves_is_the_one_that_was_judged(door, sites):
+    site = sites.start("http")
+    for spelling in spellings(site):
+        with connected(door) as connection:
+            head = f"GET http://{spelling}/open HTTP/1.1\r\nHost: {spelling}\r\nConnection: close\r\n\r\n"
+            answer = exchange(connection, head.encode())
+        if answer.status == 200:
+            assert site.origin.received[-1].headers["host"] == site.authority, spelling
+        else:
+            assert answer.status == 400, spelling
+    assert len(site.origin.targets) >= 4
+    assert {request.headers["host"] for request in site.origin.received} == {site.authority}
+
+
+def test_a_name_leaves_in_lower_case_and_without_its_dot(door, site_on_localhost):
+    for authority in (f"LOCALHOST:{site_on_localhost.port}", f"localhost.:{site_on_localhost.port}"):
+        with connected(door) as connection:
+            head = f"GET http://{authority}/open HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n"
+            assert exchange(connection, head.encode()).status == 200
+    assert {request.headers["host"] for request in site_on_localhost.received} == {
+        f"localhost:{site_on_localhost.port}"
+    }
+
+
+@pytest.fixture
+def site_on_localhost():
+    with Loopback() as net:
+        yield net.origin("User-agent: *\nDisallow: /private/\n", address="127.0.0.1")
+
+
+# -- fields of one connection ---------------------------------------------------------------------------------
+
+
+def test_fields_of_the_clients_connection_end_here(door, site):
+    said = "Connection: X-Mine, Keep-Alive, Content-Length, Host, User-Agent\r\nX-Mine: 1\r\nKeep-Alive: timeout=5\r\n"
+    assert get(door, site, "/open", fields=f"{said}TE: trailers\r\nTrailer: X-T\r\nUser-Agent: me/1\r\n").status == 200
+    received = site.origin.received[-1].headers
+    assert not {"x-mine", "keep-alive", "te", "trailer"} & received.keys()
+    assert (received["host"], received["user-agent"]) == (site.authority, "me/1")
+
+
+def test_a_parent_proxy_hears_nothing_of_the_clients_connection(start, http_site):
+    parent = Parent()
+    body = b"x" * 10
+    head = f"POST {http_site.url}/open HTTP/1.1\r\nHost: {http_site.authority}\r\nContent-Length: 10\r\n"
+    with start("proxy", "--mode", f"upstream:{parent.url}") as door, connected(door) as connection:
+        answer = exchange(connection, f"{head}Connection: Content-Length, Host\r\n\r\n".encode() + body)
+        assert answer.status == 200
+    parent.close()
+    sent = parent.heads[-1].lower().split("\r\n")
+    assert f"host: {http_site.authority}" in sent
+    assert "content-length: 10" in sent
+    assert [line for line in sent if line.startswith("connection:")] == ["connection: close"]
+    assert http_site.origin.received[-1].body == body
+
+
+def test_an_http2_client_of_a_proxy_behind_a_parent(start, http_site):
+    """The parent is asked for the whole URL, as by any client of a proxy (RFC 9112 section 3.2.2)."""
+    parent = Parent()
+    with start("proxy", "--mode", f"upstream:{parent.url}") as door, connected(door) as connection:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.set_alpn_protocols(["h2"])
+        with context.wrap_socket(connection, server_hostname="proxy.test") as inside:
+            assert inside.selected_alpn_protocol() == "h2"
+            assert Stream(inside).send(headers_of(http_site, "GET")) == 200
+    parent.close()
+    assert parent.lines() == [f"GET {http_site.url}/robots.txt", f"GET {http_site.url}/open"]
+    assert http_site.origin.targets == ["/open"]

@@ -1,0 +1,381 @@
+"""The write gate: whatever changes a request after the last hook, nothing unjudged becomes bytes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from hosts.mitmproxy.conftest import get
+from hosts.mitmproxy.process import SCRIPT
+from hosts.mitmproxy.wire import connected, exchange, http2, tunnel
+from mitmproxy import connection
+from mitmproxy.proxy.layers.http import _http1, _http2
+from mitmproxy.test import tflow, tutils
+from support.programs import program
+
+from robots_guard.mitmproxy.outgoing import Approved, http1_request, http2_request
+from robots_guard.mitmproxy.patches import clients
+from robots_guard.mitmproxy.patches.clients import NotApproved
+from robots_guard.mitmproxy.permits import Permits, Seen
+from robots_guard.mitmproxy.write_gate import WriteGate
+
+# -- beside an addon that changes requests when no hook of ours comes any more ----------------------------------
+
+LATE = '''
+import asyncio
+
+class Late:
+    """Changes a request as its X-Late field says: when, and what."""
+    asked = None
+
+    def request(self, flow):
+        when, _, what = flow.request.headers.get("x-late", "").partition(" ")
+        if when:
+            self.asked = when, what, flow
+        if when == "resumed":
+            flow.intercept()
+            asyncio.get_running_loop().call_later(0.05, self.resume, flow)
+
+    def resume(self, flow):
+        self.change("resumed")
+        flow.resume()
+
+    def server_connect(self, data): self.change("connecting")
+    def server_connected(self, data): self.change("connected")
+    def tls_established_server(self, data): self.change("secured")
+
+    def change(self, now):
+        if self.asked is None or self.asked[0] != now:
+            return
+        _, what, flow = self.asked
+        self.asked, request = None, flow.request
+        if what == "path": request.path = "/private/x"
+        if what == "method": request.method = "DELETE"
+        if what == "host": request.headers["host"] = "elsewhere.test"
+        if what == "authority": request.authority = "elsewhere.test"
+        if what == "port": request.data.port = 9
+        if what == "scheme": request.data.scheme = b"https" if request.scheme == "http" else b"http"
+        if what == "object": flow.request = request.copy()
+        if what == "line-break": request.headers["x-late"] = "a\\r\\n\\r\\nGET /private/x HTTP/1.1"
+        if what == "coding": request.headers["transfer-encoding"] = "gzip, chunked"
+        if what == "body": request.content = b"GET /private/x HTTP/1.1\\r\\n\\r\\n"
+        if what == "stream": request.stream = True
+        if what == "trailers":
+            from mitmproxy.http import Headers
+            request.trailers = Headers(x="1")
+
+addons = [Late()]
+'''
+
+CHANGES = ["path", "method", "host", "authority", "port", "scheme", "object", "line-break", "coding"]
+HARMLESS = ["body", "stream", "trailers", "nothing"]
+
+
+@pytest.fixture(scope="module")
+def late(start, tmp_path_factory):
+    script = tmp_path_factory.mktemp("late") / "late.py"
+    script.write_text(LATE)
+    with start("mitmdump", "-s", str(SCRIPT), "-s", str(script)) as door:
+        yield door
+
+
+def moments(site):
+    return ["resumed", "connecting", "connected", *(["secured"] if site.scheme == "https" else [])]
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_request_that_was_changed_late_does_not_leave(late, site, what):
+    for moment in moments(site):
+        seen = len(site.origin.received)
+        answer = get(late, site, "/open", fields=f"X-Late: {moment} {what}\r\n")
+        # Another destination, before there is a connection: it finds no permit, and gets no further (not-http).
+        assert answer.status == 502, moment
+        received = [request.target for request in site.origin.received[seen:] if request.target != "/robots.txt"]
+        assert received == [], moment
+    assert {record["reason"] for record in late.records()} <= {"not-judged", "not-http"}
+    assert late.records()[-1]["reason"] == "not-judged"
+    assert get(late, site, "/open").status == 200
+
+
+@pytest.mark.parametrize("what", HARMLESS)
+def test_what_no_verdict_rests_on_may_change(late, site, what):
+    """Other addons may do their work: the framing follows, and what follows a body is left out."""
+    for moment in moments(site):
+        answer = get(late, site, "/open", fields=f"X-Late: {moment} {what}\r\n")
+        assert answer.status == 200, moment
+        request = site.origin.received[-1]
+        assert (request.target, request.body) == ("/open", b"GET /private/x HTTP/1.1\r\n\r\n" * (what == "body"))
+
+
+# -- the same in front of a site that speaks HTTP/2 --------------------------------------------------------------
+
+H2_SITE = """
+const http2 = require("http2"), fs = require("fs");
+const [folder] = process.argv.slice(1);
+const tls = { key: fs.readFileSync(folder + "/key.pem"), cert: fs.readFileSync(folder + "/cert.pem") };
+const server = http2.createSecureServer({ ...tls, settings: { maxConcurrentStreams: 1 } });
+server.on("stream", (stream, headers) => {
+  const body = [];
+  stream.on("data", (piece) => body.push(piece));
+  stream.on("trailers", (trailers) => console.log(JSON.stringify({ trailers })));
+  stream.on("end", () => {
+    const target = headers[":path"];
+    console.log(JSON.stringify({ target, headers, body: Buffer.concat(body).toString("latin1") }));
+    stream.respond({ ":status": 200 });
+    stream.end(target === "/robots.txt" ? "User-agent: *\\nDisallow: /private/\\n" : target);
+  });
+});
+server.listen(0, "127.0.0.1", () => console.log(JSON.stringify({ port: server.address().port })));
+"""
+
+
+class Http2Site:
+    """Node's HTTP/2 server: what it has received, as it reads it. It takes one stream at a time."""
+
+    scheme = "https"
+
+    def __init__(self, folder, authority):
+        certificate = authority.issue_cert("127.0.0.1")
+        certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
+        certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
+        self.process = subprocess.Popen(
+            [program("node"), "-e", H2_SITE, str(folder)], stdout=subprocess.PIPE, text=True
+        )
+        self.authority = f"127.0.0.1:{json.loads(self.process.stdout.readline())['port']}"
+        self.url = f"https://{self.authority}"
+        self.received = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.received.append(json.loads(line))
+
+    @property
+    def targets(self):
+        return [each["target"] for each in self.received if each.get("target") not in (None, "/robots.txt")]
+
+
+@pytest.fixture
+def http2_site(tmp_path, authority):
+    site = Http2Site(tmp_path, authority)
+    yield site
+    site.process.kill()
+    site.process.wait()
+    site.process.stdout.close()
+
+
+def headers_of(site, target, *more):
+    return [(":method", "GET"), (":scheme", "https"), (":authority", site.authority), (":path", target), *more]
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_over_http2(late, http2_site, what):
+    fields = [("x-late", f"secured {what}")]
+    with tunnel(late, http2_site.authority, alpn=["h2"]) as inside:
+        assert http2(inside, headers_of(http2_site, "/open", *fields)).status == 502
+    with tunnel(late, http2_site.authority, alpn=["h2"]) as inside:
+        assert http2(inside, headers_of(http2_site, "/second")).status == 200
+    assert http2_site.targets == ["/second"]
+    assert late.records()[-1]["reason"] == "not-judged"
+
+
+@pytest.mark.parametrize("what", HARMLESS)
+def test_what_may_change_over_http2(late, http2_site, what):
+    with tunnel(late, http2_site.authority, alpn=["h2"]) as inside:
+        answer = http2(inside, headers_of(http2_site, "/open", ("x-late", f"secured {what}")))
+    assert answer.status == 200
+    assert http2_site.targets == ["/open"]
+    assert not [each for each in http2_site.received if "trailers" in each]
+
+
+def test_an_http1_client_of_an_http2_site(door, http2_site):
+    said = "Connection: X-Mine\r\nX-Mine: 1\r\nTE: gzip\r\nCookie: a=1\r\nUpgrade: h2c\r\n"
+    with connected(door) as client:  # in a tunnel, the site would be offered the client's HTTP/1 only
+        head = f"POST {http2_site.url}/open HTTP/1.1\r\nHost: {http2_site.authority}\r\n{said}Transfer-Encoding: chunked\r\n\r\n"
+        assert exchange(client, head.encode() + b"3\r\nabc\r\n0\r\n\r\n").status == 200
+    (request,) = [each for each in http2_site.received if each["target"] == "/open"]
+    kept = {name: value for name, value in request["headers"].items() if not name.startswith(":")}
+    assert kept == {"cookie": "a=1", "content-length": "3"}
+    assert (request["headers"][":authority"], request["body"]) == (http2_site.authority, "abc")
+
+
+# -- the gate by itself -----------------------------------------------------------------------------------------
+
+SITE = ("site.test", 443)
+
+
+def flow_to(host="site.test", port=443, scheme="https"):
+    flow = tflow.tflow(req=tutils.treq(host=host, port=port, scheme=scheme.encode(), content=None))
+    flow.request.headers["host"] = f"{host}:{port}"
+    flow.client_conn.sni = None
+    return flow
+
+
+def server_at(address=SITE, *, tls=True):
+    server = connection.Server(address=address)
+    server.tls = tls
+    return server
+
+
+@pytest.fixture
+def recorded():
+    return []
+
+
+@pytest.fixture
+def permits():
+    return Permits()
+
+
+@pytest.fixture
+def gate(permits, recorded):
+    return WriteGate(permits, lambda request, client, why: recorded.append(why))
+
+
+def passed(permits, flow):
+    seen = Seen.of(flow)
+    permits.grant(flow, Approved(seen.wire.origin(), seen.wire), seen.request)
+    return flow
+
+
+def written(gate, flow, server=None, *, is_http1=True, has_body=False):
+    return gate.outgoing(flow.request, flow.client_conn, server or server_at(), has_body=has_body, is_http1=is_http1)
+
+
+def test_a_permit_that_was_not_sealed_writes_nothing(gate, permits, recorded):
+    flow = passed(permits, flow_to())
+    with pytest.raises(NotApproved):
+        written(gate, flow)
+    permits.seal(flow)
+    assert written(gate, flow).headers["host"] == "site.test"
+    assert len(recorded) == 1
+
+
+def test_a_permit_that_is_over_writes_nothing(gate, permits):
+    for end in (permits.release, lambda flow: permits.forget(flow.client_conn)):
+        flow = passed(permits, flow_to())
+        permits.seal(flow)
+        end(flow)
+        with pytest.raises(NotApproved, match="no verdict"):
+            written(gate, flow)
+
+
+def test_a_permit_is_sealed_for_one_object(gate, permits):
+    flow = passed(permits, flow_to())
+    permits.seal(flow)
+    judged, flow.request = flow.request, flow.request.copy()
+    with pytest.raises(NotApproved, match="no verdict"):
+        written(gate, flow)
+    permits.seal(flow)  # a hook has seen the new one
+    assert written(gate, flow)
+    flow.request = judged
+    with pytest.raises(NotApproved, match="no verdict"):
+        written(gate, flow)
+    permits.release(flow)
+    assert not permits._sealed
+
+
+@pytest.mark.parametrize(
+    "server", [server_at(("other.test", 443)), server_at(("site.test", 80)), server_at(tls=False), server_at(None)]
+)
+def test_a_connection_that_leads_elsewhere(gate, permits, server):
+    flow = passed(permits, flow_to())
+    permits.seal(flow)
+    with pytest.raises(NotApproved, match="does not lead"):
+        written(gate, flow, server)
+
+
+def test_an_audit_log_that_fails_opens_nothing(permits):
+    gate = WriteGate(permits, lambda *_: 1 / 0)
+    with pytest.raises(NotApproved):
+        written(gate, flow_to())
+
+
+# -- the forms --------------------------------------------------------------------------------------------------
+
+
+def request_with(*fields, method="GET", version=b"HTTP/1.1", content=None):
+    headers = tutils.http.Headers([(name.encode(), value.encode()) for name, value in fields])
+    flow = tflow.tflow(req=tutils.treq(method=method.encode(), path=b"/a", headers=headers, content=content))
+    flow.request.data.http_version = version
+    flow.request.data.host, flow.request.data.port = "site.test", 80
+    flow.request.data.scheme = b"http"
+    return flow
+
+
+def http1(flow, length=0, **how):
+    flow.request.headers.setdefault("host", "site.test")
+    wire = Seen.of(flow).wire
+    how = {"credentials": None, "is_absolute": False} | how
+    return http1_request(flow.request, Approved(wire.origin(), wire), length=length, **how)
+
+
+def fields_of(request):
+    return [(name.decode(), value.decode()) for name, value in request.headers.fields]
+
+
+def test_the_end_of_a_body_is_always_told():
+    host = ("Host", "site.test")
+    lengths = {
+        (0, "GET"): [host],
+        (0, "POST"): [host, ("Content-Length", "0")],
+        (5, "GET"): [host, ("Content-Length", "5"), ("Connection", "close")],
+        (None, "PUT"): [host, ("Transfer-Encoding", "chunked"), ("Connection", "close")],
+    }
+    for (length, method), expected in lengths.items():
+        assert fields_of(http1(request_with(method=method), length)) == expected
+
+
+def test_framing_of_the_client_is_not_passed_along():
+    flow = request_with(("Content-Length", "7"), ("Transfer-Encoding", "chunked"))
+    assert fields_of(http1(flow, 0)) == [("Host", "site.test"), ("Content-Length", "0")]
+
+
+def test_http_1_0_is_never_chunked():
+    assert http1(request_with(version=b"HTTP/1.0"), None).http_version == "HTTP/1.1"
+    assert http1(request_with(version=b"HTTP/1.0"), 3).http_version == "HTTP/1.0"
+
+
+def test_a_websocket_is_asked_for_without_a_body_only():
+    said = [("Connection", "keep-alive, Upgrade"), ("Upgrade", "WebSocket"), ("Sec-WebSocket-Version", "13")]
+    asked = fields_of(http1(request_with(*said)))
+    assert asked[-2:] == [("Connection", "Upgrade"), ("Upgrade", "websocket")]
+    assert ("Sec-WebSocket-Version", "13") in asked
+    assert [name for name, _ in fields_of(http1(request_with(*said), 3))][-2:] == ["Content-Length", "Connection"]
+    assert not [name for name, _ in fields_of(http1(request_with(("Upgrade", "h2c"))))][1:]
+
+
+def test_cookies_of_http2_become_one_field():
+    flow = request_with(("cookie", "a=1"), ("cookie", "b=2"), version=b"HTTP/2.0")
+    assert fields_of(http1(flow)) == [("Host", "site.test"), ("cookie", "a=1; b=2"), ("Connection", "close")]
+
+
+def test_a_client_that_closes_is_the_last_of_its_connection():
+    assert fields_of(http1(request_with(("Connection", "close"))))[-1] == ("Connection", "close")
+
+
+def test_http2_says_a_length_only_if_it_is_known():
+    flow = request_with(("Host", "site.test"), ("Content-Length", "7"), ("TE", "trailers"))
+    wire = Seen.of(flow).wire
+    approved = Approved(wire.origin(), wire)
+    assert fields_of(http2_request(flow.request, approved, length=None)) == []
+    assert fields_of(http2_request(flow.request, approved, length=7)) == [("content-length", "7")]
+    flow.request.data.http_version = b"HTTP/2.0"
+    assert fields_of(http2_request(flow.request, approved, length=None)) == [("te", "trailers")]
+
+
+# -- what is known of mitmproxy ---------------------------------------------------------------------------------
+
+
+def test_the_methods_that_are_replaced_are_those_of_mitmproxy():
+    """The places where requests become bytes; if upstream moves them, this fails before anything leaves unseen."""
+    assert clients._plain_send.__qualname__ == "Http1Client.send"
+    assert clients._plain_h2.__qualname__ == "Http2Client._handle_event2"
+    assert clients._plain_h3.__qualname__ == "Http3Client._handle_event"
+    for module, writes in ((_http1, "assemble_request_head"), (_http2, "format_h2_request_headers")):
+        text = Path(module.__file__).read_text(encoding="utf-8")
+        calls = [line for line in text.splitlines() if f"{writes}(" in line and not line.startswith("def ")]
+        assert len(calls) == 1, module
