@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hosts.mitmproxy.conftest import get
 from hosts.mitmproxy.process import SCRIPT
-from hosts.mitmproxy.wire import connected, exchange, http2, tunnel
+from hosts.mitmproxy.wire import http2, tunnel
 from mitmproxy import connection
 from mitmproxy.proxy.layers.http import _http1, _http2
 from mitmproxy.test import tflow, tutils
@@ -191,17 +191,6 @@ def test_what_may_change_over_http2(late, http2_site, what):
     assert not [each for each in http2_site.received if "trailers" in each]
 
 
-def test_an_http1_client_of_an_http2_site(door, http2_site):
-    said = "Connection: X-Mine\r\nX-Mine: 1\r\nTE: gzip\r\nCookie: a=1\r\nUpgrade: h2c\r\n"
-    with connected(door) as client:  # in a tunnel, the site would be offered the client's HTTP/1 only
-        head = f"POST {http2_site.url}/open HTTP/1.1\r\nHost: {http2_site.authority}\r\n{said}Transfer-Encoding: chunked\r\n\r\n"
-        assert exchange(client, head.encode() + b"3\r\nabc\r\n0\r\n\r\n").status == 200
-    (request,) = [each for each in http2_site.received if each["target"] == "/open"]
-    kept = {name: value for name, value in request["headers"].items() if not name.startswith(":")}
-    assert kept == {"cookie": "a=1", "content-length": "3"}
-    assert (request["headers"][":authority"], request["body"]) == (http2_site.authority, "abc")
-
-
 # -- the gate by itself -----------------------------------------------------------------------------------------
 
 SITE = ("site.test", 443)
@@ -365,6 +354,15 @@ def test_http2_says_a_length_only_if_it_is_known():
     assert fields_of(http2_request(flow.request, approved, length=7)) == [("content-length", "7")]
     flow.request.data.http_version = b"HTTP/2.0"
     assert fields_of(http2_request(flow.request, approved, length=None)) == [("te", "trailers")]
+
+
+def test_http2_has_no_fields_of_a_connection():
+    said = [("Host", "site.test"), ("Connection", "X-Mine"), ("X-Mine", "1"), ("TE", "gzip"), ("Upgrade", "h2c")]
+    flow = request_with(*said, ("Transfer-Encoding", "chunked"), ("Cookie", "a=1"))
+    wire = Seen.of(flow).wire
+    request = http2_request(flow.request, Approved(wire.origin(), wire), length=3)
+    assert fields_of(request) == [("cookie", "a=1"), ("content-length", "3")]
+    assert request.authority == "site.test"
 
 
 # -- what is known of mitmproxy ---------------------------------------------------------------------------------
