@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import socket
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,21 @@ def test_a_reverse_proxy_is_in_front_of_what_its_operator_named(kind, start, htt
         assert exchange(connection, head.encode()).status == 200
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_reverse_proxy_is_in_front_of_is_private_to_other_clients(kind, start, http_site):
+    """A regular client of the same process has no part in what the operator chose for a reverse mode."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    modes = ["--mode", "regular", "--mode", f"reverse:{http_site.url}@127.0.0.1:{port}"]
+    with start(kind, *modes, allow_private="") as door:
+        assert "destination-refused" in plain(door, http_site.url + "/open").guard
+        assert http_site.seen()[0] == 0
+        in_front = dataclasses.replace(door, port=port)
+        assert plain(in_front, http_site.url + "/open").status == 200
+        assert "destination-refused" in plain(door, http_site.url + "/open").guard
+    assert http_site.origin.targets == ["/open"]
+
+
 def test_a_tunnel_to_another_port_says_why_inside(start, https_site):
     with start("proxy", connect_ports="80, 443") as door:
         answer = inside(door, https_site.authority, "/open")
@@ -147,6 +164,16 @@ async def test_an_objection_is_remembered_by_name():
     for _ in range(2):
         verdict = await ways.verdict(client, Origin("http", "127.0.0.1", 80))
         assert (verdict.reason, "127.0.0.1 is not public" in verdict.detail) == (Reason.DESTINATION_REFUSED, True)
+
+
+async def test_an_answer_for_one_mode_is_none_for_another():
+    """A parent proxy looks names up itself; what is asked directly is looked up here."""
+    ways = Ways(ProxySettings(agent="mybot"))
+    behind = connecting("x.test", 80, "upstream:http://127.0.0.1:9").client
+    directly, private = connecting("x.test", 80).client, Origin("http", "localhost", 80)
+    assert await ways.verdict(behind, private) is None
+    assert (await ways.verdict(directly, private)).reason is Reason.DESTINATION_REFUSED
+    assert await ways.verdict(behind, private) is None
 
 
 async def test_behind_a_parent_only_a_host_that_spells_an_address_is_looked_at():
