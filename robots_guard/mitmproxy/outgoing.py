@@ -3,12 +3,16 @@
 Method, target and authority are those of the verdict, not those of the object that mitmproxy holds. What a client
 says about its own connection ends here (RFC 9110 section 7.6.1), and the framing says what the body is, so that
 every server finds the end of it at the same byte. These are pure functions; they decide nothing.
+
+After a body, an HTTP/1 connection is not used again, and the server is told so. A server that does not read bodies
+(of GET, or at all) finds its next request in them; its answer comes as soon as another's and looks the same, so that
+no answer proves that the body was read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mitmproxy import http
 
@@ -35,7 +39,9 @@ _OF_ONE_CONNECTION = frozenset(
 _PRODUCED = frozenset((b"host", b"content-length", b"transfer-encoding"))
 _ENDS_HERE = _OF_ONE_CONNECTION | _PRODUCED
 # IIS, Symfony and Zend go by these instead of the target.
-_TARGETS = frozenset((b"x-original-url", b"x-rewrite-url"))
+_STRICT = _ENDS_HERE | {b"x-original-url", b"x-rewrite-url"}
+# What `Connection` says most: none of it is the name of a field.
+_OPTIONS = frozenset((b"close", b"keep-alive", b"upgrade"))
 _EXPECTS_LENGTH = (b"POST", b"PUT", b"PATCH")  # RFC 9110 section 8.6
 
 
@@ -60,17 +66,20 @@ def http1_request(
     `length` is of the body in bytes, None if it is not known yet; `credentials` are the operator's for a parent
     proxy, which with `is_absolute` is asked for the whole URL (RFC 9112 section 3.2.2).
     """
+    read = _read(request, approved)
+    is_multiplexed = _is_multiplexed(request)
     authority = approved.origin.authority.encode()
-    websocket = length == 0 and _asks_for_websocket(request)
-    fields = [(b"Host", authority), *_end_to_end(request, approved)]
+    fields = [(b"Host", authority), *(_with_one_cookie(read.fields) if is_multiplexed else read.fields)]
     if credentials is not None:
         fields.append((b"Proxy-Authorization", credentials))
-    fields += _framing(request, length)
-    if websocket:
+    fields += _framing(request, read, length)
+    if length == 0 and read.upgrade == b"websocket":
         fields += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
-    elif _is_last(request, length):
+    elif length != 0 or is_multiplexed or b"close" in read.options:
         fields.append((b"Connection", b"close"))
-    return _request(request, approved, authority if is_absolute else b"", _version(request, length), fields)
+    # HTTP/1.0 knows no chunks.
+    version = b"HTTP/1.1" if is_multiplexed or length is None else request.data.http_version
+    return _request(request, approved, authority if is_absolute else b"", version, fields)
 
 
 def http2_request(request: http.Request, approved: Approved, *, length: int | None) -> http.Request:
@@ -78,10 +87,11 @@ def http2_request(request: http.Request, approved: Approved, *, length: int | No
 
     A `length` that is not known yet is not written: a server that passes the request on over HTTP/1 would go by it.
     """
-    fields = [(name.lower(), value) for name, value in _end_to_end(request, approved)]
+    read = _read(request, approved)
+    fields = [(name.lower(), value) for name, value in read.fields]
     if length is not None:
-        fields += [(name.lower(), value) for name, value in _framing(request, length)]
-    if _is_multiplexed(request) and request.headers.get("te", "").strip().lower() == "trailers":
+        fields += [(name.lower(), value) for name, value in _framing(request, read, length)]
+    if read.te == b"trailers" and _is_multiplexed(request):
         fields.append((b"te", b"trailers"))  # gRPC insists on it; RFC 9113 section 8.2.2 allows no other value
     authority = approved.origin.authority.encode()
     return _request(request, approved, authority, request.data.http_version, fields)
@@ -98,6 +108,69 @@ def declared_length(request: http.Request) -> int | None:
     """The bytes that the client says it will send; None if it does not, or not in one way."""
     declared = request.headers.get("content-length", "")
     return int(declared) if declared.isascii() and declared.isdigit() else None
+
+
+class _Read(NamedTuple):
+    """The fields of a request that are for the site, and what the others say."""
+
+    fields: list[Field]
+    says_length: bool
+    options: frozenset[bytes]  # of Connection
+    upgrade: bytes
+    te: bytes
+
+
+def _read(request: http.Request, approved: Approved) -> _Read:
+    ends = _STRICT if approved.strict else _ENDS_HERE
+    fields: list[Field] = []
+    said: dict[bytes, bytes] = {}
+    for field in request.data.headers.fields:
+        name = field[0].lower()
+        if name not in ends:
+            fields.append(field)
+        elif name in said:
+            said[name] += b"," + field[1]
+        else:
+            said[name] = field[1]
+    options = _options(said[b"connection"]) if b"connection" in said else frozenset()
+    if not options <= _OPTIONS:
+        # A client may take fields of its own away, but not the one the verdict rests on.
+        fields = _without(fields, options - {b"user-agent"})
+    if approved.user_agent is not None:
+        user_agent = (b"User-Agent", approved.user_agent.encode("utf-8", "surrogateescape"))
+        fields = [user_agent, *_without(fields, frozenset((b"user-agent",)))]
+    return _Read(
+        fields=fields,
+        says_length=b"content-length" in said or b"transfer-encoding" in said,
+        options=options,
+        upgrade=said.get(b"upgrade", b"").strip().lower(),
+        te=said.get(b"te", b"").strip().lower(),
+    )
+
+
+def _options(connection: bytes) -> frozenset[bytes]:
+    return frozenset(option.strip(b" \t").lower() for option in connection.split(b","))
+
+
+def _without(fields: list[Field], names: frozenset[bytes]) -> list[Field]:
+    return [field for field in fields if field[0].lower() not in names]
+
+
+def _with_one_cookie(fields: list[Field]) -> list[Field]:
+    """HTTP/1 has one Cookie field, HTTP/2 as many as its client likes (RFC 9113 section 8.2.3)."""
+    cookies = [value for name, value in fields if name == b"cookie"]
+    if len(cookies) < 2:
+        return fields
+    return [*_without(fields, frozenset((b"cookie",))), (b"cookie", b"; ".join(cookies))]
+
+
+def _framing(request: http.Request, read: _Read, length: int | None) -> list[Field]:
+    """RFC 9112 section 6: one of the two fields, and never one the client has written."""
+    if length is None:
+        return [(b"Transfer-Encoding", b"chunked")]
+    if length or read.says_length or request.data.method in _EXPECTS_LENGTH:
+        return [(b"Content-Length", b"%d" % length)]
+    return []
 
 
 def _request(
@@ -120,78 +193,5 @@ def _request(
     )
 
 
-def _end_to_end(request: http.Request, approved: Approved) -> Iterator[Field]:
-    """The fields that are for the site."""
-    fields = request.data.headers.fields
-    ends = _ENDS_HERE | _named_by_connection(fields)
-    if approved.strict:
-        ends |= _TARGETS
-    if approved.user_agent is not None:
-        ends |= {b"user-agent"}
-        yield b"User-Agent", approved.user_agent.encode("utf-8", "surrogateescape")
-    cookies = []
-    for name, value in fields:
-        lower = name.lower()
-        if lower in ends:
-            continue
-        if lower == b"cookie" and _is_multiplexed(request):
-            cookies.append(value)
-            continue
-        yield name, value
-    if cookies:  # HTTP/1 has one Cookie field (RFC 9113 section 8.2.3)
-        yield b"cookie", b"; ".join(cookies)
-
-
-def _named_by_connection(fields: tuple[Field, ...]) -> frozenset[bytes]:
-    """The fields that a client calls its own connection's; not those the verdict rests on."""
-    said = [value for name, value in fields if name.lower() == b"connection"]
-    if not said:
-        return frozenset()
-    names = {name.strip(b" \t").lower() for value in said for name in value.split(b",")}
-    return frozenset(names - {b"user-agent"})
-
-
-def _framing(request: http.Request, length: int | None) -> list[Field]:
-    """RFC 9112 section 6: one of the two fields, and never one the client has written."""
-    if length is None:
-        return [(b"Transfer-Encoding", b"chunked")]
-    if length or _says_empty(request):
-        return [(b"Content-Length", b"%d" % length)]
-    return []
-
-
-def _says_empty(request: http.Request) -> bool:
-    said = request.headers
-    return request.data.method in _EXPECTS_LENGTH or "content-length" in said or "transfer-encoding" in said
-
-
-def _is_last(request: http.Request, length: int | None) -> bool:
-    """Whether the connection is not used again.
-
-    A server that does not read bodies (of GET, or at all) finds its next request in the body. Its answer does not
-    tell: it is the same, and comes as soon. So the next request never shares a connection with a body, and the
-    server is told to stop reading. mitmproxy itself uses a connection once for a client of HTTP/2.
-    """
-    if length != 0 or _is_multiplexed(request):
-        return True
-    return b"close" in _connection_options(request)
-
-
-def _connection_options(request: http.Request) -> set[bytes]:
-    said = request.headers.get("connection", "")
-    return {option.strip().lower().encode("latin-1", "replace") for option in said.split(",")} if said else set()
-
-
-def _asks_for_websocket(request: http.Request) -> bool:
-    """After any other upgrade than to WebSocket, what the connection carries could not be judged."""
-    return request.headers.get("upgrade", "").strip().lower() == "websocket"
-
-
-def _version(request: http.Request, length: int | None) -> bytes:
-    if _is_multiplexed(request) or length is None:  # HTTP/1.0 knows no chunks
-        return b"HTTP/1.1"
-    return request.data.http_version
-
-
 def _is_multiplexed(request: http.Request) -> bool:
-    return request.is_http2 or request.is_http3
+    return bool(request.is_http2 or request.is_http3)
