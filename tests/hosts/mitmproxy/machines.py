@@ -32,6 +32,7 @@ ASKED = (
     "https://site.test/private/x",
     f"http://{ADDRESS}/private/x",
 )
+UPLOAD = "GET /private/x HTTP/1.1\r\nHost: site.test\r\n\r\n"  # of unknown length: the site must be told its end
 REDIRECT = (  # as in docs/proxy.md, but for the port
     "iptables -t nat -A OUTPUT -p tcp -m owner --uid-owner nobody -m multiport --dports 80,443 -j REDIRECT --to-ports",
     "iptables -A OUTPUT -p udp -m owner --uid-owner nobody --dport 443 -j REJECT",
@@ -100,12 +101,12 @@ def _without_addresses(settings: Path) -> str:
     return "".join(line for line in settings.open() if not line.startswith(("Address", "DNS")))
 
 
-def asked(client: list[str], url: str, *more: str) -> str:
+def asked(client: list[str], url: str, *more: str, upload: str | None = None) -> str:
     form = "%{http_code} %header{robots-guard}"
     curl = [program("curl"), "-s", "-m", "20", "-o", "/dev/null", "-w", form, "--cacert", "/mnt/ca.pem"]
     resolved = [part for port in (80, 443) for part in ("--resolve", f"site.test:{port}:{ADDRESS}")]
     command = [program(client[0]), *client[1:], *curl, *resolved, *more, url]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return subprocess.run(command, capture_output=True, text=True, input=upload, check=False).stdout
 
 
 def serving(authority: trustme.CA) -> ssl.SSLContext:
@@ -130,10 +131,13 @@ def main(mode: str, folder: Path) -> dict[str, object]:
         with {"transparent": transparent, "wireguard": wireguard}[mode](folder) as (door, client):
             run(f"cp {door.ca} /mnt/ca.pem")
             answers = {url: asked(client, url) for url in ASKED}
+            answers["an upload"] = asked(client, "https://site.test/upload", "--http2", "-T", "-", upload=UPLOAD)
             answers["another name"] = asked(client, "http://site.test/private/y", "-H", "Host: elsewhere.test")
             answers["itself"] = asked(client, f"http://proxy.test:{door.port}/x")
             recorded = [record["url"] for record in door.records()]
-        return {"answers": answers, "plain": plain.targets, "secure": secure.targets, "recorded": recorded}
+        uploads = [request.body.decode() for request in secure.received if request.target == "/upload"]
+        seen = {"plain": plain.targets, "secure": secure.targets, "uploads": uploads}
+        return {"answers": answers, "recorded": recorded, **seen}
 
 
 if __name__ == "__main__":

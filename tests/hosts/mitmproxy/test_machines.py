@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hosts.mitmproxy.machines import UPLOAD
 from support.programs import program
 
 TESTS = Path(__file__).parents[2]
@@ -32,7 +33,9 @@ def test_a_crawler_is_led_through_the_proxy(mode, tmp_path):
     assert answers["another name"].split()[0] in ("502", "503")
     assert answers["itself"].split()[0] in {"transparent": ("502", "503"), "wireguard": ("000",)}[mode]
     assert len(seen["recorded"]) < 20, "it did not ask itself again and again"
-    assert seen["plain"] == seen["secure"] == ["/open"]
+    assert answers["an upload"] == "200 "
+    assert (seen["plain"], seen["secure"]) == (["/open"], ["/open", "/upload"])
+    assert seen["uploads"] == [UPLOAD]
 
 
 def _insist_on_a_kernel_for(mode):
