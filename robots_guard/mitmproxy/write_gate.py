@@ -34,6 +34,13 @@ class WriteGate:
         self._permits = permits
         self._record = record
 
+    def objection(self, request: http.Request, client: connection.Client) -> str | None:
+        """Why no connection may be made for this request, or None."""
+        why = _objection(self._permits.of_sealed(request), request, client)
+        if why is not None:
+            self._note(request, client, why)
+        return why
+
     def outgoing(
         self,
         request: http.Request,
@@ -45,12 +52,13 @@ class WriteGate:
     ) -> http.Request:
         """The request as it is to be written. Raises NotApproved."""
         passed = self._permits.of_sealed(request)
-        if passed is None:
-            raise self._refusal(request, client, _UNJUDGED)
-        if not passed.is_still(request, client):
-            raise self._refusal(request, client, _CHANGED)
-        if not destination_of(request).is_of(server):
-            raise self._refusal(request, client, _ELSEWHERE)
+        why = _objection(passed, request, client)
+        if why is None and not destination_of(request).is_of(server):
+            why = _ELSEWHERE
+        if why is not None:
+            self._note(request, client, why)
+            raise NotApproved(why)
+        assert passed is not None
         length = body_length(request, has_body=has_body)
         if is_http1:
             return self._over_http1(request, client, passed, length)
@@ -68,12 +76,17 @@ class WriteGate:
             is_absolute=is_absolute,
         )
 
-    def _refusal(self, request: http.Request, client: connection.Client, why: str) -> NotApproved:
+    def _note(self, request: http.Request, client: connection.Client, why: str) -> None:
         try:
             self._record(request, client, why)
         except Exception:  # it is refused all the same
             log.exception("robots_guard could not record that a request was not sent")
-        return NotApproved(why)
+
+
+def _objection(passed: Passed | None, request: http.Request, client: connection.Client) -> str | None:
+    if passed is None:
+        return _UNJUDGED
+    return None if passed.is_still(request, client) else _CHANGED
 
 
 def _asks_a_parent(request: http.Request, client: connection.Client) -> bool:

@@ -4,9 +4,10 @@ Invariant: of a master that has a gate, a client writes no request but the one t
 last hook of a flow mitmproxy still waits for an intercepted flow to be resumed and for a connection, and other tasks
 hold the same object; it then writes whatever the object says by that time.
 
-    Http1Client.send             writes the head and the body over HTTP/1
-    Http2Client._handle_event2   writes the head over HTTP/2, also that of a stream which had to queue
-    Http3Client._handle_event    likewise over HTTP/3, where the operator has allowed it
+    HttpStream.make_server_connection   asks for a connection, of a parent proxy perhaps, which is told where to
+    Http1Client.send                    writes the head and the body over HTTP/1
+    Http2Client._handle_event2          writes the head over HTTP/2, also that of a stream which had to queue
+    Http3Client._handle_event           likewise over HTTP/3, where the operator has allowed it
 
 HTTP/1 bodies are counted here, too: more or fewer bytes than the head announces would be read as another request,
 or make one out of the next. mitmproxy counts neither, and writes an empty piece of a chunked body as its end.
@@ -21,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 from mitmproxy import connection, ctx, http, master
 from mitmproxy.proxy import commands, events, layer
+from mitmproxy.proxy.layers.http import HttpStream
 from mitmproxy.proxy.layers.http._base import HttpConnection, HttpEvent, ReceiveHttp
 from mitmproxy.proxy.layers.http._events import (
     RequestData,
@@ -43,6 +45,10 @@ class NotApproved(Exception):
 class Gate(Protocol):
     """Produces what is written."""
 
+    def objection(self, request: http.Request, client: connection.Client) -> str | None:
+        """Why no connection may be made for this request, or None."""
+        ...
+
     def outgoing(
         self,
         request: http.Request,
@@ -62,7 +68,8 @@ _gates: WeakKeyDictionary[master.Master, Gate] = WeakKeyDictionary()
 def set_gate(of: master.Master, gate: Gate) -> None:
     """Have every request that the clients of this master write produced by `gate`, from now on."""
     _gates[of] = gate
-    Http1Client.send = _send  # type: ignore[method-assign]  # the point of this file
+    HttpStream.make_server_connection = _connect  # type: ignore[method-assign]  # the point of this file
+    Http1Client.send = _send  # type: ignore[method-assign]  # likewise
     Http2Client._handle_event2 = _handle_h2_event  # type: ignore[method-assign]  # noqa: SLF001  likewise
     Http3Client._handle_event = _handle_h3_event  # type: ignore[method-assign]  # noqa: SLF001  likewise
 
@@ -85,8 +92,23 @@ def _produced(gate: Gate, event: RequestHeaders, by: HttpConnection) -> RequestH
     return RequestHeaders(event.stream_id, request, event.end_stream)
 
 
-def _error(stream_id: int, why: object) -> ReceiveHttp:
-    return ReceiveHttp(ResponseProtocolError(stream_id, f"robots_guard: {why}", ResponseProtocolError.code))
+def _error(stream_id: int, why: object) -> ResponseProtocolError:
+    return ResponseProtocolError(stream_id, f"robots_guard: {why}", ResponseProtocolError.code)
+
+
+# -- connections ----------------------------------------------------------------------------------------------
+
+_plain_connect = HttpStream.make_server_connection
+
+
+@functools.wraps(_plain_connect)
+def _connect(self: HttpStream) -> layer.CommandGenerator[bool]:
+    gate = _gate()
+    objection = gate.objection(self.flow.request, self.context.client) if gate is not None else None
+    if objection is None:
+        return (yield from _plain_connect(self))
+    yield from self.handle_protocol_error(_error(self.stream_id, objection))
+    return False
 
 
 # -- HTTP/1 ---------------------------------------------------------------------------------------------------
@@ -147,7 +169,7 @@ def _announced(request: http.Request) -> int | None:
 def _close(self: Http1Client, stream_id: int, error: NotApproved) -> Commands:
     self.state = self.done
     yield commands.CloseConnection(self.conn)
-    yield _error(stream_id, error)
+    yield ReceiveHttp(_error(stream_id, error))
 
 
 # -- HTTP/2 ---------------------------------------------------------------------------------------------------
@@ -167,7 +189,7 @@ def _handle_h2_event(self: Http2Client, event: events.Event) -> Commands:
             # Other streams go on. No stream ever has this number (RFC 9113 section 5.1.1), so that whatever else
             # of the request comes finds none to be written to.
             self.h2_conn.highest_outbound_stream_id = event.stream_id
-            yield _error(event.stream_id, error)
+            yield ReceiveHttp(_error(event.stream_id, error))
             return
     yield from _plain_h2(self, event)
 
@@ -188,6 +210,6 @@ def _handle_h3_event(self: Http3Client, event: events.Event) -> Commands:
             event = _produced(gate, event, self)
         except NotApproved as error:
             refused.add(event.stream_id)
-            yield _error(event.stream_id, error)
+            yield ReceiveHttp(_error(event.stream_id, error))
             return
     yield from _plain_h3(self, event)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hosts.mitmproxy.conftest import get
 from hosts.mitmproxy.process import SCRIPT
+from hosts.mitmproxy.test_modes import Parent
 from hosts.mitmproxy.wire import http2, tunnel
 from mitmproxy import connection
 from mitmproxy.proxy.layers.http import _http1, _http2
@@ -74,10 +75,15 @@ HARMLESS = ["body", "stream", "trailers", "nothing"]
 
 
 @pytest.fixture(scope="module")
-def late(start, tmp_path_factory):
+def late_script(tmp_path_factory):
     script = tmp_path_factory.mktemp("late") / "late.py"
     script.write_text(LATE)
-    with start("mitmdump", "-s", str(SCRIPT), "-s", str(script)) as door:
+    return script
+
+
+@pytest.fixture(scope="module")
+def late(start, late_script):
+    with start("mitmdump", "-s", str(SCRIPT), "-s", str(late_script)) as door:
         yield door
 
 
@@ -90,12 +96,10 @@ def test_a_request_that_was_changed_late_does_not_leave(late, site, what):
     for moment in moments(site):
         seen = len(site.origin.received)
         answer = get(late, site, "/open", fields=f"X-Late: {moment} {what}\r\n")
-        # Another destination, before there is a connection: it finds no permit, and gets no further (not-http).
         assert answer.status == 502, moment
         received = [request.target for request in site.origin.received[seen:] if request.target != "/robots.txt"]
         assert received == [], moment
-    assert {record["reason"] for record in late.records()} <= {"not-judged", "not-http"}
-    assert late.records()[-1]["reason"] == "not-judged"
+    assert {record["reason"] for record in late.records()} == {"not-judged"}
     assert get(late, site, "/open").status == 200
 
 
@@ -107,6 +111,18 @@ def test_what_no_verdict_rests_on_may_change(late, site, what):
         assert answer.status == 200, moment
         request = site.origin.received[-1]
         assert (request.target, request.body) == ("/open", b"GET /private/x HTTP/1.1\r\n\r\n" * (what == "body"))
+
+
+def test_a_parent_proxy_is_not_asked_for_another_place(start, late_script, https_site):
+    """By the time of the write, it would have been sent there already."""
+    parent = Parent()
+    scripts = ["-s", str(SCRIPT), "-s", str(late_script)]
+    with start("mitmdump", "--mode", f"upstream:{parent.url}", *scripts) as door:
+        assert get(door, https_site, "/open").status == 200
+        before = parent.lines()
+        assert get(door, https_site, "/open", fields="X-Late: resumed port\r\n").status == 502
+        assert parent.lines() == before
+    parent.close()
 
 
 # -- the same in front of a site that speaks HTTP/2 --------------------------------------------------------------
@@ -366,6 +382,7 @@ def test_http2_has_no_fields_of_a_connection():
 
 def test_the_methods_that_are_replaced_are_those_of_mitmproxy():
     """The places where requests become bytes; if upstream moves them, this fails before anything leaves unseen."""
+    assert clients._plain_connect.__qualname__ == "HttpStream.make_server_connection"
     assert clients._plain_send.__qualname__ == "Http1Client.send"
     assert clients._plain_h2.__qualname__ == "Http2Client._handle_event2"
     assert clients._plain_h3.__qualname__ == "Http3Client._handle_event"
