@@ -21,6 +21,7 @@ from mitmproxy.test import taddons, tflow
 from robots_guard.core.access import Fetched
 from robots_guard.mitmproxy.addon import plant
 from robots_guard.mitmproxy.enforcer import Enforcer
+from robots_guard.origin import parse_authority
 from robots_guard.settings import ProxySettings
 
 RULES = b"User-agent: *\nDisallow: /private/\n"
@@ -153,17 +154,15 @@ def check(enforcer, flow, data):
         return
     assert flow.metadata["robots_guard"]["action"] == "pass"
     assert not data.server.error
-    request = flow.request.data
-    hosts = [value for name, value in request.headers.fields if name.lower() == b"host"]
-    names = [*hosts, request.authority] if request.http_version == b"HTTP/2.0" else hosts
-    assert len(hosts) <= 1
-    assert {plain_name(name) for name in names if name} == {plain_name(request.host.encode())}
-    assert request.path.startswith(b"/")
-    assert not any(each.startswith(b"/private/x") for each in readings(request.path)), request.path
-
-
-def plain_name(host):
-    return host.lower().partition(b":")[0].rstrip(b".")
+    for is_http1 in (True, False):
+        written = enforcer.write_gate.outgoing(
+            flow.request, flow.client_conn, data.server, has_body=False, is_http1=is_http1
+        ).data
+        hosts = [value for name, value in written.headers.fields if name.lower() == b"host"]
+        (named,) = hosts if is_http1 else [written.authority]
+        assert parse_authority("http", named.decode()).host == flow.request.data.host
+        assert written.path.startswith(b"/")
+        assert not any(each.startswith(b"/private/x") for each in readings(written.path)), written.path
 
 
 async def test_what_is_changed_while_it_is_judged_is_judged_again(enforcer):
