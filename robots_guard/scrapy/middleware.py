@@ -20,13 +20,14 @@ import msgspec
 from scrapy import signals
 from scrapy.exceptions import DontCloseSpider, NotConfigured
 
+from robots_guard.audit.record import shown_url
 from robots_guard.core.verdict import Action, Decision, Deferral, Question, Reason
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import split_url
 from robots_guard.ports import Fetcher
 from robots_guard.scrapy.deferral.gate import Gate, wait_of
 from robots_guard.scrapy.deferral.pacing import Pacing
-from robots_guard.scrapy.deferral.returning import restore, returned
+from robots_guard.scrapy.deferral.returning import is_returned, restore, returned
 from robots_guard.scrapy.direct import DirectFetcher
 from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed, abort, sentence
 from robots_guard.scrapy.fetcher import ScrapyFetcher
@@ -94,6 +95,7 @@ class RobotsGuardMiddleware:
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_idle, signals.spider_idle)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
+        crawler.signals.connect(self._request_dropped, signals.request_dropped)
         crawler.signals.connect(self._engine_stopped, signals.engine_stopped)
 
     # -- a request ----------------------------------------------------------------------------------------
@@ -277,6 +279,18 @@ class RobotsGuardMiddleware:
         if not self._gate.attached and not self._warned:
             self._warned = True
             log.warning("A request was refused that could have been put off: see the warning at the start")
+
+    def _request_dropped(self, request: Request) -> None:
+        """Say so where a scheduler that is not wrapped has refused what was put off: that request is lost."""
+        if not is_returned(request):
+            return
+        self._crawler.stats.inc_value("robots_guard/refused_by_scheduler")
+        log.error(
+            "%s has refused %s, which was put off and is now lost: use the add-on, or"
+            " SCHEDULER = robots_guard.scrapy.GuardScheduler",
+            self._crawler.settings["SCHEDULER"],
+            shown_url(request.url),
+        )
 
     def _spider_closed(self) -> None:
         self._gate.close()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from pydispatch.dispatcher import getAllReceivers
 from scrapy import signals
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
+from scrapy.core.scheduler import Scheduler
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.dupefilters import BaseDupeFilter
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from scrapy.pipelines.files import FilesPipeline
@@ -143,3 +146,48 @@ class LeadsRobotsAstray:
     def process_request(self, request):
         if request.url.endswith("/robots.txt"):
             request.headers["Host"] = "other.test"
+
+
+class SeenScheduler(Scheduler):
+    """Drops by itself what it has seen before, whatever `dont_filter` says, and remembers it in JOBDIR."""
+
+    answer_to_seen = False
+
+    def open(self, spider):
+        self._seen = set()
+        self._file = Path(self.dqdir, "seen") if self.dqdir else None
+        if self._file and self._file.exists():
+            self._seen.update(self._file.read_text().splitlines())
+        return super().open(spider)
+
+    def enqueue_request(self, request):
+        if request.url in self._seen:
+            return self.answer_to_seen
+        self._seen.add(request.url)
+        return super().enqueue_request(request)
+
+    def close(self, reason):
+        if self._file:
+            self._file.write_text("\n".join(self._seen))
+        return super().close(reason)
+
+
+class SilentScheduler(SeenScheduler):
+    """... and says that it has taken what it drops."""
+
+    answer_to_seen = True
+
+
+class UrlFilter(BaseDupeFilter):
+    """Takes every request for seen that it has met before, and is asked only as Scrapy's scheduler asks."""
+
+    def __init__(self):
+        self._seen = set()
+
+    def request_seen(self, request):
+        seen = request.url in self._seen
+        self._seen.add(request.url)
+        return seen
+
+    def log(self, request, spider):
+        pass
