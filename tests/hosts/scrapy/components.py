@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import urllib.request
 from pathlib import Path
 
 from pydispatch.dispatcher import getAllReceivers
@@ -191,3 +192,114 @@ class UrlFilter(BaseDupeFilter):
 
     def log(self, request, spider):
         pass
+
+
+class FollowingHandler(BaseDownloadHandler):
+    """Follows redirects by itself, as a browser does. It tells where they end; by what way, if it `tells_history`."""
+
+    tells_history = False
+
+    def __init__(self, crawler):
+        super().__init__(crawler)
+        self._real = HTTP11DownloadHandler(crawler)
+
+    async def download_request(self, request):
+        asked, history = request, []
+        response = await self._real.download_request(asked)
+        while "Location" in response.headers:
+            history.append(asked.url)
+            asked = asked.replace(url=response.urljoin(response.headers["Location"].decode()))
+            response = await self._real.download_request(asked)
+        if self.tells_history and history:
+            request.meta["redirect_urls"] = history
+        return response
+
+    async def close(self):
+        await self._real.close()
+
+
+class TellingHandler(FollowingHandler):
+    """... and tells by what way, as scrapy-playwright does."""
+
+    tells_history = True
+
+
+class RespellingHandler(FollowingHandler):
+    """Asks for what it is asked for, and spells the URL of the answer in its own way."""
+
+    async def download_request(self, request):
+        response = await super().download_request(request)
+        return response.replace(url=self._respelt(request.url))
+
+    @staticmethod
+    def _respelt(url):
+        scheme, _, rest = url.partition("://")
+        authority, slash, target = rest.partition("/")
+        host, _, port = authority.partition(":")
+        number = int.from_bytes(map(int, host.split(".")), "big")
+        return f"{scheme.upper()}://somebody@{number:#x}:0{port}{slash}{target}#part"
+
+
+class ElsewhereHandler(BaseDownloadHandler):
+    """Serves a scheme of its own with the page that a URL names behind `?`, as Scrapy's handler for s3 does."""
+
+    async def download_request(self, request):
+        return Response(request.url.partition("?")[2], body=b"page")
+
+    async def close(self):
+        pass
+
+
+class GuardedBrowserHandler(FollowingHandler):
+    """Goes by a proxy that refuses what is forbidden, so that it never reaches the site."""
+
+    async def download_request(self, request):
+        if request.url.endswith("/open"):
+            refused = request.url.replace("/open", "/private/x")
+            return Response(refused, status=403, headers={"Robots-Guard": "drop; reason=disallowed; id=1-1"})
+        return await super().download_request(request)
+
+
+class Drives:
+    """A middleware that makes requests by itself in process_request, as scrapy-selenium does."""
+
+    def process_request(self, request):
+        if "/driven" not in request.url:
+            return None
+        with urllib.request.urlopen(request.url) as answer:
+            return Response(answer.url, body=answer.read())
+
+
+class Renames:
+    """A middleware that gives an answer another URL, as scrapy-splash does."""
+
+    def process_response(self, request, response):
+        renamed = {"/renamed": "/private/x", "/open-renamed": "/open"}
+        for name, page in renamed.items():
+            if request.url.endswith(name):
+                return response.replace(url=request.url.replace(name, page))
+        return response
+
+
+class StandsIn:
+    """A middleware that has an answer of its own for what is refused."""
+
+    def process_exception(self, request, exception):
+        return Response(request.url, status=200, body=b"instead") if isinstance(exception, IgnoreRequest) else None
+
+
+class ChangesLate:
+    """Changes a request where it stands, when it enters its download slot: no middleware comes after that."""
+
+    def __init__(self, crawler):
+        crawler.signals.connect(self.entered, signals.request_reached_downloader)
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler)
+
+    def entered(self, request):
+        if "?to=" in request.url:
+            request._set_url(request.url.partition("?to=")[2])
+        TurnsAside.process_request(self, request)
+        SetsHost.process_request(self, request)
