@@ -37,6 +37,7 @@ from robots_guard.scrapy.questions import Questions, hosts_of, target_written
 from robots_guard.scrapy.reached import HISTORY, is_from_cache
 from robots_guard.scrapy.response_gate import ResponseGate
 from robots_guard.scrapy.runtime import HostRuntime, host_runtime
+from robots_guard.scrapy.unseen import unseen
 from robots_guard.settings import CLOCKS, direct_fetcher, open_guard
 
 if TYPE_CHECKING:
@@ -325,6 +326,8 @@ class RobotsGuardMiddleware:
 
     def _spider_opened(self) -> None:
         self._pacing.is_on_wire = attach(self._crawler, self._send)
+        for component in unseen(self._crawler.settings):
+            log.log(logging.INFO if component.proxy else logging.WARNING, "%s", component.sentence)
         if not self._gate.attached:
             settings = self._crawler.settings
             log.warning(

@@ -7,6 +7,7 @@ the request's meta, as Scrapy's RedirectMiddleware does. What is in neither is n
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
 HISTORY = "redirect_urls"
+_REFUSAL = re.compile(rb'<meta name="robots-guard" content="(drop|defer);')
+_HEAD = 4096  # octets of a document in which that must stand
 SERVED_BY_HTTP = ("s3",)  # schemes that Scrapy's own handlers serve by https, and name that URL in the answer
 
 
@@ -54,9 +57,14 @@ def is_from_cache(response: Response) -> bool:
 
 
 def is_refused_by_proxy(response: Response) -> bool:
-    """Whether the answer is a refusal of `robots-guard proxy`: it has let nothing through to the site."""
-    told = response.headers.get("Robots-Guard", b"") or b""
-    return told.startswith((b"drop", b"defer"))
+    """Whether the answer is a refusal of `robots-guard proxy`: it has let nothing through to the site.
+
+    A browser that a page's script has led there has the refusal's document, but the header fields of the page before.
+    A site that writes the same hides that the request has reached it, and nothing else: its page is judged all the
+    same.
+    """
+    told = response.headers.get("Robots-Guard") or b""
+    return told.startswith((b"drop", b"defer")) or _REFUSAL.search(response.body, 0, _HEAD) is not None
 
 
 def _history(request: Request) -> list[str]:

@@ -254,9 +254,11 @@ class GuardedBrowserHandler(FollowingHandler):
     """Goes by a proxy that refuses what is forbidden, so that it never reaches the site."""
 
     async def download_request(self, request):
+        refused = request.url.replace("/open", "/private/x").replace("/scripted", "/private/y")
         if request.url.endswith("/open"):
-            refused = request.url.replace("/open", "/private/x")
             return Response(refused, status=403, headers={"Robots-Guard": "drop; reason=disallowed; id=1-1"})
+        if request.url.endswith("/scripted"):
+            return Response(refused, body=b'<head><meta name="robots-guard" content="drop; reason=disallowed"></head>')
         return await super().download_request(request)
 
 

@@ -175,11 +175,15 @@ def test_what_comes_from_the_cache_has_not_reached_the_site(net, tmp_path):
 def test_what_a_guarded_proxy_has_refused_has_not_reached_the_site(net):
     site = net.origin(RULES)
 
-    done = crawl([f"{site.url}/open"], by("GuardedBrowserHandler"))
+    pages = [f"{site.url}/open", f"{site.url}/scripted"]
+    done = crawl(pages, by("GuardedBrowserHandler"))
 
     assert site.targets == []
-    assert done.verdict(f"{site.url}/open") == ("drop", "disallowed")
-    assert not done.record(f"{site.url}/private/x")["escaped"]
+    assert [done.verdict(page) for page in pages] == [("drop", "disallowed")] * 2
+    assert {record["url"]: record["escaped"] for record in done.records} == {
+        f"{site.url}/private/x": False,
+        f"{site.url}/private/y": False,
+    }
 
 
 def test_what_is_not_governed_stays_so(net, tmp_path):
