@@ -56,7 +56,8 @@ def sentence(decision: Decision) -> str:
     if decision.override is not None:
         text += f": {printable(_told(decision.override))}"
     if decision.has_escaped:
-        text += f": it had reached the site, led there by {shown_url(question.led_by)}"
+        text += ": it had reached the site"
+        text += f", led there by {shown_url(question.led_by)}" if question.led_by else ""
     if verdict.until is not None:
         text += f"; again in {max(0.0, verdict.until - decision.at):.0f} s"
     return f"{text} [agent {question.agent}]"

@@ -41,7 +41,7 @@ class Questions:
         """The question on a URL that a request has led to; `sent`, if it has reached the site. Raises NotGoverned or
         MalformedURL."""
         origin, target = split_url(url)
-        return msgspec.structs.replace(self._question(request, origin, target), led_by=request.url, sent=sent)
+        return _reached(self._question(request, origin, target), url, request, sent)
 
     def malformed(
         self, request: Request, url: str, error: MalformedURL, *, sent: bool = False
@@ -54,8 +54,7 @@ class Questions:
         detail = "a URL with userinfo that cannot be read" if at else str(error)
         verdict = Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=detail)
         question = self._question(request, nowhere, f"/{shown}")
-        led_by = request.url if url != request.url else ""
-        return msgspec.structs.replace(question, led_by=led_by, sent=sent), verdict
+        return _reached(question, url, request, sent), verdict
 
     def verdict_without_rules(self, request: Request, question: Question) -> Verdict | None:
         """The verdict no robots.txt can change, or None."""
@@ -109,6 +108,11 @@ def target_written(url: str, target: str) -> str:
 
     parsed: Any = URI  # which has no types
     return str(parsed.fromBytes(urldefrag(url)[0].encode()).originForm, "latin-1")
+
+
+def _reached(question: Question, url: str, request: Request, sent: bool) -> Question:
+    led_by = request.url if url != request.url else ""
+    return msgspec.structs.replace(question, led_by=led_by, sent=sent)
 
 
 def _is_of(url: str, request: Request) -> bool:

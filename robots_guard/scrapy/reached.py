@@ -8,7 +8,7 @@ the request's meta, as Scrapy's RedirectMiddleware does. What is in neither is n
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from scrapy.utils.httpobj import urlparse_cached
@@ -27,28 +27,44 @@ SERVED_BY_HTTP = ("s3",)  # schemes that Scrapy's own handlers serve by https, a
 
 
 class Judged:
-    """The URLs that were judged for each request of a crawl, before it left or when its answer came."""
+    """What was judged of each download of a crawl: the request before it left, and what its answer comes from.
+
+    A history that the request already has when it leaves is that of earlier requests, hop by hop. Only what a
+    component adds to it, or puts in its place, is of this download.
+    """
 
     def __init__(self) -> None:
-        self._urls: WeakKeyDictionary[Request, set[str]] = WeakKeyDictionary()
+        self._earlier: WeakKeyDictionary[Request, tuple[Any, int]] = WeakKeyDictionary()
+        self._passed: WeakKeyDictionary[Request, set[str]] = WeakKeyDictionary()
 
     def begin(self, request: Request) -> None:
-        """The request was judged as it stands. Its history was, hop by hop, when it was made."""
-        if HISTORY in request.meta:
-            self._urls[request] = {request.url, *_history(request)}
+        """The request was judged as it stands, and leaves: perhaps for another time, if the project keeps it."""
+        self._passed.pop(request, None)
+        self._earlier.pop(request, None)
+        history = request.meta.get(HISTORY)
+        if history is not None:
+            self._earlier[request] = (history, len(history) if isinstance(history, list) else 0)
 
-    def add(self, request: Request, url: str) -> None:
-        """A URL was judged when the answer to the request came."""
-        self._urls.setdefault(request, set()).add(url)
+    def note_passed(self, request: Request, url: str) -> None:
+        """A URL that the download has reached was judged, and let pass."""
+        self._passed.setdefault(request, set()).add(url)
 
     def missing(self, request: Request, response: Response, judged: str | None) -> list[str]:
         """The URLs that were reached and not judged, in the order in which they were. `judged` is the one that was,
         before the request left; None if the request was not judged at all."""
         if urlparse_cached(request).scheme in SERVED_BY_HTTP:
             return []
-        known = self._urls.get(request, set())
-        reached = dict.fromkeys((*_history(request), response.url))
-        return [url for url in reached if url not in known and (judged is None or not are_same(url, judged))]
+        passed = self._passed.get(request, set())
+        reached = dict.fromkeys((*self._history(request), response.url))
+        return [url for url in reached if url not in passed and (judged is None or not are_same(url, judged))]
+
+    def _history(self, request: Request) -> list[str]:
+        """The URLs on the way, of this download."""
+        history = request.meta.get(HISTORY)
+        earlier, length = self._earlier.get(request, (None, 0))
+        if not isinstance(history, list | tuple):
+            return []
+        return [url for url in history[length if history is earlier else 0 :] if isinstance(url, str)]
 
 
 def is_from_cache(response: Response) -> bool:
@@ -65,11 +81,6 @@ def is_refused_by_proxy(response: Response) -> bool:
     """
     told = response.headers.get("Robots-Guard") or b""
     return told.startswith((b"drop", b"defer")) or _REFUSAL.search(response.body, 0, _HEAD) is not None
-
-
-def _history(request: Request) -> list[str]:
-    history = request.meta.get(HISTORY) or ()
-    return [url for url in history if isinstance(url, str)]
 
 
 def are_same(one: str, other: str) -> bool:

@@ -55,14 +55,13 @@ class ResponseGate:
         left; None if the request was not judged at all. Raises RobotsDisallowed or RobotsDeferred."""
         refusals = []
         for url in self._judged.missing(request, response, judged):
-            self._judged.add(request, url)
             decision = await self._decide(request, url, sent=_has_reached_site(response, url))
-            if decision is None:
-                continue
-            if decision.verdict.action is not Action.PASS:
+            if decision is not None and decision.verdict.action is not Action.PASS:
                 self._note(decision)
                 refusals.append(decision)
-            elif decision.question.sent:
+                continue
+            self._judged.note_passed(request, url)
+            if decision is not None and decision.question.sent:
                 self._pacing.count(decision)
         for decision in refusals:
             if decision.verdict.action is Action.DROP:

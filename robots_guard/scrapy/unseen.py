@@ -7,7 +7,7 @@ A middleware can be told only by its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy.utils.misc import load_object
@@ -105,7 +105,7 @@ def _may_follow(handler: Any) -> bool:
 
 def _replaces(kind: type, scrapys: type) -> bool:
     """Whether a class has a method of its own in the place of one of Scrapy's, by which a download goes."""
-    own = (name for name, value in vars(kind).items() if isinstance(value, Callable | classmethod | staticmethod))
+    own = (name for name, value in vars(kind).items() if callable(value) or isinstance(value, classmethod))
     return any(hasattr(scrapys, name) for name in own if not name.startswith("__") and name not in _PREPARES)
 
 

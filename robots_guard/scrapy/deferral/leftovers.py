@@ -55,7 +55,8 @@ class Leftovers:
             queue.close()
 
     def _queue(self, path: Path) -> Any:
-        return PickleFifoDiskQueue.from_crawler(self._crawler, str(path))
+        made: Any = PickleFifoDiskQueue  # by a function, with methods that its type does not tell of
+        return made.from_crawler(self._crawler, str(path))
 
 
 def _is_written(request: Request, queue: Any) -> bool:
