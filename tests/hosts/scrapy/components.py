@@ -19,6 +19,8 @@ from scrapy.pipelines.files import FilesPipeline
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
+from robots_guard.audit.journal import FileJournal
+
 
 class RefusesRobots:
     """Ignores every request for a robots.txt, ours too."""
@@ -305,3 +307,19 @@ class ChangesLate:
             request._set_url(request.url.partition("?to=")[2])
         TurnsAside.process_request(self, request)
         SetsHost.process_request(self, request)
+
+
+class BreaksTheLog:
+    """Makes the audit log fail on some pages, in a way that it does not foresee."""
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        write = FileJournal.write
+
+        def fail(journal, decision):
+            if decision.question.target.startswith("/odd") and decision.policy is not None:
+                raise ZeroDivisionError("an odd page")
+            write(journal, decision)
+
+        FileJournal.write = fail
+        return cls()
