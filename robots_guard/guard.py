@@ -46,6 +46,7 @@ RULES_OCTETS = 64 * 1024 * 1024
 DECISION_TIMEOUT = 35.0
 JUST_NOW = 0.005  # seconds
 UNRECORDED = Verdict(action=Action.DROP, reason=Reason.UNRECORDED, detail="the journal cannot be written")
+INTERNAL_ERROR = Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR)
 
 Reading = tuple[str, str, str, str]
 
@@ -145,8 +146,13 @@ class Guard:
     def decide(self, question: Question, verdict: Verdict) -> Decision:
         """Record a verdict that a door reached by itself, and that holds in every mode: an ambiguous authority, an
         operator's exemption."""
-        terms, began = self.terms(question.origin), self._clocks.monotonic()
-        return self._released(self._made(question, Decided(verdict), terms, "", began))
+        began = self._clocks.monotonic()
+        terms, decided = self._base_terms, Decided(verdict)
+        try:
+            terms = self.terms(question.origin)
+        except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
+            decided = self._internal_error()
+        return self._released(self._made(question, decided, terms, "", began))
 
     def recalled(self, decision: Decision) -> Decision:
         """The same decision on a request that needed no turn; one that needs it, if the origin has asked to be left
@@ -167,8 +173,13 @@ class Guard:
             return decision
         began = self._clocks.monotonic()
         patience = 0.0 if self.reports_only else patience
-        turn = await self._turns.take_within(patience, decision.question.origin, asked.seconds)
-        return self._with_turn(decision, turn, began)
+        try:
+            turn = await self._turns.take_within(patience, decision.question.origin, asked.seconds)
+            taken = self._with_turn(decision, turn, began)
+        except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
+            refused = self._as_enforced(self._internal_error().verdict)
+            taken = msgspec.structs.replace(decision, id=self._next_id(), at=self._clocks.now(), verdict=refused)
+        return taken if taken.turn is not None else self._released(taken)
 
     def leaves(self, decision: Decision) -> Decision:
         """A request goes out now; the same decision, its turn counted from now if it was not taken just now. The store
@@ -336,17 +347,16 @@ class Guard:
 
     def _internal_error(self) -> Decided:
         log.exception("robots_guard failed; the request is refused")
-        return Decided(Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR))
+        return Decided(INTERNAL_ERROR)
 
     def _with_turn(self, decision: Decision, turn: Turn, began: float) -> Decision:
+        """The decision with the turn it has got, or put off until there is one: that has yet to be released."""
         waited = self._clocks.monotonic() - began
         if not turn.wait:
             return msgspec.structs.replace(decision, turn=turn, turn_taken_at=turn.asked, waited=waited)
         now = self._clocks.now()
         verdict = self._as_enforced(not_yet(decision.verdict, turn, now))
-        return self._released(
-            msgspec.structs.replace(decision, id=self._next_id(), at=now, verdict=verdict, elapsed=waited)
-        )
+        return msgspec.structs.replace(decision, id=self._next_id(), at=now, verdict=verdict, elapsed=waited)
 
     def _decision(self, question: Question, decided: Decided, terms: Terms, source: str, began: float) -> Decision:
         decided = replace(decided, verdict=self._as_enforced(decided.verdict)) if self.reports_only else decided
@@ -386,16 +396,35 @@ class Guard:
         try:
             self._journal.write(decision)
         except JournalError as error:
-            self._tally.warn("journal/error", "a decision could not be recorded: %s", error)
-            if decision.verdict.action is not Action.PASS:
-                return decision
-            if self._audit_required:
-                return msgspec.structs.replace(decision, verdict=UNRECORDED)
-            self._unrecorded += 1
-            return decision
+            return self._unwritten(decision, error)
+        except Exception:
+            log.exception("robots_guard cannot make the record of a decision; the request is refused")
+            return self._refused_unrecorded(decision)
         if self._unrecorded:
             self._own_up(decision.at)
         return decision
+
+    def _unwritten(self, decision: Decision, error: Exception) -> Decision:
+        self._tally.warn("journal/error", "a decision could not be recorded: %s", error)
+        if decision.verdict.action is not Action.PASS:
+            return decision
+        if self._audit_required:
+            return msgspec.structs.replace(decision, verdict=UNRECORDED)
+        self._unrecorded += 1
+        return decision
+
+    def _refused_unrecorded(self, decision: Decision) -> Decision:
+        """The refusal that takes the place of a decision whose record cannot be made. It rests on nothing that could
+        be at fault, and is recorded if that can be done. Where nothing is refused, what was let pass still is."""
+        self.counts["journal/error"] += 1
+        passed = decision.verdict.action is Action.PASS
+        verdict = self._as_enforced(INTERNAL_ERROR) if passed else INTERNAL_ERROR
+        refused = msgspec.structs.replace(decision, verdict=verdict, policy=None, source="")
+        try:
+            self._journal.write(refused)
+        except Exception as error:  # noqa: BLE001  the fault may lie in what all records need
+            return self._unwritten(refused, error)
+        return refused
 
     def _own_up(self, at: float) -> None:
         """The journal can be written again: say what was let through meanwhile."""
@@ -404,6 +433,9 @@ class Guard:
             self._journal.note(FailedOpen(at=at, setting="audit_required", count=count, detail="allowed unrecorded"))
         except JournalError:
             return  # not yet: the decision just now needed no record
+        except Exception as error:  # noqa: BLE001  the decision itself is recorded, and stands
+            self._tally.warn("journal/error", "unrecorded requests could not be noted: %s", error)
+            return
         self._unrecorded -= count
 
     def _note_overrides(self, source: Path | None, read: Overrides) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import robots_guard.guard as guard_module
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
-from robots_guard.core.verdict import Action, Deferral, Question, Reason, Terms
+from robots_guard.core.verdict import Action, Deferral, Question, Reason, Terms, Verdict
 from robots_guard.errors import JournalError, StoreError
 from robots_guard.guard import Clocks, Guard
 from robots_guard.origin import origin_of
@@ -290,6 +290,96 @@ async def test_a_refusal_that_cannot_be_recorded_is_still_a_refusal(build, journ
 
     assert (await guard.check(ask("/private/x"))).verdict.action is Action.DROP
     assert guard.counts["journal/error"] == 1
+
+
+@pytest.fixture
+def faulty(journal):
+    """Makes the next writes to the audit log fail in a way that it does not foresee."""
+    write, faults = journal.write, []
+
+    def fail(decision):
+        if faults:
+            raise faults.pop()
+        write(decision)
+
+    journal.write = fail
+    return lambda times: faults.extend([UnicodeEncodeError("utf-8", "\udcff", 0, 1, "no such character")] * times)
+
+
+async def test_a_fault_in_the_audit_log_refuses_whatever_was_decided(build, journal, faulty):
+    guard = build(Script(RULES))
+    await guard.check(ask())
+    exempt = Verdict(action=Action.PASS, reason=Reason.BYPASSED)
+
+    decisions = []
+    for target in ("/open", "/private/x"):
+        faulty(1)
+        decisions.append(guard.peek(ask(target)))
+        faulty(1)
+        decisions.append(await guard.check(ask(target)))
+    faulty(1)
+    decisions.append(guard.decide(ask(), exempt))
+
+    assert {(one.verdict.action, one.verdict.reason) for one in decisions} == {(Action.DROP, Reason.INTERNAL_ERROR)}
+    assert journal[1:] == decisions, "the refusals could be recorded"
+    assert guard.counts["drop/internal-error"] == guard.counts["journal/error"] == 5
+
+
+@pytest.mark.parametrize("required", [False, True])
+async def test_a_fault_that_lasts_refuses_without_a_record(build, journal, faulty, required):
+    guard = build(Script(RULES), audit_required=required)
+    await guard.check(ask())
+    faulty(2)
+    decision = guard.peek(ask("/open"))
+
+    assert (decision.verdict.action, decision.verdict.reason) == (Action.DROP, Reason.INTERNAL_ERROR)
+    assert len(journal) == 1
+
+
+async def test_where_nothing_is_refused_a_fault_refuses_only_what_is_refused_in_every_mode(build, faulty):
+    guard = build(Script(RULES), reports_only=True)
+    await guard.check(ask())
+    faulty(1)
+    reported = guard.peek(ask("/open"))
+    faulty(1)
+    ambiguous = guard.decide(ask(), Verdict(action=Action.DROP, reason=Reason.AMBIGUOUS_AUTHORITY))
+
+    assert (reported.verdict.action, reported.verdict.would) == (Action.PASS, Action.DROP)
+    assert ambiguous.verdict.action is Action.DROP
+
+
+async def test_a_fault_while_a_turn_is_put_off_or_taken_refuses(build, clock, journal, faulty, monkeypatch):
+    guard = build(Script(SLOW))
+    first, second, third = await guard.check(ask("/a")), guard.peek(ask("/b")), guard.peek(ask("/c"))
+    await guard.turn(first)
+    faulty(1)
+    unrecorded = await guard.turn(second)
+    monkeypatch.setattr(MemoryStore, "reserve", lambda *_: 1 / 0)
+    broken = await guard.turn(third)
+
+    for decision in (unrecorded, broken):
+        assert (decision.verdict.action, decision.verdict.reason) == (Action.DROP, Reason.INTERNAL_ERROR)
+        assert not decision.is_due
+    assert journal[-2:] == [unrecorded, broken]
+
+
+async def test_a_verdict_of_the_integration_survives_overrides_that_cannot_be_looked_at(build, monkeypatch):
+    guard = build(Script(RULES))
+    monkeypatch.setattr("robots_guard.overriding.Overriding.terms", lambda *_: 1 / 0)
+    decision = guard.decide(ask(), Verdict(action=Action.PASS, reason=Reason.BYPASSED))
+
+    assert (decision.verdict.action, decision.verdict.reason) == (Action.DROP, Reason.INTERNAL_ERROR)
+
+
+async def test_a_fault_while_unrecorded_passes_are_noted_refuses_nothing(build, journal):
+    guard = build(Script(RULES))
+    await guard.check(ask())
+    journal.broken = True
+    guard.peek(ask("/unrecorded"))
+    journal.broken = False
+    journal.note = lambda event: 1 / 0
+
+    assert guard.peek(ask("/open")).verdict.action is Action.PASS
 
 
 async def test_knows_says_whether_peek_will_answer(build, clock):

@@ -192,6 +192,7 @@ def _heritrix(entry: AnyRecord) -> str | None:
     if not isinstance(entry, Record) or entry.action == "pass":
         return None
     notes = [f"robots:{entry.reason}", *([f"line:{entry.line}"] if entry.line is not None else [])]
+    notes += ["escaped"] if entry.escaped else []
     status = _HERITRIX.get(Reason(entry.reason), DEFERRED) if entry.reason in _REASONS else DEFERRED
     return _crawl_log(entry.at, status, None, entry.url, "-", "-", ",".join(notes))
 

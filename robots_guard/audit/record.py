@@ -99,6 +99,8 @@ class Record(Entry, frozen=True, kw_only=True, tag="decision"):
     pace: str | None = None
     delay: float | None = None
     defers: str | None = None
+    led_by: str | None = None
+    escaped: bool = False
     relaxed: str | None = None
     would: str | None = None
     override: str | None = None
@@ -266,6 +268,8 @@ def record_of(
         pace=verdict.pace.by.value if verdict.pace else None,
         delay=verdict.pace.seconds if verdict.pace else None,
         defers=question.deferral.id if question.deferral else None,
+        led_by=privacy.url(question.led_by) if question.led_by else None,
+        escaped=decision.has_escaped,
         relaxed=verdict.relaxed,
         detail=privacy.text(verdict.detail) if verdict.detail else None,
         stale=verdict.stale,

@@ -24,7 +24,7 @@ class Run:
 
 
 class Counter:
-    """Counts repeats of one (door, origin, agent, action, reason, rule, relaxation) within `window` seconds."""
+    """Counts repeats of one (door, origin, agent, action, reason, rule, relaxation, escape) within `window` seconds."""
 
     def __init__(self, window: float) -> None:
         self._window = window
@@ -77,6 +77,7 @@ def _key(decision: Decision) -> tuple[Any, ...]:
         verdict.rule,
         verdict.relaxed,
         verdict.would,
+        decision.has_escaped,
     )
 
 

@@ -110,7 +110,8 @@ class Deferral(msgspec.Struct, frozen=True):
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """May this be requested? `target` is the octets on the wire, one Latin-1 character each; `agent` the
     product token judged; `deferral` is there if the question was put off before. The rest is kept for the record
-    only."""
+    only: `led_by` is the URL whose request has led there without asking (a download handler that follows redirects by
+    itself), and `sent` whether that has reached the site."""
 
     origin: Origin
     target: str
@@ -119,6 +120,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     user_agent: str = ""
     client: str = ""
     deferral: Deferral | None = None
+    led_by: str = ""
+    sent: bool = False
 
 
 class RuleRef(msgspec.Struct, frozen=True):
@@ -163,6 +166,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     turn: Turn | None = None
     turn_taken_at: float = 0.0  # when it was asked for, by our own clock, in seconds since 1970
     waited: float = 0.0  # seconds for the turn
+
+    @property
+    def has_escaped(self) -> bool:
+        """Whether what is not allowed has reached the site before it was judged."""
+        verdict = self.verdict
+        return self.question.sent and (verdict.action is not Action.PASS or verdict.would is not None)
 
     @property
     def is_due(self) -> bool:

@@ -30,11 +30,11 @@ a { color: inherit }
 """
 
 
-def page(title: str, body: str) -> bytes:
-    """A whole page; both parts are HTML already."""
+def page(title: str, body: str, head: str = "") -> bytes:
+    """A whole page; all parts are HTML already."""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="robots" content="noindex">
+<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="robots" content="noindex">{head}
 <style>{_STYLE}</style></head>
 <body><main>
 {body}

@@ -228,6 +228,8 @@ def _page(decision: Decision, status: int) -> bytes:
 <dl>{facts}</dl>
 <p class="ask"><strong>Whom to ask:</strong> the operator of this crawler, who runs this proxy.
 Give the reference <code>{escape(decision.id)}</code>. What may be crawled is decided by the site.</p>""",
+        # For a crawler that drives a browser: it sees the document, and not always the header fields it came with.
+        head=f'<meta name="robots-guard" content="{escape(_robots_guard(decision))}">',
     )
 
 

@@ -55,6 +55,9 @@ def sentence(decision: Decision) -> str:
         text += f": {printable(redacted(verdict.detail))}"
     if decision.override is not None:
         text += f": {printable(_told(decision.override))}"
+    if decision.has_escaped:
+        text += ": it had reached the site"
+        text += f", led there by {shown_url(question.led_by)}" if question.led_by else ""
     if verdict.until is not None:
         text += f"; again in {max(0.0, verdict.until - decision.at):.0f} s"
     return f"{text} [agent {question.agent}]"

@@ -29,6 +29,7 @@ from robots_guard.fetch.destinations import Destinations, lookup
 from robots_guard.fetch.fields import joined
 from robots_guard.origin import split_url
 from robots_guard.plain import printable
+from robots_guard.scrapy.reached import are_same
 from robots_guard.scrapy.runtime import GIVEN_UP, HostRuntime
 
 if TYPE_CHECKING:
@@ -156,6 +157,8 @@ class ScrapyFetcher:
             if get.public_only and (objection := _objection(await self._resolved(get.url), get)):
                 return Failed(failure=Failure.REFUSED, detail=objection)
             response = await self._crawler.engine.download_async(self._request(flight, route, get))
+            if not are_same(response.url, flight.url):
+                return await self._led_away(response, get)
             addresses = await self._addresses_of(response, get.url)
             if objection := _objection(addresses, get):
                 return Failed(failure=Failure.REFUSED, detail=objection)
@@ -195,12 +198,19 @@ class ScrapyFetcher:
             return ()  # perhaps another proxy knows it
 
     async def _addresses_of(self, response: Response, url: str) -> tuple[Address, ...]:
-        """Where the answer came from; () if nobody can tell, as behind another proxy."""
+        """Where the answer to a URL came from; () if that cannot be told, as behind another proxy."""
         if response.request is not None and response.request.meta.get("proxy"):
             return tuple(filter(None, (literal(split_url(url)[0].host),)))
-        if response.ip_address is not None:
+        if response.ip_address is not None and are_same(response.url, url):
             return (response.ip_address,)
         return await self._resolved(url)
+
+    async def _led_away(self, response: Response, get: Get) -> FetchOutcome:
+        """The outcome where the handler has followed a redirect by itself: that redirect. Where redirects lead is for
+        the core to follow, by its own rules (RFC 9309 section 2.3.1.2), and to record."""
+        addresses = await self._addresses_of(response, get.url)
+        public = any(map(is_public, addresses)) if addresses else None
+        return Fetched(status=302, headers={"location": response.url}, public=public)
 
     def _fetched(self, response: Response, flight: Flight, public: bool | None) -> FetchOutcome:
         headers = joined((name, value) for name, values in response.headers.items() for value in values)

@@ -14,25 +14,30 @@ import contextlib
 import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
 from scrapy import signals
 from scrapy.exceptions import DontCloseSpider, NotConfigured
 
+from robots_guard.audit.record import shown_url
 from robots_guard.core.verdict import Action, Decision, Deferral, Question, Reason
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import split_url
 from robots_guard.ports import Fetcher
 from robots_guard.scrapy.deferral.gate import Gate, wait_of
 from robots_guard.scrapy.deferral.pacing import Pacing
-from robots_guard.scrapy.deferral.returning import restore, returned
+from robots_guard.scrapy.deferral.returning import is_returned, restore, returned
+from robots_guard.scrapy.deferral.wire import Send, attach
 from robots_guard.scrapy.direct import DirectFetcher
 from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed, abort, sentence
 from robots_guard.scrapy.fetcher import ScrapyFetcher
 from robots_guard.scrapy.options import ENABLED, Options, is_enabled, options_of
 from robots_guard.scrapy.questions import Questions, hosts_of, target_written
+from robots_guard.scrapy.reached import HISTORY, is_from_cache
+from robots_guard.scrapy.response_gate import ResponseGate
 from robots_guard.scrapy.runtime import HostRuntime, host_runtime
+from robots_guard.scrapy.unseen import unseen
 from robots_guard.settings import CLOCKS, direct_fetcher, open_guard
 
 if TYPE_CHECKING:
@@ -87,13 +92,23 @@ class RobotsGuardMiddleware:
             hold_max=settings.hold_max,
             now=CLOCKS.now,
         )
+        self._responses = ResponseGate(
+            guard=self._guard,
+            questions=self._questions,
+            fetcher_for=self._fetcher_for,
+            gate=self._gate,
+            pacing=self._pacing,
+            note=self._note,
+        )
         self._sealed: WeakKeyDictionary[Request, tuple[Any, ...]] = WeakKeyDictionary()
+        self._refused: WeakSet[Request] = WeakSet()
         self._deferrals: WeakKeyDictionary[Request, Deferral] = WeakKeyDictionary()
-        self._refused = False
+        self._has_refused = False
         self._warned = False
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_idle, signals.spider_idle)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
+        crawler.signals.connect(self._request_dropped, signals.request_dropped)
         crawler.signals.connect(self._engine_stopped, signals.engine_stopped)
 
     # -- a request ----------------------------------------------------------------------------------------
@@ -117,6 +132,7 @@ class RobotsGuardMiddleware:
     async def _seal(self, request: Request, deferral: Deferral | None = None) -> Request | None:
         """Judge a request and remember what was judged; the copy to put back, if it may not go yet."""
         seal = _seal_of(request)
+        self._refused.add(request)  # until it is let pass
         decision = await self._decide(request, deferral)
         if decision is not None and decision.verdict.action is not Action.PASS:
             self._note(decision)
@@ -125,11 +141,16 @@ class RobotsGuardMiddleware:
             if self._gate.is_scheduled(request):
                 return self._gate.send_back(request, decision)
             decision = await self._hold(request, decision)
-        self._sealed[request] = seal
+        self._let_pass(request, seal, decision)
         if deferral is not None:
             self._deferrals[request] = deferral
-        self._pacing.expect(request, decision)
         return None
+
+    def _let_pass(self, request: Request, seal: tuple[Any, ...], decision: Decision | None) -> None:
+        self._refused.discard(request)
+        self._sealed[request] = seal
+        self._responses.begin(request)
+        self._pacing.expect(request, decision)
 
     def _send_to_learn(self, request: Request) -> Request:
         """Back to the scheduler with it, while its policy is fetched. Should that not be known even then (it may
@@ -153,7 +174,7 @@ class RobotsGuardMiddleware:
             self._guard.counts[f"{Action.PASS}/{Reason.NOT_GOVERNED}"] += 1
             return None
         except MalformedURL as error:
-            return self._guard.decide(*self._questions.malformed(request, error))
+            return self._guard.decide(*self._questions.malformed(request, request.url, error))
         verdict = self._questions.verdict_without_rules(request, question)
         if verdict is not None:
             return self._guard.decide(question, verdict)
@@ -226,11 +247,54 @@ class RobotsGuardMiddleware:
             return returned(request, decision)
         raise RobotsDeferred(decision)
 
-    async def answered(self, request: Request, response: Response) -> Response:
+    # -- at the write -------------------------------------------------------------------------------------
+
+    async def _send(self, request: Request, send: Send) -> Response:
+        """Send what was judged: what has changed behind the last middleware is judged here. Raises RobotsDisallowed,
+        or NotYet."""
+        while self._sealed.get(request) != _seal_of(request) and not self._fetcher.owns(request):
+            seal = _seal_of(request)
+            decision = await self._decide(request, self._deferrals.get(request))
+            if decision is not None and decision.verdict.action is Action.DROP:
+                self._refused.add(request)
+                self._note(decision)
+                raise RobotsDisallowed(decision)
+            if decision is not None and decision.verdict.action is Action.DEFER:
+                raise NotYet(decision)
+            self._let_pass(request, seal, decision)
+        return await self._pacing.travel(request, send)
+
+    # -- an answer ----------------------------------------------------------------------------------------
+
+    def process_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
+        """Hand on the answer, as the other middlewares have left it: one may have given it another URL."""
+        return response if self._is_judged(request, response) else self._admitted(request, response)
+
+    def answered(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
+        """Hand on the answer, before any other middleware has it, if it is what was judged."""
+        if response.status not in (429, 503) and self._is_judged(request, response):
+            return response
+        return self._received(request, response)
+
+    def _is_judged(self, request: Request, response: Response) -> bool:
+        """Whether the answer is certainly that to what was judged; a look-up, for that is nearly always so."""
+        seal = self._sealed.get(request)
+        return seal is not None and seal[1] == response.url and HISTORY not in request.meta
+
+    async def _received(self, request: Request, response: Response) -> Response:
         """Heed what a 429 or 503 says of time, before RetryMiddleware has it."""
-        if request in self._sealed and "cached" not in response.flags:
-            with contextlib.suppress(NotGoverned):  # the answer of s3:, or of a handler of the project's own
-                await self._pacing.hold_off(split_url(request.url)[0], response)
+        if response.status in (429, 503) and request in self._sealed and not is_from_cache(response):
+            with contextlib.suppress(NotGoverned, MalformedURL):  # s3:, or a handler of the project's own
+                await self._pacing.hold_off(split_url(response.url)[0], response)
+        return await self._admitted(request, response)
+
+    async def _admitted(self, request: Request, response: Response) -> Response:
+        if self._fetcher.owns(request):
+            return response
+        if request in self._refused and response.url == request.url:
+            return response  # nothing was sent: a component has an answer of its own for what is refused
+        seal = self._sealed.get(request)
+        await self._responses.admit(request, response, seal[1] if seal else None)
         return response
 
     # -- a verdict ----------------------------------------------------------------------------------------
@@ -238,10 +302,12 @@ class RobotsGuardMiddleware:
         """Say it, and count it where the built-in counted. The first refusal of a crawl is a warning: it is all
         that `scrapy fetch` and `scrapy shell` have to show for it."""
         verdict = decision.verdict
-        first = verdict.action is Action.DROP and not self._refused
-        self._refused = self._refused or first
-        log.log(logging.WARNING if first else logging.INFO, "%s", sentence(decision))
+        first = verdict.action is Action.DROP and not self._has_refused
+        self._has_refused = self._has_refused or first
+        log.log(logging.WARNING if first or decision.has_escaped else logging.INFO, "%s", sentence(decision))
         stats = self._crawler.stats
+        if decision.has_escaped:
+            stats.inc_value("robots_guard/escaped")
         stats.inc_value(f"robots_guard/{verdict.action}/{verdict.reason}")
         if verdict.action is Action.DROP:
             stats.inc_value("robotstxt/forbidden")
@@ -259,6 +325,9 @@ class RobotsGuardMiddleware:
     # -- a crawl ------------------------------------------------------------------------------------------
 
     def _spider_opened(self) -> None:
+        self._pacing.is_on_wire = attach(self._crawler, self._send)
+        for component in unseen(self._crawler.settings):
+            log.log(logging.INFO if component.proxy else logging.WARNING, "%s", component.sentence)
         if not self._gate.attached:
             settings = self._crawler.settings
             log.warning(
@@ -277,6 +346,18 @@ class RobotsGuardMiddleware:
         if not self._gate.attached and not self._warned:
             self._warned = True
             log.warning("A request was refused that could have been put off: see the warning at the start")
+
+    def _request_dropped(self, request: Request) -> None:
+        """Say so where a scheduler that is not wrapped has refused what was put off: that request is lost."""
+        if not is_returned(request):
+            return
+        self._crawler.stats.inc_value("robots_guard/refused_by_scheduler")
+        log.error(
+            "%s has refused %s, which was put off and is now lost: use the add-on, or"
+            " SCHEDULER = robots_guard.scrapy.GuardScheduler",
+            self._crawler.settings["SCHEDULER"],
+            shown_url(request.url),
+        )
 
     def _spider_closed(self) -> None:
         self._gate.close()

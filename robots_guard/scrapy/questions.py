@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urldefrag
 
+import msgspec
+
 from robots_guard.core.verdict import Action, Deferral, Question, Reason, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import Origin, parse_authority, split_url
@@ -35,14 +37,24 @@ class Questions:
         origin, target = split_url(request.url)
         return self._question(request, origin, target, deferral)
 
-    def malformed(self, request: Request, error: MalformedURL) -> tuple[Question, Verdict]:
-        """A refusal of what names no origin; it is recorded under a host that cannot exist (RFC 2606 section 2)."""
+    def question_of(self, url: str, request: Request, *, sent: bool) -> Question:
+        """The question on a URL that a request has led to; `sent`, if it has reached the site. Raises NotGoverned or
+        MalformedURL."""
+        origin, target = split_url(url)
+        return _reached(self._question(request, origin, target), url, request, sent)
+
+    def malformed(
+        self, request: Request, url: str, error: MalformedURL, *, sent: bool = False
+    ) -> tuple[Question, Verdict]:
+        """A refusal of what names no origin; it is recorded under a host that cannot exist (RFC 2606 section 2). `url`
+        is the request's, or one that it has led to."""
         nowhere = Origin("http", "malformed.invalid", 80)
-        head, at, rest = request.url.rpartition("@")
+        head, at, rest = url.rpartition("@")
         shown = f"{head.partition(':')[0]}://{rest}" if at else rest  # where a password ends in it, nobody knows
         detail = "a URL with userinfo that cannot be read" if at else str(error)
         verdict = Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=detail)
-        return self._question(request, nowhere, f"/{shown}"), verdict
+        question = self._question(request, nowhere, f"/{shown}")
+        return _reached(question, url, request, sent), verdict
 
     def verdict_without_rules(self, request: Request, question: Question) -> Verdict | None:
         """The verdict no robots.txt can change, or None."""
@@ -50,6 +62,12 @@ class Questions:
         if fault:
             return Verdict(action=Action.DROP, reason=Reason.AMBIGUOUS_AUTHORITY, detail=fault)
         if self.is_exempt(request):
+            return Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed=BYPASS)
+        return None
+
+    def exemption(self, request: Request, url: str) -> Verdict | None:
+        """The verdict on a URL that an exempted request has led to; None if it is not exempt, as at another origin."""
+        if self.is_exempt(request) and _is_of(url, request):
             return Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed=BYPASS)
         return None
 
@@ -90,6 +108,11 @@ def target_written(url: str, target: str) -> str:
 
     parsed: Any = URI  # which has no types
     return str(parsed.fromBytes(urldefrag(url)[0].encode()).originForm, "latin-1")
+
+
+def _reached(question: Question, url: str, request: Request, sent: bool) -> Question:
+    led_by = request.url if url != request.url else ""
+    return msgspec.structs.replace(question, led_by=led_by, sent=sent)
 
 
 def _is_of(url: str, request: Request) -> bool:

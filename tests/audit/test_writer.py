@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 
+import msgspec
 import pytest
 from audit.decisions import AT, DROP, PASS, decision, journal_in, policy
 
@@ -140,6 +141,22 @@ def test_repeats_are_counted_and_the_first_is_written(tmp_path):
     ]
     assert (found[2]["since"], found[2]["until"]) == ("2027-01-15T08:00:00.000Z", "2027-01-15T08:00:49.000Z")
     assert (found[2]["origin"], found[2]["rule"], found[2]["line"]) == ("https://a.test", "Disallow: /private/", 2)
+
+
+def test_what_has_escaped_is_not_counted_among_what_has_not(tmp_path):
+    journal = journal_in(tmp_path, aggregate=60.0)
+    refused = decision()
+    sent = msgspec.structs.replace(refused.question, sent=True, led_by="https://a.test/open?token=secret")
+    escaped = msgspec.structs.replace(refused, question=sent)
+    for made in (refused, refused, escaped, escaped):
+        journal.write(made)
+    journal.close()
+    found = [line for line in lines(tmp_path) if line["kind"] == "decision"]
+
+    assert [(line.get("escaped"), line.get("led_by")) for line in found] == [
+        (None, None),
+        (True, "https://a.test/open?token=REDACTED"),
+    ]
 
 
 def test_a_first_that_could_not_be_written_is_not_counted_away(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@
     timetable    when what is shut opens again
     queue        Scrapy's own priority queue, asking the gate
     scheduler    any other scheduler, asking the gate
+    leftovers    what outlasts a crawl because that other scheduler does not take it back
     returning    what a request carries while it is back in the scheduler
     pacing       the turns of a paced origin: who stands in line, who takes one, what the answer tells
     wire         the last place before a request leaves

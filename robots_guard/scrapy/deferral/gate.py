@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary, WeakSet
 
+from cachetools import LRUCache
+
 from robots_guard.core.verdict import Decision, Reason
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import split_url
@@ -32,14 +34,18 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 SHORTEST = 0.05  # seconds an origin stays shut at least, so that going back and forth never becomes a busy loop
+REMEMBERED = 10_000  # origins; one that is forgotten is taught again by the next decision on it
 
 
 class Gate:
     """Which origins of one crawl are shut. Shared by the memory queue, the disk queue and the middlewares.
 
     `unknown` is the middleware's answer to whether a request's policy still has to be fetched. `attached` is
-    whether a queue or scheduler asks this gate at all: others do not. `paced` are the origins that want time between
-    requests.
+    whether a queue or scheduler asks this gate at all: others do not.
+
+    What is kept for an origin beyond its requests is bounded: of the origins that want time between requests, and of
+    those whose policy has just been learned, the last `REMEMBERED`. Their requests go alone, which saves the others
+    the way to the wire and back; that the delay is kept does not rest on it, but on the turns.
     """
 
     _gates: ClassVar[WeakKeyDictionary[Crawler, Gate]] = WeakKeyDictionary()
@@ -47,13 +53,14 @@ class Gate:
     def __init__(self, crawler: Crawler) -> None:
         self.attached = False
         self.unknown: Callable[[Request], bool] = _never
-        self.paced: set[str] = set()
         self._crawler = crawler
         self._timetable = Timetable(self.wake)
         self._out: dict[str, Request] = {}
         self._asking: WeakSet[Request] = WeakSet()  # those that are out for want of a policy
         self._learning: set[str] = set()
-        self._learned: set[str] = set()  # their next request goes alone: it may be the one to shut the origin
+        self._paced: LRUCache[str, bool] = LRUCache(REMEMBERED)
+        # The next request of an origin just learned goes alone: it may be the one to shut the origin.
+        self._learned: LRUCache[str, bool] = LRUCache(REMEMBERED)
         self._scheduled: WeakSet[Request] = WeakSet()
         self._standing = 0
 
@@ -93,13 +100,12 @@ class Gate:
             return False
         self._scheduled.add(request)
         origin = _origin_of(request)
-        if origin in self._learned:
-            self._learned.discard(origin)
+        if self._learned.pop(origin, False):
             self._out[origin] = request
         elif self.unknown(request):
             self._out[origin] = request
             self._asking.add(request)
-        elif origin in self.paced:
+        elif self._paced.get(origin):
             self._out[origin] = request
         return True
 
@@ -142,6 +148,19 @@ class Gate:
         """Let nobody go to an origin for so long; never for less than was said before."""
         self._timetable.shut(origin, seconds)
 
+    @property
+    def has_paced(self) -> bool:
+        """Whether any origin is known to want time between requests."""
+        return bool(self._paced)
+
+    def note_paced(self, origin: str) -> None:
+        """The origin wants time between requests."""
+        self._paced[origin] = True
+
+    def note_unpaced(self, origin: str) -> None:
+        """The origin does not, or no longer."""
+        self._paced.pop(origin, None)
+
     def sent(self, request: Request, origin: str, delay: float) -> None:
         """A request of a paced origin is on the wire: the next in `delay` seconds."""
         self.shut(origin, delay)
@@ -163,7 +182,7 @@ class Gate:
     def learned(self, origin: str) -> None:
         """The origin's policy is known, or will not be for now."""
         self._learning.discard(origin)
-        self._learned.add(origin)
+        self._learned[origin] = True
         self.wake()
 
     def release(self, request: Request) -> None:
@@ -198,6 +217,7 @@ class Gate:
         self._timetable.clear()
         self._learning.clear()
         self._learned.clear()
+        self._paced.clear()
         self._gates.pop(self._crawler, None)  # else the gate would keep its own key alive
 
     def wake(self) -> None:

@@ -22,7 +22,7 @@ from robots_guard.core.verdict import Action, Decision
 from robots_guard.guard import Guard
 from robots_guard.origin import Origin
 from robots_guard.scrapy.deferral.gate import Gate
-from robots_guard.scrapy.deferral.wire import Send, attach
+from robots_guard.scrapy.deferral.wire import Send
 from robots_guard.scrapy.errors import NotYet, RobotsDeferred
 from robots_guard.scrapy.runtime import HostRuntime
 
@@ -56,26 +56,28 @@ class Pacing:
         self._free: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()  # for all that was known then
         self._expected: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
         self._sent: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
-        self._on_wire: bool | None = None  # not yet attached to it
+        self.is_on_wire = False  # whether all requests come by `travel`
+        self._is_listening = False
 
     def expect(self, request: Request, decision: Decision | None) -> None:
         """A request has been let pass; it needs a turn if the decision says so."""
         pace = decision.verdict.pace if decision is not None else None
         if decision is None or pace is None:
-            if self._gate.paced and decision is not None and decision.policy is not None:
-                self._gate.paced.discard(str(decision.question.origin))  # its file has changed
+            if self._gate.has_paced and decision is not None and decision.policy is not None:
+                self._gate.note_unpaced(str(decision.question.origin))  # its file has changed
             if decision is not None:
                 self._free[request] = decision
             self._gate.release(request)
             return
-        self._attach()
+        self._listen()
         self._expected[request] = decision
         if self._seconds(decision):
-            self._gate.paced.add(str(decision.question.origin))
+            self._gate.note_paced(str(decision.question.origin))
 
-    def _attach(self) -> None:
-        if self._on_wire is None:
-            self._on_wire = attach(self._crawler, self._travel)
+    def _listen(self) -> None:
+        """From the first origin on that wants time: a receiver costs every answer of the crawl something."""
+        if not self._is_listening:
+            self._is_listening = True
             self._crawler.signals.connect(self._headers_received, signals.headers_received)
 
     def must_wait(self, request: Request) -> bool:
@@ -83,7 +85,7 @@ class Pacing:
         decision = self._expected.get(request)
         if decision is None or decision.turn is not None:
             return False
-        return not (self._on_wire and self._gate.is_scheduled(request))
+        return not (self.is_on_wire and self._gate.is_scheduled(request))
 
     async def before_slot(self, request: Request) -> None:
         """In the last middleware. Raises RobotsDeferred or NotYet."""
@@ -109,7 +111,8 @@ class Pacing:
 
     # -- on the wire --------------------------------------------------------------------------------------
 
-    async def _travel(self, request: Request, send: Send) -> Response:
+    async def travel(self, request: Request, send: Send) -> Response:
+        """Send a request when it is its turn. Raises NotYet when it is not."""
         self._recall(request)
         if request in self._expected:
             await self._take(request)
@@ -139,6 +142,11 @@ class Pacing:
             self._sent[request] = self._guard.leaves(taken)
         self._gate.sent(request, str(decision.question.origin), self._seconds(decision))
 
+    def count(self, decision: Decision) -> None:
+        """An origin that wants time was visited without a turn: from here, at least, the next comes no sooner."""
+        if seconds := self._seconds(decision):
+            self._gate.shut(str(decision.question.origin), seconds)
+
     # -- what the answer tells ----------------------------------------------------------------------------
 
     def _headers_received(self, request: Request) -> None:
@@ -158,7 +166,6 @@ class Pacing:
         headers = {"retry-after": retry_after.decode("latin-1")} if retry_after else {}
         seconds = asked_to_wait(response.status, headers, self._now())
         if seconds:
-            self._attach()
             await self._guard.hold_off(origin, seconds)
             if self._guard.is_held_off(origin) and not self._guard.reports_only:
                 self._gate.shut(str(origin), min(seconds, LONGEST_HOLD_OFF))

@@ -19,6 +19,11 @@ ASIDE = "_robots_guard_aside"  # what it was set aside for: the name of a bucket
 PRIORITY = "_robots_guard_priority"  # its own priority, while it has a lower one
 
 
+def is_returned(request: Request) -> bool:
+    """Whether the request is on its way back to the scheduler, or from there."""
+    return RETURNED in request.meta
+
+
 def returned(request: Request, decision: Decision | None = None, aside: str = "") -> Request:
     """The copy that goes back. `decision` is what puts it off, if anything has been decided."""
     copy = request.copy()

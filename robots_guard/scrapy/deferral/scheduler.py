@@ -1,8 +1,14 @@
 """Any other scheduler, asking the gate: scrapy-redis's, or a project's own.
 
-It has no buckets to shut, so what comes out too early is parked here, in order, one line a bucket; and when the crawl
-ends it goes back in. No more than `PARKED` are: what is then still too early goes back at once, behind all others
-of its priority, so that what may go is found.
+It has no buckets to shut, so what comes out too early is parked here, in order, one line a bucket; and so is what the
+middlewares put off. Handed back, that could be refused: a scheduler that knows by itself what it has seen need not
+look at `dont_filter`. Only two things go back to it:
+
+    beyond `PARKED`    what is then still too early, behind all others of its priority, so that what may go is found
+    at the end         all that is parked, so that other processes, or the next crawl, have it
+
+and both only as far as it takes them. During the crawl, what it does not take stays here; at the end it is kept in
+JOBDIR (`leftovers`).
 """
 
 from __future__ import annotations
@@ -19,7 +25,8 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from robots_guard.audit.record import shown_url
 from robots_guard.errors import SettingsError
 from robots_guard.scrapy.deferral.gate import Gate
-from robots_guard.scrapy.deferral.returning import demoted, kept
+from robots_guard.scrapy.deferral.leftovers import Leftovers
+from robots_guard.scrapy.deferral.returning import ASIDE, demoted, is_returned, kept
 from robots_guard.scrapy.errors import abort
 from robots_guard.scrapy.options import FALLBACK_SCHEDULER
 
@@ -33,6 +40,7 @@ log = logging.getLogger("robots_guard")
 PARKED = 5000  # requests held here at once
 LOOK = 0.02  # seconds of looking for a request that may leave, before others have the event loop
 REST = 0.1  # seconds until the next look, if all places are taken
+REFUSALS = 3  # after which a scheduler is given back nothing more while the crawl goes on
 ITS_OWN = "scrapy.core.scheduler.Scheduler"
 
 
@@ -45,39 +53,61 @@ class GuardScheduler(BaseScheduler):
         wrapped: Any = load_object(crawler.settings.get(FALLBACK_SCHEDULER) or ITS_OWN)
         if cls in getattr(wrapped, "__mro__", ()):  # to issubclass, Scrapy's schedulers all are of one family
             abort(SettingsError(f"{FALLBACK_SCHEDULER} names GuardScheduler itself: name the scheduler it is to wrap"))
-        return cls(build_from_crawler(wrapped, crawler), Gate.of(crawler))
+        return cls(build_from_crawler(wrapped, crawler), Gate.of(crawler), Leftovers(crawler))
 
-    def __init__(self, wrapped: Any, gate: Gate) -> None:
+    def __init__(self, wrapped: Any, gate: Gate, leftovers: Leftovers) -> None:
         self._wrapped = wrapped
         self._gate = gate
+        self._leftovers = leftovers
         self._gate.attached = True
         self._parked: dict[str, deque[Request]] = {}
         self._count = 0
         self._rests_until = 0.0
+        self._has_grown = False  # by something handed back
+        self._refusals = 0
 
     def open(self, spider: Spider) -> Deferred[None] | None:
-        """Open the scheduler beneath."""
+        """Open the scheduler beneath, and park what the job's last crawl has left beside it."""
         opened: Deferred[None] | None = self._wrapped.open(spider)
+        for request in self._leftovers.take():
+            self._park(self._gate.bucket(request), request)
         return opened
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Put back all that is parked, and close the scheduler beneath."""
-        lost = sum(not self._puts_back(request) for line in self._parked.values() for request in line)
+        parked = [kept(request) for line in self._parked.values() for request in line]
+        lost = self._leftovers.keep([request for request in parked if not self._takes_back(request)])
         if lost:
-            log.error("robots_guard: requests lost, for the scheduler did not take them back: %d", lost)
+            log.error(
+                "robots_guard: requests lost, for the scheduler did not take them back: %d (with JOBDIR they are kept)",
+                lost,
+            )
         self._parked.clear()
         self._count = 0
         closed: Deferred[None] | None = self._wrapped.close(reason)
         return closed
 
-    def _puts_back(self, request: Request) -> bool:
-        """One that cannot be written down does not take the others along."""
+    def _takes_back(self, request: Request) -> bool:
+        """Hand a request back: whether the scheduler beneath has it now.
+
+        One that drops what it has seen may say that it has taken it. So it is believed only after its length has grown
+        by a request handed back; where others share its queue (Redis), they may just have shortened it, and the
+        request may then be made twice.
+        """
+        before = self._length_beneath()
         try:
-            self._wrapped.enqueue_request(kept(request))
+            taken = bool(self._wrapped.enqueue_request(request))
         except Exception:
             log.exception("robots_guard: %s could not be put back into the scheduler", shown_url(request.url))
             return False
-        return True
+        if not taken or self._has_grown:
+            return taken
+        self._has_grown = before is None or (self._length_beneath() or 0) > before
+        return self._has_grown
+
+    def _length_beneath(self) -> int | None:
+        """How many requests the scheduler beneath has; None if it does not say (Scrapy does not require it to)."""
+        return len(self._wrapped) if hasattr(self._wrapped, "__len__") else None
 
     def has_pending_requests(self) -> bool:
         """Also what is parked."""
@@ -87,9 +117,13 @@ class GuardScheduler(BaseScheduler):
         return self._count + len(self._wrapped)
 
     def enqueue_request(self, request: Request) -> bool:
-        """The scheduler beneath knows which were seen before."""
+        """Keep what was put off; of all else, the scheduler beneath knows which were seen before."""
         self._rests_until = 0.0  # a new one may be allowed to leave
-        return bool(self._wrapped.enqueue_request(request))
+        if not is_returned(request):
+            return bool(self._wrapped.enqueue_request(request))
+        # It left before those that are parked; one that was set aside waits with others for a time of its own.
+        self._park(self._gate.bucket(request), request, first=ASIDE not in request.meta)
+        return True
 
     def next_request(self) -> Request | None:
         """One that may leave: first of those that had to wait."""
@@ -126,11 +160,31 @@ class GuardScheduler(BaseScheduler):
 
     def _put_by(self, bucket: str, request: Request) -> None:
         """Park it, or, if all places are taken, back with it."""
-        if self._count >= PARKED:
-            self._wrapped.enqueue_request(demoted(request))
-            return
-        self._parked.setdefault(bucket, deque()).append(request)
+        if self._count < PARKED or not self._takes_demoted(request):
+            self._park(bucket, request)
+
+    def _park(self, bucket: str, request: Request, *, first: bool = False) -> None:
+        line = self._parked.setdefault(bucket, deque())
+        if first:
+            line.appendleft(request)
+        else:
+            line.append(request)
         self._count += 1
+
+    def _takes_demoted(self, request: Request) -> bool:
+        """Whether the scheduler beneath has taken the request back, behind all others of its priority."""
+        if self._refusals >= REFUSALS:
+            return False
+        if self._takes_back(demoted(request)):
+            return True
+        self._refusals += 1
+        if self._refusals == REFUSALS:
+            log.warning(
+                "%s does not take requests back: all that may not be made yet are held in memory, now %d",
+                type(self._wrapped).__qualname__,
+                self._count,
+            )
+        return False
 
     def _look_again(self) -> None:
         rest = REST if self._count >= PARKED else 0.0

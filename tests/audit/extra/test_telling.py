@@ -114,6 +114,8 @@ def test_heritrix_lines_have_its_twelve_fields_and_its_codes():
     assert [field[1] for field in fields] == ["-9998", "-61", "-5", "-1", "404", "-61"]
     assert [field[4] for field in fields] == ["-", "-", "-", "P", "P", "-"]
     assert fields[0][11] == "robots:disallowed,line:2"
+    (escaped,) = exported([msgspec.structs.replace(MADE[0], escaped=True)], "heritrix")
+    assert escaped.endswith("robots:disallowed,line:2,escaped")
     assert (fields[4][2], fields[4][3]) == ("2", "https://a.test/robots.txt")
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import urllib.request
+from pathlib import Path
 
 from pydispatch.dispatcher import getAllReceivers
 from scrapy import signals
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
+from scrapy.core.scheduler import Scheduler
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.dupefilters import BaseDupeFilter
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
+
+from robots_guard.audit.journal import FileJournal
 
 
 class RefusesRobots:
@@ -143,3 +149,177 @@ class LeadsRobotsAstray:
     def process_request(self, request):
         if request.url.endswith("/robots.txt"):
             request.headers["Host"] = "other.test"
+
+
+class SeenScheduler(Scheduler):
+    """Drops by itself what it has seen before, whatever `dont_filter` says, and remembers it in JOBDIR."""
+
+    answer_to_seen = False
+
+    def open(self, spider):
+        self._seen = set()
+        self._file = Path(self.dqdir, "seen") if self.dqdir else None
+        if self._file and self._file.exists():
+            self._seen.update(self._file.read_text().splitlines())
+        return super().open(spider)
+
+    def enqueue_request(self, request):
+        if request.url in self._seen:
+            return self.answer_to_seen
+        self._seen.add(request.url)
+        return super().enqueue_request(request)
+
+    def close(self, reason):
+        if self._file:
+            self._file.write_text("\n".join(self._seen))
+        return super().close(reason)
+
+
+class SilentScheduler(SeenScheduler):
+    """... and says that it has taken what it drops."""
+
+    answer_to_seen = True
+
+
+class UrlFilter(BaseDupeFilter):
+    """Takes every request for seen that it has met before, and is asked only as Scrapy's scheduler asks."""
+
+    def __init__(self):
+        self._seen = set()
+
+    def request_seen(self, request):
+        seen = request.url in self._seen
+        self._seen.add(request.url)
+        return seen
+
+    def log(self, request, spider):
+        pass
+
+
+class FollowingHandler(BaseDownloadHandler):
+    """Follows redirects by itself, as a browser does. It tells where they end; by what way, if it `tells_history`."""
+
+    tells_history = False
+
+    def __init__(self, crawler):
+        super().__init__(crawler)
+        self._real = HTTP11DownloadHandler(crawler)
+
+    async def download_request(self, request):
+        asked, history = request, []
+        response = await self._real.download_request(asked)
+        while "Location" in response.headers:
+            history.append(asked.url)
+            asked = asked.replace(url=response.urljoin(response.headers["Location"].decode()))
+            response = await self._real.download_request(asked)
+        if self.tells_history and history:
+            request.meta["redirect_urls"] = history
+        return response
+
+    async def close(self):
+        await self._real.close()
+
+
+class TellingHandler(FollowingHandler):
+    """... and tells by what way, as scrapy-playwright does."""
+
+    tells_history = True
+
+
+class RespellingHandler(FollowingHandler):
+    """Asks for what it is asked for, and spells the URL of the answer in its own way."""
+
+    async def download_request(self, request):
+        response = await super().download_request(request)
+        return response.replace(url=self._respelt(request.url))
+
+    @staticmethod
+    def _respelt(url):
+        scheme, _, rest = url.partition("://")
+        authority, slash, target = rest.partition("/")
+        host, _, port = authority.partition(":")
+        number = int.from_bytes(map(int, host.split(".")), "big")
+        return f"{scheme.upper()}://somebody@{number:#x}:0{port}{slash}{target}#part"
+
+
+class ElsewhereHandler(BaseDownloadHandler):
+    """Serves a scheme of its own with the page that a URL names behind `?`, as Scrapy's handler for s3 does."""
+
+    async def download_request(self, request):
+        return Response(request.url.partition("?")[2], body=b"page")
+
+    async def close(self):
+        pass
+
+
+class GuardedBrowserHandler(FollowingHandler):
+    """Goes by a proxy that refuses what is forbidden, so that it never reaches the site."""
+
+    async def download_request(self, request):
+        refused = request.url.replace("/open", "/private/x").replace("/scripted", "/private/y")
+        if request.url.endswith("/open"):
+            return Response(refused, status=403, headers={"Robots-Guard": "drop; reason=disallowed; id=1-1"})
+        if request.url.endswith("/scripted"):
+            return Response(refused, body=b'<head><meta name="robots-guard" content="drop; reason=disallowed"></head>')
+        return await super().download_request(request)
+
+
+class Drives:
+    """A middleware that makes requests by itself in process_request, as scrapy-selenium does."""
+
+    def process_request(self, request):
+        if "/driven" not in request.url:
+            return None
+        with urllib.request.urlopen(request.url) as answer:
+            return Response(answer.url, body=answer.read())
+
+
+class Renames:
+    """A middleware that gives an answer another URL, as scrapy-splash does."""
+
+    def process_response(self, request, response):
+        renamed = {"/renamed": "/private/x", "/open-renamed": "/open"}
+        for name, page in renamed.items():
+            if request.url.endswith(name):
+                return response.replace(url=request.url.replace(name, page))
+        return response
+
+
+class StandsIn:
+    """A middleware that has an answer of its own for what is refused."""
+
+    def process_exception(self, request, exception):
+        return Response(request.url, status=200, body=b"instead") if isinstance(exception, IgnoreRequest) else None
+
+
+class ChangesLate:
+    """Changes a request where it stands, when it enters its download slot: no middleware comes after that."""
+
+    def __init__(self, crawler):
+        crawler.signals.connect(self.entered, signals.request_reached_downloader)
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler)
+
+    def entered(self, request):
+        if "?to=" in request.url:
+            request._set_url(request.url.partition("?to=")[2])
+        TurnsAside.process_request(self, request)
+        SetsHost.process_request(self, request)
+
+
+class BreaksTheLog:
+    """Makes the audit log fail on some pages, in a way that it does not foresee."""
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        write = FileJournal.write
+
+        def fail(journal, decision):
+            if decision.question.target.startswith("/odd") and decision.policy is not None:
+                raise ZeroDivisionError("an odd page")
+            write(journal, decision)
+
+        FileJournal.write = fail
+        return cls()

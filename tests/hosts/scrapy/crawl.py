@@ -97,6 +97,7 @@ def crawl(
         files           URLs for a FilesPipeline, in an item made from the first page
         retry_min       seconds of the first back-off, which are 30
         parked          requests that GuardScheduler parks at most
+        remembered      origins that the gate remembers at most
         see_through     do not close while requests are deferred
         stop_after      seconds after which the crawl is stopped as by SIGINT
         stop_when       URLs; when all of them have been decided it is stopped likewise
@@ -333,6 +334,10 @@ def main() -> None:
         from robots_guard.scrapy.deferral import scheduler
 
         scheduler.PARKED = plan["parked"]
+    if "remembered" in plan:
+        from robots_guard.scrapy.deferral import gate
+
+        gate.REMEMBERED = plan["remembered"]
     if plan.get("no_dns"):
         _no_dns()
     if "public" in plan:

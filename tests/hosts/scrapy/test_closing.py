@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from scrapy import Request
 
+from robots_guard.scrapy.deferral.leftovers import Leftovers
 from robots_guard.scrapy.deferral.scheduler import GuardScheduler
 
 
@@ -28,7 +29,8 @@ class Picky:
 
 def test_one_request_that_cannot_be_put_back_does_not_take_the_others_along(caplog):
     wrapped = Picky()
-    scheduler = GuardScheduler(wrapped, SimpleNamespace(attached=False))
+    no_job = SimpleNamespace(settings={"JOBDIR": None})
+    scheduler = GuardScheduler(wrapped, SimpleNamespace(attached=False), Leftovers(no_job))
     urls = [f"http://a.test/{name}?token=secret" for name in ("1", "odd", "3")]
     scheduler._parked, scheduler._count = {"a.test": deque(map(Request, urls))}, 3
 

@@ -56,6 +56,16 @@ def test_sequential_concurrent_redirected_and_retried_requests_keep_the_delay(ne
     assert not done.records, "who waits for his turn in the scheduler is not asked"
 
 
+def test_origins_that_the_gate_has_forgotten_keep_it_too(net):
+    sites = [net.origin(RULES) for _ in range(4)]
+
+    crawl([f"{site.url}/{n}" for n in range(4) for site in sites], remembered=1, see_through=True)
+
+    for site in sites:
+        assert sorted(site.targets) == ["/0", "/1", "/2", "/3"]
+        assert_keeps(site)
+
+
 def test_media_keep_it_too_and_stand_in_line(net, tmp_path):
     site = net.origin(RULES)
     files = [f"{site.url}/file{number}" for number in range(5)]

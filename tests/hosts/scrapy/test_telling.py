@@ -42,3 +42,14 @@ def test_where_robots_txt_leads_is_told_in_printable_characters(net):
     ours = [line for line in done.log.split("\n") if "[robots_guard]" in line]
     assert sum("could not be fetched" in line for line in ours) >= 3
     assert not any(octet in line for line in ours for octet in "\x1b\x9b\r")
+
+
+def test_a_fault_in_the_audit_log_refuses_the_request_and_is_recorded(net):
+    site = net.origin(RULES)
+    pages = [f"{site.url}/{page}" for page in ("odd/1", "a", "odd/2", "b")]
+
+    done = crawl(pages, {"EXTENSIONS": {"hosts.scrapy.components.BreaksTheLog": 1}})
+
+    assert sorted(site.targets) == ["/a", "/b"]
+    assert [done.verdict(page) for page in pages[::2]] == [("drop", "internal-error")] * 2
+    assert [done.record(page)["reason"] for page in pages[::2]] == ["internal-error"] * 2
