@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import secrets
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from robots_guard.core.freshness import Freshness
 from robots_guard.core.overrides import Overrides
 from robots_guard.core.pacing import Demand, Pacer, Turn
 from robots_guard.core.policy import Document, Policy
+from robots_guard.core.renewal import Redirected
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict, not_yet, reported
 from robots_guard.errors import JournalError
 from robots_guard.holding import Holding
@@ -53,6 +55,8 @@ Reading = tuple[str, str, str, str]
 class Guard:
     """Answers questions for one door.
 
+    `agent` is the product token under which the guard itself asks, when a robots.txt redirects to a page of another
+    origin; without one, it goes by the rules for all crawlers.
     `memory` never blocks and stands in front of `store`, which is None where policies live in memory only;
     `leases` is None where no other process shares them. `overrides` is a file of exceptions. With
     `demands_verified`, a policy that came over unverified TLS counts as not held. A check that takes longer than
@@ -65,6 +69,7 @@ class Guard:
         self,
         *,
         door: str,
+        agent: str = "",
         terms: Terms,
         overrides: Path | None = None,
         runtime: Runtime,
@@ -82,11 +87,13 @@ class Guard:
         audit_required: bool = False,
     ) -> None:
         self.door = door
+        self._agent = agent
         self._base_terms = terms
         self._runtime = runtime
         self._fetcher = fetcher
         self._journal = journal
         self._clocks = clocks
+        self._limits = limits
         self._decision_timeout = decision_timeout
         self._respect_retry_after = respect_retry_after
         self.reports_only = reports_only
@@ -112,6 +119,8 @@ class Guard:
             dialect_of=lambda origin: self.terms(origin).dialect,
             tally=self._tally,
             hold_off=self.hold_off,
+            judge=self._judge_redirect,
+            answered=self.answered,
         )
         self._turns = Turns(near=memory, far=store, runtime=runtime, clocks=clocks, tally=self._tally)
         self._rules: LRUCache[Reading, Ruleset] = LRUCache(RULES_OCTETS, getsizeof=lambda rules: rules.size)
@@ -261,7 +270,17 @@ class Guard:
             self._renewals.begin_aside(question.origin, judging.policy, fetcher)
         return decided
 
-    async def _check(self, question: Question, terms: Terms, fetcher: Fetcher, deadline: float) -> tuple[Decided, str]:
+    async def _check(
+        self,
+        question: Question,
+        terms: Terms,
+        fetcher: Fetcher,
+        deadline: float,
+        renew: Callable[[float, Origin, Policy | None, Fetcher], Awaitable[Policy | Unanswered]] | None = None,
+    ) -> tuple[Decided, str]:
+        """Drive a check to its end. `renew`, if given, gets a policy for this question alone: nothing is then renewed
+        in the background either."""
+        settled_within = renew or self._renewals.settled_within
         state: check.State = check.begin(question, terms)
         source = ""
         while True:
@@ -273,18 +292,55 @@ class Guard:
                 case Renewing():
                     source = "fetch"
                     left = max(0.0, deadline - self._clocks.monotonic())
-                    answer = await self._renewals.settled_within(left, question.origin, state.held, fetcher)
+                    answer = await settled_within(left, question.origin, state.held, fetcher)
                     state = state.next(answer, self._clocks.now())
                 case Judging():
                     rules = await self._rules_for(state.document, question.agent, terms) if state.document else None
                     held_off = self.is_held_off(question.origin)
                     state = state.next(rules, self._clocks.now(), held_off=held_off)
                 case Decided():
-                    if state.renew and state.policy is not None:
+                    if state.renew and state.policy is not None and renew is None:
                         self._renewals.begin_aside(question.origin, state.policy, fetcher)
                     return state, source
                 case _:
                     assert_never(state)
+
+    # -- where a robots.txt redirects to ------------------------------------------------------------------
+
+    async def _judge_redirect(
+        self, redirected: Redirected, fetcher: Fetcher, deadline: float, *, may_fetch: bool
+    ) -> Decision:
+        """The decision on a page of another origin that a robots.txt redirects to, recorded, with its turn taken.
+
+        The request is the guard's own, so it is judged for the guard's own agent, and refused also where a crawler's
+        requests are only reported on. Unless it `may_fetch`, no policy is fetched for it.
+        """
+        following, began = redirected.following, self._clocks.monotonic()
+        question = Question(
+            origin=redirected.origin,
+            target=redirected.target,
+            agent=self._agent,
+            robots_txt_of=following.origin,
+        )
+        terms = self._base_terms
+        try:
+            terms = self.terms(question.origin)
+            renew = partial(self._renewals.settled_for_redirect, redirected, may_fetch=may_fetch)
+            decided, source = await self._check(question, terms, fetcher, deadline, renew)
+        except Exception:  # noqa: BLE001  fail closed: our fault must not lead a fetch to a forbidden page
+            decided, source = self._internal_error(), ""
+        return await self._turn_of_redirect(
+            self._released(self._made(question, decided, terms, source, began)), deadline
+        )
+
+    async def _turn_of_redirect(self, decision: Decision, deadline: float) -> Decision:
+        """The same decision, its turn taken if it needs one; a DEFER, if there would be no time left to fetch."""
+        asked, began = decision.verdict.pace, self._clocks.monotonic()
+        if asked is None or decision.verdict.action is not Action.PASS:
+            return decision
+        patience = max(0.0, deadline - began - self._limits.connect - self._limits.first_byte)
+        turn = await self._turns.take_within(patience, decision.question.origin, asked.seconds)
+        return self._with_turn(decision, turn, began, enforced=True)
 
     # -- what is held -------------------------------------------------------------------------------------
 
@@ -338,12 +394,13 @@ class Guard:
         log.exception("robots_guard failed; the request is refused")
         return Decided(Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR))
 
-    def _with_turn(self, decision: Decision, turn: Turn, began: float) -> Decision:
+    def _with_turn(self, decision: Decision, turn: Turn, began: float, *, enforced: bool = False) -> Decision:
         waited = self._clocks.monotonic() - began
         if not turn.wait:
             return msgspec.structs.replace(decision, turn=turn, turn_taken_at=turn.asked, waited=waited)
         now = self._clocks.now()
-        verdict = self._as_enforced(not_yet(decision.verdict, turn, now))
+        verdict = not_yet(decision.verdict, turn, now)
+        verdict = verdict if enforced else self._as_enforced(verdict)
         return self._released(
             msgspec.structs.replace(decision, id=self._next_id(), at=now, verdict=verdict, elapsed=waited)
         )

@@ -14,7 +14,7 @@ from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.pacing import Demand, Pacer, Turn, closed, demand
 from robots_guard.core.policy import Document, Policy, Trouble
 from robots_guard.errors import SettingsError
-from robots_guard.origin import Origin
+from robots_guard.origin import ROBOTS_TXT, Origin
 from robots_guard.plain import span
 from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.pace import Pace
@@ -109,7 +109,7 @@ class Deferral(msgspec.Struct, frozen=True):
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """May this be requested? `target` is the octets on the wire, one Latin-1 character each; `agent` the
     product token judged; `deferral` is there if the question was put off before. The rest is kept for the record
-    only."""
+    only; `robots_txt_of` is the origin whose robots.txt redirects there, where the request is the guard's own."""
 
     origin: Origin
     target: str
@@ -118,6 +118,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     user_agent: str = ""
     client: str = ""
     deferral: Deferral | None = None
+    robots_txt_of: Origin | None = None
 
 
 class RuleRef(msgspec.Struct, frozen=True):
@@ -175,7 +176,7 @@ def needs_no_policy(question: Question, terms: Terms) -> Verdict | None:
     """The verdict on what no robots.txt can change, or None."""
     if terms.matching.refuses_malformed and (fault := malformed(question.target)):
         return Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=fault)
-    if question.target == "/robots.txt" and terms.dialect.exempts_robots_txt:
+    if question.target == ROBOTS_TXT and terms.dialect.exempts_robots_txt:
         return Verdict(action=Action.PASS, reason=Reason.ROBOTS_TXT)
     if terms.action == "pass":
         return Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed=f"override={_id(terms)}")

@@ -29,9 +29,9 @@ from robots_guard.scrapy.deferral.pacing import Pacing
 from robots_guard.scrapy.deferral.returning import restore, returned
 from robots_guard.scrapy.direct import DirectFetcher
 from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed, abort, sentence
-from robots_guard.scrapy.fetcher import ScrapyFetcher
+from robots_guard.scrapy.fetcher import ScrapyFetcher, target_written
 from robots_guard.scrapy.options import ENABLED, Options, is_enabled, options_of
-from robots_guard.scrapy.questions import Questions, hosts_of, target_written
+from robots_guard.scrapy.questions import Questions, hosts_of
 from robots_guard.scrapy.runtime import HostRuntime, host_runtime
 from robots_guard.settings import CLOCKS, direct_fetcher, open_guard
 
