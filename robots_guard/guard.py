@@ -21,7 +21,7 @@ from cachetools import LRUCache
 
 from robots_guard.core import check
 from robots_guard.core.access import Limits
-from robots_guard.core.check import Decided, Judging, Lookup, Renewing, Unanswered
+from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, Timing, Unanswered
 from robots_guard.core.events import FailedOpen, OverridesLoaded
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.overrides import Overrides
@@ -161,7 +161,7 @@ class Guard:
         """The same decision on a request that needed no turn; one that needs it, if the origin has asked to be left
         alone since."""
         verdict, origin = decision.verdict, decision.question.origin
-        exempt = decision.policy is None or verdict.reason is Reason.ROBOTS_TXT
+        exempt = decision.policy is None and verdict.reason is not Reason.ROBOTS_TXT
         if exempt or verdict.pace is not None or not self.is_held_off(origin):
             return decision
         pause = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)
@@ -257,6 +257,8 @@ class Guard:
         state = check.begin(question, terms)
         if isinstance(state, Decided):
             return state
+        if isinstance(state, Opened):
+            return self._peek_at_delay(state, question)
         judging = state.next(self._holding.near(question.origin), self._clocks.now())
         if not isinstance(judging, Judging):
             return None
@@ -269,6 +271,18 @@ class Guard:
         if decided.renew:
             self._renewals.begin_aside(question.origin, judging.policy, fetcher)
         return decided
+
+    def _peek_at_delay(self, state: Opened, question: Question) -> Decided | None:
+        """The decision on /robots.txt itself: what is near says the delay; only the store, if anything, knows more."""
+        near = self._holding.near(question.origin)
+        if near is None and self._holding.shared:
+            return None
+        now, held_off = self._clocks.now(), self.is_held_off(question.origin)
+        following = state.next(near, now, held_off=held_off)
+        if isinstance(following, Decided):
+            return following
+        rules = self._rules_at_hand(following.document, question.agent, following.terms)
+        return None if rules is None else following.next(rules, now, held_off=held_off)
 
     async def _check(
         self,
@@ -294,7 +308,11 @@ class Guard:
                     left = max(0.0, deadline - self._clocks.monotonic())
                     answer = await settled_within(left, question.origin, state.held, fetcher)
                     state = state.next(answer, self._clocks.now())
-                case Judging():
+                case Opened():
+                    found = await self._held_in_time(question.origin, deadline)
+                    held, source = (found, "") if isinstance(found, Unanswered) else found
+                    state = state.next(held, self._clocks.now(), held_off=self.is_held_off(question.origin))
+                case Judging() | Timing():
                     rules = await self._rules_for(state.document, question.agent, terms) if state.document else None
                     held_off = self.is_held_off(question.origin)
                     state = state.next(rules, self._clocks.now(), held_off=held_off)

@@ -264,10 +264,22 @@ def paced(
         line, opens = shut
         rule = RuleRef(line.number, line.text, verdict.group or "")
         return Verdict(action=Action.DEFER, reason=Reason.VISIT_TIME, rule=rule, group=verdict.group, until=opens)
+    if shut is not None:
+        verdict = msgspec.structs.replace(verdict, relaxed="visit_time=ignore")
+    return taking_turns(verdict, rules, terms, now, held_off=held_off)
+
+
+def taking_turns(
+    verdict: Verdict, rules: Ruleset | None, terms: Terms, now: float, *, held_off: bool = False
+) -> Verdict:
+    """A PASS with the delay between requests that binds it. `held_off`: the origin has asked for a pause."""
+    pace = rules.pace if rules is not None else None
+    if pace is None and not terms.min_delay and not held_off:
+        return verdict
     asked = demand(pace, terms.min_delay, terms.max_delay, now)
     if asked is None and held_off:
         asked = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)
-    relaxed = "visit_time=ignore" if shut is not None else verdict.relaxed
+    relaxed = verdict.relaxed
     if asked is not None and asked.bounded:
         relaxed = f"max_delay={terms.max_delay:g}"
     return msgspec.structs.replace(verdict, pace=asked, relaxed=relaxed, detail=verdict.detail or _odd(pace))
