@@ -173,8 +173,9 @@ class Renewals:
     async def settle(self) -> None:
         """Let what is being fetched come to its end; what has not begun to fetch is given up."""
         self._ending = True
-        for handle in [*self._running.values(), *self._for_redirects.values()]:
-            await self._runtime.wait(handle)
+        while under_way := [*self._running.values(), *self._for_redirects.values()]:
+            for handle in under_way:
+                await self._runtime.wait(handle)
 
     def close(self) -> None:
         """Give back the leases of renewals that will not end any more."""

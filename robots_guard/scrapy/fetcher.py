@@ -41,6 +41,7 @@ log = logging.getLogger("robots_guard")
 FLIGHT = "robots_guard_fetch"
 _URL_OCTETS = "".join(map(chr, range(0x21, 0x7F)))
 
+_LED_ON = "the download handler, or another component, went on to {} by itself"
 _ROUTE_META = ("proxy", "_auth_proxy", "bindaddress", "download_slot")
 _ON_ROUTE = frozenset(_ROUTE_META)
 _PROXY_CREDENTIALS = "Proxy-Authorization"
@@ -159,6 +160,8 @@ class ScrapyFetcher:
             if get.verbatim and (respelt := _respelt(request.url, get.url)):
                 return Failed(failure=Failure.REFUSED, detail=f"Scrapy would ask for {respelt} instead")
             response = await self._crawler.engine.download_async(request)
+            if split_url(response.url) != split_url(flight.url):  # a redirect that nobody judged
+                return Failed(failure=Failure.REFUSED, detail=_LED_ON.format(shown_url(response.url)))
             addresses = await self._addresses_of(response, get.url)
             if objection := _objection(addresses, get):
                 return Failed(failure=Failure.REFUSED, detail=objection)

@@ -139,6 +139,7 @@ BROTLI_BOMB = base64.b85decode(
 _HINTS = raw("HTTP/1.1 103 Early Hints\n\nHTTP/1.1 200 OK\nContent-Length: 34\n\n", TEXT)
 _CHUNKED = "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n"
 _CLOSED = text(body=b"User-agent: *\nDisallow: /\n")
+_ODD = "/open.txt?[x]"
 _DATE = ("Date", "Sun, 01 Nov 2026 12:00:00 GMT")
 
 _OPEN = {"/open.txt": text(), "/go": moved("/private/x"), "/private/x": text(body=b"the secret")}
@@ -206,6 +207,8 @@ REDIRECTS = [
     led(trouble, "redirect-to-a-site-in-trouble", "/open.txt", Reply(status=503), "redirect-disallowed"),
     led(trouble, "redirect-to-a-redirecting-site", "/open.txt", moved("http://127.0.0.1:81/x"), "redirect-disallowed"),
     led(trouble, "redirect-through-an-open-redirector", "/go", text(), "redirect-disallowed", may_see=("/go",)),
+    led(rules, "redirect-to-odd", _ODD, text(), may_see=(_ODD,), only=("direct", "mitmproxy")),
+    led(trouble, "redirect-to-what-scrapy-respells", _ODD, text(), "refused", only=("scrapy",)),
     led(trouble, "redirect-to-a-page-inside", "/open.txt", text(), "redirect-disallowed", public=True),
     no_rule(
         "meta-refresh-is-no-redirect",

@@ -71,6 +71,23 @@ class HangingHandler(BaseDownloadHandler):
         await self._real.close()
 
 
+class FollowingHandler(BaseDownloadHandler):
+    """A download handler that follows redirects by itself, as a browser does."""
+
+    def __init__(self, crawler):
+        super().__init__(crawler)
+        self._real = HTTP11DownloadHandler(crawler)
+
+    async def download_request(self, request):
+        response = await self._real.download_request(request)
+        while location := response.headers.get("Location"):
+            response = await self._real.download_request(request.replace(url=location.decode()))
+        return response
+
+    async def close(self):
+        await self._real.close()
+
+
 class Downloads(FilesPipeline):
     """Files whose outcome is kept on the spider."""
 

@@ -15,7 +15,9 @@ from twisted.python.failure import Failure as TwistedFailure
 from twisted.web.client import ResponseFailed
 
 from robots_guard.core.access import Failure
+from robots_guard.origin import origin_of
 from robots_guard.scrapy.fetcher import failure_of
+from robots_guard.stores import open_store
 from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
@@ -81,6 +83,23 @@ def test_a_download_handler_that_never_answers_is_not_waited_for(net, mode):
     assert done.record(f"{site.url}/open")["failure"] == "timeout"
     assert done[f"{site.url}/open"]["at"] >= 3
     assert site.received == []
+
+
+@pytest.mark.parametrize("target", ["/private/x", "/robots.txt"])
+def test_what_a_download_handler_has_followed_by_itself_is_no_robots_txt(net, target, tmp_path):
+    """Nobody has judged where it went; and held as the site's own file, it would be handed out by a proxy."""
+    other = net.origin(RULES, {"/private/x": Reply(body="a secret")})
+    site = net.origin(Reply(status=301, headers=(("Location", f"{other.url}{target}"),)))
+    handler = {"DOWNLOAD_HANDLERS": {"http": "hosts.scrapy.components.FollowingHandler"}}
+    store = f"sqlite:///{tmp_path}/policies.sqlite"
+
+    done = crawl([f"{site.url}/open"], handler | {"ROBOTS_GUARD_STORE": store})
+
+    assert done.verdict(f"{site.url}/open") == ("defer", "unreachable")
+    assert done.record(f"{site.url}/open")["failure"] == "refused"
+    held = open_store(store)
+    assert held.get(origin_of(site.url)) is None
+    held.close()
 
 
 def test_no_credential_and_no_cookie_goes_with_it(net):
