@@ -170,7 +170,7 @@ def by_policy(
 ) -> Verdict:
     """The verdict by a policy in hand, whatever its age, for who asks no store and no origin. `rules_of` compiles its
     document for the question; `at_any_time` as in `Judging.next`."""
-    state = begin(question, terms)
+    state: State = begin(question, terms)
     if isinstance(state, Opened):
         state = state.next(policy, now)
     if isinstance(state, Timing):
