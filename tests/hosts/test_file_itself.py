@@ -51,6 +51,7 @@ def test_it_takes_the_turn_of_the_page_behind_it(net, tmp_path):
     assert site.targets == []
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("start", DOORS.values(), ids=DOORS)
 def test_it_waits_as_long_as_a_page_would(net, tmp_path, start):
     site = net.origin(SHORT)
@@ -115,7 +116,22 @@ def test_where_nothing_is_refused_it_is_only_recorded(net, tmp_path):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_spiders_own_request_for_it_keeps_the_delay(net, mode):
+def test_a_spiders_own_request_for_it_is_put_off_like_a_page(net, mode):
+    """Past the scheduler, so that it is told at once and not put back."""
+    site = net.origin(LONG)
+    mode = MODES[mode] | {"settings": MODES[mode]["settings"] | {"ROBOTS_GUARD_HOLD_MAX": 0.1}}
+    page, file = f"{site.url}/a", f"{site.url}/robots.txt"
+
+    done = crawl([{"url": url, "inline": True} for url in (page, file)], **mode)
+
+    assert [done[url]["action"] for url in (page, file)] == ["pass", "defer"]
+    assert done.record(file)["reason"] == "crawl-delay"
+    assert len(site.robots_fetches) == 1, "the guard's own"
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("mode", MODES)
+def test_a_spiders_own_requests_for_it_keep_the_delay(net, mode):
     site = net.origin(SHORT)
     scheduled = [f"{site.url}/{target}" for target in ("robots.txt", "b")]
     past = [{"url": f"{site.url}/{target}", "inline": True, "key": target} for target in ("a", "robots.txt")]
@@ -131,6 +147,6 @@ def test_the_guards_own_fetch_is_no_contact_that_is_counted(net):
     """Each site would be asked for its first page a delay later than need be."""
     site = net.origin(LONG)
 
-    done = crawl([f"{site.url}/a"], see_through=True, timeout=25)
+    done = crawl([f"{site.url}/a"])
 
     assert done[f"{site.url}/a"]["status"] == 200

@@ -102,6 +102,29 @@ def test_what_a_download_handler_has_followed_by_itself_is_no_robots_txt(net, ta
     held.close()
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_redirect_to_anothers_page_is_judged_on_every_reactor(net, mode):
+    """Two sites lead to one that allows it of one page only; two more lead to each other."""
+    other = net.origin(RULES, {"/open.txt": Reply(body="User-agent: *\nDisallow: /page\n")})
+
+    def led_to(url):
+        return net.origin(lambda _: Reply(status=301, headers=(("Location", url()),)))
+
+    may, may_not = led_to(lambda: f"{other.url}/open.txt"), led_to(lambda: f"{other.url}/private/x")
+    left, right = led_to(lambda: f"{right.url}/x"), led_to(lambda: f"{left.url}/y")
+    pages = [f"{site.url}/page" for site in (may, may_not, left, right)]
+
+    done = crawl(pages, **with_settings(mode, {"ROBOTS_GUARD_AUDIT_PASSES": "all"}))
+
+    assert [done.verdict(page) for page in pages] == [("drop", "disallowed"), *[("defer", "unreachable")] * 3]
+    assert other.targets == ["/open.txt"]
+    assert len(other.robots_fetches) == 1
+    assert left.targets == right.targets == []
+    judged = {each["url"]: (each["action"], each["robots_txt_of"]) for each in done.records if "robots_txt_of" in each}
+    assert judged[f"{other.url}/open.txt"] == ("pass", may.url)
+    assert judged[f"{other.url}/private/x"] == ("drop", may_not.url)
+
+
 def test_no_credential_and_no_cookie_goes_with_it(net):
     """Whatever the project sends with its pages."""
     site = net.origin(RULES)
