@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import secrets
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,12 +21,13 @@ from cachetools import LRUCache
 
 from robots_guard.core import check
 from robots_guard.core.access import Limits
-from robots_guard.core.check import Decided, Judging, Lookup, Renewing, Unanswered
+from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, Timing, Unanswered
 from robots_guard.core.events import FailedOpen, OverridesLoaded
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.overrides import Overrides
-from robots_guard.core.pacing import Demand, Pacer, Turn
+from robots_guard.core.pacing import Demand, Pacer
 from robots_guard.core.policy import Document, Policy
+from robots_guard.core.renewal import Redirected
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict, not_yet, reported
 from robots_guard.errors import JournalError
 from robots_guard.holding import Holding
@@ -54,6 +56,8 @@ Reading = tuple[str, str, str, str]
 class Guard:
     """Answers questions for one door.
 
+    `agent` is the product token under which the guard itself asks, when a robots.txt redirects to a page of another
+    origin; without one, it goes by the rules for all crawlers.
     `memory` never blocks and stands in front of `store`, which is None where policies live in memory only;
     `leases` is None where no other process shares them. `overrides` is a file of exceptions. With
     `demands_verified`, a policy that came over unverified TLS counts as not held. A check that takes longer than
@@ -66,6 +70,7 @@ class Guard:
         self,
         *,
         door: str,
+        agent: str = "",
         terms: Terms,
         overrides: Path | None = None,
         runtime: Runtime,
@@ -83,11 +88,13 @@ class Guard:
         audit_required: bool = False,
     ) -> None:
         self.door = door
+        self._agent = agent
         self._base_terms = terms
         self._runtime = runtime
         self._fetcher = fetcher
         self._journal = journal
         self._clocks = clocks
+        self._limits = limits
         self._decision_timeout = decision_timeout
         self._respect_retry_after = respect_retry_after
         self.reports_only = reports_only
@@ -113,6 +120,8 @@ class Guard:
             dialect_of=lambda origin: self.terms(origin).dialect,
             tally=self._tally,
             hold_off=self.hold_off,
+            judge=self._judge_redirect,
+            answered=self.answered,
         )
         self._turns = Turns(near=memory, far=store, runtime=runtime, clocks=clocks, tally=self._tally)
         self._rules: LRUCache[Reading, Ruleset] = LRUCache(RULES_OCTETS, getsizeof=lambda rules: rules.size)
@@ -158,7 +167,7 @@ class Guard:
         """The same decision on a request that needed no turn; one that needs it, if the origin has asked to be left
         alone since."""
         verdict, origin = decision.verdict, decision.question.origin
-        exempt = decision.policy is None or verdict.reason is Reason.ROBOTS_TXT
+        exempt = decision.policy is None and verdict.reason is not Reason.ROBOTS_TXT
         if exempt or verdict.pace is not None or not self.is_held_off(origin):
             return decision
         pause = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)
@@ -168,18 +177,7 @@ class Guard:
         """The origin's turn for a request that was let pass: the same decision, to be acted on at once, or, if the
         turn would not come within `patience` seconds, a DEFER. To be asked when nothing stands any more between the
         request and the wire: a turn taken for what is then not sent is lost."""
-        asked = decision.verdict.pace
-        if asked is None or decision.turn is not None:
-            return decision
-        began = self._clocks.monotonic()
-        patience = 0.0 if self.reports_only else patience
-        try:
-            turn = await self._turns.take_within(patience, decision.question.origin, asked.seconds)
-            taken = self._with_turn(decision, turn, began)
-        except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
-            refused = self._as_enforced(self._internal_error().verdict)
-            taken = msgspec.structs.replace(decision, id=self._next_id(), at=self._clocks.now(), verdict=refused)
-        return taken if taken.turn is not None else self._released(taken)
+        return await self._turn_within(0.0 if self.reports_only else patience, decision, self._as_enforced)
 
     def leaves(self, decision: Decision) -> Decision:
         """A request goes out now; the same decision, its turn counted from now if it was not taken just now. The store
@@ -259,6 +257,8 @@ class Guard:
         state = check.begin(question, terms)
         if isinstance(state, Decided):
             return state
+        if isinstance(state, Opened):
+            return self._peek_at_delay(state, question)
         judging = state.next(self._holding.near(question.origin), self._clocks.now())
         if not isinstance(judging, Judging):
             return None
@@ -272,7 +272,29 @@ class Guard:
             self._renewals.begin_aside(question.origin, judging.policy, fetcher)
         return decided
 
-    async def _check(self, question: Question, terms: Terms, fetcher: Fetcher, deadline: float) -> tuple[Decided, str]:
+    def _peek_at_delay(self, state: Opened, question: Question) -> Decided | None:
+        """The decision on /robots.txt itself: what is near says the delay; only the store, if anything, knows more."""
+        near = self._holding.near(question.origin)
+        if near is None and self._holding.shared:
+            return None
+        now, held_off = self._clocks.now(), self.is_held_off(question.origin)
+        following = state.next(near, now, held_off=held_off)
+        if isinstance(following, Decided):
+            return following
+        rules = self._rules_at_hand(following.document, question.agent, following.terms)
+        return None if rules is None else following.next(rules, now, held_off=held_off)
+
+    async def _check(
+        self,
+        question: Question,
+        terms: Terms,
+        fetcher: Fetcher,
+        deadline: float,
+        renew: Callable[[float, Origin, Policy | None, Fetcher], Awaitable[Policy | Unanswered]] | None = None,
+    ) -> tuple[Decided, str]:
+        """Drive a check to its end. `renew`, if given, gets a policy for this question alone: nothing is then renewed
+        in the background either."""
+        settled_within = renew or self._renewals.settled_within
         state: check.State = check.begin(question, terms)
         source = ""
         while True:
@@ -284,18 +306,57 @@ class Guard:
                 case Renewing():
                     source = "fetch"
                     left = max(0.0, deadline - self._clocks.monotonic())
-                    answer = await self._renewals.settled_within(left, question.origin, state.held, fetcher)
+                    answer = await settled_within(left, question.origin, state.held, fetcher)
                     state = state.next(answer, self._clocks.now())
-                case Judging():
+                case Opened():
+                    found = await self._held_in_time(question.origin, deadline)
+                    held, source = (found, "") if isinstance(found, Unanswered) else found
+                    state = state.next(held, self._clocks.now(), held_off=self.is_held_off(question.origin))
+                case Judging() | Timing():
                     rules = await self._rules_for(state.document, question.agent, terms) if state.document else None
                     held_off = self.is_held_off(question.origin)
                     state = state.next(rules, self._clocks.now(), held_off=held_off)
                 case Decided():
-                    if state.renew and state.policy is not None:
+                    if state.renew and state.policy is not None and renew is None:
                         self._renewals.begin_aside(question.origin, state.policy, fetcher)
                     return state, source
                 case _:
                     assert_never(state)
+
+    # -- where a robots.txt redirects to ------------------------------------------------------------------
+
+    async def _judge_redirect(
+        self, redirected: Redirected, fetcher: Fetcher, deadline: float, *, may_fetch: bool
+    ) -> Decision:
+        """The decision on a page of another origin that a robots.txt redirects to, recorded, with its turn taken.
+
+        The request is the guard's own, so it is judged for the guard's own agent, and refused also where a crawler's
+        requests are only reported on. Unless it `may_fetch`, no policy is fetched for it.
+        """
+        following, began = redirected.following, self._clocks.monotonic()
+        question = Question(
+            origin=redirected.origin,
+            target=redirected.target,
+            agent=self._agent,
+            robots_txt_of=following.origin,
+        )
+        terms = self._base_terms
+        try:
+            terms = self.terms(question.origin)
+            renew = partial(self._renewals.settled_for_redirect, redirected, may_fetch=may_fetch)
+            decided, source = await self._check(question, terms, fetcher, deadline, renew)
+        except Exception:  # noqa: BLE001  fail closed: our fault must not lead a fetch to a forbidden page
+            decided, source = self._internal_error(), ""
+        return await self._turn_of_redirect(
+            self._released(self._made(question, decided, terms, source, began)), deadline
+        )
+
+    async def _turn_of_redirect(self, decision: Decision, deadline: float) -> Decision:
+        """The same decision, its turn taken if it needs one; a DEFER, if there would be no time left to fetch."""
+        if decision.verdict.action is not Action.PASS:
+            return decision
+        left = deadline - self._clocks.monotonic() - self._limits.connect - self._limits.first_byte
+        return await self._turn_within(max(0.0, left), decision, lambda verdict: verdict)
 
     # -- what is held -------------------------------------------------------------------------------------
 
@@ -349,14 +410,24 @@ class Guard:
         log.exception("robots_guard failed; the request is refused")
         return Decided(INTERNAL_ERROR)
 
-    def _with_turn(self, decision: Decision, turn: Turn, began: float) -> Decision:
-        """The decision with the turn it has got, or put off until there is one: that has yet to be released."""
-        waited = self._clocks.monotonic() - began
-        if not turn.wait:
-            return msgspec.structs.replace(decision, turn=turn, turn_taken_at=turn.asked, waited=waited)
-        now = self._clocks.now()
-        verdict = self._as_enforced(not_yet(decision.verdict, turn, now))
-        return msgspec.structs.replace(decision, id=self._next_id(), at=now, verdict=verdict, elapsed=waited)
+    async def _turn_within(
+        self, patience: float, decision: Decision, enforced: Callable[[Verdict], Verdict]
+    ) -> Decision:
+        """The decision with its turn taken, if it needs one; put off, if none comes within `patience` seconds."""
+        asked = decision.verdict.pace
+        if asked is None or decision.turn is not None:
+            return decision
+        began = self._clocks.monotonic()
+        try:
+            turn = await self._turns.take_within(patience, decision.question.origin, asked.seconds)
+            waited = self._clocks.monotonic() - began
+            if not turn.wait:
+                return msgspec.structs.replace(decision, turn=turn, turn_taken_at=turn.asked, waited=waited)
+            verdict = not_yet(decision.verdict, turn, self._clocks.now())
+        except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
+            verdict, waited = self._internal_error().verdict, self._clocks.monotonic() - began
+        changed = {"id": self._next_id(), "at": self._clocks.now(), "verdict": enforced(verdict), "elapsed": waited}
+        return self._released(msgspec.structs.replace(decision, **changed))
 
     def _decision(self, question: Question, decided: Decided, terms: Terms, source: str, began: float) -> Decision:
         decided = replace(decided, verdict=self._as_enforced(decided.verdict)) if self.reports_only else decided

@@ -17,6 +17,7 @@ import idna
 
 from robots_guard.errors import MalformedURL, NotGoverned
 
+ROBOTS_TXT = "/robots.txt"  # the target of every origin's rules (RFC 9309 section 2.3)
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _DIVIDES = re.compile(r"[\x00-\x20\x7f\\]")
@@ -53,7 +54,7 @@ class Origin(NamedTuple):
     @property
     def robots_url(self) -> str:
         """Where this origin's rules stand (RFC 9309 section 2.3)."""
-        return f"{self}/robots.txt"
+        return f"{self}{ROBOTS_TXT}"
 
 
 def objection(url: str) -> str | None:

@@ -4,6 +4,11 @@ One renewal an origin runs at a time, as work of its own: whoever asks waits for
 nobody's cancellation is the others'. Across processes the store's lease keeps it one. A lease is longer than a
 fetch, so it ends only under a holder that has died, and is waited for no longer than twice its time; without a
 store, or with a broken one, there is one renewal a process.
+
+A renewal whose robots.txt redirects to a page of another origin has to know that origin's policy first. If none is
+held, it is fetched by a renewal of a second kind, which is shared by all redirects to that origin. Invariant: such a
+renewal waits for no other one. It fetches no policy in its turn, has a gate of its own, and waits `PATIENCE` seconds
+for a lease. So two origins that redirect to each other come to an end, in one process and in two.
 """
 
 from __future__ import annotations
@@ -12,14 +17,16 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import assert_never
+from dataclasses import dataclass
+from typing import Protocol, assert_never
 
 from robots_guard.core import flight, renewal
-from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, Limits
+from robots_guard.core.access import OURS, Failed, Failure, Fetched, FetchOutcome, Get, Limits
 from robots_guard.core.check import Unanswered
 from robots_guard.core.events import FetchMade
 from robots_guard.core.freshness import asked_to_wait
 from robots_guard.core.policy import Policy
+from robots_guard.core.verdict import Decision
 from robots_guard.errors import StoreError
 from robots_guard.holding import Holding
 from robots_guard.origin import Origin, split_url
@@ -29,13 +36,36 @@ from robots_guard.tally import Tally
 
 log = logging.getLogger("robots_guard")
 
-FETCHES = 64  # at once
+FETCHES = 64  # at once, and as many more to judge where those redirect to
 WAITERS = 10_000
 MARGIN = 5.0  # seconds a lease is longer than a fetch, for putting what was fetched
+PATIENCE = 2.0  # seconds for which a renewal for a redirect waits for another process's lease
 
 
 class _Ending(Exception):
     """The guard is about to be closed: nobody waits for this any more."""
+
+
+class JudgeRedirect(Protocol):
+    """The judgement of where a robots.txt redirects to, by `deadline` on the monotonic clock. Does not raise."""
+
+    async def __call__(
+        self, redirected: renewal.Redirected, fetcher: Fetcher, deadline: float, *, may_fetch: bool
+    ) -> Decision:
+        """The decision, recorded, with its turn taken. Unless it `may_fetch`, it rests on what is held."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    """One renewal of an origin. With `for_redirect`, it is to judge where another origin's robots.txt redirects to;
+    with `public_only`, a public site has sent us there."""
+
+    origin: Origin
+    held: Policy | None
+    fetcher: Fetcher
+    for_redirect: bool = False
+    public_only: bool = False
 
 
 class Renewals:
@@ -52,6 +82,8 @@ class Renewals:
         dialect_of: Callable[[Origin], Dialect],
         tally: Tally,
         hold_off: Callable[[Origin, float], Awaitable[None]],
+        judge: JudgeRedirect,
+        answered: Callable[[Decision], Awaitable[None]],
     ) -> None:
         self._holding = holding
         self._leases = leases
@@ -61,10 +93,14 @@ class Renewals:
         self._dialect_of = dialect_of
         self._tally = tally
         self._hold_off = hold_off
+        self._judge = judge
+        self._answered = answered
         self._lease = limits.total + MARGIN  # seconds
         self._gate = runtime.gate(FETCHES)
+        self._redirect_gate = runtime.gate(FETCHES)
         self._running: dict[Origin, Handle[Policy]] = {}
-        self._tokens: dict[Origin, str] = {}  # of the leases we hold
+        self._for_redirects: dict[tuple[Origin, bool], Handle[Policy]] = {}  # by origin and `public_only`
+        self._tokens: dict[_Job, str] = {}  # of the leases we hold
         self._waiting = 0
         self._ending = False
 
@@ -79,7 +115,8 @@ class Renewals:
         running = self._running.get(origin)
         if running is not None:
             return running
-        handle = self._runtime.spawn(self._renewal(origin, held, fetcher))
+        job = _Job(origin, held, fetcher)
+        handle = self._runtime.spawn(self._renewal(job))
         if not handle.done():  # it may have run to its end already
             self._running[origin] = handle
         return handle
@@ -108,91 +145,139 @@ class Renewals:
             self._waiting -= 1
         return Unanswered("no robots.txt within the time for a decision")
 
+    async def settled_for_redirect(
+        self,
+        redirected: renewal.Redirected,
+        seconds: float,
+        origin: Origin,
+        held: Policy | None,
+        fetcher: Fetcher,
+        *,
+        may_fetch: bool,
+    ) -> Policy | Unanswered:
+        """The policy of an origin that a robots.txt redirects to, if it can be had in time."""
+        if origin == redirected.following.origin:
+            return Unanswered("a redirect back to the origin whose rules are being fetched")
+        if not may_fetch:
+            return Unanswered("a redirect, whose robots.txt redirects likewise")
+        key = (origin, redirected.following.public_only)
+        handle = self._for_redirects.get(key)
+        if handle is None:
+            handle = self._runtime.spawn(self._renewal(_Job(origin, held, fetcher, True, key[1])))
+            if not handle.done():
+                self._for_redirects[key] = handle
+        if handle.done() or await self._runtime.wait_at_most(handle, seconds):
+            return await self._runtime.wait(handle)
+        return Unanswered("no robots.txt within the time for a redirect")
+
     async def settle(self) -> None:
         """Let what is being fetched come to its end; what has not begun to fetch is given up."""
         self._ending = True
-        for handle in list(self._running.values()):
-            await self._runtime.wait(handle)
+        while under_way := [*self._running.values(), *self._for_redirects.values()]:
+            for handle in under_way:
+                await self._runtime.wait(handle)
 
     def close(self) -> None:
         """Give back the leases of renewals that will not end any more."""
-        for origin, token in self._tokens.items():
+        for job, token in self._tokens.items():
             with contextlib.suppress(StoreError):
                 assert self._leases is not None
-                self._leases.release(origin, token)
+                self._leases.release(job.origin, token)
         self._tokens.clear()
 
     # -- driving one --------------------------------------------------------------------------------------
 
-    async def _renewal(self, origin: Origin, held: Policy | None, fetcher: Fetcher) -> Policy:
+    async def _renewal(self, job: _Job) -> Policy:
         """Work shared by all askers: does not raise, and is forgotten when it ends, however it ends."""
         try:
             try:
-                policy = await self._fly(origin, held, fetcher)
+                policy = await self._fly(job)
             except _Ending as error:
-                policy = self._failed(origin, held, fetcher, error)
+                policy = self._failed(job, error)
             except Exception as error:
-                log.exception("renewing the policy of %s failed", origin)
-                policy = self._failed(origin, held, fetcher, error)
-            await self._release(origin)  # given up halfway, it is left to `close`, or to its end
+                log.exception("renewing the policy of %s failed", job.origin)
+                policy = self._failed(job, error)
+            await self._release(job)  # given up halfway, it is left to `close`, or to its end
             return policy
         finally:
-            self._running.pop(origin, None)
+            if job.for_redirect:
+                self._for_redirects.pop((job.origin, job.public_only), None)
+            else:
+                self._running.pop(job.origin, None)
 
-    def _failed(self, origin: Origin, held: Policy | None, fetcher: Fetcher, error: Exception) -> Policy:
+    def _failed(self, job: _Job, error: Exception) -> Policy:
         failed = Failed(failure=Failure.INTERNAL, detail=type(error).__name__)
-        settled = renewal.begin(origin, held, fetcher.via).next(failed, self._clocks.now())
+        settled = renewal.begin(job.origin, job.held, job.fetcher.via).next(failed, self._clocks.now())
         assert isinstance(settled, renewal.Settled)
-        self._holding.keep_near(settled.policy)
+        if not job.for_redirect:
+            self._holding.keep_near(settled.policy)
         return settled.policy
 
-    async def _fly(self, origin: Origin, held: Policy | None, fetcher: Fetcher) -> Policy:
+    async def _fly(self, job: _Job) -> Policy:
         """Look, take the lease, look again, fetch, put. Only who fetches, or is about to, is inside the gate."""
-        state: flight.State = flight.begin(held, self._dialect_of(origin), 2 * self._lease)
+        patience = PATIENCE if job.for_redirect else 2 * self._lease
+        gate = self._redirect_gate if job.for_redirect else self._gate
+        state: flight.State = flight.begin(job.held, self._dialect_of(job.origin), patience)
         inside = False
         try:
             while True:
                 match state:
                     case flight.Taking():
-                        await self._gate.acquire()
+                        await gate.acquire()
                         inside = True
                         if self._ending:
                             raise _Ending
-                        state = state.next(await self._take(origin))
+                        state = state.next(await self._take(job))
                     case flight.Looking():
-                        state = state.next(await self._holding.far(origin), self._clocks.now())
+                        state = state.next(await self._holding.far(job.origin), self._clocks.now())
                     case flight.Waiting():
-                        self._gate.release()
+                        gate.release()
                         inside = False
                         await self._runtime.sleep(state.pause)
                         state = state.next()
                     case flight.Found():
                         return state.policy
                     case flight.Granted():
-                        policy = await self._fetch(origin, state.held, fetcher)
-                        return await self._holding.keep(policy)
+                        return await self._kept(job, await self._fetch(job, state.held))
                     case _:
                         assert_never(state)
         finally:
             if inside:
-                self._gate.release()
+                gate.release()
 
-    async def _fetch(self, origin: Origin, held: Policy | None, fetcher: Fetcher) -> Policy:
+    async def _kept(self, job: _Job, policy: Policy) -> Policy:
+        """What is now held. What went wrong only for the way a redirect led there is not remembered of the origin."""
+        if job.for_redirect and policy.trouble is not None and policy.trouble.failure in OURS:
+            return policy
+        return await self._holding.keep(policy)
+
+    async def _fetch(self, job: _Job, held: Policy | None) -> Policy:
         deadline = self._clocks.monotonic() + self._limits.total
-        state: renewal.Fetching | renewal.Settled = renewal.begin(origin, held, fetcher.via)
+        state: renewal.State = renewal.begin(job.origin, held, job.fetcher.via, public_only=job.public_only)
+        judged: Decision | None = None  # of the next hop
         while True:
             match state:
                 case renewal.Fetching():
-                    self._tally.counts["fetch/count"] += 1
-                    get, began = self._get(state, deadline), self._clocks.monotonic()
-                    outcome = await fetcher.fetch(get)
-                    await self._note(origin, get, outcome, fetcher.via, began)
-                    await self._heed(outcome, state.url)
+                    outcome = await self._hop(job, state, deadline)
+                    if judged is not None:
+                        await self._answered(judged)
+                        judged = None
                     state = state.next(outcome, self._clocks.now())
+                case renewal.Redirected():
+                    judged = await self._judge(state, job.fetcher, deadline, may_fetch=not job.for_redirect)
+                    state = state.next(judged.verdict, self._clocks.now())
                 case renewal.Settled():
                     return state.policy
                 case _:
                     assert_never(state)
+
+    async def _hop(self, job: _Job, state: renewal.Fetching, deadline: float) -> FetchOutcome:
+        self._tally.counts["fetch/count"] += 1
+        get, began = self._get(state, deadline), self._clocks.monotonic()
+        outcome = await job.fetcher.fetch(get)
+        await self._note(job.origin, get, outcome, job.fetcher.via, began)
+        await self._heed(outcome, state.url)
+        return outcome
 
     async def _note(self, origin: Origin, get: Get, outcome: FetchOutcome, via: str, began: float) -> None:
         """Each hop is in the journal."""
@@ -216,29 +301,35 @@ class Renewals:
             total=left,
             max_body=self._limits.max_body,
         )
-        return Get(url=state.url, headers=state.conditions, limits=limits, public_only=state.public_only)
+        return Get(
+            url=state.url,
+            headers=state.conditions,
+            limits=limits,
+            public_only=state.public_only,
+            verbatim=state.judged,
+        )
 
     # -- leases -------------------------------------------------------------------------------------------
 
-    async def _take(self, origin: Origin) -> bool:
+    async def _take(self, job: _Job) -> bool:
         """Whether we may fetch: the lease is ours, or there are none to be had."""
         if self._leases is None:
             return True
         token = secrets.token_hex(8)
         try:
-            taken = await self._runtime.in_thread(self._leases.take, origin, token, self._clocks.now(), self._lease)
+            taken = await self._runtime.in_thread(self._leases.take, job.origin, token, self._clocks.now(), self._lease)
         except StoreError as error:
             self._tally.warn("store/error", "the policy store gives no leases, going on without: %s", error)
             return True
         if taken:
-            self._tokens[origin] = token
+            self._tokens[job] = token
         return taken
 
-    async def _release(self, origin: Origin) -> None:
-        token = self._tokens.pop(origin, None)
+    async def _release(self, job: _Job) -> None:
+        token = self._tokens.pop(job, None)
         if self._leases is None or token is None:
             return
         try:
-            await self._runtime.in_thread(self._leases.release, origin, token)
+            await self._runtime.in_thread(self._leases.release, job.origin, token)
         except StoreError as error:
             self._tally.warn("store/error", "a lease was not given back, it will end by itself: %s", error)

@@ -370,6 +370,7 @@ def open_guard(
         opened.callback(journal.close)
         guard = Guard(
             door=door,
+            agent=settings.agent,
             terms=settings.terms(),
             overrides=Path(settings.overrides).expanduser() if settings.overrides else None,
             runtime=runtime,

@@ -503,11 +503,86 @@ async def test_a_decision_without_pace_needs_no_turn(build):
     assert await guard.turn(decision) is decision
 
 
-async def test_what_is_refused_and_the_file_itself_take_no_turn(build):
-    guard = build(Script(SLOW))
+async def test_what_is_refused_takes_no_turn(build):
+    assert (await build(Script(SLOW)).check(ask("/private/"))).verdict.pace is None
 
-    assert (await guard.check(ask("/private/"))).verdict.pace is None
-    assert (await guard.check(ask("/robots.txt"))).verdict.pace is None
+
+async def test_the_file_itself_takes_a_turn_where_a_delay_is_known(build, clock):
+    guard = build(Script(SLOW))
+    await guard.turn(await guard.check(ask("/a")))
+    asked = guard.peek(ask("/robots.txt"))
+    put_off = await guard.turn(asked)
+    clock.advance(10)
+
+    assert (asked.verdict.action, asked.verdict.reason, asked.source) == (Action.PASS, Reason.ROBOTS_TXT, "memory")
+    assert (put_off.verdict.action, put_off.verdict.reason) == (Action.DEFER, Reason.CRAWL_DELAY)
+    assert put_off.verdict.rule.text == "Crawl-delay: 10"
+    assert (await guard.turn(asked)).turn is not None
+    assert (await guard.turn(guard.peek(ask("/b")))).verdict.reason is Reason.CRAWL_DELAY, "it counts for others"
+
+
+async def test_the_file_itself_is_asked_for_at_once_where_nothing_is_known(build):
+    fetcher = Script(SLOW)
+    guard = build(fetcher)
+    decision = guard.peek(ask("/robots.txt"))
+
+    assert (decision.verdict.action, decision.verdict.pace) == (Action.PASS, None)
+    assert fetcher.asked == []
+
+
+async def test_a_delay_that_only_the_store_knows_is_kept_for_the_file_itself(build):
+    store = MemoryStore()
+    await build(Script(SLOW), store).check(ask("/a"))
+    fetcher = Script(SLOW)
+    another = build(fetcher, store)
+
+    assert another.peek(ask("/robots.txt")) is None
+    assert (await another.check(ask("/robots.txt"))).verdict.pace.seconds == 10.0
+    assert another.peek(ask("/robots.txt")).verdict.pace.seconds == 10.0
+    assert fetcher.asked == []
+
+
+async def test_a_store_that_fails_keeps_nobody_from_the_file_itself(build):
+    guard = build(Script(SLOW), BrokenStore())
+    decision = await guard.check(ask("/robots.txt"))
+
+    assert (decision.verdict.action, decision.verdict.reason) == (Action.PASS, Reason.ROBOTS_TXT)
+
+
+async def test_a_large_file_says_its_delay_off_the_event_loop(build, monkeypatch):
+    guard = build(Script(SLOW))
+    await guard.policy(A)
+    monkeypatch.setattr(guard_module, "OFF_LOOP", 1)
+
+    assert guard.peek(ask("/robots.txt")) is None
+    assert (await guard.check(ask("/robots.txt"))).verdict.pace.seconds == 10.0
+
+
+async def test_a_pause_holds_the_file_itself_too(build):
+    guard = build(Script(RULES))
+    before = guard.peek(ask("/robots.txt"))
+    await guard.hold_off(A, 60)
+
+    assert (await guard.turn(guard.peek(ask("/robots.txt")))).verdict.reason is Reason.RETRY_AFTER
+    assert (await guard.turn(guard.recalled(before))).verdict.reason is Reason.RETRY_AFTER
+
+
+async def test_a_warm_path_asks_the_store_no_more_than_before(build):
+    class Counting(MemoryStore):
+        gets = 0
+
+        def get(self, origin):
+            self.gets += 1
+            return super().get(origin)
+
+    store = Counting()
+    guard = build(Script(SLOW), store)
+    await guard.check(ask("/a"))
+    before = store.gets
+    for target in ("/a", "/private/", "/robots.txt"):
+        assert guard.peek(ask(target)) is not None
+
+    assert store.gets == before
 
 
 async def test_a_turn_from_a_shared_store(build, clock):

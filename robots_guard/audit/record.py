@@ -113,6 +113,7 @@ class Record(Entry, frozen=True, kw_only=True, tag="decision"):
     failure: str | None = None
     trouble_since: str | None = None
     sampled: int | None = None
+    robots_txt_of: str | None = None
 
 
 class Repeats(Entry, frozen=True, kw_only=True, tag="repeats"):
@@ -278,6 +279,7 @@ def record_of(
         source=decision.source,
         elapsed_us=round(decision.elapsed * 1e6),
         sampled=sampled,
+        robots_txt_of=str(question.robots_txt_of) if question.robots_txt_of else None,
         **(_basis(decision.policy, decision.at, privacy) if decision.policy else {}),
     )
 

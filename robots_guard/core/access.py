@@ -40,11 +40,13 @@ class Failure(StrEnum):
     REDIRECT_LOOP = "redirect-loop"
     REDIRECT_LIMIT = "redirect-limit"
     REDIRECT_REFUSED = "redirect-refused"  # to another scheme, to no URL at all, to a port no web server has
+    REDIRECT_DISALLOWED = "redirect-disallowed"  # to another site's page, which that site's rules do not let us fetch
     INTERNAL = "internal"
 
 
-#: Troubles that lie with who asked (whom it trusts, where it will not go, its own faults): no other door's business.
-OURS = frozenset((Failure.TLS, Failure.REFUSED, Failure.INTERNAL))
+#: Troubles that lie with who asked (whom it trusts, where it will not go, under which name and exceptions it asks, its
+#: own faults): no other door's business.
+OURS = frozenset((Failure.TLS, Failure.REFUSED, Failure.REDIRECT_DISALLOWED, Failure.INTERNAL))
 REDIRECT_LIMITS = frozenset((Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT))  # RFC 9309 section 2.3.1.2
 
 
@@ -60,13 +62,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class Get(msgspec.Struct, frozen=True, kw_only=True):
     """One GET to make: no redirect is followed, no credential of the origin is sent.
 
-    With `public_only` it goes to a public address or nowhere: a public site has sent us there.
+    With `public_only` it goes to a public address or nowhere: a public site has sent us there. With `verbatim` the
+    target is sent as it is written here or not at all, because that is how it was judged.
     """
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
     limits: Limits = Limits()
     public_only: bool = False
+    verbatim: bool = False
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,13 +4,17 @@ Knows no clock, no store, no host. Every way a request can go is in this file; e
 what it wants, its `next` what may follow:
 
     begin    -> Lookup      the policy matters
-    begin    -> Decided     it does not (a malformed target, the file itself)
+    begin    -> Opened      it does not matter to the verdict, for /robots.txt itself is asked for; but to its turn
+    begin    -> Decided     it does not matter (a malformed target, an exemption)
     Lookup   -> Renewing    nothing is held, or what is held has expired
     Lookup   -> Judging     fresh, or stale and to be renewed behind the asker's back
     Lookup   -> Decided     the store has not said it, and this asker may wait no longer
     Renewing -> Judging     the origin's one renewal has settled
     Renewing -> Decided     it has not, and this asker may wait no longer
     Judging  -> Decided
+    Opened   -> Timing      a policy is held: its rules may ask for time between requests
+    Opened   -> Decided     none is held, and none is fetched: a delay that is not known yet cannot be kept
+    Timing   -> Decided
 
 A request that is let pass may still have to wait for its origin's turn. That is not part of the check, for between
 the verdict and the wire lie caches and queues, and a turn is for what is sent: see `turns`.
@@ -24,7 +28,17 @@ from dataclasses import dataclass
 from robots_guard.core.access import Access
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Document, Policy
-from robots_guard.core.verdict import Question, Terms, Verdict, deferred, judge, needs_no_policy, paced
+from robots_guard.core.verdict import (
+    Question,
+    Reason,
+    Terms,
+    Verdict,
+    deferred,
+    judge,
+    needs_no_policy,
+    paced,
+    taking_turns,
+)
 from robots_guard.rep.ruleset import Ruleset
 
 
@@ -53,6 +67,39 @@ class Judging:
         verdict = judge(self.question, self.policy, rules, self.terms, now)
         verdict = paced(verdict, rules, self.terms, now, held_off=held_off, at_any_time=at_any_time)
         return Decided(verdict, self.policy, self.renew)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Wants the document's rules, compiled for the question, of what is open whatever they say."""
+
+    verdict: Verdict
+    terms: Terms
+    policy: Policy
+    document: Document
+
+    def next(self, rules: Ruleset | None, now: float, *, held_off: bool = False) -> Decided:
+        """The verdict with the delay that the rules ask for. `held_off`: the origin has asked for a pause."""
+        return Decided(taking_turns(self.verdict, rules, self.terms, now, held_off=held_off), self.policy)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The question is for /robots.txt itself, which is open whatever it says. Wants the policy held, or None.
+
+    Its age does not matter: a delay that the origin asked for yesterday is the best guess there is for today.
+    """
+
+    verdict: Verdict
+    terms: Terms
+
+    def next(self, held: Policy | Unanswered | None, now: float, *, held_off: bool = False) -> Timing | Decided:
+        """Keep the delay that is known, if one is. `held_off`: the origin has asked for a pause."""
+        if isinstance(held, Policy):
+            access, document = held.access(now, self.terms.dialect)
+            if access is Access.RULES and document is not None:
+                return Timing(self.verdict, self.terms, held, document)
+        return Decided(taking_turns(self.verdict, None, self.terms, now, held_off=held_off))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +146,17 @@ class Lookup:
                 return Renewing(self.question, self.terms, held)
 
 
-State = Lookup | Renewing | Judging | Decided
+State = Lookup | Renewing | Judging | Opened | Timing | Decided
 
 
-def begin(question: Question, terms: Terms) -> Lookup | Decided:
+def begin(question: Question, terms: Terms) -> Lookup | Opened | Decided:
     """The first state of a check."""
     verdict = needs_no_policy(question, terms)
-    return Decided(verdict) if verdict else Lookup(question, terms)
+    if verdict is None:
+        return Lookup(question, terms)
+    if verdict.reason is Reason.ROBOTS_TXT and terms.action != "pass":  # what is exempt takes no turn either
+        return Opened(verdict, terms)
+    return Decided(verdict)
 
 
 def by_policy(
@@ -119,7 +170,11 @@ def by_policy(
 ) -> Verdict:
     """The verdict by a policy in hand, whatever its age, for who asks no store and no origin. `rules_of` compiles its
     document for the question; `at_any_time` as in `Judging.next`."""
-    state = begin(question, terms)
+    state: State = begin(question, terms)
+    if isinstance(state, Opened):
+        state = state.next(policy, now)
+    if isinstance(state, Timing):
+        state = state.next(rules_of(state.document), now)
     if isinstance(state, Decided):
         return state.verdict
     judging = _judging(question, terms, policy, now)

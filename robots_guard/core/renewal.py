@@ -2,17 +2,24 @@
 
 Knows no clock, no socket, no host. Every way a renewal can go is in this file:
 
-    begin    -> Fetching    /robots.txt of the origin itself
-    Fetching -> Fetching    a redirect: the next hop, at most 5, http and https only, across hosts,
-                            and from a public address to public addresses only
-    Fetching -> Settled     a document, a 304 that renews the one held, or trouble beside it
+    begin      -> Fetching      /robots.txt of the origin itself
+    Fetching   -> Fetching      a redirect to a /robots.txt, or of one within its own origin: the next hop, at most 5,
+                                http and https only, across hosts, and from a public address to public addresses only
+    Fetching   -> Redirected    a redirect to any other page of another origin: it is judged first, as a request is
+    Fetching   -> Settled       a document, a 304 that renews the one held, or trouble beside it
+    Redirected -> Fetching      that origin's rules let us fetch the page: the next hop
+    Redirected -> Settled       they do not, or cannot be had: trouble
 
-Rules belong to the first origin, wherever redirects led (RFC 9309 section 2.3.1.2).
+Rules belong to the first origin, wherever redirects led (RFC 9309 section 2.3.1.2). That section has redirects followed
+across authorities, but it is no leave to fetch what the other authority forbids: else any site could have us fetch any
+page of any other. A /robots.txt is open to all crawlers (section 2.2.2). Where an origin keeps its own rules is its own
+choice, so a redirect of its /robots.txt to another of its pages is followed; this holds until the redirects leave it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import zlib
 from dataclasses import dataclass, replace
 from urllib.parse import urljoin
@@ -21,12 +28,14 @@ import msgspec
 
 from robots_guard.core.access import MAX_BODY, REDIRECTS, Failed, Failure, Fetched, FetchOutcome, is_trouble
 from robots_guard.core.addresses import BAD_PORTS
-from robots_guard.core.freshness import backoff, retry_after, stated_lifetime
+from robots_guard.core.freshness import RETRY_MAX, backoff, retry_after, stated_lifetime
 from robots_guard.core.policy import Document, Policy, Trouble
+from robots_guard.core.verdict import Action, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.origin import Origin, split_url
+from robots_guard.origin import ROBOTS_TXT, Origin, split_url
 
 MAX_REDIRECTS = 5  # RFC 9309 section 2.3.1.2: at least five
+_UNWRITTEN = re.compile(r"[^!-~]")  # what no request line may hold (RFC 9112 section 3.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,11 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Fetching:
-    """Wants the outcome of one GET of `url`, with `conditions` as its header fields."""
+    """Wants the outcome of one GET of `url`, with `conditions` as its header fields.
+
+    `judged` is whether the URL was reached through a page of another origin and so was itself judged like a request,
+    exactly as it is written.
+    """
 
     origin: Origin
     url: str
@@ -47,6 +60,7 @@ class Fetching:
     passed: tuple[str, ...] = ()
     tls_verified: bool = True  # of the hops so far
     public_only: bool = False  # a hop so far was public, or may have been
+    judged: bool = False
 
     @property
     def conditions(self) -> tuple[tuple[str, str], ...]:
@@ -60,10 +74,10 @@ class Fetching:
         pairs = (("If-None-Match", document.etag), ("If-Modified-Since", document.last_modified))
         return tuple((name, value) for name, value in pairs if value and value.isprintable())
 
-    def next(self, outcome: FetchOutcome, now: float) -> Fetching | Settled:
-        """Follow, renew, keep, or record trouble."""
+    def next(self, outcome: FetchOutcome, now: float) -> Fetching | Redirected | Settled:
+        """Follow, have it judged, renew, keep, or record trouble."""
         if isinstance(outcome, Failed):
-            return self._trouble(now, outcome.failure, outcome.detail)
+            return self.in_trouble(now, outcome.failure, outcome.detail)
         if outcome.status in REDIRECTS and outcome.headers.get("location"):
             return self._follow(outcome, now)
         if outcome.status == 304 and self.conditions:
@@ -72,22 +86,39 @@ class Fetching:
             return self._not_now(outcome, now)
         return Settled(Policy(origin=self.origin, document=self._document(outcome, now)))
 
-    def _follow(self, outcome: Fetched, now: float) -> Fetching | Settled:
+    def _follow(self, outcome: Fetched, now: float) -> Fetching | Redirected | Settled:
         passed = (*self.passed, self.url)
         try:
-            url = urljoin(self.url, outcome.headers["location"].strip()).partition("#")[0]
-            origin, target = split_url(url)
+            origin, target = split_url(urljoin(self.url, outcome.headers["location"].strip()))
         except (NotGoverned, MalformedURL, ValueError) as error:
-            return self._trouble(now, Failure.REDIRECT_REFUSED, str(error))
+            return self.in_trouble(now, Failure.REDIRECT_REFUSED, str(error))
+        target = _UNWRITTEN.sub(_percent, target)  # here, so that every fetcher sends what is judged
         url = f"{origin}{target}"
         if origin.port in BAD_PORTS:
-            return self._trouble(now, Failure.REDIRECT_REFUSED, f"port {origin.port} is none of the web's")
+            return self.in_trouble(now, Failure.REDIRECT_REFUSED, f"port {origin.port} is none of the web's")
         if url in passed:
-            return self._trouble(now, Failure.REDIRECT_LOOP, f"back to {url}", answer=outcome)
+            return self.in_trouble(now, Failure.REDIRECT_LOOP, f"back to {url}", answer=outcome)
         if len(passed) > MAX_REDIRECTS:
-            return self._trouble(now, Failure.REDIRECT_LIMIT, f"more than {MAX_REDIRECTS} hops", answer=outcome)
-        public_only = self.public_only or outcome.public is not False
-        return replace(self, url=url, passed=passed, tls_verified=self._verified(outcome), public_only=public_only)
+            return self.in_trouble(now, Failure.REDIRECT_LIMIT, f"more than {MAX_REDIRECTS} hops", answer=outcome)
+        following = replace(
+            self,
+            url=url,
+            passed=passed,
+            tls_verified=self._verified(outcome),
+            public_only=self.public_only or outcome.public is not False,
+            judged=not self._is_free(origin, target),
+        )
+        return Redirected(following, origin, target) if following.judged else following
+
+    def _is_free(self, origin: Origin, target: str) -> bool:
+        """Whether a redirect may be followed without asking the rules of where it leads.
+
+        A page that was judged is no /robots.txt: where it redirects to is not its origin's choice of where its own
+        rules lie, even within that origin. An open redirector must not lead us past the rules.
+        """
+        if target == ROBOTS_TXT:
+            return True
+        return not self.judged and origin == split_url(self.url)[0]
 
     def _verified(self, outcome: Fetched) -> bool:
         return self.tls_verified and (outcome.tls_verified or not self.url.startswith("https:"))
@@ -129,11 +160,11 @@ class Fetching:
 
     def _not_now(self, outcome: Fetched, now: float) -> Settled:
         wait = retry_after(outcome.headers, now)
-        return self._trouble(
+        return self.in_trouble(
             now, Failure.STATUS, f"status {outcome.status}", status=outcome.status, wait=wait, answer=outcome
         )
 
-    def _trouble(
+    def in_trouble(
         self,
         now: float,
         failure: Failure,
@@ -143,6 +174,7 @@ class Fetching:
         wait: float = 0.0,
         answer: Fetched | None = None,
     ) -> Settled:
+        """The end, with trouble beside the document that is held."""
         before = self.held.trouble if self.held else None
         attempts = before.attempts + 1 if before else 1
         trouble = Trouble(
@@ -162,12 +194,40 @@ class Fetching:
         return zlib.crc32(f"{self.origin} {attempts}".encode()) / 2**32
 
 
+@dataclass(frozen=True, slots=True)
+class Redirected:
+    """Wants the verdict on `target` of `origin`, another origin than the one whose robots.txt redirects there.
+
+    `following` is the hop that is made if the verdict is PASS.
+    """
+
+    following: Fetching
+    origin: Origin
+    target: str
+
+    def next(self, verdict: Verdict, now: float) -> Fetching | Settled:
+        """Follow, or be unreachable: until the page may be fetched, if it is known when that will be."""
+        if verdict.action is Action.PASS:
+            return self.following
+        wait = min(RETRY_MAX, verdict.until - now) if verdict.until is not None else 0.0
+        why = f"{verdict.reason} at {self.following.url}"
+        why = f"{why}: {verdict.detail}" if verdict.detail else why
+        return self.following.in_trouble(now, Failure.REDIRECT_DISALLOWED, why, wait=wait)
+
+
+def _percent(found: re.Match[str]) -> str:
+    return "".join(f"%{octet:02X}" for octet in found[0].encode("latin-1"))
+
+
 def _whole_lines(body: bytes) -> bytes:
     """Without a last line that was cut: half of an Allow admits more than the whole of it."""
     end = max(body.rfind(b"\n"), body.rfind(b"\r")) + 1
     return body[:end] if end else body
 
 
-def begin(origin: Origin, held: Policy | None, via: str) -> Fetching:
-    """The renewal of an origin's policy through a fetcher named `via`."""
-    return Fetching(origin, origin.robots_url, held, via)
+State = Fetching | Redirected | Settled
+
+
+def begin(origin: Origin, held: Policy | None, via: str, *, public_only: bool = False) -> Fetching:
+    """The renewal of an origin's policy through a fetcher named `via`; with `public_only`, from a public address."""
+    return Fetching(origin, origin.robots_url, held, via, public_only=public_only)

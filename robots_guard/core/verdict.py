@@ -14,7 +14,7 @@ from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.pacing import Demand, Pacer, Turn, closed, demand
 from robots_guard.core.policy import Document, Policy, Trouble
 from robots_guard.errors import SettingsError
-from robots_guard.origin import Origin
+from robots_guard.origin import ROBOTS_TXT, Origin
 from robots_guard.plain import span
 from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.pace import Pace
@@ -111,7 +111,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """May this be requested? `target` is the octets on the wire, one Latin-1 character each; `agent` the
     product token judged; `deferral` is there if the question was put off before. The rest is kept for the record
     only: `led_by` is the URL whose request has led there without asking (a download handler that follows redirects by
-    itself), and `sent` whether that has reached the site."""
+    itself), `sent` whether that has reached the site, and `robots_txt_of` the origin whose robots.txt redirects there,
+    where the request is the guard's own."""
 
     origin: Origin
     target: str
@@ -122,6 +123,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     deferral: Deferral | None = None
     led_by: str = ""
     sent: bool = False
+    robots_txt_of: Origin | None = None
 
 
 class RuleRef(msgspec.Struct, frozen=True):
@@ -185,7 +187,7 @@ def needs_no_policy(question: Question, terms: Terms) -> Verdict | None:
     """The verdict on what no robots.txt can change, or None."""
     if terms.matching.refuses_malformed and (fault := malformed(question.target)):
         return Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=fault)
-    if question.target == "/robots.txt" and terms.dialect.exempts_robots_txt:
+    if question.target == ROBOTS_TXT and terms.dialect.exempts_robots_txt:
         return Verdict(action=Action.PASS, reason=Reason.ROBOTS_TXT)
     if terms.action == "pass":
         return Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed=f"override={_id(terms)}")
@@ -273,10 +275,22 @@ def paced(
         line, opens = shut
         rule = RuleRef(line.number, line.text, verdict.group or "")
         return Verdict(action=Action.DEFER, reason=Reason.VISIT_TIME, rule=rule, group=verdict.group, until=opens)
+    if shut is not None:
+        verdict = msgspec.structs.replace(verdict, relaxed="visit_time=ignore")
+    return taking_turns(verdict, rules, terms, now, held_off=held_off)
+
+
+def taking_turns(
+    verdict: Verdict, rules: Ruleset | None, terms: Terms, now: float, *, held_off: bool = False
+) -> Verdict:
+    """A PASS with the delay between requests that binds it. `held_off`: the origin has asked for a pause."""
+    pace = rules.pace if rules is not None else None
+    if pace is None and not terms.min_delay and not held_off:
+        return verdict
     asked = demand(pace, terms.min_delay, terms.max_delay, now)
     if asked is None and held_off:
         asked = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)
-    relaxed = "visit_time=ignore" if shut is not None else verdict.relaxed
+    relaxed = verdict.relaxed
     if asked is not None and asked.bounded:
         relaxed = f"max_delay={terms.max_delay:g}"
     return msgspec.structs.replace(verdict, pace=asked, relaxed=relaxed, detail=verdict.detail or _odd(pace))

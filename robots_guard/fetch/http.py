@@ -24,6 +24,7 @@ from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get
 from robots_guard.fetch.decoding import Undecodable, decoder
 from robots_guard.fetch.destinations import CheckedResolver, Destinations, Refused, Visit
 from robots_guard.fetch.fields import MAX_FIELDS, TooLarge, joined
+from robots_guard.origin import split_url
 
 RECEIVED_AT_ONCE = 32 * 1024  # octets; Linux doubles it
 _MAX_FIELD = 16 * 1024
@@ -79,6 +80,8 @@ class HttpFetcher:
         """The outcome of one hop."""
         try:
             url = URL(_UNSAFE_OCTET.sub(_percent, get.url), encoded=True)
+            if get.verbatim and url.raw_path_qs != split_url(get.url)[1]:  # yarl drops an empty query
+                return Failed(failure=Failure.REFUSED, detail=f"this client would ask for {url.raw_path_qs} instead")
             visit = Visit(self._destinations, public_only=get.public_only)
             visit.enter(url.raw_host or "", url.port or 0)
             async with asyncio.timeout(get.limits.total), self._session(get.limits, visit) as session:

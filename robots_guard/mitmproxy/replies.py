@@ -97,9 +97,15 @@ def unready(reason: str, *, method: str = "GET") -> Reply:
 
 
 def copy_of(policy: Policy, now: float, dialect: Dialect, *, method: str = "GET") -> Reply | None:
-    """A fresh policy's own document, as its site gave it; None if there is none."""
+    """A fresh policy's own document, as its site gave it on its own /robots.txt; None if there is none.
+
+    What came by a redirect is not handed out: a client that follows the redirect itself is judged at each hop, by its
+    own agent and for its own way out, and what it gets may not be more than that.
+    """
     document = policy.document
     if document is None or policy.trouble is not None or policy.freshness(now, dialect) is not Freshness.FRESH:
+        return None
+    if document.redirects or document.url != policy.origin.robots_url:
         return None
     fields = (
         ("Robots-Guard", f"pass; reason={Reason.ROBOTS_TXT}; copy"),

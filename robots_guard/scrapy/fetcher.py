@@ -15,7 +15,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urldefrag
 
 from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest, StopDownload
@@ -156,7 +156,10 @@ class ScrapyFetcher:
         try:
             if get.public_only and (objection := _objection(await self._resolved(get.url), get)):
                 return Failed(failure=Failure.REFUSED, detail=objection)
-            response = await self._crawler.engine.download_async(self._request(flight, route, get))
+            request = self._request(flight, route, get)
+            if get.verbatim and (respelt := _respelt(request.url, get.url)):
+                return Failed(failure=Failure.REFUSED, detail=f"Scrapy would ask for {respelt} instead")
+            response = await self._crawler.engine.download_async(request)
             if not are_same(response.url, flight.url):
                 return await self._led_away(response, get)
             addresses = await self._addresses_of(response, get.url)
@@ -283,6 +286,24 @@ class ScrapyFetcher:
     def _count(self, alias: str) -> None:
         """A name the built-in middleware counts by, kept for those who watch it."""
         self._crawler.stats.inc_value(f"robotstxt/{alias}")
+
+
+def _respelt(written: str, asked: str) -> str | None:
+    """The target that goes out, if Scrapy and its handler do not send what is asked for as it is."""
+    _, target = split_url(written)
+    sent = target_written(written, target)
+    return None if sent == split_url(asked)[1] else sent
+
+
+def target_written(url: str, target: str) -> str:
+    """The target that Scrapy's own handler for HTTP/1.1 writes: Twisted takes URLs apart, and does not put those with
+    an empty parameter or (on some Pythons) two slashes in front together again as they were."""
+    if ";" not in target and not target.startswith("//"):
+        return target
+    from twisted.web.client import URI
+
+    parsed: Any = URI  # which has no types
+    return str(parsed.fromBytes(urldefrag(url)[0].encode()).originForm, "latin-1")
 
 
 def _objection(addresses: tuple[Address, ...], get: Get) -> str | None:

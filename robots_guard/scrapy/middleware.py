@@ -31,9 +31,9 @@ from robots_guard.scrapy.deferral.returning import is_returned, restore, returne
 from robots_guard.scrapy.deferral.wire import Send, attach
 from robots_guard.scrapy.direct import DirectFetcher
 from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed, abort, sentence
-from robots_guard.scrapy.fetcher import ScrapyFetcher
+from robots_guard.scrapy.fetcher import ScrapyFetcher, target_written
 from robots_guard.scrapy.options import ENABLED, Options, is_enabled, options_of
-from robots_guard.scrapy.questions import Questions, hosts_of, target_written
+from robots_guard.scrapy.questions import Questions, hosts_of
 from robots_guard.scrapy.reached import HISTORY, is_from_cache
 from robots_guard.scrapy.response_gate import ResponseGate
 from robots_guard.scrapy.runtime import HostRuntime, host_runtime

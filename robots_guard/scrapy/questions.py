@@ -7,7 +7,6 @@ be read, a Host field that names another authority than the URL. Some pass becau
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urldefrag
 
 import msgspec
 
@@ -97,17 +96,6 @@ def hosts_of(request: Request) -> list[bytes]:
     """The request's Host fields. Most requests have no field at all yet, and a look-up costs as much as a rule."""
     headers = request.headers
     return headers.getlist("Host") if headers else []
-
-
-def target_written(url: str, target: str) -> str:
-    """The target that Scrapy's own handler for HTTP/1.1 writes: Twisted takes URLs apart, and does not put those with
-    an empty parameter or (on some Pythons) two slashes in front together again as they were."""
-    if ";" not in target and not target.startswith("//"):
-        return target
-    from twisted.web.client import URI
-
-    parsed: Any = URI  # which has no types
-    return str(parsed.fromBytes(urldefrag(url)[0].encode()).originForm, "latin-1")
 
 
 def _reached(question: Question, url: str, request: Request, sent: bool) -> Question:

@@ -19,7 +19,7 @@ from robots_guard.audit.query import Filter, entries
 from robots_guard.cli.auditing import row_of
 from robots_guard.core.access import Failed, Failure, Fetched, Get
 from robots_guard.core.events import FetchMade
-from robots_guard.core.renewal import begin
+from robots_guard.core.renewal import Redirected, begin
 from robots_guard.core.verdict import Action, Reason, Verdict
 from robots_guard.origin import split_url
 
@@ -78,6 +78,7 @@ def _plant(directory, url, other, privacy):
     journal = journal_in(directory, passes=1, privacy=privacy)
     origin, _ = split_url(url)
     hop = begin(origin, None, "direct").next(Fetched(status=302, headers={"location": other}), AT)
+    hop = hop.next(PASS, AT) if isinstance(hop, Redirected) else hop
     looped = hop.next(Fetched(status=302, headers={"location": "/robots.txt"}), AT) if hasattr(hop, "next") else hop
     settled = hop.next(Fetched(status=404), AT) if hasattr(hop, "next") else hop
     journal.write(decision(url, verdict=DROP, policy=settled.policy))

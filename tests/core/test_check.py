@@ -7,10 +7,12 @@ import typing
 
 import pytest
 from core.walking import walk
+from msgspec import structs
 
 from robots_guard.core import check, flight, renewal
 from robots_guard.core.access import Failed, Failure, Fetched
-from robots_guard.core.check import Decided, Judging, Lookup, Renewing, Unanswered, begin
+from robots_guard.core.check import Decided, Judging, Lookup, Renewing, Timing, Unanswered, begin
+from robots_guard.core.pacing import Pacer
 from robots_guard.core.renewal import begin as renew
 from robots_guard.core.verdict import Action, Question, Reason, RuleRef, Terms
 from robots_guard.origin import origin_of
@@ -71,12 +73,50 @@ def test_nothing_held_or_expired_is_renewed_first(age):
     assert trail[-1].verdict.reason is Reason.UNRESTRICTED
 
 
-@pytest.mark.parametrize("target", ["/robots.txt"])
-def test_the_file_itself_needs_no_policy(target):
-    state = begin(asked(target), TERMS)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        None,
+        Unanswered("no answer of the store"),
+        Fetched(status=200, body=FILE),
+        Fetched(status=403),
+        Fetched(status=503),
+    ],
+)
+def test_the_file_itself_is_open_whatever_is_held(policy):
+    policy = held(policy) if isinstance(policy, Fetched) else policy
+    state = walk(begin(asked("/robots.txt"), TERMS), (policy, NOW))[-1]
+    state = state.next(rules(), NOW) if isinstance(state, Timing) else state
 
     assert isinstance(state, Decided)
-    assert state.verdict.reason is Reason.ROBOTS_TXT
+    assert (state.verdict.action, state.verdict.reason) == (Action.PASS, Reason.ROBOTS_TXT)
+    assert state.verdict.pace is None
+
+
+@pytest.mark.parametrize("later", [0.0, 90_000.0])
+def test_the_file_itself_keeps_the_delay_that_is_held(later):
+    """However old: what is expired would be asked for anew, and a client that asks for the file is about to."""
+    slow = b"User-agent: *\nCrawl-delay: 7\nVisit-time: 0100-0101\n"
+    state = begin(asked("/robots.txt"), TERMS).next(held(Fetched(status=200, body=slow)), NOW + later)
+    verdict = state.next(rules(slow), NOW + later).verdict
+
+    assert (verdict.action, verdict.reason) == (Action.PASS, Reason.ROBOTS_TXT)
+    assert (verdict.pace.by, verdict.pace.seconds, verdict.pace.line) == (Pacer.CRAWL_DELAY, 7.0, 2)
+
+
+def test_the_file_itself_keeps_the_operators_delay_and_the_origins_pause():
+    careful = structs.replace(TERMS, min_delay=2.0)
+
+    assert begin(asked("/robots.txt"), careful).next(None, NOW).verdict.pace.by is Pacer.MIN_DELAY
+    assert begin(asked("/robots.txt"), TERMS).next(None, NOW, held_off=True).verdict.pace.by is Pacer.RETRY_AFTER
+
+
+def test_where_all_is_exempt_the_file_takes_no_turn_either():
+    exempt = structs.replace(TERMS, action="pass", min_delay=2.0)
+    state = begin(asked("/robots.txt"), exempt)
+
+    assert isinstance(state, Decided)
+    assert (state.verdict.reason, state.verdict.pace) == (Reason.ROBOTS_TXT, None)
 
 
 @pytest.mark.parametrize("target", ["/robots.txt?x", "/x/../robots.txt", "/Robots.txt", "/robots.txt/"])

@@ -41,7 +41,9 @@ FULL = Fetched(
     [
         pytest.param([Fetched(status=200, body=b"User-agent: *")], id="a file"),
         pytest.param([FULL], id="every field"),
-        pytest.param([Fetched(status=301, headers={"location": "https://b.test/r"}), FULL], id="after a redirect"),
+        pytest.param(
+            [Fetched(status=301, headers={"location": "https://b.test/robots.txt"}), FULL], id="after a redirect"
+        ),
         pytest.param([Fetched(status=404, body=b"not here")], id="none"),
         pytest.param([Failed(failure=Failure.DNS, detail="no such host")], id="trouble"),
     ],

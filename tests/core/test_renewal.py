@@ -9,13 +9,16 @@ from core.walking import walk
 from robots_guard.core.access import Access, Failed, Failure, Fetched
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Policy
-from robots_guard.core.renewal import Fetching, Settled, begin
+from robots_guard.core.renewal import Fetching, Redirected, Settled, begin
+from robots_guard.core.verdict import Action, Reason, Verdict
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
 
 A = origin_of("https://a.test")
 NOW = 1_800_000_000.0
 RFC = dialect("rfc9309")
+YES = Verdict(action=Action.PASS, reason=Reason.ALLOWED)
+NO = Verdict(action=Action.DROP, reason=Reason.DISALLOWED)
 
 
 def moved(url: str, status: int = 301) -> Fetched:
@@ -71,10 +74,10 @@ def test_a_line_that_the_cap_cuts_is_no_line():
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirects_are_followed_across_hosts_and_rules_belong_to_the_first_origin(status):
-    trail = walk(begin(A, None, "direct"), (moved("http://b.test:8080/r.txt", status), NOW), (ok(), NOW))
+    trail = walk(begin(A, None, "direct"), (moved("http://b.test:8080/robots.txt", status), NOW), (ok(), NOW))
 
     assert isinstance(trail[1], Fetching)
-    assert trail[1].url == "http://b.test:8080/r.txt"
+    assert trail[1].url == "http://b.test:8080/robots.txt"
     assert trail[2].policy.origin == A
     assert trail[2].policy.document.redirects == ("https://a.test/robots.txt",)
 
@@ -177,7 +180,7 @@ def test_validators_are_sent_and_a_304_renews_the_document_held():
 
 
 def test_no_validator_is_sent_to_another_url_than_the_document_came_from():
-    elsewhere = settle(moved("https://b.test/r"), ok(etag='"1"'))
+    elsewhere = settle(moved("https://b.test/robots.txt"), ok(etag='"1"'))
 
     assert begin(A, elsewhere, "direct").conditions == ()
 
@@ -289,3 +292,121 @@ def test_a_trouble_told_over_unverified_tls_says_so():
     assert not settle(Fetched(status=503, tls_verified=False)).trouble.tls_verified
     assert settle(Fetched(status=503, tls_verified=True)).trouble.tls_verified
     assert settle(Failed(failure=Failure.DNS)).trouble.tls_verified
+
+
+# -- a redirect to a page ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://b.test/private/x",
+        "https://b.test/",
+        "https://b.test/robots.txt?x=1",
+        "https://b.test/Robots.txt",
+        "https://b.test/%72obots.txt",
+        "https://b.test//robots.txt",
+        "https://b.test/x/../robots.txt",
+        "http://a.test/other",  # another scheme is another origin
+        "https://a.test:8443/other",  # and so is another port
+        "//www.a.test/robots.md",
+    ],
+)
+def test_a_redirect_to_another_origins_page_wants_that_origins_verdict(url):
+    state = begin(A, None, "direct").next(moved(url), NOW)
+
+    assert isinstance(state, Redirected)
+    assert f"{state.origin}{state.target}" == state.following.url
+    assert state.origin != A
+    assert state.next(YES, NOW) is state.following
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a.test/robots.txt",
+        "https://b.test/robots.txt",
+        "https://B.test:443/robots.txt#top",
+        "https://u:p@b.test/robots.txt",
+        "/other",
+        "https://a.test:443/other",
+        "/robots.txt?x=1",
+    ],
+)
+def test_a_redirect_to_a_robots_txt_or_within_the_origin_wants_none(url):
+    assert isinstance(begin(A, None, "direct").next(moved(url), NOW), Fetching)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "wait"),
+    [
+        (NO, 30),
+        (Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=NOW + 500), 500),
+        (Verdict(action=Action.DEFER, reason=Reason.VISIT_TIME, until=NOW + 86_400), 3600),
+    ],
+)
+def test_what_is_not_let_pass_makes_the_redirecting_origin_unreachable(verdict, wait):
+    policy = begin(A, None, "direct").next(moved("https://b.test/x"), NOW).next(verdict, NOW).policy
+
+    assert policy.origin == A
+    assert policy.trouble.failure is Failure.REDIRECT_DISALLOWED
+    assert policy.trouble.detail == f"{verdict.reason} at https://b.test/x"
+    assert policy.access(NOW, RFC) == (Access.UNREACHABLE, None)
+    assert wait <= policy.trouble.retry_at - NOW <= max(wait, 37.5)
+
+
+def test_the_last_good_copy_is_used_meanwhile():
+    good = settle(ok())
+    policy = settle(moved("https://b.test/x"), NO, held=good, now=NOW + 90_000)
+
+    assert policy.access(NOW + 90_000, RFC) == (Access.RULES, good.document)
+
+
+def test_every_hop_from_page_to_page_is_judged():
+    """An open redirector that may be fetched is no way to a page that may not, not even of its own origin."""
+    first = begin(A, None, "direct").next(moved("https://b.test/go?to=/private/x"), NOW)
+    second = first.next(YES, NOW).next(moved("/private/x"), NOW)
+    back = first.next(YES, NOW).next(moved("https://a.test/private/x"), NOW)
+
+    assert isinstance(second, Redirected)
+    assert (str(second.origin), second.target) == ("https://b.test", "/private/x")
+    assert isinstance(back, Redirected)
+
+
+def test_a_robots_txt_on_the_way_may_lie_elsewhere_in_its_own_origin():
+    state = begin(A, None, "direct")
+    for url in ("https://b.test/robots.txt", "/one", "/two"):
+        state = state.next(moved(url), NOW)
+        assert isinstance(state, Fetching)
+        assert not state.judged
+
+    assert isinstance(state.next(moved("https://a.test/one"), NOW), Redirected)
+
+
+def test_a_judged_hop_counts_as_a_hop_and_keeps_what_is_known_of_the_way():
+    hop = Fetched(status=301, headers={"location": "https://b.test/1"}, tls_verified=False, public=True)
+    state = begin(A, None, "direct").next(hop, NOW).next(YES, NOW)
+    assert (state.judged, state.public_only, state.tls_verified) == (True, True, False)
+    for number in range(2, 6):
+        state = state.next(moved(f"/{number}"), NOW).next(YES, NOW)
+
+    assert state.next(moved("/6"), NOW).policy.trouble.failure is Failure.REDIRECT_LIMIT
+    assert state.next(moved("/3"), NOW).policy.trouble.failure is Failure.REDIRECT_LOOP
+    document = state.next(ok(), NOW).policy.document
+    assert (document.url, len(document.redirects), document.tls_verified) == ("https://b.test/5", 5, False)
+
+
+@pytest.mark.parametrize(
+    ("location", "target"),
+    [
+        ("https://b.test/a b", "/a%20b"),
+        ("https://b.test/gr\u00f6\u00dfe", "/gr%C3%B6%C3%9Fe"),
+        ("https://b.test/%ff", "/%ff"),
+        ("https://b.test?x", "/?x"),
+    ],
+)
+def test_what_is_judged_is_what_a_request_line_can_hold(location, target):
+    state = begin(A, None, "direct").next(moved(location), NOW)
+
+    assert state.target == target
+    assert state.following.url == f"https://b.test{target}"

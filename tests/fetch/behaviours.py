@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from robots_guard.fetch.decoding import Undecodable, decoder
@@ -26,7 +26,8 @@ CAP = 512_000
 class Behaviour:
     """One row. `tls`: none, a `good` certificate, one by an `unknown` authority, or for an `other` name.
 
-    `only`: the fetchers it is true of, where one cannot do as the others.
+    `only`: the fetchers it is true of, where one cannot do as the others. `leads_to`: the robots.txt redirects to this
+    target of another origin, whose robots.txt and pages are those of `other`, and which `may_see` these targets only.
     """
 
     name: str
@@ -43,6 +44,9 @@ class Behaviour:
     public: bool = False
     pages: Mapping[str, object] = field(default_factory=dict)
     only: tuple[str, ...] = ("direct", "scrapy", "mitmproxy")
+    leads_to: str = ""
+    other: tuple[object, Mapping[str, object]] = (None, {})
+    may_see: tuple[str, ...] = ()
 
 
 def rules(name: str, robots: object, **more) -> Behaviour:
@@ -134,7 +138,19 @@ BROTLI_BOMB = base64.b85decode(
 )
 _HINTS = raw("HTTP/1.1 103 Early Hints\n\nHTTP/1.1 200 OK\nContent-Length: 34\n\n", TEXT)
 _CHUNKED = "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n"
+_CLOSED = text(body=b"User-agent: *\nDisallow: /\n")
+_ODD = "/open.txt?[x]"
 _DATE = ("Date", "Sun, 01 Nov 2026 12:00:00 GMT")
+
+_OPEN = {"/open.txt": text(), "/go": moved("/private/x"), "/private/x": text(body=b"the secret")}
+
+
+def led(
+    settled: Callable[..., Behaviour], name: str, target: str, robots: object, *more: object, **others
+) -> Behaviour:
+    """The robots.txt redirects to a target of another origin with this robots.txt."""
+    return settled(name, None, *more, leads_to=target, other=(robots, _OPEN), **others)
+
 
 STATUSES = [
     rules("200", text()),
@@ -178,8 +194,22 @@ REDIRECTS = [
     trouble("redirect-to-redis", moved("http://127.0.0.1:6379/"), "redirect-refused"),
     trouble("redirect-without-location", Reply(status=302), "status", status=302),
     trouble("redirect-inside", moved("http://127.1.1.1/robots.txt"), "refused", public=True),
-    trouble("redirect-to-metadata", moved("http://169.254.169.254/"), "refused", public=True),
+    trouble("redirect-to-metadata", moved("http://169.254.169.254/robots.txt"), "refused", public=True),
+    trouble("redirect-to-metadata-itself", moved("http://169.254.169.254/"), "redirect-disallowed", public=True),
     rules("redirect-within-the-public", moved("/r.txt"), pages={"/r.txt": text()}, public=True),
+    led(rules, "redirect-to-anothers-file", "/robots.txt", text()),
+    led(rules, "redirect-to-anothers-page", "/open.txt", text(), may_see=("/open.txt",)),
+    led(rules, "redirect-to-a-page-without-rules", "/open.txt", Reply(status=404), may_see=("/open.txt",)),
+    led(trouble, "redirect-to-anothers-private-page", "/private/x", text(), "redirect-disallowed"),
+    led(trouble, "redirect-to-a-private-page-respelt", "/open/%2e%2e/private/x", text(), "redirect-disallowed"),
+    led(trouble, "redirect-to-anothers-file-with-a-query", "/robots.txt?x", _CLOSED, "redirect-disallowed"),
+    led(trouble, "redirect-to-a-closed-site", "/open.txt", text(status=403), "redirect-disallowed"),
+    led(trouble, "redirect-to-a-site-in-trouble", "/open.txt", Reply(status=503), "redirect-disallowed"),
+    led(trouble, "redirect-to-a-redirecting-site", "/open.txt", moved("http://127.0.0.1:81/x"), "redirect-disallowed"),
+    led(trouble, "redirect-through-an-open-redirector", "/go", text(), "redirect-disallowed", may_see=("/go",)),
+    led(rules, "redirect-to-odd", _ODD, text(), may_see=(_ODD,), only=("direct", "mitmproxy")),
+    led(trouble, "redirect-to-what-scrapy-respells", _ODD, text(), "refused", only=("scrapy",)),
+    led(trouble, "redirect-to-a-page-inside", "/open.txt", text(), "redirect-disallowed", public=True),
     no_rule(
         "meta-refresh-is-no-redirect",
         text(("Content-Type", "text/html"), body=b'<html><meta http-equiv="refresh" content="0;url=/r.txt">'),

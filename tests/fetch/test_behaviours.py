@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import trustme
-from fetch.behaviours import PUBLIC, ROWS, Behaviour
+from fetch.behaviours import PUBLIC, ROWS, Behaviour, moved
 
 from robots_guard.core.access import OURS, Failure
 from robots_guard.core.policy import Policy
@@ -47,6 +47,7 @@ class Run:
     """What a fetcher made of each row."""
 
     sites: dict[str, RecordingOrigin]
+    others: dict[str, RecordingOrigin]
     decided: dict[str, Decided]
     policies: dict[str, Policy | None]
     seconds: float
@@ -69,7 +70,11 @@ def ran(tmp_path_factory) -> Iterator[Callable[[str], Run]]:
 
 def _run(name: str, net: Loopback, certifiers: dict[str, trustme.CA], folder: Path) -> Run:
     rows = _rows(name)
-    sites = {row.name: _site(net, row, certifiers, FETCHERS.index(name), place) for place, row in enumerate(rows, 1)}
+    others = {row.name: net.origin(*row.other) for row in rows if row.leads_to}
+    sites = {
+        row.name: _site(net, row, certifiers, FETCHERS.index(name), place, others.get(row.name))
+        for place, row in enumerate(rows, 1)
+    }
     certifiers["good"].cert_pem.write_to_path(str(folder / "ca.pem"))
     urls = {row.name: f"{sites[row.name].url}{row.target}" for row in rows}
     store = f"sqlite:///{folder}/policies.sqlite"
@@ -82,21 +87,29 @@ def _run(name: str, net: Loopback, certifiers: dict[str, trustme.CA], folder: Pa
         policies = {row.name: held.get(origin_of(sites[row.name].url)) for row in rows}
     finally:
         held.close()
-    return Run(sites, {row.name: by_url[urls[row.name]] for row in rows}, policies, seconds)
+    return Run(sites, others, {row.name: by_url[urls[row.name]] for row in rows}, policies, seconds)
 
 
 def _rows(name: str) -> list[Behaviour]:
     return [row for row in ROWS if name in row.only]
 
 
-def _site(net: Loopback, row: Behaviour, certifiers: dict[str, trustme.CA], run: int, place: int) -> RecordingOrigin:
+def _site(
+    net: Loopback,
+    row: Behaviour,
+    certifiers: dict[str, trustme.CA],
+    run: int,
+    place: int,
+    other: RecordingOrigin | None,
+) -> RecordingOrigin:
     address = f"127.9.{run}.{place}" if row.public else f"127.6.{run}.{place}"
     tls = None
     if row.tls in ("good", "unknown", "other"):
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         certifier = certifiers["unknown" if row.tls == "unknown" else "good"]
         certifier.issue_cert("other.test" if row.tls == "other" else address).configure_cert(tls)
-    site = net.origin(row.robots, row.pages, tls=tls, address=address)
+    robots = row.robots if other is None else moved(f"{other.url}{row.leads_to}")
+    site = net.origin(robots, row.pages, tls=tls, address=address)
     if row.tls == "none":
         site.scheme = "https"
     return site
@@ -227,6 +240,15 @@ def test_nothing_forbidden_reaches_an_origin_and_each_file_is_fetched_once(ran, 
         asked = set(site.targets) - set(row.pages)
         assert asked == ({row.target} if row.action == "pass" and name != "direct" else set()), row.name
         assert len(site.robots_fetches) == (1 if row.tls in ("", "good") else 0), row.name
+
+
+@pytest.mark.parametrize("name", FETCHERS)
+def test_no_redirect_of_a_robots_txt_reaches_a_page_that_is_closed(ran, name):
+    run = ran(name)
+    for row in _rows(name):
+        if row.leads_to:
+            assert tuple(run.others[row.name].targets) == row.may_see, row.name
+            assert len(run.others[row.name].robots_fetches) == (0 if row.public else 1), row.name
 
 
 @pytest.mark.parametrize("name", FETCHERS)

@@ -115,6 +115,19 @@ async def test_a_target_is_sent_octet_by_octet_and_cannot_end_its_line(net):
     assert "x-evil" not in site.received[0].headers
 
 
+@pytest.mark.parametrize(
+    ("target", "sent"),
+    [("/a", True), ("//a/../b;c?d=[e]", True), ("/%2e%2E/%zz", True), ("/a?", False), ("/?", False)],
+)
+async def test_a_target_that_was_judged_is_sent_as_it_was_or_not_at_all(net, target, sent):
+    """A rule may forbid `/a$` and not `/a?`."""
+    site = net.origin(200)
+    outcome = await trusted().fetch(Get(url=f"{site.url}{target}", verbatim=True))
+
+    assert site.targets == ([target] if sent else [])
+    assert sent or outcome.failure is Failure.REFUSED
+
+
 async def test_a_header_of_ours_cannot_end_its_line(net):
     site = net.origin("")
     got = await fetch(site.url, headers=(("If-None-Match", '"1"\r\nX-Evil: 1'),))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import time
 
 import pytest
 from hosts.mitmproxy.conftest import KINDS
 from hosts.mitmproxy.wire import http2, inside, plain, tunnel
 
+from robots_guard.core.policy import Document, Policy
+from robots_guard.origin import origin_of
+from robots_guard.stores import open_store
 from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
@@ -86,6 +91,59 @@ def test_a_copy_of_robots_txt_while_it_is_fresh(kind, start, sites):
         assert plain(door, site.url + "/robots.txt", method="HEAD").body == b""
         assert plain(door, site.url + "/robots.txt", method="POST", fields="Content-Length: 0\r\n").status == 200
     assert [request.method for request in site.origin.robots_fetches] == ["GET", "POST"]
+
+
+def moved(url: str) -> Reply:
+    return Reply(status=301, headers=(("Location", url),))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("to", ["/private/x", "/open.txt", "/robots.txt", "its own"])
+def test_a_copy_that_came_by_a_redirect_is_not_handed_out(kind, to, start, sites):
+    """A client that follows the redirect is judged where it leads; none reads by our hand what it may not."""
+    other = sites.start(robots=RULES, pages={"/private/x": Reply(body="a secret"), "/open.txt": Reply(body=RULES)})
+    own = {"/own.txt": Reply(body=RULES)}
+    site = sites.start(robots=moved("/own.txt" if to == "its own" else f"{other.url}{to}"), pages=own)
+    with start(kind, serve_robots_from_cache="true", audit_passes="all") as door:
+        page = plain(door, site.url + "/private/y")
+        answer = plain(door, site.url + "/robots.txt")
+        records = door.records()
+
+    assert page.status == (503 if to == "/private/x" else 403)
+    assert (answer.status, answer.guard) == (301, "")
+    assert other.origin.pages_matching("private") == []
+    judged = [(each["action"], each["robots_txt_of"]) for each in records if each.get("robots_txt_of")]
+    assert judged == {"/private/x": [("drop", site.url)], "/open.txt": [("pass", site.url)]}.get(to, [])
+    if to == "/private/x":
+        (refused,) = [each for each in records if each["url"] == f"{site.url}/private/y"]
+        assert (refused["action"], refused["failure"]) == ("defer", "redirect-disallowed")
+
+
+def test_a_copy_of_an_older_version_is_not_handed_out_either(start, sites, tmp_path):
+    """It lies in the store that processes share, and is fresh; it is still read for its rules."""
+    other = sites.start(robots=RULES, pages={"/private/x": Reply(body=RULES)})
+    site = sites.start(robots=RULES)
+    origin, page = origin_of(site.url), f"{other.url}/private/x"
+    document = Document(
+        status=200,
+        url=page,
+        sha256=hashlib.sha256(RULES.encode()).hexdigest(),
+        body=RULES.encode(),
+        etag='"1"',
+        redirects=(origin.robots_url,),
+        fetched_at=time.time(),
+        via="mitmproxy",
+    )
+    store = f"sqlite:///{tmp_path}/policies.sqlite"
+    held = open_store(store)
+    held.put(Policy(origin=origin, document=document), time.time())
+    held.close()
+    with start("proxy", serve_robots_from_cache="true", store=store) as door:
+        assert plain(door, site.url + "/private/y").status == 403
+        assert site.origin.received == []
+        assert plain(door, site.url + "/robots.txt").guard == ""
+
+    assert len(site.origin.robots_fetches) == 1
 
 
 def test_without_the_setting_it_passes_and_teaches_nothing(start, sites):

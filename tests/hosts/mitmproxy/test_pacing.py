@@ -182,7 +182,7 @@ def test_a_long_wait_is_a_429(door, site, sites):
     assert "reason=crawl-delay" in get(door, site, "/3").guard
     assert site.origin.targets == ["/1"]
     assert get(door, site, "/private/x").status == 403
-    assert get(door, site, "/robots.txt").status == 200
+    assert get(door, site, "/robots.txt").status == 429
 
 
 def test_a_page_for_people(door, sites):

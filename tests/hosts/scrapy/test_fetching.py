@@ -15,7 +15,9 @@ from twisted.python.failure import Failure as TwistedFailure
 from twisted.web.client import ResponseFailed
 
 from robots_guard.core.access import Failure
+from robots_guard.origin import origin_of
 from robots_guard.scrapy.fetcher import failure_of
+from robots_guard.stores import open_store
 from robots_guard.testing import Reply
 
 RULES = "User-agent: *\nDisallow: /private/\n"
@@ -81,6 +83,57 @@ def test_a_download_handler_that_never_answers_is_not_waited_for(net, mode):
     assert done.record(f"{site.url}/open")["failure"] == "timeout"
     assert done[f"{site.url}/open"]["at"] >= 3
     assert site.received == []
+
+
+FOLLOWS = {"DOWNLOAD_HANDLERS": {"http": "hosts.scrapy.components.FollowingHandler"}}
+
+
+def test_where_a_download_handler_has_gone_by_itself_is_judged(net, tmp_path):
+    """A page that another site forbids is no robots.txt, and held as one it would be handed out by a proxy."""
+    other = net.origin(RULES, {"/private/x": Reply(body="a secret")})
+    site = net.origin(Reply(status=301, headers=(("Location", f"{other.url}/private/x"),)))
+    store = f"sqlite:///{tmp_path}/policies.sqlite"
+
+    done = crawl([f"{site.url}/open"], FOLLOWS | {"ROBOTS_GUARD_STORE": store})
+
+    assert done.verdict(f"{site.url}/open") == ("defer", "unreachable")
+    assert done.record(f"{site.url}/open")["failure"] == "redirect-disallowed"
+    held = open_store(store)
+    assert held.get(origin_of(site.url)) is None
+    held.close()
+
+
+def test_a_robots_txt_that_a_download_handler_has_followed_to_another_holds(net):
+    other = net.origin(RULES)
+    site = net.origin(Reply(status=301, headers=(("Location", f"{other.url}/robots.txt"),)))
+
+    done = crawl([f"{site.url}/open", f"{site.url}/private/x"], FOLLOWS)
+
+    assert done.verdict(f"{site.url}/open") == ("pass", None)
+    assert done.verdict(f"{site.url}/private/x") == ("drop", "disallowed")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_redirect_to_anothers_page_is_judged_on_every_reactor(net, mode):
+    """Two sites lead to one that allows it of one page only; two more lead to each other."""
+    other = net.origin(RULES, {"/open.txt": Reply(body="User-agent: *\nDisallow: /page\n")})
+
+    def led_to(url):
+        return net.origin(lambda _: Reply(status=301, headers=(("Location", url()),)))
+
+    may, may_not = led_to(lambda: f"{other.url}/open.txt"), led_to(lambda: f"{other.url}/private/x")
+    left, right = led_to(lambda: f"{right.url}/x"), led_to(lambda: f"{left.url}/y")
+    pages = [f"{site.url}/page" for site in (may, may_not, left, right)]
+
+    done = crawl(pages, **with_settings(mode, {"ROBOTS_GUARD_AUDIT_PASSES": "all"}))
+
+    assert [done.verdict(page) for page in pages] == [("drop", "disallowed"), *[("defer", "unreachable")] * 3]
+    assert other.targets == ["/open.txt"]
+    assert len(other.robots_fetches) == 1
+    assert left.targets == right.targets == []
+    judged = {each["url"]: (each["action"], each["robots_txt_of"]) for each in done.records if "robots_txt_of" in each}
+    assert judged[f"{other.url}/open.txt"] == ("pass", may.url)
+    assert judged[f"{other.url}/private/x"] == ("drop", may_not.url)
 
 
 def test_no_credential_and_no_cookie_goes_with_it(net):
