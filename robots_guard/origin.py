@@ -81,12 +81,12 @@ def split_url(url: str) -> tuple[Origin, str]:
     target = url[slash:]
     if "#" in target:
         target = target.partition("#")[0]
-    return origin, target if target.isascii() else _octets(target)
+    return origin, target if target.isascii() else octets(target)
 
 
-def _octets(text: str) -> str:
+def octets(text: str) -> str:
     """Text as it goes on the wire: UTF-8, one character an octet."""
-    return text.encode("utf-8", "surrogatepass").decode("latin-1")
+    return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
 #: Origins by ``scheme://authority`` as it was written, for authorities that hold nothing odd. Emptied when full.
@@ -113,7 +113,7 @@ def _split_slowly(url: str) -> tuple[Origin, str]:
     _remember(prefix, origin)
     target = url[end.start() :].partition("#")[0]
     if not target.isascii():
-        target = _octets(target)
+        target = octets(target)
     return origin, target if target.startswith("/") else "/" + target
 
 
