@@ -14,6 +14,7 @@ PACKAGES = {
     "node": "nodejs node-undici",
     "go": "golang-go",
     TOMCAT: "tomcat10",
+    "java": "tomcat10",  # its JRE compiles a source file that it is given: the compiler is a module of it
 }
 
 
