@@ -14,8 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from robots_guard.origin import octets
-
 #: A "%" that begins no escape is data. Many parsers write it as the escape it should have been.
 LONE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -30,7 +28,7 @@ def readings(target: str) -> Iterator[tuple[str, str]]:
     if "#" in target:
         found.append((rooted(target), "fragment-kept"))
     if not target.isascii():
-        found.extend([(octets(text), joined(origin, "latin-1")) for text, origin in found])
+        found.extend([(_bytes_as_characters(text), joined(origin, "latin-1")) for text, origin in found])
         # Node's url.parse() trims the no-break space, which the byte 0xA0 is to it.
         found.extend([(text.rstrip("\xa0"), joined(origin, "trimmed")) for text, origin in found if text[-1] == "\xa0"])
     found.extend([(text, joined(origin, "dots")) for each, origin in found for text in _without_raw_dots(each)])
@@ -39,6 +37,11 @@ def readings(target: str) -> Iterator[tuple[str, str]]:
     for text, origin in found:
         if LONE_PERCENT.search(text):
             yield LONE_PERCENT.sub("%25", text), joined(origin, "lone-percent")
+
+
+def _bytes_as_characters(text: str) -> str:
+    """The UTF-8 of a text, one character a byte. The text has one character a byte itself, unless a caller erred."""
+    return text.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
 def joined(*steps: str) -> str:
