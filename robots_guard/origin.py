@@ -16,6 +16,7 @@ from typing import NamedTuple
 import idna
 
 from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.plain import restored
 
 ROBOTS_TXT = "/robots.txt"  # the target of every origin's rules (RFC 9309 section 2.3)
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -72,8 +73,9 @@ def split_url(url: str) -> tuple[Origin, str]:
     """The origin of an absolute http(s) URL, and the request target it asks for.
 
     The target keeps its octets as they are (one Latin-1 character an octet, text outside ASCII as UTF-8),
-    begins with ``/`` and has no fragment. Raises NotGoverned for another scheme, MalformedURL for an
-    authority that cannot be read.
+    begins with ``/`` and has no fragment. Bytes that a locale could not decode are themselves again. Raises NotGoverned
+    for another scheme, MalformedURL for an authority that cannot be read and for a lone surrogate that stands for no
+    byte.
     """
     slash = url.find("/", 8)
     origin = _RECENT.get(url[:slash]) if slash > 0 else None
@@ -82,12 +84,24 @@ def split_url(url: str) -> tuple[Origin, str]:
     target = url[slash:]
     if "#" in target:
         target = target.partition("#")[0]
-    return origin, target if target.isascii() else _octets(target)
+    return origin, target if target.isascii() else octets(target)
 
 
-def _octets(text: str) -> str:
-    """Text as it goes on the wire: UTF-8, one character an octet."""
-    return text.encode("utf-8", "surrogatepass").decode("latin-1")
+def octets(text: str) -> str:
+    """Text as it goes on the wire: UTF-8, one character an octet.
+
+    A lone surrogate that stands for a byte (PEP 383) is that byte. Raises MalformedURL for one that stands for none.
+    """
+    if text.isascii():
+        return text
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("latin-1")
+    except UnicodeEncodeError:
+        raise _no_text(text) from None
+
+
+def _no_text(url: str) -> MalformedURL:
+    return MalformedURL(f"a lone surrogate, which stands for no byte and no character: {url[:80]!r}")
 
 
 #: Origins by ``scheme://authority`` as it was written, for authorities that hold nothing odd. Emptied when full.
@@ -103,6 +117,10 @@ def _remember(prefix: str, origin: Origin) -> None:
 
 
 def _split_slowly(url: str) -> tuple[Origin, str]:
+    try:
+        url = restored(url)
+    except UnicodeEncodeError:
+        raise _no_text(url) from None
     start = url.find("://") + 3
     if start == 2:
         raise _no_authority(url)
@@ -114,7 +132,7 @@ def _split_slowly(url: str) -> tuple[Origin, str]:
     _remember(prefix, origin)
     target = url[end.start() :].partition("#")[0]
     if not target.isascii():
-        target = _octets(target)
+        target = octets(target)
     return origin, target if target.startswith("/") else "/" + target
 
 

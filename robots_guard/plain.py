@@ -6,6 +6,7 @@ The law of this file: what a stranger wrote (a URL, a rule, a user agent) shows 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Callable, Sequence
 from math import isfinite
@@ -19,6 +20,24 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else _number(char) for char in text)
+
+
+def restored(text: str) -> str:
+    """Text that Python made of bytes, read as the UTF-8 that those bytes are.
+
+    Where a locale cannot decode a byte of an argument, a variable or a file name, Python puts a lone surrogate in its
+    place (PEP 383). Bytes that are no UTF-8 either stay surrogates. Raises UnicodeEncodeError for a surrogate that
+    stands for no byte.
+    """
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+
+
+def encodable(text: str) -> str:
+    """The same with what is no text at all as an escape, such as ``\\udcf6``: it can be written in any encoding of
+    Unicode."""
+    with contextlib.suppress(UnicodeEncodeError):  # a surrogate that stands for no byte, which only JSON can spell
+        text = restored(text)
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _number(char: str) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from robots_guard.audit.keeping import unheld
 from robots_guard.audit.query import Trouble, unpacked
-from robots_guard.audit.schema import COLUMNS, files_in, first_line, lines_in, literal, structure
+from robots_guard.audit.schema import COLUMNS, files_in, first_line, lines_in, literal, named, structure
 from robots_guard.audit.segments import (
     JSONL,
     PARQUET,
@@ -71,11 +71,11 @@ def duckdb_error() -> type[Exception]:
 def why_not_readable(connection: duckdb.DuckDBPyConnection, segment: Segment) -> str | None:
     """Why a file would make every question fail, or None. Looks at its name, its first and last octets only."""
     try:
-        str(segment.path).encode()
+        named(segment.path)
         first = _first_octets(segment.path)
     except OSError as error:
         return error.strerror or str(error)
-    except UnicodeEncodeError:
+    except UnicodeDecodeError:
         return "its name is no text"
     if segment.form == PARQUET:
         return _why_no_table(connection, segment.path)
@@ -163,7 +163,7 @@ def _compacted(directory: Path, day: str, closed: list[Segment]) -> Compacted:
     whole = _free(directory, day)
     part, sources = whole.with_name(whole.name + PART), whole.with_suffix(SOURCES)
     with database() as connection, TemporaryDirectory(prefix="robots-guard-") as spill:
-        connection.execute(f"SET temp_directory = {literal(spill)}")
+        connection.execute(f"SET temp_directory = {literal(named(Path(spill)))}")
         records, lines = _copy(connection, [segment.path for segment in closed], part)
     listing = sources.with_name(sources.name + PART)
     listing.write_text("\n".join(segment.stem for segment in closed))
@@ -187,7 +187,7 @@ def _copy(connection: duckdb.DuckDBPyConnection, files: list[Path], part: Path) 
 def _copied(connection: duckdb.DuckDBPyConnection, files: list[Path], part: Path) -> tuple[int, int]:
     names = ", ".join(f'entry."{name}" AS "{name}"' for name in COLUMNS)
     lines = f"(SELECT raw, {_PARSED} AS entry FROM {lines_in(files)} WHERE raw <> '')"
-    target = literal(str(part))
+    target = literal(named(part))
     connection.execute(
         f'COPY (SELECT {names}, raw FROM {lines} WHERE entry.schema = 1 AND entry."at" IS NOT NULL'
         f' ORDER BY entry."at", entry.writer, entry.seq)'

@@ -16,6 +16,8 @@ from urllib.parse import unquote
 
 import msgspec
 
+from robots_guard.plain import encodable
+
 LONGEST = 2048  # characters of any one value
 REDACTED = "REDACTED"
 QUERIES = ("redact", "keep", "drop", "hash")
@@ -145,5 +147,5 @@ def _octets(character: str) -> bytes:
 def cut(text: str, longest: int = LONGEST) -> str:
     """At most so many characters, and none that cannot be encoded."""
     if not text.isascii():
-        text = text.encode("utf-8", "backslashreplace").decode()
+        text = encodable(text)
     return text if len(text) <= longest else text[: longest - 3] + "..."

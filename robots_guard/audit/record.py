@@ -21,6 +21,7 @@ from robots_guard.core.access import Fetched
 from robots_guard.core.events import Event, FailedOpen, FetchMade, OverridesLoaded, StoreBegunAnew
 from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Decision, Exemption
+from robots_guard.plain import encodable
 
 __all__ = [
     "LONGEST",
@@ -66,7 +67,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
     def line_of_json(self) -> bytes:
         """This record as one line of JSON, printable ASCII and a newline."""
-        return printable(_encoder.encode(self)) + b"\n"
+        try:
+            encoded = _encoder.encode(self)
+        except UnicodeEncodeError:  # a lone surrogate: bytes of an argument that the locale could not decode
+            encoded = _encoder.encode(_encodable(msgspec.to_builtins(self)))
+        return printable(encoded) + b"\n"
 
 
 class Record(Entry, frozen=True, kw_only=True, tag="decision"):
@@ -203,6 +208,15 @@ AnyRecord = Record | Repeats | Fetch | Start | Stop | Checkpoint | StoreReset | 
 
 _encoder = msgspec.json.Encoder()
 _UNPRINTABLE = re.compile(r"[^ -~]")
+
+
+def _encodable(value: Any) -> Any:
+    """A record's values, with text that can be encoded (plain.py): a record is never lost for the text in it."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, dict):
+        return {_encodable(name): _encodable(each) for name, each in value.items()}
+    return [_encodable(each) for each in value] if isinstance(value, list) else value
 
 
 def printable(octets: bytes) -> bytes:

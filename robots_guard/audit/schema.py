@@ -5,6 +5,7 @@ The law of this file: a name or a path becomes SQL only through `literal` and `f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import NoneType
@@ -60,7 +61,12 @@ def files_in(paths: Iterable[Path]) -> str:
 
 def unglobbed(path: Path) -> str:
     """A path as a pattern that only itself matches."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in named(path))
+
+
+def named(path: Path) -> str:
+    """A path as DuckDB takes it, which is UTF-8 whatever the locale. Raises UnicodeDecodeError where it is none."""
+    return os.fsencode(path).decode()
 
 
 def lines_in(paths: Iterable[Path]) -> str:

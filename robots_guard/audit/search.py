@@ -22,7 +22,7 @@ import msgspec
 from robots_guard.audit.compact import database, why_not_readable
 from robots_guard.audit.query import Filter, Trouble
 from robots_guard.audit.record import AnyRecord
-from robots_guard.audit.schema import COLUMNS, files_in, first_line, literal, records_in, records_with, unglobbed
+from robots_guard.audit.schema import COLUMNS, files_in, first_line, literal, named, records_in, records_with, unglobbed
 from robots_guard.audit.segments import PARQUET, Segment, segments, why_not_plain
 from robots_guard.errors import SettingsError
 
@@ -145,10 +145,10 @@ class Search:
     def _shut_in(self) -> None:
         """From now on: these files and no others, and nothing of this can be undone."""
         paths = [segment.path for segment in self._read]
-        allowed = ", ".join(literal(name) for path in paths for name in {str(path), unglobbed(path)})
+        allowed = ", ".join(literal(name) for path in paths for name in {named(path), unglobbed(path)})
         for setting in (
             f"allowed_paths = [{allowed}]",
-            f"temp_directory = {literal(self._spill.name)}",  # which it may read and write, so it is ours alone
+            f"temp_directory = {literal(named(Path(self._spill.name)))}",  # read and written, so it is ours alone
             "autoinstall_known_extensions = false",
             "autoload_known_extensions = false",
             "allow_community_extensions = false",

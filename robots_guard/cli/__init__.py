@@ -11,6 +11,7 @@ import contextlib
 import difflib
 import errno
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -110,6 +111,7 @@ def commands() -> None:
 def main(args: list[str] | None = None) -> NoReturn:
     """Run a command line and leave with its exit status."""
     _open_streams()
+    _write_in_any_locale()
     sys.exit(run(args))
 
 
@@ -121,6 +123,13 @@ def _open_streams() -> None:
     for name, flags, mode in (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
+
+
+def _write_in_any_locale() -> None:
+    """Escape what the locale's encoding has no character for, as what is not printable is escaped, and go on."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def run(args: list[str] | None = None) -> int:

@@ -6,6 +6,7 @@ the text of a robots.txt. All go through the same states of core/check.py.
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 
 import msgspec
@@ -18,7 +19,7 @@ from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.guard import Guard
-from robots_guard.origin import Origin, split_url
+from robots_guard.origin import Origin, octets, split_url
 from robots_guard.rep.ruleset import Ruleset, compile_rules
 
 DOOR = "cli"
@@ -28,7 +29,7 @@ LARGEST = 64 * 1024 * 1024  # octets read of a file: enough to say how much of i
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said of a URL. `decision` is there if the guard was asked."""
+    """What is said of a URL. `url` is in the form that was judged; `decision` is there if the guard was asked."""
 
     url: str
     verdict: Verdict
@@ -49,10 +50,22 @@ async def ask_guard(guard: Guard, url: str, agent: str) -> Answer:
     """The guard's answer: it may fetch, and it records."""
     read = read_url(url)
     if isinstance(read, Verdict):
-        return Answer(url=url, verdict=read)
+        return _unasked(url, read)
     question = Question(origin=read[0], target=read[1], agent=agent)
     decision = guard.peek(question) or await guard.check(question)
-    return Answer(url=url, verdict=decision.verdict, decision=decision)
+    return _answer(decision)
+
+
+def _answer(decision: Decision) -> Answer:
+    question = decision.question
+    return Answer(url=f"{question.origin}{question.target}", verdict=decision.verdict, decision=decision)
+
+
+def _unasked(url: str, verdict: Verdict) -> Answer:
+    """The answer for a URL that names no origin: it is shown as the bytes it was given as."""
+    with contextlib.suppress(MalformedURL):
+        url = octets(url)
+    return Answer(url=url, verdict=verdict)
 
 
 class Judge:
@@ -66,7 +79,7 @@ class Judge:
         """The answer if this were the robots.txt of the URL's origin, fetched just now."""
         read = read_url(url)
         if isinstance(read, Verdict):
-            return Answer(url=url, verdict=read)
+            return _unasked(url, read)
         question = Question(origin=read[0], target=read[1], agent=agent)
         policy = policy_of_text(question.origin, body, now)
         decision = Decision(
@@ -80,7 +93,7 @@ class Judge:
             matching=self.terms.matching.name,
             source=FILE,
         )
-        return Answer(url=url, verdict=decision.verdict, decision=decision)
+        return _answer(decision)
 
     def by_policy(self, policy: Policy, question: Question, now: float, *, at_any_time: bool = False) -> Verdict:
         """The verdict by a policy, whatever its age; `at_any_time`, whatever its visiting times."""

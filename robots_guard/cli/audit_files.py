@@ -17,7 +17,7 @@ from robots_guard.audit.verify import Finding
 from robots_guard.audit.verify import verify as verified
 from robots_guard.cli.auditing import directory_of, progress, told
 from robots_guard.cli.options import journal_option
-from robots_guard.cli.terminal import Rows, safe, write_line
+from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
 from robots_guard.settings import CLOCKS
 
 FOUND = 1  # the exit status of `verify` and `compact` for a journal that is not as it was written
@@ -33,7 +33,7 @@ def verify(journal: str | None, as_json: bool) -> int:
         findings = verified(directory_of(journal), trouble)
     if as_json:
         for found in findings:
-            write_line(msgspec.json.encode(found).decode())
+            write_encoded(msgspec.json.encode(found))
     else:
         _show(findings)
     told(trouble)

@@ -14,7 +14,7 @@ import msgspec
 
 from robots_guard.audit.export import FORMATS, exported
 from robots_guard.audit.query import Filter
-from robots_guard.audit.record import Record, Start, moment
+from robots_guard.audit.record import Record, Start, moment, printable
 from robots_guard.audit.replay import Bundle, Replayed, read_bundle
 from robots_guard.audit.replay import replay as replayed
 from robots_guard.audit.search import Search
@@ -120,7 +120,7 @@ def replay(journal: str | None, store: str | None, id_or_file: str) -> int:
 @as_file
 def bundle(journal: str | None, store: str | None, id: str, output: Path | None) -> int:  # noqa: A002  its name
     """Write one file with a record, its document, its settings and the schema: audit replay FILE needs no more."""
-    made = msgspec.json.format(msgspec.json.encode(_bundled(journal, store, id)), indent=2).decode()
+    made = msgspec.json.format(printable(msgspec.json.encode(_bundled(journal, store, id))), indent=2).decode()
     with _writing(output) as target:
         target.write(made + "\n")
     return 0

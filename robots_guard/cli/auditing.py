@@ -17,7 +17,7 @@ from rich.progress import Progress
 from robots_guard.audit.query import DECISION, KINDS, Filter, Trouble, kind_of, moment_meant
 from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats, Start
 from robots_guard.cli.options import insist_on_known_variables
-from robots_guard.cli.terminal import Rows, safe, write_line
+from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
 from robots_guard.core.verdict import Action, Reason
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import split_url
@@ -210,7 +210,7 @@ def print_table(headings: list[str], rows: Iterable[tuple[Any, ...]], *, form: s
         case "json":
             for row in rows:
                 values = dict(zip(headings, row, strict=True))
-                write_line(msgspec.json.encode(values, enc_hook=str).decode())
+                write_encoded(msgspec.json.encode(values, enc_hook=str))
         case "csv":
             print_csv(headings, rows)
         case _:

@@ -142,7 +142,7 @@ class _Batch:
         question = Question(origin=read[0], target=read[1], agent=agent)
         if ask.robots_txt is not None:
             now = CLOCKS.now()
-            policy = policy_of_text(question.origin, ask.robots_txt.encode("utf-8", "surrogatepass"), now)
+            policy = policy_of_text(question.origin, _body(ask.robots_txt), now)
             return judge.by_policy(policy, question, now, at_any_time=True), judge.terms
         policy = await self._policies().policy(question.origin)
         return judge.by_policy(policy, question, CLOCKS.now()), judge.terms
@@ -218,6 +218,14 @@ def _asked(ask: Ask) -> tuple[Origin, str] | Verdict:
         raise Unaskable("target holds a character above U+00FF: it is octets, one Latin-1 character each")
     read = _read(ask.origin)
     return read if isinstance(read, Verdict) else (read[0], ask.target)
+
+
+def _body(robots_txt: str) -> bytes:
+    """The bytes of a robots.txt; a lone surrogate that stands for a byte (PEP 383) is that byte. Raises Unaskable."""
+    try:
+        return robots_txt.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise Unaskable("robots_txt holds a lone surrogate, which stands for no byte and no character") from None
 
 
 def _read(url: str) -> tuple[Origin, str] | Verdict:

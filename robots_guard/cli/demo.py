@@ -152,7 +152,7 @@ def _crawl(asks: list[Ask], place: Path) -> None:
     """Run the spider until every URL has been decided. Deferred ones would wait on, so it is then told to stop."""
     config = json.dumps({"urls": [ask.url for ask in asks], "settings": _settings(place)})
     command = [sys.executable, "-m", "robots_guard.cli.demo_spider", config]
-    with (place / "scrapy.log").open("w") as log, subprocess.Popen(command, stderr=log) as crawl:
+    with (place / "scrapy.log").open("w", encoding="utf-8") as log, subprocess.Popen(command, stderr=log) as crawl:
         try:
             _wait_for_records(place, "scrapy", len(asks), crawl)
             crawl.send_signal(signal.SIGINT)
@@ -165,7 +165,7 @@ def _wait_for_records(place: Path, door: str, count: int, process: subprocess.Po
     until = time.monotonic() + PATIENCE
     while len({record.url for record in _records(place) if record.door == door}) < count:
         if process.poll() is not None or time.monotonic() > until:
-            log = (place / f"{door}.log").read_text(errors="replace")
+            log = (place / f"{door}.log").read_text("utf-8", errors="replace")
             raise SettingsError(f"the demo's {door} half ended early:\n{log[-2000:]}")
         time.sleep(0.1)
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from robots_guard.plain import restored
 from robots_guard.settings import FLAGS, NAMES, PROXY_NAMES, ProxySettings, Settings, settings_of
 
 PREFIX = "ROBOTS_GUARD_"
@@ -85,6 +86,7 @@ def proxy_options(command: F) -> F:
     return command
 
 
+_SENT = frozenset(("agent", "user_agent", "audit_job"))  # text that goes into requests or records
 _FETCHING = ("store", "journal", "connect_timeout", "first_byte_timeout", "fetch_timeout", "user_agent")
 
 
@@ -137,15 +139,20 @@ def _variable(name: str) -> str:
 def settings_from(values: dict[str, Any], **defaults: Any) -> Settings:
     """Settings from a command's parameters, which may hold others too. Raises SettingsError."""
     insist_on_known_variables()
-    given = {name: values[name] for name in NAMES if values.get(name) is not None}
+    given = {name: _text(name, values[name]) for name in NAMES if values.get(name) is not None}
     return settings_of(defaults | given, "--{}")
 
 
 def proxy_settings_from(values: dict[str, Any]) -> ProxySettings:
     """Likewise for the proxy."""
     insist_on_known_variables()
-    given = {name: values[name] for name in PROXY_NAMES if values.get(name) not in (None, ())}
+    given = {name: _text(name, values[name]) for name in PROXY_NAMES if values.get(name) not in (None, ())}
     return settings_of(given, "--{}", ProxySettings)
+
+
+def _text(name: str, value: Any) -> Any:
+    """A value as it was written. Names of files stay as the locale gives them: the system opens them so."""
+    return restored(value) if name in _SENT and isinstance(value, str) else value
 
 
 def insist_on_known_variables() -> None:

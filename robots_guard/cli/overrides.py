@@ -11,7 +11,7 @@ import msgspec
 from robots_guard.audit.record import moment
 from robots_guard.cli import Group
 from robots_guard.cli.options import insist_on_known_variables, overrides_option
-from robots_guard.cli.terminal import Rows, safe, write_line
+from robots_guard.cli.terminal import Rows, safe, write_encoded
 from robots_guard.core.overrides import Override, Overrides, State
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
@@ -60,13 +60,13 @@ def list_(file: str | None, overrides: str | None, as_json: bool) -> None:
     for each in found.entries:
         shown = _shown(each, now)
         if as_json:
-            write_line(msgspec.json.encode(shown).decode())
+            write_encoded(msgspec.json.encode(shown))
         else:
             changes = ", ".join(f"{name}={value}" for name, value in shown.pop("changes").items())
             rows.add([*(str(shown[name]) for name in ("state", "id", "place")), changes, *_rest(shown)])
     for which, why in found.faults:
         if as_json:
-            write_line(msgspec.json.encode({"state": "invalid", "id": which, "reason": why}).decode())
+            write_encoded(msgspec.json.encode({"state": "invalid", "id": which, "reason": why}))
         else:
             rows.add(["invalid", which, "", "", "", "", why])
     rows.end()

@@ -34,7 +34,7 @@ from robots_guard.cli.options import (
     settings_options,
     store_option,
 )
-from robots_guard.cli.terminal import Rows, print_lines, safe, write_line
+from robots_guard.cli.terminal import Rows, print_lines, safe, write_encoded, write_line
 from robots_guard.core.access import Access
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, SettingsError
@@ -96,7 +96,7 @@ def ls(store: str | None, dialect: str, as_json: bool) -> None:
     with opened(store, look_at) as held:
         for each in _held(held):
             if as_json:
-                write_line(view.line(each))
+                write_encoded(view.line(each))
             else:
                 rows.add(view.row(each))
     rows.end()
@@ -119,7 +119,7 @@ def show(url: str, store: str | None, dialect: str, raw: bool, as_json: bool) ->
     if raw:
         sys.stdout.buffer.write(found.document.body if found.document else b"")
     elif as_json:
-        write_line(view.line(found, body=True))
+        write_encoded(view.line(found, body=True))
     else:
         print_lines((f"{name:10} {value}", "") for name, value in view.facts(found))
         if found.document and found.document.body:
@@ -302,7 +302,7 @@ class View:
         yield "access", f"{self.access(policy).value}, {policy.freshness(self._now, self._dialect).value}"
         yield from facts(policy, self._now, self._dialect)
 
-    def line(self, policy: Policy, *, body: bool = False) -> str:
+    def line(self, policy: Policy, *, body: bool = False) -> bytes:
         """For machines: one JSON object. The body is text; what is no UTF-8 in it is replaced."""
         document, trouble = policy.document, policy.trouble
         data: dict[str, Any] = {
@@ -324,7 +324,7 @@ class View:
         if trouble is not None:
             times = {"since": trouble.since, "at": trouble.at, "retry_at": trouble.retry_at}
             data["trouble"] = msgspec.to_builtins(trouble) | {name: moment(at) for name, at in times.items()}
-        return msgspec.json.encode(data).decode()
+        return msgspec.json.encode(data)
 
 
 class Refreshed:
@@ -343,7 +343,7 @@ class Refreshed:
         self._counts[access.value] += 1
         self.later = self.later or access is Access.UNREACHABLE
         if self._json:
-            write_line(self._view.line(policy))
+            write_encoded(self._view.line(policy))
             return
         document, trouble = policy.document, policy.trouble
         status = (trouble.status if trouble else document.status if document else None) or ""

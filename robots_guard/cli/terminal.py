@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from robots_guard.audit.record import printable as printable_json
 from robots_guard.plain import printable
 
 LONG = ("url", "rule", "detail")  # headings of columns that may fold
@@ -72,6 +73,11 @@ class Rows:
 def write_json(value: Any, *, indent: int | None = None) -> None:
     """A JSON object on standard output; its text gives no orders either, and reads the same."""
     write_line(_ORDER.sub(r"#\\u0023", json.dumps(value, indent=indent)))
+
+
+def write_encoded(value: bytes) -> None:
+    """A line of JSON that is encoded already, as ASCII: a locale that has not every character must not break it."""
+    write_line(printable_json(value).decode())
 
 
 def write_line(text: str, *, flush: bool = False) -> None:

@@ -16,6 +16,15 @@ from typing import NamedTuple
 
 from robots_guard.errors import SettingsError
 from robots_guard.rep.percent import canonical
+from robots_guard.rep.readings import (
+    LONE_PERCENT,
+    behind_authority,
+    has_dot_segment,
+    joined,
+    parted,
+    readings,
+    undotted,
+)
 
 TARGET_CAP = 8_192
 
@@ -44,11 +53,6 @@ def matching(name: str) -> Matching:
     if found is None:
         raise SettingsError(f"matching {name!r} is not known; use one of {', '.join(MATCHINGS)}")
     return found
-
-
-def octets(text: str) -> str:
-    """Text as the octets it has on the wire: UTF-8, one character an octet."""
-    return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
 # --- Targets no server should be sent (RFC 9112 section 3.2) ---
@@ -86,38 +90,38 @@ def is_plain(target: str) -> bool:
     return PLAIN(target) is not None and "//" not in target and "/." not in target and target[-1:] != "?"
 
 
-_DOT_SEGMENT = re.compile(r"/\.\.?(?:[/;]|$)").search
-
-
 def is_alone(form: str, target: str) -> bool:
     """Has a target no further form than this, its canonical one?"""
     path = form.partition("?")[0]
     return (
-        "//" not in path
-        and ("/." not in path or _DOT_SEGMENT(path) is None)
-        and ";" not in path
+        _is_resolved(path)
         and "%2F" not in path
         and "%5C" not in path
         and "#" not in target
         and target[-1:] != "?"
-        and (target.isascii() or _is_utf8(target))
+        and target.isascii()
+        and ("%" not in form or LONE_PERCENT.search(form) is None)
     )
+
+
+def _is_resolved(path: str) -> bool:
+    """Does every server resolve a path to itself?"""
+    return "//" not in path and ";" not in path and not ("/." in path and has_dot_segment(path))
 
 
 def variants(target: str) -> Iterator[Variant]:
     """The forms of profile standard, the canonical one first. `target` is as on the wire, "#" and all."""
     seen = set()
-    for text, origin in _readings(target):
-        path, mark, query = canonical(text).partition("?")
+    for written, origin in _written(target).items():
+        path, mark, query = written.partition("?")
         # An empty query asks for what none asks for, on every server measured; a rule "/x$" means both.
         endings = ((mark + query, ""), ("", "empty-query")) if mark and not query else ((mark + query, ""),)
-        for shape, made_by in _shapes(path):
-            for resolved, step in _resolved(shape):
-                for ending, end in endings:
-                    form = resolved + ending
-                    if form not in seen:
-                        seen.add(form)
-                        yield Variant(form, "+".join(filter(None, (origin, made_by, step, end))) or "percent-encoding")
+        for resolved, step in _paths(path):
+            for ending, end in endings:
+                form = resolved + ending
+                if form not in seen:
+                    seen.add(form)
+                    yield Variant(form, joined(origin, step, end) or "percent-encoding")
 
 
 def folded(variant: Variant) -> Iterator[Variant]:
@@ -125,9 +129,8 @@ def folded(variant: Variant) -> Iterator[Variant]:
     path, mark, query = variant.text.partition("?")
     if "%2F" in path or "%5C" in path:
         unslashed = path.replace("%2F", "/").replace("%5C", "/")
-        for shape, made_by in _shapes(unslashed):
-            for resolved, step in _resolved(shape):
-                yield Variant(resolved + mark + query, "+".join(filter(None, ("encoded-slash", made_by, step))))
+        for resolved, step in _paths(unslashed):
+            yield Variant(resolved + mark + query, joined("encoded-slash", step))
 
 
 def has_encoded_slash(target: str) -> bool:
@@ -138,33 +141,34 @@ def has_encoded_slash(target: str) -> bool:
 _ENCODED_SLASH = re.compile("%(?:2[Ff]|5[Cc])").search
 
 
-def _readings(target: str) -> Iterator[tuple[str, str]]:
-    """The target cut at "#", not cut, and with octets that are no UTF-8 read as Latin-1."""
-    readings = [(rooted(cut_fragment(target)), "")]
-    if "#" in target:
-        readings.append((rooted(target), "fragment-kept"))
-    yield from readings
-    for text, origin in readings:
-        if not text.isascii() and not _is_utf8(text):
-            yield octets(text), "+".join(filter(None, (origin, "latin-1")))
+def _written(target: str) -> dict[str, str]:
+    """The readings of a target in canonical writing, each with how it came about."""
+    written: dict[str, str] = {}
+    for text, origin in readings(target):
+        written.setdefault(canonical(text), origin)
+    return written
 
 
-def cut_fragment(target: str) -> str:
-    """The target without "#" and what follows: a fragment is never sent (RFC 9110 section 7.1)."""
-    return target.partition("#")[0]
+def _paths(path: str) -> Iterator[tuple[str, str]]:
+    """The paths that servers resolve a canonical path to, each with the steps that lead there.
 
-
-def rooted(target: str) -> str:
-    """The target with a first slash; without one it is malformed, and spec reads it from the root."""
-    return target if target[:1] == "/" else "/" + target
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode("latin-1").decode("utf-8")
-    except UnicodeError:
-        return False
-    return True
+    A server may stand behind another: where the first leaves a path that begins with two slashes, the second may take
+    an authority out of it.
+    """
+    if _is_resolved(path):
+        yield path, ""
+        return
+    fronts, servers = {path}, set()
+    for shape, made_by in _shapes(path):
+        for resolved, step in _resolved(shape):
+            yield resolved, joined(made_by, step)
+            if not resolved.startswith("//") or resolved in fronts:
+                continue
+            fronts.add(resolved)
+            for rest in behind_authority(resolved):
+                if rest not in servers:
+                    servers.add(rest)
+                    yield from ((again, joined(made_by, step, "network-path", last)) for again, last in _resolved(rest))
 
 
 def _shapes(path: str) -> Iterator[tuple[str, str]]:
@@ -173,11 +177,17 @@ def _shapes(path: str) -> Iterator[tuple[str, str]]:
     bare = _PARAMETERS.sub("", path)
     if bare != path:
         yield bare, "parameters"
+        last = _LAST_PARAMETERS.sub("", path)
+        if last not in (path, bare):
+            yield last, "last-parameters"
+        if (kept := parted(path)) != path:
+            yield kept, "last-parameters"
     for text in dict.fromkeys((path, bare)):
         if text.startswith("//"):
-            yield "/" + text[2:].partition("/")[2], "network-path"
+            yield from ((rest, "network-path") for rest in behind_authority(text))
 
 
+_LAST_PARAMETERS = re.compile(r";[^/]*\Z")
 _PARAMETERS = re.compile(r";[^/]*")
 _SLASHES = re.compile(r"//+")
 
@@ -185,12 +195,16 @@ _SLASHES = re.compile(r"//+")
 def _resolved(path: str) -> Iterator[tuple[str, str]]:
     """The path with dot segments removed and slashes merged, in either order."""
     yield path, ""
-    if "/." in path and _DOT_SEGMENT(path):
+    if "/." in path and has_dot_segment(path):
         for text in dict.fromkeys((path, _SEMICOLON_DOTS.sub(r"\1", path))):
-            undotted = _undotted(text)
-            yield undotted, "dots"
-            yield _merged(undotted), "dots+slashes"
-            yield _undotted(_merged(text)), "slashes+dots"
+            bare = undotted(text)
+            yield bare, "dots"
+            if bare.startswith("//"):
+                yield bare[1:], "dots"  # urljoin() lets ".." take the root with it
+            yield _merged(bare), "dots+slashes"
+            yield (last := undotted(_merged(text))), "slashes+dots"
+            if text.endswith(("/.", "/..")):  # to a file system "/a.pdf/." is "/a.pdf"; "/a/" stays what it is
+                yield last.rstrip("/") or "/", "slashes+dots+file"
     if "//" in path:
         yield _merged(path), "slashes"
 
@@ -200,17 +214,3 @@ _SEMICOLON_DOTS = re.compile(r"(?<=/)(\.\.?);[^/]*")
 
 def _merged(path: str) -> str:
     return _SLASHES.sub("/", path)
-
-
-def _undotted(path: str) -> str:
-    """RFC 3986 section 5.2.4, on a path that begins with a slash."""
-    segments = path[1:].split("/")
-    if segments[-1] in (".", ".."):
-        segments.append("")  # "/a/." names the directory
-    kept: list[str] = []
-    for segment in segments:
-        if segment == "..":
-            del kept[-1:]
-        elif segment != ".":
-            kept.append(segment)
-    return "/" + "/".join(kept)

@@ -19,16 +19,15 @@ from robots_guard.rep.paths import (
     PLAIN,
     Matching,
     Variant,
-    cut_fragment,
     folded,
     has_encoded_slash,
     is_alone,
-    rooted,
     variants,
 )
 from robots_guard.rep.paths import matching as matching_of
 from robots_guard.rep.percent import canonical, meets_escapes, target_form
 from robots_guard.rep.ranking import formed, matcher_of, place_of, ranks
+from robots_guard.rep.readings import cut_fragment, rooted
 from robots_guard.rep.robots import Robots, parse
 from robots_guard.rep.source import Rule, Source, patterns_of
 

@@ -119,11 +119,11 @@ class RedisStore:
         self._prefix = prefix
         self._key = key
         self._breaker = Breaker()
-        self._put = client.register_script((_LUA / "put_if_newer.lua").read_text())
-        self._reserve = client.register_script((_LUA / "reserve_turn.lua").read_text())
-        self._count_from = client.register_script((_LUA / "count_from.lua").read_text())
-        self._hold_off = client.register_script((_LUA / "hold_off.lua").read_text())
-        self._release = client.register_script((_LUA / "release_lease.lua").read_text())
+        self._put = client.register_script((_LUA / "put_if_newer.lua").read_text("utf-8"))
+        self._reserve = client.register_script((_LUA / "reserve_turn.lua").read_text("utf-8"))
+        self._count_from = client.register_script((_LUA / "count_from.lua").read_text("utf-8"))
+        self._hold_off = client.register_script((_LUA / "hold_off.lua").read_text("utf-8"))
+        self._release = client.register_script((_LUA / "release_lease.lua").read_text("utf-8"))
 
     def close(self) -> None:
         """Let the connections go."""

@@ -7,8 +7,8 @@ import lzma
 from pathlib import Path
 from typing import Any
 
+from robots_guard.origin import octets
 from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import octets
 from robots_guard.rep.ruleset import Ruling, compile_rules
 
 DATA = Path(__file__).parent.parent / "data"

@@ -11,9 +11,10 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from robots_guard.origin import octets
 from robots_guard.rep.dialect import DIALECTS, dialect
 from robots_guard.rep.lines import lines
-from robots_guard.rep.paths import MATCHINGS, octets
+from robots_guard.rep.paths import MATCHINGS
 from robots_guard.rep.robots import parse
 from robots_guard.rep.ruleset import compile_rules
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rep.rows import rows
 
+from robots_guard.origin import octets
 from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import octets
 from robots_guard.rep.ruleset import compile_rules
 
 ROWS = rows("google_oracle.jsonl.xz")

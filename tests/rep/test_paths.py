@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robots_guard.errors import SettingsError
+from robots_guard.origin import octets
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import (
     MATCHINGS,
@@ -15,7 +16,6 @@ from robots_guard.rep.paths import (
     is_plain,
     malformed,
     matching,
-    octets,
     variants,
 )
 from robots_guard.rep.percent import canonical, canonical_rules
@@ -48,7 +48,7 @@ def test_in_a_rule_stars_and_a_last_dollar_are_operators():
 def test_octets_of_a_text_are_its_utf8():
     assert octets("/é") == "/\xc3\xa9"
     assert octets("/a") == "/a"
-    assert octets("/\udc80") == "/\xed\xb2\x80"
+    assert octets("/\udc80") == "/\x80"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_no_text_makes_the_forms_raise(text):
 def test_the_forms_of_a_long_hostile_target_are_few():
     target = "/" + "//./..;x/%2e%2e/;a=b" * 400
 
-    assert len(list(variants(target))) <= 40
+    assert len(list(variants(target))) <= 50
 
 
 @pytest.mark.parametrize("rule", ["/a.pdf$", "/*.pdf$"])

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from rep.rows import ask
 from rep.test_matcher import slowly_matches
 
+from robots_guard.origin import octets
 from robots_guard.rep.conformance import violations
 from robots_guard.rep.dialect import DIALECTS, dialect
 from robots_guard.rep.lines import lines
-from robots_guard.rep.paths import MATCHINGS, octets, variants
+from robots_guard.rep.paths import MATCHINGS, variants
 from robots_guard.rep.percent import canonical, canonical_rules
 from robots_guard.rep.robots import parse
 from robots_guard.rep.ruleset import compile_rules

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
+LOCALES = "/usr/share/i18n/locales/de_DE"  # a definition that localedef compiles
 TOMCAT = "/usr/share/tomcat10/bin/catalina.sh"
 PACKAGES = {
     "ip": "iproute2",
@@ -14,12 +16,15 @@ PACKAGES = {
     "node": "nodejs node-undici",
     "go": "golang-go",
     TOMCAT: "tomcat10",
+    LOCALES: "locales",
+    "localedef": "libc-bin",
+    "java": "tomcat10",  # its JRE compiles a source file that it is given: the compiler is a module of it
 }
 
 
 def program(name: str) -> str:
-    """The path of a program on PATH, or given with its path."""
-    path = shutil.which(name)
+    """The path of a program on PATH, or of a file given with its path."""
+    path = name if Path(name).is_file() else shutil.which(name)
     if path is None:
         sentence = f"{name} is not installed: apt-get install {PACKAGES.get(name, name)}"
         if os.environ.get("CI"):

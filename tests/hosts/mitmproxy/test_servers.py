@@ -1,4 +1,4 @@
-"""The live matrix: what nginx, Apache, lighttpd, aiohttp, Node and Tomcat serve for each spelling of a private path.
+"""The live matrix: what common servers serve for each spelling of a private path.
 
 Each server is asked without the proxy first, so that the matrix is known to have teeth; then through it. Under
 `strict` nothing private is served; under `standard` only by spellings that the specifications call another path.
@@ -57,18 +57,45 @@ server.errorlog = "/dev/null"
 AIOHTTP = "from aiohttp import web; app = web.Application(); app.router.add_static('/', '{place}/www'); " + (
     "web.run_app(app, host='127.0.0.1', port={port}, print=None)"
 )
-# As people write it: what most static servers on Node do with a URL.
+# As people write it: what most static servers on Node do with a URL, by one of its parsers.
 NODE = """
-const fs = require("fs"), http = require("http"), path = require("path");
+const fs = require("fs"), http = require("http"), path = require("path"), url = require("url");
 http.createServer((request, response) => {{
   const answer = (error, content) => response.writeHead(error ? 404 : 200).end(error ? "" : content);
   try {{
-    const name = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
+    const name = decodeURIComponent({parsed}.pathname);
     fs.readFile(path.join("{place}/www", path.normalize(name)), answer);
   }} catch (error) {{
     answer(error);
   }}
 }}).listen({port}, "127.0.0.1");
+"""
+PARSED = {
+    "node": 'new URL(request.url, "http://localhost")',
+    "node url.parse": "url.parse(request.url)",
+    "node url.parse with hosts": "url.parse(request.url, false, true)",
+}
+# The one file of `jdk.httpserver`, which came as a command with Java 18. Java 11 runs a source file as it is.
+JAVA = """
+import com.sun.net.httpserver.HttpServer;
+import java.net.InetSocketAddress;
+import java.nio.file.*;
+
+public class Server {{
+    public static void main(String[] arguments) throws Exception {{
+        Path root = Path.of("{place}/www");
+        HttpServer server = HttpServer.create(new InetSocketAddress("127.0.0.1", {port}), 0);
+        server.createContext("/", exchange -> {{
+            Path file = root.resolve("." + exchange.getRequestURI().getPath()).normalize();
+            boolean found = file.startsWith(root) && Files.isRegularFile(file);
+            byte[] content = found ? Files.readAllBytes(file) : new byte[0];
+            exchange.sendResponseHeaders(found ? 200 : 404, found ? content.length : -1);
+            if (found) exchange.getResponseBody().write(content);
+            exchange.close();
+        }});
+        server.start();
+    }}
+}}
 """
 TOMCAT = """
 <Server port="-1"><Service name="Catalina">
@@ -96,18 +123,24 @@ def commands(place: Path, port: int) -> dict[str, list[str]]:
         ("nginx.conf", NGINX),
         ("apache.conf", APACHE),
         ("lighttpd.conf", LIGHTTPD),
-        ("server.js", NODE),
+        ("Server.java", JAVA),
         ("conf/server.xml", TOMCAT),
         ("conf/web.xml", TOMCAT_WEB),
     ):
         (place / name).write_text(text.format(place=place, port=port, modules=modules))
+    for name, parsed in PARSED.items():
+        (place / f"{name}.js").write_text(NODE.format(place=place, port=port, parsed=parsed))
+    www = str(place / "www")
     return {
         "nginx": ["nginx", "-p", str(place), "-c", str(place / "nginx.conf"), "-g", "daemon off;"],
         "apache2": ["apache2", "-d", str(place), "-f", str(place / "apache.conf"), "-DFOREGROUND"],
         "lighttpd": ["lighttpd", "-D", "-f", str(place / "lighttpd.conf")],
-        "node": ["node", str(place / "server.js")],
+        **{name: ["node", str(place / f"{name}.js")] for name in PARSED},
+        "caddy": ["caddy", "file-server", "--root", www, "--listen", f"127.0.0.1:{port}"],
+        "jdk": ["java", str(place / "Server.java")],
         "tomcat": [CATALINA, "run"],
         "aiohttp": [sys.executable, "-c", AIOHTTP.format(place=place, port=port)],
+        "http.server": [sys.executable, *f"-m http.server {port} --bind 127.0.0.1 --directory {www}".split()],
     }
 
 
@@ -162,7 +195,10 @@ def _await(port: int) -> None:
     raise AssertionError("the server did not start")
 
 
-@pytest.fixture(scope="module", params=["nginx", "apache2", "lighttpd", "aiohttp", "node", "tomcat"])
+SERVERS = ["nginx", "apache2", "lighttpd", "caddy", "tomcat", "jdk", "aiohttp", "http.server", *PARSED]
+
+
+@pytest.fixture(scope="module", params=SERVERS)
 def server(request):
     with serving(request.param) as started:
         yield started

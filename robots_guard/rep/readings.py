@@ -1,0 +1,149 @@
+"""Readings: the texts that parsers of URLs take a request target for, before a server resolves its path.
+
+A server passes the target to a parser made for whole URLs, and the parsers disagree: on where an authority ends that
+was never meant to be one, on "#", on bytes outside ASCII, on a "%" that begins no escape, on what a dot is. The
+parsers are the WHATWG one (`new URL(request.url, base)`), Node's url.parse(), and Python's urllib and yarl;
+tests/rep/test_readers.py holds this file against them.
+
+Invariant: a reading is text as it could stand on the wire, one Latin-1 character a byte; nothing is decoded but the
+dots that decide what a dot segment is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+#: A "%" that begins no escape is data. Many parsers write it as the escape it should have been.
+LONE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+_ENCODED_DOT = re.compile("%2[Ee]")
+_DOTS = re.compile(r"(?<=/)(?:\.|%2[Ee]){1,2}(?=/|\Z)")
+_DOT_SEGMENT = re.compile(r"/\.\.?(?:[/;]|$)")
+
+
+def readings(target: str) -> Iterator[tuple[str, str]]:
+    """The texts that parsers take a target for, each with how it came about; first the target itself."""
+    found = [(rooted(cut_fragment(target)), "")]
+    if "#" in target:
+        found.append((rooted(target), "fragment-kept"))
+    if not target.isascii():
+        found.extend([(_bytes_as_characters(text), joined(origin, "latin-1")) for text, origin in found])
+        # Node's url.parse() trims the no-break space, which the byte 0xA0 is to it.
+        found.extend([(text.rstrip("\xa0"), joined(origin, "trimmed")) for text, origin in found if text[-1] == "\xa0"])
+    found.extend([(text, joined(origin, "dots")) for each, origin in found for text in _without_raw_dots(each)])
+    found.extend([(text, joined(origin, "network-path")) for each, origin in found for text in _by_url_parse(each)])
+    yield from found
+    for text, origin in found:
+        if LONE_PERCENT.search(text):
+            yield LONE_PERCENT.sub("%25", text), joined(origin, "lone-percent")
+
+
+def _bytes_as_characters(text: str) -> str:
+    """The UTF-8 of a text, one character a byte. The text has one character a byte itself, unless a caller erred."""
+    return text.encode("utf-8", "surrogatepass").decode("latin-1")
+
+
+def joined(*steps: str) -> str:
+    """The steps that led to a form, in one word."""
+    return "+".join(filter(None, steps))
+
+
+def cut_fragment(target: str) -> str:
+    """The target without "#" and what follows: a fragment is never sent (RFC 9110 section 7.1)."""
+    return target.partition("#")[0]
+
+
+def rooted(target: str) -> str:
+    """The target with a first slash; without one it is malformed, and spec reads it from the root."""
+    return target if target[:1] == "/" else "/" + target
+
+
+# --- Dot segments ---
+
+
+def has_dot_segment(path: str) -> bool:
+    """Is there a segment "." or ".." in a path, with or without parameters?"""
+    return _DOT_SEGMENT.search(path) is not None
+
+
+def undotted(path: str) -> str:
+    """The path without its dot segments (RFC 3986 section 5.2.4). It must begin with a slash."""
+    segments = path[1:].split("/")
+    if segments[-1] in (".", ".."):
+        segments.append("")  # "/a/." names the directory
+    kept: list[str] = []
+    for segment in segments:
+        if segment == "..":
+            del kept[-1:]
+        elif segment != ".":
+            kept.append(segment)
+    return "/" + "/".join(kept)
+
+
+_DOTS_AND_PARAMETERS = re.compile(r"(?<=/)(\.\.?)(;[^/]*)\Z")
+
+
+def parted(path: str) -> str:
+    """The path with a slash between a last dot segment and its parameters.
+
+    Python's urljoin() resolves the segment before it puts its parameters back.
+    """
+    return _DOTS_AND_PARAMETERS.sub(r"\1/\2", path)
+
+
+def _without_raw_dots(text: str) -> Iterator[str]:
+    """A text without its dot segments, for a parser to which "%2e" is no dot, such as Python's urljoin()."""
+    path, mark, query = text.partition("?")
+    if _ENCODED_DOT.search(path) and has_dot_segment(path):
+        for each in dict.fromkeys((path, parted(path))):
+            yield undotted(each) + mark + query
+
+
+# --- Authorities ---
+
+_TWO_SLASHES = re.compile(r"//[^/]*")
+_ANY_SLASHES = re.compile(r"//+[^/]*")
+
+
+def behind_authority(path: str) -> Iterator[str]:
+    """What is left of a path that begins with two slashes or more, once an authority is taken out of it.
+
+    To RFC 3986 section 4.2 an authority begins behind two slashes; the WHATWG parser skips any run of them first
+    ("special authority ignore slashes state"). Whether the authority is a valid one is not asked: parsers differ on
+    that, and a form can only add a denial.
+    """
+    rests = (pattern.sub("", path, count=1) or "/" for pattern in (_TWO_SLASHES, _ANY_SLASHES))
+    yield from dict.fromkeys(rests)
+
+
+# The bytes at which Node's url.parse() sees a host end, besides "/", "?" and "#". A front may have encoded those
+# outside ASCII, and then there is a "%" in their place.
+_HOST_END = re.compile(r"[\x00-\x20\"%';<>\\^`{|}]")
+_ENCODED_HOST_END = re.compile(r"[\x00-\x20\"%';<>\\^`{|}\x7f-\xff]")
+_PORT = re.compile(r":[0-9]*\Z")
+
+
+def _by_url_parse(text: str) -> Iterator[str]:
+    """What url.parse() leaves of a text that begins with two slashes, also where a front removed dot segments first."""
+    path, mark, query = text.partition("?")
+    starts = [path] if path.startswith("//") else []
+    if _ENCODED_DOT.search(path) or ("/." in path and has_dot_segment(path)):
+        resolved = undotted(_DOTS.sub(lambda found: _ENCODED_DOT.sub(".", found[0]), path))
+        starts += [resolved] if resolved.startswith("//") else []
+    for each in starts:
+        authority, slash, rest = each[2:].partition("/")
+        lefts = {_given_back(authority, end) for end in (_HOST_END, _ENCODED_HOST_END)}
+        yield from ("/" + left + slash + rest + mark + query for left in sorted(lefts) if left)
+
+
+def _given_back(authority: str, host_end: re.Pattern[str]) -> str:
+    """What url.parse() takes for the path: all from the first byte that can be in no host, nor in a port behind it."""
+    named = authority.rpartition("@")[2]
+    end = host_end.search(named)
+    at = end.start() if end else len(named)
+    host = _PORT.sub("", named[:at])
+    if host[:1] == "[" and host[-1:] == "]":
+        return named[at:]
+    _, colon, strange = host.partition(":")
+    return colon + strange + named[at:]

@@ -1,0 +1,190 @@
+"""The command where the locale's encoding is not UTF-8: what is disallowed stays so, and nothing is lost in writing.
+
+Python then puts a lone surrogate in the place of each byte of an argument that it cannot decode (PEP 383), and its
+standard output has no character for most of what a robots.txt may hold.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+import pytest
+from cli.command import COMMAND
+from support.programs import LOCALES as DEFINITION
+from support.programs import program
+
+RULES = "User-agent: *\nDisallow: /größe/\nDisallow: /日本/\n"
+SHOWN = "http://a.test/gr%C3%B6%C3%9Fe/1"
+
+
+# Each environment to try.
+BARE = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+LATIN_1 = {"PYTHONUTF8": "0", "LC_ALL": "de_DE.ISO-8859-1"}
+LOCALES = {
+    "C": {**BARE, "LC_ALL": "C"},
+    "POSIX": {**BARE, "LC_ALL": "POSIX"},
+    "LANG=C": {**BARE, "LANG": "C"},
+    "C, coerced": {"LC_ALL": "C"},
+    "UTF-8": {"LC_ALL": "C.UTF-8"},
+    "Latin-1 output": {"LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "latin-1:strict"},
+    "Latin-1": LATIN_1,
+}
+
+
+@pytest.fixture(scope="module")
+def latin_1(tmp_path_factory):
+    """The folder of a locale in ISO 8859-1, made from the system's own definition."""
+    program(DEFINITION)
+    folder = tmp_path_factory.mktemp("locales")
+    command = [program("localedef"), "-i", "de_DE", "-f", "ISO-8859-1", str(folder / "de_DE.ISO-8859-1")]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(params=LOCALES)
+def ran(request, variables, latin_1):
+    """Run the command with arguments in bytes, in one locale; what it writes is bytes too."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHON"))}
+    environment = kept | {"LOCPATH": str(latin_1)} | LOCALES[request.param]
+    if request.param != "Latin-1":
+        del environment["LOCPATH"]
+
+    def ran(*args, stdin=None):
+        command = [COMMAND, *(arg if isinstance(arg, bytes) else str(arg).encode() for arg in args)]
+        return subprocess.run(command, check=False, input=stdin, capture_output=True, env=environment, timeout=120)
+
+    ran.latin_1 = request.param == "Latin-1"
+    return ran
+
+
+@pytest.fixture
+def rules(tmp_path):
+    file = tmp_path / "robots.txt"
+    file.write_text(RULES, "utf-8")
+    return file
+
+
+def quiet(done):
+    """The command ended without a traceback."""
+    assert b"Traceback" not in done.stderr, done.stderr.decode(errors="replace")
+    return done
+
+
+def argument(ran, text):
+    """Text as a terminal of the locale gives it."""
+    return text.encode("latin-1" if ran.latin_1 else "utf-8")
+
+
+def test_what_is_disallowed_is_refused_and_shown_as_it_was_judged(ran, rules):
+    done = quiet(ran("check", "--robots", rules, argument(ran, "http://a.test/größe/1")))
+
+    assert done.returncode == 1
+    verdict, reason, url, rule, line, _ = done.stdout.rstrip(b"\n").split(b"\t")
+    assert (verdict, reason, url, line) == (b"drop", b"disallowed", SHOWN.encode(), b"2")
+    assert rule.startswith(b"Disallow: /gr")
+
+
+def test_bytes_that_are_no_utf_8_are_the_bytes_that_were_given(ran, rules):
+    done = quiet(ran("check", "--robots", rules, b"http://a.test/gr\xf6\xdfe/1"))
+
+    shown = SHOWN if ran.latin_1 else "http://a.test/gr%F6%DFe/1"  # where they are text, they are the text
+    assert (done.returncode, shown.encode() in done.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["check", "explain"])
+def test_json_is_ascii_and_whole(ran, rules, command):
+    url = argument(ran, "http://größe.test/größe/1")
+    done = quiet(ran(command, "--json", "--robots", rules, url))
+
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["url"]) == (1, "http://xn--gre-6ka8i.test/gr%C3%B6%C3%9Fe/1")
+    assert said["rule"] == "Disallow: /größe/"
+    assert done.stdout.isascii()
+
+
+def test_a_page_of_explanation_is_written_to_its_end(ran, rules):
+    done = quiet(ran("explain", "--robots", rules, "http://a.test/%E6%97%A5%E6%9C%AC/1"))
+
+    assert done.returncode == 1
+    assert b"source" in done.stdout.splitlines()[-1]
+
+
+def test_lint_names_a_file_and_its_lines(ran, rules):
+    file = rules.rename(rules.with_name("größe.txt"))
+    for form in ("text", "json", "sarif", "github"):
+        done = quiet(ran("lint", "--format", form, file))
+        assert done.returncode == 0
+        assert b"RG314" in done.stdout
+
+
+def test_a_batch_answers_each_line(ran):
+    lines = [
+        {"id": "ö", "url": "http://a.test/größe/1", "robots_txt": RULES, "user_agent": "mybot"},
+        {"id": 2, "url": "http://a.test/gr\udcc3\udcb6\udcc3\udc9fe/1", "robots_txt": RULES, "user_agent": "mybot"},
+        {"id": 3, "url": "http://a.test/x", "robots_txt": "User-agent: *\nDisallow: /\udcff", "user_agent": "mybot"},
+    ]
+    raw = [json.dumps(lines[0], ensure_ascii=False), *map(json.dumps, lines[1:])]
+    done = quiet(ran("check", "--batch", "-", stdin="\n".join(raw).encode()))
+
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(each["id"], each.get("action")) for each in said] == [("ö", "drop"), (2, "drop"), (3, "pass")]
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("field", ["url", "robots_txt"])
+def test_a_surrogate_in_a_batch_that_stands_for_no_byte_lets_nothing_through(ran, field):
+    ask = {"url": "http://a.test/größe/1", "robots_txt": RULES, "user_agent": "mybot"}
+    ask[field] += "\ud83d"
+    done = quiet(ran("check", "--batch", "-", stdin=json.dumps(ask).encode()))
+
+    said = json.loads(done.stdout)
+    assert said.get("action") == "drop" or (done.returncode == 2 and "surrogate" in said["error"])
+
+
+def test_a_journal_and_a_store_with_such_names_are_written(ran, tmp_path):
+    """Port 9 is none of the web's: nothing is connected to, and the refusal is recorded."""
+    place = tmp_path / "größe"
+    store = f"sqlite:///{place}/policies.sqlite"
+    place.mkdir()
+    options = ("--journal", place / "journal", "--store", store, "--audit-job", "größe", "--user-agent", "größe/1")
+    done = quiet(ran("check", *options, argument(ran, "http://127.0.0.1:9/größe")))
+
+    assert done.returncode == 3
+    (file,) = (place / "journal").glob("*.jsonl")
+    records = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    assert [each["kind"] for each in records] == ["start", "fetch", "decision", "stop"]
+    assert [each["seq"] for each in records] == [1, 2, 3, 4]
+    assert records[2]["url"] == "http://127.0.0.1:9/gr%C3%B6%C3%9Fe"
+    if not ran.latin_1:
+        assert {each["job"] for each in records} == {"größe"}
+        assert records[0]["settings"]["store"] == store
+    assert quiet(ran("policy", "ls", "--json", "--store", store)).returncode == 0
+    found = quiet(ran("audit", "query", "--journal", place / "journal"))
+    assert (found.returncode, b"/gr%C3%B6%C3%9Fe" in found.stdout) == (0, True)
+
+
+def test_overrides_are_told_of(ran, tmp_path):
+    file = tmp_path / "größe.toml"
+    entry = {"id": "größe", "owner": "jürgen", "reason": "日本", "origin": "https://größe.test"}
+    text = "\n".join(f'{name} = "{value}"' for name, value in entry.items())
+    file.write_text(f"[[override]]\n{text}\nexpires = 2999-01-01\nmax_delay = 1\n", "utf-8")
+    done = quiet(ran("overrides", "list", "--json", file))
+
+    said = json.loads(done.stdout)
+    assert (said["id"], said["owner"], said["reason"]) == ("größe", "jürgen", "日本")
+    assert quiet(ran("overrides", "check", file)).returncode == 0
+    assert quiet(ran("overrides", "list", file)).stdout.startswith(b"in force\t")
+
+
+def test_a_list_of_origins_is_read(ran, tmp_path):
+    listed = "http://127.0.0.1:9/größe\nhttp://größe.invalid\n".encode() + b"http://gr\xf6\xdfe.test/\n"
+    done = quiet(ran("policy", "refresh", "--from", "-", "--json", stdin=listed))
+
+    assert done.returncode == 2
+    assert b"line 3" in done.stderr
+    assert [json.loads(line)["origin"] for line in done.stdout.splitlines()] == [
+        "http://127.0.0.1:9",
+        "http://xn--gre-6ka8i.invalid",
+    ]
