@@ -127,7 +127,8 @@ def _read(request: http.Request, approved: Approved) -> _Read:
     for field in request.data.headers.fields:
         name = field[0].lower()
         if name not in ends:
-            fields.append(field)
+            if name.replace(b"_", b"-") not in ends:  # CGI and its like take Content_Length for Content-Length
+                fields.append(field)
         elif name in said:
             said[name] += b"," + field[1]
         else:

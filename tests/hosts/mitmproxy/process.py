@@ -107,6 +107,7 @@ def running(
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         text=True,
+        errors="backslashreplace",  # what clients have sent may stand in the log
         env=environment(),
     )
     started(process)

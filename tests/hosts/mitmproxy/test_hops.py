@@ -48,6 +48,13 @@ def test_fields_that_name_another_page(start, http_site, matching, left):
     assert [name for name in http_site.origin.received[-1].headers if name.startswith("x-")] == left
 
 
+def test_fields_that_some_servers_take_for_framing(door, site):
+    """Behind CGI and WSGI an underscore is a hyphen: such a field gave a request a length that it does not have."""
+    said = "Content_Length: 9\r\ntransfer_encoding: chunked\r\nX_Kept: yes\r\n"
+    assert get(door, site, "/open", fields=said).status == 200
+    assert [name for name in site.origin.received[-1].headers if "_" in name] == ["x_kept"]
+
+
 def test_the_proxys_own_authentication_sees_it_first(start, http_site, https_site):
     with start("mitmdump", "--set", "proxyauth=crawler:secret") as door:
         assert plain(door, http_site.url + "/open").status == 407
