@@ -14,6 +14,7 @@ from robots_guard.mitmproxy.bounds import set_bounds
 from robots_guard.mitmproxy.dispatch import quicken
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.mitmproxy.options import force
+from robots_guard.mitmproxy.patches import crashes, interim, resets, streams, trailers
 from robots_guard.mitmproxy.uploads import let_go
 
 
@@ -54,6 +55,8 @@ def plant(enforcer: Enforcer) -> None:
     force(ctx.options)
     let_go()
     set_bounds()
+    for patch in (crashes, interim, resets, streams, trailers):
+        patch.apply()
     quicken(addons)
     try:
         addons.register(enforcer)
