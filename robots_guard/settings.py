@@ -242,10 +242,13 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
     set_user_agent: bool = False
     #: Answer a crawler's own request for /robots.txt from the cache while that is fresh.
     serve_robots_from_cache: bool = False
+    #: The memory that the bodies of all requests together may take, in each process: bytes, or `512k`, `256m`, `1g`.
+    body_memory: str = "256m"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.connectable()
+        _ = self.body_memory_bytes
         if self.deny_if_any and self.agent_from != "header":
             raise SettingsError("deny_if_any changes nothing while agent_from is agent: set agent_from to header, too")
 
@@ -260,12 +263,24 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
         return ranges
 
     @property
+    def body_memory_bytes(self) -> int:
+        """`body_memory` as a number of bytes. Raises SettingsError."""
+        found = _SIZE.fullmatch(self.body_memory)
+        if found is None or not int(found["number"]):
+            raise SettingsError(
+                f"body_memory {self.body_memory!r} is no size: write bytes, or such as 512k, 256m or 1g"
+            )
+        return int(found["number"]) * _UNITS[found["unit"].lower()]
+
+    @property
     def unsafe_allowed(self) -> frozenset[str]:
         """The names in `allow_unsafe`."""
         return frozenset(parts(self.allow_unsafe))
 
 
 _PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+_SIZE = re.compile(r"(?P<number>[0-9]{1,15})(?P<unit>[kmgKMG]?)")
+_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 def parts(text: str) -> tuple[str, ...]:

@@ -66,6 +66,7 @@ _HELP = {
     "agents": "A TOML file that gives each authenticated user an agent.",
     "set_user_agent": "Write the agent's User-Agent into every request.",
     "serve_robots_from_cache": "Answer a crawler's own request for /robots.txt from the cache.",
+    "body_memory": "Memory for the bodies of all requests together, such as 512k or 1g.",
 }
 _FIELDS = {field.name: field for field in msgspec.structs.fields(ProxySettings)}
 _SWITCHES = frozenset(name for name, field in _FIELDS.items() if field.type is bool)

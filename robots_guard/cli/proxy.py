@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -80,6 +81,8 @@ def proxy(
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
+    # It would end a process that is still importing; what SIGHUP has read again is read later than this.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from robots_guard.mitmproxy.launcher import Proxy, serve
 
     host, port = _address(listen)

@@ -14,7 +14,7 @@ from robots_guard.mitmproxy.bounds import set_bounds
 from robots_guard.mitmproxy.dispatch import quicken
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.mitmproxy.options import force
-from robots_guard.mitmproxy.patches.clients import set_gate
+from robots_guard.mitmproxy.patches import clients, crashes, interim, resets, streams, trailers
 from robots_guard.mitmproxy.uploads import let_go
 
 
@@ -55,8 +55,10 @@ def plant(enforcer: Enforcer) -> None:
     force(ctx.options)
     let_go()
     set_bounds()
+    for patch in (crashes, interim, resets, streams, trailers):
+        patch.apply()
     quicken(addons)
-    set_gate(ctx.master, enforcer.write_gate)
+    clients.set_gate(ctx.master, enforcer.write_gate)
     try:
         addons.register(enforcer)
     except exceptions.OptionsError as error:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 from mitmproxy.connection import Connection
-from mitmproxy.net.http.status_codes import CLIENT_CLOSED_REQUEST
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import RequestProtocolError, ResponseProtocolError
@@ -24,8 +23,13 @@ from mitmproxy.proxy.layers.tls import ClientTLSLayer
 from mitmproxy.proxy.server import ConnectionHandler
 from mitmproxy.utils import human
 
+from robots_guard.mitmproxy.body_memory import MEMORY
+from robots_guard.mitmproxy.patches.codes import CLIENT_DISCONNECTED
+from robots_guard.mitmproxy.patches.interim import past_interim
+
 LONGEST = 256 * 1024  # octets, or what of them comes in one piece
 LONGEST_HELLO = 16 * 1024  # octets; what browsers send takes 2,000
+_BEHIND = "behind"  # the key under which it is counted
 _SENTENCE = f"a head of more than {LONGEST} octets"
 
 Commands = layer.CommandGenerator[None]
@@ -64,8 +68,7 @@ def _fail(self: Http1Client) -> Commands:
         yield ReceiveHttp(ResponseProtocolError(self.stream_id, _SENTENCE, ResponseProtocolError.code))
 
 
-_bounded_request = _bounded(Http1Server.read_headers, _refuse)
-_bounded_answer = _bounded(Http1Client.read_headers, _fail)
+_bounded_answer = _bounded(past_interim(Http1Client.read_headers), _fail)
 
 _wait = Http1Server.wait
 
@@ -73,13 +76,33 @@ _wait = Http1Server.wait
 @functools.wraps(_wait)
 def _bounded_wait(self: Http1Server, event: events.Event) -> Commands:
     limit = human.parse_size(self.context.options.body_size_limit)
-    if limit is None or len(self.buf) <= limit + LONGEST:
+    if (limit is None or len(self.buf) <= limit + LONGEST) and _is_counted(self):
         yield from _wait(self, event)
         return
     self.state = self.done
     yield commands.CloseConnection(self.conn)
-    yield ReceiveHttp(RequestProtocolError(self.stream_id, "the client has sent too far ahead", CLIENT_CLOSED_REQUEST))
+    yield ReceiveHttp(RequestProtocolError(self.stream_id, "the client has sent too far ahead", CLIENT_DISCONNECTED))
 
+
+def _is_counted(self: Http1Server) -> bool:
+    """Whether there is room for what has come behind the present request."""
+    client = self.conn.id
+    MEMORY.release(client, _BEHIND)
+    return MEMORY.take(client, _BEHIND, len(self.buf))
+
+
+def _give_back(plain: Reads) -> Reads:
+    """What has come behind the last request is the next, and counted as its body if it is one."""
+
+    @functools.wraps(plain)
+    def read_headers(self: Http1Server, event: events.ConnectionEvent) -> Commands:
+        MEMORY.release(self.conn.id, _BEHIND)
+        yield from plain(self, event)
+
+    return read_headers
+
+
+_bounded_request = _bounded(_give_back(Http1Server.read_headers), _refuse)
 
 _hello = ClientTLSLayer.receive_handshake_data
 

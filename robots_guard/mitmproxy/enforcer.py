@@ -15,7 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from http import HTTPStatus
+from functools import partial
 
 from mitmproxy import addonmanager, connection, ctx, exceptions, http, tls
 from mitmproxy.proxy import server_hooks
@@ -26,15 +26,16 @@ from robots_guard.errors import SettingsError
 from robots_guard.guard import Guard
 from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.asgi import Application
+from robots_guard.mitmproxy.body_memory import MEMORY
 from robots_guard.mitmproxy.connections import Connections, let_by
 from robots_guard.mitmproxy.fetcher import MitmFetcher, on_behalf_of
-from robots_guard.mitmproxy.holds import Holds, PutOff
+from robots_guard.mitmproxy.holds import Ended, Holds, PutOff, Waits
 from robots_guard.mitmproxy.identity import Identity
 from robots_guard.mitmproxy.itself import HOST, Itself, concerns
 from robots_guard.mitmproxy.outgoing import Approved
 from robots_guard.mitmproxy.permits import Passed, Refused, Seen
-from robots_guard.mitmproxy.replies import Reply, copy_of, reply_to, unready
-from robots_guard.mitmproxy.uploads import Refusal
+from robots_guard.mitmproxy.replies import Reply, copy_of, ending, reply_to, unready
+from robots_guard.mitmproxy.uploads import NoRoom, Refusal
 from robots_guard.mitmproxy.ways import named_by
 from robots_guard.mitmproxy.wire import Wire
 from robots_guard.origin import Origin
@@ -72,6 +73,8 @@ class Enforcer(Connections):
         self._identity = Identity(_NOWHERE)
         self._itself = Itself(console)
         self._holds = Holds()
+        self._waits = Waits()
+        self._turned_away: set[str] = set()
         self._put_off = PutOff(CLOCKS.monotonic)
         self.told: Callable[[Decision], None] = lambda _: None  # whoever counts
 
@@ -106,6 +109,7 @@ class Enforcer(Connections):
             self._close()
             self._identity = Identity(settings)
             self._go_by(settings)
+            MEMORY.limit = settings.body_memory_bytes
         self._ways.named = named_by(ctx.options)
         self._settings = settings
         self._fault = None
@@ -155,12 +159,15 @@ class Enforcer(Connections):
             self._guard.look_at_overrides()
 
     def drain(self) -> None:
-        """From now on everything is refused; what has been let pass goes on."""
+        """Refuse everything from now on, also what still waits; what has been let pass goes on."""
         self._fault = "robots_guard is shutting down"
+        self._waits.end()
+        self._holds.end()
 
     def under_way(self) -> int:
-        """How many requests have been let pass and are not over."""
-        return self._permits.under_way(self._fetcher.own if self._fetcher else frozenset())
+        """How many requests have been let pass, or refused because of the shutdown, and are not over."""
+        passed = self._permits.under_way(self._fetcher.own if self._fetcher else frozenset())
+        return passed + len(self._turned_away) + (len(self._waits) + len(self._holds)) * self._waits.ended
 
     def held(self) -> int:
         """How many requests wait for their turn."""
@@ -262,11 +269,20 @@ class Enforcer(Connections):
                 self._act(flow, decision, seen)
             else:
                 self._refuse(flow, copy)
+        except Ended:
+            self._turn_away(flow)
         except SettingsError as error:
-            self._refuse(flow, unready(f"The guard is not ready: {error}", method=flow.request.method))
+            reply = ending if self._waits.ended else partial(unready, f"The guard is not ready: {error}")
+            self._refuse(flow, reply(method=flow.request.method))
         except Exception:
             log.exception("robots_guard failed; the request is refused")
             self._refuse(flow, unready(_NO_VERDICT, method=flow.request.method))
+
+    def _turn_away(self, flow: http.HTTPFlow) -> None:
+        """Refuse what was waiting at the shutdown, which waits for the answer to be given."""
+        self._refuse(flow, ending(method=flow.request.method))
+        if flow.client_conn.connected:
+            self._turned_away.add(flow.id)
 
     async def _judge(self, flow: http.HTTPFlow, wire: Wire) -> Decision:
         """As each agent whose request it is; the first refusal, or the first of all."""
@@ -282,11 +298,14 @@ class Enforcer(Connections):
         guard, _ = self._ready()
         question, verdict = wire.question(agent)
         question = self._put_off.linked(question)
-        verdict = verdict or await self._ways.verdict(flow.client_conn, question.origin)
+        verdict = verdict or await self._waits.of(self._ways.verdict(flow.client_conn, question.origin))
         if verdict is not None:
             return guard.decide(question, verdict)
         with on_behalf_of(flow.client_conn):
-            return guard.peek(question) or await guard.check(question)
+            peeked = guard.peek(question)
+            if peeked is not None:
+                return peeked
+            return await self._waits.of(guard.check(question))
 
     async def _copy_of_robots_txt(self, flow: http.HTTPFlow, decision: Decision) -> Reply | None:
         """What a crawler's own request for /robots.txt may be answered with: what it is judged by."""
@@ -316,7 +335,7 @@ class Enforcer(Connections):
         flow.response = None
 
     def _refuse(self, flow: http.HTTPFlow, reply: Reply) -> None:
-        response = _response(reply, flow.request.method)
+        response = Refusal.of(reply, flow.request.method)
         flow.request.stream = False  # mitmproxy cannot both answer and stream
         flow.response = response
         self._permits.refuse(flow, response)
@@ -332,6 +351,7 @@ class Enforcer(Connections):
             flow.response = stand.response
         elif flow.response is not None:
             self._permits.leave(flow)
+            self.counts["no_room"] += isinstance(flow.response, NoRoom)
         else:
             await self._settle(flow)
         flow.request.trailers = None  # an HTTP/1 writer would pass their line breaks on
@@ -340,6 +360,8 @@ class Enforcer(Connections):
         """Until it is due, unchanged, with us as the last who could change it. A streamed one comes here twice."""
         try:
             await self._settle_in_rounds(flow)
+        except SettingsError:  # the proxy is shutting down, and its turn would have to be waited for
+            self._turn_away(flow)
         except Exception:
             log.exception("robots_guard failed; the request is refused")
             self._refuse(flow, unready(_NO_VERDICT, method=flow.request.method))
@@ -365,7 +387,10 @@ class Enforcer(Connections):
 
     def _recalled(self, flow: http.HTTPFlow, passed: Decision) -> Decision:
         """While its body was read, the site may have asked for a pause. What is streamed has gone by then."""
-        return passed if flow.request.stream else self._ready()[0].recalled(passed)
+        if flow.request.stream:
+            return passed
+        guard = self._guard or self._ready()[0]  # also at the shutdown: what was let pass goes on
+        return guard.recalled(passed)
 
     async def _has_waited(self, flow: http.HTTPFlow, passed: Decision) -> bool:
         """Wait for the flow's turn; whether anybody still wants it. Nothing stands open meanwhile."""
@@ -373,6 +398,9 @@ class Enforcer(Connections):
         self._refuse(flow, unready("The guard could not give a turn.", method=flow.request.method))
         guard, settings = self._ready()
         decision = await self._holds.wait(flow.client_conn, guard.turn(passed, settings.hold_max))
+        if decision is None and self._waits.ended:
+            self._turn_away(flow)
+            return False
         if decision is None:
             self._permits.release(flow)
             return False
@@ -403,6 +431,8 @@ class Enforcer(Connections):
         if self._is_ours(flow):
             return
         stand = self._permits.of(flow)
+        if stand is None and isinstance(flow.response, Refusal):  # the client has left before it was answered
+            return
         if stand is None:
             log.error("robots_guard: %r was answered without a verdict; please report this", flow.request.url)
             flow.kill()
@@ -431,26 +461,20 @@ class Enforcer(Connections):
         self._over(flow)
 
     def _over(self, flow: http.HTTPFlow) -> None:
+        MEMORY.release(flow.client_conn.id, flow.id)
+        self._turned_away.discard(flow.id)
         if not self._is_ours(flow):
             self._permits.release(flow)
 
     def client_disconnected(self, client: connection.Client) -> None:
         """Nothing stands open for a client that has gone."""
+        MEMORY.forget(client.id)
         self._permits.forget(client)
         self._ways.left(client)
         self._holds.give_up(client)
 
     def _is_ours(self, flow: http.HTTPFlow) -> bool:
         return self._fetcher is not None and self._fetcher.owns(flow)
-
-
-def _response(reply: Reply, method: str) -> Refusal:
-    response = Refusal.make(reply.status, reply.body, dict(reply.headers))
-    response.reason = HTTPStatus(reply.status).phrase  # mitmproxy does not know them all
-    if method == "HEAD":
-        del response.headers["content-length"]  # nobody knows what a GET would have been answered with
-    assert isinstance(response, Refusal)
-    return response
 
 
 _NO_VERDICT = "The guard could not reach a verdict."

@@ -10,16 +10,61 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from cachetools import TTLCache
 from mitmproxy import connection
 
 from robots_guard.core.verdict import Action, Decision, Deferral, Question
+from robots_guard.errors import SettingsError
 
 REMEMBERED = 50_000  # requests put off; about 250 octets each
 LONGEST = 86_400.0  # seconds that is remembered
+
+T = TypeVar("T")
+
+
+class Ended(SettingsError):
+    """The proxy has ended what a hook was waiting for."""
+
+
+class Waits:
+    """What hooks wait for before there is a verdict: names that are looked up, a robots.txt. It ends with the proxy.
+
+    `asyncio.timeout` would do the same; it costs each request four times as much.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._given_up: set[asyncio.Task[Any]] = set()
+
+    async def of(self, what: Coroutine[Any, Any, T]) -> T:
+        """What it comes to. Raises Ended when the proxy ends before."""
+        task = asyncio.current_task()
+        assert task is not None  # this is a coroutine
+        self._tasks.add(task)
+        try:
+            return await what
+        except asyncio.CancelledError:
+            if task in self._given_up and task.uncancel() == 0:
+                raise Ended("robots_guard is shutting down") from None
+            raise
+        finally:
+            self._tasks.discard(task)
+            self._given_up.discard(task)
+
+    def end(self) -> None:
+        """End all waits, at once. None is to begin afterwards."""
+        self.ended = True
+        for task in self._tasks - self._given_up:
+            self._given_up.add(task)
+            task.cancel()
+
+    def __len__(self) -> int:
+        """How many hooks wait."""
+        return len(self._tasks)
 
 
 class Holds:
@@ -50,6 +95,12 @@ class Holds:
         """The client has gone."""
         for task in self._waiting.pop(client.id, ()):
             task.cancel()
+
+    def end(self) -> None:
+        """The proxy ends: all are given up."""
+        for tasks in list(self._waiting.values()):
+            for task in list(tasks):
+                task.cancel()
 
     def __len__(self) -> int:
         """How many wait."""

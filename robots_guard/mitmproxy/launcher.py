@@ -141,6 +141,8 @@ async def _run(proxy: Proxy, announce: Callable[[Ready], None], console: Applica
     running.addons.add(*_addons(proxy, servers, lambda: announce(_ready(proxy, servers, confdir))))
     enforcer = Enforcer(proxy.settings, console)
     plant(enforcer)
+    # First of all: what it reads again is read below for the first time.
+    running.event_loop.add_signal_handler(signal.SIGHUP, _read_again, proxy, running, enforcer)
     try:
         _insist_on_known(running, proxy.sets)
         running.options.set(*proxy.sets)
@@ -154,7 +156,6 @@ async def _run(proxy: Proxy, announce: Callable[[Ready], None], console: Applica
     ending = Ending(running, servers, enforcer, proxy.drain)
     for number in (signal.SIGINT, signal.SIGTERM):
         running.event_loop.add_signal_handler(number, ending.begin, number)
-    running.event_loop.add_signal_handler(signal.SIGHUP, _read_again, proxy, running, enforcer)
     try:
         await running.run()
     except SettingsError as error:
@@ -162,8 +163,6 @@ async def _run(proxy: Proxy, announce: Callable[[Ready], None], console: Applica
     finally:
         if any(server.is_running for server in servers.servers):
             await servers.servers.update([])  # a master that stops leaves its ports open
-        # Connections still open are cancelled now; Python 3.11 would log a traceback for each.
-        running.event_loop.set_exception_handler(lambda _loop, _context: None)
 
 
 def _insist_on_known(running: Master, sets: Iterable[str]) -> None:

@@ -23,6 +23,14 @@ class Streaming:
         if flow.response is not None:
             flow.response.stream = True
 
+    def response(self, flow: http.HTTPFlow) -> None:
+        """Drop the body of a request that has been answered: a flow is freed late, for its layers form circles."""
+        flow.request.data.content = None
+
+    def error(self, flow: http.HTTPFlow) -> None:
+        """Likewise, of one that has not."""
+        flow.request.data.content = None
+
 
 class StartCheck(logging.Handler):
     """What is logged as an error before we run ends the start. Stands in for mitmproxy's ErrorCheck, by its name."""

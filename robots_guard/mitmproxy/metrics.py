@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.errors import SettingsError
+from robots_guard.mitmproxy.body_memory import MEMORY
 
 _ACTIONS = frozenset(Action)
 _SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.01, 0.1, 1.0, 5.0, 35.0)
@@ -28,6 +29,7 @@ class Source:
     under_way: Callable[[], int]
     held: Callable[[], int]
     ready: Callable[[], bool]
+    body_bytes: Callable[[], int] = lambda: MEMORY.held
 
 
 class Metrics(Collector):
@@ -87,4 +89,5 @@ class Metrics(Collector):
         yield events
         yield GaugeMetricFamily("robots_guard_flows", "Requests let pass and not over.", self._source.under_way())
         yield GaugeMetricFamily("robots_guard_held", "Requests that wait for their turn.", self._source.held())
+        yield GaugeMetricFamily("robots_guard_body_bytes", "Of requests, held now.", self._source.body_bytes())
         yield GaugeMetricFamily("robots_guard_ready", "Whether requests are judged.", float(self._source.ready()))

@@ -24,6 +24,7 @@ from robots_guard.rep.dialect import Dialect
 
 LONGEST = 256  # characters of a stranger's text in a header field
 LONGEST_URL = 2048  # ... and of an address in a body
+RETRY_AFTER = 10  # seconds: what a restart, or the uploads of others, may take
 _NOT_PRINTABLE = re.compile(r"[^ -~]")
 
 _WHY = {
@@ -89,11 +90,32 @@ def unready(reason: str, *, method: str = "GET") -> Reply:
     fields = (
         ("Robots-Guard", f"drop; reason={Reason.INTERNAL_ERROR}"),
         ("Proxy-Status", "robots-guard; error=proxy_internal_error"),
-        ("Cache-Control", "no-store"),
-        ("Content-Type", "application/problem+json"),
     )
-    problem = {"title": "Service Unavailable", "status": 503, "detail": reason, "reason": Reason.INTERNAL_ERROR}
-    return Reply(503, fields, b"" if method == "HEAD" else _json(problem))
+    problem: dict[str, object] = {"detail": reason, "reason": Reason.INTERNAL_ERROR}
+    return _unavailable(fields, problem, method)
+
+
+def ending(*, method: str = "GET") -> Reply:
+    """The answer of a proxy that is shutting down: another may stand in its place soon."""
+    reply = _later("The proxy is shutting down.", method)
+    return reply._replace(headers=(*reply.headers, ("Connection", "close")))
+
+
+def no_room(*, method: str = "GET") -> Reply:
+    """The answer to an upload while others take all the memory there is for bodies."""
+    return _later("Other uploads take all the memory there is for bodies (body_memory).", method)
+
+
+def _later(reason: str, method: str) -> Reply:
+    """Nothing is wrong with the request, and nothing was decided against it."""
+    fields = (("Proxy-Status", "robots-guard; error=proxy_internal_response"), ("Retry-After", str(RETRY_AFTER)))
+    return _unavailable(fields, {"detail": reason}, method)
+
+
+def _unavailable(fields: tuple[tuple[str, str], ...], members: dict[str, object], method: str) -> Reply:
+    more = (("Cache-Control", "no-store"), ("Content-Type", "application/problem+json"))
+    problem = {"title": "Service Unavailable", "status": 503, **members}
+    return Reply(503, (*fields, *more), b"" if method == "HEAD" else _json(problem))
 
 
 def copy_of(policy: Policy, now: float, dialect: Dialect, *, method: str = "GET") -> Reply | None:

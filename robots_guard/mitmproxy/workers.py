@@ -120,7 +120,8 @@ def port_for_all(host: str, port: int) -> Iterator[int]:
     try:
         with _bound(host, port, socket.SO_REUSEADDR) as free:  # refuses a port that others share among themselves
             port = free.getsockname()[1]
-        held = _bound(host, port, socket.SO_REUSEPORT)
+        # Both: connections of an earlier proxy that wait for their end (TIME_WAIT) do not share by SO_REUSEPORT.
+        held = _bound(host, port, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
     except OSError as error:
         why = os.strerror(error.errno or 0).lower()
         raise SettingsError(f"cannot listen on {host}:{port} ({why}): choose another with --listen") from None
@@ -128,10 +129,11 @@ def port_for_all(host: str, port: int) -> Iterator[int]:
         yield port
 
 
-def _bound(host: str, port: int, option: int) -> socket.socket:
+def _bound(host: str, port: int, *options: int) -> socket.socket:
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, option, 1)
+        for option in options:
+            made.setsockopt(socket.SOL_SOCKET, option, 1)
         made.bind((host, port))
     except OSError:
         made.close()

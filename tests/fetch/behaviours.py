@@ -172,8 +172,7 @@ STATUSES = [
     trouble("521", Reply(status=521), "status", status=521),
     trouble("304-nobody-asked-for", Reply(status=304, headers=(("Content-Length", "0"),)), "status", status=304),
     trouble("999", raw("HTTP/1.1 999 Denied\nContent-Length: 0\n\n"), "status", "protocol"),
-    rules("103-before-the-answer", _HINTS, only=("direct", "scrapy")),
-    trouble("103-for-the-answer", _HINTS, "status", status=103, only=("mitmproxy",)),  # it knows no interim answers
+    rules("103-before-the-answer", _HINTS),
 ]
 
 REDIRECTS = [

@@ -1,2 +1,39 @@
-"""What is replaced inside mitmproxy: one module a subject, each with the reason and a test that fails when upstream
-changes. None of these classes is a public interface; all that is known of them is known here."""
+"""The patches: methods of mitmproxy that are replaced, because they are wrong for a proxy that must not fail open.
+
+Each module is one subject. Its docstring says what mitmproxy does there, in which versions that was read and tested,
+and what stands there instead. None of the replaced methods is a public interface: `tests/hosts/mitmproxy/
+test_patches.py` holds a digest of the source of each, and fails with a mitmproxy in which one has changed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+Make = Callable[[Any], Any]
+
+_replaced: dict[tuple[object, str, Make], Any] = {}
+
+
+def replace(owner: object, name: str, make: Make) -> None:
+    """Replace a function of a class or module, once for a process; `make` takes the present one and returns the new.
+
+    The new function carries the one it replaces as `__wrapped__`.
+    """
+    key = (owner, name, make)
+    if key not in _replaced:
+        plain = getattr(owner, name)
+        _replaced[key] = plain
+        setattr(owner, name, functools.wraps(plain)(make(plain)))
+
+
+def replaced() -> list[tuple[str, Any]]:
+    """What has been replaced so far: qualified names and mitmproxy's own functions."""
+    return [(f"{plain.__module__}.{plain.__qualname__}", plain) for plain in map(_original, _replaced.values())]
+
+
+def _original(function: Any) -> Any:
+    while hasattr(function, "__wrapped__") and function.__module__.startswith("mitmproxy."):
+        function = function.__wrapped__
+    return function

@@ -1,22 +1,24 @@
 """mitmproxy's HTTP clients: where a request becomes bytes, and the last check before it does.
 
-Invariant: of a master that has a gate, a client writes no request but the one that the gate produces. After the
-last hook of a flow mitmproxy still waits for an intercepted flow to be resumed and for a connection, and other tasks
-hold the same object; it then writes whatever the object says by that time.
+After the last hook of a flow mitmproxy still waits for an intercepted flow to be resumed and for a connection, and
+other tasks hold the same object; it then writes whatever the object says by that time (mitmproxy/proxy/layers/http,
+read in 11.0.2 and 12.2.3).
 
     HttpStream.make_server_connection   asks for a connection, of a parent proxy perhaps, which is told where to
     Http1Client.send                    writes the head and the body over HTTP/1
     Http2Client._handle_event2          writes the head over HTTP/2, also that of a stream which had to queue
     Http3Client._handle_event           likewise over HTTP/3, where the operator has allowed it
 
-HTTP/1 bodies are counted here, too: more or fewer bytes than the head announces would be read as another request,
-or make one out of the next. mitmproxy counts neither, and writes an empty piece of a chunked body as its end.
-Seen in mitmproxy 11.0.2 and 12.2.3; tests/hosts/mitmproxy/test_clients_patch.py fails when these methods change.
+Here a master's gate is asked in each of them, and what is written is what the gate produces. The bytes of an HTTP/1
+body are counted, too: more or fewer than the head announces would be read as another request, or make one out of the
+next. mitmproxy counts neither, and writes an empty piece of a chunked body as its end.
+
+Invariant: of a master that has a gate, a client writes no request but the one that the gate produces.
 """
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -34,6 +36,8 @@ from mitmproxy.proxy.layers.http._events import (
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 from mitmproxy.proxy.layers.http._http2 import Http2Client
 from mitmproxy.proxy.layers.http._http3 import Http3Client
+
+from robots_guard.mitmproxy.patches import replace
 
 Commands = layer.CommandGenerator[None]
 
@@ -68,14 +72,18 @@ _gates: WeakKeyDictionary[master.Master, Gate] = WeakKeyDictionary()
 def set_gate(of: master.Master, gate: Gate) -> None:
     """Have every request that the clients of this master write produced by `gate`, from now on."""
     _gates[of] = gate
-    HttpStream.make_server_connection = _connect  # type: ignore[method-assign]  # the point of this file
-    Http1Client.send = _send  # type: ignore[method-assign]  # likewise
-    Http2Client._handle_event2 = _handle_h2_event  # type: ignore[method-assign]  # noqa: SLF001  likewise
-    Http3Client._handle_event = _handle_h3_event  # type: ignore[method-assign]  # noqa: SLF001  likewise
+    apply()
+
+
+def apply() -> None:
+    """Replace where mitmproxy's clients connect and write. A master without a gate goes on as before."""
+    replace(HttpStream, "make_server_connection", _connecting)
+    replace(Http1Client, "send", _sending)
+    replace(Http2Client, "_handle_event2", _handling_h2)
+    replace(Http3Client, "_handle_event", _handling_h3)
 
 
 def _gate() -> Gate | None:
-    """The gate of the master that runs; None: it is one without robots_guard, and writes as mitmproxy does."""
     return _gates.get(ctx.master)
 
 
@@ -98,39 +106,43 @@ def _error(stream_id: int, why: object) -> ResponseProtocolError:
 
 # -- connections ----------------------------------------------------------------------------------------------
 
-_plain_connect = HttpStream.make_server_connection
 
+def _connecting(
+    plain: Callable[[HttpStream], layer.CommandGenerator[bool]],
+) -> Callable[[HttpStream], layer.CommandGenerator[bool]]:
+    def make_server_connection(self: HttpStream) -> layer.CommandGenerator[bool]:
+        gate = _gate()
+        objection = gate.objection(self.flow.request, self.context.client) if gate is not None else None
+        if objection is None:
+            return (yield from plain(self))
+        yield from self.handle_protocol_error(_error(self.stream_id, objection))
+        return False
 
-@functools.wraps(_plain_connect)
-def _connect(self: HttpStream) -> layer.CommandGenerator[bool]:
-    gate = _gate()
-    objection = gate.objection(self.flow.request, self.context.client) if gate is not None else None
-    if objection is None:
-        return (yield from _plain_connect(self))
-    yield from self.handle_protocol_error(_error(self.stream_id, objection))
-    return False
+    return make_server_connection
 
 
 # -- HTTP/1 ---------------------------------------------------------------------------------------------------
 
-_plain_send = Http1Client.send
 
+def _sending(plain: Callable[[Http1Client, HttpEvent], Commands]) -> Callable[[Http1Client, HttpEvent], Commands]:
+    def send(self: Http1Client, event: HttpEvent) -> Commands:
+        gate = _gate()
+        if gate is None:
+            yield from plain(self, event)
+            return
+        if self.state == self.done:  # closed here or by mitmproxy: what is left of the request goes nowhere
+            return
+        try:
+            written = _judged(gate, self, event)
+        except NotApproved as error:
+            self.state = self.done
+            yield commands.CloseConnection(self.conn)
+            yield ReceiveHttp(_error(event.stream_id, error))
+            return
+        if written is not None:
+            yield from plain(self, written)
 
-@functools.wraps(_plain_send)
-def _send(self: Http1Client, event: HttpEvent) -> Commands:
-    gate = _gate()
-    if gate is None:
-        yield from _plain_send(self, event)
-        return
-    if self.state == self.done:  # closed here or by mitmproxy: what is left of the request goes nowhere
-        return
-    try:
-        written = _judged(gate, self, event)
-    except NotApproved as error:
-        yield from _close(self, event.stream_id, error)
-        return
-    if written is not None:
-        yield from _plain_send(self, written)
+    return send
 
 
 def _judged(gate: Gate, self: Http1Client, event: HttpEvent) -> HttpEvent | None:
@@ -166,50 +178,50 @@ def _announced(request: http.Request) -> int | None:
     return int(request.headers.get("content-length", "0"))
 
 
-def _close(self: Http1Client, stream_id: int, error: NotApproved) -> Commands:
-    self.state = self.done
-    yield commands.CloseConnection(self.conn)
-    yield ReceiveHttp(_error(stream_id, error))
-
-
 # -- HTTP/2 ---------------------------------------------------------------------------------------------------
 
-_plain_h2 = Http2Client._handle_event2  # noqa: SLF001  see above
 
-
-@functools.wraps(_plain_h2)
-def _handle_h2_event(self: Http2Client, event: events.Event) -> Commands:
-    gate = _gate()
-    if gate is not None and isinstance(event, RequestTrailers):  # nothing leaves that came after the verdict
-        return
-    if gate is not None and isinstance(event, RequestHeaders):
-        try:
-            event = _produced(gate, event, self)
-        except NotApproved as error:
-            # Other streams go on. No stream ever has this number (RFC 9113 section 5.1.1), so that whatever else
-            # of the request comes finds none to be written to.
-            self.h2_conn.highest_outbound_stream_id = event.stream_id
-            yield ReceiveHttp(_error(event.stream_id, error))
+def _handling_h2(
+    plain: Callable[[Http2Client, events.Event], Commands],
+) -> Callable[[Http2Client, events.Event], Commands]:
+    def handle_event(self: Http2Client, event: events.Event) -> Commands:
+        gate = _gate()
+        if gate is not None and isinstance(event, RequestTrailers):  # nothing leaves that came after the verdict
             return
-    yield from _plain_h2(self, event)
+        if gate is not None and isinstance(event, RequestHeaders):
+            try:
+                event = _produced(gate, event, self)
+            except NotApproved as error:
+                # Other streams go on. No stream ever has this number (RFC 9113 section 5.1.1), so that whatever
+                # else of the request comes finds none to be written to.
+                self.h2_conn.highest_outbound_stream_id = event.stream_id
+                yield ReceiveHttp(_error(event.stream_id, error))
+                return
+        yield from plain(self, event)
+
+    return handle_event
 
 
 # -- HTTP/3 ---------------------------------------------------------------------------------------------------
 
-_plain_h3 = Http3Client._handle_event  # noqa: SLF001  see above
 
-
-@functools.wraps(_plain_h3)
-def _handle_h3_event(self: Http3Client, event: events.Event) -> Commands:
-    gate = _gate()
-    refused: set[int] = self.__dict__.setdefault("refused", set())
-    if isinstance(event, RequestTrailers) or (isinstance(event, HttpEvent) and event.stream_id in refused):
-        return
-    if gate is not None and isinstance(event, RequestHeaders):
-        try:
-            event = _produced(gate, event, self)
-        except NotApproved as error:
-            refused.add(event.stream_id)
-            yield ReceiveHttp(_error(event.stream_id, error))
+def _handling_h3(
+    plain: Callable[[Http3Client, events.Event], Commands],
+) -> Callable[[Http3Client, events.Event], Commands]:
+    def handle_event(self: Http3Client, event: events.Event) -> Commands:
+        gate = _gate()
+        refused: set[int] = self.__dict__.setdefault("refused", set())
+        if isinstance(event, HttpEvent) and event.stream_id in refused:
             return
-    yield from _plain_h3(self, event)
+        if gate is not None and isinstance(event, RequestTrailers):
+            return
+        if gate is not None and isinstance(event, RequestHeaders):
+            try:
+                event = _produced(gate, event, self)
+            except NotApproved as error:
+                refused.add(event.stream_id)
+                yield ReceiveHttp(_error(event.stream_id, error))
+                return
+        yield from plain(self, event)
+
+    return handle_event

@@ -13,6 +13,7 @@ from mitmproxy.test import taddons, tflow
 from robots_guard.mitmproxy import RobotsGuard
 from robots_guard.mitmproxy.outgoing import Approved
 from robots_guard.mitmproxy.permits import Permits, Seen
+from robots_guard.mitmproxy.replies import unready
 
 SITE = ("site.test", 443)
 
@@ -118,6 +119,15 @@ async def test_a_second_gate_that_breaks_refuses(enforcer, monkeypatch, caplog):
     await enforcer._settle(flow)
     assert flow.response.status_code == 503
     assert "the request is refused" in caplog.text
+
+
+async def test_a_refusal_to_a_client_that_has_left_is_no_alarm(enforcer, caplog):
+    flow = flow_to(*SITE)
+    enforcer._refuse(flow, unready("shut", method="GET"))
+    enforcer.client_disconnected(flow.client_conn)
+    await enforcer.responseheaders(flow)
+    assert flow.error is None
+    assert "without a verdict" not in caplog.text
 
 
 async def test_the_tripwire(enforcer, caplog):

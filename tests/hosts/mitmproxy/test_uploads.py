@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 from hosts.mitmproxy.conftest import untouched
-from hosts.mitmproxy.wire import Answer, closed, connected, plain, read_answer
+from hosts.mitmproxy.process import refused_start
+from hosts.mitmproxy.test_life import until
+from hosts.mitmproxy.test_trailers import request_fields
+from hosts.mitmproxy.wire import Answer, H2Client, closed, connected, exchange, plain, read_answer, tunnel
 
 from robots_guard.testing import Reply
 
@@ -101,3 +104,94 @@ def test_a_client_that_sends_far_ahead_is_cut_off(strait, sites):
         assert closed(connection) == b""
     assert site.origin.targets == []
     assert peak(strait) - before < 20
+
+
+# -- all of them together -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["proxy", "mitmdump"])
+def small(request, start):
+    """A proxy that has room for three uploads of a megabyte."""
+    with start(request.param, body_memory="3500k") as door:
+        yield door
+
+
+def began(stack, door, site, target="/open", megabytes=1):
+    """An upload that has sent so much and goes on."""
+    connection = stack.enter_context(connected(door))
+    head = f"POST {site.url}{target} HTTP/1.1\r\nHost: {site.authority}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    connection.sendall(head.encode() + CHUNK * megabytes)
+    return connection
+
+
+def test_uploads_beyond_what_there_is_room_for_are_put_off(small, http_site):
+    assert upload(small, http_site, "/open", 1).status == 200
+    with contextlib.ExitStack() as stack:
+        uploads = [began(stack, small, http_site) for _ in range(5)]
+        answers = [exchange(each, b"0\r\n\r\n") for each in uploads]
+        statuses = [answer.status for answer in answers]
+    assert set(statuses) == {200, 503}
+    assert statuses.count(200) <= 3
+    refused = next(answer for answer in answers if answer.status == 503)
+    assert (int(refused.headers["retry-after"]) > 0, b"body_memory" in refused.body) == (True, True)
+    posted = [request.body for request in http_site.origin.received if request.method == "POST"]
+    assert posted == [b"x" * MEGABYTE] * (1 + statuses.count(200))
+
+
+@pytest.mark.parametrize("end", ["closed", "answered", "refused", "reset by the site"])
+def test_room_is_given_back_however_an_upload_ends(small, sites, end):
+    site = sites.start("http", pages={"/reset": Reply(reset=True)})
+    for _ in range(4):
+        if end == "closed":
+            upload(small, site, "/open", 3, whole=False)
+            assert until(lambda: upload(small, site, "/open", 3).status == 200)
+        elif end == "answered":
+            assert upload(small, site, "/open", 3).status == 200
+        elif end == "refused":
+            assert upload(small, site, "/private/x", 3).status == 403
+        else:
+            assert upload(small, site, "/reset", 3).status == 502
+
+
+def test_unfinished_uploads_take_no_more_memory_than_there_is_room_for(start, http_site):
+    with start("proxy", body_memory="40m") as door, contextlib.ExitStack() as stack:
+        assert plain(door, http_site.url + "/open").status == 200
+        before = peak(door)
+        uploads = [began(stack, door, http_site, megabytes=30) for _ in range(8)]
+        statuses = [exchange(each, b"0\r\n\r\n").status for each in uploads]
+        assert set(statuses) == {200, 503}
+        assert peak(door) - before < 160  # sending a body takes two copies
+
+
+def test_a_refused_upload_over_http2_leaves_the_connection_as_it_was(small, https_site):
+    fields = request_fields(https_site.authority, "/open", method="POST")
+    with tunnel(small, https_site.authority, alpn=["h2"]) as connection:
+        client = H2Client(connection)
+        answers = [client.exchange(fields, b"x" * size) for size in (5 * MEGABYTE, 10, 5 * MEGABYTE, MEGABYTE)]
+    assert [answer.status for answer in answers] == [503, 200, 503, 200]
+
+
+def test_an_upload_that_grows_while_robots_txt_is_fetched(small, sites):
+    site = slow(sites)
+    assert upload(small, site, "/open", 10).status == 503
+    assert upload(small, site, "/private/x", 10).status == 403
+    assert upload(small, site, "/open", 3).status == 200
+    assert [request.method for request in site.origin.received if request.target != "/robots.txt"] == ["POST"]
+
+
+def test_what_comes_behind_a_request_is_counted_too(small, sites):
+    """A client that sends its next upload before it has the answer to the last."""
+    site = sites.start("http", pages={"/slow": Reply(body="x", delay=1.0)})
+    with contextlib.ExitStack() as stack:
+        connection = stack.enter_context(connected(small))
+        head = f"GET {site.url}/slow HTTP/1.1\r\nHost: {site.authority}\r\n\r\n"
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(head.encode() + b"x" * 6 * MEGABYTE)
+            assert closed(connection) == b""
+    assert plain(small, site.url + "/after").status == 200
+
+
+@pytest.mark.parametrize("text", ["0", "much", "-1", "1t"])
+def test_a_bound_that_is_no_size(text, tmp_path):
+    status, printed = refused_start("proxy", tmp_path, body_memory=text)
+    assert (status, "--body-memory" in printed, "256m" in printed) == (2, True, True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 from hosts.mitmproxy.conftest import get
@@ -12,12 +11,10 @@ from hosts.mitmproxy.process import SCRIPT
 from hosts.mitmproxy.test_modes import Parent
 from hosts.mitmproxy.wire import http2, tunnel
 from mitmproxy import connection
-from mitmproxy.proxy.layers.http import _http1, _http2
 from mitmproxy.test import tflow, tutils
 from support.programs import program
 
 from robots_guard.mitmproxy.outgoing import Approved, http1_request, http2_request
-from robots_guard.mitmproxy.patches import clients
 from robots_guard.mitmproxy.patches.clients import NotApproved
 from robots_guard.mitmproxy.permits import Permits, Seen
 from robots_guard.mitmproxy.write_gate import WriteGate
@@ -375,18 +372,3 @@ def test_http2_has_no_fields_of_a_connection():
     request = http2_request(flow.request, Approved(wire.origin(), wire), length=3)
     assert fields_of(request) == [("cookie", "a=1"), ("content-length", "3")]
     assert request.authority == "site.test"
-
-
-# -- what is known of mitmproxy ---------------------------------------------------------------------------------
-
-
-def test_the_methods_that_are_replaced_are_those_of_mitmproxy():
-    """The places where requests become bytes; if upstream moves them, this fails before anything leaves unseen."""
-    assert clients._plain_connect.__qualname__ == "HttpStream.make_server_connection"
-    assert clients._plain_send.__qualname__ == "Http1Client.send"
-    assert clients._plain_h2.__qualname__ == "Http2Client._handle_event2"
-    assert clients._plain_h3.__qualname__ == "Http3Client._handle_event"
-    for module, writes in ((_http1, "assemble_request_head"), (_http2, "format_h2_request_headers")):
-        text = Path(module.__file__).read_text(encoding="utf-8")
-        calls = [line for line in text.splitlines() if f"{writes}(" in line and not line.startswith("def ")]
-        assert len(calls) == 1, module

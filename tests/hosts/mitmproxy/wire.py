@@ -115,6 +115,58 @@ def inside(door: Door, authority: str, target: str, *, method: str = "GET", fiel
         return exchange(connection, head.encode("latin-1"), body=method != "HEAD")
 
 
+class H2Client:
+    """A well-behaved HTTP/2 client: one request after another on one connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="latin-1"))
+        self._h2.initiate_connection()
+
+    def exchange(
+        self,
+        headers: Sequence[tuple[str, str]],
+        body: bytes = b"",
+        trailers: Sequence[tuple[str, str]] = (),
+    ) -> Answer:
+        """A request and its answer; trailers of the answer are among its header fields."""
+        stream = self._h2.get_next_available_stream_id()
+        self._h2.send_headers(stream, headers, end_stream=not (body or trailers))
+        self._send(stream, body, last=not trailers)
+        if trailers:
+            self._h2.send_headers(stream, trailers, end_stream=True)
+        return self._answer(stream)
+
+    def _send(self, stream: int, body: bytes, *, last: bool) -> None:
+        while body:
+            size = min(self._h2.local_flow_control_window(stream), self._h2.max_outbound_frame_size, len(body))
+            if not size:
+                self._connection.sendall(self._h2.data_to_send())
+                self._h2.receive_data(self._connection.recv(65536))
+                continue
+            self._h2.send_data(stream, body[:size], end_stream=last and size == len(body))
+            body = body[size:]
+
+    def _answer(self, stream: int) -> Answer:
+        fields: dict[str, str] = {}
+        body = b""
+        self._connection.sendall(self._h2.data_to_send())
+        with contextlib.suppress(OSError):
+            while octets := self._connection.recv(65536):
+                for event in self._h2.receive_data(octets):
+                    if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
+                        fields.update(event.headers)
+                    elif isinstance(event, h2.events.DataReceived):
+                        body += event.data
+                        self._h2.acknowledge_received_data(event.flow_controlled_length, stream)
+                    elif isinstance(event, h2.events.StreamEnded):
+                        return Answer(int(fields[":status"]), fields, body)
+                    elif isinstance(event, h2.events.StreamReset | h2.events.ConnectionTerminated):
+                        return Answer(0, fields, body)
+                self._connection.sendall(self._h2.data_to_send())
+        return Answer(0, fields, body)
+
+
 def http2(connection: socket.socket, headers: Sequence[tuple[str, str]]) -> Answer:
     """One HTTP/2 request, its header block as given; status 0 if the stream or connection was closed."""
     config = h2.config.H2Configuration(

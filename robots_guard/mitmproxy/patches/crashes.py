@@ -1,0 +1,204 @@
+"""Crashes of mitmproxy: an exception in a protocol layer ends the connection it happened on, and its flows.
+
+`ConnectionHandler.server_event` (mitmproxy/proxy/server.py, read in 11.0.2 and 12.2.3) runs the protocol layers and
+carries out their commands. It logs whatever they raise as "mitmproxy has crashed!", with a traceback, and goes on:
+the client waits for ever, its flows never end, the next event meets layers in an unknown state. The same in
+`ReplayHandler`, where the one waiting for the flow is the robots.txt fetcher. An exception in the tasks that
+open connections or run hooks is not caught at all, to the same effect for the client.
+
+Here a crash closes the client's connection and those to servers, has the `error` hook called for each flow that was
+live, and no further event reaches the layers, so that nothing more is sent. One line is logged, the traceback at
+debug level; of many crashes within a minute the first ten are logged, and then their number.
+
+Invariant: a handler that has crashed sends no more bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any
+
+from mitmproxy import flow as flows
+from mitmproxy import http
+from mitmproxy.addons.clientplayback import ReplayHandler
+from mitmproxy.connection import ConnectionState
+from mitmproxy.proxy import commands, events, layer
+from mitmproxy.proxy.layers.http import HttpLayer, HttpStream
+from mitmproxy.proxy.layers.http._hooks import HttpErrorHook, HttpResponseHook
+from mitmproxy.proxy.server import ConnectionHandler
+
+from robots_guard.mitmproxy.patches import replace
+
+log = logging.getLogger("robots_guard")
+
+LINES = 10  # a minute
+_MINUTE = 60.0  # seconds
+
+
+def apply() -> None:
+    """Replace what mitmproxy does with a crash."""
+    for owner in (ConnectionHandler, ReplayHandler):  # the second has a `log` of its own
+        replace(owner, "log", _with_an_end)
+    for name in ("open_connection", "hook_task", "wakeup"):
+        replace(ConnectionHandler, name, _fenced)
+    replace(ConnectionHandler, "open_connection", _closing)
+
+
+def _with_an_end(plain: Callable[..., None]) -> Callable[..., None]:
+    """An exception that is logged as an error is a crash: `server_event` logs nothing else that way."""
+
+    def log_or_end(self: ConnectionHandler, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
+        if exc_info and level >= logging.ERROR:
+            error = exc_info[1] if isinstance(exc_info, tuple) else sys.exc_info()[1]
+            _end(self, error or RuntimeError(message))
+        else:
+            plain(self, message, level, exc_info)
+
+    return log_or_end
+
+
+def _fenced(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    async def fenced(self: ConnectionHandler, *arguments: Any) -> None:
+        try:
+            await plain(self, *arguments)
+        except Exception as error:  # noqa: BLE001  whatever it is, the client must not wait for ever
+            _end(self, error)
+
+    return fenced
+
+
+def _closing(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """A connection ends with its task: a client that leaves while one is being made cancels the task before mitmproxy
+    is where it would close it (seen in 12.2.3)."""
+
+    async def open_connection(self: ConnectionHandler, command: commands.OpenConnection) -> None:
+        try:
+            await plain(self, command)
+        finally:
+            left = self.transports.pop(command.connection, None)
+            if left is not None and left.writer is not None:
+                left.writer.close()
+
+    return open_connection
+
+
+class _Ended(layer.Layer):
+    """Stands in for the layers of a handler that has crashed. `awaited` are flows whose hook is still running."""
+
+    def __init__(self, crashed: layer.Layer, awaited: dict[commands.StartHook | None, http.HTTPFlow]) -> None:
+        super().__init__(crashed.context)
+        self._awaited = awaited
+
+    def handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """Take an event; nothing comes of it but the end of a flow."""
+        if isinstance(event, events.HookCompleted):
+            flow = self._awaited.pop(event.command, None)
+            if flow is not None:
+                yield HttpErrorHook(flow)
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        raise NotImplementedError  # `handle_event` does not call it
+
+
+def _end(handler: ConnectionHandler, error: BaseException) -> None:
+    if isinstance(handler.layer, _Ended):
+        log.debug("robots_guard: mitmproxy has crashed again", exc_info=error)
+        return
+    _REPORTS.tell(handler, error)
+    live = list(_live(handler.layer.context.layers))
+    handler.layer = _Ended(handler.layer, {hook: flow for flow, hook in live if _is_awaited(hook)})
+    _close(handler)
+    for flow, hook in live:
+        flow.live = False
+        if not isinstance(flow.error, flows.Error):
+            flow.error = flows.Error(f"mitmproxy has crashed ({type(error).__name__})")
+        if hook is None:
+            _start(handler.handle_hook(HttpErrorHook(flow)))
+    if isinstance(handler, ReplayHandler) and not live:
+        handler.done.set()
+
+
+def _close(handler: ConnectionHandler) -> None:
+    for connection, transport in list(handler.transports.items()):
+        connection.state = ConnectionState.CLOSED
+        if transport.handler is not None:
+            transport.handler.cancel("mitmproxy has crashed")
+        elif transport.writer is not None:
+            transport.writer.close()
+
+
+def _live(layers: Iterable[layer.Layer]) -> Iterator[tuple[http.HTTPFlow, commands.StartHook | None]]:
+    """The flows that are not over, each with the hook that runs for it."""
+    for stream in _streams(layers, set()):
+        flow: http.HTTPFlow | None = getattr(stream, "flow", None)  # there is none before the first event
+        if flow is None or flow.request.method == "CONNECT" or _is_over(stream):
+            continue
+        command = stream._paused.command if stream._paused else None  # noqa: SLF001  mitmproxy tells it nowhere else
+        yield flow, command if isinstance(command, commands.StartHook) else None
+
+
+def _streams(layers: Iterable[layer.Layer], seen: set[int]) -> Iterator[HttpStream]:
+    """All streams, also those inside a tunnel that is a stream itself."""
+    for each in layers:
+        if isinstance(each, HttpLayer) and id(each) not in seen:
+            seen.add(id(each))
+            for stream in each.streams.values():
+                yield stream
+                yield from _streams(stream.context.layers, seen)
+
+
+def _is_over(stream: HttpStream) -> bool:
+    """Whether the response hook or the error hook has come, as mitmproxy knows it (`handle_protocol_error`)."""
+    over = (stream.state_done, stream.state_errored)
+    return stream.client_state == stream.state_errored or stream.server_state in over
+
+
+def _is_awaited(hook: commands.StartHook | None) -> bool:
+    """Whether a flow ends when this hook has; after the response hook and the error hook it has."""
+    return hook is not None and not isinstance(hook, HttpErrorHook | HttpResponseHook)
+
+
+_running: set[asyncio.Future[None]] = set()
+
+
+def _start(hook: Any) -> None:
+    task = asyncio.ensure_future(hook)
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+
+
+class _Reports:
+    """Log lines about crashes, at a bounded rate."""
+
+    def __init__(self) -> None:
+        self._since = -_MINUTE
+        self._lines = 0
+        self._untold = 0
+
+    def tell(self, handler: ConnectionHandler, error: BaseException) -> None:
+        log.debug("robots_guard: mitmproxy has crashed", exc_info=error)
+        if time.monotonic() - self._since >= _MINUTE:
+            self._since, self._lines = time.monotonic(), 0
+        if self._lines == LINES:
+            self._untold += 1
+            return
+        self._lines += 1
+        untold = f"; {self._untold} more were not logged" if self._untold else ""
+        self._untold = 0
+        log.error("%s%s", _sentence(handler, error), untold)
+
+
+def _sentence(handler: ConnectionHandler, error: BaseException) -> str:
+    client = handler.client.peername
+    what = " ".join(str(error).split())[:120]
+    return (
+        f"robots_guard: mitmproxy has crashed and the connection of {client[0] if client else 'a client'} is closed"
+        f" ({type(error).__name__}: {what})"
+    )
+
+
+_REPORTS = _Reports()

@@ -1,0 +1,78 @@
+"""A site that speaks HTTP/2: Node, which says what it is told to and records what it hears."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.programs import program
+
+SCRIPT = r"""
+const fs = require('fs'), http2 = require('http2');
+const [key, cert, address] = process.argv.slice(2);
+const server = http2.createSecureServer({ key: fs.readFileSync(key), cert: fs.readFileSync(cert) });
+server.on('stream', (stream, fields) => {
+  const path = fields[':path'], seen = { path, body: '', trailers: {} };
+  stream.on('error', () => {});
+  stream.on('data', piece => seen.body += piece);
+  stream.on('trailers', trailers => seen.trailers = { ...trailers });
+  stream.on('end', () => console.log(JSON.stringify(seen)));
+  if (path == '/robots.txt') {
+    stream.respond({ ':status': 200 });
+    stream.end('User-agent: *\nDisallow: /private/\n');
+  } else if (path == '/early') {
+    stream.additionalHeaders({ ':status': 102 });
+    stream.additionalHeaders({ ':status': 103, link: '</a.css>; rel=preload' });
+    stream.additionalHeaders({ ':status': 103, link: '</b.css>; rel=preload' });
+    stream.respond({ ':status': 200 });
+    stream.end('whole');
+  } else if (path == '/trailers') {
+    stream.respond({ ':status': 200 }, { waitForTrailers: true });
+    stream.on('wantTrailers', () => stream.sendTrailers({ 'x-sum': '1' }));
+    stream.end('whole');
+  } else {
+    stream.respond({ ':status': 200 });
+    stream.end('whole');
+  }
+});
+server.listen(0, address, () => console.log(server.address().port));
+"""
+
+
+@dataclass
+class H2Site:
+    """A running one."""
+
+    authority: str
+    process: subprocess.Popen[str]
+
+    @property
+    def url(self) -> str:
+        return f"https://{self.authority}"
+
+    def next(self) -> dict[str, object]:
+        """The next request that has come in whole, robots.txt apart."""
+        assert self.process.stdout is not None
+        while (seen := json.loads(self.process.stdout.readline()))["path"] == "/robots.txt":
+            pass
+        return seen
+
+
+@contextlib.contextmanager
+def h2_site(folder: Path, authority: object, address: str) -> Iterator[H2Site]:
+    """A site at that address, certified by an authority."""
+    certificate = authority.issue_cert(address)  # type: ignore[attr-defined]
+    certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
+    certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
+    (folder / "site.js").write_text(SCRIPT)
+    command = [program("node"), str(folder / "site.js"), str(folder / "key.pem"), str(folder / "cert.pem"), address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield H2Site(f"{address}:{int(process.stdout.readline())}", process)
+        finally:
+            process.kill()
