@@ -108,6 +108,6 @@ def answered(connection, client, stream):
 
 def test_an_allowance_grows_again_but_never_beyond_the_burst():
     allowance = Allowance(100.0)
-    assert sum(allowance.has_one(100.0) for _ in range(2 * BURST)) == BURST
-    assert sum(allowance.has_one(101.0) for _ in range(2 * BURST)) == int(RATE)
-    assert sum(allowance.has_one(10_000.0) for _ in range(2 * BURST)) == BURST
+    assert sum(allowance.take(100.0) for _ in range(2 * BURST)) == BURST
+    assert sum(allowance.take(101.0) for _ in range(2 * BURST)) == int(RATE)
+    assert sum(allowance.take(10_000.0) for _ in range(2 * BURST)) == BURST
