@@ -8,8 +8,7 @@ import h2.errors
 import h2.events
 import pytest
 from h2.stream import H2Stream
-from hosts.mitmproxy.test_trailers import request_fields
-from hosts.mitmproxy.wire import closed, tunnel
+from hosts.mitmproxy.wire import closed, request_fields, tunnel
 from mitmproxy.addons import proxyserver
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import Http2Server
