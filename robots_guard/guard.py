@@ -56,8 +56,8 @@ Reading = tuple[str, str, str, str]
 class Guard:
     """Answers questions for one door.
 
-    `agent` is the product token under which the guard itself asks, when a robots.txt redirects to a page of another
-    origin; without one, it goes by the rules for all crawlers.
+    `agent` is the product token of the guard's own requests, to pages of other origins that a robots.txt redirects to;
+    without one, they are judged by the rules for all crawlers.
     `memory` never blocks and stands in front of `store`, which is None where policies live in memory only;
     `leases` is None where no other process shares them. `overrides` is a file of exceptions. With
     `demands_verified`, a policy that came over unverified TLS counts as not held. A check that takes longer than
@@ -273,7 +273,7 @@ class Guard:
         return decided
 
     def _peek_at_delay(self, state: Opened, question: Question) -> Decided | None:
-        """The decision on /robots.txt itself: what is near says the delay; only the store, if anything, knows more."""
+        """The decision on /robots.txt itself, with the delay that is in memory; None if the store has to be asked."""
         near = self._holding.near(question.origin)
         if near is None and self._holding.shared:
             return None
@@ -292,8 +292,8 @@ class Guard:
         deadline: float,
         renew: Callable[[float, Origin, Policy | None, Fetcher], Awaitable[Policy | Unanswered]] | None = None,
     ) -> tuple[Decided, str]:
-        """Drive a check to its end. `renew`, if given, gets a policy for this question alone: nothing is then renewed
-        in the background either."""
+        """Drive a check to its end. `renew`, if given, replaces the shared renewal for this question, and then nothing
+        is renewed in the background either."""
         settled_within = renew or self._renewals.settled_within
         state: check.State = check.begin(question, terms)
         source = ""
@@ -330,8 +330,8 @@ class Guard:
     ) -> Decision:
         """The decision on a page of another origin that a robots.txt redirects to, recorded, with its turn taken.
 
-        The request is the guard's own, so it is judged for the guard's own agent, and refused also where a crawler's
-        requests are only reported on. Unless it `may_fetch`, no policy is fetched for it.
+        The request is the guard's own, so it is judged for the guard's own agent, and is refused in report mode too.
+        Unless it `may_fetch`, no policy is fetched for it.
         """
         following, began = redirected.following, self._clocks.monotonic()
         question = Question(
@@ -352,7 +352,7 @@ class Guard:
         )
 
     async def _turn_of_redirect(self, decision: Decision, deadline: float) -> Decision:
-        """The same decision, its turn taken if it needs one; a DEFER, if there would be no time left to fetch."""
+        """The same decision with its turn taken, if it needs one; a DEFER if too little time to fetch would be left."""
         if decision.verdict.action is not Action.PASS:
             return decision
         left = deadline - self._clocks.monotonic() - self._limits.connect - self._limits.first_byte
@@ -413,7 +413,7 @@ class Guard:
     async def _turn_within(
         self, patience: float, decision: Decision, enforced: Callable[[Verdict], Verdict]
     ) -> Decision:
-        """The decision with its turn taken, if it needs one; put off, if none comes within `patience` seconds."""
+        """The decision with its turn taken, if it needs one; a DEFER if none is free within `patience` seconds."""
         asked = decision.verdict.pace
         if asked is None or decision.turn is not None:
             return decision
@@ -485,8 +485,8 @@ class Guard:
         return decision
 
     def _refused_unrecorded(self, decision: Decision) -> Decision:
-        """The refusal that takes the place of a decision whose record cannot be made. It rests on nothing that could
-        be at fault, and is recorded if that can be done. Where nothing is refused, what was let pass still is."""
+        """The refusal that replaces a decision whose record cannot be made. It carries none of the data that could be
+        at fault, and is recorded if possible. In report mode a PASS stays a PASS."""
         self.counts["journal/error"] += 1
         passed = decision.verdict.action is Action.PASS
         verdict = self._as_enforced(INTERNAL_ERROR) if passed else INTERNAL_ERROR

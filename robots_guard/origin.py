@@ -73,9 +73,9 @@ def split_url(url: str) -> tuple[Origin, str]:
     """The origin of an absolute http(s) URL, and the request target it asks for.
 
     The target keeps its octets as they are (one Latin-1 character an octet, text outside ASCII as UTF-8),
-    begins with ``/`` and has no fragment. Bytes that a locale could not decode are themselves again. Raises NotGoverned
-    for another scheme, MalformedURL for an authority that cannot be read and for a lone surrogate that stands for no
-    byte.
+    begins with ``/`` and has no fragment. Bytes that the locale could not decode (PEP 383) are restored. Raises
+    NotGoverned for another scheme, MalformedURL for an authority that cannot be read and for a lone surrogate that
+    stands for no byte.
     """
     slash = url.find("/", 8)
     origin = _RECENT.get(url[:slash]) if slash > 0 else None
@@ -88,9 +88,9 @@ def split_url(url: str) -> tuple[Origin, str]:
 
 
 def octets(text: str) -> str:
-    """Text as it goes on the wire: UTF-8, one character an octet.
+    """Text as it goes on the wire: UTF-8, one Latin-1 character per byte.
 
-    A lone surrogate that stands for a byte (PEP 383) is that byte. Raises MalformedURL for one that stands for none.
+    A lone surrogate that stands for a byte (PEP 383) becomes that byte. Raises MalformedURL for any other.
     """
     if text.isascii():
         return text

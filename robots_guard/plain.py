@@ -23,18 +23,18 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def restored(text: str) -> str:
-    """Text that Python made of bytes, read as the UTF-8 that those bytes are.
+    """Text that Python has decoded in the locale's encoding, decoded as UTF-8 instead.
 
-    Where a locale cannot decode a byte of an argument, a variable or a file name, Python puts a lone surrogate in its
-    place (PEP 383). Bytes that are no UTF-8 either stay surrogates. Raises UnicodeEncodeError for a surrogate that
-    stands for no byte.
+    If the locale cannot decode a byte of an argument, a variable or a file name, Python replaces it by a lone surrogate
+    (PEP 383). Bytes that are not UTF-8 either stay surrogates. Raises UnicodeEncodeError for a surrogate that stands
+    for no byte.
     """
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
 
 
 def encodable(text: str) -> str:
-    """The same with what is no text at all as an escape, such as ``\\udcf6``: it can be written in any encoding of
-    Unicode."""
+    """Text as `restored` gives it, with the surrogates that remain written as escapes such as ``\\udcf6``, so that any
+    encoding of Unicode can encode it."""
     with contextlib.suppress(UnicodeEncodeError):  # a surrogate that stands for no byte, which only JSON can spell
         text = restored(text)
     return text.encode("utf-8", "backslashreplace").decode()

@@ -7,8 +7,8 @@ store, or with a broken one, there is one renewal a process.
 
 A renewal whose robots.txt redirects to a page of another origin has to know that origin's policy first. If none is
 held, it is fetched by a renewal of a second kind, which is shared by all redirects to that origin. Invariant: such a
-renewal waits for no other one. It fetches no policy in its turn, has a gate of its own, and waits `PATIENCE` seconds
-for a lease. So two origins that redirect to each other come to an end, in one process and in two.
+renewal never waits for another one: it fetches no further policy, has a semaphore of its own, and waits at most
+`PATIENCE` seconds for a lease. So two origins that redirect to each other do not deadlock, in one process or in two.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from robots_guard.tally import Tally
 
 log = logging.getLogger("robots_guard")
 
-FETCHES = 64  # at once, and as many more to judge where those redirect to
+FETCHES = 64  # at once; as many again for the policies of redirect targets
 WAITERS = 10_000
 MARGIN = 5.0  # seconds a lease is longer than a fetch, for putting what was fetched
 PATIENCE = 2.0  # seconds for which a renewal for a redirect waits for another process's lease
@@ -47,19 +47,19 @@ class _Ending(Exception):
 
 
 class JudgeRedirect(Protocol):
-    """The judgement of where a robots.txt redirects to, by `deadline` on the monotonic clock. Does not raise."""
+    """Judges the target of a robots.txt's redirect, by `deadline` on the monotonic clock. Does not raise."""
 
     async def __call__(
         self, redirected: renewal.Redirected, fetcher: Fetcher, deadline: float, *, may_fetch: bool
     ) -> Decision:
-        """The decision, recorded, with its turn taken. Unless it `may_fetch`, it rests on what is held."""
+        """The decision, recorded, with its turn taken. Unless it `may_fetch`, only a held policy is used."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """One renewal of an origin. With `for_redirect`, it is to judge where another origin's robots.txt redirects to;
-    with `public_only`, a public site has sent us there."""
+    """One renewal of an origin. `for_redirect`: it is needed to judge the target of another origin's redirect;
+    `public_only`: that origin is public, so only public addresses may be connected to."""
 
     origin: Origin
     held: Policy | None
@@ -246,7 +246,7 @@ class Renewals:
                 gate.release()
 
     async def _kept(self, job: _Job, policy: Policy) -> Policy:
-        """What is now held. What went wrong only for the way a redirect led there is not remembered of the origin."""
+        """Keep a fetched policy, and return what is now held. A trouble that concerns only the redirect is not kept."""
         if job.for_redirect and policy.trouble is not None and policy.trouble.failure in OURS:
             return policy
         return await self._holding.keep(policy)

@@ -211,7 +211,7 @@ _UNPRINTABLE = re.compile(r"[^ -~]")
 
 
 def _encodable(value: Any) -> Any:
-    """A record's values, with text that can be encoded (plain.py): a record is never lost for the text in it."""
+    """A record's values with all text made encodable, so that no record is lost because of the text in it."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, dict):

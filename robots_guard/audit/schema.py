@@ -65,7 +65,7 @@ def unglobbed(path: Path) -> str:
 
 
 def named(path: Path) -> str:
-    """A path as DuckDB takes it, which is UTF-8 whatever the locale. Raises UnicodeDecodeError where it is none."""
+    """A path as DuckDB takes it: decoded as UTF-8, in any locale. Raises UnicodeDecodeError if it is not UTF-8."""
     return os.fsencode(path).decode()
 
 

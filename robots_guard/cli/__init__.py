@@ -126,7 +126,7 @@ def _open_streams() -> None:
 
 
 def _write_in_any_locale() -> None:
-    """Escape what the locale's encoding has no character for, as what is not printable is escaped, and go on."""
+    """Have standard output and error escape the characters that the locale cannot encode, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

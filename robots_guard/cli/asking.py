@@ -29,7 +29,7 @@ LARGEST = 64 * 1024 * 1024  # octets read of a file: enough to say how much of i
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said of a URL. `url` is in the form that was judged; `decision` is there if the guard was asked."""
+    """The answer for a URL. `url` is in the form that was judged; `decision` is None if the guard was not asked."""
 
     url: str
     verdict: Verdict
@@ -62,7 +62,7 @@ def _answer(decision: Decision) -> Answer:
 
 
 def _unasked(url: str, verdict: Verdict) -> Answer:
-    """The answer for a URL that names no origin: it is shown as the bytes it was given as."""
+    """The answer for a URL that names no origin; the URL is shown as the bytes that were given."""
     with contextlib.suppress(MalformedURL):
         url = octets(url)
     return Answer(url=url, verdict=verdict)

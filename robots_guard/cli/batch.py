@@ -221,7 +221,7 @@ def _asked(ask: Ask) -> tuple[Origin, str] | Verdict:
 
 
 def _body(robots_txt: str) -> bytes:
-    """The bytes of a robots.txt; a lone surrogate that stands for a byte (PEP 383) is that byte. Raises Unaskable."""
+    """The bytes of a robots.txt; a lone surrogate of PEP 383 becomes the byte it stands for. Raises Unaskable."""
     try:
         return robots_txt.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

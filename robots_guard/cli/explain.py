@@ -56,7 +56,7 @@ MEANINGS = {
     Reason.DESTINATION_REFUSED: "It must not be requested: the operator has not allowed its address or port.",
     Reason.NOT_INTERCEPTED: "It must not be sent: its client lets nobody see what it asks for.",
     Reason.NOT_HTTP: "It must not be sent: it is no HTTP request.",
-    Reason.NOT_JUDGED: "It was not sent: it was not the request that was let pass.",
+    Reason.NOT_JUDGED: "It was not sent: it had been changed after it was let pass, or was never judged.",
     Reason.UNRECORDED: "It may be requested, but the journal that must tell of it cannot be written.",
     Reason.INTERNAL_ERROR: "It must not be requested: robots_guard failed, and refuses when it does.",
 }

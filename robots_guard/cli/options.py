@@ -152,7 +152,7 @@ def proxy_settings_from(values: dict[str, Any]) -> ProxySettings:
 
 
 def _text(name: str, value: Any) -> Any:
-    """A value as it was written. Names of files stay as the locale gives them: the system opens them so."""
+    """A value as the user wrote it. File names stay as the locale decoded them: the system encodes them back."""
     return restored(value) if name in _SENT and isinstance(value, str) else value
 
 

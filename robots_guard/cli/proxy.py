@@ -81,7 +81,7 @@ def proxy(
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
-    # It would end a process that is still importing; what SIGHUP has read again is read later than this.
+    # SIGHUP would end a process that is still importing. The files that it has read again are read later than this.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from robots_guard.mitmproxy.launcher import Proxy, serve
 

@@ -76,7 +76,7 @@ def write_json(value: Any, *, indent: int | None = None) -> None:
 
 
 def write_encoded(value: bytes) -> None:
-    """A line of JSON that is encoded already, as ASCII: a locale that has not every character must not break it."""
+    """Write a line of encoded JSON as ASCII, which every locale can print."""
     write_line(printable_json(value).decode())
 
 

@@ -25,7 +25,7 @@ MEANINGS = {
     Reason.DESTINATION_REFUSED: "The operator has not allowed its address or port.",
     Reason.NOT_INTERCEPTED: "Its client lets nobody see what it asks for.",
     Reason.NOT_HTTP: "It is no HTTP request.",
-    Reason.NOT_JUDGED: "It is not the request that was let pass.",
+    Reason.NOT_JUDGED: "It had been changed after it was let pass, or was never judged.",
     Reason.UNRECORDED: "The journal that must tell of it could not be written.",
     Reason.INTERNAL_ERROR: "The guard failed, and could not judge.",
 }

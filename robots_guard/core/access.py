@@ -40,12 +40,12 @@ class Failure(StrEnum):
     REDIRECT_LOOP = "redirect-loop"
     REDIRECT_LIMIT = "redirect-limit"
     REDIRECT_REFUSED = "redirect-refused"  # to another scheme, to no URL at all, to a port no web server has
-    REDIRECT_DISALLOWED = "redirect-disallowed"  # to another site's page, which that site's rules do not let us fetch
+    REDIRECT_DISALLOWED = "redirect-disallowed"  # to a page of another site whose rules forbid it
     INTERNAL = "internal"
 
 
-#: Troubles that lie with who asked (whom it trusts, where it will not go, under which name and exceptions it asks, its
-#: own faults): no other door's business.
+#: Troubles that concern only this process: the CAs it trusts, the addresses it may not connect to, its agent and
+#: overrides, its own faults. They say nothing to other processes.
 OURS = frozenset((Failure.TLS, Failure.REFUSED, Failure.REDIRECT_DISALLOWED, Failure.INTERNAL))
 REDIRECT_LIMITS = frozenset((Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT))  # RFC 9309 section 2.3.1.2
 
@@ -62,8 +62,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class Get(msgspec.Struct, frozen=True, kw_only=True):
     """One GET to make: no redirect is followed, no credential of the origin is sent.
 
-    With `public_only` it goes to a public address or nowhere: a public site has sent us there. With `verbatim` the
-    target is sent as it is written here or not at all, because that is how it was judged.
+    With `public_only` it is made to a public address or not at all, because a public site redirected there. With
+    `verbatim` the target is sent exactly as it is written here or not at all, because that is how it was judged.
     """
 
     url: str

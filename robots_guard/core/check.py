@@ -4,7 +4,7 @@ Knows no clock, no store, no host. Every way a request can go is in this file; e
 what it wants, its `next` what may follow:
 
     begin    -> Lookup      the policy matters
-    begin    -> Opened      it does not matter to the verdict, for /robots.txt itself is asked for; but to its turn
+    begin    -> Opened      /robots.txt itself is requested: the policy matters only to the turn
     begin    -> Decided     it does not matter (a malformed target, an exemption)
     Lookup   -> Renewing    nothing is held, or what is held has expired
     Lookup   -> Judging     fresh, or stale and to be renewed behind the asker's back
@@ -13,7 +13,7 @@ what it wants, its `next` what may follow:
     Renewing -> Decided     it has not, and this asker may wait no longer
     Judging  -> Decided
     Opened   -> Timing      a policy is held: its rules may ask for time between requests
-    Opened   -> Decided     none is held, and none is fetched: a delay that is not known yet cannot be kept
+    Opened   -> Decided     none is held, and none is fetched: an unknown delay cannot be kept
     Timing   -> Decided
 
 A request that is let pass may still have to wait for its origin's turn. That is not part of the check, for between
@@ -71,7 +71,7 @@ class Judging:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Wants the document's rules, compiled for the question, of what is open whatever they say."""
+    """Wants the document's rules, compiled for the question, to find the delay of a request that is open anyway."""
 
     verdict: Verdict
     terms: Terms
@@ -85,16 +85,16 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The question is for /robots.txt itself, which is open whatever it says. Wants the policy held, or None.
+    """The question is about /robots.txt itself, which no rule can close. Wants the policy held, or None.
 
-    Its age does not matter: a delay that the origin asked for yesterday is the best guess there is for today.
+    The age of the policy does not matter: the delay that the origin asked for yesterday is the best estimate for today.
     """
 
     verdict: Verdict
     terms: Terms
 
     def next(self, held: Policy | Unanswered | None, now: float, *, held_off: bool = False) -> Timing | Decided:
-        """Keep the delay that is known, if one is. `held_off`: the origin has asked for a pause."""
+        """Apply the known delay, if there is one. `held_off`: the origin has asked for a pause."""
         if isinstance(held, Policy):
             access, document = held.access(now, self.terms.dialect)
             if access is Access.RULES and document is not None:

@@ -7,13 +7,14 @@ Knows no clock, no socket, no host. Every way a renewal can go is in this file:
                                 http and https only, across hosts, and from a public address to public addresses only
     Fetching   -> Redirected    a redirect to any other page of another origin: it is judged first, as a request is
     Fetching   -> Settled       a document, a 304 that renews the one held, or trouble beside it
-    Redirected -> Fetching      that origin's rules let us fetch the page: the next hop
+    Redirected -> Fetching      that origin's rules allow the page: the next hop
     Redirected -> Settled       they do not, or cannot be had: trouble
 
 Rules belong to the first origin, wherever redirects led (RFC 9309 section 2.3.1.2). That section has redirects followed
-across authorities, but it is no leave to fetch what the other authority forbids: else any site could have us fetch any
-page of any other. A /robots.txt is open to all crawlers (section 2.2.2). Where an origin keeps its own rules is its own
-choice, so a redirect of its /robots.txt to another of its pages is followed; this holds until the redirects leave it.
+across authorities, but does not permit fetching what the other authority forbids: otherwise any site could make the
+guard fetch any page of any other. A /robots.txt is open to all crawlers (section 2.2.2). Where an origin keeps its own
+rules is its own choice, so a redirect of its /robots.txt to another of its pages is followed, until a redirect leaves
+the origin.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class Settled:
 class Fetching:
     """Wants the outcome of one GET of `url`, with `conditions` as its header fields.
 
-    `judged` is whether the URL was reached through a page of another origin and so was itself judged like a request,
-    exactly as it is written.
+    `judged` says whether the URL was judged like a request, exactly as it is written, because a page of another origin
+    led to it.
     """
 
     origin: Origin
@@ -75,7 +76,7 @@ class Fetching:
         return tuple((name, value) for name, value in pairs if value and value.isprintable())
 
     def next(self, outcome: FetchOutcome, now: float) -> Fetching | Redirected | Settled:
-        """Follow, have it judged, renew, keep, or record trouble."""
+        """Follow the redirect, have it judged, renew, keep, or record trouble."""
         if isinstance(outcome, Failed):
             return self.in_trouble(now, outcome.failure, outcome.detail)
         if outcome.status in REDIRECTS and outcome.headers.get("location"):
@@ -111,10 +112,10 @@ class Fetching:
         return Redirected(following, origin, target) if following.judged else following
 
     def _is_free(self, origin: Origin, target: str) -> bool:
-        """Whether a redirect may be followed without asking the rules of where it leads.
+        """Whether a redirect may be followed without a verdict by the rules of its target.
 
-        A page that was judged is no /robots.txt: where it redirects to is not its origin's choice of where its own
-        rules lie, even within that origin. An open redirector must not lead us past the rules.
+        A page that was judged is not a /robots.txt: its redirects do not say where an origin keeps its rules, even
+        within that origin. An open redirector must not bypass the rules.
         """
         if target == ROBOTS_TXT:
             return True
@@ -174,7 +175,7 @@ class Fetching:
         wait: float = 0.0,
         answer: Fetched | None = None,
     ) -> Settled:
-        """The end, with trouble beside the document that is held."""
+        """Settle on the held document, if any, with trouble beside it."""
         before = self.held.trouble if self.held else None
         attempts = before.attempts + 1 if before else 1
         trouble = Trouble(
@@ -206,7 +207,7 @@ class Redirected:
     target: str
 
     def next(self, verdict: Verdict, now: float) -> Fetching | Settled:
-        """Follow, or be unreachable: until the page may be fetched, if it is known when that will be."""
+        """Follow on a PASS. Otherwise the origin is unreachable, if possible until the page may be fetched."""
         if verdict.action is Action.PASS:
             return self.following
         wait = min(RETRY_MAX, verdict.until - now) if verdict.until is not None else 0.0

@@ -53,7 +53,7 @@ class Reason(StrEnum):
     DESTINATION_REFUSED = "destination-refused"  # an address or port the operator has not allowed
     NOT_INTERCEPTED = "not-intercepted"  # TLS that its client lets nobody look into
     NOT_HTTP = "not-http"  # bytes in a tunnel that are no HTTP request
-    NOT_JUDGED = "not-judged"  # stopped at the write: it is not the request that was let pass
+    NOT_JUDGED = "not-judged"  # stopped at the write: not the request that was let pass
     UNRECORDED = "unrecorded"  # allowed, but the journal that must tell of it cannot be written
     INTERNAL_ERROR = "internal-error"  # our own fault: refused all the same
 
@@ -110,9 +110,9 @@ class Deferral(msgspec.Struct, frozen=True):
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """May this be requested? `target` is the octets on the wire, one Latin-1 character each; `agent` the
     product token judged; `deferral` is there if the question was put off before. The rest is kept for the record
-    only: `led_by` is the URL whose request has led there without asking (a download handler that follows redirects by
-    itself), `sent` whether that has reached the site, and `robots_txt_of` the origin whose robots.txt redirects there,
-    where the request is the guard's own."""
+    only: `led_by` is the URL of the judged request from which a component went on to this one (a download handler that
+    follows redirects itself); `sent` says whether the request has reached the site already; `robots_txt_of` is the
+    origin whose robots.txt redirects here, if the request is the guard's own."""
 
     origin: Origin
     target: str
@@ -171,7 +171,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_escaped(self) -> bool:
-        """Whether what is not allowed has reached the site before it was judged."""
+        """Whether the request had reached the site before it was judged, and is not allowed."""
         verdict = self.verdict
         return self.question.sent and (verdict.action is not Action.PASS or verdict.would is not None)
 
@@ -283,7 +283,7 @@ def paced(
 def taking_turns(
     verdict: Verdict, rules: Ruleset | None, terms: Terms, now: float, *, held_off: bool = False
 ) -> Verdict:
-    """A PASS with the delay between requests that binds it. `held_off`: the origin has asked for a pause."""
+    """A PASS with the required delay between requests. `held_off`: the origin has asked for a pause."""
     pace = rules.pace if rules is not None else None
     if pace is None and not terms.min_delay and not held_off:
         return verdict

@@ -1,17 +1,17 @@
-"""The memory that bodies of requests take, over all connections of the process.
+"""Body memory: an account of the bytes of request bodies that the process keeps, over all connections.
 
-`body_size_limit` bounds one request; a client opens as many as it likes. Each byte of a body that mitmproxy keeps is
-counted here from its arrival until its flow has ended, or the client has gone, or the byte was let go. What would go
-beyond the bound is refused (`uploads`), and gives back what was kept of it.
+`body_size_limit` bounds one request, but a client may open any number of them. Each byte of a body that mitmproxy
+keeps is counted here from its arrival until its flow has ended, its client has disconnected, or the byte was
+discarded. An upload that would exceed the limit is refused (`uploads`), and its bytes are released.
 
-It counts what clients send. Answers are not counted: `robots-guard proxy` passes them on as they come.
+Only requests are counted: `robots-guard proxy` passes responses on as they come.
 """
 
 from __future__ import annotations
 
 
 class BodyMemory:
-    """Bytes kept, by client connection and by flow or another key. Invariant: `held` never exceeds `limit`."""
+    """Counts bytes by client connection, and by flow or another key. Invariant: `held` never exceeds `limit`."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -19,7 +19,7 @@ class BodyMemory:
         self._kept: dict[str, dict[str, int]] = {}
 
     def take(self, client: str, key: str, size: int) -> bool:
-        """Count so many bytes more; whether there was room. Without room nothing is counted."""
+        """Count `size` more bytes. Returns False, and counts nothing, if that would exceed the limit."""
         if self.held + size > self.limit:
             return False
         kept = self._kept.setdefault(client, {})
@@ -28,7 +28,7 @@ class BodyMemory:
         return True
 
     def give_back(self, client: str, key: str, size: int) -> None:
-        """Count so many bytes less, but no more than are counted under that key."""
+        """Count `size` fewer bytes, but not fewer than none under that key."""
         kept = self._kept.get(client, {})
         freed = min(size, kept.get(key, 0))
         if freed:
@@ -36,7 +36,7 @@ class BodyMemory:
             self.held -= freed
 
     def release(self, client: str, key: str) -> None:
-        """Count nothing any more under that key."""
+        """Drop all that is counted under a key."""
         kept = self._kept.get(client)
         if kept is None:
             return
@@ -45,13 +45,13 @@ class BodyMemory:
             del self._kept[client]
 
     def forget(self, client: str) -> None:
-        """Count nothing any more for that client connection."""
+        """Drop all that is counted for a client connection."""
         self.held -= sum(self._kept.pop(client, {}).values())
 
     def __len__(self) -> int:
-        """How many client connections something is counted for."""
+        """The number of client connections with counted bytes."""
         return len(self._kept)
 
 
-#: The process's own. The enforcer sets its limit.
+#: The account of this process. The enforcer sets its limit.
 MEMORY = BodyMemory(256 * 1024**2)

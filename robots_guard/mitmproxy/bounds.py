@@ -29,7 +29,7 @@ from robots_guard.mitmproxy.patches.interim import past_interim
 
 LONGEST = 256 * 1024  # octets, or what of them comes in one piece
 LONGEST_HELLO = 16 * 1024  # octets; what browsers send takes 2,000
-_BEHIND = "behind"  # the key under which it is counted
+_BEHIND = "behind"  # the key in MEMORY of bytes that follow the present request
 _SENTENCE = f"a head of more than {LONGEST} octets"
 
 Commands = layer.CommandGenerator[None]
@@ -76,7 +76,7 @@ _wait = Http1Server.wait
 @functools.wraps(_wait)
 def _bounded_wait(self: Http1Server, event: events.Event) -> Commands:
     limit = human.parse_size(self.context.options.body_size_limit)
-    if (limit is None or len(self.buf) <= limit + LONGEST) and _is_counted(self):
+    if (limit is None or len(self.buf) <= limit + LONGEST) and _count_ahead(self):
         yield from _wait(self, event)
         return
     self.state = self.done
@@ -84,15 +84,15 @@ def _bounded_wait(self: Http1Server, event: events.Event) -> Commands:
     yield ReceiveHttp(RequestProtocolError(self.stream_id, "the client has sent too far ahead", CLIENT_DISCONNECTED))
 
 
-def _is_counted(self: Http1Server) -> bool:
-    """Whether there is room for what has come behind the present request."""
+def _count_ahead(self: Http1Server) -> bool:
+    """Count the bytes that follow the present request. Returns False if there is no room."""
     client = self.conn.id
     MEMORY.release(client, _BEHIND)
     return MEMORY.take(client, _BEHIND, len(self.buf))
 
 
 def _give_back(plain: Reads) -> Reads:
-    """What has come behind the last request is the next, and counted as its body if it is one."""
+    """Release the bytes that followed the last request: they are the next one, whose body is counted by itself."""
 
     @functools.wraps(plain)
     def read_headers(self: Http1Server, event: events.ConnectionEvent) -> Commands:

@@ -33,7 +33,7 @@ class Ending:
             if any(server.is_running for server in self._servers.servers):
                 await self._servers.servers.update([])
             async with asyncio.timeout(self._patience):
-                while self._enforcer.under_way() or _is_unsent(self._servers):  # noqa: ASYNC110  flows end in a dozen ways
+                while self._enforcer.under_way() or _has_unsent(self._servers):  # noqa: ASYNC110  flows end in a dozen ways
                     await asyncio.sleep(_LOOK)
         except TimeoutError:
             return
@@ -41,8 +41,8 @@ class Ending:
             self._running.shutdown()  # type: ignore[no-untyped-call]  # mitmproxy's has no annotations
 
 
-def _is_unsent(servers: proxyserver.Proxyserver) -> bool:
-    """Whether the end of an answer still waits for its client to read on."""
+def _has_unsent(servers: proxyserver.Proxyserver) -> bool:
+    """Whether bytes of a response still wait for the client to read them."""
     transports = (each for handler in servers.connections.values() for each in list(handler.transports.values()))
     writers = (transport.writer for transport in transports)
     return any(isinstance(each, asyncio.StreamWriter) and each.transport.get_write_buffer_size() for each in writers)

@@ -3,10 +3,10 @@
     requestheaders   decides, before a body is read or a connection made
     request          decides again if anything the verdict rests on has changed since, and waits for the origin's turn
     server_connect   lets a connection out only for a client with a live permit (connections.py)
-    the write        lets only what was let pass become bytes (write_gate.py)
+    the write        writes only permitted requests (write_gate.py)
 
-Invariant: deny first. mitmproxy forwards a request whose addon has raised; here it has no permit, and the last two
-gates stop it. Whatever is missing, not ready or broken refuses.
+Invariant: deny first. mitmproxy forwards a request whose addon has raised an exception; here such a request has no
+permit, and the last two gates stop it. If anything is missing, not ready or broken, the request is refused.
 """
 
 from __future__ import annotations
@@ -159,15 +159,17 @@ class Enforcer(Connections):
             self._guard.look_at_overrides()
 
     def drain(self) -> None:
-        """Refuse everything from now on, also what still waits; what has been let pass goes on."""
+        """Refuse all requests from now on, those that still wait included; those that were let pass go on."""
         self._fault = "robots_guard is shutting down"
         self._waits.end()
         self._holds.end()
 
     def under_way(self) -> int:
-        """How many requests have been let pass, or refused because of the shutdown, and are not over."""
+        """The number of requests that were let pass, or refused because of the shutdown, and are not over."""
         passed = self._permits.under_way(self._fetcher.own if self._fetcher else frozenset())
-        return passed + len(self._turned_away) + (len(self._waits) + len(self._holds)) * self._waits.ended
+        if not self._waits.ended:
+            return passed + len(self._turned_away)
+        return passed + len(self._turned_away) + len(self._waits) + len(self._holds)
 
     def held(self) -> int:
         """How many requests wait for their turn."""
@@ -279,7 +281,7 @@ class Enforcer(Connections):
             self._refuse(flow, unready(_NO_VERDICT, method=flow.request.method))
 
     def _turn_away(self, flow: http.HTTPFlow) -> None:
-        """Refuse what was waiting at the shutdown, which waits for the answer to be given."""
+        """Refuse a request that was waiting at the shutdown; the shutdown waits until its client has the response."""
         self._refuse(flow, ending(method=flow.request.method))
         if flow.client_conn.connected:
             self._turned_away.add(flow.id)
@@ -360,7 +362,7 @@ class Enforcer(Connections):
         """Until it is due, unchanged, with us as the last who could change it. A streamed one comes here twice."""
         try:
             await self._settle_in_rounds(flow)
-        except SettingsError:  # the proxy is shutting down, and its turn would have to be waited for
+        except SettingsError:  # the proxy is shutting down, and the request would have to wait for its turn
             self._turn_away(flow)
         except Exception:
             log.exception("robots_guard failed; the request is refused")
@@ -389,7 +391,7 @@ class Enforcer(Connections):
         """While its body was read, the site may have asked for a pause. What is streamed has gone by then."""
         if flow.request.stream:
             return passed
-        guard = self._guard or self._ready()[0]  # also at the shutdown: what was let pass goes on
+        guard = self._guard or self._ready()[0]  # also at the shutdown: permitted requests go on
         return guard.recalled(passed)
 
     async def _has_waited(self, flow: http.HTTPFlow, passed: Decision) -> bool:

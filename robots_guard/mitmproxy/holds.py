@@ -30,9 +30,9 @@ class Ended(SettingsError):
 
 
 class Waits:
-    """What hooks wait for before there is a verdict: names that are looked up, a robots.txt. It ends with the proxy.
+    """The waits of hooks before a verdict: for a name that is looked up, or a robots.txt. They end with the proxy.
 
-    `asyncio.timeout` would do the same; it costs each request four times as much.
+    `asyncio.timeout` would do the same, but costs each request four times as much.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Waits:
         self._given_up: set[asyncio.Task[Any]] = set()
 
     async def of(self, what: Coroutine[Any, Any, T]) -> T:
-        """What it comes to. Raises Ended when the proxy ends before."""
+        """Await a coroutine and return its result. Raises Ended if the proxy ends first."""
         task = asyncio.current_task()
         assert task is not None  # this is a coroutine
         self._tasks.add(task)
@@ -56,14 +56,14 @@ class Waits:
             self._given_up.discard(task)
 
     def end(self) -> None:
-        """End all waits, at once. None is to begin afterwards."""
+        """End all waits at once. No wait may begin afterwards."""
         self.ended = True
         for task in self._tasks - self._given_up:
             self._given_up.add(task)
             task.cancel()
 
     def __len__(self) -> int:
-        """How many hooks wait."""
+        """The number of hooks that wait."""
         return len(self._tasks)
 
 
@@ -97,7 +97,7 @@ class Holds:
             task.cancel()
 
     def end(self) -> None:
-        """The proxy ends: all are given up."""
+        """Give up all waits, because the proxy ends."""
         for tasks in list(self._waiting.values()):
             for task in list(tasks):
                 task.cancel()

@@ -24,11 +24,11 @@ class Streaming:
             flow.response.stream = True
 
     def response(self, flow: http.HTTPFlow) -> None:
-        """Drop the body of a request that has been answered: a flow is freed late, for its layers form circles."""
+        """Drop the body of a request that was answered: reference cycles between layers free the flow much later."""
         flow.request.data.content = None
 
     def error(self, flow: http.HTTPFlow) -> None:
-        """Likewise, of one that has not."""
+        """Drop the body of a request that failed, for the same reason."""
         flow.request.data.content = None
 
 

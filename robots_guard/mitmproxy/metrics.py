@@ -89,5 +89,5 @@ class Metrics(Collector):
         yield events
         yield GaugeMetricFamily("robots_guard_flows", "Requests let pass and not over.", self._source.under_way())
         yield GaugeMetricFamily("robots_guard_held", "Requests that wait for their turn.", self._source.held())
-        yield GaugeMetricFamily("robots_guard_body_bytes", "Of requests, held now.", self._source.body_bytes())
+        yield GaugeMetricFamily("robots_guard_body_bytes", "Bytes of request bodies held.", self._source.body_bytes())
         yield GaugeMetricFamily("robots_guard_ready", "Whether requests are judged.", float(self._source.ready()))

@@ -1,12 +1,12 @@
 """Outgoing: a request in the form in which it is written, produced from what was judged.
 
-Method, target and authority are those of the verdict, not those of the object that mitmproxy holds. What a client
-says about its own connection ends here (RFC 9110 section 7.6.1), and the framing says what the body is, so that
-every server finds the end of it at the same byte. These are pure functions; they decide nothing.
+Method, target and authority are those of the verdict, not those of the object that mitmproxy holds. Fields about the
+client's own connection are left out (RFC 9110 section 7.6.1), and the framing is explicit, so that every server finds
+the end of the body at the same byte. These are pure functions; they decide nothing.
 
-After a body, an HTTP/1 connection is not used again, and the server is told so. A server that does not read bodies
-(of GET, or at all) finds its next request in them; its answer comes as soon as another's and looks the same, so that
-no answer proves that the body was read.
+After a body, an HTTP/1 connection is not used again, and `Connection: close` tells the server so. A server that does
+not read bodies (of GET, or at all) takes them for its next request. Its response is as fast as any other and looks the
+same, so no response proves that the body was read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from robots_guard.origin import Origin
 
 Field = tuple[bytes, bytes]
 
-# Fields of one connection: of the client's here. `Connection` can name more (RFC 9110 section 7.6.1).
+# Fields that concern the client's connection only. `Connection` can name more (RFC 9110 section 7.6.1).
 _OF_ONE_CONNECTION = frozenset(
     (
         b"connection",
@@ -40,16 +40,16 @@ _PRODUCED = frozenset((b"host", b"content-length", b"transfer-encoding"))
 _ENDS_HERE = _OF_ONE_CONNECTION | _PRODUCED
 # IIS, Symfony and Zend go by these instead of the target.
 _STRICT = _ENDS_HERE | {b"x-original-url", b"x-rewrite-url"}
-# What `Connection` says most: none of it is the name of a field.
+# The usual options of `Connection`, none of which names a field to leave out.
 _OPTIONS = frozenset((b"close", b"keep-alive", b"upgrade"))
 _EXPECTS_LENGTH = (b"POST", b"PUT", b"PATCH")  # RFC 9110 section 8.6
 
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """A request that was let pass: what it may say, and whom it is for.
+    """A request that was let pass: its origin, and the wire description that was judged.
 
-    `user_agent` replaces the client's, if there is one. With `strict`, fields that name another target are taken out.
+    `user_agent`, if given, replaces the client's. With `strict`, fields that name another target are left out.
     """
 
     origin: Origin
@@ -98,23 +98,23 @@ def http2_request(request: http.Request, approved: Approved, *, length: int | No
 
 
 def body_length(request: http.Request, *, has_body: bool) -> int | None:
-    """The bytes of the body that will be sent; None if it is sent on as it comes."""
+    """The length in bytes of the body that will be sent; None if it is streamed."""
     if not has_body:
         return 0
     return None if request.data.content is None else len(request.data.content)
 
 
 def declared_length(request: http.Request) -> int | None:
-    """The bytes that the client says it will send; None if it does not, or not in one way."""
+    """The Content-Length of the client; None if there is none, or none that is one number."""
     declared = request.headers.get("content-length", "")
     return int(declared) if declared.isascii() and declared.isdigit() else None
 
 
 class _Read(NamedTuple):
-    """The fields of a request that are for the site, and what the others say."""
+    """The fields of a request that are for the site, and the values of those that are not."""
 
     fields: list[Field]
-    says_length: bool
+    says_length: bool  # the client has sent one of the two framing fields
     options: frozenset[bytes]  # of Connection
     upgrade: bytes
     te: bytes
@@ -127,7 +127,7 @@ def _read(request: http.Request, approved: Approved) -> _Read:
     for field in request.data.headers.fields:
         name = field[0].lower()
         if name not in ends:
-            if name.replace(b"_", b"-") not in ends:  # CGI and its like take Content_Length for Content-Length
+            if name.replace(b"_", b"-") not in ends:  # CGI and WSGI take Content_Length for Content-Length
                 fields.append(field)
         elif name in said:
             said[name] += b"," + field[1]
@@ -135,7 +135,7 @@ def _read(request: http.Request, approved: Approved) -> _Read:
             said[name] = field[1]
     options = _options(said[b"connection"]) if b"connection" in said else frozenset()
     if not options <= _OPTIONS:
-        # A client may take fields of its own away, but not the one the verdict rests on.
+        # A client may have its fields left out, but not the one that the verdict rests on.
         fields = _without(fields, options - {b"user-agent"})
     if approved.user_agent is not None:
         user_agent = (b"User-Agent", approved.user_agent.encode("utf-8", "surrogateescape"))
@@ -166,7 +166,7 @@ def _with_one_cookie(fields: list[Field]) -> list[Field]:
 
 
 def _framing(request: http.Request, read: _Read, length: int | None) -> list[Field]:
-    """RFC 9112 section 6: one of the two fields, and never one the client has written."""
+    """The framing field, if one is needed (RFC 9112 section 6); the client's own is never passed on."""
     if length is None:
         return [(b"Transfer-Encoding", b"chunked")]
     if length or read.says_length or request.data.method in _EXPECTS_LENGTH:

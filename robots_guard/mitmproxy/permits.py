@@ -24,7 +24,7 @@ Address = tuple[str, int]
 
 
 class Destination(NamedTuple):
-    """Where a connection leads; `tls` is None where what it carries is none of the proxy's business."""
+    """Where a connection leads; `tls` is None for a tunnel, whose content is not inspected."""
 
     host: str
     port: int
@@ -72,9 +72,10 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Let pass by `decision` as it was seen then, byte by byte; if any has changed, the wire says whether it matters.
+    """A flow that `decision` has let pass, as it was then.
 
-    `sealed` is the object that may be written, once the last hook before the wire has seen it.
+    `request` is all of the request, `approved` what the verdict rests on; only a change of the latter matters.
+    `sealed` is the object that may be written; it is set after the last hook before the wire.
     """
 
     client: Client
@@ -119,7 +120,7 @@ class Permits:
         return self._stands.get(flow.id)
 
     def of_sealed(self, request: http.Request) -> Passed | None:
-        """The permit by which this very object may be written; None if there is none, or it is over."""
+        """The permit by which this very object may be written; None if there is none any more."""
         stand = self._stands.get(self._sealed.get(id(request), ""))
         return stand if isinstance(stand, Passed) and stand.sealed is request else None
 
@@ -136,7 +137,7 @@ class Permits:
         self._passed.setdefault(client, {})[flow.id] = destination_of(flow.request)
 
     def seal(self, flow: http.HTTPFlow) -> None:
-        """No hook comes any more: the request may be written, as it is."""
+        """Allow the request to be written as it is: no further hook is called before that."""
         stand = self._stands[flow.id]
         assert isinstance(stand, Passed)
         self._unseal(stand)

@@ -24,7 +24,7 @@ from robots_guard.rep.dialect import Dialect
 
 LONGEST = 256  # characters of a stranger's text in a header field
 LONGEST_URL = 2048  # ... and of an address in a body
-RETRY_AFTER = 10  # seconds: what a restart, or the uploads of others, may take
+RETRY_AFTER = 10  # seconds that a restart, or the uploads of other clients, may take
 _NOT_PRINTABLE = re.compile(r"[^ -~]")
 
 _WHY = {
@@ -96,18 +96,18 @@ def unready(reason: str, *, method: str = "GET") -> Reply:
 
 
 def ending(*, method: str = "GET") -> Reply:
-    """The answer of a proxy that is shutting down: another may stand in its place soon."""
+    """The response of a proxy that is shutting down: another may replace it soon."""
     reply = _later("The proxy is shutting down.", method)
     return reply._replace(headers=(*reply.headers, ("Connection", "close")))
 
 
 def no_room(*, method: str = "GET") -> Reply:
-    """The answer to an upload while others take all the memory there is for bodies."""
-    return _later("Other uploads take all the memory there is for bodies (body_memory).", method)
+    """The response to an upload while others take all the memory for bodies."""
+    return _later("Other uploads take all the memory for bodies (body_memory).", method)
 
 
 def _later(reason: str, method: str) -> Reply:
-    """Nothing is wrong with the request, and nothing was decided against it."""
+    """A 503 to be retried: nothing is wrong with the request, and no verdict was against it."""
     fields = (("Proxy-Status", "robots-guard; error=proxy_internal_response"), ("Retry-After", str(RETRY_AFTER)))
     return _unavailable(fields, {"detail": reason}, method)
 
@@ -119,10 +119,10 @@ def _unavailable(fields: tuple[tuple[str, str], ...], members: dict[str, object]
 
 
 def copy_of(policy: Policy, now: float, dialect: Dialect, *, method: str = "GET") -> Reply | None:
-    """A fresh policy's own document, as its site gave it on its own /robots.txt; None if there is none.
+    """A fresh policy's document, as the site served it at its own /robots.txt; None if there is none.
 
-    What came by a redirect is not handed out: a client that follows the redirect itself is judged at each hop, by its
-    own agent and for its own way out, and what it gets may not be more than that.
+    A document that came by a redirect is not handed out: a client that follows the redirect itself is judged at each
+    hop, and must not get more from the cache than it may fetch.
     """
     document = policy.document
     if document is None or policy.trouble is not None or policy.freshness(now, dialect) is not Freshness.FRESH:
@@ -256,7 +256,7 @@ def _page(decision: Decision, status: int) -> bytes:
 <dl>{facts}</dl>
 <p class="ask"><strong>Whom to ask:</strong> the operator of this crawler, who runs this proxy.
 Give the reference <code>{escape(decision.id)}</code>. What may be crawled is decided by the site.</p>""",
-        # For a crawler that drives a browser: it sees the document, and not always the header fields it came with.
+        # A crawler that drives a browser sees the document, but not always its header fields.
         head=f'<meta name="robots-guard" content="{escape(_robots_guard(decision))}">',
     )
 

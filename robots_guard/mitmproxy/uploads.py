@@ -39,7 +39,7 @@ class Refusal(http.Response):
 
 
 class NoRoom(Refusal):
-    """The answer to an upload for which there is no room."""
+    """The response to an upload for which there is no room."""
 
 
 def let_go() -> None:
@@ -50,15 +50,15 @@ def let_go() -> None:
 
 
 class _Kept(RequestData):
-    """What came while the stream was paused, and is counted."""
+    """A piece that came while the stream was paused, and is counted already."""
 
 
 class _BrokenOff(RequestData):
-    """Stands for all that came beyond the limit of one request."""
+    """The placeholder for all that came beyond the limit of one request."""
 
 
 class _Overflow(_BrokenOff):
-    """Stands for all that came when there was no room."""
+    """The placeholder for all that came when there was no room."""
 
 
 _keeping = HttpStream.state_consume_request_body
@@ -73,7 +73,7 @@ def _sparing(self: HttpStream, event: HttpEvent) -> layer.CommandGenerator[None]
         yield from _keeping(self, event)
     elif isinstance(self.flow.response, Refusal):
         _uncount(self, event)
-    elif isinstance(event, _Overflow) or not _is_counted(self, event):
+    elif isinstance(event, _Overflow) or not _count(self, event):
         _refuse(self)
     else:
         yield from _keeping(self, event)
@@ -81,21 +81,21 @@ def _sparing(self: HttpStream, event: HttpEvent) -> layer.CommandGenerator[None]
             self.request_body_buf.clear()
 
 
-def _is_counted(self: HttpStream, event: RequestData) -> bool:
-    """Whether a piece is counted by now."""
+def _count(self: HttpStream, event: RequestData) -> bool:
+    """Count a piece, if it is not counted already. Returns False if there is no room."""
     if isinstance(event, _Kept | _BrokenOff) or not event.data:
         return True
     return MEMORY.take(self.flow.client_conn.id, self.flow.id, len(event.data))
 
 
 def _uncount(self: HttpStream, event: RequestData) -> None:
-    """Of a piece that is not kept any more."""
+    """Release the bytes of a piece that is not kept any more."""
     if isinstance(event, _Kept):
         MEMORY.give_back(self.flow.client_conn.id, self.flow.id, len(event.data))
 
 
 def _refuse(self: HttpStream) -> None:
-    """Let go of an upload for which there is no room; it is answered when the client has sent it."""
+    """Refuse an upload for which there is no room. Its response is sent when the client has sent all of it."""
     method = self.flow.request.method
     self.flow.response = NoRoom.of(no_room(method=method), method)
     self.request_body_buf.clear()
@@ -121,7 +121,7 @@ def _bounded(self: HttpStream, event: events.Event) -> layer.CommandGenerator[No
 
 
 def _as_kept(self: HttpStream, event: RequestData, kept: int) -> RequestData:
-    """A piece as it is kept for a paused stream that keeps so much already."""
+    """The event to keep for a paused stream that keeps `kept` bytes already."""
     limit = human.parse_size(self.context.options.body_size_limit)
     if limit is not None and kept > limit:
         return _BrokenOff(self.stream_id, b"")
@@ -134,7 +134,7 @@ def _as_kept(self: HttpStream, event: RequestData, kept: int) -> RequestData:
 def _breaking_off(self: HttpStream, event: HttpEvent) -> layer.CommandGenerator[None]:
     if isinstance(event, _BrokenOff):
         sentence = "body_size_limit exceeded"
-        # mitmproxy tells the site only, for it takes an error of a request for a client that has left.
+        # mitmproxy informs the site only: it takes an error of the request for a client that has disconnected.
         yield SendHttp(ResponseProtocolError(self.stream_id, sentence, REQUEST_TOO_LARGE), self.context.client)
         yield from self.handle_protocol_error(RequestProtocolError(self.stream_id, sentence, REQUEST_TOO_LARGE))
         return

@@ -28,7 +28,7 @@ from robots_guard.origin import Origin, parse_authority
 from robots_guard.settings import CLOCKS, ProxySettings
 
 PREFIX = "robots_guard: "
-ITSELF = ("robots_guard", 0)  # the peer of the proxy's own fetches; a socket's is an address
+ITSELF = ("robots_guard", 0)  # the peer name of the proxy's own fetches; no socket has such a one
 _REMEMBERED = 4096  # names
 _LOOKUP = 5.0  # seconds
 _SECONDS = 30.0  # for which an objection to a name, or none, is remembered; connecting looks again
@@ -78,7 +78,7 @@ class Ways:
         return Verdict(action=Action.DROP, reason=Reason.DESTINATION_REFUSED, detail=objection)
 
     def _is_chosen(self, client: connection.Client, host: str, port: int) -> bool:
-        """Whether the operator has put this client, or the proxy itself, in front of the destination."""
+        """Whether the operator has chosen the destination for this client, or the proxy itself fetches from it."""
         mode = client.proxy_mode
         if isinstance(mode, mode_specs.ReverseMode):
             return _canonical(mode) == (host, port)
@@ -140,7 +140,7 @@ def named_by(options: optmanager.OptManager) -> frozenset[tuple[str, int]]:
 
 
 def _canonical(mode: mode_specs.ReverseMode) -> tuple[str, int]:
-    """Where a reverse mode leads, spelt as origins are."""
+    """The host and port of a reverse mode, in the canonical spelling of origins."""
     host, port = mode.address
     with contextlib.suppress(MalformedURL):
         host = parse_authority("http", f"[{host}]" if ":" in host else host).host

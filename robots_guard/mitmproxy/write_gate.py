@@ -1,8 +1,8 @@
 """The write gate: the last check of a request, at the moment mitmproxy turns it into bytes.
 
-Invariant: what is written was let pass and is not over, is still the request that was judged, and goes to the
-address it was judged for. Whatever other addons, intercepted flows or background tasks have changed since the last
-hook is found here: nothing of such a request leaves, its client gets an error, and the audit log a record.
+Invariant: a request that is written has a live permit, is still the request that was judged, and goes to the address
+it was judged for. A change by another addon, an intercepted flow or a background task since the last hook is found
+here: nothing of such a request leaves, its client gets an error, and the audit log a record.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ log = logging.getLogger("robots_guard")
 
 Record = Callable[[http.Request, connection.Client, str], None]
 
-_UNJUDGED = "there is no verdict on this request, or it is over"
+_UNJUDGED = "there is no verdict that lets this request pass"
 _CHANGED = "the request was changed after its verdict"
 _ELSEWHERE = "the connection does not lead where the verdict points"
 
 
 class WriteGate:
-    """Approves requests by their permits. `record` puts a refusal into the audit log; it may raise anything."""
+    """Approves requests by their permits. `record` writes a refusal to the audit log; it may raise any exception."""
 
     def __init__(self, permits: Permits, record: Record) -> None:
         self._permits = permits
@@ -95,6 +95,6 @@ def _asks_a_parent(request: http.Request, client: connection.Client) -> bool:
 
 
 def _credentials() -> bytes | None:
-    """The operator's for the parent proxy."""
+    """The operator's credentials for the parent proxy; None if there are none."""
     auth = ctx.options.upstream_auth if "upstream_auth" in ctx.options else None
     return parse_upstream_auth(auth) if auth else None

@@ -142,7 +142,7 @@ _ENCODED_SLASH = re.compile("%(?:2[Ff]|5[Cc])").search
 
 
 def _written(target: str) -> dict[str, str]:
-    """The readings of a target in canonical writing, each with how it came about."""
+    """The readings of a target in canonical form, each with the steps that led to it."""
     written: dict[str, str] = {}
     for text, origin in readings(target):
         written.setdefault(canonical(text), origin)
@@ -150,10 +150,10 @@ def _written(target: str) -> dict[str, str]:
 
 
 def _paths(path: str) -> Iterator[tuple[str, str]]:
-    """The paths that servers resolve a canonical path to, each with the steps that lead there.
+    """The paths that servers resolve a canonical path to, each with the steps that lead to it.
 
-    A server may stand behind another: where the first leaves a path that begins with two slashes, the second may take
-    an authority out of it.
+    A server may stand behind another: if the first leaves a path that begins with two slashes, the second may remove an
+    authority from it.
     """
     if _is_resolved(path):
         yield path, ""

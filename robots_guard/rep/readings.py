@@ -1,11 +1,11 @@
-"""Readings: the texts that parsers of URLs take a request target for, before a server resolves its path.
+"""Readings: the texts that URL parsers take a request target for, before a server resolves its path.
 
-A server passes the target to a parser made for whole URLs, and the parsers disagree: on where an authority ends that
-was never meant to be one, on "#", on bytes outside ASCII, on a "%" that begins no escape, on what a dot is. The
-parsers are the WHATWG one (`new URL(request.url, base)`), Node's url.parse(), and Python's urllib and yarl;
-tests/rep/test_readers.py holds this file against them.
+Many servers pass the target to a parser for whole URLs, and the parsers disagree: on where an authority ends that was
+never meant to be one, on "#", on bytes outside ASCII, on a "%" that begins no escape, on what a dot is. The parsers
+are the WHATWG one (`new URL(request.url, base)`), Node's url.parse(), and Python's urllib and yarl;
+tests/rep/test_readers.py compares this module with them.
 
-Invariant: a reading is text as it could stand on the wire, one Latin-1 character a byte; nothing is decoded but the
+Invariant: a reading is text as it could stand on the wire, one Latin-1 character per byte; nothing is decoded but the
 dots that decide what a dot segment is.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-#: A "%" that begins no escape is data. Many parsers write it as the escape it should have been.
+#: A "%" that begins no escape is data. Many parsers write it as "%25".
 LONE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 _ENCODED_DOT = re.compile("%2[Ee]")
@@ -23,13 +23,13 @@ _DOT_SEGMENT = re.compile(r"/\.\.?(?:[/;]|$)")
 
 
 def readings(target: str) -> Iterator[tuple[str, str]]:
-    """The texts that parsers take a target for, each with how it came about; first the target itself."""
+    """The texts that parsers take a target for, each with the steps that led to it; first the target itself."""
     found = [(rooted(cut_fragment(target)), "")]
     if "#" in target:
         found.append((rooted(target), "fragment-kept"))
     if not target.isascii():
         found.extend([(_bytes_as_characters(text), joined(origin, "latin-1")) for text, origin in found])
-        # Node's url.parse() trims the no-break space, which the byte 0xA0 is to it.
+        # Node's url.parse() trims the byte 0xA0, which it takes for a no-break space.
         found.extend([(text.rstrip("\xa0"), joined(origin, "trimmed")) for text, origin in found if text[-1] == "\xa0"])
     found.extend([(text, joined(origin, "dots")) for each, origin in found for text in _without_raw_dots(each)])
     found.extend([(text, joined(origin, "network-path")) for each, origin in found for text in _by_url_parse(each)])
@@ -40,12 +40,12 @@ def readings(target: str) -> Iterator[tuple[str, str]]:
 
 
 def _bytes_as_characters(text: str) -> str:
-    """The UTF-8 of a text, one character a byte. The text has one character a byte itself, unless a caller erred."""
+    """The UTF-8 of a text, one character per byte. The text has one per byte itself, unless a caller erred."""
     return text.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
 def joined(*steps: str) -> str:
-    """The steps that led to a form, in one word."""
+    """The steps that led to a form, joined by "+"; empty ones are left out."""
     return "+".join(filter(None, steps))
 
 
@@ -107,10 +107,10 @@ _ANY_SLASHES = re.compile(r"//+[^/]*")
 
 
 def behind_authority(path: str) -> Iterator[str]:
-    """What is left of a path that begins with two slashes or more, once an authority is taken out of it.
+    """The rest of a path that begins with two or more slashes, after an authority is removed from it.
 
     To RFC 3986 section 4.2 an authority begins behind two slashes; the WHATWG parser skips any run of them first
-    ("special authority ignore slashes state"). Whether the authority is a valid one is not asked: parsers differ on
+    ("special authority ignore slashes state"). The authority is not validated: parsers differ on
     that, and a form can only add a denial.
     """
     rests = (pattern.sub("", path, count=1) or "/" for pattern in (_TWO_SLASHES, _ANY_SLASHES))
@@ -125,7 +125,7 @@ _PORT = re.compile(r":[0-9]*\Z")
 
 
 def _by_url_parse(text: str) -> Iterator[str]:
-    """What url.parse() leaves of a text that begins with two slashes, also where a front removed dot segments first."""
+    """What url.parse() leaves of a text that begins with two slashes, if a front server removed dot segments or not."""
     path, mark, query = text.partition("?")
     starts = [path] if path.startswith("//") else []
     if _ENCODED_DOT.search(path) or ("/." in path and has_dot_segment(path)):
@@ -138,7 +138,7 @@ def _by_url_parse(text: str) -> Iterator[str]:
 
 
 def _given_back(authority: str, host_end: re.Pattern[str]) -> str:
-    """What url.parse() takes for the path: all from the first byte that can be in no host, nor in a port behind it."""
+    """The end of an authority that url.parse() adds to the path: all from the first byte that no host or port has."""
     named = authority.rpartition("@")[2]
     end = host_end.search(named)
     at = end.start() if end else len(named)

@@ -201,7 +201,7 @@ class ScrapyFetcher:
             return ()  # perhaps another proxy knows it
 
     async def _addresses_of(self, response: Response, url: str) -> tuple[Address, ...]:
-        """Where the answer to a URL came from; () if that cannot be told, as behind another proxy."""
+        """The addresses that the response to a URL came from; () if they are not known, as behind another proxy."""
         if response.request is not None and response.request.meta.get("proxy"):
             return tuple(filter(None, (literal(split_url(url)[0].host),)))
         if response.ip_address is not None and are_same(response.url, url):
@@ -209,8 +209,8 @@ class ScrapyFetcher:
         return await self._resolved(url)
 
     async def _led_away(self, response: Response, get: Get) -> FetchOutcome:
-        """The outcome where the handler has followed a redirect by itself: that redirect. Where redirects lead is for
-        the core to follow, by its own rules (RFC 9309 section 2.3.1.2), and to record."""
+        """A redirect to where the handler has gone on its own. The core follows it by its own rules, and records it
+        (RFC 9309 section 2.3.1.2)."""
         addresses = await self._addresses_of(response, get.url)
         public = any(map(is_public, addresses)) if addresses else None
         return Fetched(status=302, headers={"location": response.url}, public=public)
@@ -289,7 +289,7 @@ class ScrapyFetcher:
 
 
 def _respelt(written: str, asked: str) -> str | None:
-    """The target that goes out, if Scrapy and its handler do not send what is asked for as it is."""
+    """The target that Scrapy and its handler would send; None if it is exactly what is asked for."""
     _, target = split_url(written)
     sent = target_written(written, target)
     return None if sent == split_url(asked)[1] else sent

@@ -250,8 +250,8 @@ class RobotsGuardMiddleware:
     # -- at the write -------------------------------------------------------------------------------------
 
     async def _send(self, request: Request, send: Send) -> Response:
-        """Send what was judged: what has changed behind the last middleware is judged here. Raises RobotsDisallowed,
-        or NotYet."""
+        """Send a request as it was judged; one that was changed after the last middleware is judged again first.
+        Raises RobotsDisallowed or NotYet."""
         while self._sealed.get(request) != _seal_of(request) and not self._fetcher.owns(request):
             seal = _seal_of(request)
             decision = await self._decide(request, self._deferrals.get(request))
@@ -267,17 +267,17 @@ class RobotsGuardMiddleware:
     # -- an answer ----------------------------------------------------------------------------------------
 
     def process_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
-        """Hand on the answer, as the other middlewares have left it: one may have given it another URL."""
+        """Hand on the response, after the other middlewares: one of them may have given it another URL."""
         return response if self._is_judged(request, response) else self._admitted(request, response)
 
     def answered(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
-        """Hand on the answer, before any other middleware has it, if it is what was judged."""
+        """Hand on the response, before any other middleware, at once if it answers what was judged."""
         if response.status not in (429, 503) and self._is_judged(request, response):
             return response
         return self._received(request, response)
 
     def _is_judged(self, request: Request, response: Response) -> bool:
-        """Whether the answer is certainly that to what was judged; a look-up, for that is nearly always so."""
+        """Whether the response certainly answers what was judged: a fast check, because it nearly always does."""
         seal = self._sealed.get(request)
         return seal is not None and seal[1] == response.url and HISTORY not in request.meta
 
@@ -292,7 +292,7 @@ class RobotsGuardMiddleware:
         if self._fetcher.owns(request):
             return response
         if request in self._refused and response.url == request.url:
-            return response  # nothing was sent: a component has an answer of its own for what is refused
+            return response  # nothing was sent: a component answers refused requests itself
         seal = self._sealed.get(request)
         await self._responses.admit(request, response, seal[1] if seal else None)
         return response
@@ -348,7 +348,7 @@ class RobotsGuardMiddleware:
             log.warning("A request was refused that could have been put off: see the warning at the start")
 
     def _request_dropped(self, request: Request) -> None:
-        """Say so where a scheduler that is not wrapped has refused what was put off: that request is lost."""
+        """Report a request that was put off and that a scheduler which is not wrapped has refused: it is lost."""
         if not is_returned(request):
             return
         self._crawler.stats.inc_value("robots_guard/refused_by_scheduler")

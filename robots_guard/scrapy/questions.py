@@ -37,7 +37,7 @@ class Questions:
         return self._question(request, origin, target, deferral)
 
     def question_of(self, url: str, request: Request, *, sent: bool) -> Question:
-        """The question on a URL that a request has led to; `sent`, if it has reached the site. Raises NotGoverned or
+        """The question about a URL that a request has led to; `sent`: it has reached the site. Raises NotGoverned or
         MalformedURL."""
         origin, target = split_url(url)
         return _reached(self._question(request, origin, target), url, request, sent)
@@ -45,7 +45,7 @@ class Questions:
     def malformed(
         self, request: Request, url: str, error: MalformedURL, *, sent: bool = False
     ) -> tuple[Question, Verdict]:
-        """A refusal of what names no origin; it is recorded under a host that cannot exist (RFC 2606 section 2). `url`
+        """The refusal of a URL without an origin, recorded under a host that cannot exist (RFC 2606 section 2). `url`
         is the request's, or one that it has led to."""
         nowhere = Origin("http", "malformed.invalid", 80)
         head, at, rest = url.rpartition("@")
@@ -65,7 +65,7 @@ class Questions:
         return None
 
     def exemption(self, request: Request, url: str) -> Verdict | None:
-        """The verdict on a URL that an exempted request has led to; None if it is not exempt, as at another origin."""
+        """The verdict on a URL that an exempt request has led to; None if the URL is not, as at another origin."""
         if self.is_exempt(request) and _is_of(url, request):
             return Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed=BYPASS)
         return None

@@ -1,8 +1,7 @@
-"""The gate at the response: a page that was not judged is judged before anything of it goes on.
+"""The response gate: a page that was not judged before its request left is judged before its response is handed on.
 
-Invariant: an answer goes on only if each URL that it is known to come from has a PASS. What it comes from beside the
-judged request is `reached`'s to find out. A page that is refused here has reached the site already; its record says
-so (`escaped`).
+Invariant: a response is handed on only if each URL that it is known to come from has a PASS. `reached` finds these
+URLs. The request for a page that is refused here has reached the site already; its record says so (`escaped`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ResponseGate:
-    """Judges what the answers of one crawl come from. `note` tells of a decision that refuses, and counts it."""
+    """Judges the URLs that the responses of one crawl come from. `note` logs and counts a refusal."""
 
     def __init__(
         self,
@@ -51,8 +50,8 @@ class ResponseGate:
         self._judged.begin(request)
 
     async def admit(self, request: Request, response: Response, judged: str | None) -> None:
-        """Judge what the answer comes from and has not been judged. `judged` is the URL that was, before the request
-        left; None if the request was not judged at all. Raises RobotsDisallowed or RobotsDeferred."""
+        """Judge the URLs that the response comes from and that were not judged yet. `judged` is the one that was judged
+        before the request left; None if the request was not judged. Raises RobotsDisallowed or RobotsDeferred."""
         refusals = []
         for url in self._judged.missing(request, response, judged):
             decision = await self._decide(request, url, sent=_has_reached_site(response, url))
@@ -89,8 +88,8 @@ class ResponseGate:
 
 
 def _has_reached_site(response: Response, url: str) -> bool:
-    """Whether the request for a URL has reached its site. What led to the answer has; the answer itself may come from
-    the cache, or be a refusal."""
+    """Whether the request for a URL has reached its site. Those that led to the response have; the response itself may
+    come from the cache, or be a refusal of the proxy."""
     if is_from_cache(response):
         return False
     return url != response.url or not is_refused_by_proxy(response)

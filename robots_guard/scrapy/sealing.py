@@ -7,7 +7,7 @@ was judged is remembered, and the innermost middleware compares. What differs, o
 A seal is a tuple and the comparison costs a look-up; nothing is awaited unless something has changed.
 
 Behind HttpCacheMiddleware too, so a cached answer costs no turn; and the first to see what comes back: a request that
-was refused on the wire, for it was not its turn, an answer that asks for time, and one that is not the answer to what
+was refused on the wire because it was not its turn, a response that asks for time, and one that does not answer what
 was judged.
 """
 
@@ -51,7 +51,7 @@ class RobotsGuardSeal:
         return self._middleware.put_off(request, exception) if isinstance(exception, NotYet) else None
 
     def process_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
-        """Hand on the answer: at once if it is what was judged, else when it has been."""
+        """Hand on the response: at once if it answers what was judged, otherwise when its URL has been judged."""
         return self._middleware.answered(request, response)
 
     @cached_property

@@ -1,8 +1,8 @@
-"""Components of a project that make requests which Scrapy does not see, and what to do about each.
+"""Unseen requests: the components of a project that make requests which Scrapy does not see, and a remedy for each.
 
-A download handler is Scrapy's own if all that it does between a request and its answer is code of Scrapy's. Of any
-other it cannot be known whether it follows redirects or loads more than it was asked for; of the well-known ones it is.
-A middleware can be told only by its name.
+A download handler counts as Scrapy's own if all its code between a request and its response is Scrapy's. Any other may
+follow redirects or load further resources; of the well-known ones it is known. A middleware can be recognised only by
+its name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FOLLOWS_NOTHING = frozenset(("scrapy_impersonate",))
 
 
 class Unseen(NamedTuple):
-    """A component that makes requests by itself. `proxy` is the one it goes by, as far as the settings tell."""
+    """A component that makes requests of its own. `proxy` is the one that it uses, if the settings name one."""
 
     name: str
     does: str
@@ -51,7 +51,7 @@ class Unseen(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What robots_guard does not see of it, and what to do."""
+        """The text of the warning: what robots_guard does not see, and what to do."""
         if self.proxy:
             return (
                 f"{self.name} {self.does}: that is judged by the proxy it goes by, {self.proxy}, if it is"
@@ -85,7 +85,7 @@ def _loaded(component: Any) -> Any:
         return None
     try:
         return load_object(component)
-    except Exception:  # noqa: BLE001  a module of the project's may raise anything
+    except Exception:  # noqa: BLE001  a module of the project may raise anything
         return None
 
 
@@ -104,13 +104,13 @@ def _may_follow(handler: Any) -> bool:
 
 
 def _replaces(kind: type, scrapys: type) -> bool:
-    """Whether a class has a method of its own in the place of one of Scrapy's, by which a download goes."""
+    """Whether a class overrides a method of Scrapy's that takes part in a download."""
     own = (name for name, value in vars(kind).items() if callable(value) or isinstance(value, classmethod))
     return any(hasattr(scrapys, name) for name in own if not name.startswith("__") and name not in _PREPARES)
 
 
 def _proxy_of(component: Any, settings: BaseSettings) -> str:
-    """The proxy that scrapy-playwright starts its browser with; a browser that it does not start has its own."""
+    """The proxy that scrapy-playwright starts its browser with; a browser that was started elsewhere has its own."""
     if _package(component) != "scrapy_playwright":
         return ""
     if settings.get("PLAYWRIGHT_CDP_URL") or settings.get("PLAYWRIGHT_CONNECT_URL"):

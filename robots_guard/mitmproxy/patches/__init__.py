@@ -1,7 +1,7 @@
-"""The patches: methods of mitmproxy that are replaced, because they are wrong for a proxy that must not fail open.
+"""Patches: methods of mitmproxy that are replaced, because they are wrong for a proxy that must not fail open.
 
 Each module is one subject. Its docstring says what mitmproxy does there, in which versions that was read and tested,
-and what stands there instead. None of the replaced methods is a public interface: `tests/hosts/mitmproxy/
+and what the replacement does. None of the replaced methods is a public interface: `tests/hosts/mitmproxy/
 test_patches.py` holds a digest of the source of each, and fails with a mitmproxy in which one has changed.
 """
 
@@ -17,7 +17,7 @@ _replaced: dict[tuple[object, str, Make], Any] = {}
 
 
 def replace(owner: object, name: str, make: Make) -> None:
-    """Replace a function of a class or module, once for a process; `make` takes the present one and returns the new.
+    """Replace a function of a class or module, once per process; `make` takes the present one and returns the new.
 
     The new function carries the one it replaces as `__wrapped__`.
     """
@@ -29,7 +29,7 @@ def replace(owner: object, name: str, make: Make) -> None:
 
 
 def replaced() -> list[tuple[str, Any]]:
-    """What has been replaced so far: qualified names and mitmproxy's own functions."""
+    """The functions of mitmproxy that were replaced so far, each with its qualified name."""
     return [(f"{plain.__module__}.{plain.__qualname__}", plain) for plain in map(_original, _replaced.values())]
 
 

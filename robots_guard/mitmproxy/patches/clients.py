@@ -4,14 +4,14 @@ After the last hook of a flow mitmproxy still waits for an intercepted flow to b
 other tasks hold the same object; it then writes whatever the object says by that time (mitmproxy/proxy/layers/http,
 read in 11.0.2 and 12.2.3).
 
-    HttpStream.make_server_connection   asks for a connection, of a parent proxy perhaps, which is told where to
+    HttpStream.make_server_connection   asks for a connection; a parent proxy is then sent a CONNECT
     Http1Client.send                    writes the head and the body over HTTP/1
-    Http2Client._handle_event2          writes the head over HTTP/2, also that of a stream which had to queue
+    Http2Client._handle_event2          writes the head over HTTP/2, also of a stream that had to queue
     Http3Client._handle_event           likewise over HTTP/3, where the operator has allowed it
 
-Here a master's gate is asked in each of them, and what is written is what the gate produces. The bytes of an HTTP/1
-body are counted, too: more or fewer than the head announces would be read as another request, or make one out of the
-next. mitmproxy counts neither, and writes an empty piece of a chunked body as its end.
+Here each of them asks the gate of its master, and writes what the gate produces. The bytes of an HTTP/1 body are
+counted, too: the surplus of a longer body would be read as another request, and a shorter body would swallow the next
+one. mitmproxy does not count, and writes an empty piece of a chunked body as its end.
 
 Invariant: of a master that has a gate, a client writes no request but the one that the gate produces.
 """
@@ -43,7 +43,7 @@ Commands = layer.CommandGenerator[None]
 
 
 class NotApproved(Exception):
-    """The request must not be written. The text says why, for the client and the log."""
+    """The request must not be written. The message says why, for the client and the log."""
 
 
 class Gate(Protocol):
@@ -76,7 +76,7 @@ def set_gate(of: master.Master, gate: Gate) -> None:
 
 
 def apply() -> None:
-    """Replace where mitmproxy's clients connect and write. A master without a gate goes on as before."""
+    """Replace where mitmproxy's clients connect and write. A master without a gate behaves as before."""
     replace(HttpStream, "make_server_connection", _connecting)
     replace(Http1Client, "send", _sending)
     replace(Http2Client, "_handle_event2", _handling_h2)
@@ -130,7 +130,7 @@ def _sending(plain: Callable[[Http1Client, HttpEvent], Commands]) -> Callable[[H
         if gate is None:
             yield from plain(self, event)
             return
-        if self.state == self.done:  # closed here or by mitmproxy: what is left of the request goes nowhere
+        if self.state == self.done:  # closed here or by mitmproxy: the rest of the request is not sent
             return
         try:
             written = _judged(gate, self, event)
@@ -146,7 +146,7 @@ def _sending(plain: Callable[[Http1Client, HttpEvent], Commands]) -> Callable[[H
 
 
 def _judged(gate: Gate, self: Http1Client, event: HttpEvent) -> HttpEvent | None:
-    """What of an event is to be written; raises NotApproved if the connection must be closed instead."""
+    """The event to write; None if nothing is. Raises NotApproved if the connection must be closed instead."""
     if isinstance(event, RequestHeaders):
         event = _produced(gate, event, self)
         self.__dict__["unsent"] = _announced(event.request)
@@ -186,7 +186,7 @@ def _handling_h2(
 ) -> Callable[[Http2Client, events.Event], Commands]:
     def handle_event(self: Http2Client, event: events.Event) -> Commands:
         gate = _gate()
-        if gate is not None and isinstance(event, RequestTrailers):  # nothing leaves that came after the verdict
+        if gate is not None and isinstance(event, RequestTrailers):  # they come after the verdict
             return
         if gate is not None and isinstance(event, RequestHeaders):
             try:

@@ -2,13 +2,13 @@
 
 `ConnectionHandler.server_event` (mitmproxy/proxy/server.py, read in 11.0.2 and 12.2.3) runs the protocol layers and
 carries out their commands. It logs whatever they raise as "mitmproxy has crashed!", with a traceback, and goes on:
-the client waits for ever, its flows never end, the next event meets layers in an unknown state. The same in
-`ReplayHandler`, where the one waiting for the flow is the robots.txt fetcher. An exception in the tasks that
-open connections or run hooks is not caught at all, to the same effect for the client.
+the client waits forever, its flows never end, and the next event meets layers in an unknown state. `ReplayHandler`
+does the same, and there the robots.txt fetcher waits for the flow. An exception in the tasks that open connections or
+run hooks is not caught at all, to the same effect for the client.
 
 Here a crash closes the client's connection and those to servers, has the `error` hook called for each flow that was
 live, and no further event reaches the layers, so that nothing more is sent. One line is logged, the traceback at
-debug level; of many crashes within a minute the first ten are logged, and then their number.
+debug level. Of the crashes within a minute the first ten are logged; the next line gives the number of the others.
 
 Invariant: a handler that has crashed sends no more bytes.
 """
@@ -49,7 +49,7 @@ def apply() -> None:
 
 
 def _with_an_end(plain: Callable[..., None]) -> Callable[..., None]:
-    """An exception that is logged as an error is a crash: `server_event` logs nothing else that way."""
+    """A `log` that treats an exception logged as an error as a crash: `server_event` logs nothing else that way."""
 
     def log_or_end(self: ConnectionHandler, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
         if exc_info and level >= logging.ERROR:
@@ -65,15 +65,15 @@ def _fenced(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[No
     async def fenced(self: ConnectionHandler, *arguments: Any) -> None:
         try:
             await plain(self, *arguments)
-        except Exception as error:  # noqa: BLE001  whatever it is, the client must not wait for ever
+        except Exception as error:  # noqa: BLE001  whatever it is, the client must not wait forever
             _end(self, error)
 
     return fenced
 
 
 def _closing(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    """A connection ends with its task: a client that leaves while one is being made cancels the task before mitmproxy
-    is where it would close it (seen in 12.2.3)."""
+    """An `open_connection` that closes the connection when its task ends. mitmproxy leaves it open if the client
+    disconnects while the connection is being made, because that cancels the task first (seen in 12.2.3)."""
 
     async def open_connection(self: ConnectionHandler, command: commands.OpenConnection) -> None:
         try:
@@ -87,14 +87,14 @@ def _closing(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[N
 
 
 class _Ended(layer.Layer):
-    """Stands in for the layers of a handler that has crashed. `awaited` are flows whose hook is still running."""
+    """The layer that replaces those of a crashed handler. `awaited` are the flows whose hook is still running."""
 
     def __init__(self, crashed: layer.Layer, awaited: dict[commands.StartHook | None, http.HTTPFlow]) -> None:
         super().__init__(crashed.context)
         self._awaited = awaited
 
     def handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        """Take an event; nothing comes of it but the end of a flow."""
+        """Ignore the event, unless it is the end of a hook: that ends its flow."""
         if isinstance(event, events.HookCompleted):
             flow = self._awaited.pop(event.command, None)
             if flow is not None:
@@ -137,7 +137,7 @@ def _live(layers: Iterable[layer.Layer]) -> Iterator[tuple[http.HTTPFlow, comman
         flow: http.HTTPFlow | None = getattr(stream, "flow", None)  # there is none before the first event
         if flow is None or flow.request.method == "CONNECT" or _is_over(stream):
             continue
-        command = stream._paused.command if stream._paused else None  # noqa: SLF001  mitmproxy tells it nowhere else
+        command = stream._paused.command if stream._paused else None  # noqa: SLF001  mitmproxy has no public name for it
         yield flow, command if isinstance(command, commands.StartHook) else None
 
 
@@ -152,13 +152,13 @@ def _streams(layers: Iterable[layer.Layer], seen: set[int]) -> Iterator[HttpStre
 
 
 def _is_over(stream: HttpStream) -> bool:
-    """Whether the response hook or the error hook has come, as mitmproxy knows it (`handle_protocol_error`)."""
+    """Whether the response hook or the error hook was called, by the test of mitmproxy (`handle_protocol_error`)."""
     over = (stream.state_done, stream.state_errored)
     return stream.client_state == stream.state_errored or stream.server_state in over
 
 
 def _is_awaited(hook: commands.StartHook | None) -> bool:
-    """Whether a flow ends when this hook has; after the response hook and the error hook it has."""
+    """Whether the flow still has to end after this hook; the response hook and the error hook end it themselves."""
     return hook is not None and not isinstance(hook, HttpErrorHook | HttpResponseHook)
 
 

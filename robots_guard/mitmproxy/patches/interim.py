@@ -7,13 +7,13 @@ for the final one: after a `103 Early Hints` the client gets an empty answer, an
 Here both hand an `Interim` event to the stream, which passes it on to the client at once (RFC 9110 section 15.2), with
 these exceptions:
 
-    100            mitmproxy has answered the client's Expect itself, and sends none to the site
-    HTTP/1.0       its clients know no interim responses
-    hop-by-hop     fields end here, framing fields have no meaning (RFC 9110 section 8.6), Alt-Svc leads around us
-    101            is no interim response but the end of HTTP on this connection; it is left to mitmproxy
+    100            is dropped: mitmproxy has answered the client's Expect itself, and sends none to the site
+    HTTP/1.0       its clients get none, because they do not know them
+    fields         of one connection, of framing (RFC 9110 section 8.6), and Alt-Svc, a way past the proxy, are dropped
+    101            is left to mitmproxy: it is the end of HTTP on this connection
 
-No hook of an addon sees an interim response. `Http1Server.send` would take one for the answer and, if none follows,
-close the connection without the 502 that says why; here it writes the head and forgets it.
+No hook of an addon sees an interim response. `Http1Server.send` would take one for the final response and, if none
+follows, close the connection without the 502 that says why; here it writes the head and keeps its state.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from robots_guard.mitmproxy.patches import replace
 Commands = layer.CommandGenerator[None]
 
 _HEAD = re.compile(rb"HTTP/1\.[0-9] 1(?!01)[0-9]{2}[ \r\n]")
-_HEAD_LENGTH = 13  # bytes of a status line that tell
+_HEAD_LENGTH = 13  # bytes of a status line that _HEAD looks at
 _LEFT_OUT = ("connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "content-length")
 
 
@@ -60,7 +60,7 @@ def apply() -> None:
 
 
 def past_interim(plain: Callable[[Http1Client, Any], Commands]) -> Callable[[Http1Client, Any], Commands]:
-    """A reader of HTTP/1 response heads that hands out interim ones as such."""
+    """A reader of HTTP/1 response heads that emits an `Interim` event for each interim one."""
 
     def read_headers(self: Http1Client, event: events.ConnectionEvent) -> Commands:
         if self.request is not None and isinstance(event, events.DataReceived):
@@ -82,7 +82,7 @@ def past_interim(plain: Callable[[Http1Client, Any], Commands]) -> Callable[[Htt
 
 
 def _beginning(buffer: Any) -> bytes:
-    return bytes(buffer._data[:_HEAD_LENGTH])  # noqa: SLF001  h11's buffer can be read by taking out only
+    return bytes(buffer._data[:_HEAD_LENGTH])  # noqa: SLF001  h11's buffer has no public way to peek
 
 
 def _unreadable(stream_id: int, error: ValueError) -> ResponseProtocolError:

@@ -1,12 +1,12 @@
 """Resets: an HTTP/2 client that cancels request after request before any answer has its connection closed.
 
 Each request costs a proxy much more than its two frames cost the client (CVE-2023-44487, "rapid reset"), and a
-stream that is reset no longer counts against the limit of concurrent streams. `Http2Server.handle_h2_event`
-(mitmproxy/proxy/layers/http/_http2.py, read in 11.0.2 and 12.2.3) sets no bound, and works off all frames that came in
-one piece before another client is heard.
+stream that was reset no longer counts against the limit of concurrent streams. `Http2Server.handle_h2_event`
+(mitmproxy/proxy/layers/http/_http2.py, read in 11.0.2 and 12.2.3) sets no bound, and handles all frames of
+one read before any other client gets a turn.
 
-Here a request that is reset in the very bytes it comes in is not begun at all: it is not judged, and goes nowhere.
-And each connection has an allowance: `BURST` streams may be reset before their answer has begun, and `RATE` more a
+Here a request whose reset arrives in the same read is not begun at all: it is neither judged nor sent.
+And each connection has an allowance: `BURST` streams may be reset before their answer has begun, and `RATE` more per
 second. Beyond it the connection is closed with ENHANCE_YOUR_CALM (RFC 9113 section 7). A stream whose answer has
 begun is not counted: clients that want only the beginning of an answer reset each of their streams.
 """
@@ -38,14 +38,14 @@ def apply() -> None:
 
 
 class Allowance:
-    """A token bucket. `now` is in seconds."""
+    """A token bucket of `BURST` resets, refilled at `RATE`. `now` is in seconds."""
 
     def __init__(self, now: float) -> None:
         self._left = float(BURST)
         self._at = now
 
-    def has_one(self, now: float) -> bool:
-        """Take one; whether there was one."""
+    def take(self, now: float) -> bool:
+        """Take a token. Returns False if there is none."""
         self._left = min(float(BURST), self._left + (now - self._at) * RATE)
         self._at = now
         if self._left < 1.0:
@@ -60,18 +60,18 @@ def _leaving_out(plain: Callable[[Any, bytes], list[Any]]) -> Callable[[Any, byt
         reset = {event.stream_id for event in found if isinstance(event, h2.events.StreamReset)}
         if not reset:
             return found
-        return [event for event in found if not _is_begun_in_vain(event, reset)]
+        return [event for event in found if not _is_begin_of(event, reset)]
 
     return receive_data
 
 
-def _is_begun_in_vain(event: Any, reset: set[int | None]) -> bool:
+def _is_begin_of(event: Any, reset: set[int | None]) -> bool:
     return isinstance(event, h2.events.RequestReceived) and event.stream_id in reset
 
 
 def _counting(plain: Handles) -> Handles:
     def handle_h2_event(self: Http2Server, event: Any) -> layer.CommandGenerator[bool]:
-        if isinstance(event, h2.events.StreamReset) and not _is_allowed(self, event.stream_id):
+        if isinstance(event, h2.events.StreamReset) and not _take_allowance(self, event.stream_id):
             sentence = "too many streams were reset before their answers began"
             yield from self.protocol_error(sentence, ErrorCodes.ENHANCE_YOUR_CALM)
             return True
@@ -80,10 +80,10 @@ def _counting(plain: Handles) -> Handles:
     return handle_h2_event
 
 
-def _is_allowed(server: Http2Server, stream_id: int | None) -> bool:
+def _take_allowance(server: Http2Server, stream_id: int | None) -> bool:
     stream = server.h2_conn.streams.get(stream_id)
     if stream is not None and stream.state_machine.headers_sent:
         return True
     now = time.monotonic()
     allowance: Allowance = server.__dict__.setdefault("robots_guard_allowance", Allowance(now))
-    return allowance.has_one(now)
+    return allowance.take(now)

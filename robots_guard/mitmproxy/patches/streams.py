@@ -1,10 +1,10 @@
-"""Streams that are open at the end: their tasks end without an exception.
+"""Streams: the tasks of client connections that are open at the end of the event loop end without an exception.
 
 When the loop ends, the task of each client connection (`ServerInstance.handle_stream`, mitmproxy/proxy/
 mode_servers.py, read in 11.0.2 and 12.2.3) is cancelled. Python 3.11's `asyncio.StreamReaderProtocol` then asks the
 cancelled task for its exception, and prints a traceback for each connection (CPython issue 110894; 3.12 does not).
 
-Here a cancelled task closes its connection and returns: nothing waits for it any more.
+Here a cancelled task closes its connection and returns normally: nothing awaits it any more.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Trailers: fields behind a body are read, and dropped wherever HTTP/1 is spoken.
+"""Trailers: fields after a body are read, and dropped wherever HTTP/1 is spoken.
 
 `Http1Connection.read_body` (mitmproxy/proxy/layers/http/_http1.py, read in 11.0.2 and 12.2.3) raises
 NotImplementedError at a trailer field, of a request or of an answer, and `Http1Server.send` raises AssertionError at
-the trailers of an HTTP/2 site. Both leave the client waiting for ever.
+the trailers of an HTTP/2 site. Both leave the client waiting forever.
 
 Here the reader of chunked bodies drops trailers, and `Http1Server.send` drops those it is to write: RFC 9110 section
 6.5.1 lets an intermediary discard them. Between an HTTP/2 site and an HTTP/2 client the trailers of an answer are
-passed on, as mitmproxy does. Those of a request never are: the enforcer takes them off.
+passed on, as mitmproxy does. Those of a request never are: the enforcer removes them.
 
 The reader also bounds what it keeps of a chunk's size line and of trailers, which mitmproxy collects for as long as
 no line end comes; `body_size_limit` does not see them.
@@ -38,7 +38,7 @@ def apply() -> None:
 
 
 class _Reader(ChunkedReader):
-    """Reads a chunked body, and its trailers without handing them out."""
+    """A reader of chunked bodies that reads their trailers and drops them."""
 
     def __call__(self, buf: Any) -> h11.Data | h11.EndOfMessage | None:
         event: h11.Data | h11.EndOfMessage | None = super().__call__(buf)

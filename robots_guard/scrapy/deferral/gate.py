@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 SHORTEST = 0.05  # seconds an origin stays shut at least, so that going back and forth never becomes a busy loop
-REMEMBERED = 10_000  # origins; one that is forgotten is taught again by the next decision on it
+REMEMBERED = 10_000  # origins; an evicted one is noted again by the next decision on it
 
 
 class Gate:
@@ -43,9 +43,9 @@ class Gate:
     `unknown` is the middleware's answer to whether a request's policy still has to be fetched. `attached` is
     whether a queue or scheduler asks this gate at all: others do not.
 
-    What is kept for an origin beyond its requests is bounded: of the origins that want time between requests, and of
-    those whose policy has just been learned, the last `REMEMBERED`. Their requests go alone, which saves the others
-    the way to the wire and back; that the delay is kept does not rest on it, but on the turns.
+    What is kept for an origin beyond its requests is bounded to the last `REMEMBERED` origins: those that want time
+    between requests, and those whose policy has just been learned. Their requests leave one at a time, which saves the
+    others the way to the wire and back; the turns keep the delay in any case.
     """
 
     _gates: ClassVar[WeakKeyDictionary[Crawler, Gate]] = WeakKeyDictionary()
@@ -154,11 +154,11 @@ class Gate:
         return bool(self._paced)
 
     def note_paced(self, origin: str) -> None:
-        """The origin wants time between requests."""
+        """Note that the origin wants time between requests."""
         self._paced[origin] = True
 
     def note_unpaced(self, origin: str) -> None:
-        """The origin does not, or no longer."""
+        """Note that the origin wants no time between requests, or no longer."""
         self._paced.pop(origin, None)
 
     def sent(self, request: Request, origin: str, delay: float) -> None:

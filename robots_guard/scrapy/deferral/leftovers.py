@@ -1,7 +1,7 @@
-"""Requests that outlast a stopped crawl because its scheduler does not take them back.
+"""Leftovers: the requests of a stopped crawl that its scheduler does not take back.
 
-They lie in a queue of their own beside the scheduler's, in JOBDIR, in the form in which Scrapy writes requests there.
-Without JOBDIR there is no such place.
+They are kept for the job's next crawl in a disk queue of their own, in JOBDIR, in Scrapy's own format. Without JOBDIR
+they cannot be kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOLDER = "robots_guard.requests"
 
 
 class Leftovers:
-    """The requests of one job that no scheduler has."""
+    """The disk queue of one job for requests that no scheduler has."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -34,7 +34,7 @@ class Leftovers:
         self._path = Path(folder, FOLDER) if folder else None
 
     def take(self) -> list[Request]:
-        """The requests that the job's last crawl has left, which are then left no more."""
+        """Remove the requests that the job's last crawl has left from the queue, and return them."""
         if self._path is None or not self._path.exists():
             return []
         queue = self._queue(self._path)
@@ -44,23 +44,23 @@ class Leftovers:
             queue.close()
 
     def keep(self, requests: Iterable[Request]) -> int:
-        """Write requests down for the job's next crawl. Returns how many could not be."""
+        """Write requests for the job's next crawl. Returns how many could not be written."""
         left = list(requests)
         if self._path is None or not left:
             return len(left)
         queue = self._queue(self._path)
         try:
-            return sum(not _is_written(request, queue) for request in left)
+            return sum(not _write(request, queue) for request in left)
         finally:
             queue.close()
 
     def _queue(self, path: Path) -> Any:
-        made: Any = PickleFifoDiskQueue  # by a function, with methods that its type does not tell of
+        made: Any = PickleFifoDiskQueue  # a generated class, whose methods its type does not declare
         return made.from_crawler(self._crawler, str(path))
 
 
-def _is_written(request: Request, queue: Any) -> bool:
-    """Write one request. One that cannot be written down does not take the others along."""
+def _write(request: Request, queue: Any) -> bool:
+    """Write one request. Returns False if it cannot be written; the others still are."""
     try:
         queue.push(request)
     except (ValueError, OSError) as error:

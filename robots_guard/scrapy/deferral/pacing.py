@@ -75,7 +75,7 @@ class Pacing:
             self._gate.note_paced(str(decision.question.origin))
 
     def _listen(self) -> None:
-        """From the first origin on that wants time: a receiver costs every answer of the crawl something."""
+        """Connect the receiver when the first origin wants time: it costs every response of the crawl something."""
         if not self._is_listening:
             self._is_listening = True
             self._crawler.signals.connect(self._headers_received, signals.headers_received)
@@ -143,7 +143,7 @@ class Pacing:
         self._gate.sent(request, str(decision.question.origin), self._seconds(decision))
 
     def count(self, decision: Decision) -> None:
-        """An origin that wants time was visited without a turn: from here, at least, the next comes no sooner."""
+        """Delay the next request to an origin that was visited without a turn, at least in this process."""
         if seconds := self._seconds(decision):
             self._gate.shut(str(decision.question.origin), seconds)
 

@@ -1,14 +1,13 @@
 """Any other scheduler, asking the gate: scrapy-redis's, or a project's own.
 
-It has no buckets to shut, so what comes out too early is parked here, in order, one line a bucket; and so is what the
-middlewares put off. Handed back, that could be refused: a scheduler that knows by itself what it has seen need not
-look at `dont_filter`. Only two things go back to it:
+It has no buckets to shut, so a request that comes out too early is parked here, in order, one queue per bucket; and so
+is a request that the middlewares put off. The scheduler might refuse it if it were handed back: one that keeps its own
+record of what it has seen may ignore `dont_filter`. Requests go back to it in two cases only:
 
     beyond `PARKED`    what is then still too early, behind all others of its priority, so that what may go is found
     at the end         all that is parked, so that other processes, or the next crawl, have it
 
-and both only as far as it takes them. During the crawl, what it does not take stays here; at the end it is kept in
-JOBDIR (`leftovers`).
+A request that the scheduler does not take stays here during the crawl, and is kept in JOBDIR at its end (`leftovers`).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ log = logging.getLogger("robots_guard")
 PARKED = 5000  # requests held here at once
 LOOK = 0.02  # seconds of looking for a request that may leave, before others have the event loop
 REST = 0.1  # seconds until the next look, if all places are taken
-REFUSALS = 3  # after which a scheduler is given back nothing more while the crawl goes on
+REFUSALS = 3  # after which no more requests are handed back to the scheduler during the crawl
 ITS_OWN = "scrapy.core.scheduler.Scheduler"
 
 
@@ -88,11 +87,11 @@ class GuardScheduler(BaseScheduler):
         return closed
 
     def _takes_back(self, request: Request) -> bool:
-        """Hand a request back: whether the scheduler beneath has it now.
+        """Hand a request back. Returns whether the scheduler beneath has it now.
 
-        One that drops what it has seen may say that it has taken it. So it is believed only after its length has grown
-        by a request handed back; where others share its queue (Redis), they may just have shortened it, and the
-        request may then be made twice.
+        A scheduler that drops what it has seen may still return True. So that is trusted only after its length has
+        grown by a request handed back. If other processes share its queue (Redis) they may have shortened it at the
+        same time; the request may then be made twice.
         """
         before = self._length_beneath()
         try:
@@ -106,7 +105,7 @@ class GuardScheduler(BaseScheduler):
         return self._has_grown
 
     def _length_beneath(self) -> int | None:
-        """How many requests the scheduler beneath has; None if it does not say (Scrapy does not require it to)."""
+        """The number of requests in the scheduler beneath; None if it has no length, which Scrapy does not require."""
         return len(self._wrapped) if hasattr(self._wrapped, "__len__") else None
 
     def has_pending_requests(self) -> bool:
@@ -117,11 +116,11 @@ class GuardScheduler(BaseScheduler):
         return self._count + len(self._wrapped)
 
     def enqueue_request(self, request: Request) -> bool:
-        """Keep what was put off; of all else, the scheduler beneath knows which were seen before."""
+        """Park a request that was put off; hand any other to the scheduler beneath, which filters duplicates."""
         self._rests_until = 0.0  # a new one may be allowed to leave
         if not is_returned(request):
             return bool(self._wrapped.enqueue_request(request))
-        # It left before those that are parked; one that was set aside waits with others for a time of its own.
+        # It left before those that are parked, so it goes in front; one that was set aside goes behind.
         self._park(self._gate.bucket(request), request, first=ASIDE not in request.meta)
         return True
 

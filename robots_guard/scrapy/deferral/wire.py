@@ -7,8 +7,8 @@ it, and a delay is an origin's. Raised for one origin, it holds up all others of
 the slot's queue, where they use up CONCURRENT_REQUESTS until nobody's go on. Nor can DOWNLOAD_DELAY's jitter or
 AutoThrottle undercut what is not theirs.
 
-It is also where a request is compared a last time with what was judged: whatever changes it while it waits in the slot
-is not behind a middleware any more, but still before the handler.
+It is also where a request is compared a last time with what was judged: a change while it waits in the slot comes after
+all middlewares, but still before the handler.
 
 `Downloader.handlers` is what all requests go through, whatever handlers a project has. One method of it is replaced, in
 one crawler's own downloader, when the spider opens.

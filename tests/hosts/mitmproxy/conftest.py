@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 import trustme
+from hosts.mitmproxy.h2_site import H2Site, h2_site
 from hosts.mitmproxy.origin import Site, Sites
 from hosts.mitmproxy.process import Door, running, upstream_ca
 from hosts.mitmproxy.wire import inside, plain
@@ -33,6 +34,13 @@ def ca_file(authority, tmp_path_factory):
     path = tmp_path_factory.mktemp("origins") / "ca.pem"
     authority.cert_pem.write_to_path(str(path))
     return path
+
+
+@pytest.fixture(scope="module")
+def http2_site(authority, tmp_path_factory) -> Iterator[H2Site]:
+    """A site that speaks HTTP/2."""
+    with h2_site(tmp_path_factory.mktemp("h2"), authority, "127.3.251.1") as site:
+        yield site
 
 
 @pytest.fixture(scope="session")

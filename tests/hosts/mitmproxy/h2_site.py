@@ -1,4 +1,4 @@
-"""A site that speaks HTTP/2: Node, which says what it is told to and records what it hears."""
+"""A site that speaks HTTP/2: Node, which answers by the path and prints each request that it has read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from support.programs import program
 
 SCRIPT = r"""
 const fs = require('fs'), http2 = require('http2');
-const [key, cert, address] = process.argv.slice(2);
-const server = http2.createSecureServer({ key: fs.readFileSync(key), cert: fs.readFileSync(cert) });
+const [key, cert, address, streams] = process.argv.slice(2);
+const settings = streams ? { maxConcurrentStreams: Number(streams) } : {};
+const server = http2.createSecureServer({ key: fs.readFileSync(key), cert: fs.readFileSync(cert), settings });
 server.on('stream', (stream, fields) => {
   const path = fields[':path'], seen = { path, body: '', trailers: {} };
   stream.on('error', () => {});
@@ -45,7 +46,7 @@ server.listen(0, address, () => console.log(server.address().port));
 
 @dataclass
 class H2Site:
-    """A running one."""
+    """A running site."""
 
     authority: str
     process: subprocess.Popen[str]
@@ -63,13 +64,14 @@ class H2Site:
 
 
 @contextlib.contextmanager
-def h2_site(folder: Path, authority: object, address: str) -> Iterator[H2Site]:
-    """A site at that address, certified by an authority."""
+def h2_site(folder: Path, authority: object, address: str, *, streams: int | None = None) -> Iterator[H2Site]:
+    """A site at that address, certified by an authority; `streams` is how many it takes at a time on a connection."""
     certificate = authority.issue_cert(address)  # type: ignore[attr-defined]
     certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
     certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
     (folder / "site.js").write_text(SCRIPT)
     command = [program("node"), str(folder / "site.js"), str(folder / "key.pem"), str(folder / "cert.pem"), address]
+    command += [str(streams)] if streams is not None else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import http.server
-import socket
 import ssl
 import struct
 import subprocess
 import threading
 
-import h2.config
-import h2.connection
-import h2.events
 import pytest
 from hosts.mitmproxy.conftest import KINDS, get
 from hosts.mitmproxy.test_modes import Parent
-from hosts.mitmproxy.wire import TIMEOUT, connected, exchange, trusting, tunnel
+from hosts.mitmproxy.wire import TIMEOUT, H2Client, connected, exchange, request_fields, trusting, tunnel
 from support.programs import program
 
 from robots_guard.testing import Loopback
@@ -46,47 +42,6 @@ def test_an_upload_of_unknown_length_by_curl(door, https_site):
     )
     assert done.returncode == 0, done.stderr
     assert bodies(https_site) == [("/open", smuggled(https_site))]
-
-
-class Stream:
-    """One HTTP/2 request of a client that says as much or as little as it likes."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        config = h2.config.H2Configuration(header_encoding="latin-1", validate_outbound_headers=False)
-        self._h2 = h2.connection.H2Connection(config)
-        self._h2.initiate_connection()
-
-    def send(self, headers, pieces=(), trailers=()) -> int:
-        """The status of the answer; 0 if there is none."""
-        self._h2.send_headers(1, headers, end_stream=not pieces and not trailers)
-        self._flush()
-        for number, piece in enumerate(pieces, 1):
-            self._h2.send_data(1, piece, end_stream=number == len(pieces) and not trailers)
-            self._flush()
-        if trailers:
-            self._h2.send_headers(1, trailers, end_stream=True)
-            self._flush()
-        return self._status()
-
-    def _flush(self) -> None:
-        self._connection.sendall(self._h2.data_to_send())
-
-    def _status(self) -> int:
-        status = 0
-        while data := self._connection.recv(65536):
-            for event in self._h2.receive_data(data):
-                if isinstance(event, h2.events.ResponseReceived):
-                    status = int(dict(event.headers)[":status"])
-                if isinstance(event, h2.events.StreamEnded | h2.events.StreamReset | h2.events.ConnectionTerminated):
-                    return status
-            self._flush()
-        return status
-
-
-def headers_of(site, method, target="/open", *more):
-    pseudo = [(":method", method), (":scheme", site.scheme), (":authority", site.authority), (":path", target)]
-    return [*pseudo, *more]
 
 
 @contextlib.contextmanager
@@ -150,8 +105,9 @@ BODIES = {
 def test_a_body_of_unknown_length(way, method, target):
     door, site, connect = way
     with connect(door, site) as connection:
-        status = Stream(connection).send(headers_of(site, method, target), [smuggled(site)])
-    assert status == 200
+        fields = request_fields(site.authority, target, method)
+        answer = H2Client(connection, checks=False).exchange(fields, [smuggled(site)])
+    assert answer.status == 200
     request = site.origin.received[-1]
     assert (request.method, request.target, request.body) == (method, target, smuggled(site))
     assert site.origin.pages_matching("/private/") == []
@@ -164,7 +120,8 @@ def test_a_body_in_pieces(way, pieces, expects, trailers):
     door, site, connect = way
     pieces = [piece.replace(b"{}", smuggled(site)) for piece in pieces]
     with connect(door, site) as connection:
-        assert Stream(connection).send(headers_of(site, "POST", "/open", *expects), pieces, trailers) == 200
+        fields = [*request_fields(site.authority, "/open", "POST"), *expects]
+        assert H2Client(connection, checks=False).exchange(fields, pieces, trailers).status == 200
     request = site.origin.received[-1]
     assert (request.target, request.body) == ("/open", b"".join(pieces))
     assert "x-trailer" not in request.headers
@@ -372,7 +329,8 @@ def test_an_http2_client_of_a_proxy_behind_a_parent(start, http_site):
         context.set_alpn_protocols(["h2"])
         with context.wrap_socket(connection, server_hostname="proxy.test") as inside:
             assert inside.selected_alpn_protocol() == "h2"
-            assert Stream(inside).send(headers_of(http_site, "GET")) == 200
+            fields = request_fields(http_site.authority, "/open", scheme="http")
+            assert H2Client(inside).exchange(fields).status == 200
     parent.close()
     assert parent.lines() == [f"GET {http_site.url}/robots.txt", f"GET {http_site.url}/open"]
     assert http_site.origin.targets == ["/open"]

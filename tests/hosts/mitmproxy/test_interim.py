@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hosts.mitmproxy.h2_site import h2_site
 from hosts.mitmproxy.test_clients import run
 from hosts.mitmproxy.wire import closed, connected, exchange, plain
 from mitmproxy import options
@@ -25,13 +24,6 @@ EARLY = (
     b"HTTP/1.1 103\r\nLink: </b.css>; rel=preload\r\n\r\n"
 )
 HINTS = ["</a.css>; rel=preload", "</b.css>; rel=preload"]
-
-
-@pytest.fixture(scope="module")
-def spoken(tmp_path_factory, authority):
-    """A site that speaks HTTP/2."""
-    with h2_site(tmp_path_factory.mktemp("h2"), authority, "127.3.251.2") as site:
-        yield site
 
 
 def heads(printed: str) -> list[list[str]]:
@@ -63,8 +55,8 @@ def test_an_http_site(door, sites):
     assert_whole(run("curl", door, "-isS", "-m", "15", site.url + "/early"), "HTTP/1.1")
 
 
-def test_an_http2_site(door, spoken):
-    done = run("curl", door, "-isS", "--http2", "--cacert", str(door.ca), "-m", "15", spoken.url + "/early")
+def test_an_http2_site(door, http2_site):
+    done = run("curl", door, "-isS", "--http2", "--cacert", str(door.ca), "-m", "15", http2_site.url + "/early")
     assert_whole(done, "HTTP/2")
 
 

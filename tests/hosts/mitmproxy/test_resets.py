@@ -8,8 +8,7 @@ import h2.errors
 import h2.events
 import pytest
 from h2.stream import H2Stream
-from hosts.mitmproxy.test_trailers import request_fields
-from hosts.mitmproxy.wire import closed, tunnel
+from hosts.mitmproxy.wire import closed, request_fields, tunnel
 from mitmproxy.addons import proxyserver
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import Http2Server
@@ -108,6 +107,6 @@ def answered(connection, client, stream):
 
 def test_an_allowance_grows_again_but_never_beyond_the_burst():
     allowance = Allowance(100.0)
-    assert sum(allowance.has_one(100.0) for _ in range(2 * BURST)) == BURST
-    assert sum(allowance.has_one(101.0) for _ in range(2 * BURST)) == int(RATE)
-    assert sum(allowance.has_one(10_000.0) for _ in range(2 * BURST)) == BURST
+    assert sum(allowance.take(100.0) for _ in range(2 * BURST)) == BURST
+    assert sum(allowance.take(101.0) for _ in range(2 * BURST)) == int(RATE)
+    assert sum(allowance.take(10_000.0) for _ in range(2 * BURST)) == BURST

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hosts.mitmproxy.h2_site import h2_site
 from hosts.mitmproxy.test_clients import run
-from hosts.mitmproxy.wire import H2Client, connected, exchange, plain, tunnel
+from hosts.mitmproxy.wire import H2Client, connected, exchange, plain, request_fields, tunnel
 from mitmproxy import http, options
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import ResponseTrailers
@@ -16,13 +15,6 @@ from robots_guard.mitmproxy.patches import trailers
 from robots_guard.testing import Reply
 
 LAST = b"3\r\nabc\r\n0\r\nX-Sum: 1\r\nX-More: 2\r\n\r\n"
-
-
-@pytest.fixture(scope="module")
-def spoken(tmp_path_factory, authority):
-    """A site that speaks HTTP/2."""
-    with h2_site(tmp_path_factory.mktemp("h2"), authority, "127.3.251.1") as site:
-        yield site
 
 
 def chunked(target: str, authority: str) -> bytes:
@@ -62,19 +54,15 @@ def test_an_upload_over_http2(door, sites):
     site = sites.start("https")
     with tunnel(door, site.authority, alpn=["h2"]) as connection:
         fields = request_fields(site.authority, "/open", method="POST")
-        answer = H2Client(connection).exchange(fields, body=b"abc", trailers=[("x-sum", "1")])
+        answer = H2Client(connection).exchange(fields, [b"abc"], trailers=[("x-sum", "1")])
     assert (answer.status, site.origin.targets) == (200, ["/open"])
 
 
-def test_an_upload_from_http2_to_http2(door, spoken):
-    with tunnel(door, spoken.authority, alpn=["h2"]) as connection:
-        fields = request_fields(spoken.authority, "/open", method="POST")
-        assert H2Client(connection).exchange(fields, body=b"abc", trailers=[("x-sum", "1")]).body == b"whole"
-    assert spoken.next() == {"path": "/open", "body": "abc", "trailers": {}}
-
-
-def request_fields(authority: str, path: str, method: str = "GET") -> list[tuple[str, str]]:
-    return [(":method", method), (":scheme", "https"), (":authority", authority), (":path", path)]
+def test_an_upload_from_http2_to_http2(door, http2_site):
+    with tunnel(door, http2_site.authority, alpn=["h2"]) as connection:
+        fields = request_fields(http2_site.authority, "/open", method="POST")
+        assert H2Client(connection).exchange(fields, [b"abc"], trailers=[("x-sum", "1")]).body == b"whole"
+    assert http2_site.next() == {"path": "/open", "body": "abc", "trailers": {}}
 
 
 # -- of answers -----------------------------------------------------------------------------------------------
@@ -97,12 +85,12 @@ def test_what_is_written_to_an_http1_client():
     assert list(server.handle_event(ResponseTrailers(1, http.Headers([(b"x-sum", b"1")])))) == []
 
 
-def test_of_an_http2_site(door, spoken):
+def test_of_an_http2_site(door, http2_site):
     """They are passed on to an HTTP/2 client."""
-    with tunnel(door, spoken.authority, alpn=["h2"]) as connection:
-        answer = H2Client(connection).exchange(request_fields(spoken.authority, "/trailers"))
+    with tunnel(door, http2_site.authority, alpn=["h2"]) as connection:
+        answer = H2Client(connection).exchange(request_fields(http2_site.authority, "/trailers"))
     assert (answer.body, answer.headers.get("x-sum")) == (b"whole", "1")
-    spoken.next()
+    http2_site.next()
 
 
 def test_robots_txt_with_trailers(door, sites):

@@ -10,8 +10,17 @@ import pytest
 from hosts.mitmproxy.conftest import untouched
 from hosts.mitmproxy.process import refused_start
 from hosts.mitmproxy.test_life import until
-from hosts.mitmproxy.test_trailers import request_fields
-from hosts.mitmproxy.wire import Answer, H2Client, closed, connected, exchange, plain, read_answer, tunnel
+from hosts.mitmproxy.wire import (
+    Answer,
+    H2Client,
+    closed,
+    connected,
+    exchange,
+    plain,
+    read_answer,
+    request_fields,
+    tunnel,
+)
 
 from robots_guard.testing import Reply
 
@@ -167,7 +176,7 @@ def test_a_refused_upload_over_http2_leaves_the_connection_as_it_was(small, http
     fields = request_fields(https_site.authority, "/open", method="POST")
     with tunnel(small, https_site.authority, alpn=["h2"]) as connection:
         client = H2Client(connection)
-        answers = [client.exchange(fields, b"x" * size) for size in (5 * MEGABYTE, 10, 5 * MEGABYTE, MEGABYTE)]
+        answers = [client.exchange(fields, [b"x" * size]) for size in (5 * MEGABYTE, 10, 5 * MEGABYTE, MEGABYTE)]
     assert [answer.status for answer in answers] == [503, 200, 503, 200]
 
 

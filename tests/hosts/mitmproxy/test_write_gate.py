@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-
 import pytest
 from hosts.mitmproxy.conftest import get
+from hosts.mitmproxy.h2_site import h2_site
 from hosts.mitmproxy.process import SCRIPT
 from hosts.mitmproxy.test_modes import Parent
-from hosts.mitmproxy.wire import http2, tunnel
+from hosts.mitmproxy.wire import http2, request_fields, tunnel
 from mitmproxy import connection
 from mitmproxy.test import tflow, tutils
-from support.programs import program
 
 from robots_guard.mitmproxy.outgoing import Approved, http1_request, http2_request
 from robots_guard.mitmproxy.patches.clients import NotApproved
@@ -124,80 +121,32 @@ def test_a_parent_proxy_is_not_asked_for_another_place(start, late_script, https
 
 # -- the same in front of a site that speaks HTTP/2 --------------------------------------------------------------
 
-H2_SITE = """
-const http2 = require("http2"), fs = require("fs");
-const [folder] = process.argv.slice(1);
-const tls = { key: fs.readFileSync(folder + "/key.pem"), cert: fs.readFileSync(folder + "/cert.pem") };
-const server = http2.createSecureServer({ ...tls, settings: { maxConcurrentStreams: 1 } });
-server.on("stream", (stream, headers) => {
-  const body = [];
-  stream.on("data", (piece) => body.push(piece));
-  stream.on("trailers", (trailers) => console.log(JSON.stringify({ trailers })));
-  stream.on("end", () => {
-    const target = headers[":path"];
-    console.log(JSON.stringify({ target, headers, body: Buffer.concat(body).toString("latin1") }));
-    stream.respond({ ":status": 200 });
-    stream.end(target === "/robots.txt" ? "User-agent: *\\nDisallow: /private/\\n" : target);
-  });
-});
-server.listen(0, "127.0.0.1", () => console.log(JSON.stringify({ port: server.address().port })));
-"""
-
-
-class Http2Site:
-    """Node's HTTP/2 server: what it has received, as it reads it. It takes one stream at a time."""
-
-    scheme = "https"
-
-    def __init__(self, folder, authority):
-        certificate = authority.issue_cert("127.0.0.1")
-        certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
-        certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
-        self.process = subprocess.Popen(
-            [program("node"), "-e", H2_SITE, str(folder)], stdout=subprocess.PIPE, text=True
-        )
-        self.authority = f"127.0.0.1:{json.loads(self.process.stdout.readline())['port']}"
-        self.url = f"https://{self.authority}"
-
-    def until(self, target):
-        """What the server printed of its requests, robots.txt aside, up to the one for `target`."""
-        received = []
-        while not received or received[-1].get("target") != target:
-            received.append(json.loads(self.process.stdout.readline()))
-        return [each for each in received if each.get("target") != "/robots.txt"]
-
 
 @pytest.fixture
 def http2_site(tmp_path, authority):
-    site = Http2Site(tmp_path, authority)
-    yield site
-    site.process.kill()
-    site.process.wait()
-    site.process.stdout.close()
-
-
-def headers_of(site, target, *more):
-    return [(":method", "GET"), (":scheme", "https"), (":authority", site.authority), (":path", target), *more]
+    """A site that takes one stream at a time, so that a request may have to queue before it is written."""
+    with h2_site(tmp_path, authority, "127.0.0.1", streams=1) as site:
+        yield site
 
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_over_http2(late, http2_site, what):
-    fields = [("x-late", f"secured {what}")]
     with tunnel(late, http2_site.authority, alpn=["h2"]) as inside:
-        assert http2(inside, headers_of(http2_site, "/open", *fields)).status == 502
+        fields = [*request_fields(http2_site.authority, "/open"), ("x-late", f"secured {what}")]
+        assert http2(inside, fields).status == 502
     with tunnel(late, http2_site.authority, alpn=["h2"]) as inside:
-        assert http2(inside, headers_of(http2_site, "/second")).status == 200
-    assert [each["target"] for each in http2_site.until("/second")] == ["/second"]
+        assert http2(inside, request_fields(http2_site.authority, "/second")).status == 200
+    assert http2_site.next()["path"] == "/second"
     assert late.records()[-1]["reason"] == "not-judged"
 
 
 @pytest.mark.parametrize("what", HARMLESS)
 def test_what_may_change_over_http2(late, http2_site, what):
     with tunnel(late, http2_site.authority, alpn=["h2"]) as inside:
-        answer = http2(inside, headers_of(http2_site, "/open", ("x-late", f"secured {what}")))
-    assert answer.status == 200
-    (request,) = http2_site.until("/open")
-    assert request["target"] == "/open"
+        fields = [*request_fields(http2_site.authority, "/open"), ("x-late", f"secured {what}")]
+        assert http2(inside, fields).status == 200
+    request = http2_site.next()
+    assert (request["path"], request["trailers"]) == ("/open", {})
 
 
 # -- the gate by itself -----------------------------------------------------------------------------------------

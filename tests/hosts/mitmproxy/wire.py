@@ -17,11 +17,12 @@ TIMEOUT = 20.0
 
 
 class Answer(NamedTuple):
-    """A response; status 0 if the connection was closed without one."""
+    """A response; status 0 if the stream or connection was closed without one. `is_whole` is of HTTP/2 only."""
 
     status: int
     headers: dict[str, str]
     body: bytes
+    is_whole: bool = True
 
     @property
     def guard(self) -> str:
@@ -115,44 +116,63 @@ def inside(door: Door, authority: str, target: str, *, method: str = "GET", fiel
         return exchange(connection, head.encode("latin-1"), body=method != "HEAD")
 
 
-class H2Client:
-    """A well-behaved HTTP/2 client: one request after another on one connection."""
+def request_fields(authority: str, path: str, method: str = "GET", scheme: str = "https") -> list[tuple[str, str]]:
+    """The pseudo-header fields of an HTTP/2 request."""
+    return [(":method", method), (":scheme", scheme), (":authority", authority), (":path", path)]
 
-    def __init__(self, connection: socket.socket) -> None:
+
+class H2Client:
+    """An HTTP/2 client: one request after another on one connection. Without `checks` it sends any header block."""
+
+    def __init__(self, connection: socket.socket, *, checks: bool = True) -> None:
         self._connection = connection
-        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="latin-1"))
+        config = h2.config.H2Configuration(
+            header_encoding="latin-1", validate_outbound_headers=checks, normalize_outbound_headers=checks
+        )
+        self._h2 = h2.connection.H2Connection(config)
         self._h2.initiate_connection()
 
     def exchange(
         self,
         headers: Sequence[tuple[str, str]],
-        body: bytes = b"",
+        pieces: Sequence[bytes] = (),
         trailers: Sequence[tuple[str, str]] = (),
     ) -> Answer:
-        """A request and its answer; trailers of the answer are among its header fields."""
+        """A request and its answer; trailers of the answer are among its header fields.
+
+        Each piece of the body is sent by itself, also an empty one.
+        """
         stream = self._h2.get_next_available_stream_id()
-        self._h2.send_headers(stream, headers, end_stream=not (body or trailers))
-        self._send(stream, body, last=not trailers)
+        self._h2.send_headers(stream, _encoded(headers), end_stream=not (pieces or trailers))
+        self._flush()
+        for number, piece in enumerate(pieces, 1):
+            self._send(stream, piece, last=number == len(pieces) and not trailers)
         if trailers:
-            self._h2.send_headers(stream, trailers, end_stream=True)
+            self._h2.send_headers(stream, _encoded(trailers), end_stream=True)
+            self._flush()
         return self._answer(stream)
 
-    def _send(self, stream: int, body: bytes, *, last: bool) -> None:
-        while body:
-            size = min(self._h2.local_flow_control_window(stream), self._h2.max_outbound_frame_size, len(body))
-            if not size:
-                self._connection.sendall(self._h2.data_to_send())
+    def _flush(self) -> None:
+        self._connection.sendall(self._h2.data_to_send())
+
+    def _send(self, stream: int, piece: bytes, *, last: bool) -> None:
+        while True:
+            size = min(self._h2.local_flow_control_window(stream), self._h2.max_outbound_frame_size, len(piece))
+            if piece and not size:
+                self._flush()
                 self._h2.receive_data(self._connection.recv(65536))
                 continue
-            self._h2.send_data(stream, body[:size], end_stream=last and size == len(body))
-            body = body[size:]
+            self._h2.send_data(stream, piece[:size], end_stream=last and size == len(piece))
+            piece = piece[size:]
+            if not piece:
+                self._flush()
+                return
 
     def _answer(self, stream: int) -> Answer:
         fields: dict[str, str] = {}
-        body = b""
-        self._connection.sendall(self._h2.data_to_send())
+        body, is_whole = b"", None
         with contextlib.suppress(OSError):
-            while octets := self._connection.recv(65536):
+            while is_whole is None and (octets := self._connection.recv(65536)):
                 for event in self._h2.receive_data(octets):
                     if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
                         fields.update(event.headers)
@@ -160,35 +180,19 @@ class H2Client:
                         body += event.data
                         self._h2.acknowledge_received_data(event.flow_controlled_length, stream)
                     elif isinstance(event, h2.events.StreamEnded):
-                        return Answer(int(fields[":status"]), fields, body)
+                        is_whole = True
+                        break
                     elif isinstance(event, h2.events.StreamReset | h2.events.ConnectionTerminated):
-                        return Answer(0, fields, body)
-                self._connection.sendall(self._h2.data_to_send())
-        return Answer(0, fields, body)
+                        is_whole = False
+                        break
+                self._flush()
+        return Answer(int(fields.get(":status", "0")), fields, body, is_whole=is_whole is True)
+
+
+def _encoded(headers: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
 
 
 def http2(connection: socket.socket, headers: Sequence[tuple[str, str]]) -> Answer:
-    """One HTTP/2 request, its header block as given; status 0 if the stream or connection was closed."""
-    config = h2.config.H2Configuration(
-        header_encoding=False, validate_outbound_headers=False, normalize_outbound_headers=False
-    )
-    client = h2.connection.H2Connection(config)
-    client.initiate_connection()
-    client.send_headers(
-        1, [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers], end_stream=True
-    )
-    connection.sendall(client.data_to_send())
-    status, fields, body = 0, {}, b""
-    with contextlib.suppress(OSError):
-        while octets := connection.recv(65536):
-            for event in client.receive_data(octets):
-                if isinstance(event, h2.events.ResponseReceived):
-                    fields = {name.decode(): value.decode("latin-1") for name, value in event.headers}
-                    status = int(fields[":status"])
-                elif isinstance(event, h2.events.DataReceived):
-                    body += event.data
-                    client.acknowledge_received_data(event.flow_controlled_length, 1)
-                elif isinstance(event, h2.events.StreamEnded | h2.events.StreamReset | h2.events.ConnectionTerminated):
-                    return Answer(status, fields, body)
-            connection.sendall(client.data_to_send())
-    return Answer(status, fields, body)
+    """One HTTP/2 request, its header block as given."""
+    return H2Client(connection, checks=False).exchange(headers)
