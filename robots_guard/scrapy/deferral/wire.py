@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.httpobj import urlparse_cached
 
+from robots_guard.scrapy.framing import frame
+
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -42,8 +44,13 @@ def attach(crawler: Crawler, around: Callable[[Request, Send], Awaitable[Respons
     load = getattr(handlers, _LOAD, lambda _scheme: None)
 
     async def send_around(request: Request) -> Response:
-        load(urlparse_cached(request).scheme)  # at its first use, which takes time: before the turn, not after it
-        return await around(request, send)
+        handler = load(urlparse_cached(request).scheme)  # its first use takes time: before the turn, not after it
+
+        async def send_framed(request: Request) -> Response:
+            frame(request, handler)
+            return await send(request)
+
+        return await around(request, send_framed)
 
     setattr(handlers, _SEND, send_around)
     return True

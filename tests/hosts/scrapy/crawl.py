@@ -9,7 +9,7 @@
 
 A request is a URL, or a dictionary with `url` and any of
 
-    meta, headers, method, dont_filter     as in scrapy.Request
+    meta, headers, method, body, dont_filter     as in scrapy.Request
     key         the name of its result, if not its URL
     inline      asked by `engine.download_async`, past the scheduler, before the next request is begun
     cancelled   seconds after which an inline one is cancelled

@@ -1,0 +1,68 @@
+"""What leaves is one request: no server finds another one in the body of a permitted request."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+
+import pytest
+from hosts.scrapy.crawl import MODES, crawl
+
+SMUGGLED = "GET /private/x HTTP/1.1\r\nHost: site.test\r\n\r\n"
+
+
+class Unread(http.server.SimpleHTTPRequestHandler):
+    """Python's own server, as `python3 -m http.server --protocol HTTP/1.1` runs it: it reads no body of GET."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.server.lines.append(self.requestline)
+        body = b"User-agent: *\nDisallow: /private/\n" if self.path == "/robots.txt" else b"page"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_) -> None:
+        """Nothing is printed."""
+
+
+@pytest.fixture
+def unread():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Unread) as server:
+        server.lines = []
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_body_that_the_server_does_not_read(unread, mode):
+    url = f"http://127.0.0.1:{unread.server_port}"
+    requests = [{"url": f"{url}/open", "method": "GET", "body": SMUGGLED}, f"{url}/second"]
+    done = crawl(requests, **MODES[mode])
+    assert [done.verdict(f"{url}{path}")[0] for path in ("/open", "/second")] == ["pass", "pass"]
+    assert sorted(unread.lines) == ["GET /open HTTP/1.1", "GET /robots.txt HTTP/1.1", "GET /second HTTP/1.1"]
+
+
+FIELDS = [
+    {"Transfer-Encoding": "chunked"},
+    {"Content-Length": "0"},
+    {"Content_Length": "0"},
+    {"content-length": ["0", "9"], "Transfer-Encoding": "chunked"},
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("fields", FIELDS, ids=str)
+def test_framing_that_a_spider_has_written(net, fields, mode):
+    site = net.origin("User-agent: *\nDisallow: /private/\n")
+    body = "0\r\n\r\n" + SMUGGLED
+    request = {"url": f"{site.url}/open", "method": "POST", "body": body, "headers": fields}
+    done = crawl([request], **MODES[mode])
+    assert done.verdict(f"{site.url}/open")[0] == "pass"
+    assert [(each.target, each.body) for each in site.received[1:]] == [("/open", body.encode())]
+    received = site.received[-1].headers
+    assert (received["content-length"], received["connection"]) == (str(len(body)), "close")
+    assert not {"transfer-encoding", "content_length"} & received.keys()
