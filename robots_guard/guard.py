@@ -339,6 +339,8 @@ class Guard:
             target=redirected.target,
             agent=self._agent,
             robots_txt_of=following.origin,
+            led_by=following.passed[-1] if redirected.was_followed else "",
+            sent=redirected.was_followed,
         )
         terms = self._base_terms
         try:
@@ -347,9 +349,10 @@ class Guard:
             decided, source = await self._check(question, terms, fetcher, deadline, renew)
         except Exception:  # noqa: BLE001  fail closed: our fault must not lead a fetch to a forbidden page
             decided, source = self._internal_error(), ""
-        return await self._turn_of_redirect(
-            self._released(self._made(question, decided, terms, source, began)), deadline
-        )
+        decision = self._released(self._made(question, decided, terms, source, began))
+        if decision.has_escaped:
+            log.warning("%s has led to %s%s, which is not allowed", question.led_by, question.origin, question.target)
+        return await self._turn_of_redirect(decision, deadline)
 
     async def _turn_of_redirect(self, decision: Decision, deadline: float) -> Decision:
         """The same decision with its turn taken, if it needs one; a DEFER if too little time to fetch would be left."""
@@ -460,6 +463,8 @@ class Guard:
         decision = self._written(decision)
         verdict = decision.verdict
         self.counts[f"{verdict.action}/{verdict.reason}"] += 1
+        if decision.has_escaped:
+            self.counts["escaped"] += 1
         return decision
 
     def _written(self, decision: Decision) -> Decision:

@@ -77,7 +77,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     """An answer. `headers` has lower-case names, repeated fields joined with ", "; `body` is decoded.
 
     `public` says of the address it came from whether it is a public one; None where that is not known, as behind
-    another proxy.
+    another proxy. With `was_followed`, it is a redirect that the fetcher has followed by itself already.
     """
 
     status: int
@@ -86,6 +86,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool = False
     tls_verified: bool = False
     public: bool | None = None
+    was_followed: bool = False
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):

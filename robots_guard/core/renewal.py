@@ -109,7 +109,9 @@ class Fetching:
             public_only=self.public_only or outcome.public is not False,
             judged=not self._is_free(origin, target),
         )
-        return Redirected(following, origin, target) if following.judged else following
+        if not following.judged:
+            return following
+        return Redirected(following, origin, target, was_followed=outcome.was_followed)
 
     def _is_free(self, origin: Origin, target: str) -> bool:
         """Whether a redirect may be followed without a verdict by the rules of its target.
@@ -199,12 +201,13 @@ class Fetching:
 class Redirected:
     """Wants the verdict on `target` of `origin`, another origin than the one whose robots.txt redirects there.
 
-    `following` is the hop that is made if the verdict is PASS.
+    `following` is the hop that is made if the verdict is PASS; with `was_followed`, the fetcher has made it already.
     """
 
     following: Fetching
     origin: Origin
     target: str
+    was_followed: bool = False
 
     def next(self, verdict: Verdict, now: float) -> Fetching | Settled:
         """Follow on a PASS. Otherwise the origin is unreachable, if possible until the page may be fetched."""

@@ -213,7 +213,7 @@ class ScrapyFetcher:
         (RFC 9309 section 2.3.1.2)."""
         addresses = await self._addresses_of(response, get.url)
         public = any(map(is_public, addresses)) if addresses else None
-        return Fetched(status=302, headers={"location": response.url}, public=public)
+        return Fetched(status=302, headers={"location": response.url}, public=public, was_followed=True)
 
     def _fetched(self, response: Response, flight: Flight, public: bool | None) -> FetchOutcome:
         headers = joined((name, value) for name, values in response.headers.items() for value in values)

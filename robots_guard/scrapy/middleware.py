@@ -306,8 +306,6 @@ class RobotsGuardMiddleware:
         self._has_refused = self._has_refused or first
         log.log(logging.WARNING if first or decision.has_escaped else logging.INFO, "%s", sentence(decision))
         stats = self._crawler.stats
-        if decision.has_escaped:
-            stats.inc_value("robots_guard/escaped")
         stats.inc_value(f"robots_guard/{verdict.action}/{verdict.reason}")
         if verdict.action is Action.DROP:
             stats.inc_value("robotstxt/forbidden")

@@ -98,6 +98,9 @@ def test_where_a_download_handler_has_gone_by_itself_is_judged(net, tmp_path):
 
     assert done.verdict(f"{site.url}/open") == ("defer", "unreachable")
     assert done.record(f"{site.url}/open")["failure"] == "redirect-disallowed"
+    led = done.record(f"{other.url}/private/x")
+    assert (led["escaped"], led["led_by"]) == (True, f"{site.url}/robots.txt")
+    assert done.stats["robots_guard/escaped"] == 1
     held = open_store(store)
     assert held.get(origin_of(site.url)) is None
     held.close()
