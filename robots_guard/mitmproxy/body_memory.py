@@ -27,6 +27,10 @@ class BodyMemory:
         self.held += size
         return True
 
+    def kept(self, client: str, key: str) -> int:
+        """The bytes that are counted under a key."""
+        return self._kept.get(client, {}).get(key, 0)
+
     def give_back(self, client: str, key: str, size: int) -> None:
         """Count `size` fewer bytes, but not fewer than none under that key."""
         kept = self._kept.get(client, {})

@@ -106,6 +106,18 @@ def no_room(*, method: str = "GET") -> Reply:
     return _later("Other uploads take all the memory for bodies (body_memory).", method)
 
 
+def too_large(*, method: str = "GET") -> Reply:
+    """The response to an upload that takes more memory than there is for all bodies (RFC 9110 section 15.5.14)."""
+    fields = (
+        ("Proxy-Status", "robots-guard; error=http_request_error"),
+        ("Cache-Control", "no-store"),
+        ("Content-Type", "application/problem+json"),
+    )
+    detail = "The body is larger than all the memory for bodies (body_memory)."
+    problem = {"title": "Content Too Large", "status": 413, "detail": detail}
+    return Reply(413, fields, b"" if method == "HEAD" else _json(problem))
+
+
 def _later(reason: str, method: str) -> Reply:
     """A 503 to be retried: nothing is wrong with the request, and no verdict was against it."""
     fields = (("Proxy-Status", "robots-guard; error=proxy_internal_response"), ("Retry-After", str(RETRY_AFTER)))

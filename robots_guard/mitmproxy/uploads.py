@@ -21,7 +21,7 @@ from mitmproxy.utils import human
 from robots_guard.mitmproxy.body_memory import MEMORY
 from robots_guard.mitmproxy.patches.codes import REQUEST_TOO_LARGE
 from robots_guard.mitmproxy.patches.interim import Interim, pass_on
-from robots_guard.mitmproxy.replies import Reply, no_room
+from robots_guard.mitmproxy.replies import Reply, no_room, too_large
 
 
 class Refusal(http.Response):
@@ -74,7 +74,7 @@ def _sparing(self: HttpStream, event: HttpEvent) -> layer.CommandGenerator[None]
     elif isinstance(self.flow.response, Refusal):
         _uncount(self, event)
     elif isinstance(event, _Overflow) or not _count(self, event):
-        _refuse(self)
+        _refuse(self, event)
     else:
         yield from _keeping(self, event)
         if self.client_state == self.state_errored:  # beyond body_size_limit: mitmproxy keeps what it has
@@ -94,12 +94,19 @@ def _uncount(self: HttpStream, event: RequestData) -> None:
         MEMORY.give_back(self.flow.client_conn.id, self.flow.id, len(event.data))
 
 
-def _refuse(self: HttpStream) -> None:
+def _refuse(self: HttpStream, event: RequestData) -> None:
     """Refuse an upload for which there is no room. Its response is sent when the client has sent all of it."""
     method = self.flow.request.method
-    self.flow.response = NoRoom.of(no_room(method=method), method)
+    reply = no_room if _could_fit(self, event) else too_large
+    self.flow.response = NoRoom.of(reply(method=method), method)
     self.request_body_buf.clear()
     MEMORY.release(self.flow.client_conn.id, self.flow.id)
+
+
+def _could_fit(self: HttpStream, event: RequestData) -> bool:
+    """Whether there would be room if no other upload took any."""
+    own = MEMORY.kept(self.flow.client_conn.id, self.flow.id)
+    return own < MEMORY.held and own + len(event.data) <= MEMORY.limit
 
 
 @functools.wraps(_unbounded)

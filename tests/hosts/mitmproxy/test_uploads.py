@@ -147,6 +147,13 @@ def test_uploads_beyond_what_there_is_room_for_are_put_off(small, http_site):
     assert posted == [b"x" * MEGABYTE] * (1 + statuses.count(200))
 
 
+def test_an_upload_that_could_never_fit_is_not_put_off(small, http_site):
+    for _ in range(2):
+        assert upload(small, http_site, "/open", 5).status == 413
+    assert b"body_memory" in upload(small, http_site, "/open", 5).body
+    assert http_site.origin.targets == []
+
+
 @pytest.mark.parametrize("end", ["closed", "answered", "refused", "reset by the site"])
 def test_room_is_given_back_however_an_upload_ends(small, sites, end):
     site = sites.start("http", pages={"/reset": Reply(reset=True)})
@@ -177,12 +184,12 @@ def test_a_refused_upload_over_http2_leaves_the_connection_as_it_was(small, http
     with tunnel(small, https_site.authority, alpn=["h2"]) as connection:
         client = H2Client(connection)
         answers = [client.exchange(fields, [b"x" * size]) for size in (5 * MEGABYTE, 10, 5 * MEGABYTE, MEGABYTE)]
-    assert [answer.status for answer in answers] == [503, 200, 503, 200]
+    assert [answer.status for answer in answers] == [413, 200, 413, 200]
 
 
 def test_an_upload_that_grows_while_robots_txt_is_fetched(small, sites):
     site = slow(sites)
-    assert upload(small, site, "/open", 10).status == 503
+    assert upload(small, site, "/open", 10).status == 413
     assert upload(small, site, "/private/x", 10).status == 403
     assert upload(small, site, "/open", 3).status == 200
     assert [request.method for request in site.origin.received if request.target != "/robots.txt"] == ["POST"]
