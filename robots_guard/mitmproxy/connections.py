@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from mitmproxy import connection, ctx, http, tls
 from mitmproxy.proxy import server_hooks
 
-from robots_guard.core.verdict import Action, Question, Reason, Verdict
+from robots_guard.core.verdict import Action, Decision, Question, Reason, Verdict
 from robots_guard.errors import MalformedURL, SettingsError
 from robots_guard.guard import Guard
 from robots_guard.mitmproxy import options
@@ -120,12 +120,12 @@ class Connections(ABC):
         if verdict.action is not Action.PASS:
             data.server.error = PREFIX + (verdict.detail or verdict.reason)
 
-    def _record_unsent(self, request: http.Request, client: connection.Client, why: str) -> None:
+    def _record_unsent(self, request: http.Request, client: connection.Client, why: str) -> Decision:
         """Put on record that a request was stopped at the write."""
         log.warning("robots_guard: %s, and is not sent: %s", why, request.pretty_url)
         guard, settings = self._ready()
         question, _ = Wire.of(request, client).question(settings.agent)
-        guard.decide(question, _refused(Reason.NOT_JUDGED, why))
+        return guard.decide(question, _refused(Reason.NOT_JUDGED, why))
 
 
 def _listening() -> Addresses:

@@ -475,6 +475,11 @@ class Enforcer(Connections):
         self._ways.left(client)
         self._holds.give_up(client)
 
+    def _record_unsent(self, request: http.Request, client: connection.Client, why: str) -> Decision:
+        decision = super()._record_unsent(request, client, why)
+        self._itself.remember(decision)
+        return decision
+
     def _is_ours(self, flow: http.HTTPFlow) -> bool:
         return self._fetcher is not None and self._fetcher.owns(flow)
 

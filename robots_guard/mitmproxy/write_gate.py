@@ -14,13 +14,14 @@ from mitmproxy import connection, ctx, http
 from mitmproxy.addons.upstream_auth import parse_upstream_auth
 from mitmproxy.proxy import mode_specs
 
+from robots_guard.core.verdict import Decision
 from robots_guard.mitmproxy.outgoing import body_length, declared_length, http1_request, http2_request
 from robots_guard.mitmproxy.patches.clients import NotApproved
 from robots_guard.mitmproxy.permits import Passed, Permits, destination_of
 
 log = logging.getLogger("robots_guard")
 
-Record = Callable[[http.Request, connection.Client, str], None]
+Record = Callable[[http.Request, connection.Client, str], Decision]
 
 _UNJUDGED = "there is no verdict that lets this request pass"
 _CHANGED = "the request was changed after its verdict"
@@ -37,9 +38,7 @@ class WriteGate:
     def objection(self, request: http.Request, client: connection.Client) -> str | None:
         """Why no connection may be made for this request, or None."""
         why = _objection(self._permits.of_sealed(request), request, client)
-        if why is not None:
-            self._note(request, client, why)
-        return why
+        return None if why is None else self._recorded(request, client, why)
 
     def outgoing(
         self,
@@ -56,8 +55,7 @@ class WriteGate:
         if why is None and not destination_of(request).is_of(server):
             why = _ELSEWHERE
         if why is not None:
-            self._note(request, client, why)
-            raise NotApproved(why)
+            raise NotApproved(self._recorded(request, client, why))
         assert passed is not None
         length = body_length(request, has_body=has_body)
         if is_http1:
@@ -76,11 +74,14 @@ class WriteGate:
             is_absolute=is_absolute,
         )
 
-    def _note(self, request: http.Request, client: connection.Client, why: str) -> None:
+    def _recorded(self, request: http.Request, client: connection.Client, why: str) -> str:
+        """The sentence for the client, with the id of the record."""
         try:
-            self._record(request, client, why)
+            decision = self._record(request, client, why)
         except Exception:  # it is refused all the same
             log.exception("robots_guard could not record that a request was not sent")
+            return why
+        return f"{why}; id={decision.id}"
 
 
 def _objection(passed: Passed | None, request: http.Request, client: connection.Client) -> str | None:

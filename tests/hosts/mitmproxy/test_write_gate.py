@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hosts.mitmproxy.conftest import get
 from hosts.mitmproxy.h2_site import h2_site
@@ -91,6 +93,7 @@ def test_a_request_that_was_changed_late_does_not_leave(late, site, what):
         seen = len(site.origin.received)
         answer = get(late, site, "/open", fields=f"X-Late: {moment} {what}\r\n")
         assert answer.status == 502, moment
+        assert late.records()[-1]["id"].encode() in answer.body
         received = [request.target for request in site.origin.received[seen:] if request.target != "/robots.txt"]
         assert received == [], moment
     assert {record["reason"] for record in late.records()} == {"not-judged"}
@@ -179,7 +182,11 @@ def permits():
 
 @pytest.fixture
 def gate(permits, recorded):
-    return WriteGate(permits, lambda request, client, why: recorded.append(why))
+    def record(request, client, why):
+        recorded.append(why)
+        return SimpleNamespace(id="w-1")
+
+    return WriteGate(permits, record)
 
 
 def passed(permits, flow):
