@@ -21,6 +21,7 @@ from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
 from robots_guard.core.verdict import Action, Reason
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import split_url
+from robots_guard.plain import encodable
 from robots_guard.settings import CLOCKS, default_journal
 
 DOORS = ("scrapy", "mitmproxy", "cli", "console")
@@ -87,7 +88,8 @@ _KINDS = "Records of this kind: decision (the default), fetch, start, ... or all
 
 
 def filter_of(values: dict[str, Any]) -> Filter:
-    """The filter that a command's options make."""
+    """The filter that a command's options make, their text as records have it."""
+    values = {name: encodable(value) if isinstance(value, str) else value for name, value in values.items()}
     kind = values.get("kind")
     return Filter(**values | {"kind": None if kind == ALL else kind})
 
