@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import pytest
 from cli.command import COMMAND
+from support.programs import LOCALES as DEFINITION
+from support.programs import program
 
 from robots_guard import cli
 
@@ -52,3 +54,43 @@ def apart(variables):
         return Ran(done.returncode, done.stdout, done.stderr)
 
     return apart
+
+
+# Each environment to try.
+BARE = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+LATIN_1 = {"PYTHONUTF8": "0", "LC_ALL": "de_DE.ISO-8859-1"}
+LOCALES = {
+    "C": {**BARE, "LC_ALL": "C"},
+    "POSIX": {**BARE, "LC_ALL": "POSIX"},
+    "LANG=C": {**BARE, "LANG": "C"},
+    "C, coerced": {"LC_ALL": "C"},
+    "UTF-8": {"LC_ALL": "C.UTF-8"},
+    "Latin-1 output": {"LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "latin-1:strict"},
+    "Latin-1": LATIN_1,
+}
+
+
+@pytest.fixture(scope="session")
+def latin_1(tmp_path_factory):
+    """The folder of a locale in ISO 8859-1, made from the system's own definition."""
+    program(DEFINITION)
+    folder = tmp_path_factory.mktemp("locales")
+    command = [program("localedef"), "-i", "de_DE", "-f", "ISO-8859-1", str(folder / "de_DE.ISO-8859-1")]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(params=LOCALES)
+def ran(request, variables, latin_1):
+    """Run the command with arguments in bytes, in one locale; what it writes is bytes too."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHON"))}
+    environment = kept | {"LOCPATH": str(latin_1)} | LOCALES[request.param]
+    if request.param != "Latin-1":
+        del environment["LOCPATH"]
+
+    def ran(*args, stdin=None):
+        command = [COMMAND, *(arg if isinstance(arg, bytes) else str(arg).encode() for arg in args)]
+        return subprocess.run(command, check=False, input=stdin, capture_output=True, env=environment, timeout=120)
+
+    ran.latin_1 = request.param == "Latin-1"
+    return ran

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from audit.decisions import AT, DEFER, DROP, decision, journal_in
-from cli.command import COMMAND
+from cli.command import COMMAND, argument, quiet
 
 from robots_guard.audit.record import record_of
 from robots_guard.core.verdict import Action, Exemption, Reason, Verdict
@@ -34,6 +34,18 @@ def journal(directory):
     made.write(decision("https://a.test/3", verdict=DEFER, at=AT + 2, agent="otherbot"))
     yield made
     made.close()
+
+
+def test_records_are_found_in_any_locale(ran, tmp_path):
+    """In folders whose names the locale cannot spell, and by such texts."""
+    place = tmp_path / "größe" / "journal"
+    options = ("--journal", place, "--audit-job", argument(ran, "größe"))
+    assert quiet(ran("check", *options, argument(ran, "http://127.0.0.1:9/größe"))).returncode == 3
+    for filters in ((), ("--job", argument(ran, "größe"))):
+        found = quiet(ran("audit", "query", "--journal", place, *filters))
+        assert (found.returncode, b"/gr%C3%B6%C3%9Fe" in found.stdout) == (0, True), filters
+    found = quiet(ran("audit", "query", "--journal", place, "--rule", argument(ran, "Disallow: /größe/")))
+    assert (found.returncode, b"/gr%C3%B6%C3%9Fe" in found.stdout) == (0, False)
 
 
 def test_a_row_a_record_nothing_cut(here, journal):

@@ -7,56 +7,12 @@ standard output has no character for most of what a robots.txt may hold.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 
 import pytest
-from cli.command import COMMAND
-from support.programs import LOCALES as DEFINITION
-from support.programs import program
+from cli.command import argument, quiet
 
 RULES = "User-agent: *\nDisallow: /größe/\nDisallow: /日本/\n"
 SHOWN = "http://a.test/gr%C3%B6%C3%9Fe/1"
-
-
-# Each environment to try.
-BARE = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-LATIN_1 = {"PYTHONUTF8": "0", "LC_ALL": "de_DE.ISO-8859-1"}
-LOCALES = {
-    "C": {**BARE, "LC_ALL": "C"},
-    "POSIX": {**BARE, "LC_ALL": "POSIX"},
-    "LANG=C": {**BARE, "LANG": "C"},
-    "C, coerced": {"LC_ALL": "C"},
-    "UTF-8": {"LC_ALL": "C.UTF-8"},
-    "Latin-1 output": {"LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "latin-1:strict"},
-    "Latin-1": LATIN_1,
-}
-
-
-@pytest.fixture(scope="module")
-def latin_1(tmp_path_factory):
-    """The folder of a locale in ISO 8859-1, made from the system's own definition."""
-    program(DEFINITION)
-    folder = tmp_path_factory.mktemp("locales")
-    command = [program("localedef"), "-i", "de_DE", "-f", "ISO-8859-1", str(folder / "de_DE.ISO-8859-1")]
-    subprocess.run(command, check=True, capture_output=True)
-    return folder
-
-
-@pytest.fixture(params=LOCALES)
-def ran(request, variables, latin_1):
-    """Run the command with arguments in bytes, in one locale; what it writes is bytes too."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHON"))}
-    environment = kept | {"LOCPATH": str(latin_1)} | LOCALES[request.param]
-    if request.param != "Latin-1":
-        del environment["LOCPATH"]
-
-    def ran(*args, stdin=None):
-        command = [COMMAND, *(arg if isinstance(arg, bytes) else str(arg).encode() for arg in args)]
-        return subprocess.run(command, check=False, input=stdin, capture_output=True, env=environment, timeout=120)
-
-    ran.latin_1 = request.param == "Latin-1"
-    return ran
 
 
 @pytest.fixture
@@ -64,17 +20,6 @@ def rules(tmp_path):
     file = tmp_path / "robots.txt"
     file.write_text(RULES, "utf-8")
     return file
-
-
-def quiet(done):
-    """The command ended without a traceback."""
-    assert b"Traceback" not in done.stderr, done.stderr.decode(errors="replace")
-    return done
-
-
-def argument(ran, text):
-    """Text as a terminal of the locale gives it."""
-    return text.encode("latin-1" if ran.latin_1 else "utf-8")
 
 
 def test_what_is_disallowed_is_refused_and_shown_as_it_was_judged(ran, rules):
@@ -161,8 +106,6 @@ def test_a_journal_and_a_store_with_such_names_are_written(ran, tmp_path):
         assert {each["job"] for each in records} == {"größe"}
         assert records[0]["settings"]["store"] == store
     assert quiet(ran("policy", "ls", "--json", "--store", store)).returncode == 0
-    found = quiet(ran("audit", "query", "--journal", place / "journal"))
-    assert (found.returncode, b"/gr%C3%B6%C3%9Fe" in found.stdout) == (0, True)
 
 
 def test_overrides_are_told_of(ran, tmp_path):
