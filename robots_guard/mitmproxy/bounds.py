@@ -102,7 +102,19 @@ def _give_back(plain: Reads) -> Reads:
     return read_headers
 
 
-_bounded_request = _bounded(_give_back(Http1Server.read_headers), _refuse)
+def _past_empty_lines(plain: Reads) -> Reads:
+    """Skip empty lines before a request (RFC 9112 section 2.2); mitmproxy would wait for more to come after one."""
+
+    @functools.wraps(plain)
+    def read_headers(self: Http1Server, event: events.ConnectionEvent) -> Commands:
+        while bytes(self.buf._data[:2]).startswith((b"\n", b"\r\n")):  # noqa: SLF001  h11's buffer cannot be peeked at
+            self.buf.maybe_extract_lines()  # takes out just that line
+        yield from plain(self, event)
+
+    return read_headers
+
+
+_bounded_request = _bounded(_give_back(_past_empty_lines(Http1Server.read_headers)), _refuse)
 
 _hello = ClientTLSLayer.receive_handshake_data
 

@@ -10,7 +10,8 @@ these exceptions:
     100            is dropped: mitmproxy has answered the client's Expect itself, and sends none to the site
     HTTP/1.0       its clients get none, because they do not know them
     fields         of one connection, of framing (RFC 9110 section 8.6), and Alt-Svc, a way past the proxy, are dropped
-    101            is left to mitmproxy: it is the end of HTTP on this connection
+    101            is left to mitmproxy if the request asked for it; else it is an error of the site, and the client
+                   gets 502: what mitmproxy would then carry is no HTTP, and it raises where the client speaks HTTP/2
 
 No hook of an addon sees an interim response. `Http1Server.send` would take one for the final response and, if none
 follows, close the connection without the 502 that says why; here it writes the head and keeps its state.
@@ -38,6 +39,7 @@ from robots_guard.mitmproxy.patches import replace
 Commands = layer.CommandGenerator[None]
 
 _HEAD = re.compile(rb"HTTP/1\.[0-9] 1(?!01)[0-9]{2}[ \r\n]")
+_SWITCH = re.compile(rb"HTTP/1\.[0-9] 101[ \r\n]")
 _HEAD_LENGTH = 13  # bytes of a status line that _HEAD looks at
 _LEFT_OUT = ("connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "content-length")
 
@@ -76,6 +78,12 @@ def past_interim(plain: Callable[[Http1Client, Any], Commands]) -> Callable[[Htt
                     yield ReceiveHttp(_unreadable(self.stream_id, error))
                     return
                 yield ReceiveHttp(Interim(self.stream_id, response))
+            if _SWITCH.match(_beginning(self.buf)) and "upgrade" not in self.request.headers:
+                assert self.stream_id is not None
+                self.state = self.done
+                yield commands.CloseConnection(self.conn)
+                yield ReceiveHttp(_unreadable(self.stream_id, ValueError("it switches protocols unasked")))
+                return
         yield from plain(self, event)
 
     return read_headers

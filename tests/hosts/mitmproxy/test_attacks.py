@@ -12,7 +12,17 @@ import socket
 
 import pytest
 from hosts.mitmproxy.conftest import get, untouched
-from hosts.mitmproxy.wire import closed, connected, exchange, http2, plain, read_answer, tunnel
+from hosts.mitmproxy.wire import (
+    H2Client,
+    closed,
+    connected,
+    exchange,
+    http2,
+    plain,
+    read_answer,
+    request_fields,
+    tunnel,
+)
 
 from robots_guard.testing import Reply
 
@@ -399,14 +409,38 @@ def test_an_origin_that_switches_protocols_unasked(door, sites):
     before = len(site.origin.received)
     with connected(door) as connection:
         connection.sendall(f"GET {site.url}/switch HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
-        read_answer(connection)
+        assert read_answer(connection).status == 502
         connection.sendall(f"GET {FORBIDDEN} HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
         closed(connection)
     assert get(door, site, "/alive").status == 200
     assert [request.target for request in site.origin.received[before:]] == ["/switch", "/alive"]
 
 
+def test_an_origin_that_switches_protocols_unasked_over_h2(door, sites):
+    """The other streams of the client go on."""
+    switching = Reply(raw=b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    site = sites.start("https", pages={"/switch": switching})
+    with tunnel(door, site.authority, alpn=["h2"]) as connection:
+        client = H2Client(connection)
+        targets = ("/switch", "/open")
+        statuses = [client.exchange(request_fields(site.authority, target)).status for target in targets]
+    assert statuses == [502, 200]
+    assert site.origin.targets == ["/switch", "/open"]
+
+
 # -- connections that carry more than one request -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", ["\r\n", "\n", "\r\n\r\n\r\n"])
+def test_empty_lines_before_a_request(door, http_site, before):
+    """Some clients send one behind a body (RFC 9112 section 2.2)."""
+    host = f"Host: {http_site.authority}\r\n"
+    post = f"POST {http_site.url}/first HTTP/1.1\r\n{host}Content-Length: 1\r\n\r\nx"
+    get_forbidden = f"GET {http_site.url}/private/x HTTP/1.1\r\n{host}\r\n"
+    with connected(door) as connection:
+        connection.sendall(f"{before}{post}{before}{get_forbidden}".encode())
+        assert [read_answer(connection).status for _ in range(2)] == [200, 403]
+    assert http_site.origin.targets == ["/first"]
 
 
 def test_pipelined_requests_are_judged_one_by_one(door, http_site):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from hosts.mitmproxy.differential import frames, grammar
-from hosts.mitmproxy.differential.origin import SWITCHING, Temper
+from hosts.mitmproxy.differential.origin import Temper
 
 #: Seconds without a byte after which a client leaves: the proxy waits for the rest of a body that is none. Nothing
 #: rests on it but how much of a stream a slow proxy gets to read.
@@ -70,9 +70,7 @@ def case(seed: int, mode: str, authorities: dict[str, str]) -> Case:
     """Make the case of a seed. `authorities` are those of the lane it runs in, by protocol."""
     rng = Random(seed)
     way = rng.choice(WAYS[mode])
-    # mitmproxy crashes where it should hand a 101 to a client of HTTP/2 (it closes the connection then).
-    tempers = [temper for temper in Temper if way.speaks == "http1" or temper not in SWITCHING]
-    temper = rng.choice((Temper.READS, Temper.READS, *tempers))
+    temper = rng.choice((Temper.READS, Temper.READS, *Temper))
     aims = grammar.Aims(seed, authorities[way.origin], absolute=way.entry == "absolute")
     if way.speaks == "h2":
         label, written = frames.stream(rng, aims, way.scheme)
