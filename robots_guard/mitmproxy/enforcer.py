@@ -330,6 +330,8 @@ class Enforcer(Connections):
         flow.metadata["robots_guard"] = _noted(decision)
 
     def _let_pass(self, flow: http.HTTPFlow, decision: Decision, seen: Seen) -> None:
+        if "proxy-authorization" in flow.request.headers:  # meant for this proxy; a parent gets what addons set later
+            del flow.request.headers["proxy-authorization"]
         strict = self._settings is not None and self._settings.matching == "strict"
         user_agent = self._identity.user_agent(decision.question.agent)
         approved = Approved(decision.question.origin, seen.wire, user_agent, strict)

@@ -63,15 +63,15 @@ def http1_request(
 ) -> http.Request:
     """The request as HTTP/1 writes it.
 
-    `length` is of the body in bytes, None if it is not known yet; `credentials` are the operator's for a parent
-    proxy, which with `is_absolute` is asked for the whole URL (RFC 9112 section 3.2.2).
+    `length` is of the body in bytes, None if it is not known yet. With `is_absolute` it is for a parent proxy, which is
+    asked for the whole URL (RFC 9112 section 3.2.2), with `credentials` unless the request has others for it.
     """
     read = _read(request, approved)
     is_multiplexed = _is_multiplexed(request)
     authority = approved.origin.authority.encode()
     fields = [(b"Host", authority), *(_with_one_cookie(read.fields) if is_multiplexed else read.fields)]
-    if credentials is not None:
-        fields.append((b"Proxy-Authorization", credentials))
+    if is_absolute and (given := read.credentials or credentials):
+        fields.append((b"Proxy-Authorization", given))
     fields += _framing(request, read, length)
     if length == 0 and read.upgrade == b"websocket":
         fields += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
@@ -118,6 +118,7 @@ class _Read(NamedTuple):
     options: frozenset[bytes]  # of Connection
     upgrade: bytes
     te: bytes
+    credentials: bytes  # of Proxy-Authorization: the client's are gone by now, so they are for a parent proxy
 
 
 def _read(request: http.Request, approved: Approved) -> _Read:
@@ -146,6 +147,7 @@ def _read(request: http.Request, approved: Approved) -> _Read:
         options=options,
         upgrade=said.get(b"upgrade", b"").strip().lower(),
         te=said.get(b"te", b"").strip().lower(),
+        credentials=said.get(b"proxy-authorization", b""),
     )
 
 

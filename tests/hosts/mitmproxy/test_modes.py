@@ -9,6 +9,7 @@ import threading
 
 import pytest
 from hosts.mitmproxy.conftest import KINDS, get, untouched
+from hosts.mitmproxy.process import SCRIPT
 from hosts.mitmproxy.wire import TIMEOUT, closed, connected, exchange, inside, plain, read_answer, trusting, tunnel
 
 from robots_guard.testing import Reply
@@ -132,6 +133,21 @@ def test_a_parent_proxy_hears_our_credentials_and_no_clients(parent, start, site
     said = [line for head in parent.heads for line in head.split("\r\n") if line.lower().startswith("proxy-")]
     assert (len(parent.heads), said) == (4, ["Proxy-Authorization: Basic Y3Jhd2xlcjpzZWNyZXQ="] * (4 if own else 0))
     assert not any(name.startswith("proxy-") for request in secure.origin.received for name in request.headers)
+
+
+SETS_CREDENTIALS = """
+def request(flow): flow.request.headers["Proxy-Authorization"] = "Basic b3RoZXJz"
+"""
+
+
+def test_a_parent_proxy_hears_the_credentials_of_an_addon(parent, start, http_site, tmp_path):
+    script = tmp_path / "credentials.py"
+    script.write_text(SETS_CREDENTIALS)
+    theirs = "Proxy-Authorization: Basic dGhlaXJz\r\n"
+    with start("mitmdump", "--mode", f"upstream:{parent.url}", "-s", str(SCRIPT), "-s", str(script)) as door:
+        assert plain(door, http_site.url + "/open", fields=theirs).status == 200
+    said = [[line for line in head.split("\r\n") if line.lower().startswith("proxy-")] for head in parent.heads]
+    assert said == [["Proxy-Authorization: Basic b3RoZXJz"]] * 2  # robots.txt goes the same way
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
