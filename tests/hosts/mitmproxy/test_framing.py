@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import socket
 import ssl
 import struct
 import subprocess
@@ -178,6 +179,14 @@ class Unread(http.server.SimpleHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def finish(self) -> None:
+        """Close as nginx does (lingering_close): an unread body would reset the connection, and the answer with it."""
+        super().finish()
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            while self.connection.recv(65536):
+                pass
 
     def log_message(self, *_) -> None:
         """Nothing is printed."""

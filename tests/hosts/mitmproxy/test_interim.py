@@ -60,31 +60,25 @@ def test_an_http2_site(door, http2_site):
     assert_whole(done, "HTTP/2")
 
 
-@pytest.fixture
-def unguarded():
-    """A master of mitmproxy's own: its clients write what they are given."""
+async def test_in_pieces():
+    """However the bytes come in, the reader finds the same heads. The master is mitmproxy's own, without a gate."""
     with taddons.context():
-        yield
+        set_bounds()
+        context = Context(tflow.tclient_conn(), options.Options())
+        context.server.state = ConnectionState.OPEN
+        client = Http1Client(context)
+        found = list(client.handle_event(events.Start()))
+        request = tutils.treq(http_version=b"HTTP/1.1", content=None)
+        found += client.handle_event(RequestHeaders(1, request, end_stream=True))
+        found += client.handle_event(RequestEndOfMessage(1))
+        for byte in EARLY + FINAL:
+            found += client.handle_event(events.DataReceived(context.server, bytes([byte])))
+        received = [each.event for each in found if isinstance(each, ReceiveHttp)]
 
-
-def test_in_pieces(unguarded):
-    """However the bytes come in, the reader finds the same heads."""
-    set_bounds()
-    context = Context(tflow.tclient_conn(), options.Options())
-    context.server.state = ConnectionState.OPEN
-    client = Http1Client(context)
-    found = list(client.handle_event(events.Start()))
-    request = tutils.treq(http_version=b"HTTP/1.1", content=None)
-    found += client.handle_event(RequestHeaders(1, request, end_stream=True))
-    found += client.handle_event(RequestEndOfMessage(1))
-    for byte in EARLY + FINAL:
-        found += client.handle_event(events.DataReceived(context.server, bytes([byte])))
-    received = [each.event for each in found if isinstance(each, ReceiveHttp)]
-
-    interim = [each.response.status_code for each in received if isinstance(each, Interim)]
-    final = [each.response.status_code for each in received if isinstance(each, ResponseHeaders)]
-    body = b"".join(each.data for each in received if isinstance(each, ResponseData))
-    assert (interim, final, body) == ([102, 103, 103], [200], b"whole")
+        interim = [each.response.status_code for each in received if isinstance(each, Interim)]
+        final = [each.response.status_code for each in received if isinstance(each, ResponseHeaders)]
+        body = b"".join(each.data for each in received if isinstance(each, ResponseData))
+        assert (interim, final, body) == ([102, 103, 103], [200], b"whole")
 
 
 def test_an_upload_that_waits_for_a_continue(door, sites):
