@@ -117,7 +117,7 @@ def test_where_nothing_is_refused_it_is_only_recorded(net, tmp_path):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_spiders_own_request_for_it_is_put_off_like_a_page(net, mode):
-    """Past the scheduler, so that it is told at once and not put back."""
+    """The request bypasses the scheduler, so that its refusal is reported at once and it is not put back."""
     site = net.origin(LONG)
     mode = MODES[mode] | {"settings": MODES[mode]["settings"] | {"ROBOTS_GUARD_HOLD_MAX": 0.1}}
     page, file = f"{site.url}/a", f"{site.url}/robots.txt"

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
-import socket
 import ssl
 import struct
 import subprocess
-import threading
 
 import pytest
 from hosts.mitmproxy.conftest import KINDS, get
 from hosts.mitmproxy.test_modes import Parent
 from hosts.mitmproxy.wire import TIMEOUT, H2Client, connected, exchange, request_fields, trusting, tunnel
 from support.programs import program
+from support.unread import UnreadSite
 
 from robots_guard.testing import Loopback
 
@@ -167,52 +165,9 @@ def test_an_upload_by_node(door, https_site):
 # -- servers that do not read bodies --------------------------------------------------------------------------
 
 
-class Unread(http.server.SimpleHTTPRequestHandler):
-    """Python's own server, as `python3 -m http.server --protocol HTTP/1.1` runs it: it reads no body of GET."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        self.server.lines.append(self.requestline)
-        body = b"User-agent: *\nDisallow: /private/\n" if self.path == "/robots.txt" else self.path.encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def finish(self) -> None:
-        """Close as nginx does (lingering_close): an unread body would reset the connection, and the answer with it."""
-        super().finish()
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_WR)
-            while self.connection.recv(65536):
-                pass
-
-    def log_message(self, *_) -> None:
-        """Nothing is printed."""
-
-
-class Deaf(http.server.ThreadingHTTPServer):
-    """A site that answers GET at once, and takes a body for the next request."""
-
-    def __init__(self, scheme, authority):
-        super().__init__(("127.0.0.1", 0), Unread)
-        self.lines, self.scheme = [], scheme
-        if scheme == "https":
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            authority.issue_cert("127.0.0.1").configure_cert(context)
-            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
-        self.authority = f"127.0.0.1:{self.server_port}"
-        self.url = f"{scheme}://{self.authority}"
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def handle_error(self, *_) -> None:
-        """A proxy that closes is no news."""
-
-
 @pytest.fixture(params=["http", "https"])
 def deaf(request, authority):
-    with Deaf(request.param, authority) as server:
+    with UnreadSite(authority if request.param == "https" else None) as server:
         yield server
         server.shutdown()
 

@@ -18,7 +18,7 @@ from robots_guard.mitmproxy.patches.clients import NotApproved
 from robots_guard.mitmproxy.permits import Permits, Seen
 from robots_guard.mitmproxy.write_gate import WriteGate
 
-# -- beside an addon that changes requests when no hook of ours comes any more ----------------------------------
+# -- beside an addon that changes requests after the enforcer's last hook ---------------------------------------
 
 LATE = '''
 import asyncio

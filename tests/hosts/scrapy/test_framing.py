@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.server
-import socket
-import threading
-
 import pytest
 from hosts.scrapy.crawl import MODES, crawl
+from support.unread import UnreadSite
 
 SMUGGLED = "GET /private/x HTTP/1.1\r\nHost: site.test\r\n\r\n"
 
 
-class Unread(http.server.SimpleHTTPRequestHandler):
-    """Python's own server, as `python3 -m http.server --protocol HTTP/1.1` runs it: it reads no body of GET."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        self.server.lines.append(self.requestline)
-        body = b"User-agent: *\nDisallow: /private/\n" if self.path == "/robots.txt" else b"page"
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def finish(self) -> None:
-        """Close as nginx does (lingering_close): an unread body would reset the connection, and the answer with it."""
-        super().finish()
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_WR)
-            while self.connection.recv(65536):
-                pass
-
-    def log_message(self, *_) -> None:
-        """Nothing is printed."""
-
-
 @pytest.fixture
 def unread():
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Unread) as server:
-        server.lines = []
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with UnreadSite() as server:
         yield server
         server.shutdown()
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_body_that_the_server_does_not_read(unread, mode):
-    url = f"http://127.0.0.1:{unread.server_port}"
+    url = unread.url
     requests = [{"url": f"{url}/open", "method": "GET", "body": SMUGGLED}, f"{url}/second"]
     done = crawl(requests, **MODES[mode])
     assert [done.verdict(f"{url}{path}")[0] for path in ("/open", "/second")] == ["pass", "pass"]

@@ -1,4 +1,4 @@
-"""Pages that nobody asked for: an answer is what was judged, or is judged when it comes, or reaches no spider."""
+"""Pages that were not requested: a response from a URL that was not judged is judged before a spider gets it."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def test_an_answer_that_a_middleware_renames_is_judged_by_its_name(net):
 
 
 def test_a_robots_txt_that_a_handler_was_led_to_is_followed_by_our_own_rules(net, tmp_path):
-    """The handler's redirect is told to the core as one, which asks for the target by itself and records both."""
+    """The fetcher reports the handler's redirect to the core, which then requests the target and records both."""
     other = net.origin("User-agent: *\nDisallow: /open\n")
     site = net.origin(moved(f"{other.url}/robots.txt"))
 

@@ -1,0 +1,56 @@
+"""A site that does not read the bodies of GET requests, and so finds its next request in them."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import socket
+import ssl
+import threading
+
+import trustme
+
+
+class _Unread(http.server.SimpleHTTPRequestHandler):
+    """Python's own server, as `python3 -m http.server --protocol HTTP/1.1` runs it: it reads no body of GET."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.server.lines.append(self.requestline)
+        body = b"User-agent: *\nDisallow: /private/\n" if self.path == "/robots.txt" else self.path.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def finish(self) -> None:
+        """Close as nginx does (lingering_close): an unread body would reset the connection, and the answer with it."""
+        super().finish()
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            while self.connection.recv(65536):
+                pass
+
+    def log_message(self, *_) -> None:
+        """Nothing is printed."""
+
+
+class UnreadSite(http.server.ThreadingHTTPServer):
+    """A site that answers a GET at once and takes its body for the next request. `lines` are the request lines it has
+    read. With an `authority` it speaks TLS."""
+
+    def __init__(self, authority: trustme.CA | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), _Unread)
+        self.lines: list[str] = []
+        self.scheme = "http" if authority is None else "https"
+        if authority is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            authority.issue_cert("127.0.0.1").configure_cert(context)
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+        self.authority = f"127.0.0.1:{self.server_port}"
+        self.url = f"{self.scheme}://{self.authority}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, *_) -> None:
+        """A client that closes is no error."""
