@@ -1,0 +1,267 @@
+"""One history: a fleet of guards, each in a process of its own, and the crawlers that ask them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+
+from robots_guard.core.access import Limits
+from robots_guard.core.pacing import SLACK
+from robots_guard.core.verdict import Action, Decision, Deferral, Question, Terms
+from robots_guard.guard import Guard
+from robots_guard.origin import origin_of
+from robots_guard.ports import Clocks
+from robots_guard.rep.dialect import dialect
+from robots_guard.rep.percent import matching
+from robots_guard.stores.memory import MemoryStore
+from simulation.invariants import Judge
+from simulation.kernel import EPOCH, Cancelled, Kernel, Process, Runtime, Stuck
+from simulation.logs import Log
+from simulation.plan import Member, Plan, Request, draw
+from simulation.sites import Fetcher, Sites
+from simulation.stores import Connection, ModelStore, Weather
+
+ATTEMPTS = 12  # of a request that is put off
+WIRE = (0.0, 0.0, 0.01, 0.1, 0.4)  # seconds between the turn and the wire
+AFTER = 0.5  # seconds after the last request at which the guards are closed, if the plan has it
+
+logging.getLogger("robots_guard").setLevel(logging.CRITICAL + 1)  # what it warns of is planned here
+
+
+class Worker:
+    """One process of the fleet: a guard, and the crawler that asks it."""
+
+    def __init__(self, history: History, number: int, member: Member, generation: int = 0) -> None:
+        kernel, plan = history.kernel, history.plan
+        self.history = history
+        self.name = f"p{number}.{generation}"
+        self.process = Process(kernel, self.name, offset=member.offset + history.jumped[number], rate=member.rate)
+        self.log = Log(kernel, plan)
+        self.held_off: dict[str, tuple[float, float]] = {}  # an origin, and from when to when
+        self.crawling = 0
+        self.runtime = Runtime(self.process, history.weather.delays)
+        store = history.connect()
+        self.guard = Guard(
+            door="proxy",
+            agent="simbot",
+            terms=Terms(
+                dialect=dialect("rfc9309"),
+                matching=matching("standard"),
+                on_disallowed=plan.on_disallowed,
+                min_delay=plan.min_delay,
+            ),
+            runtime=self.runtime,
+            memory=MemoryStore(),
+            store=store,
+            leases=store,
+            fetcher=Fetcher(history.sites, self.process, 0.1 if "fetcher" in plan.faults else 0.0),
+            journal=self.log,
+            clocks=Clocks(now=self.process.now, monotonic=self.process.monotonic),
+            limits=Limits(),
+            audit_required=plan.audit_required,
+        )
+
+    # -- one request ------------------------------------------------------------------------------------------
+
+    async def crawl(self, request: Request) -> None:
+        """Ask for a page as often as it is put off, and visit it when it passes."""
+        self.crawling += 1
+        try:
+            await self._crawl(request)
+        except Cancelled:
+            pass
+        finally:
+            self.crawling -= 1
+
+    async def _crawl(self, request: Request) -> None:
+        site = self.history.plan.sites[request.site]
+        question = Question(origin=origin_of(site.url), target=request.target, agent="simbot")
+        for _ in range(ATTEMPTS):
+            decision = await self._asked(question)
+            if decision.verdict.action is Action.PASS:
+                decision = await self._sent(decision, request)
+            if decision.verdict.action is not Action.DEFER:
+                return
+            first = question.deferral or Deferral(decision.id, decision.at)
+            question = msgspec.structs.replace(question, deferral=first)
+            await self.runtime.sleep(max(0.05, (decision.verdict.until or 0.0) - self.process.now()))
+
+    async def _asked(self, question: Question) -> Decision:
+        began = self.process.monotonic()
+        decision = self.guard.peek(question)
+        if decision is None:
+            decision = await self.guard.check(question)
+        self._note(decision)
+        self.history.judge.decided(self, decision, self.process.monotonic() - began)
+        return decision
+
+    async def _sent(self, decision: Decision, request: Request) -> Decision:
+        """The decision by which the request was sent, or the one that puts it off."""
+        asked_at, first = self.process.monotonic(), decision
+        while True:
+            decision = await self._turn(self.guard.recalled(decision), request.patience)
+            if decision.verdict.action is not Action.PASS:
+                return decision
+            await self.runtime.sleep(self.history.random.choice(WIRE))
+            if decision.turn is None or self.process.now() - decision.turn_taken_at <= SLACK:
+                break
+            decision = msgspec.structs.replace(decision, turn=None)  # as every integration does
+        decision = self.guard.leaves(decision)
+        self._visit(decision)
+        self._waited(first, request, self.process.monotonic() - asked_at)
+        await self._answered(decision)
+        return decision
+
+    async def _turn(self, decision: Decision, patience: float) -> Decision:
+        began = self.process.monotonic()
+        turned = await self.guard.turn(decision, patience)
+        if turned is not decision:
+            self._note(turned)
+            self.history.judge.turned(self, turned, patience, self.process.monotonic() - began)
+        return turned
+
+    def _visit(self, decision: Decision) -> None:
+        self.history.judge.arrived(self, decision)
+        site = self.history.sites.by_url[str(decision.question.origin)]
+        pace = decision.verdict.pace
+        delay = pace.seconds if pace is not None and decision.turn is not None else None
+        self.response = self.history.sites.visited(self.process, site, delay)
+        self.history.kernel.note(self.name, f"visits {site.url}{decision.question.target} ({decision.id})")
+
+    async def _answered(self, decision: Decision) -> None:
+        response, origin = self.response, decision.question.origin
+        await self.runtime.sleep(self.history.random.random() * SLACK)
+        if response.status == 503:
+            seconds = float(response.headers["retry-after"])
+            now = self.history.kernel.time
+            self.held_off[str(origin)] = (now, now + seconds / self.process.rate)
+            await self.guard.hold_off(origin, seconds)
+        await self.guard.answered(decision)
+
+    def _waited(self, first: Decision, request: Request, seconds: float) -> None:
+        pace = first.verdict.pace
+        if pace is None or any(site.busy for site in self.history.plan.sites):
+            return
+        waiting = sum(each.site == request.site for each in self.history.plan.requests)
+        self.history.judge.starved(self, first, seconds, (waiting + 2) * (pace.seconds + 2.0))
+
+    def _note(self, decision: Decision) -> None:
+        verdict = decision.verdict
+        until = "" if verdict.until is None else f" until {verdict.until - EPOCH:.3f}"
+        what = f"{verdict.action} {verdict.reason}{until} {decision.question.origin}{decision.question.target}"
+        turn = "" if decision.turn is None else f" turn {decision.turn.stamp - EPOCH:.3f}"
+        self.history.kernel.note(self.name, f"{decision.id}: {what}{turn} {verdict.detail or ''}")
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close the guard, when its crawler has ended or in the midst of it."""
+        began = self.process.monotonic()
+        self.history.kernel.note(self.name, "is closed")
+        await self.guard.settle()
+        self.guard.close()
+        self.history.judge.closed(self, self.process.monotonic() - began)
+
+
+class History:
+    """A plan, carried out. `store` makes what connections to the shared store lead to."""
+
+    def __init__(self, plan: Plan, store: Callable[[History], Any] | None = None) -> None:
+        self.plan = plan
+        self.random = Random(plan.seed + 1)
+        self.kernel = Kernel(self.random)
+        self.sites = Sites(self.kernel, plan)
+        self.weather = Weather(self.kernel, plan)
+        self.jumped = [0.0 for _ in plan.members]
+        clock = (lambda: EPOCH + self.kernel.time) if plan.has_server_clock else None
+        self.store = (store(self) if store else ModelStore(clock)) if plan.is_shared else None
+        self.judge = Judge(self)
+        self.workers: list[Worker] = []
+        self._current: list[Worker] = []
+
+    def connect(self) -> Connection | None:
+        """A connection to the shared store, for one process."""
+        return None if self.store is None else Connection(self.store, self.weather)
+
+    def run(self) -> History:
+        """Carry it out, from the first request until nothing is left to be done."""
+        self._current = [self._start(number, member) for number, member in enumerate(self.plan.members)]
+        for request in self.plan.requests:
+            self.kernel.call_at(request.at, lambda request=request: self._request(request))
+        for number, member in enumerate(self.plan.members):
+            for moment, by in member.jumps:
+                self.kernel.call_at(moment, lambda number=number, by=by: self._jump(number, by))
+        for moment in self.plan.losses:
+            self.kernel.call_at(moment, self._lose)
+        try:
+            if self.plan.closing:
+                self.kernel.call_at(self.plan.requests[-1].at + AFTER, self._close)
+                self.kernel.run()
+            else:
+                self.kernel.run()
+                self._close()
+                self.kernel.run()
+            self.judge.ended()
+        except Stuck as stuck:
+            self.judge.violated("stuck", str(stuck))
+        self._bury()
+        return self
+
+    def _start(self, number: int, member: Member, generation: int = 0) -> Worker:
+        worker = Worker(self, number, member, generation)
+        worker.process.at_death = lambda: self._died(worker, number, member, generation)
+        if generation == 0:
+            worker.process.dies_at_step = member.dies_at_step
+        self.workers.append(worker)
+        return worker
+
+    def _died(self, worker: Worker, number: int, member: Member, generation: int) -> None:
+        for call in worker.runtime.calls.values():  # what was on its way to the store may arrive, or not
+            if self.random.random() < 0.5:
+                call()
+        if member.returns_after is not None:
+            at = self.kernel.time + member.returns_after
+            self.kernel.call_at(at, lambda: self._return(number, member, generation + 1))
+
+    def _return(self, number: int, member: Member, generation: int) -> None:
+        self._current[number] = self._start(number, member, generation)
+
+    def _request(self, request: Request) -> None:
+        worker = self._current[request.process]
+        if not worker.process.is_alive:
+            return
+        task = self.kernel.start(worker.process, worker.crawl(request), f"crawl {request.target}")
+        if request.is_cancelled_after is not None:
+            self.kernel.call_at(request.at + request.is_cancelled_after, lambda: self.kernel.cancel(task))
+
+    def _jump(self, number: int, by: float) -> None:
+        self.jumped[number] += by
+        self._current[number].process.offset += by
+        self.kernel.note(self._current[number].name, f"its clock jumps by {by:g} s")
+
+    def _lose(self) -> None:
+        self.kernel.note("store", "forgets everything")
+        self.store.forget_all()
+
+    def _close(self) -> None:
+        for worker in self._current:
+            if worker.process.is_alive:
+                self.kernel.start(worker.process, worker.close(), "close")
+
+    def _bury(self) -> None:
+        """Close what can run no more, now that it changes nothing."""
+        for worker in self.workers:
+            for task in list(worker.process.tasks):
+                try:
+                    task.coroutine.close()
+                except (RuntimeError, StopIteration):
+                    pass
+
+
+def run(seed: int, store: Callable[[History], Any] | None = None) -> History:
+    """Carry out the history of a seed."""
+    return History(draw(seed), store).run()

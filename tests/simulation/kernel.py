@@ -1,0 +1,326 @@
+"""The kernel: virtual time, and tasks whose order is drawn by a seed.
+
+A task is a coroutine that belongs to a process. It waits for futures of this kernel and for nothing else, so a run is
+a function of its seed. Invariant: time passes only when no task can run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+from typing import Any
+
+STEPS = 200_000  # of all tasks of a history: more is a loop that waits for nothing
+
+
+class Stuck(Exception):
+    """The tasks of a history run on without an end."""
+
+
+class Cancelled(BaseException):
+    """The task was cancelled, as asyncio.CancelledError says it."""
+
+
+class Future:
+    """A value that will be there."""
+
+    __slots__ = ("_kernel", "error", "is_done", "is_retrieved", "value", "waiting")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.is_done = False
+        self.is_retrieved = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.waiting: list[Task] = []
+
+    def done(self) -> bool:
+        return self.is_done
+
+    def settle(self, value: Any = None, error: BaseException | None = None) -> None:
+        """Set the value, once; later ones are ignored."""
+        if self.is_done:
+            return
+        self.is_done, self.value, self.error = True, value, error
+        for task in self.waiting:
+            self._kernel.resume(task, self)
+        self.waiting.clear()
+
+    def __await__(self) -> Generator[Future, None, Any]:
+        if not self.is_done:
+            yield self
+        self.is_retrieved = True
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class Task(Future):
+    """A coroutine of a process, and its result."""
+
+    __slots__ = ("coroutine", "is_cancelled", "name", "process", "waits_for")
+
+    def __init__(self, kernel: Kernel, process: Process, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
+        super().__init__(kernel)
+        self.process = process
+        self.coroutine = coroutine
+        self.name = name
+        self.waits_for: Future | None = None
+        self.is_cancelled = False
+
+
+class Process:
+    """What lives and dies together. Time runs at its own rate, from its own beginning."""
+
+    def __init__(self, kernel: Kernel, name: str, *, offset: float = 0.0, rate: float = 1.0) -> None:
+        self.kernel = kernel
+        self.name = name
+        self.is_alive = True
+        self.offset = offset  # seconds that the wall clock is ahead
+        self.rate = rate
+        self.dies_at_step = -1
+        self.at_death: Callable[[], None] = lambda: None
+        self.tasks: set[Task] = set()
+        self._steps = 0
+
+    def now(self) -> float:
+        """The wall clock, in seconds since 1970."""
+        return EPOCH + self.kernel.time * self.rate + self.offset
+
+    def monotonic(self) -> float:
+        """Seconds since the process's machine was started."""
+        return 1000.0 + self.kernel.time * self.rate
+
+    def step(self) -> bool:
+        """Count a step; whether the process still lives."""
+        self._steps += 1
+        if self._steps == self.dies_at_step:
+            self.die()
+        return self.is_alive
+
+    def die(self) -> None:
+        """End at once, as by SIGKILL: no task goes on, and no `finally` runs."""
+        self.is_alive = False
+        self.kernel.note(self.name, "dies")
+        self.at_death()
+
+
+EPOCH = 1_800_000_000.0  # seconds since 1970 at which every history begins
+
+
+class Kernel:
+    """Runs tasks."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.time = 0.0  # seconds since the beginning of the history
+        self.trace: list[tuple[float, str, str]] = []
+        self.crashes: list[tuple[str, BaseException]] = []
+        self._ready: list[Task] = []
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._serial = count()
+        self._steps = 0
+        self._dead: list[Coroutine[Any, Any, Any]] = []
+
+    def note(self, where: str, what: str) -> None:
+        """Put a line into the trace."""
+        self.trace.append((self.time, where, what))
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def call_at(self, moment: float, callback: Callable[[], None]) -> None:
+        """Call when the time has come."""
+        heappush(self._timers, (max(moment, self.time), next(self._serial), callback))
+
+    def after(self, seconds: float) -> Future:
+        """A future that is settled after so many seconds of true time."""
+        future = Future(self)
+        self.call_at(self.time + seconds, future.settle)
+        return future
+
+    # -- tasks ------------------------------------------------------------------------------------------------
+
+    def start(self, process: Process, coroutine: Coroutine[Any, Any, Any], name: str, *, eager: bool = False) -> Task:
+        """Start a task; an eager one runs to its first wait at once."""
+        task = Task(self, process, coroutine, name)
+        process.tasks.add(task)
+        if eager:
+            self._step(task)
+        else:
+            self._ready.append(task)
+        return task
+
+    def resume(self, task: Task, future: Future) -> None:
+        """Let a task go on that waits for this future."""
+        if task.waits_for is future:
+            task.waits_for = None
+            self._ready.append(task)
+
+    def cancel(self, task: Task) -> None:
+        """Raise Cancelled where the task waits."""
+        if task.is_done or task.is_cancelled:
+            return
+        task.is_cancelled = True
+        if task.waits_for is not None:
+            task.waits_for = None
+            self._ready.append(task)
+
+    def run(self) -> None:
+        """Run until nothing is left to be done. Raises Stuck."""
+        ready, timers, drawn = self._ready, self._timers, self.random.random
+        while True:
+            while ready:
+                at = int(drawn() * len(ready))
+                ready[at], ready[-1] = ready[-1], ready[at]
+                self._step(ready.pop())
+            if not timers:
+                return
+            self.time = timers[0][0]
+            while timers and timers[0][0] <= self.time:
+                heappop(timers)[2]()
+
+    def _step(self, task: Task) -> None:
+        self._steps += 1
+        if self._steps > STEPS:
+            raise Stuck(f"{STEPS} steps; the last is of {task.process.name}: {task.name}")
+        if not task.process.step():
+            self._dead.append(task.coroutine)
+            return
+        try:
+            if task.is_cancelled:
+                task.is_cancelled = False
+                future = task.coroutine.throw(Cancelled())
+            else:
+                future = task.coroutine.send(None)
+        except StopIteration as ended:
+            self._end(task, ended.value, None)
+        except (Exception, Cancelled) as error:  # noqa: BLE001  it is told to those who wait for the task
+            self._end(task, None, error)
+        else:
+            self._wait(task, future)
+
+    def _wait(self, task: Task, future: Future) -> None:
+        task.waits_for = future
+        if future.is_done:
+            self.resume(task, future)
+        else:
+            future.waiting.append(task)
+
+    def _end(self, task: Task, value: Any, error: BaseException | None) -> None:
+        task.process.tasks.discard(task)
+        task.settle(value, error)
+        if isinstance(error, Exception):
+            self.crashes.append((f"{task.process.name}: {task.name}", error))
+
+
+class Gate:
+    """Lets so many in at a time, in the order in which they came."""
+
+    def __init__(self, kernel: Kernel, width: int) -> None:
+        self.width = width
+        self.free = width
+        self._kernel = kernel
+        self._waiting: deque[Future] = deque()
+
+    async def acquire(self) -> None:
+        if self.free > 0 and not self._waiting:
+            self.free -= 1
+            return
+        entry = Future(self._kernel)
+        self._waiting.append(entry)
+        try:
+            await entry
+        except Cancelled:
+            if entry.is_done:
+                self.release()
+            else:
+                self._waiting.remove(entry)
+            raise
+
+    def release(self) -> None:
+        if self._waiting:
+            self._waiting.popleft().settle()
+        else:
+            self.free += 1
+
+
+class Runtime:
+    """The guard's Runtime for one process: its tasks, its sleep, and its pool of threads.
+
+    `delays` gives the seconds that a call in a thread takes before and after its effect.
+    """
+
+    def __init__(self, process: Process, delays: Callable[[], tuple[float, float]], threads: int = 4) -> None:
+        self._process = process
+        self._kernel = process.kernel
+        self._delays = delays
+        self._threads = Gate(self._kernel, threads)
+        self.gates: list[Gate] = [self._threads]
+        self.calls: dict[Future, Callable[[], Any]] = {}  # under way in threads, without their effect yet
+        self.is_closed = False
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> Task:
+        eager = self._kernel.random.random() < 0.3
+        return self._kernel.start(self._process, work, work.__qualname__, eager=eager)
+
+    async def wait(self, handle: Task) -> Any:
+        return await handle
+
+    async def wait_at_most(self, handle: Task, seconds: float) -> bool:
+        if handle.is_done:
+            return True
+        either = Future(self._kernel)
+        waiter = self._kernel.start(self._process, _wake(handle, either), "waiting for a while")
+        self._kernel.call_at(self._kernel.time + seconds / self._process.rate, either.settle)
+        try:
+            await either
+        finally:
+            self._kernel.cancel(waiter)
+        return handle.is_done
+
+    def gate(self, width: int) -> Gate:
+        gate = Gate(self._kernel, width)
+        self.gates.append(gate)
+        return gate
+
+    async def sleep(self, seconds: float) -> None:
+        await self._kernel.after(max(0.0, seconds) / self._process.rate)
+
+    async def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+        result = Future(self._kernel)
+        self.calls[result] = partial(_called, function, args)
+        self._kernel.start(self._process, self._call(result), f"thread: {function!r}")
+        return await result
+
+    async def _call(self, result: Future) -> None:
+        await self._threads.acquire()
+        try:
+            before, after = self._delays()
+            await self._kernel.after(before)
+            value, error = self.calls.pop(result)()
+            await self._kernel.after(after)
+            result.settle(value, error)
+        finally:
+            self._threads.release()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+async def _wake(handle: Task, either: Future) -> None:
+    try:
+        await handle
+    except Exception:  # noqa: BLE001  those who await the handle itself are told
+        pass
+    either.settle()
+
+
+def _called(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+    try:
+        return function(*args), None
+    except Exception as error:  # noqa: BLE001  it is told to the caller
+        return None, error

@@ -1,0 +1,131 @@
+"""The sites of a plan: what they serve and when, and the fetcher that asks them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get
+from simulation.kernel import Kernel, Process
+from simulation.plan import Answer, Plan, Site
+
+RULES = "/rules"  # where a site keeps its rules that redirects its /robots.txt within its own origin
+
+
+@dataclass(frozen=True)
+class Served:
+    """One answer of a site to a fetcher. `at` is the true time at which it was given."""
+
+    at: float
+    process: str
+    url: str
+    answer: Answer
+    begun: float
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One request for a page that has reached its site."""
+
+    at: float
+    process: str
+    origin: str
+    delay: float | None  # that its turn was taken with
+
+
+class Sites:
+    """All origins of a history, and a record of all that reached them."""
+
+    def __init__(self, kernel: Kernel, plan: Plan) -> None:
+        self._kernel = kernel
+        self._random = kernel.random
+        self.by_url = {site.url: site for site in plan.sites}
+        self.versions: dict[str, Answer] = {}
+        self.origin_of: dict[str, str] = {}
+        for site in plan.sites:
+            for answer in (*site.answers, _rules_page(site)):
+                self.versions[answer.version] = answer
+                self.origin_of[answer.version] = site.url
+        self.served: list[Served] = []
+        self.arrivals: list[Arrival] = []
+        self.led_to: dict[str, set[str]] = defaultdict(set)  # an origin, and those its redirects have led to
+
+    def answer(self, url: str) -> Answer:
+        """What is served under a URL now."""
+        site, path = self._split(url)
+        return _rules_page(site) if path == RULES else site.answer(self._kernel.time)
+
+    def _split(self, url: str) -> tuple[Site, str]:
+        scheme, _, rest = url.partition("://")
+        host, _, path = rest.partition("/")
+        return self.by_url[f"{scheme}://{host}"], f"/{path}"
+
+    async def ask(self, process: Process, get: Get) -> FetchOutcome:
+        """One GET of a /robots.txt, within its limits."""
+        begun = self._kernel.time
+        site, _ = self._split(get.url)
+        on_the_way = site.latency * self._random.uniform(0.5, 1.5)
+        if on_the_way > get.limits.total:
+            await self._kernel.after(get.limits.total)
+            return Failed(failure=Failure.TIMEOUT)
+        await self._kernel.after(on_the_way / 2)
+        answer = self.answer(get.url)
+        self.served.append(Served(self._kernel.time, process.name, get.url, answer, begun))
+        self._kernel.note(process.name, f"fetches {get.url}: {answer.version} {answer.failure or answer.status}")
+        if answer.location:
+            self.led_to[site.url].add(answer.location.rpartition("/")[0])
+        await self._kernel.after(get.limits.total if answer.failure == "hang" else on_the_way / 2)
+        return _outcome(answer, get)
+
+    def visited(self, process: Process, site: Site, delay: float | None) -> Fetched:
+        """A request for a page has arrived: the head of its response."""
+        self.arrivals.append(Arrival(self._kernel.time, process.name, site.url, delay))
+        for begins, ends, seconds in site.busy:
+            if begins <= self._kernel.time < ends:
+                return Fetched(status=503, headers={"retry-after": str(seconds)})
+        return Fetched(status=200)
+
+
+class Fetcher:
+    """The guard's fetcher in one process. `fails` says whether it breaks its promise not to raise."""
+
+    via = "direct"
+
+    def __init__(self, sites: Sites, process: Process, share: float) -> None:
+        self._sites = sites
+        self._process = process
+        self._share = share
+
+    async def fetch(self, get: Get) -> FetchOutcome:
+        """The outcome of one hop."""
+        if self._share and self._process.kernel.random.random() < self._share:
+            raise RuntimeError("a fault of the fetcher")
+        return await self._sites.ask(self._process, get)
+
+
+def _rules_page(site: Site) -> Answer:
+    host = site.url.removeprefix("https://")
+    return Answer(0.0, f'"{host}-rules"', body=b"User-agent: *\nDisallow: /b\n")
+
+
+_FAILURES = {
+    "connect": Failure.CONNECT,
+    "timeout": Failure.TIMEOUT,
+    "hang": Failure.TIMEOUT,
+    "reset": Failure.RESET,
+}
+
+
+def _outcome(answer: Answer, get: Get) -> FetchOutcome:
+    if answer.failure:
+        return Failed(failure=_FAILURES[answer.failure])
+    headers = {"etag": answer.version}
+    if answer.max_age is not None:
+        headers["cache-control"] = f"max-age={answer.max_age}"
+    if answer.retry_after is not None:
+        headers["retry-after"] = str(answer.retry_after)
+    if answer.location:
+        headers["location"] = answer.location
+    if answer.status == 200 and ("If-None-Match", answer.version) in get.headers:
+        return Fetched(status=304, headers=headers, tls_verified=True)
+    return Fetched(status=answer.status, headers=headers, body=answer.body, tls_verified=True)

@@ -1,0 +1,151 @@
+"""The shared store of a history: policies, leases and turns, for every process of the fleet.
+
+A connection belongs to one process. Its calls fail before their effect, or after it (a lost answer), as the plan has
+it; how long they take is the business of the process's threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from robots_guard.core.pacing import Turn
+from robots_guard.core.policy import Policy
+from robots_guard.errors import DamagedValue, StoreError
+from robots_guard.origin import Origin
+from robots_guard.stores.memory import MemoryStore
+from simulation.kernel import Kernel
+from simulation.plan import Plan, Span
+
+Clock = Callable[[], float]
+
+
+class ModelStore:
+    """What a shared store promises, in a few lines. With `clock`, it has a clock of its own, as a server has."""
+
+    def __init__(self, clock: Clock | None) -> None:
+        self._clock = clock
+        self.forget_all()
+
+    def forget_all(self) -> None:
+        """Begin anew, as after FLUSHALL, or with a new file."""
+        self._memory = MemoryStore()
+        self.leases: dict[Origin, tuple[str, float]] = {}
+
+    def get(self, origin: Origin) -> Policy | None:
+        return self._memory.get(origin)
+
+    def put(self, policy: Policy, now: float) -> None:
+        self._memory.put(policy, now)
+
+    def forget(self, origin: Origin) -> bool:
+        return self._memory.forget(origin)
+
+    def origins(self) -> Iterable[Origin]:
+        return self._memory.origins()
+
+    def take(self, origin: Origin, token: str, now: float, seconds: float) -> bool:
+        now = now if self._clock is None else self._clock()
+        held = self.leases.get(origin)
+        if held is not None and now < held[1] <= now + 2 * seconds:
+            return False
+        self.leases[origin] = (token, now + seconds)
+        return True
+
+    def release(self, origin: Origin, token: str) -> None:
+        if self.leases.get(origin, ("",))[0] == token:
+            del self.leases[origin]
+
+    def reserve(self, origin: Origin, delay: float, now: Clock, name: str = "") -> Turn:
+        return self._memory.reserve(origin, delay, self._clock() if self._clock else now() if callable(now) else now, name)
+
+    def count_from(self, origin: Origin, stamp: float, since: float) -> None:
+        self._memory.count_from(origin, stamp, since)
+
+    def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
+        self._memory.hold_off(origin, seconds, now if self._clock is None else self._clock())
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class Weather:
+    """Whether the store is well, by the spans of a plan."""
+
+    def __init__(self, kernel: Kernel, plan: Plan) -> None:
+        self._kernel = kernel
+        self._spans = plan.store
+        self.is_calm = not self._spans
+
+    def fault(self) -> str:
+        """The kind of the fault that strikes a call now; empty for none."""
+        for span in self._spans:
+            if self._strikes(span):
+                return span.kind
+        return ""
+
+    def delays(self) -> tuple[float, float]:
+        """Seconds that a call takes before and after its effect."""
+        random = self._kernel.random.random
+        kind = "" if self.is_calm else self.fault()
+        if kind == "hung":
+            return max(span.ends - self._kernel.time for span in self._spans if span.kind == kind), 0.001
+        most = 2.0 if kind == "slow" else 0.02
+        return random() * most, random() * most
+
+    def _strikes(self, span: Span) -> bool:
+        if not span.begins <= self._kernel.time < span.ends:
+            return False
+        return span.share >= 1 or self._kernel.random.random() < span.share
+
+
+class Connection:
+    """A SharedStore for one process: `store` behind a connection that may fail."""
+
+    def __init__(self, store: Any, weather: Weather) -> None:
+        self._store = store
+        self._weather = weather
+        self._is_closed = False
+
+    def _call(self, name: str, *args: Any) -> Any:
+        if self._is_closed:
+            raise StoreError("is closed")
+        fault = "" if self._weather.is_calm else self._weather.fault()
+        if fault == "down":
+            raise StoreError("the store is down")
+        if fault == "damaged" and name == "get":
+            raise DamagedValue("what is held is damaged")
+        answer = getattr(self._store, name)(*args)
+        if fault == "lost-answer":
+            raise StoreError("the answer was lost")
+        return answer
+
+    def get(self, origin: Origin) -> Policy | None:
+        return self._call("get", origin)
+
+    def put(self, policy: Policy, now: float) -> None:
+        self._call("put", policy, now)
+
+    def forget(self, origin: Origin) -> bool:
+        return self._call("forget", origin)
+
+    def origins(self) -> Iterable[Origin]:
+        return self._call("origins")
+
+    def take(self, origin: Origin, token: str, now: float, seconds: float) -> bool:
+        return self._call("take", origin, token, now, seconds)
+
+    def release(self, origin: Origin, token: str) -> None:
+        self._call("release", origin, token)
+
+    def reserve(self, origin: Origin, delay: float, now: Clock, name: str = "") -> Turn:
+        return self._call("reserve", origin, delay, now, name)
+
+    def count_from(self, origin: Origin, stamp: float, since: float) -> None:
+        self._call("count_from", origin, stamp, since)
+
+    def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
+        self._call("hold_off", origin, seconds, now)
+
+    def close(self) -> None:
+        self._is_closed = True
