@@ -138,10 +138,11 @@ class Documents(Protocol):
 class TurnStore(Protocol):
     """Whose turn it is to send a request to an origin, by `core.pacing`. Blocking; raises StoreError."""
 
-    def reserve(self, origin: Origin, delay: float, now: float, name: str = "") -> Turn:
-        """Take the origin's turn if the last was `delay` seconds ago and nobody waits for it who has come before; else,
-        how long that will take. Atomic: of many who ask at once, one takes it. `name` (letters and digits) tells askers
-        apart; one without has no place among those who wait."""
+    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn:
+        """Take the origin's turn if the last was `delay` seconds ago and no process waits for it that has come before;
+        else, how long that will take. Atomic: of many processes that ask at once, one takes it. `name` (letters and
+        digits) tells askers apart; one without has no place among those who wait. `now` is a clock: the store reads
+        it where it grants the turn, for a store may be long in coming to that, and says what it read (`asked`)."""
         ...
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> None:

@@ -49,25 +49,20 @@ class Turns:
 
     async def _take(self, origin: Origin, delay: float) -> Turn:
         """The origin's turn, or how long until it is worth asking again."""
-        now = self._clocks.now()
-        turn = await self._ask(origin, delay, now)
-        return turn._replace(asked=now)
-
-    async def _ask(self, origin: Origin, delay: float, now: float) -> Turn:
         if self._far is None:
-            return self._near.reserve(origin, delay, now, self._name)
-        ours = self._near.next_turn(origin, delay, now)
+            return self._near.reserve(origin, delay, self._clocks.now, self._name)
+        ours = self._near.next_turn(origin, delay, self._clocks.now())
         if ours.wait:  # a store that comes back, or was begun anew, does not know of the turns we took without it
             return ours
         try:
-            turn = await self._runtime.in_thread(self._far.reserve, origin, delay, now, self._name)
+            turn = await self._runtime.in_thread(self._far.reserve, origin, delay, self._clocks.now, self._name)
         except StoreError as error:
             self._tally.warn("store/error", "turns are not shared, the policy store gives none: %s", error)
-            return self._near.reserve(origin, delay, now)
+            return self._near.reserve(origin, delay, self._clocks.now)
         if turn.by_retry_after:
-            self._near.hold_off(origin, turn.wait, now)
+            self._near.hold_off(origin, turn.wait, turn.asked)
         elif not turn.wait:
-            self._near.reserve(origin, 0.0, now)  # noted, should the store fail
+            self._near.reserve(origin, 0.0, lambda: turn.asked)  # noted, should the store fail
         return turn
 
     async def take_within(self, patience: float, origin: Origin, delay: float) -> Turn:

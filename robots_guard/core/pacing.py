@@ -59,13 +59,15 @@ class Turn(NamedTuple):
     """The answer to who asks for an origin's turn: after `wait` seconds, or, at 0, now.
 
     `stamp` names a turn that was taken. `by_retry_after`: the origin itself has asked to be left alone. `asked` is when
-    we asked, by our own clock; a store may have another.
+    the store granted it or said to wait, by the asker's clock; a store may have another. `crowd` is how many processes
+    stand in the origin's line, the asker included.
     """
 
     wait: float
     stamp: float = 0.0
     by_retry_after: bool = False
     asked: float = 0.0
+    crowd: int = 1
 
 
 def demand(pace: Pace | None, min_delay: float, max_delay: float, now: float) -> Demand | None:
@@ -118,7 +120,7 @@ def next_turn(last: float, not_before: float, delay: float, now: float) -> Turn:
     paced = last + delay if last <= now + AHEAD else -math.inf
     held_off = not_before if not_before <= now + LONGEST_HOLD_OFF + AHEAD else -math.inf
     wait = max(0.0, paced - now, held_off - now)
-    return Turn(wait, 0.0 if wait else now, by_retry_after=wait > 0 and held_off > paced)
+    return Turn(wait, 0.0 if wait else now, by_retry_after=wait > 0 and held_off > paced, asked=now)
 
 
 class Place(NamedTuple):
@@ -146,6 +148,7 @@ def in_line(places: Places, name: str, turn: Turn, delay: float, now: float) -> 
     at = next((at for at, place in enumerate(held) if place.name == name), len(held))
     others = [place for place in held if place.name != name]
     ahead = sum(place.due <= due for place in others[:at])
+    turn = turn._replace(crowd=len(others) + 1)
     if not turn.wait and (not ahead or not delay):
         return turn, tuple(others)
     wait = turn.wait + ahead * min(delay, KEPT)

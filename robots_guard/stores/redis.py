@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -184,13 +184,15 @@ class RedisStore:
 
     # -- turns --------------------------------------------------------------------------------------------
 
-    def reserve(self, origin: Origin, delay: float, now: float, name: str = "") -> Turn:  # noqa: ARG002  (its own clock)
-        """Take the origin's turn, or say how long until it is."""
+    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn:
+        """Take the origin's turn, or say how long until it is, by the server's clock; `now` is read before it is
+        asked."""
+        times = (_micro(delay), _micro(AHEAD), _LATEST, _micro(KEPT))
         with self._asking():
-            times = (_micro(delay), _micro(AHEAD), _LATEST, _micro(KEPT))
+            asked = now()
             answer = self._reserve((self._turn_key(origin),), (*times, LINE, name))
-        wait, stamp, held = (int(part) for part in answer)
-        return Turn(wait / 1e6, stamp / 1e6, by_retry_after=bool(held))
+        wait, stamp, held, crowd = (int(part) for part in answer)
+        return Turn(wait / 1e6, stamp / 1e6, by_retry_after=bool(held), asked=asked, crowd=crowd)
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> None:
         """Move the turn, if it is the last."""

@@ -9,7 +9,7 @@ of the origin asked for into a miss.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -151,11 +151,13 @@ class SqliteStore:
 
     # -- turns --------------------------------------------------------------------------------------------
 
-    def reserve(self, origin: Origin, delay: float, now: float, name: str = "") -> Turn:
-        """Take the origin's turn, or say how long until it is."""
+    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn:
+        """Take the origin's turn, or say how long until it is. The clock is read as the only writer: whoever had to
+        wait for another's write would otherwise take a turn of the past."""
         with self._database.writing() as connection:
+            at = now()
             last, not_before, line = connection.execute(_TURNS, _of(origin)).fetchone() or _NEVER
-            turn, places = in_line(_places(line), name, next_turn(last, not_before, delay, now), delay, now)
+            turn, places = in_line(_places(line), name, next_turn(last, not_before, delay, at), delay, at)
             row = {"origin": str(origin), "last": last if turn.wait else turn.stamp, "not_before": not_before}
             connection.execute(_STAND, {**row, "line": msgspec.json.encode(places).decode()})
         return turn

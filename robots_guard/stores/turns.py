@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 
 from cachetools import LRUCache
 
@@ -25,11 +26,12 @@ class MemoryTurns:
         self._lines: LRUCache[Origin, Places] = LRUCache(origins)
         self._lock = threading.Lock()
 
-    def reserve(self, origin: Origin, delay: float, now: float, name: str = "") -> Turn:
+    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn:
         """Take the origin's turn, or say how long until it is."""
         with self._lock:
-            turn = self._next(origin, delay, now)
-            turn, self._lines[origin] = in_line(self._lines.get(origin, ()), name, turn, delay, now)
+            at = now()
+            turn = self._next(origin, delay, at)
+            turn, self._lines[origin] = in_line(self._lines.get(origin, ()), name, turn, delay, at)
             if not turn.wait:
                 self._last[origin] = turn.stamp
             return turn

@@ -118,7 +118,7 @@ def scene(directory: Path, count: int = 400) -> Scene:
     store = SqliteStore(directory / "policies.sqlite")
     for held in _policies():
         store.put(held, AT)
-    store.reserve(split_url("https://shop.example/")[0], 5.0, AT - 2)
+    store.reserve(split_url("https://shop.example/")[0], 5.0, lambda: AT - 2)
     overrides = directory / "overrides.toml"
     overrides.write_text(OVERRIDES)
     return Scene(journal, Sources(journal, store, overrides, TERMS, "mybot", CLOCKS), store)

@@ -134,17 +134,17 @@ def test_it_opens_within_a_day_and_is_open_then(now, begins, ends):
 
 
 def test_the_first_turn_is_now():
-    assert next_turn(NEVER, NEVER, 10, 1000.0) == Turn(0.0, 1000.0, False)
+    assert next_turn(NEVER, NEVER, 10, 1000.0) == Turn(0.0, 1000.0, False, 1000.0)
 
 
 def test_the_next_turn_comes_after_the_delay():
-    assert next_turn(1000.0, NEVER, 10, 1004.0) == Turn(6.0, 0.0, False)
-    assert next_turn(1000.0, NEVER, 10, 1010.0) == Turn(0.0, 1010.0, False)
+    assert next_turn(1000.0, NEVER, 10, 1004.0) == Turn(6.0, 0.0, False, 1004.0)
+    assert next_turn(1000.0, NEVER, 10, 1010.0) == Turn(0.0, 1010.0, False, 1010.0)
 
 
 def test_an_origin_that_asked_for_a_pause():
-    assert next_turn(1000.0, 1060.0, 10, 1004.0) == Turn(56.0, 0.0, True)
-    assert next_turn(1000.0, 1006.0, 10, 1004.0) == Turn(6.0, 0.0, False)
+    assert next_turn(1000.0, 1060.0, 10, 1004.0) == Turn(56.0, 0.0, True, 1004.0)
+    assert next_turn(1000.0, 1006.0, 10, 1004.0) == Turn(6.0, 0.0, False, 1004.0)
 
 
 def test_a_clock_that_was_set_back_does_not_stop_an_origin():

@@ -58,10 +58,10 @@ def test_an_acl_for_the_prefix_is_enough(empty_redis, client):
     assert list(store.origins()) == [A]
     assert store.purge(1.0, keep=[policy().document.sha256]) == 0
     assert store.forget(A)
-    turn = store.reserve(A, 60.0, 1.0)
+    turn = store.reserve(A, 60.0, lambda: 1.0)
     store.count_from(A, turn.stamp, 0.1)
     store.hold_off(A, 600.0, 1.0)
-    assert store.reserve(A, 60.0, 1.0).by_retry_after
+    assert store.reserve(A, 60.0, lambda: 1.0).by_retry_after
     store.close()
     elsewhere = open_store(f"redis://crawler:secret@127.0.0.1:{empty_redis.port}/0?prefix=other:")
     with pytest.raises(StoreError, match="refuses"):

@@ -180,11 +180,11 @@ def test_a_purge_removes_what_no_journal_can_refer_to_any_more(store, rows):
 
 def test_a_purge_leaves_a_turn_that_may_still_bind(store):
     now = 1e9
-    assert store.reserve(A, 7200.0, now).wait == 0
+    assert store.reserve(A, 7200.0, lambda: now).wait == 0
 
     store.purge(now + 4000)
 
-    assert store.reserve(A, 7200.0, now + 4000).wait == 3200
+    assert store.reserve(A, 7200.0, lambda: now + 4000).wait == 3200
 
 
 def test_a_purge_goes_batch_by_batch(store):

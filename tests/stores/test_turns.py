@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import time
@@ -27,21 +28,60 @@ def turns(request, tmp_path):
 
 def test_one_turn_then_a_wait(turns):
     now = time.time()
-    first = turns.reserve(A, 60, now)
-    second = turns.reserve(A, 60, now + 0.001)
+    first = turns.reserve(A, 60, lambda: now)
+    second = turns.reserve(A, 60, lambda: now + 0.001)
 
     assert (first.wait, first.by_retry_after) == (0.0, False)
     assert first.stamp == pytest.approx(now, abs=2)
     assert second.wait == pytest.approx(60, abs=1)
-    assert turns.reserve(B, 60, now).wait == 0
+    assert turns.reserve(B, 60, lambda: now).wait == 0
 
 
 def test_the_turn_after_the_delay(turns):
     now = time.time()
-    turns.reserve(A, 0.05, now)
+    turns.reserve(A, 0.05, lambda: now)
     time.sleep(0.06)
 
-    assert turns.reserve(A, 0.05, now + 0.06).wait == 0
+    assert turns.reserve(A, 0.05, lambda: now + 0.06).wait == 0
+
+
+def test_a_turn_says_when_it_was_granted(turns):
+    before = time.time()
+    taken = turns.reserve(A, 60, time.time)
+    waits = turns.reserve(A, 60, time.time)
+
+    assert before <= taken.asked <= waits.asked <= time.time()
+
+
+def test_a_turn_says_how_many_processes_wait(turns):
+    crowds = [turns.reserve(A, 60, time.time, name).crowd for name in ("one", "two", "three", "two", "")]
+
+    assert crowds == [1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_turn_is_dated_when_it_is_granted_and_not_when_it_was_asked_for(kind, request, tmp_path):
+    """Another process holds the write lock: whoever waited for it must not take a turn of the past."""
+    store, moments = make(kind, request, tmp_path), []
+    other = sqlite3.connect(tmp_path / "policies.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    def ask():
+        moments.append(time.time())
+        return store.reserve(A, 0.3, time.time)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(ask)
+        time.sleep(0.5)
+        released = time.time()
+        other.execute("COMMIT")
+        turn = waiting.result(20)
+    again = store.reserve(A, 60, time.time)
+    other.close()
+    store.close()
+
+    assert moments[0] < released <= turn.stamp == turn.asked
+    assert again.wait > 59
 
 
 # -- several who ask through one store ------------------------------------------------------------------------
@@ -54,7 +94,7 @@ def test_who_came_first_is_served_first(turns):
     while len(served) < 12:
         name = min(comes, key=lambda each: (comes[each], each))
         time.sleep(max(0.0, now + comes[name] - time.time()))
-        turn = turns.reserve(A, delay, time.time(), name)
+        turn = turns.reserve(A, delay, time.time, name)
         if not turn.wait:
             served.append(name)
         comes[name] = time.time() - now + turn.wait + {"quick": 0.0, "slow": 0.01, "third": 0.02}[name]
@@ -64,42 +104,42 @@ def test_who_came_first_is_served_first(turns):
 
 def test_who_does_not_come_back_loses_his_place(turns):
     now = time.time()
-    turns.reserve(A, 0.01, now, "one")
-    turns.reserve(A, 0.01, now, "gone")
+    turns.reserve(A, 0.01, lambda: now, "one")
+    turns.reserve(A, 0.01, lambda: now, "gone")
     time.sleep(0.02)
-    meanwhile = turns.reserve(A, 0.01, time.time(), "one")
+    meanwhile = turns.reserve(A, 0.01, time.time, "one")
     time.sleep(KEPT + 0.05)
 
     assert 0 < meanwhile.wait <= 0.02
-    assert turns.reserve(A, 0.01, time.time(), "one").wait == 0
+    assert turns.reserve(A, 0.01, time.time, "one").wait == 0
 
 
 def test_who_keeps_a_longer_delay_holds_up_nobody(turns):
     now = time.time()
-    turns.reserve(A, 0.01, now, "one")
-    assert turns.reserve(A, 60, now, "patient").wait > 50
+    turns.reserve(A, 0.01, lambda: now, "one")
+    assert turns.reserve(A, 60, lambda: now, "patient").wait > 50
     time.sleep(0.02)
 
-    assert turns.reserve(A, 0.01, time.time(), "one").wait == 0
+    assert turns.reserve(A, 0.01, time.time, "one").wait == 0
 
 
 def test_a_place_is_kept_over_a_pause_and_an_answer(turns):
     now = time.time()
-    taken = turns.reserve(A, 0.01, now, "one")
-    turns.reserve(A, 0.01, now, "other")
+    taken = turns.reserve(A, 0.01, lambda: now, "one")
+    turns.reserve(A, 0.01, lambda: now, "other")
     turns.count_from(A, taken.stamp, 0.01)
     turns.hold_off(A, 0.02, time.time())
     time.sleep(0.05)
 
-    assert turns.reserve(A, 0.01, time.time(), "one").wait > 0
-    assert turns.reserve(A, 0.01, time.time(), "other").wait == 0
+    assert turns.reserve(A, 0.01, time.time, "one").wait > 0
+    assert turns.reserve(A, 0.01, time.time, "other").wait == 0
 
 
 @pytest.mark.parametrize("kind", SHARED)
 def test_looking_takes_nothing(kind, request, tmp_path):
     store, now = make(kind, request, tmp_path), time.time()
     before = store.last_turn(A)
-    store.reserve(A, 60, now)
+    store.reserve(A, 60, lambda: now)
     store.hold_off(A, 30, now)
     last, not_before = store.last_turn(A)
     store.close()
@@ -110,31 +150,31 @@ def test_looking_takes_nothing(kind, request, tmp_path):
 
 def test_a_shorter_delay_asks_less(turns):
     now = time.time()
-    turns.reserve(A, 60, now)
+    turns.reserve(A, 60, lambda: now)
 
-    assert turns.reserve(A, 10, now).wait == pytest.approx(10, abs=1)
-    assert turns.reserve(A, 0, now).wait == 0
+    assert turns.reserve(A, 10, lambda: now).wait == pytest.approx(10, abs=1)
+    assert turns.reserve(A, 0, lambda: now).wait == 0
 
 
 def test_a_turn_is_counted_from_its_answer(turns):
     now = time.time()
-    turn = turns.reserve(A, 60, now)
-    before = turns.reserve(A, 60, now).wait
+    turn = turns.reserve(A, 60, lambda: now)
+    before = turns.reserve(A, 60, lambda: now).wait
 
     turns.count_from(A, turn.stamp, 99.0)
 
-    assert turns.reserve(A, 60, now).wait - before == pytest.approx(SLACK, abs=0.2)
+    assert turns.reserve(A, 60, lambda: now).wait - before == pytest.approx(SLACK, abs=0.2)
 
 
 def test_only_the_last_turn_is(turns):
     now = time.time()
-    early = turns.reserve(A, 0, now)
+    early = turns.reserve(A, 0, lambda: now)
     time.sleep(0.01)
-    turns.reserve(A, 0, now + 0.01)
+    turns.reserve(A, 0, lambda: now + 0.01)
 
     turns.count_from(A, early.stamp, 99.0)
 
-    assert turns.reserve(A, SLACK, now + 0.01 + SLACK / 2).wait <= SLACK
+    assert turns.reserve(A, SLACK, lambda: now + 0.01 + SLACK / 2).wait <= SLACK
     turns.count_from(B, 12345.0, 1.0)  # nobody has one there
 
 
@@ -143,26 +183,26 @@ def test_a_pause_is_kept_and_never_shortened(turns):
     turns.hold_off(A, 100, now)
     turns.hold_off(A, 10, now)
 
-    turn = turns.reserve(A, 1, now)
+    turn = turns.reserve(A, 1, lambda: now)
 
     assert turn.by_retry_after
     assert turn.wait == pytest.approx(100, abs=2)
-    assert turns.reserve(B, 1, now).wait == 0
+    assert turns.reserve(B, 1, lambda: now).wait == 0
 
 
 def test_a_pause_after_a_turn(turns):
     now = time.time()
-    turns.reserve(A, 5, now)
+    turns.reserve(A, 5, lambda: now)
     turns.hold_off(A, 100, now)
 
-    assert turns.reserve(A, 5, now).by_retry_after
-    assert not turns.reserve(A, 200, now).by_retry_after
+    assert turns.reserve(A, 5, lambda: now).by_retry_after
+    assert not turns.reserve(A, 200, lambda: now).by_retry_after
 
 
 def test_one_turn_among_many_threads(turns):
     now = time.time()
     with ThreadPoolExecutor(16) as pool:
-        taken = list(pool.map(lambda _: turns.reserve(A, 60, now), range(64)))
+        taken = list(pool.map(lambda _: turns.reserve(A, 60, lambda: now), range(64)))
 
     assert sum(turn.wait == 0 for turn in taken) == 1
 
@@ -180,7 +220,7 @@ def test_damaged_rows_are_not_believed(tmp_path):
         with store._database.writing() as connection:
             connection.execute("DELETE FROM turns")
             connection.execute(f"INSERT INTO turns VALUES ('{A}', {last}, {not_before}, {line})")
-        assert store.reserve(A, 10, now).wait == 0
+        assert store.reserve(A, 10, lambda: now).wait == 0
     store.close()
 
 
@@ -192,7 +232,7 @@ def test_damaged_values_are_not_believed(redis_server):
         store = RedisStore(client)
         for value in (b"", b"x", b"1 2 3", b"nan inf", b"9999999999999999999 1", b"1 9999999999999999999", line):
             client.set(f"rg:t:{A}", value)
-            assert store.reserve(A, 10, 0.0).wait == 0, value
+            assert store.reserve(A, 10, lambda: 0.0).wait == 0, value
         client.flushall()
 
 
@@ -202,7 +242,7 @@ from robots_guard.origin import origin_of
 from robots_guard.stores import open_store
 store, origin, end = open_store(sys.argv[1]), origin_of("https://a.test"), time.time() + 1.5
 while time.time() < end:
-    turn = store.reserve(origin, 0.1, time.time())
+    turn = store.reserve(origin, 0.1, time.time)
     if turn.wait:
         time.sleep(min(turn.wait, 0.01))
     else:

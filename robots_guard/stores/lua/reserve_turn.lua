@@ -26,6 +26,7 @@ for who, since, till in string.gmatch(line or '', ' (%w+):(%d+):(%d+)') do
   end
 end
 
+local crowd = #others + 1
 local wait = due - now
 if wait == 0 and (ahead == 0 or delay == 0) then
   last = now
@@ -39,4 +40,4 @@ end
 local life = math.ceil(math.max(delay, wait) / 1000) + 600000
 local value = string.format('%.0f %.0f', last, held) .. table.concat(others, '', 1, math.min(#others, most))
 redis.call('SET', KEYS[1], value, 'PX', life)
-return {string.format('%.0f', wait), string.format('%.0f', wait == 0 and now or 0), due > now and held > paced and 1 or 0}
+return {string.format('%.0f', wait), string.format('%.0f', wait == 0 and now or 0), due > now and held > paced and 1 or 0, crowd}
