@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -16,7 +17,7 @@ from robots_guard.guard import Guard
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.rep.dialect import dialect
-from robots_guard.rep.percent import matching
+from robots_guard.rep.paths import matching
 from robots_guard.stores.memory import MemoryStore
 from simulation.invariants import Judge
 from simulation.kernel import EPOCH, Cancelled, Kernel, Process, Runtime, Stuck
@@ -42,7 +43,7 @@ class Worker:
         self.process = Process(kernel, self.name, offset=member.offset + history.jumped[number], rate=member.rate)
         self.log = Log(kernel, plan)
         self.held_off: dict[str, tuple[float, float]] = {}  # an origin, and from when to when
-        self.crawling = 0
+        self.is_closed = False
         self.runtime = Runtime(self.process, history.weather.delays)
         store = history.connect()
         self.guard = Guard(
@@ -69,13 +70,8 @@ class Worker:
 
     async def crawl(self, request: Request) -> None:
         """Ask for a page as often as it is put off, and visit it when it passes."""
-        self.crawling += 1
-        try:
+        with suppress(Cancelled):
             await self._crawl(request)
-        except Cancelled:
-            pass
-        finally:
-            self.crawling -= 1
 
     async def _crawl(self, request: Request) -> None:
         site = self.history.plan.sites[request.site]
@@ -84,7 +80,7 @@ class Worker:
             decision = await self._asked(question)
             if decision.verdict.action is Action.PASS:
                 decision = await self._sent(decision, request)
-            if decision.verdict.action is not Action.DEFER:
+            if decision.verdict.action is not Action.DEFER or self.is_closed:
                 return
             first = question.deferral or Deferral(decision.id, decision.at)
             question = msgspec.structs.replace(question, deferral=first)
@@ -110,6 +106,8 @@ class Worker:
             if decision.turn is None or self.process.now() - decision.turn_taken_at <= SLACK:
                 break
             decision = msgspec.structs.replace(decision, turn=None)  # as every integration does
+        if self.is_closed:  # no integration sends anything behind its guard
+            return decision
         decision = self.guard.leaves(decision)
         self._visit(decision)
         self._waited(first, request, self.process.monotonic() - asked_at)
@@ -162,6 +160,7 @@ class Worker:
         """Close the guard, when its crawler has ended or in the midst of it."""
         began = self.process.monotonic()
         self.history.kernel.note(self.name, "is closed")
+        self.is_closed = True
         await self.guard.settle()
         self.guard.close()
         self.history.judge.closed(self, self.process.monotonic() - began)

@@ -169,7 +169,7 @@ def _member(random: Random, faults: set[str]) -> Member:
     dies = "deaths" in faults and random.random() < 0.7
     return Member(
         offset=random.uniform(-400, 400) if unsound and random.random() < 0.5 else random.uniform(-0.05, 0.05),
-        rate=1 + random.uniform(-1e-2, 1e-2) if unsound else 1 + random.uniform(-1e-6, 1e-6),
+        rate=1 + random.uniform(-1e-2, 1e-2) if unsound else 1 + random.uniform(-1e-8, 1e-8),
         jumps=_jumps(random) if unsound and random.random() < 0.5 else (),
         dies_at_step=int(random.expovariate(1 / 60)) + 1 if dies else -1,
         returns_after=random.choice((None, 0.1, 1.0, 10.0)) if dies else None,

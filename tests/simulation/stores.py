@@ -57,7 +57,8 @@ class ModelStore:
             del self.leases[origin]
 
     def reserve(self, origin: Origin, delay: float, now: Clock, name: str = "") -> Turn:
-        return self._memory.reserve(origin, delay, self._clock() if self._clock else now() if callable(now) else now, name)
+        turn = self._memory.reserve(origin, delay, self._clock or now, name)
+        return turn._replace(asked=now())
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> None:
         self._memory.count_from(origin, stamp, since)
