@@ -6,6 +6,7 @@
       x NotGoverned      the URL is of another scheme than http(s): no robots.txt governs it
       x MalformedURL     an http(s) URL whose authority cannot be read: refused, never guessed at
       x StoreError       a policy store failed: a miss, counted and shown
+          x OutOfTime        it did not answer in the time its caller had
           x StoreReset       it was damaged, and an empty one stands in its place
           x DamagedValue     it works, but what it holds for an origin is damaged, forged or another's
       x JournalError     a record could not be written
@@ -41,6 +42,10 @@ class MalformedURL(RobotsGuardError):
 
 class StoreError(RobotsGuardError):
     """A policy store failed. A guard treats it as a miss."""
+
+
+class OutOfTime(StoreError):
+    """A policy store did not answer in the time its caller had. It may yet, so this says nothing of the store."""
 
 
 class StoreReset(StoreError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from typing import assert_never
 import msgspec
 from cachetools import LRUCache
 
+from robots_guard.calls import LOG_WIDTH, STORE_WIDTH, Calls
 from robots_guard.core import check
 from robots_guard.core.access import Limits
 from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, Timing, Unanswered
@@ -29,7 +31,7 @@ from robots_guard.core.pacing import Demand, Pacer
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.renewal import Redirected
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict, not_yet, reported
-from robots_guard.errors import JournalError
+from robots_guard.errors import JournalError, OutOfTime
 from robots_guard.holding import Holding
 from robots_guard.origin import Origin
 from robots_guard.overriding import Overriding
@@ -37,6 +39,7 @@ from robots_guard.ports import Clocks, Fetcher, Journal, Leases, NearStore, Runt
 from robots_guard.renewing import Renewals
 from robots_guard.rep.ruleset import Ruleset, compile_rules
 from robots_guard.tally import Tally
+from robots_guard.threads import ends_within
 from robots_guard.turns import Turns
 
 __all__ = ["Clocks", "Guard"]
@@ -47,6 +50,8 @@ OFF_LOOP = 64 * 1024  # octets of robots.txt above which compiling would hold th
 RULES_OCTETS = 64 * 1024 * 1024
 DECISION_TIMEOUT = 35.0
 JUST_NOW = 0.005  # seconds
+SETTLING = 5.0  # seconds for which `settle` waits, at most: whoever stops a process kills it after about 10
+CLOSING = 2.0  # seconds for which `close` waits for the journal, and again for the store
 UNRECORDED = Verdict(action=Action.DROP, reason=Reason.UNRECORDED, detail="the journal cannot be written")
 INTERNAL_ERROR = Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR)
 
@@ -63,7 +68,8 @@ class Guard:
     `demands_verified`, a policy that came over unverified TLS counts as not held. A check that takes longer than
     `decision_timeout` seconds is deferred. With `respect_retry_after`, an origin that asks to be left alone is; with
     `reports_only`, nothing is refused and the records say what would be; with `audit_required`, an allowance that is
-    to be recorded and cannot be is refused. `counts` holds running totals for a host's own statistics.
+    to be recorded and cannot be is refused. `tokens` makes random hexadecimal text of so many bytes: the names by which
+    records, turns and leases tell guards apart. `counts` holds running totals for a host's own statistics.
     """
 
     def __init__(
@@ -86,6 +92,7 @@ class Guard:
         respect_retry_after: bool = True,
         reports_only: bool = False,
         audit_required: bool = False,
+        tokens: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         self.door = door
         self._agent = agent
@@ -103,10 +110,12 @@ class Guard:
         self._tally = Tally(clocks, journal)
         self.counts = self._tally.counts
         self._overriding = Overriding(overrides, terms, clocks, self._tally, partial(self._note_overrides, overrides))
+        store_calls = Calls("the policy store", STORE_WIDTH, runtime=runtime, clocks=clocks, tally=self._tally)
+        log_calls = Calls("the journal", LOG_WIDTH, runtime=runtime, clocks=clocks, tally=self._tally)
         self._holding = Holding(
             memory=memory,
             store=store,
-            runtime=runtime,
+            calls=store_calls,
             clocks=clocks,
             tally=self._tally,
             demands_verified=demands_verified,
@@ -114,6 +123,9 @@ class Guard:
         self._renewals = Renewals(
             holding=self._holding,
             leases=leases,
+            tokens=tokens,
+            store_calls=store_calls,
+            log_calls=log_calls,
             runtime=runtime,
             clocks=clocks,
             limits=limits,
@@ -123,9 +135,17 @@ class Guard:
             judge=self._judge_redirect,
             answered=self.answered,
         )
-        self._turns = Turns(near=memory, far=store, runtime=runtime, clocks=clocks, tally=self._tally)
+        self._turns = Turns(
+            near=memory,
+            far=store,
+            name=tokens(8),
+            calls=store_calls,
+            runtime=runtime,
+            clocks=clocks,
+            tally=self._tally,
+        )
         self._rules: LRUCache[Reading, Ruleset] = LRUCache(RULES_OCTETS, getsizeof=lambda rules: rules.size)
-        self._writer = secrets.token_hex(5)
+        self._writer = tokens(5)
         self._sequence = itertools.count(1)
 
     # -- the two ways to ask ------------------------------------------------------------------------------
@@ -237,19 +257,23 @@ class Guard:
             log.exception("preparing for a question to %s failed", question.origin)
 
     async def settle(self) -> None:
-        """Wait for the renewals under way, so that `close` loses none."""
-        await self._renewals.settle()
+        """Wait for the renewals under way, so that `close` loses none, but no longer than a few seconds."""
+        await self._renewals.settle(min(SETTLING, self._decision_timeout))
 
     def look_at_overrides(self) -> None:
         """Read the overrides again now, if the file has changed, and not within the next second."""
         self._overriding.look()
 
     def close(self) -> None:
-        """Release the store, the journal and the threads."""
-        self._journal.close()
+        """Release the store, the journal and the threads. What hangs is left to the end of the process."""
+        for what, close in (("journal", self._journal.close), ("policy store", self._close_store)):
+            if not ends_within(CLOSING, close):
+                log.warning("the %s hangs, going on without closing it", what)
+        self._runtime.close()
+
+    def _close_store(self) -> None:
         self._renewals.close()
         self._holding.close()
-        self._runtime.close()
 
     # -- driving a check ----------------------------------------------------------------------------------
 
@@ -300,17 +324,14 @@ class Guard:
         while True:
             match state:
                 case Lookup():
-                    found = await self._held_in_time(question.origin, deadline)
-                    held, source = (found, "") if isinstance(found, Unanswered) else found
+                    held, source = await self._held_in_time(question.origin, deadline)
                     state = state.next(held, self._clocks.now())
                 case Renewing():
                     source = "fetch"
-                    left = max(0.0, deadline - self._clocks.monotonic())
-                    answer = await settled_within(left, question.origin, state.held, fetcher)
+                    answer = await settled_within(self._left(deadline), question.origin, state.held, fetcher)
                     state = state.next(answer, self._clocks.now())
                 case Opened():
-                    found = await self._held_in_time(question.origin, deadline)
-                    held, source = (found, "") if isinstance(found, Unanswered) else found
+                    held, source = await self._held_in_time(question.origin, deadline)
                     state = state.next(held, self._clocks.now(), held_off=self.is_held_off(question.origin))
                 case Judging() | Timing():
                     rules = await self._rules_for(state.document, question.agent, terms) if state.document else None
@@ -363,22 +384,22 @@ class Guard:
 
     # -- what is held -------------------------------------------------------------------------------------
 
-    async def _held_in_time(self, origin: Origin, deadline: float) -> tuple[Policy | None, str] | Unanswered:
-        """What is held, unless the store takes longer than there is time for a decision: a disk may hang."""
-        if not self._holding.shared:
-            return await self._held(origin)
-        looking = self._runtime.spawn(self._held(origin))
-        left = max(0.0, deadline - self._clocks.monotonic())
-        if looking.done() or await self._runtime.wait_at_most(looking, left):
-            return await self._runtime.wait(looking)
-        return Unanswered("no answer of the policy store within the time for a decision")
+    def _left(self, deadline: float) -> float:
+        return max(0.0, deadline - self._clocks.monotonic())
 
-    async def _held(self, origin: Origin) -> tuple[Policy | None, str]:
+    async def _held_in_time(self, origin: Origin, deadline: float) -> tuple[Policy | Unanswered | None, str]:
+        """What is held, unless the store takes longer than there is time for a decision."""
+        try:
+            return await self._held(origin, self._left(deadline))
+        except OutOfTime as error:
+            return Unanswered(str(error)), ""
+
+    async def _held(self, origin: Origin, within: float = math.inf) -> tuple[Policy | None, str]:
         """The policy in memory, if it may be used; else the one in the store: another door may have renewed it."""
         near = self._holding.near(origin)
         if near is not None and (not self._holding.shared or self._may_use(near)):
             return near, "memory"
-        far = await self._holding.far(origin)
+        far = await self._holding.far(origin, within)
         near = self._holding.near(origin)  # look again: a renewal may have ended while we looked in the store
         if far is None or (near is not None and near.settled_at > far.settled_at):
             return near, "memory"

@@ -8,12 +8,14 @@ document from the others: it may be later than the one we know, or one that only
 from __future__ import annotations
 
 import contextlib
+import math
 
+from robots_guard.calls import Calls
 from robots_guard.core.access import OURS
 from robots_guard.core.policy import Policy
-from robots_guard.errors import DamagedValue, StoreError
+from robots_guard.errors import DamagedValue, OutOfTime, StoreError
 from robots_guard.origin import Origin
-from robots_guard.ports import Clocks, PolicyStore, Runtime
+from robots_guard.ports import Clocks, PolicyStore
 from robots_guard.tally import Tally
 
 
@@ -28,7 +30,7 @@ class Holding:
         *,
         memory: PolicyStore,
         store: PolicyStore | None,
-        runtime: Runtime,
+        calls: Calls,
         clocks: Clocks,
         tally: Tally,
         demands_verified: bool,
@@ -36,7 +38,7 @@ class Holding:
         self.shared = store is not None
         self._memory = memory
         self._store = store
-        self._runtime = runtime
+        self._calls = calls
         self._clocks = clocks
         self._tally = tally
         self._demands_verified = demands_verified
@@ -45,15 +47,19 @@ class Holding:
         """The policy in memory."""
         return self._trusted(self._memory.get(origin))
 
-    async def far(self, origin: Origin) -> Policy | None:
-        """The policy in the store, which is then in memory, too, unless a later one is there."""
+    async def far(self, origin: Origin, within: float = math.inf) -> Policy | None:
+        """The policy in the store, which is then in memory, too, unless a later one is there. Raises OutOfTime
+        if the store does not answer `within` so many seconds."""
         if self._store is None:
             return None
         try:
-            held = self._trusted(await self._runtime.in_thread(self._store.get, origin))
+            held = self._trusted(await self._calls.make(self._store.get, origin, within=within))
         except DamagedValue as error:
             self._tally.warn("store/damaged", "a policy in the store cannot be used: %s", error)
             return None
+        except OutOfTime as error:
+            self._tally.warn("store/error", "a question is deferred, the policy store may still answer: %s", error)
+            raise
         except StoreError as error:
             self._tally.warn("store/error", "the policy store cannot be read, going on without it: %s", error)
             return None
@@ -69,7 +75,7 @@ class Holding:
         if self._store is None or (policy.trouble is not None and policy.trouble.failure in OURS):
             return policy
         try:
-            kept = await self._runtime.in_thread(_put, self._store, policy, now)
+            kept = await self._calls.make(_put, self._store, policy, now)
         except StoreError as error:
             self._tally.warn("store/error", "the policy store cannot be written, going on without it: %s", error)
             return policy

@@ -45,6 +45,10 @@ class Gate(Protocol):
         """Wait to be let in."""
         ...
 
+    async def acquire_within(self, seconds: float) -> bool:
+        """Wait to be let in, but no longer than `seconds`; whether that came true."""
+        ...
+
     def release(self) -> Any:
         """Let the next one in."""
         ...

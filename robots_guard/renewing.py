@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, assert_never
 
+from robots_guard.calls import LONGEST, Calls
 from robots_guard.core import flight, renewal
 from robots_guard.core.access import OURS, Failed, Failure, Fetched, FetchOutcome, Get, Limits
 from robots_guard.core.check import Unanswered
@@ -38,7 +39,7 @@ log = logging.getLogger("robots_guard")
 
 FETCHES = 64  # at once; as many again for the policies of redirect targets
 WAITERS = 10_000
-MARGIN = 5.0  # seconds a lease is longer than a fetch, for putting what was fetched
+MARGIN = LONGEST  # seconds a lease is longer than a fetch, for putting what was fetched
 PATIENCE = 2.0  # seconds for which a renewal for a redirect waits for another process's lease
 
 
@@ -76,6 +77,9 @@ class Renewals:
         *,
         holding: Holding,
         leases: Leases | None,
+        tokens: Callable[[int], str],
+        store_calls: Calls,
+        log_calls: Calls,
         runtime: Runtime,
         clocks: Clocks,
         limits: Limits,
@@ -87,6 +91,9 @@ class Renewals:
     ) -> None:
         self._holding = holding
         self._leases = leases
+        self._new_token = tokens
+        self._store_calls = store_calls
+        self._log_calls = log_calls
         self._runtime = runtime
         self._clocks = clocks
         self._limits = limits
@@ -170,12 +177,15 @@ class Renewals:
             return await self._runtime.wait(handle)
         return Unanswered("no robots.txt within the time for a redirect")
 
-    async def settle(self) -> None:
-        """Let what is being fetched come to its end; what has not begun to fetch is given up."""
+    async def settle(self, seconds: float) -> None:
+        """Let what is being fetched come to its end, for so many seconds; what has not begun to fetch is given up."""
         self._ending = True
+        deadline = self._clocks.monotonic() + seconds
         while under_way := [*self._running.values(), *self._for_redirects.values()]:
-            for handle in under_way:
-                await self._runtime.wait(handle)
+            left = max(0.0, deadline - self._clocks.monotonic())
+            if not await self._runtime.wait_at_most(under_way[0], left):
+                log.warning("%d robots.txt are given up: they have not come within %g s", len(under_way), seconds)
+                return
 
     def close(self) -> None:
         """Give back the leases of renewals that will not end any more."""
@@ -283,7 +293,10 @@ class Renewals:
         """Each hop is in the journal."""
         now, elapsed = self._clocks.now(), self._clocks.monotonic() - began
         made = FetchMade(at=now, origin=origin, get=get, outcome=outcome, via=via, elapsed=elapsed)
-        await self._runtime.in_thread(self._tally.note, made)
+        try:
+            await self._log_calls.make(self._tally.note, made)
+        except StoreError as error:
+            self._tally.warn("journal/error", "an event could not be recorded: %s", error)
 
     async def _heed(self, outcome: FetchOutcome, url: str) -> None:
         """A site that answers "later" means its pages, too."""
@@ -315,14 +328,16 @@ class Renewals:
         """Whether we may fetch: the lease is ours, or there are none to be had."""
         if self._leases is None:
             return True
-        token = secrets.token_hex(8)
+        token = self._tokens[job] = self._new_token(8)  # given back in the end, also if only the answer was lost
+        give_back = partial(_give_back_late, self._leases, job.origin, token)
+        take, now = self._leases.take, self._clocks.now()
         try:
-            taken = await self._runtime.in_thread(self._leases.take, job.origin, token, self._clocks.now(), self._lease)
+            taken: bool = await self._store_calls.make(take, job.origin, token, now, self._lease, undo=give_back)
         except StoreError as error:
             self._tally.warn("store/error", "the policy store gives no leases, going on without: %s", error)
             return True
-        if taken:
-            self._tokens[job] = token
+        if not taken:
+            del self._tokens[job]
         return taken
 
     async def _release(self, job: _Job) -> None:
@@ -330,6 +345,12 @@ class Renewals:
         if self._leases is None or token is None:
             return
         try:
-            await self._runtime.in_thread(self._leases.release, job.origin, token)
+            await self._store_calls.make(self._leases.release, job.origin, token)
         except StoreError as error:
             self._tally.warn("store/error", "a lease was not given back, it will end by itself: %s", error)
+
+
+def _give_back_late(leases: Leases, origin: Origin, token: str, taken: bool) -> None:
+    """Give back a lease that was granted too late, to a renewal that has gone on without it."""
+    if taken:
+        leases.release(origin, token)

@@ -2,27 +2,41 @@
 
 Holds no loop: it uses the one that runs when it is called. Its threads are its own, because asyncio's default
 executor also resolves host names: a hanging store must not stop DNS.
+`THREADS` are as many as calls of the store and of the log can hold, and two for what computes: a hung store stops
+neither the log nor the compiling of a large robots.txt.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
+from robots_guard.calls import LOG_WIDTH, STORE_WIDTH
 from robots_guard.ports import Gate, Handle
+from robots_guard.threads import Threads
 
 T = TypeVar("T")
 
-THREADS = 4
+THREADS = STORE_WIDTH + LOG_WIDTH + 2
+
+
+class _Semaphore(asyncio.Semaphore):
+    async def acquire_within(self, seconds: float) -> bool:
+        """Wait, with an end."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.acquire()
+        except TimeoutError:
+            return False
+        return True
 
 
 class AsyncioRuntime:
     """Runs coroutines on the running event loop."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="robots_guard")
+        self._threads = Threads(THREADS, "robots_guard")
         self._running: set[asyncio.Future[Any]] = set()  # the loop keeps only weak references to tasks
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> Handle[T]:
@@ -43,16 +57,16 @@ class AsyncioRuntime:
 
     def gate(self, width: int) -> Gate:
         """A semaphore; it is bound to a loop by its first wait."""
-        return asyncio.Semaphore(width)
+        return _Semaphore(width)
 
     async def sleep(self, seconds: float) -> None:
         """Let other tasks run."""
         await asyncio.sleep(seconds)
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
-        """Call in the pool."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+        """Call in a thread."""
+        return await asyncio.wrap_future(self._threads.submit(function, *args))
 
     def close(self) -> None:
         """Let the threads go."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()

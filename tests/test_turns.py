@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from robots_guard.calls import STORE_WIDTH, Calls
 from robots_guard.core.pacing import SLACK
 from robots_guard.errors import StoreError
 from robots_guard.origin import origin_of
@@ -36,13 +37,15 @@ class Failing(MemoryStore):
 @pytest.fixture
 def turns():
     runtime = AsyncioRuntime()
-    made = Turns(near=MemoryStore(), far=None, runtime=runtime, clocks=CLOCKS, tally=Tally(CLOCKS))
+    made = over(None, runtime=runtime)
     yield made
     runtime.close()
 
 
-def over(far, clocks=CLOCKS):
-    return Turns(near=MemoryStore(), far=far, runtime=AsyncioRuntime(), clocks=clocks, tally=Tally(clocks))
+def over(far, clocks=CLOCKS, runtime=None):
+    outside = {"runtime": runtime or AsyncioRuntime(), "clocks": clocks, "tally": Tally(clocks)}
+    calls = Calls("the policy store", STORE_WIDTH, **outside)
+    return Turns(near=MemoryStore(), far=far, name="ours", calls=calls, **outside)
 
 
 @pytest.mark.parametrize("far", [None, MemoryStore()])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from scrapy.utils.asyncio import is_asyncio_available
@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 
 from robots_guard.ports import Gate, Handle, Runtime
 from robots_guard.runtime import THREADS, AsyncioRuntime
+from robots_guard.threads import Threads
 
 T = TypeVar("T")
 
@@ -84,12 +85,24 @@ class _Work(Generic[T]):
                 waiter.callback(cast("T", result))
 
 
+class _Semaphore(defer.DeferredSemaphore):
+    async def acquire_within(self, seconds: float) -> bool:
+        """Wait, with an end."""
+        from twisted.internet import reactor
+
+        try:
+            await self.acquire().addTimeout(max(0.0, seconds), cast("Any", reactor))
+        except defer.TimeoutError:
+            return False
+        return True
+
+
 class TwistedRuntime:
     """Scrapy on a reactor other than asyncio's (epoll, poll, select)."""
 
     def __init__(self) -> None:
         # Its own, as the reactor's ten threads also resolve host names: a hanging store must not stop DNS.
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="robots_guard")
+        self._threads = Threads(THREADS, "robots_guard")
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> Handle[T]:
         """Start the coroutine; it runs to its first wait at once."""
@@ -112,7 +125,7 @@ class TwistedRuntime:
 
     def gate(self, width: int) -> Gate:
         """Twisted's own semaphore."""
-        return defer.DeferredSemaphore(width)
+        return _Semaphore(width)
 
     def cancel(self, handle: Handle[Any]) -> None:
         """Cancel the coroutine."""
@@ -129,12 +142,12 @@ class TwistedRuntime:
         await task.deferLater(cast("Any", reactor), seconds, lambda: None)
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
-        """Call in the pool; the answer comes back by the reactor's own thread."""
-        return await from_thread(self._pool.submit(function, *args))
+        """Call in a thread; the answer comes back by the reactor's own thread."""
+        return await from_thread(self._threads.submit(function, *args))
 
     def close(self) -> None:
         """Let the threads go."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
 
 def from_thread(work: Future[T]) -> Deferred[T]:

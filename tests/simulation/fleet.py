@@ -64,6 +64,7 @@ class Worker:
             clocks=Clocks(now=self.process.now, monotonic=self.process.monotonic),
             limits=Limits(),
             audit_required=plan.audit_required,
+            tokens=lambda size: f"{history.random.getrandbits(8 * size):0{2 * size}x}",
         )
 
     # -- one request ------------------------------------------------------------------------------------------

@@ -238,12 +238,34 @@ class Gate:
             if entry.is_done:
                 self.release()
             else:
-                self._waiting.remove(entry)
+                self._give_up(entry)
             raise
+
+    async def acquire_within(self, seconds: float) -> bool:
+        """Wait to be let in, but no longer than so many seconds of true time; whether that came true."""
+        if self.free > 0 and not self._waiting:
+            self.free -= 1
+            return True
+        entry = Future(self._kernel)
+        self._waiting.append(entry)
+        self._kernel.call_at(self._kernel.time + seconds, lambda: self._give_up(entry))
+        try:
+            return bool(await entry)
+        except Cancelled:
+            if entry.is_done and entry.value:
+                self.release()
+            else:
+                self._give_up(entry)
+            raise
+
+    def _give_up(self, entry: Future) -> None:
+        if not entry.is_done:
+            self._waiting.remove(entry)
+            entry.settle(False)
 
     def release(self) -> None:
         if self._waiting:
-            self._waiting.popleft().settle()
+            self._waiting.popleft().settle(True)
         else:
             self.free += 1
 
@@ -254,12 +276,11 @@ class Runtime:
     `delays` gives the seconds that a call in a thread takes before and after its effect.
     """
 
-    def __init__(self, process: Process, delays: Callable[[], tuple[float, float]], threads: int = 4) -> None:
+    def __init__(self, process: Process, delays: Callable[[Any], tuple[float, float]]) -> None:
         self._process = process
         self._kernel = process.kernel
         self._delays = delays
-        self._threads = Gate(self._kernel, threads)
-        self.gates: list[Gate] = [self._threads]
+        self.gates: list[Gate] = []
         self.calls: dict[Future, Callable[[], Any]] = {}  # under way in threads, without their effect yet
         self.is_closed = False
 
@@ -293,19 +314,15 @@ class Runtime:
     async def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         result = Future(self._kernel)
         self.calls[result] = partial(_called, function, args)
-        self._kernel.start(self._process, self._call(result), f"thread: {function!r}")
+        before, after = self._delays((function, *args))
+        self._kernel.start(self._process, self._call(result, before, after), f"thread: {function!r}")
         return await result
 
-    async def _call(self, result: Future) -> None:
-        await self._threads.acquire()
-        try:
-            before, after = self._delays()
-            await self._kernel.after(before)
-            value, error = self.calls.pop(result)()
-            await self._kernel.after(after)
-            result.settle(value, error)
-        finally:
-            self._threads.release()
+    async def _call(self, result: Future, before: float, after: float) -> None:
+        await self._kernel.after(before)
+        value, error = self.calls.pop(result)()
+        await self._kernel.after(after)
+        result.settle(value, error)
 
     def close(self) -> None:
         self.is_closed = True

@@ -85,10 +85,10 @@ class Weather:
                 return span.kind
         return ""
 
-    def delays(self) -> tuple[float, float]:
-        """Seconds that a call takes before and after its effect."""
+    def delays(self, call: tuple[Any, ...]) -> tuple[float, float]:
+        """Seconds that a call (a function and its arguments) takes before and after its effect."""
         random = self._kernel.random.random
-        kind = "" if self.is_calm else self.fault()
+        kind = "" if self.is_calm or not _is_of_the_store(call) else self.fault()
         if kind == "hung":
             return max(span.ends - self._kernel.time for span in self._spans if span.kind == kind), 0.001
         most = 2.0 if kind == "slow" else 0.02
@@ -98,6 +98,10 @@ class Weather:
         if not span.begins <= self._kernel.time < span.ends:
             return False
         return span.share >= 1 or self._kernel.random.random() < span.share
+
+
+def _is_of_the_store(call: tuple[Any, ...]) -> bool:
+    return any(isinstance(each, Connection) or isinstance(getattr(each, "__self__", None), Connection) for each in call)
 
 
 class Connection:

@@ -35,12 +35,13 @@ class Tiered:
         self.runtime = AsyncioRuntime()
         self.now = 0.0
         clocks = Clocks(now=lambda: self.now, monotonic=time.monotonic)
+        tally = Tally(clocks)
         self.holding = Holding(
             memory=self.near,
             store=far,
-            runtime=self.runtime,
+            calls=self,
             clocks=clocks,
-            tally=Tally(clocks),
+            tally=tally,
             demands_verified=True,
         )
 
@@ -50,6 +51,10 @@ class Tiered:
     def put(self, held, now):
         self.now = now
         asyncio.run(self.holding.keep(held))
+
+    async def make(self, function, *args, **_):
+        """A call of the store, as `Calls` makes it, but from many event loops at once."""
+        return await self.runtime.in_thread(function, *args)
 
     def forget(self, origin):
         return self.near.forget(origin) | self.far.forget(origin)
