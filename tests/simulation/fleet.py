@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from robots_guard import guard as guard_module
 from robots_guard.core.access import Limits
 from robots_guard.core.pacing import SLACK
 from robots_guard.core.verdict import Action, Decision, Deferral, Question, Terms
@@ -30,6 +31,7 @@ ATTEMPTS = 12  # of a request that is put off
 WIRE = (0.0, 0.0, 0.01, 0.1, 0.4)  # seconds between the turn and the wire
 AFTER = 0.5  # seconds after the last request at which the guards are closed, if the plan has it
 
+guard_module.ends_within = lambda _seconds, close: close() is None  # no threads: a call that hangs is planned
 logging.getLogger("robots_guard").setLevel(logging.CRITICAL + 1)  # what it warns of is planned here
 
 
@@ -149,6 +151,8 @@ class Worker:
         self.history.judge.starved(self, first, seconds, (waiting + 2) * (pace.seconds + 2.0))
 
     def _note(self, decision: Decision) -> None:
+        if self.history.kernel.trace is None:
+            return
         verdict = decision.verdict
         until = "" if verdict.until is None else f" until {verdict.until - EPOCH:.3f}"
         what = f"{verdict.action} {verdict.reason}{until} {decision.question.origin}{decision.question.target}"
@@ -262,6 +266,8 @@ class History:
                     pass
 
 
-def run(seed: int, store: Callable[[History], Any] | None = None) -> History:
+def run(seed: int, store: Callable[[History], Any] | None = None, *, traced: bool = False) -> History:
     """Carry out the history of a seed."""
-    return History(draw(seed), store).run()
+    history = History(draw(seed), store)
+    history.kernel.trace = [] if traced else None
+    return history.run()

@@ -28,15 +28,14 @@ class Cancelled(BaseException):
 class Future:
     """A value that will be there."""
 
-    __slots__ = ("_kernel", "error", "is_done", "is_retrieved", "value", "waiting")
+    __slots__ = ("_kernel", "error", "is_done", "value", "waiting")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.is_done = False
-        self.is_retrieved = False
         self.value: Any = None
         self.error: BaseException | None = None
-        self.waiting: list[Task] = []
+        self.waiting: list[Task | Future] = []  # a future that waits for this one is settled with None
 
     def done(self) -> bool:
         return self.is_done
@@ -46,14 +45,16 @@ class Future:
         if self.is_done:
             return
         self.is_done, self.value, self.error = True, value, error
-        for task in self.waiting:
-            self._kernel.resume(task, self)
+        for each in self.waiting:
+            if isinstance(each, Task):
+                self._kernel.resume(each, self)
+            else:
+                each.settle()
         self.waiting.clear()
 
     def __await__(self) -> Generator[Future, None, Any]:
         if not self.is_done:
             yield self
-        self.is_retrieved = True
         if self.error is not None:
             raise self.error
         return self.value
@@ -118,7 +119,7 @@ class Kernel:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.time = 0.0  # seconds since the beginning of the history
-        self.trace: list[tuple[float, str, str]] = []
+        self.trace: list[tuple[float, str, str]] | None = None  # a list, to have one kept
         self.crashes: list[tuple[str, BaseException]] = []
         self._ready: list[Task] = []
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -127,8 +128,9 @@ class Kernel:
         self._dead: list[Coroutine[Any, Any, Any]] = []
 
     def note(self, where: str, what: str) -> None:
-        """Put a line into the trace."""
-        self.trace.append((self.time, where, what))
+        """Put a line into the trace, if one is kept."""
+        if self.trace is not None:
+            self.trace.append((self.time, where, what))
 
     # -- time -------------------------------------------------------------------------------------------------
 
@@ -294,13 +296,9 @@ class Runtime:
     async def wait_at_most(self, handle: Task, seconds: float) -> bool:
         if handle.is_done:
             return True
-        either = Future(self._kernel)
-        waiter = self._kernel.start(self._process, _wake(handle, either), "waiting for a while")
-        self._kernel.call_at(self._kernel.time + seconds / self._process.rate, either.settle)
-        try:
-            await either
-        finally:
-            self._kernel.cancel(waiter)
+        either = self._kernel.after(seconds / self._process.rate)
+        handle.waiting.append(either)
+        await either
         return handle.is_done
 
     def gate(self, width: int) -> Gate:
@@ -313,27 +311,18 @@ class Runtime:
 
     async def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         result = Future(self._kernel)
-        self.calls[result] = partial(_called, function, args)
         before, after = self._delays((function, *args))
-        self._kernel.start(self._process, self._call(result, before, after), f"thread: {function!r}")
+        self.calls[result] = partial(_called, function, args)
+        self._kernel.call_at(self._kernel.time + before, lambda: self._take_effect(result, after))
         return await result
 
-    async def _call(self, result: Future, before: float, after: float) -> None:
-        await self._kernel.after(before)
-        value, error = self.calls.pop(result)()
-        await self._kernel.after(after)
-        result.settle(value, error)
+    def _take_effect(self, result: Future, after: float) -> None:
+        if self._process.is_alive:
+            outcome = self.calls.pop(result)()
+            self._kernel.call_at(self._kernel.time + after, lambda: result.settle(*outcome))
 
     def close(self) -> None:
         self.is_closed = True
-
-
-async def _wake(handle: Task, either: Future) -> None:
-    try:
-        await handle
-    except Exception:  # noqa: BLE001  those who await the handle itself are told
-        pass
-    either.settle()
 
 
 def _called(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, BaseException | None]:

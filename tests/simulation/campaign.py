@@ -1,0 +1,95 @@
+"""Many histories in a row, in several processes if need be."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from simulation.fleet import run as carry_out
+from simulation.tiers import TIERS
+
+BATCH = 250  # histories from one report, and one collection of garbage, to the next
+
+
+class Report(NamedTuple):
+    """A batch of histories: how many, and the first violation of each that has one."""
+
+    histories: int
+    requests: int
+    violations: list[tuple[int, str, str]]  # the seed, the invariant, the text
+
+
+def _batch(work: tuple[int, int, str]) -> Report:
+    first, count, tier = work
+    violations, requests = [], 0
+    for seed in range(first, first + count):
+        history = carry_out(seed, TIERS[tier])
+        requests += len(history.plan.requests)
+        if history.judge.violations:
+            worst = history.judge.violations[0]
+            violations.append((seed, worst.name, str(worst)))
+    gc.collect()
+    return Report(count, requests, violations)
+
+
+def _begin() -> None:
+    gc.disable()  # a history ends before it could pay; between two batches all is collected
+
+
+def reports(first: int, histories: int, jobs: int, tier: str) -> Iterator[Report]:
+    """The reports on so many histories, as they come in."""
+    seeds = range(first, first + histories, BATCH)
+    work = [(seed, min(BATCH, first + histories - seed), tier) for seed in seeds]
+    if jobs == 1:
+        _begin()
+        yield from map(_batch, work)
+        gc.enable()
+        return
+    with multiprocessing.get_context("fork").Pool(jobs, _begin) as pool:
+        yield from pool.imap_unordered(_batch, work)
+
+
+def run(first: int, histories: int, jobs: int, tier: str, stop: int) -> int:
+    """Carry out so many histories, or until so many violate an invariant; 1 if any did."""
+    began, cpu, done, requests, found = time.monotonic(), time.process_time(), 0, 0, []
+    by_name: Counter[str] = Counter()
+    for report in reports(first, histories, jobs, tier):
+        done += report.histories
+        requests += report.requests
+        found += report.violations
+        by_name.update(name for _, name, _ in report.violations)
+        if len(found) >= stop:
+            break
+        if done % 100_000 == 0:
+            print(f"{done} histories, {time.monotonic() - began:.0f} s", flush=True)
+    took = time.monotonic() - began
+    if found:
+        seed, _, text = min(found)
+        print(f"found after {min(found)[0] - first + 1} histories: {text} (seed {seed})")
+    for seed, _, text in found[:20]:
+        print(f"  --replay {seed}  {text}")
+    used = time.process_time() - cpu
+    print(
+        f"{done} histories from seed {first}, {requests} requests, {tier}: {len(found)} with a violation"
+        f" {dict(by_name) or ''} ({took:.0f} s, {done / took:.0f} a second; {os.times().user + used:.0f} s of CPU)"
+    )
+    return int(bool(found))
+
+
+def replay(seed: int, tier: str) -> int:
+    """Show one history: its plan, its trace, and what it violates."""
+    history = carry_out(seed, TIERS[tier], traced=True)
+    plan = history.plan
+    print(f"seed {seed}: faults {sorted(plan.faults) or 'none'}")
+    for part in (*plan.members, *plan.sites, *plan.requests, *plan.store, *plan.log):
+        print(f"  {part}")
+    for moment, where, what in history.kernel.trace or ():
+        print(f"{moment:14.3f}  {where:6} {what}")
+    for violation in history.judge.violations:
+        print(f"VIOLATION {violation}")
+    return int(bool(history.judge.violations))
