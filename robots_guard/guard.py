@@ -27,7 +27,7 @@ from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, 
 from robots_guard.core.events import FailedOpen, OverridesLoaded
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.overrides import Overrides
-from robots_guard.core.pacing import Demand, Pacer
+from robots_guard.core.pacing import Demand, Pacer, has_lapsed
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.renewal import Redirected
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict, not_yet, reported
@@ -196,23 +196,26 @@ class Guard:
     async def turn(self, decision: Decision, patience: float = 0.0) -> Decision:
         """The origin's turn for a request that was let pass: the same decision, to be acted on at once, or, if the
         turn would not come within `patience` seconds, a DEFER. To be asked when nothing stands any more between the
-        request and the wire: a turn taken for what is then not sent is lost."""
+        request and the wire: a turn taken for what is then not sent is lost. Of a decision that has had its turn for
+        too long, the turn is moved to now, or, if another process has taken one since, another is taken."""
         return await self._turn_within(0.0 if self.reports_only else patience, decision, self._as_enforced)
 
     def leaves(self, decision: Decision) -> Decision:
         """A request goes out now; the same decision, its turn counted from now if it was not taken just now. The store
-        is told aside, for that would come between again."""
+        is told aside, for that would come between again. A turn that is too old to send by is taken away: the request
+        must not go (`Decision.is_due`) before `turn` has been asked again."""
         since = self._clocks.now() - decision.turn_taken_at
         if decision.turn is None or since < JUST_NOW:
             return decision
+        if has_lapsed(decision.turn, self._clocks.now()):
+            return msgspec.structs.replace(decision, turn=None)
         turn = self._turns.count_aside(decision.question.origin, decision.turn, since)
         return msgspec.structs.replace(decision, turn=turn, turn_taken_at=decision.turn_taken_at + since)
 
     async def answered(self, decision: Decision) -> None:
         """The answer to a request that had a turn begins. Does not raise."""
         if decision.turn is not None:
-            since = self._clocks.now() - decision.turn_taken_at
-            await self._turns.count_from(decision.question.origin, decision.turn, since)
+            await self._turns.answered(decision.question.origin, decision.turn)
 
     async def hold_off(self, origin: Origin, seconds: float) -> None:
         """An origin has asked to be left alone for so long (`Retry-After`, to a 429 or 503). Does not raise."""
@@ -438,19 +441,21 @@ class Guard:
         self, patience: float, decision: Decision, enforced: Callable[[Verdict], Verdict]
     ) -> Decision:
         """The decision with its turn taken, if it needs one; a DEFER if none is free within `patience` seconds."""
-        asked = decision.verdict.pace
-        if asked is None or decision.turn is not None:
+        asked, origin = decision.verdict.pace, decision.question.origin
+        if asked is None or (decision.turn is not None and not has_lapsed(decision.turn, self._clocks.now())):
             return decision
         began = self._clocks.monotonic()
         try:
-            turn = await self._turns.take_within(patience, decision.question.origin, asked.seconds)
+            turn = await self._turns.renewed(origin, decision.turn) if decision.turn is not None else None
+            turn = turn or await self._turns.take_within(patience, origin, asked.seconds)
             waited = self._clocks.monotonic() - began
             if not turn.wait:
                 return msgspec.structs.replace(decision, turn=turn, turn_taken_at=turn.asked, waited=waited)
             verdict = not_yet(decision.verdict, turn, self._clocks.now())
         except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
             verdict, waited = self._internal_error().verdict, self._clocks.monotonic() - began
-        changed = {"id": self._next_id(), "at": self._clocks.now(), "verdict": enforced(verdict), "elapsed": waited}
+        now = self._clocks.now()
+        changed = {"id": self._next_id(), "at": now, "verdict": enforced(verdict), "elapsed": waited, "turn": None}
         return self._released(msgspec.structs.replace(decision, **changed))
 
     def _decision(self, question: Question, decided: Decided, terms: Terms, source: str, began: float) -> Decision:

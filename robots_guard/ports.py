@@ -149,8 +149,9 @@ class TurnStore(Protocol):
         it where it grants the turn, for a store may be long in coming to that, and says what it read (`asked`)."""
         ...
 
-    def count_from(self, origin: Origin, stamp: float, since: float) -> None:
-        """The turn taken at `stamp`, if nobody has taken one since, counts from `since` seconds later (`SLACK`)."""
+    def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
+        """The turn taken at `stamp`, if no other has been taken since, counts from `since` seconds later. Returns
+        whether it is still the last."""
         ...
 
     def hold_off(self, origin: Origin, seconds: float, now: float) -> None:

@@ -1,19 +1,24 @@
 """Turns: who may send the next request to an origin that wants to be left alone in between.
 
 Drives `core.pacing` over the stores: the turn is taken in the store that all share, and when that fails in our own
-memory, which has noted every turn of ours. A store that only takes longer than a request may wait defers it: it may
-grant that turn yet, and then the turn is lost. Nobody holds a turn in advance. Who cannot be sent away waits in a line,
-first come first served, one line an origin; who would wait longer than his patience is told so at once.
+memory, which has noted every turn of ours, by our share of the origin. A store that only takes longer than a request
+may wait defers it: the store may grant that turn yet, and then the turn is lost. No process holds a turn in advance. A
+request that cannot be sent away waits in a line, first come first served, one line an origin; one that would wait
+longer than its patience is told so at once.
+
+Invariant: a turn that is returned was granted at most `SLACK` ago. One that comes later is not used.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from cachetools import LRUCache
+
 from robots_guard.calls import Calls
-from robots_guard.core.pacing import LONGEST_HOLD_OFF, Turn, counted_from
+from robots_guard.core.pacing import AHEAD, LONGEST_HOLD_OFF, SLACK, Share, Turn, counted_from, has_lapsed, lapsed
 from robots_guard.errors import OutOfTime, StoreError
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks, Gate, Handle, NearTurns, Runtime, TurnStore
@@ -23,6 +28,7 @@ HELD = 256  # requests that wait in line at once, of all origins together
 AGAIN = 1.0  # second: when to ask again, where there is no room, or no time, to find out
 GRACE = 1.0  # second the store has for granting a turn beyond the patience for it, which may be 0
 TELLING = 1.0  # second for which an answer is kept waiting because the store has to be told of it
+ORIGINS = 100_000  # whose lines are remembered, should the store go away
 
 
 @dataclass(slots=True)
@@ -55,6 +61,7 @@ class Turns:
         self._name = name
         self._calls = calls
         self._lines: dict[Origin, _Line] = {}
+        self._shares: LRUCache[Origin, Share] = LRUCache(ORIGINS)  # of origins that several processes ask for
         self._aside: dict[tuple[Origin, float], Handle[None]] = {}  # turns that are being moved, by their new stamps
 
     # -- taking one ---------------------------------------------------------------------------------------
@@ -63,7 +70,7 @@ class Turns:
         """The origin's turn, or how long until it is worth asking again."""
         if self._far is None:
             return self._near.reserve(origin, delay, self._clocks.now, self._name)
-        ours = self._near.next_turn(origin, delay, self._clocks.now())
+        ours = self._next_of_ours(origin, delay)
         if ours.wait:  # a store that comes back, or was begun anew, does not know of the turns we took without it
             return ours
         try:
@@ -74,12 +81,52 @@ class Turns:
             return Turn(AGAIN)
         except StoreError as error:
             self._tally.warn("store/error", "turns are not shared, the policy store gives none: %s", error)
-            return self._near.reserve(origin, delay, self._clocks.now)
+            return self._take_of_ours(origin, delay)
+        self._note(origin, turn, delay)
+        return self._in_time(turn, delay)
+
+    def _in_time(self, turn: Turn, delay: float) -> Turn:
+        """The turn, unless its store was so long in answering that it is none any more."""
+        now = self._clocks.now()
+        if turn.wait or not has_lapsed(turn, now):
+            return turn
+        late = StoreError(f"it took {now - turn.asked:.2f} s to answer, longer than {SLACK:g} s")
+        self._tally.warn("turn/lapsed", "a turn of the policy store came too late to be used: %s", late)
+        return lapsed(turn, delay, now)
+
+    def _note(self, origin: Origin, turn: Turn, delay: float) -> None:
+        """Remember what the store has answered, should it fail."""
         if turn.by_retry_after:
             self._near.hold_off(origin, turn.wait, turn.asked)
         elif not turn.wait:
-            self._near.reserve(origin, 0.0, lambda: turn.asked)  # noted, should the store fail
-        return turn
+            self._near.reserve(origin, 0.0, lambda: turn.asked)
+        if turn.crowd > 1:
+            self._shares[origin] = Share.of(turn, delay)
+        else:
+            self._shares.pop(origin, None)
+
+    # -- while the store is away --------------------------------------------------------------------------
+
+    def _next_of_ours(self, origin: Origin, delay: float) -> Turn:
+        """When our own memory lets us ask: by all of the origin's turns, or, from when the store has failed until it
+        answers again, by our share of them."""
+        now, share = self._clocks.now(), self._shares.get(origin)
+        if share is None or not share.is_in_force:
+            return self._near.next_turn(origin, delay, now)
+        turn = self._near.next_turn(origin, share.delay(delay), now)
+        return turn._replace(wait=max(turn.wait, share.wait(delay, now)))
+
+    def _take_of_ours(self, origin: Origin, delay: float) -> Turn:
+        """A turn that the store does not know of."""
+        share = self._shares.get(origin)
+        if share is not None:
+            self._shares[origin] = share._replace(is_in_force=True)
+        turn = self._next_of_ours(origin, delay)
+        if not turn.wait:
+            turn = self._near.reserve(origin, 0.0, self._clocks.now)
+        return turn._replace(is_shared=False)
+
+    # -- waiting for one ----------------------------------------------------------------------------------
 
     async def take_within(self, patience: float, origin: Origin, delay: float) -> Turn:
         """The origin's turn, waited for in line, but no longer than `patience` seconds."""
@@ -119,21 +166,36 @@ class Turns:
 
     # -- what becomes of it -------------------------------------------------------------------------------
 
-    async def count_from(self, origin: Origin, turn: Turn, since: float) -> None:
-        """The turn counts from `since` seconds after it was taken."""
+    async def count_from(self, origin: Origin, turn: Turn, since: float) -> bool:
+        """The turn counts from `since` seconds after it was granted. Returns whether it is still the last, as far as
+        can be known."""
         aside = self._aside.get((origin, turn.stamp))
         if aside is not None:  # the store must not hear of this first
             await self._runtime.wait(aside)
-        self._near.count_from(origin, turn.stamp, since)
-        if self._far is not None:
-            with self._if_it_fails():
-                await self._calls.make(self._far.count_from, origin, turn.stamp, since, within=TELLING)
+        is_last = self._near.count_from(origin, turn.asked, since)
+        if self._far is None or not turn.is_shared:
+            return is_last
+        return await self._tell(self._far.count_from, origin, turn.stamp, since, within=TELLING)
+
+    async def answered(self, origin: Origin, turn: Turn) -> None:
+        """The answer to the turn's request begins. A slow site is not asked less often than it allows."""
+        await self.count_from(origin, turn, min(self._clocks.now() - turn.asked, SLACK))
+
+    async def renewed(self, origin: Origin, turn: Turn) -> Turn | None:
+        """The turn, moved to now in the store, too, before the request goes; None if it is another's turn by now."""
+        since = self._clocks.now() - turn.asked
+        if since > AHEAD:
+            return None
+        is_last = await self.count_from(origin, turn, since)
+        moved = _moved(turn, since)
+        return moved if is_last and not has_lapsed(moved, self._clocks.now()) else None
 
     def count_aside(self, origin: Origin, turn: Turn, since: float) -> Turn:
-        """The same, without waiting for the store. Returns the turn as it is named from now on."""
-        moved = turn._replace(stamp=counted_from(turn.stamp, since))
-        self._near.count_from(origin, turn.stamp, since)
-        if self._far is not None:
+        """The turn counts from `since` seconds after it was granted; the store is not waited for. Returns the turn as
+        it is named from now on."""
+        moved = _moved(turn, since)
+        self._near.count_from(origin, turn.asked, since)
+        if self._far is not None and turn.is_shared:
             aside = self._runtime.spawn(self._count_far(self._far, origin, turn, since, moved))
             if not aside.done():
                 self._aside[origin, moved.stamp] = aside
@@ -141,8 +203,7 @@ class Turns:
 
     async def _count_far(self, far: TurnStore, origin: Origin, turn: Turn, since: float, moved: Turn) -> None:
         try:
-            with self._if_it_fails():
-                await self._calls.make(far.count_from, origin, turn.stamp, since)
+            await self._tell(far.count_from, origin, turn.stamp, since)
         finally:
             self._aside.pop((origin, moved.stamp), None)
 
@@ -151,16 +212,20 @@ class Turns:
         seconds, now = min(seconds, LONGEST_HOLD_OFF), self._clocks.now()
         self._near.hold_off(origin, seconds, now)
         if self._far is not None:
-            with self._if_it_fails():
-                await self._calls.make(self._far.hold_off, origin, seconds, now, within=TELLING)
+            await self._tell(self._far.hold_off, origin, seconds, now, within=TELLING)
 
     def is_held_off(self, origin: Origin) -> bool:
         """Whether the origin has asked us, or others as far as we have heard, to be left alone now."""
         return self._near.is_held_off(origin, self._clocks.now())
 
-    @contextlib.contextmanager
-    def _if_it_fails(self) -> Iterator[None]:
+    async def _tell(self, function: Callable[..., object], *args: object, within: float = math.inf) -> bool:
+        """Call the store; its answer, or False if it fails, or takes longer than `within` seconds."""
         try:
-            yield
+            return bool(await self._calls.make(function, *args, within=within))
         except StoreError as error:
             self._tally.warn("store/error", "the policy store was not told of a turn, others may not know: %s", error)
+            return False
+
+
+def _moved(turn: Turn, since: float) -> Turn:
+    return turn._replace(stamp=counted_from(turn.stamp, since), asked=counted_from(turn.asked, since))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from itertools import pairwise
 
@@ -15,6 +16,7 @@ from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.runtime import AsyncioRuntime
 from robots_guard.stores.memory import MemoryStore
+from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.tally import Tally
 from robots_guard.turns import HELD, Turns
 
@@ -221,15 +223,229 @@ async def test_a_turn_counts_from_its_answer(clock):
     turns = over(None, Clocks(now=clock, monotonic=clock))
     turn = await turns.take_within(0, A, 10)
 
-    await turns.count_from(A, turn, 0.1)
-    clock.advance(10)
+    clock.advance(0.1)
+    await turns.answered(A, turn)
+    clock.advance(9.9)
     assert (await turns.take_within(0, A, 10)).wait == pytest.approx(0.1)
     clock.advance(0.2)
 
-    late = await turns.take_within(0, A, 10)
-    await turns.count_from(A, late, 7)
-    clock.advance(10)
+    slow = await turns.take_within(0, A, 10)
+    clock.advance(7)
+    await turns.answered(A, slow)
+    clock.advance(3)
     assert (await turns.take_within(0, A, 10)).wait == pytest.approx(SLACK)
+
+
+# -- what comes late ------------------------------------------------------------------------------------------
+
+
+async def test_a_file_whose_lock_was_held_does_not_break_the_delay(tmp_path):
+    """Four processes wait for the write lock for longer than the delay; then each asks again as it is told."""
+    path, delay = tmp_path / "policies.sqlite", 0.6
+    stores = [SqliteStore(path) for _ in range(4)]
+    fleet = [over(store) for store in stores]
+    await fleet[0].take_within(0, A, delay)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    sent = []
+
+    async def crawl(turns):
+        while len(sent) < 6:
+            turn = await turns.take_within(20, A, delay)
+            assert not turn.wait
+            sent.append(time.time())
+
+    crawls = [asyncio.ensure_future(crawl(turns)) for turns in fleet]
+    await asyncio.sleep(2.5)
+    assert not sent[1:], "nothing is sent while the file cannot be written"
+    other.execute("COMMIT")
+    await asyncio.gather(*crawls)
+    other.close()
+    for store in stores:
+        store.close()
+
+    assert min(later - earlier for earlier, later in pairwise(sorted(sent))) > delay - SLACK
+
+
+class Late(MemoryStore):
+    """A store that is `late` seconds in giving its answer."""
+
+    late = 0.0
+
+    def __init__(self, clock):
+        super().__init__()
+        self._clock = clock
+
+    def reserve(self, origin, delay, now, name=""):
+        turn = super().reserve(origin, delay, now, name)
+        self._clock.advance(self.late)
+        return turn
+
+    def count_from(self, origin, stamp, since):
+        is_last = super().count_from(origin, stamp, since)
+        self._clock.advance(self.late)
+        return is_last
+
+
+async def test_a_turn_that_comes_too_late_is_not_used(clock):
+    far = Late(clock)
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+    far.late = 3.0
+
+    turn = await turns.take_within(0, A, 10)
+
+    assert turn.wait == pytest.approx(7.0)
+    assert turn.stamp == 0.0
+    far.late = 0.0
+    clock.advance(7.0)
+    assert (await turns.take_within(0, A, 10)).wait == 0
+
+
+async def test_a_turn_that_comes_too_late_is_asked_for_again_within_the_patience(clock, monkeypatch):
+    far = Late(clock)
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+
+    async def sleep(seconds):
+        clock.advance(seconds)
+        far.late = 0.0
+
+    monkeypatch.setattr(turns._runtime, "sleep", sleep)
+    far.late = 3.0
+    began = clock()
+
+    turn = await turns.take_within(20, A, 10)
+
+    assert turn.wait == 0
+    assert turn.asked == pytest.approx(began + 10)
+
+
+async def test_a_store_that_is_always_late_gives_no_turn_and_that_has_an_end(clock, monkeypatch):
+    far = Late(clock)
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+
+    async def sleep(seconds):
+        clock.advance(seconds)
+
+    monkeypatch.setattr(turns._runtime, "sleep", sleep)
+    far.late = 1.0
+    began = clock()
+
+    assert (await turns.take_within(30, A, 0.1)).wait > 0
+    assert clock() - began < 35
+
+
+async def test_a_turn_is_moved_in_the_store_before_a_late_request_goes(clock):
+    far = MemoryStore()
+    clocks = Clocks(now=clock, monotonic=clock)
+    ours, theirs = over(far, clocks), over(far, clocks)
+    turn = await ours.take_within(0, A, 10)
+    clock.advance(3)
+
+    moved = await ours.renewed(A, turn)
+
+    assert moved.asked == clock()
+    clock.advance(7)
+    assert (await theirs.take_within(0, A, 10)).wait == pytest.approx(3)
+
+
+async def test_a_turn_is_not_moved_when_another_has_been_taken(clock):
+    far = MemoryStore()
+    clocks = Clocks(now=clock, monotonic=clock)
+    ours, theirs = over(far, clocks), over(far, clocks)
+    turn = await ours.take_within(0, A, 1)
+    clock.advance(1)
+    assert (await theirs.take_within(0, A, 1)).wait == 0
+
+    assert await ours.renewed(A, turn) is None
+
+
+async def test_a_turn_is_not_moved_when_the_store_cannot_say_that_it_holds(clock):
+    class Away(MemoryStore):
+        def count_from(self, origin, stamp, since):
+            raise StoreError("gone")
+
+    turns = over(Away(), Clocks(now=clock, monotonic=clock))
+    turn = await turns.take_within(0, A, 10)
+    clock.advance(1)
+
+    assert await turns.renewed(A, turn) is None
+
+
+async def test_a_turn_is_not_moved_by_a_store_that_is_late_again(clock):
+    far = Late(clock)
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+    turn = await turns.take_within(0, A, 10)
+    clock.advance(1)
+    far.late = 1.0
+
+    assert await turns.renewed(A, turn) is None
+
+
+# -- while the store is away ----------------------------------------------------------------------------------
+
+
+def fleet_over(far, clocks, count):
+    return [over(far, clocks) for _ in range(count)]
+
+
+async def crawl(fleet, clock, delay, seconds):
+    """Each process asks when it is told to, and at once when it was served; who was served when."""
+    comes, served, end = dict.fromkeys(range(len(fleet)), clock()), [], clock() + seconds
+    while min(comes.values()) < end:
+        number = min(comes, key=lambda each: (comes[each], each))
+        clock.advance(max(0.0, comes[number] - clock()))
+        turn = await fleet[number].take_within(0, A, delay)
+        if not turn.wait:
+            served.append((number, clock()))
+        comes[number] = clock() + max(turn.wait, 0.001)
+    return served
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 16])
+@pytest.mark.parametrize("lasts", [0.0, 37.0])
+async def test_without_the_store_the_origin_is_asked_no_more_often(clock, count, lasts):
+    delay, far = 10.0, Failing()
+    fleet = fleet_over(far, Clocks(now=clock, monotonic=clock), count)
+    await crawl(fleet, clock, delay, 4 * count * delay + lasts)
+
+    far.broken = True
+    served = await crawl(fleet, clock, delay, 6 * count * delay)
+
+    assert len(served) >= 5 * count
+    assert min(later - earlier for (_, earlier), (_, later) in pairwise(served)) > delay - 1
+    for number in range(count):
+        own = [at for each, at in served if each == number]
+        assert all(later - earlier >= count * delay - 1e-6 for earlier, later in pairwise(own))
+
+
+@pytest.mark.parametrize("count", [2, 5])
+async def test_the_way_back_to_the_store_breaks_no_delay(clock, count):
+    delay, far = 10.0, Failing()
+    fleet = fleet_over(far, Clocks(now=clock, monotonic=clock), count)
+    served = await crawl(fleet, clock, delay, 4 * count * delay)
+    for seconds, broken in ((3 * count * delay + 3, True), (5 * count * delay, False)):
+        far.broken = broken
+        served += await crawl(fleet, clock, delay, seconds)
+
+    assert min(later - earlier for (_, earlier), (_, later) in pairwise(served)) > delay - 1
+    late = [number for number, at in served if at > clock() - 2 * count * delay]
+    assert len(late) >= 2 * count - 2, "and the full rate is reached again"
+
+
+async def test_the_crowd_is_remembered_until_the_store_answers_again(clock):
+    delay, far = 10.0, Failing()
+    fleet = fleet_over(far, Clocks(now=clock, monotonic=clock), 3)
+    await crawl(fleet, clock, delay, 100)
+    far.broken = True
+    await crawl(fleet, clock, delay, 300)
+    far.broken = False
+    for turns in fleet[1:]:
+        turns._runtime.close()
+    clock.advance(300)
+
+    alone = [at for _, at in await crawl(fleet[:1], clock, delay, 100)]
+
+    assert all(later - earlier == pytest.approx(delay, abs=1.3) for earlier, later in pairwise(alone))
 
 
 async def test_a_store_that_comes_back_does_not_know_our_turns_but_we_do():

@@ -6,10 +6,12 @@ Knows no clock and no store: (last turn, delay, now) -> next turn.
     closed      when a site with visiting times opens again
     next_turn   how long until the origin's next turn, or that it is now
     in_line     whose it is, of several processes that share a store: first come, first served
+    Share       how much of an origin is a process's own while the shared store is away
 
 A turn is the right to send one request to an origin. It is taken when the request is sent, never in advance: who
-must wait asks again. It counts from when the answer begins, for a request may lie a while between the turn and
-the wire; but at most `SLACK` later than it was taken, so that a slow site is not asked less often than it allows.
+must wait asks again. A request that is sent later than `SLACK` after its turn was granted needs that turn moved to now
+first, or another one (`has_lapsed`). A turn counts from when the answer begins; but at most `SLACK` after the request
+was sent, so that a slow site is not asked less often than it allows.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import msgspec
 from robots_guard.rep.lines import Line
 from robots_guard.rep.pace import DAY, Delay, Pace, Visit, Window
 
-SLACK = 0.25  # seconds
+SLACK = 0.25  # seconds between a turn and its request, and between that and what the turn counts from
 AHEAD = 5.0  # seconds: a turn from further in the future was stamped by a clock that has since been set back
 LONGEST_DELAY = 86_400.0  # seconds an operator may set, or allow a file
 LONGEST_HOLD_OFF = 3600.0  # seconds an origin's Retry-After is honoured
@@ -60,7 +62,8 @@ class Turn(NamedTuple):
 
     `stamp` names a turn that was taken. `by_retry_after`: the origin itself has asked to be left alone. `asked` is when
     the store granted it or said to wait, by the asker's clock; a store may have another. `crowd` is how many processes
-    stand in the origin's line, the asker included.
+    stand in the origin's line, the asker included, and `ahead` how many of them come before it. `is_shared`: the store
+    that all processes share knows of it.
     """
 
     wait: float
@@ -68,6 +71,8 @@ class Turn(NamedTuple):
     by_retry_after: bool = False
     asked: float = 0.0
     crowd: int = 1
+    ahead: int = 0
+    is_shared: bool = True
 
 
 def demand(pace: Pace | None, min_delay: float, max_delay: float, now: float) -> Demand | None:
@@ -125,11 +130,20 @@ def next_turn(last: float, not_before: float, delay: float, now: float) -> Turn:
 
 class Place(NamedTuple):
     """A process's place in an origin's line. It counts from `due`, when its holder may have the turn, until `until`,
-    when he has lost it for not having come."""
+    when he has lost it for not having come.
+
+    A process that has just had its turn keeps a place of which both are the same moment: it comes behind all others,
+    and holds up none of them, but is still counted as one of the crowd.
+    """
 
     name: str
     due: float
     until: float
+
+    @property
+    def is_served(self) -> bool:
+        """Whether its holder has had the turn, and has not asked again."""
+        return self.due == self.until
 
 
 Places = tuple[Place, ...]
@@ -145,18 +159,68 @@ def in_line(places: Places, name: str, turn: Turn, delay: float, now: float) -> 
     """
     due = now + turn.wait
     held = [place for place in places if now <= place.until <= place.due + _LONGEST_PLACE]
-    at = next((at for at, place in enumerate(held) if place.name == name), len(held))
-    others = [place for place in held if place.name != name]
+    standing = [place for place in held if not place.is_served]
+    at = next((at for at, place in enumerate(standing) if place.name == name), len(standing))
+    others = [place for place in standing if place.name != name]
+    served = [place for place in held if place.is_served and place.name != name]
     ahead = sum(place.due <= due for place in others[:at])
-    turn = turn._replace(crowd=len(others) + 1)
+    turn = turn._replace(crowd=len(others) + len(served) + 1)
     if not turn.wait and (not ahead or not delay):
-        return turn, tuple(others)
+        if name and delay:
+            served.append(_served(name, now + 2 * delay + KEPT))
+        return turn, (*others, *served)[:LINE]
     wait = turn.wait + ahead * min(delay, KEPT)
     if name:
         others.insert(at, Place(name, due, now + wait + KEPT))
-    return turn._replace(wait=wait, stamp=0.0), tuple(others[:LINE])
+    return turn._replace(wait=wait, stamp=0.0, ahead=ahead), (*others, *served)[:LINE]
+
+
+def _served(name: str, until: float) -> Place:
+    """The place of a process that has had its turn, kept for as long as it takes to ask for the next, and as long
+    again for one that is late."""
+    return Place(name, until, until)
+
+
+class Share(NamedTuple):
+    """What is known of an origin's line when the store that keeps it goes away: how many processes share the origin
+    (`crowd`), and when this one's turn comes if each before it takes a delay (`due`, in seconds since 1970).
+
+    With the store away, a process takes one turn in `crowd` delays, the first at `due`. So the origin is asked no more
+    often than before, and in the same order.
+    """
+
+    crowd: int
+    due: float
+    is_in_force: bool = False
+
+    @classmethod
+    def of(cls, turn: Turn, delay: float) -> Share:
+        """By the store's last answer."""
+        if not turn.wait:
+            return cls(turn.crowd, turn.asked + turn.crowd * delay)
+        return cls(turn.crowd, turn.asked + turn.wait + turn.ahead * max(0.0, delay - KEPT))
+
+    def delay(self, delay: float) -> float:
+        """Seconds between two turns of this process."""
+        return delay * self.crowd
+
+    def wait(self, delay: float, now: float) -> float:
+        """Seconds until `due`. One from further in the future than a line can last was stamped by another clock."""
+        left = max(0.0, self.due - now)
+        return left if left <= self.delay(delay) + LONGEST_HOLD_OFF + AHEAD else 0.0
+
+
+def has_lapsed(turn: Turn, now: float) -> bool:
+    """Whether a turn is too old to send a request by: the next might come less than a delay after that request."""
+    return now - turn.asked > SLACK
+
+
+def lapsed(turn: Turn, delay: float, now: float) -> Turn:
+    """The answer to a process whose turn came too late to be used: when to ask again."""
+    return turn._replace(wait=max(SLACK, turn.asked + delay - now), stamp=0.0)
 
 
 def counted_from(stamp: float, since: float) -> float:
-    """When a turn taken at `stamp` counts from, its answer having begun `since` seconds later."""
-    return stamp + min(max(0.0, since), SLACK)
+    """When a turn taken at `stamp` counts from, if it is moved by `since` seconds: at most by `AHEAD`, for one from
+    further in the future would not be believed, should the clock that says so have jumped."""
+    return stamp + min(max(0.0, since), AHEAD)

@@ -191,13 +191,14 @@ class RedisStore:
         with self._asking():
             asked = now()
             answer = self._reserve((self._turn_key(origin),), (*times, LINE, name))
-        wait, stamp, held, crowd = (int(part) for part in answer)
-        return Turn(wait / 1e6, stamp / 1e6, by_retry_after=bool(held), asked=asked, crowd=crowd)
+        wait, stamp, held, crowd, ahead = (int(part) for part in answer)
+        return Turn(wait / 1e6, stamp / 1e6, by_retry_after=bool(held), asked=asked, crowd=crowd, ahead=ahead)
 
-    def count_from(self, origin: Origin, stamp: float, since: float) -> None:
+    def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
         """Move the turn, if it is the last."""
+        stamps = (_micro(stamp), _micro(counted_from(stamp, since)))
         with self._asking():
-            self._count_from((self._turn_key(origin),), (_micro(stamp), _micro(counted_from(stamp, since))))
+            return bool(self._count_from((self._turn_key(origin),), stamps))
 
     def hold_off(self, origin: Origin, seconds: float, now: float) -> None:  # noqa: ARG002  (the server has its own clock)
         """No turn before then."""

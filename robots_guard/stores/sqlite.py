@@ -162,11 +162,11 @@ class SqliteStore:
             connection.execute(_STAND, {**row, "line": msgspec.json.encode(places).decode()})
         return turn
 
-    def count_from(self, origin: Origin, stamp: float, since: float) -> None:
+    def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
         """Move the turn, if it is the last."""
+        row = {"origin": str(origin), "stamp": stamp, "at": counted_from(stamp, since)}
         with self._database.writing() as connection:
-            row = {"origin": str(origin), "stamp": stamp, "at": counted_from(stamp, since)}
-            connection.execute(_COUNT_FROM, row)
+            return connection.execute(_COUNT_FROM, row).rowcount > 0
 
     def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
         """No turn before then."""

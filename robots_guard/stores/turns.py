@@ -44,11 +44,13 @@ class MemoryTurns:
     def _next(self, origin: Origin, delay: float, now: float) -> Turn:
         return next_turn(self._last.get(origin, -math.inf), self._not_before.get(origin, -math.inf), delay, now)
 
-    def count_from(self, origin: Origin, stamp: float, since: float) -> None:
+    def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
         """Move the turn, if it is the last."""
         with self._lock:
-            if self._last.get(origin) == stamp:
+            is_last = self._last.get(origin) == stamp
+            if is_last:
                 self._last[origin] = counted_from(stamp, since)
+            return is_last
 
     def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
         """No turn before then."""

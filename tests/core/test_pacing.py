@@ -15,7 +15,6 @@ from robots_guard.core.pacing import (
     KEPT,
     LINE,
     LONGEST_HOLD_OFF,
-    SLACK,
     Pacer,
     Place,
     Turn,
@@ -157,9 +156,10 @@ def test_what_is_no_moment_is_not_believed(odd):
     assert next_turn(odd, odd, 10, 1000.0).wait == 0
 
 
-def test_a_turn_counts_from_its_answer_within_the_slack():
+def test_a_turn_is_moved_no_further_than_it_is_believed():
     assert counted_from(1000.0, 0.1) == 1000.1
-    assert counted_from(1000.0, 60.0) == 1000.0 + SLACK
+    assert counted_from(1000.0, 60.0) == 1000.0 + AHEAD
+    assert next_turn(counted_from(1000.0, 60.0), NEVER, 10, 1000.0).wait == 10 + AHEAD
     assert counted_from(1000.0, -60.0) == 1000.0
 
 

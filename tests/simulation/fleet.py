@@ -106,12 +106,11 @@ class Worker:
             if decision.verdict.action is not Action.PASS:
                 return decision
             await self.runtime.sleep(self.history.random.choice(WIRE))
-            if decision.turn is None or self.process.now() - decision.turn_taken_at <= SLACK:
+            if self.is_closed:  # no integration sends anything behind its guard
+                return decision
+            decision = self.guard.leaves(self.guard.recalled(decision))
+            if decision.is_due:
                 break
-            decision = msgspec.structs.replace(decision, turn=None)  # as every integration does
-        if self.is_closed:  # no integration sends anything behind its guard
-            return decision
-        decision = self.guard.leaves(decision)
         self._visit(decision)
         self._waited(first, request, self.process.monotonic() - asked_at)
         await self._answered(decision)

@@ -60,8 +60,8 @@ class ModelStore:
         turn = self._memory.reserve(origin, delay, self._clock or now, name)
         return turn._replace(asked=now())
 
-    def count_from(self, origin: Origin, stamp: float, since: float) -> None:
-        self._memory.count_from(origin, stamp, since)
+    def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
+        return self._memory.count_from(origin, stamp, since)
 
     def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
         self._memory.hold_off(origin, seconds, now if self._clock is None else self._clock())
@@ -146,8 +146,8 @@ class Connection:
     def reserve(self, origin: Origin, delay: float, now: Clock, name: str = "") -> Turn:
         return self._call("reserve", origin, delay, now, name)
 
-    def count_from(self, origin: Origin, stamp: float, since: float) -> None:
-        self._call("count_from", origin, stamp, since)
+    def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
+        return self._call("count_from", origin, stamp, since)
 
     def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
         self._call("hold_off", origin, seconds, now)

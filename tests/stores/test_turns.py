@@ -54,9 +54,26 @@ def test_a_turn_says_when_it_was_granted(turns):
 
 
 def test_a_turn_says_how_many_processes_wait(turns):
+    """The one that has just had its turn, and will ask for the next, is one of them."""
     crowds = [turns.reserve(A, 60, time.time, name).crowd for name in ("one", "two", "three", "two", "")]
 
-    assert crowds == [1, 1, 2, 2, 3]
+    assert crowds == [1, 2, 3, 3, 4]
+
+
+def test_one_that_has_had_its_turn_comes_behind_those_that_came_later(turns):
+    assert turns.reserve(A, 0.5, time.time, "one").wait == 0
+    assert turns.reserve(A, 0.5, time.time, "two").ahead == 0
+    time.sleep(0.6)
+
+    assert turns.reserve(A, 0.5, time.time, "one").ahead == 1
+    assert turns.reserve(A, 0.5, time.time, "two").wait == 0
+
+
+def test_one_that_has_had_its_turn_and_wants_no_other_holds_up_no_process(turns):
+    assert turns.reserve(A, 0.2, time.time, "one").wait == 0
+    time.sleep(0.25)
+
+    assert turns.reserve(A, 0.2, time.time, "two").wait == 0
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
@@ -104,14 +121,14 @@ def test_who_came_first_is_served_first(turns):
 
 def test_who_does_not_come_back_loses_his_place(turns):
     now = time.time()
-    turns.reserve(A, 0.01, lambda: now, "one")
-    turns.reserve(A, 0.01, lambda: now, "gone")
-    time.sleep(0.02)
-    meanwhile = turns.reserve(A, 0.01, time.time, "one")
+    turns.reserve(A, 0.5, lambda: now, "one")
+    turns.reserve(A, 0.5, lambda: now, "gone")
+    time.sleep(0.6)
+    meanwhile = turns.reserve(A, 0.5, time.time, "one")
     time.sleep(KEPT + 0.05)
 
-    assert 0 < meanwhile.wait <= 0.02
-    assert turns.reserve(A, 0.01, time.time, "one").wait == 0
+    assert 0 < meanwhile.wait <= 0.5
+    assert turns.reserve(A, 0.5, time.time, "one").wait == 0
 
 
 def test_who_keeps_a_longer_delay_holds_up_nobody(turns):
@@ -125,14 +142,14 @@ def test_who_keeps_a_longer_delay_holds_up_nobody(turns):
 
 def test_a_place_is_kept_over_a_pause_and_an_answer(turns):
     now = time.time()
-    taken = turns.reserve(A, 0.01, lambda: now, "one")
-    turns.reserve(A, 0.01, lambda: now, "other")
+    taken = turns.reserve(A, 0.5, lambda: now, "one")
+    turns.reserve(A, 0.5, lambda: now, "other")
     turns.count_from(A, taken.stamp, 0.01)
     turns.hold_off(A, 0.02, time.time())
-    time.sleep(0.05)
+    time.sleep(0.6)
 
-    assert turns.reserve(A, 0.01, time.time, "one").wait > 0
-    assert turns.reserve(A, 0.01, time.time, "other").wait == 0
+    assert turns.reserve(A, 0.5, time.time, "one").wait > 0
+    assert turns.reserve(A, 0.5, time.time, "other").wait == 0
 
 
 @pytest.mark.parametrize("kind", SHARED)
@@ -156,14 +173,14 @@ def test_a_shorter_delay_asks_less(turns):
     assert turns.reserve(A, 0, lambda: now).wait == 0
 
 
-def test_a_turn_is_counted_from_its_answer(turns):
+def test_a_turn_is_moved(turns):
     now = time.time()
     turn = turns.reserve(A, 60, lambda: now)
     before = turns.reserve(A, 60, lambda: now).wait
 
-    turns.count_from(A, turn.stamp, 99.0)
+    assert turns.count_from(A, turn.stamp, 2.0)
 
-    assert turns.reserve(A, 60, lambda: now).wait - before == pytest.approx(SLACK, abs=0.2)
+    assert turns.reserve(A, 60, lambda: now).wait - before == pytest.approx(2.0, abs=0.2)
 
 
 def test_only_the_last_turn_is(turns):
@@ -172,10 +189,10 @@ def test_only_the_last_turn_is(turns):
     time.sleep(0.01)
     turns.reserve(A, 0, lambda: now + 0.01)
 
-    turns.count_from(A, early.stamp, 99.0)
+    assert not turns.count_from(A, early.stamp, 2.0)
 
     assert turns.reserve(A, SLACK, lambda: now + 0.01 + SLACK / 2).wait <= SLACK
-    turns.count_from(B, 12345.0, 1.0)  # nobody has one there
+    assert not turns.count_from(B, 12345.0, 1.0)  # no process has one there
 
 
 def test_a_pause_is_kept_and_never_shortened(turns):

@@ -1,9 +1,12 @@
 -- Take an origin's turn, or say how long until it is. The rules are pacing.next_turn and pacing.in_line; the clock is
 -- the server's, which is the same for all who ask. Times are microseconds since 1970.
 --
--- KEYS  the turns of the origin: "LAST NOT_BEFORE", and for each who waits " NAME:DUE:UNTIL"
+-- KEYS  the turns of the origin: "LAST NOT_BEFORE", and for each process that waits " NAME:DUE:UNTIL"; for one that
+--       has just been served, DUE and UNTIL are the same
 -- ARGV  the delay, how far ahead a last turn may lie, and a hold-off, how long a place is kept (microseconds);
 --       how many places there are; the asker's name
+-- Returns the wait, the stamp of a turn that was taken, whether the origin has asked for the wait, how many processes
+-- stand in line, the asker included, and how many of them come before it.
 local delay, kept, most, name = tonumber(ARGV[1]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -14,10 +17,12 @@ if held > now + tonumber(ARGV[3]) then held = 0 end
 local paced = last > 0 and last + delay or 0
 local due = math.max(now, paced, held)
 
-local others, ahead, at = {}, 0, nil
+local others, served, ahead, at = {}, {}, 0, nil
 for who, since, till in string.gmatch(line or '', ' (%w+):(%d+):(%d+)') do
   if tonumber(till) >= now and tonumber(till) <= tonumber(since) + (most + 1) * kept then
-    if who == name then
+    if since == till then
+      if who ~= name then served[#served + 1] = ' ' .. who .. ':' .. since .. ':' .. till end
+    elseif who == name then
       at = #others + 1
     else
       others[#others + 1] = ' ' .. who .. ':' .. since .. ':' .. till
@@ -26,10 +31,12 @@ for who, since, till in string.gmatch(line or '', ' (%w+):(%d+):(%d+)') do
   end
 end
 
-local crowd = #others + 1
+local crowd = #others + #served + 1
 local wait = due - now
 if wait == 0 and (ahead == 0 or delay == 0) then
-  last = now
+  last, ahead = now, 0
+  local asks = now + 2 * delay + kept
+  if name ~= '' and delay > 0 then served[#served + 1] = string.format(' %s:%.0f:%.0f', name, asks, asks) end
 else
   wait = wait + ahead * math.min(delay, kept)
   if name ~= '' then
@@ -38,6 +45,7 @@ else
 end
 -- Ten minutes beyond, for the next to ask may be told to keep a longer delay.
 local life = math.ceil(math.max(delay, wait) / 1000) + 600000
+for _, place in ipairs(served) do others[#others + 1] = place end
 local value = string.format('%.0f %.0f', last, held) .. table.concat(others, '', 1, math.min(#others, most))
 redis.call('SET', KEYS[1], value, 'PX', life)
-return {string.format('%.0f', wait), string.format('%.0f', wait == 0 and now or 0), due > now and held > paced and 1 or 0, crowd}
+return {string.format('%.0f', wait), string.format('%.0f', wait == 0 and now or 0), due > now and held > paced and 1 or 0, crowd, ahead}
