@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sqlite3
 import time
 from itertools import pairwise
@@ -47,7 +48,7 @@ def turns():
 def over(far, clocks=CLOCKS, runtime=None):
     outside = {"runtime": runtime or AsyncioRuntime(), "clocks": clocks, "tally": Tally(clocks)}
     calls = Calls("the policy store", STORE_WIDTH, **outside)
-    return Turns(near=MemoryStore(), far=far, name="ours", calls=calls, **outside)
+    return Turns(near=MemoryStore(), far=far, name=secrets.token_hex(8), calls=calls, **outside)
 
 
 @pytest.mark.parametrize("far", [None, MemoryStore()])

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from simulation.fleet import run as carry_out
-from simulation.tiers import TIERS
 
 BATCH = 250  # histories from one report, and one collection of garbage, to the next
 
@@ -28,7 +27,7 @@ def _batch(work: tuple[int, int, str]) -> Report:
     first, count, tier = work
     violations, requests = [], 0
     for seed in range(first, first + count):
-        history = carry_out(seed, TIERS[tier])
+        history = carry_out(seed, tier)
         requests += len(history.plan.requests)
         if history.judge.violations:
             worst = history.judge.violations[0]
@@ -83,7 +82,7 @@ def run(first: int, histories: int, jobs: int, tier: str, stop: int) -> int:
 
 def replay(seed: int, tier: str) -> int:
     """Show one history: its plan, its trace, and what it violates."""
-    history = carry_out(seed, TIERS[tier], traced=True)
+    history = carry_out(seed, tier, traced=True)
     plan = history.plan
     print(f"seed {seed}: faults {sorted(plan.faults) or 'none'}")
     for part in (*plan.members, *plan.sites, *plan.requests, *plan.store, *plan.log):

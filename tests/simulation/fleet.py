@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
-from typing import Any
 
 import msgspec
 
@@ -25,10 +24,10 @@ from simulation.kernel import EPOCH, Cancelled, Kernel, Process, Runtime, Stuck
 from simulation.logs import Log
 from simulation.plan import Member, Plan, Request, draw
 from simulation.sites import Fetcher, Sites
-from simulation.stores import Connection, ModelStore, Weather
+from simulation.stores import Connection, Weather
+from simulation.tiers import TIERS, Tier
 
 ATTEMPTS = 12  # of a request that is put off
-WIRE = (0.0, 0.0, 0.01, 0.1, 0.4)  # seconds between the turn and the wire
 AFTER = 0.5  # seconds after the last request at which the guards are closed, if the plan has it
 
 guard_module.ends_within = lambda _seconds, close: close() is None  # no threads: a call that hangs is planned
@@ -74,7 +73,8 @@ class Worker:
     async def crawl(self, request: Request) -> None:
         """Ask for a page as often as it is put off, and visit it when it passes."""
         with suppress(Cancelled):
-            await self._crawl(request)
+            for _ in range(request.times):
+                await self._crawl(request)
 
     async def _crawl(self, request: Request) -> None:
         site = self.history.plan.sites[request.site]
@@ -105,12 +105,13 @@ class Worker:
             decision = await self._turn(self.guard.recalled(decision), request.patience)
             if decision.verdict.action is not Action.PASS:
                 return decision
-            await self.runtime.sleep(self.history.random.choice(WIRE))
+            await self.runtime.sleep(self.history.random.choice(self.history.plan.wire))
             if self.is_closed:  # no integration sends anything behind its guard
                 return decision
-            decision = self.guard.leaves(self.guard.recalled(decision))
-            if decision.is_due:
+            leaving = self.guard.leaves(self.guard.recalled(decision))
+            if leaving.is_due:
                 break
+        decision = leaving
         self._visit(decision)
         self._waited(first, request, self.process.monotonic() - asked_at)
         await self._answered(decision)
@@ -171,24 +172,23 @@ class Worker:
 
 
 class History:
-    """A plan, carried out. `store` makes what connections to the shared store lead to."""
+    """A plan, carried out over a store of a tier."""
 
-    def __init__(self, plan: Plan, store: Callable[[History], Any] | None = None) -> None:
+    def __init__(self, plan: Plan, tier: Callable[[Kernel, Plan], Tier]) -> None:
         self.plan = plan
         self.random = Random(plan.seed + 1)
         self.kernel = Kernel(self.random)
         self.sites = Sites(self.kernel, plan)
         self.weather = Weather(self.kernel, plan)
         self.jumped = [0.0 for _ in plan.members]
-        clock = (lambda: EPOCH + self.kernel.time) if plan.has_server_clock else None
-        self.store = (store(self) if store else ModelStore(clock)) if plan.is_shared else None
+        self.store = tier(self.kernel, plan) if plan.is_shared else None
         self.judge = Judge(self)
         self.workers: list[Worker] = []
         self._current: list[Worker] = []
 
     def connect(self) -> Connection | None:
         """A connection to the shared store, for one process."""
-        return None if self.store is None else Connection(self.store, self.weather)
+        return None if self.store is None else Connection(self.store.connect(), self.weather)
 
     def run(self) -> History:
         """Carry it out, from the first request until nothing is left to be done."""
@@ -248,6 +248,7 @@ class History:
 
     def _lose(self) -> None:
         self.kernel.note("store", "forgets everything")
+        assert self.store is not None
         self.store.forget_all()
 
     def _close(self) -> None:
@@ -263,10 +264,12 @@ class History:
                     task.coroutine.close()
                 except (RuntimeError, StopIteration):
                     pass
+        if self.store is not None:
+            self.store.close()
 
 
-def run(seed: int, store: Callable[[History], Any] | None = None, *, traced: bool = False) -> History:
+def run(seed: int, tier: str = "model", *, traced: bool = False) -> History:
     """Carry out the history of a seed."""
-    history = History(draw(seed), store)
+    history = History(draw(seed), TIERS[tier])
     history.kernel.trace = [] if traced else None
     return history.run()

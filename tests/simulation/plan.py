@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from random import Random
 
 HOUR, DAY = 3600.0, 86400.0
@@ -40,7 +40,8 @@ class Site:
 
 @dataclass(frozen=True)
 class Request:
-    """One request of a crawler: when it is first asked for, and how long it waits in line for its turn."""
+    """One request of a crawler: when it is first asked for, and how long it waits in line for its turn. It is made so
+    many times, one after another."""
 
     at: float
     process: int
@@ -48,6 +49,7 @@ class Request:
     target: str
     patience: float
     is_cancelled_after: float | None = None
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,9 @@ class Member:
     returns_after: float | None = None
 
 
+PROMPT, LATE = (0.0, 0.0, 0.01, 0.2), (0.0, 0.1, 0.24, 0.4, 3.0)
+
+
 @dataclass(frozen=True)
 class Plan:
     """One history."""
@@ -88,8 +93,8 @@ class Plan:
     audit_required: bool = False
     on_disallowed: str = "drop"
     min_delay: float = 0.0
+    wire: tuple[float, ...] = PROMPT  # seconds between a turn and the wire
     closing: bool = False  # the guards are closed while the last requests are under way
-    extra: dict[str, float] = field(default_factory=dict)
 
     @property
     def is_store_sound(self) -> bool:
@@ -126,6 +131,8 @@ def draw(seed: int) -> Plan:
     begins = _beginnings(random)
     sites = tuple(_site(random, url, hosts, begins) for url in hosts)
     requests = tuple(_requests(random, faults, begins, len(members), len(sites)))
+    if random.random() < 0.1:
+        sites, requests = _contention(random, sites, len(members))
     span = begins[-1] + 60.0
     return Plan(
         seed=seed,
@@ -141,6 +148,7 @@ def draw(seed: int) -> Plan:
         audit_required=random.random() < 0.5,
         on_disallowed=random.choice(("drop", "drop", "drop", "defer")),
         min_delay=random.choice((0.0, 0.0, 0.0, 1.5)),
+        wire=random.choice((PROMPT, LATE)),
         closing=random.random() < 0.2,
     )
 
@@ -168,7 +176,7 @@ def _member(random: Random, faults: set[str]) -> Member:
     unsound = "clocks" in faults
     dies = "deaths" in faults and random.random() < 0.7
     return Member(
-        offset=random.uniform(-400, 400) if unsound and random.random() < 0.5 else random.uniform(-0.05, 0.05),
+        offset=random.uniform(-400, 400) if unsound and random.random() < 0.5 else random.uniform(-0.02, 0.02),
         rate=1 + random.uniform(-1e-2, 1e-2) if unsound else 1 + random.uniform(-1e-8, 1e-8),
         jumps=_jumps(random) if unsound and random.random() < 0.5 else (),
         dies_at_step=int(random.expovariate(1 / 60)) + 1 if dies else -1,
@@ -229,6 +237,16 @@ def _requests(random: Random, faults: set[str], begins: list[float], members: in
                 )
             )
     return made
+
+
+def _contention(random: Random, sites: tuple[Site, ...], members: int) -> tuple[tuple[Site, ...], tuple[Request, ...]]:
+    """Every process visits the first site again and again, which asks for time between requests."""
+    body = f"User-agent: *\nCrawl-delay: {random.choice((1, 2, 5))}\n".encode()
+    paced = replace(sites[0], answers=(Answer(0.0, sites[0].answers[0].version, body=body),), busy=())
+    patience = random.choice((0.0, 0.1, 60.0))
+    times = random.choice((3, 5, 8))
+    requests = [Request(random.random(), each, 0, "/c", patience, times=times) for each in range(members)]
+    return (paced, *sites[1:]), tuple(requests)
 
 
 def _store_spans(random: Random, faults: set[str], begins: list[float]) -> tuple[Span, ...]:

@@ -1,8 +1,115 @@
-"""What lies beneath the guards of a history: the model of a store, or a real one, slower."""
+"""What lies beneath the guards of a history: a model of a store, or a real one, which is slower.
+
+    model    `stores.ModelStore`
+    sqlite   the real SqliteStore, over a real file; each process has connections of its own
+    redis    the real RedisStore and its real Lua scripts, over fakeredis, whose clock is the history's
+"""
 
 from __future__ import annotations
 
+import shutil
+import sys
+import tempfile
+import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol
 
-TIERS: dict[str, Callable[[Any], Any] | None] = {"model": None}
+import fakeredis
+
+from robots_guard.origin import Origin
+from robots_guard.stores.redis import RedisStore
+from robots_guard.stores.sqlite import SqliteStore
+from simulation.kernel import EPOCH, Kernel
+from simulation.plan import Plan
+from simulation.stores import ModelStore
+
+
+class Tier(Protocol):
+    """The store of one history, for all its processes."""
+
+    def connect(self) -> Any:
+        """A store for one process."""
+
+    def forget_all(self) -> None:
+        """Lose all that is held."""
+
+    def leases(self) -> list[Origin]:
+        """Those that have not been given back."""
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+
+
+class ModelTier:
+    """One model, which all processes share."""
+
+    def __init__(self, kernel: Kernel, plan: Plan) -> None:
+        clock = (lambda: EPOCH + kernel.time) if plan.has_server_clock else None
+        self._store = ModelStore(clock)
+
+    def connect(self) -> ModelStore:
+        return self._store
+
+    def forget_all(self) -> None:
+        self._store.forget_all()
+
+    def leases(self) -> list[Origin]:
+        return list(self._store.leases)
+
+    def close(self) -> None:
+        """Nothing is left behind."""
+
+
+class SqliteTier:
+    """A file in a directory of its own. Losing what is held means that somebody deletes it."""
+
+    def __init__(self, kernel: Kernel, plan: Plan) -> None:
+        memory = Path("/dev/shm")
+        self._directory = Path(tempfile.mkdtemp(prefix="simulation-", dir=memory if memory.is_dir() else None))
+        self._path = self._directory / "policies.sqlite"
+        self._opened: list[SqliteStore] = []
+
+    def connect(self) -> SqliteStore:
+        self._opened.append(SqliteStore(self._path))
+        return self._opened[-1]
+
+    def forget_all(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+    def leases(self) -> list[Origin]:
+        with self._opened[0]._database.reading() as connection:
+            return [origin for (origin,) in connection.execute("SELECT origin FROM leases")]
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+        shutil.rmtree(self._directory)
+
+
+class RedisTier:
+    """A server in this process. It has the clock of the history, so that its scripts and its expiries go by that."""
+
+    def __init__(self, kernel: Kernel, plan: Plan) -> None:
+        self._server = fakeredis.FakeServer()
+        self._client = fakeredis.FakeRedis(server=self._server)
+        virtual = SimpleNamespace(time=lambda: EPOCH + kernel.time, sleep=time.sleep, monotonic=time.monotonic)
+        for name, module in sys.modules.items():
+            if name.startswith("fakeredis") and getattr(module, "time", None).__class__ in (type(time), SimpleNamespace):
+                vars(module)["time"] = virtual
+
+    def connect(self) -> RedisStore:
+        return RedisStore(fakeredis.FakeRedis(server=self._server))
+
+    def forget_all(self) -> None:
+        self._client.flushall()
+
+    def leases(self) -> list[Origin]:
+        return [key for key in self._client.keys() if b":l:" in key or b"lease" in key]
+
+    def close(self) -> None:
+        self._client.close()
+
+
+TIERS: dict[str, Callable[[Kernel, Plan], Tier]] = {"model": ModelTier, "sqlite": SqliteTier, "redis": RedisTier}
