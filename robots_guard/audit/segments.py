@@ -18,6 +18,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from robots_guard.audit.files import FILES, Files, sync_directory
 from robots_guard.errors import SettingsError
 
 JSONL = ".jsonl"
@@ -119,21 +120,12 @@ def why_not_plain(path: Path) -> str | None:
         return error.strerror or str(error)
 
 
-def put_in_place(part: Path, whole: Path) -> None:
+def put_in_place(part: Path, whole: Path, files: Files = FILES) -> None:
     """Give a file that has been written its name, for good. Raises OSError."""
-    descriptor = os.open(part, os.O_RDONLY)
+    descriptor = files.open(part, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        files.fsync(descriptor)
     finally:
-        os.close(descriptor)
-    part.rename(whole)
-    sync_directory(whole.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Put the names in a directory on the disk. Raises OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        files.close(descriptor)
+    files.rename(part, whole)
+    sync_directory(whole.parent, files)

@@ -24,8 +24,9 @@ from typing import Any
 
 import msgspec
 
+from robots_guard.audit.files import sync_directory
 from robots_guard.audit.record import SCHEMA, Checkpoint, Entry, Start, Stop, Writer, moment
-from robots_guard.audit.segments import JSONL, stem_of, sync_directory
+from robots_guard.audit.segments import JSONL, stem_of
 from robots_guard.errors import JournalError
 from robots_guard.ports import Clocks
 
