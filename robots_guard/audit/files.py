@@ -84,15 +84,14 @@ def remove(path: Path, files: Files = FILES) -> None:
         files.unlink(path)
 
 
-def make_directory(directory: Path, files: Files = FILES) -> None:
+def make_directory(directory: Path, files: Files = FILES, mode: int = 0o750) -> None:
     """Make a directory, and its parents, where they are missing. Raises OSError."""
-    try:
-        files.mkdir(directory, 0o750)
-    except FileExistsError:
-        return
-    except FileNotFoundError:
-        make_directory(directory.parent, files)
-        files.mkdir(directory, 0o750)
+    with suppress(FileExistsError):
+        try:
+            files.mkdir(directory, mode)
+        except FileNotFoundError:
+            make_directory(directory.parent, files, 0o777)
+            files.mkdir(directory, mode)
 
 
 def sync_directory(directory: Path, files: Files = FILES) -> None:

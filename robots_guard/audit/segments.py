@@ -4,6 +4,7 @@
     DAY-WRITER-NUMBER.jsonl.zst    the same, closed and compressed
     DAY-WRITER-NUMBER.warc.gz      evidence beside it
     DAY.NUMBER.parquet             many, compacted; DAY.NUMBER.sources names those, until they are gone
+    .DAY-WRITER-NUMBER.new         a file that is being begun: not locked yet, without a record
     .key, .compacting              the key of hashed values; the lock of whoever compacts
 
 The law of this file: a record is read once. What is put in another's place is whole on disk before it gets its
@@ -27,10 +28,12 @@ PARQUET = ".parquet"
 SOURCES = ".sources"
 WARC = ".warc.gz"
 PART = ".part"  # not whole yet
+NEW = ".new"  # not locked yet
 
 _OURS = re.compile(
     r"(\d{8})(-[A-Za-z0-9.-]+-\d{4,}(\.jsonl|\.jsonl\.zst|\.warc\.gz)|\.\d+\.(parquet|sources))(\.part)?"
 )
+_UNFINISHED = re.compile(r"\.\d{8}-[A-Za-z0-9.-]+-\d{4,}\.new")
 
 
 class NoDirectory(SettingsError):
@@ -53,6 +56,16 @@ class Segment(NamedTuple):
 def stem_of(day: str, writer: str, number: int) -> str:
     """A segment's stem."""
     return f"{day}-{writer}-{number:04}"
+
+
+def unfinished(path: Path) -> Path:
+    """The name of a file before it is locked, which no reader lists."""
+    return path.with_name(f".{path.name.removesuffix(JSONL)}{NEW}")
+
+
+def is_unfinished(filename: str) -> bool:
+    """Whether this is such a name."""
+    return _UNFINISHED.fullmatch(filename) is not None
 
 
 def day_of(filename: str) -> str:
