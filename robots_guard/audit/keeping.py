@@ -47,7 +47,7 @@ def tidy(directory: Path, retention: Retention, now: float) -> None:
     except OSError as error:
         log.warning("a closed file of the journal could not be compressed: %s", error)
     try:
-        clear(directory, now)
+        clear(directory)
         retain(directory, retention, now)
     except OSError as error:
         log.warning("old files of the journal could not be removed: %s", error)
@@ -110,15 +110,16 @@ def unheld(path: Path) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def clear(directory: Path, now: float) -> None:
+def clear(directory: Path) -> None:
     """Remove what killed processes left when they were beginning a file: not locked, and without a record of its own.
 
-    Its age only saves a live writer from trying again, and the clock may be wrong: a writer that lost its file before
-    it was locked sees that, and begins another.
+    Its age, on the file system's own clock, only saves a live writer from trying again: a writer that lost its file
+    before it was locked sees that, and begins another.
     """
+    latest = directory.stat().st_mtime
     for name in FILES.listdir(directory):
         path = directory / name
-        if not is_unfinished(name) or now - _modified(path) < HOUR:
+        if not is_unfinished(name) or latest - _modified(path) < HOUR:
             continue
         with unheld(path) as descriptor:
             if descriptor is not None and _is_void(os.fstat(descriptor)):
