@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import threading
+import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from robots_guard.audit.files import FILES, Files, make_directory
 from robots_guard.audit.keeping import Retention, tidy
 from robots_guard.audit.privacy import DEFAULT, Privacy
 from robots_guard.audit.record import AnyRecord, Entry, Fetch, Record, Writer, record_of, record_of_event
-from robots_guard.audit.repeats import Counter, Run, repeats_of
+from robots_guard.audit.repeats import Counter, repeats_of
 from robots_guard.audit.writer import Head, JournalWriter, Writing
 from robots_guard.core.events import Event, FetchMade
 from robots_guard.core.verdict import Action, Decision, Reason
@@ -58,46 +60,57 @@ class FileJournal:
     """
 
     def __init__(
-        self, directory: Path, clocks: Clocks, keeping: Keeping | None = None, writing: Writing | None = None
+        self,
+        directory: Path,
+        clocks: Clocks,
+        keeping: Keeping | None = None,
+        writing: Writing | None = None,
+        files: Files = FILES,
+        tokens: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         self.directory = directory
         self._clocks = clocks
         self._keeping = keeping or Keeping()
         self._writing = writing or Writing()
+        self._files = files
+        self._tokens = tokens
         self._passed = itertools.count()
-        self._repeats = self._counter()
         try:
-            directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+            make_directory(directory, files)
             self._privacy = _with_key(self._keeping.privacy, directory)
-            self._evidence = _evidence(directory) if self._keeping.warc else None
-            self._writer = self._begun()
+            self._begin()
+            self._own()
         except (OSError, ValueError) as error:
             why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
             raise SettingsError(
                 f"journal: no file can be written in {str(directory)!r} ({why}):"
                 " name a directory that can be written to"
             ) from error
+        _journals.add(self)
 
     @property
     def path(self) -> Path:
-        """The file that is being written."""
-        return self._writer.path
+        """The file that is being written. Raises OSError in a forked child that cannot begin one."""
+        return self._own().path
 
     @property
     def writer(self) -> str:
-        """The name of this writer."""
-        return self._writer.identity.writer
+        """The name of this writer. Raises OSError in a forked child that cannot begin a file."""
+        return self._own().identity.writer
 
     def write(self, decision: Decision) -> None:
         """Record a decision, if it is one to be recorded. Raises JournalError when it could not be."""
         weight = self._weight(decision)
-        if weight and not self._is_repeat(decision):
-            try:
-                self._append(decision.at, lambda head: self._record(decision, head, weight))
-            except JournalError:
-                if self._repeats:
-                    self._repeats.forget(decision)
-                raise
+        if not weight:
+            return
+        repeats = self._repeats
+        if repeats is None:
+            self._append(decision.at, lambda head: self._record(decision, head, weight))
+            return
+        if not repeats.counts(decision):
+            self._append(decision.at, lambda head: self._record(decision, head, weight))
+            repeats.begin(decision)
+        self._tell(repeats)
 
     def note(self, event: Event) -> None:
         """Record something that is no decision. Raises JournalError when it could not be."""
@@ -106,10 +119,12 @@ class FileJournal:
 
     def close(self) -> None:
         """Tell what has been counted, close the file, and remove it if nothing was ever written."""
+        _journals.discard(self)
         if self._repeats:
-            with contextlib.suppress(JournalError):
-                self._tell(self._repeats.all())
-        self._writer.close()
+            self._repeats.end_all()
+            self._tell(self._repeats)
+        if self._writer:
+            self._writer.close()
         if self._evidence:
             self._evidence.close()
 
@@ -122,14 +137,8 @@ class FileJournal:
         every = self._keeping.passes
         return every if every and next(self._passed) % every == 0 else 0
 
-    def _is_repeat(self, decision: Decision) -> bool:
-        if self._repeats is None:
-            return False
-        counted, ended = self._repeats.counted(decision)
-        self._tell(ended)
-        return counted
-
     def _record(self, decision: Decision, head: Head, weight: int) -> Record:
+        assert self._writer is not None  # it is what asks for the record
         return record_of(
             decision,
             self._writer.identity,
@@ -139,9 +148,17 @@ class FileJournal:
             sampled=weight if weight > 1 else None,
         )
 
-    def _tell(self, ended: list[Run]) -> None:
-        for run in ended:
-            self._append(run.last, partial(repeats_of, run))
+    def _tell(self, repeats: Counter) -> None:
+        """Write the runs that have ended. One that cannot be written is told later: no decision in hand waits for it,
+        and none is refused for it."""
+        untold = []
+        for run in repeats.ended():
+            try:
+                self._append(run.last, partial(repeats_of, run))
+            except JournalError:
+                untold.append(run)
+        if untold:
+            repeats.give_back(untold)
 
     def _kept(self, event: FetchMade) -> dict[str, str]:
         """The evidence of a fetch, written first: the journal names what is there."""
@@ -156,28 +173,55 @@ class FileJournal:
 
     def _append(self, at: float, made: Callable[[Head], Entry]) -> None:
         try:
-            if os.getpid() != self._writer.pid:
-                self._writer.abandon()
-                self._writer = self._begun()
-                self._repeats = self._counter()
-            self._writer.append(at, made)
+            (self._writer or self._own()).append(at, made)
         except OSError as error:
-            raise JournalError(f"{self.path}: {error.strerror or error}") from error
+            raise JournalError(f"{self._place()}: {error.strerror or error}") from error
 
-    def _counter(self) -> Counter | None:
-        return Counter(self._keeping.aggregate) if self._keeping.aggregate else None
+    def _place(self) -> Path:
+        return self._writer.path if self._writer else self.directory
 
-    def _begun(self) -> JournalWriter:
-        writer = JournalWriter(self.directory, self._writing, self._clocks)
-        writer.rotated = self._tidy
-        return writer
+    def _begin(self) -> None:
+        """What a process has of its own: locks, counts, and a file, which is begun by the first record."""
+        self._beginning = threading.Lock()
+        self._writer: JournalWriter | None = None
+        self._repeats = Counter(self._keeping.aggregate) if self._keeping.aggregate else None
+        self._evidence = _evidence(self.directory) if self._keeping.warc else None
+
+    def _begin_in_child(self) -> None:
+        """In a forked child, before anything else runs: a lock may be held by a thread that is not here."""
+        if self._writer:
+            self._writer.abandon()
+        if self._evidence:
+            self._evidence.close()
+        self._begin()
+
+    def _own(self) -> JournalWriter:
+        """This process's writer. Raises OSError."""
+        with self._beginning:
+            if self._writer is None:
+                writer = JournalWriter(self.directory, self._writing, self._clocks, self._files, self._tokens)
+                writer.rotated = self._tidy
+                self._writer = writer
+            return self._writer
 
     def _tidy(self) -> None:
         """Compress what is closed and remove what is old, beside the crawl: nobody waits for it."""
         if self._keeping.retention is None:
             return
         work = (self.directory, self._keeping.retention, self._clocks.now())
-        threading.Thread(target=tidy, args=work, name="robots_guard-tidy", daemon=True).start()
+        with contextlib.suppress(RuntimeError):  # no thread can be had, as in a process that ends: the next file's
+            threading.Thread(target=tidy, args=work, name="robots_guard-tidy", daemon=True).start()
+
+
+_journals: weakref.WeakSet[FileJournal] = weakref.WeakSet()  # the open ones of this process
+
+
+def _begin_in_child() -> None:
+    for journal in list(_journals):
+        journal._begin_in_child()  # noqa: SLF001
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 class CapturingJournal:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import math
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -17,13 +18,15 @@ from pathlib import Path
 
 import msgspec
 
-from robots_guard.audit.segments import JSONL, PART, ZSTD, day_of, put_in_place, why_not_plain
+from robots_guard.audit.files import FILES
+from robots_guard.audit.segments import JSONL, PART, ZSTD, day_of, is_unfinished, put_in_place, why_not_plain
 from robots_guard.errors import MissingExtra
 
 log = logging.getLogger("robots_guard")
 
 LEVEL = 6
 PIECE = 1024 * 1024
+HOUR = 3600.0
 SMALL = 16 * 1024 * 1024  # octets up to which a closed file of today stays as it is, for whoever looks with other tools
 
 
@@ -44,6 +47,7 @@ def tidy(directory: Path, retention: Retention, now: float) -> None:
     except OSError as error:
         log.warning("a closed file of the journal could not be compressed: %s", error)
     try:
+        clear(directory)
         retain(directory, retention, now)
     except OSError as error:
         log.warning("old files of the journal could not be removed: %s", error)
@@ -101,7 +105,36 @@ def unheld(path: Path) -> Iterator[int | None]:
     try:
         yield None if gone else descriptor
     finally:
+        with suppress(OSError):  # for a child, too, that was forked and has the file open
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
+
+
+def clear(directory: Path) -> None:
+    """Remove what killed processes left when they were beginning a file: not locked, and without a record of its own.
+
+    Its age, on the file system's own clock, only saves a live writer from trying again: a writer that lost its file
+    before it was locked sees that, and begins another.
+    """
+    latest = directory.stat().st_mtime
+    for name in FILES.listdir(directory):
+        path = directory / name
+        if not is_unfinished(name) or latest - _modified(path) < HOUR:
+            continue
+        with unheld(path) as descriptor:
+            if descriptor is not None and _is_void(os.fstat(descriptor)):
+                path.unlink(missing_ok=True)
+
+
+def _is_void(there: os.stat_result) -> bool:
+    """Whether nothing is lost with this name: the file is empty, or has another name."""
+    return there.st_size == 0 or there.st_nlink > 1
+
+
+def _modified(path: Path) -> float:
+    with suppress(FileNotFoundError):
+        return path.lstat().st_mtime
+    return math.inf
 
 
 def retain(directory: Path, retention: Retention, now: float) -> list[Path]:

@@ -1,7 +1,8 @@
 """Repeats: decisions like one that was just recorded, counted instead of written.
 
-The law of this file: the first of a kind is always written. What is only counted is told when its window ends,
-at the latest when the journal is closed; a killed process takes its running counts with it, never a first.
+Invariant: a decision is counted only while a record of its kind stands in the log. The first of a kind is therefore
+always written, also when several threads ask at once and when a write fails. What is counted is told when its window
+ends, at the latest when the journal is closed; a killed process takes its running counts with it, never a first.
 """
 
 from __future__ import annotations
@@ -29,41 +30,52 @@ class Counter:
     def __init__(self, window: float) -> None:
         self._window = window
         self._runs: dict[tuple[Any, ...], Run] = {}  # oldest first
+        self._ended: list[Run] = []  # to be told
         self._lock = threading.Lock()
 
-    def counted(self, decision: Decision) -> tuple[bool, list[Run]]:
-        """Whether this is a repeat, which is now counted; and the runs that have ended, to be told."""
-        key = _key(decision)
+    def counts(self, decision: Decision) -> bool:
+        """Whether this repeats a decision that was written, and is counted with it."""
         with self._lock:
-            ended = self._ended(decision.at)
-            run = self._runs.get(key)
+            self._end(decision.at)
+            run = self._runs.get(_key(decision))
             if run is None:
-                self._runs[key] = Run(decision)
-                return False, ended
+                return False
             run.count += 1
             run.last = decision.at
-            return True, ended
+            return True
 
-    def forget(self, decision: Decision) -> None:
-        """The first of a kind could not be written: the next one is the first."""
+    def begin(self, decision: Decision) -> None:
+        """This one was written: from now on its like are counted."""
         with self._lock:
-            self._runs.pop(_key(decision), None)
+            self._runs.setdefault(_key(decision), Run(decision))
 
-    def all(self) -> list[Run]:
-        """Every run, now ended."""
+    def ended(self) -> list[Run]:
+        """The runs to be told. The caller gives back those that it could not tell."""
+        if not self._ended:
+            return []
         with self._lock:
-            runs, self._runs = self._runs, {}
-        return [run for run in runs.values() if run.count]
+            ended, self._ended = self._ended, []
+        return ended
 
-    def _ended(self, now: float) -> list[Run]:
-        ended = []
-        for key, run in list(self._runs.items()):
+    def give_back(self, runs: list[Run]) -> None:
+        """These could not be told yet."""
+        with self._lock:
+            self._ended = runs + self._ended
+
+    def end_all(self) -> None:
+        """Every run has ended."""
+        with self._lock:
+            self._ended += [run for run in self._runs.values() if run.count]
+            self._runs = {}
+
+    def _end(self, now: float) -> None:
+        while self._runs:
+            key, run = next(iter(self._runs.items()))
             if abs(now - run.first.at) < self._window and len(self._runs) < KEPT:
                 break
             del self._runs[key]
             if run.count:
-                ended.append(run)
-        return ended
+                self._ended.append(run)
 
 
 def _key(decision: Decision) -> tuple[Any, ...]:

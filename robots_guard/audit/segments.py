@@ -4,6 +4,7 @@
     DAY-WRITER-NUMBER.jsonl.zst    the same, closed and compressed
     DAY-WRITER-NUMBER.warc.gz      evidence beside it
     DAY.NUMBER.parquet             many, compacted; DAY.NUMBER.sources names those, until they are gone
+    .DAY-WRITER-NUMBER.new         a file that is being begun: not locked yet, without a record
     .key, .compacting              the key of hashed values; the lock of whoever compacts
 
 The law of this file: a record is read once. What is put in another's place is whole on disk before it gets its
@@ -18,6 +19,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from robots_guard.audit.files import FILES, Files, sync_directory
 from robots_guard.errors import SettingsError
 
 JSONL = ".jsonl"
@@ -26,10 +28,12 @@ PARQUET = ".parquet"
 SOURCES = ".sources"
 WARC = ".warc.gz"
 PART = ".part"  # not whole yet
+NEW = ".new"  # not locked yet
 
 _OURS = re.compile(
     r"(\d{8})(-[A-Za-z0-9.-]+-\d{4,}(\.jsonl|\.jsonl\.zst|\.warc\.gz)|\.\d+\.(parquet|sources))(\.part)?"
 )
+_UNFINISHED = re.compile(r"\.\d{8}-[A-Za-z0-9.-]+-\d{4,}\.new")
 
 
 class NoDirectory(SettingsError):
@@ -52,6 +56,16 @@ class Segment(NamedTuple):
 def stem_of(day: str, writer: str, number: int) -> str:
     """A segment's stem."""
     return f"{day}-{writer}-{number:04}"
+
+
+def unfinished(path: Path) -> Path:
+    """The name of a file before it is locked, which no reader lists."""
+    return path.with_name(f".{path.name.removesuffix(JSONL)}{NEW}")
+
+
+def is_unfinished(filename: str) -> bool:
+    """Whether this is such a name."""
+    return _UNFINISHED.fullmatch(filename) is not None
 
 
 def day_of(filename: str) -> str:
@@ -119,21 +133,12 @@ def why_not_plain(path: Path) -> str | None:
         return error.strerror or str(error)
 
 
-def put_in_place(part: Path, whole: Path) -> None:
+def put_in_place(part: Path, whole: Path, files: Files = FILES) -> None:
     """Give a file that has been written its name, for good. Raises OSError."""
-    descriptor = os.open(part, os.O_RDONLY)
+    descriptor = files.open(part, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        files.fsync(descriptor)
     finally:
-        os.close(descriptor)
-    part.rename(whole)
-    sync_directory(whole.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Put the names in a directory on the disk. Raises OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        files.close(descriptor)
+    files.rename(part, whole)
+    sync_directory(whole.parent, files)

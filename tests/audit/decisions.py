@@ -41,10 +41,23 @@ def decision(url="https://a.test/private/x", verdict=DROP, *, at=AT, door="cli",
     return Decision(id="w-1", at=at, door=door, question=question, verdict=verdict, **values)
 
 
-def journal_in(directory, *, door="cli", job="", fsync=False, chain=False, rotate_bytes=2**28, now=AT, **keeping):
-    """A journal whose clocks stand still."""
-    clocks = Clocks(now=lambda: now, monotonic=lambda: 7.0)
+def journal_in(
+    directory,
+    *,
+    door="cli",
+    job="",
+    fsync=False,
+    chain=False,
+    rotate_bytes=2**28,
+    now=AT,
+    monotonic=None,
+    files=None,
+    **keeping,
+):
+    """A journal whose clocks stand still, unless a monotonic one is given."""
+    clocks = Clocks(now=lambda: now, monotonic=monotonic or (lambda: 7.0))
     writing = Writing(
         door=door, job=job, fsync=fsync, chain=chain, rotate_bytes=rotate_bytes, settings={"agent": "mybot"}
     )
-    return FileJournal(directory, clocks, Keeping(**keeping), writing)
+    more = {} if files is None else {"files": files}
+    return FileJournal(directory, clocks, Keeping(**keeping), writing, **more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -44,8 +45,8 @@ def test_records_are_there_when_write_returns(journal):
 
 
 def test_a_record_is_one_write(journal, monkeypatch):
-    written = []
-    monkeypatch.setattr(os, "write", lambda descriptor, octets: written.append(octets) or len(octets))
+    written, whole = [], os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, octets: written.append(octets) or whole(descriptor, octets))
     journal.write(decision())
 
     assert [json.loads(line)["kind"] for line in written] == ["start", "decision"]
@@ -96,10 +97,17 @@ def test_a_file_without_records_is_not_left_behind(tmp_path):
 
 def test_after_a_short_write_the_next_record_begins_on_a_line_of_its_own(journal, monkeypatch):
     """As on a full disk: part of a record goes in, and later there is room again."""
-    whole = os.write
+    whole, room = os.write, [50, 0]
+
+    def fills(descriptor, octets):
+        left = room.pop(0)
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return whole(descriptor, octets[:left])
+
     journal.write(decision())
-    monkeypatch.setattr(os, "write", lambda descriptor, octets: whole(descriptor, octets[:50]))
-    with pytest.raises(JournalError, match="only 50 of"):
+    monkeypatch.setattr(os, "write", fills)
+    with pytest.raises(JournalError, match="No space left on device"):
         journal.write(decision())
     monkeypatch.setattr(os, "write", whole)
     journal.write(decision())
