@@ -19,6 +19,7 @@ from robots_guard.ports import Clocks
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.stores.memory import MemoryStore
+from simulation.disks import Disk, View
 from simulation.invariants import Judge
 from simulation.kernel import EPOCH, Cancelled, Kernel, Process, Runtime, Stuck
 from simulation.logs import Log
@@ -42,7 +43,8 @@ class Worker:
         self.history = history
         self.name = f"p{number}.{generation}"
         self.process = Process(kernel, self.name, offset=member.offset + history.jumped[number], rate=member.rate)
-        self.log = Log(kernel, plan)
+        self.view = View(history.disk, self.process)
+        self.log = Log(self.view, self.process, fsync=plan.fsync)
         self.held_off: dict[str, tuple[float, float]] = {}  # an origin, and from when to when
         self.is_closed = False
         self.runtime = Runtime(self.process, history.weather.delays)
@@ -180,6 +182,7 @@ class History:
         self.kernel = Kernel(self.random)
         self.sites = Sites(self.kernel, plan)
         self.weather = Weather(self.kernel, plan)
+        self.disk = Disk(self.kernel, plan)
         self.jumped = [0.0 for _ in plan.members]
         self.store = tier(self.kernel, plan) if plan.is_shared else None
         self.judge = Judge(self)
@@ -223,6 +226,7 @@ class History:
         return worker
 
     def _died(self, worker: Worker, number: int, member: Member, generation: int) -> None:
+        worker.view.release()
         for call in worker.runtime.calls.values():  # what was on its way to the store may arrive, or not
             if self.random.random() < 0.5:
                 call()

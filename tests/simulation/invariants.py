@@ -6,6 +6,8 @@
     wrongly-refused   no request is refused that no answer of its site refuses
     internal-error    no decision is an error of the guard's own
     recorded          a decision is in the audit log before it is released, if the log can be written
+    lost              a record that was acknowledged is kept
+    doubled           ... once, unless somebody removed the file
     decision-timeout  a check ends within the time for a decision
     patience          a turn ends within its patience
     gap               requests reach a site no closer than it asks for, while store and clocks are sound
@@ -21,7 +23,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -38,6 +41,7 @@ DECISION_TIMEOUT = 35.0  # seconds
 STORE_CALL = 5.0  # seconds that one call of the store may take
 ROUNDING = 1e-3  # seconds
 LATENCY = 10.0  # seconds between an answer and the reading of a clock, and what sound clocks differ by
+_ID = re.compile(rb'"kind":"decision".*?"id":"([0-9a-f-]+)"')
 STALE_IF_ERROR = 30 * 86_400.0  # RFC 9309 section 2.3.1.4
 
 
@@ -150,7 +154,7 @@ class Judge:
             case Reason.UNREACHABLE:
                 justified = self._has_silence or not self._is_calm
             case Reason.UNRECORDED:
-                justified = bool(self._plan.log)
+                justified = bool(self._plan.log or self._plan.removals or worker.is_closed)
             case Reason.CRAWL_DELAY:
                 justified = answer is not None and oracle.delay_of(answer) > 0
             case Reason.MIN_DELAY:
@@ -234,6 +238,17 @@ class Judge:
             if worker.process.is_alive:
                 self._left_over(worker)
         self._leases()
+        self._records()
+
+    def _records(self) -> None:
+        kept = Counter(found[1].decode() for found in map(_ID.search, self._history.disk.records()) if found)
+        for worker in self._history.workers:
+            lost = sorted(worker.log.recorded - kept.keys())
+            if lost:
+                self.violated("lost", f"{worker.name}: {lost}")
+        doubled = sorted(each for each, times in kept.items() if times > 1)
+        if doubled and not self._plan.removals:
+            self.violated("doubled", f"{doubled}")
 
     def _left_over(self, worker: Worker) -> None:
         left = sorted(task.name for task in worker.process.tasks)

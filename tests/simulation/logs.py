@@ -1,40 +1,41 @@
-"""The audit log of one process: what was recorded, and when it could not be."""
+"""The audit log of one process: the real FileJournal, on a simulated disk."""
 
 from __future__ import annotations
 
+from robots_guard.audit.journal import FileJournal, Keeping
+from robots_guard.audit.writer import Writing
 from robots_guard.core.events import Event
 from robots_guard.core.verdict import Decision
 from robots_guard.errors import JournalError
-from simulation.kernel import Kernel
-from simulation.plan import Plan
+from robots_guard.ports import Clocks
+from simulation.disks import DIRECTORY, View
+from simulation.kernel import Process
+
+KEEPING = Keeping(passes=1, retention=None)
 
 
 class Log:
-    """A Journal that keeps what it is given, and fails in the spans of the plan."""
+    """A Journal that remembers what it has acknowledged, and what it could not record."""
 
-    def __init__(self, kernel: Kernel, plan: Plan) -> None:
-        self._kernel = kernel
-        self._spans = plan.log
+    def __init__(self, view: View, process: Process, *, fsync: bool) -> None:
+        clocks = Clocks(now=process.now, monotonic=process.monotonic)
+        token = lambda size: f"{process.kernel.random.getrandbits(8 * size):0{2 * size}x}"  # noqa: E731
+        writing = Writing(door="proxy", fsync=fsync, rotate_bytes=20_000)
+        self._journal = FileJournal(DIRECTORY, clocks, KEEPING, writing, files=view, tokens=token)
+        view.is_spared = False
         self.recorded: set[str] = set()  # ids of decisions
         self.failed: set[str] = set()
-        self.is_closed = False
 
     def write(self, decision: Decision) -> None:
-        if self._fails():
+        try:
+            self._journal.write(decision)
+        except JournalError:
             self.failed.add(decision.id)
-            raise JournalError("no space left on device")
+            raise
         self.recorded.add(decision.id)
 
     def note(self, event: Event) -> None:
-        if self._fails():
-            raise JournalError("no space left on device")
+        self._journal.note(event)
 
     def close(self) -> None:
-        self.is_closed = True
-
-    def _fails(self) -> bool:
-        now = self._kernel.time
-        return any(
-            span.begins <= now < span.ends and (span.share >= 1 or self._kernel.random.random() < span.share)
-            for span in self._spans
-        )
+        self._journal.close()

@@ -59,7 +59,7 @@ class Span:
     begins: float
     ends: float
     share: float
-    kind: str  # down | lost-answer | slow | hung | damaged
+    kind: str  # of the store: down, lost-answer, slow, hung or damaged; of the log: full, broken, large or stale
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,9 @@ class Plan:
     losses: tuple[float, ...] = ()  # when the store forgets all it holds
     log: tuple[Span, ...] = ()
     audit_required: bool = False
+    fsync: bool = False
+    housekeeping: float = 0.0  # of the log, at each of its system calls: the share at which it takes a step
+    removals: float = 0.0  # ... and at which somebody removes a file of it
     on_disallowed: str = "drop"
     min_delay: float = 0.0
     wire: tuple[float, ...] = PROMPT  # seconds between a turn and the wire
@@ -146,6 +149,9 @@ def draw(seed: int) -> Plan:
         losses=tuple(sorted(random.uniform(0, span) for _ in range(2))) if "lossy-store" in faults and is_shared else (),
         log=_log_spans(random, begins) if "log" in faults else (),
         audit_required=random.random() < 0.5,
+        fsync=random.random() < 0.2,
+        housekeeping=random.choice((0.0, 0.2, 0.6)),
+        removals=random.choice((0.0, 0.05)) if "log" in faults else 0.0,
         on_disallowed=random.choice(("drop", "drop", "drop", "defer")),
         min_delay=random.choice((0.0, 0.0, 0.0, 1.5)),
         wire=random.choice((PROMPT, LATE)),
@@ -265,4 +271,5 @@ def _span(random: Random, kind: str, begins: list[float]) -> Span:
 
 
 def _log_spans(random: Random, begins: list[float]) -> tuple[Span, ...]:
-    return (_span(random, "down", begins),)
+    kinds = [random.choice(("full", "broken", "large", "stale")) for _ in range(random.choice((0, 1, 2)))]
+    return tuple(_span(random, kind, begins) for kind in kinds)
