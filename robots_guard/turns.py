@@ -82,6 +82,9 @@ class Turns:
         except StoreError as error:
             self._tally.warn("store/error", "turns are not shared, the policy store gives none: %s", error)
             return self._take_of_ours(origin, delay)
+        ours = self._next_of_ours(origin, delay)  # look again: a turn of ours may have been moved meanwhile
+        if ours.wait and not turn.wait:
+            return ours
         self._note(origin, turn, delay)
         return self._in_time(turn, delay)
 

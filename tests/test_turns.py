@@ -459,3 +459,22 @@ async def test_a_store_that_comes_back_does_not_know_our_turns_but_we_do():
 
     assert 59 < (await turns.take_within(0, A, 60)).wait <= 60
     assert (await turns.take_within(0, B, 60)).wait == 0
+
+
+async def test_a_turn_of_the_store_is_not_used_when_one_of_ours_was_moved_meanwhile(clock):
+    """Found by the simulation: a turn taken without the store was moved to now, while the store granted another."""
+
+    class Moving(MemoryStore):
+        def reserve(self, origin, delay, now, name=""):
+            if self.moves:
+                turns._near.count_from(A, taken.asked, clock() - taken.asked)
+            return super().reserve(origin, delay, now, name)
+
+    far = Moving()
+    far.moves = False
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+    taken = await turns.take_within(0, A, 2)
+    clock.advance(3)
+    far.moves = True
+
+    assert (await turns.take_within(0, A, 2)).wait == pytest.approx(2)
