@@ -495,6 +495,31 @@ async def test_a_turn_counts_from_when_the_request_leaves_and_then_from_its_answ
     assert (await guard.turn(guard.peek(ask("/b")))).verdict.until == pytest.approx(clock() + 10)
 
 
+async def test_a_request_that_leaves_long_after_its_turn_needs_it_anew(build, clock):
+    guard = build(Script(SLOW))
+    decision = await guard.turn(await guard.check(ask("/a")))
+    clock.advance(0.6)
+
+    assert not guard.leaves(decision).is_due
+    decision = await guard.turn(decision)
+    assert guard.leaves(decision) is decision
+    clock.advance(9.5)
+    assert (await guard.turn(guard.peek(ask("/b")))).verdict.until == pytest.approx(clock() + 0.5)
+
+
+async def test_a_turn_that_another_process_has_had_since_is_not_used(build, clock):
+    store = MemoryStore()
+    guard, other = build(Script(SLOW), store), build(Script(SLOW), store)
+    decision = await guard.turn(await guard.check(ask("/a")))
+    clock.advance(10)
+    assert (await other.turn(await other.check(ask("/b")))).turn is not None
+
+    put_off = await guard.turn(decision)
+
+    assert (put_off.verdict.reason, put_off.turn) == (Reason.CRAWL_DELAY, None)
+    assert put_off.verdict.until == pytest.approx(clock() + 10)
+
+
 async def test_a_decision_without_pace_needs_no_turn(build):
     guard = build(Script(RULES))
     decision = await guard.check(ask("/a"))

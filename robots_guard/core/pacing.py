@@ -215,6 +215,11 @@ def has_lapsed(turn: Turn, now: float) -> bool:
     return now - turn.asked > SLACK
 
 
+def is_old(turn: Turn, now: float) -> bool:
+    """Whether a turn should be moved to now before its request goes, lest it lapse on the way."""
+    return now - turn.asked > SLACK / 2
+
+
 def lapsed(turn: Turn, delay: float, now: float) -> Turn:
     """The answer to a process whose turn came too late to be used: when to ask again."""
     return turn._replace(wait=max(SLACK, turn.asked + delay - now), stamp=0.0)
