@@ -732,3 +732,30 @@ async def test_a_robots_txt_that_says_later_means_the_pages_too(build, clock, re
 
     assert decision.verdict.stale
     assert (decision.verdict.pace is not None) is respect
+
+
+# -- trouble, and its end -------------------------------------------------------------------------------------
+
+
+async def test_a_site_that_was_away_yesterday_and_is_away_now_is_deferred(build, clock):
+    """No request has asked for it in between, so nothing has waited for `max_defer`."""
+    guard = build(Script(Failed(failure=Failure.TIMEOUT)))
+    assert (await guard.check(ask("/a"))).verdict.action is Action.DEFER
+    clock.advance(86_400)
+
+    again = await guard.check(ask("/a"))
+
+    assert (again.verdict.action, again.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
+    assert again.verdict.until > clock()
+
+
+async def test_a_site_that_stays_away_is_dropped_in_the_end(build, clock):
+    guard = build(Script(Failed(failure=Failure.TIMEOUT)))
+    began, decision = clock(), await guard.check(ask("/a"))
+    while decision.verdict.action is Action.DEFER:
+        assert clock() - began < 900
+        clock.advance(decision.verdict.until - clock())
+        decision = await guard.check(ask("/a"))
+
+    assert decision.verdict.action is Action.DROP
+    assert clock() - began == pytest.approx(900)
