@@ -27,7 +27,7 @@ from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, 
 from robots_guard.core.events import FailedOpen, OverridesLoaded
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.overrides import Overrides
-from robots_guard.core.pacing import Demand, Pacer, has_lapsed
+from robots_guard.core.pacing import Demand, Pacer, has_lapsed, is_old
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.renewal import Redirected
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict, not_yet, reported
@@ -442,7 +442,7 @@ class Guard:
     ) -> Decision:
         """The decision with its turn taken, if it needs one; a DEFER if none is free within `patience` seconds."""
         asked, origin = decision.verdict.pace, decision.question.origin
-        if asked is None or (decision.turn is not None and not has_lapsed(decision.turn, self._clocks.now())):
+        if asked is None or (decision.turn is not None and not is_old(decision.turn, self._clocks.now())):
             return decision
         began = self._clocks.monotonic()
         try:

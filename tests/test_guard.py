@@ -495,6 +495,31 @@ async def test_a_turn_counts_from_when_the_request_leaves_and_then_from_its_answ
     assert (await guard.turn(guard.peek(ask("/b")))).verdict.until == pytest.approx(clock() + 10)
 
 
+async def test_a_request_that_leaves_long_after_its_turn_needs_it_anew(build, clock):
+    guard = build(Script(SLOW))
+    decision = await guard.turn(await guard.check(ask("/a")))
+    clock.advance(0.6)
+
+    assert not guard.leaves(decision).is_due
+    decision = await guard.turn(decision)
+    assert guard.leaves(decision) is decision
+    clock.advance(9.5)
+    assert (await guard.turn(guard.peek(ask("/b")))).verdict.until == pytest.approx(clock() + 0.5)
+
+
+async def test_a_turn_that_another_process_has_had_since_is_not_used(build, clock):
+    store = MemoryStore()
+    guard, other = build(Script(SLOW), store), build(Script(SLOW), store)
+    decision = await guard.turn(await guard.check(ask("/a")))
+    clock.advance(10)
+    assert (await other.turn(await other.check(ask("/b")))).turn is not None
+
+    put_off = await guard.turn(decision)
+
+    assert (put_off.verdict.reason, put_off.turn) == (Reason.CRAWL_DELAY, None)
+    assert put_off.verdict.until == pytest.approx(clock() + 10)
+
+
 async def test_a_decision_without_pace_needs_no_turn(build):
     guard = build(Script(RULES))
     decision = await guard.check(ask("/a"))
@@ -707,3 +732,30 @@ async def test_a_robots_txt_that_says_later_means_the_pages_too(build, clock, re
 
     assert decision.verdict.stale
     assert (decision.verdict.pace is not None) is respect
+
+
+# -- trouble, and its end -------------------------------------------------------------------------------------
+
+
+async def test_a_site_that_was_away_yesterday_and_is_away_now_is_deferred(build, clock):
+    """No request has asked for it in between, so nothing has waited for `max_defer`."""
+    guard = build(Script(Failed(failure=Failure.TIMEOUT)))
+    assert (await guard.check(ask("/a"))).verdict.action is Action.DEFER
+    clock.advance(86_400)
+
+    again = await guard.check(ask("/a"))
+
+    assert (again.verdict.action, again.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
+    assert again.verdict.until > clock()
+
+
+async def test_a_site_that_stays_away_is_dropped_in_the_end(build, clock):
+    guard = build(Script(Failed(failure=Failure.TIMEOUT)))
+    began, decision = clock(), await guard.check(ask("/a"))
+    while decision.verdict.action is Action.DEFER:
+        assert clock() - began < 900
+        clock.advance(decision.verdict.until - clock())
+        decision = await guard.check(ask("/a"))
+
+    assert decision.verdict.action is Action.DROP
+    assert clock() - began == pytest.approx(900)

@@ -16,6 +16,7 @@ STALE_WHILE_REVALIDATE = 3600.0  # RFC 5861 section 3, inside the dialect's cap
 STALE_IF_ERROR = 30 * 86400.0  # RFC 9309 section 2.3.1.4 speaks of 30 days
 RETRY_MIN, RETRY_MAX = 30.0, 3600.0
 LONGEST_BACKOFF = RETRY_MAX * 1.25  # see `backoff`
+UNTRIED = 900.0  # seconds without a try that was due, after which a failure is the first of another trouble
 _OVERFLOW = 2.0**31  # RFC 9111 section 1.2.2
 
 

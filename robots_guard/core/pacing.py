@@ -29,8 +29,9 @@ SLACK = 0.25  # seconds between a turn and its request, and between that and wha
 AHEAD = 5.0  # seconds: a turn from further in the future was stamped by a clock that has since been set back
 LONGEST_DELAY = 86_400.0  # seconds an operator may set, or allow a file
 LONGEST_HOLD_OFF = 3600.0  # seconds an origin's Retry-After is honoured
-KEPT = 1.0 + SLACK  # seconds a place in the line is kept for who is late: a Retry-After is in whole seconds
-LINE = 64  # places in one origin's line
+SKEW = 1.0  # seconds by which the clocks of two processes may differ
+KEPT = 1.0 + SKEW + SLACK  # seconds a place in the line is kept for a late process: a Retry-After is in whole seconds
+LINE = 1024  # places in one origin's line; a process that finds none has to be lucky
 _LONGEST_PLACE = (LINE + 1) * KEPT  # seconds; who says more has made it up
 
 
@@ -213,6 +214,11 @@ class Share(NamedTuple):
 def has_lapsed(turn: Turn, now: float) -> bool:
     """Whether a turn is too old to send a request by: the next might come less than a delay after that request."""
     return now - turn.asked > SLACK
+
+
+def is_old(turn: Turn, now: float) -> bool:
+    """Whether a turn should be moved to now before its request goes, lest it lapse on the way."""
+    return now - turn.asked > SLACK / 2
 
 
 def lapsed(turn: Turn, delay: float, now: float) -> Turn:

@@ -11,7 +11,15 @@ from __future__ import annotations
 import msgspec
 
 from robots_guard.core.access import Access, Failure, access_of, access_of_failure, is_trouble
-from robots_guard.core.freshness import CLOCK_SKEW, LONGEST_BACKOFF, STALE_IF_ERROR, Freshness, freshness, lifetime
+from robots_guard.core.freshness import (
+    CLOCK_SKEW,
+    LONGEST_BACKOFF,
+    STALE_IF_ERROR,
+    UNTRIED,
+    Freshness,
+    freshness,
+    lifetime,
+)
 from robots_guard.origin import Origin
 from robots_guard.rep.dialect import Dialect
 
@@ -58,6 +66,11 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         latest = self.at + LONGEST_BACKOFF
         bounded = self.retry_at <= latest  # false for a NaN, too
         return self.retry_at if bounded else latest
+
+    def continues(self, now: float) -> bool:
+        """Whether a failure at `now` belongs to this trouble. If the origin was not asked for long when it was due,
+        it may have been well in between, and nothing has waited for it."""
+        return now - self.next_try <= UNTRIED
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

@@ -179,6 +179,8 @@ class Fetching:
     ) -> Settled:
         """Settle on the held document, if any, with trouble beside it."""
         before = self.held.trouble if self.held else None
+        if before is not None and not before.continues(now):
+            before = None
         attempts = before.attempts + 1 if before else 1
         trouble = Trouble(
             failure=failure,

@@ -35,7 +35,7 @@ class Connections(ABC):
 
     def __init__(self, settings: ProxySettings) -> None:
         self._permits = Permits()
-        self.write_gate = WriteGate(self._permits, self._record_unsent)
+        self.write_gate = WriteGate(self._permits, self._record_unsent, self._leaves)
         self._spoken = Spoken()
         self._relaxed: dict[str, str] = {}
         self._go_by(settings)
@@ -78,7 +78,11 @@ class Connections(ABC):
         released = guard.decide(question, let_by(f"passthrough={origin.host}", "TLS that nobody looked into"))
         return released.verdict.action is Action.PASS
 
-    def tls_established_server(self, data: tls.TlsData) -> None:
+    @abstractmethod
+    def _leaves(self, decision: Decision) -> Decision:
+        """A request is written now: the decision, with its turn counted from now."""
+
+    async def tls_established_server(self, data: tls.TlsData) -> None:
         """An origin has said what it speaks."""
         self._spoken.heard(data)
 

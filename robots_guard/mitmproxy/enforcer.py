@@ -413,20 +413,27 @@ class Enforcer(Connections):
 
     # -- third gate: connections --------------------------------------------------------------------------
 
-    def server_connected(self, data: server_hooks.ServerConnectionHookData) -> None:
-        """Without TLS, the request goes now."""
+    async def server_connected(self, data: server_hooks.ServerConnectionHookData) -> None:
+        """Without TLS, the request goes after this."""
         if not data.server.tls:
-            self._is_sent(data.client)
+            await self._renew_turns(data.client)
 
-    def tls_established_server(self, data: tls.TlsData) -> None:
-        """With TLS, it goes now."""
-        super().tls_established_server(data)
-        self._is_sent(data.context.client)
+    async def tls_established_server(self, data: tls.TlsData) -> None:
+        """With TLS, it goes after this."""
+        await super().tls_established_server(data)
+        await self._renew_turns(data.context.client)
 
-    def _is_sent(self, client: connection.Client) -> None:
-        """A turn counts from when its request goes: connecting takes long, and a slow site answers after the next."""
-        if self._guard is not None:
-            self._permits.update(client, self._guard.leaves)
+    async def _renew_turns(self, client: connection.Client) -> None:
+        """Connecting takes long. A turn that has grown old is moved to now, or another is waited for; a request that
+        gets none is stopped at the write."""
+        guard, settings = self._guard, self._settings
+        if guard is None or settings is None:
+            return
+        for flow_id, decision in self._permits.with_turns(client):
+            self._permits.decide(flow_id, await guard.turn(decision, settings.hold_max))
+
+    def _leaves(self, decision: Decision) -> Decision:
+        return decision if self._guard is None else self._guard.leaves(decision)
 
     # -- afterwards ---------------------------------------------------------------------------------------
 

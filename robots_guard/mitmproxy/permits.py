@@ -75,7 +75,7 @@ class Passed:
     """A flow that `decision` has let pass, as it was then.
 
     `request` is all of the request, `approved` what the verdict rests on; only a change of the latter matters.
-    `sealed` is the object that may be written; it is set after the last hook before the wire.
+    `sealed` is the object that may be written; it is set after the last hook before the wire. `is_sent`: it has been.
     """
 
     client: Client
@@ -83,6 +83,7 @@ class Passed:
     request: tuple[object, ...]
     decision: Decision | None = None
     sealed: http.Request | None = None
+    is_sent: bool = False
 
     def is_still(self, request: http.Request, client: connection.Client) -> bool:
         """Whether the request would be judged as it was."""
@@ -186,12 +187,31 @@ class Permits:
             if isinstance(stand, Passed):
                 self._unseal(stand)
 
-    def update(self, client: connection.Client, change: Callable[[Decision], Decision]) -> None:
-        """Go on with other decisions for what the client was let pass."""
-        for flow_id in self._passed.get(client_of(client), ()):
-            stand = self._stands.get(flow_id)  # a tunnel has none
-            if isinstance(stand, Passed) and stand.decision is not None:
-                self._stands[flow_id] = replace(stand, decision=change(stand.decision))
+    def with_turns(self, client: connection.Client) -> list[tuple[str, Decision]]:
+        """The client's requests that have taken a turn and wait for a connection: their flows, and their decisions."""
+        stands = [(flow_id, self._stands.get(flow_id)) for flow_id in self._passed.get(client_of(client), ())]
+        return [
+            (flow_id, stand.decision)
+            for flow_id, stand in stands  # a tunnel has none
+            if isinstance(stand, Passed) and stand.sealed is not None and not stand.is_sent
+            if stand.decision is not None and stand.decision.turn is not None
+        ]
+
+    def decide(self, flow_id: str, decision: Decision) -> None:
+        """Go on with another decision for a flow, if it is still let pass."""
+        stand = self._stands.get(flow_id)
+        if isinstance(stand, Passed):
+            self._stands[flow_id] = replace(stand, decision=decision)
+
+    def send(self, request: http.Request, leaves: Callable[[Decision], Decision]) -> bool:
+        """A sealed request is written now; whether it may be, by what `leaves` says of its decision."""
+        flow_id = self._sealed[id(request)]
+        stand = self._stands[flow_id]
+        assert isinstance(stand, Passed)
+        decision = leaves(stand.decision) if stand.decision is not None else None
+        had_turn = stand.decision is not None and stand.decision.turn is not None
+        self._stands[flow_id] = replace(stand, decision=decision, is_sent=True)
+        return decision is None or not had_turn or decision.is_due
 
     def objection(self, data: server_hooks.ServerConnectionHookData) -> str | None:
         """Why this connection may not be made, or None."""

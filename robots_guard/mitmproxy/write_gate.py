@@ -26,14 +26,17 @@ Record = Callable[[http.Request, connection.Client, str], Decision]
 _UNJUDGED = "there is no verdict that lets this request pass"
 _CHANGED = "the request was changed after its verdict"
 _ELSEWHERE = "the connection does not lead where the verdict points"
+_TOO_LATE = "its turn has passed while it waited: ask again"
 
 
 class WriteGate:
-    """Approves requests by their permits. `record` writes a refusal to the audit log; it may raise any exception."""
+    """Approves requests by their permits. `record` writes a refusal to the audit log; it may raise any exception.
+    `leaves` counts a request's turn from now, or takes it away if it is too old (`Guard.leaves`)."""
 
-    def __init__(self, permits: Permits, record: Record) -> None:
+    def __init__(self, permits: Permits, record: Record, leaves: Callable[[Decision], Decision]) -> None:
         self._permits = permits
         self._record = record
+        self._leaves = leaves
 
     def objection(self, request: http.Request, client: connection.Client) -> str | None:
         """Why no connection may be made for this request, or None."""
@@ -54,6 +57,8 @@ class WriteGate:
         why = _objection(passed, request, client)
         if why is None and not destination_of(request).is_of(server):
             why = _ELSEWHERE
+        if why is None and not self._permits.send(request, self._leaves):
+            why = _TOO_LATE
         if why is not None:
             raise NotApproved(self._recorded(request, client, why))
         assert passed is not None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 import math
+import random
 from calendar import timegm
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robots_guard.core.pacing import (
@@ -17,6 +19,7 @@ from robots_guard.core.pacing import (
     LONGEST_HOLD_OFF,
     Pacer,
     Place,
+    Share,
     Turn,
     closed,
     counted_from,
@@ -207,3 +210,93 @@ def test_no_line_keeps_anybody_from_a_turn_for_long(made_up):
         now += turn.wait
 
     assert now <= (LINE + 2) * KEPT
+
+
+# -- a fleet in line ------------------------------------------------------------------------------------------
+
+
+def served(count, delay, rounds, *, late, ahead=lambda _: 0.0, gone=0):
+    """How often each process of a fleet is served in so many rounds. Each asks as late as `late` says after it was told
+    to, by a clock that is `ahead`; and `gone` others have asked once."""
+    chance, places, last = random.Random(count), (), NEVER
+    for number in range(gone):
+        _, places = in_line(places, f"g{number}", next_turn(0.0, NEVER, delay, 0.0), delay, 0.0)
+    comes = [(chance.random() * delay, number) for number in range(count)]
+    heapq.heapify(comes)
+    times = [0] * count
+    while comes[0][0] < rounds * count * delay:
+        at, number = heapq.heappop(comes)
+        now = at + ahead(number)
+        turn, places = in_line(places, f"n{number}", next_turn(last, NEVER, delay, now), delay, now)
+        if not turn.wait:
+            last = turn.stamp
+            times[number] += 1
+        heapq.heappush(comes, (at + (turn.wait or delay) + late(number, chance) + 1e-6, number))
+    return times
+
+
+@pytest.mark.parametrize("delay", [0.5, 2.0])
+def test_a_large_fleet_is_served_alike(delay):
+    times = served(90, delay, 8, late=lambda *_: 0.01)
+
+    assert max(times) - min(times) <= 1
+    assert min(times) >= 7
+
+
+def test_one_that_is_late_for_whole_seconds_is_not_starved_by_clocks_that_differ():
+    """A client that was told by a Retry-After comes up to a second late, and the clocks of the others are ahead."""
+    times = served(
+        8,
+        2.0,
+        40,
+        late=lambda number, chance: 1.2 * chance.random() if number == 7 else 0.01,
+        ahead=lambda number: 0.0 if number == 7 else 1.0,
+    )
+
+    assert max(times) - min(times) <= 2
+
+
+@given(st.lists(st.floats(0, 1), min_size=8, max_size=8), st.lists(st.floats(0, 1), min_size=8, max_size=8))
+@settings(max_examples=30, deadline=None)
+def test_clocks_that_differ_by_a_second_starve_no_process(late, ahead):
+    times = served(8, 3.0, 10, late=lambda number, _: late[number], ahead=ahead.__getitem__)
+
+    assert max(times) - min(times) <= 2
+
+
+def test_names_that_never_come_back_cost_their_places_once():
+    delay, gone, count = 2.0, 60, 4
+
+    times = served(count, delay, 40, late=lambda *_: 0.01, gone=gone)
+
+    lost = (gone + 1) * KEPT / delay / count
+    assert min(times) >= 40 - lost - 2
+
+
+def test_a_line_is_no_longer_than_its_places():
+    places = ()
+    for number in range(LINE + 10):
+        turn, places = in_line(places, f"n{number}", next_turn(0.0, NEVER, 10, 0.0), 10, 0.0)
+
+    assert len(places) == LINE
+    assert turn.wait == 10 + LINE * KEPT
+
+
+# -- a share of an origin -------------------------------------------------------------------------------------
+
+
+def test_a_share_begins_where_the_place_in_the_line_would_have_come():
+    waits = Turn(2.0 + 3 * KEPT, asked=1000.0, crowd=5, ahead=3)
+
+    share = Share.of(waits, 10.0)
+
+    assert (share.crowd, share.delay(10.0)) == (5, 50.0)
+    assert share.due == pytest.approx(1000.0 + 2.0 + 3 * 10.0)
+    assert Share.of(Turn(0.0, 1000.0, asked=1000.0, crowd=5), 10.0).due == 1050.0
+
+
+def test_a_share_of_a_clock_that_was_set_back_is_not_believed():
+    share = Share(2, 1e9)
+
+    assert share.wait(10.0, 1e9 - 20) == 20
+    assert share.wait(10.0, 1000.0) == 0

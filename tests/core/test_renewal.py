@@ -7,7 +7,7 @@ import pytest
 from core.walking import walk
 
 from robots_guard.core.access import Access, Failed, Failure, Fetched
-from robots_guard.core.freshness import Freshness
+from robots_guard.core.freshness import RETRY_MIN, UNTRIED, Freshness
 from robots_guard.core.policy import Policy
 from robots_guard.core.renewal import Fetching, Redirected, Settled, begin
 from robots_guard.core.verdict import Action, Reason, Verdict
@@ -410,3 +410,22 @@ def test_what_is_judged_is_what_a_request_line_can_hold(location, target):
 
     assert state.target == target
     assert state.following.url == f"https://b.test{target}"
+
+
+def test_trouble_that_is_tried_when_that_is_due_goes_on():
+    policy, now = settle(Failed(failure=Failure.DNS)), NOW
+    for attempt in range(2, 12):
+        now = policy.trouble.next_try + UNTRIED - 1
+        policy = settle(Failed(failure=Failure.DNS), held=policy, now=now)
+        assert (policy.trouble.since, policy.trouble.attempts) == (NOW, attempt)
+
+
+def test_trouble_long_ago_and_trouble_now_are_two():
+    """Nothing has asked in between, so nothing knows how the site was."""
+    first = settle(Failed(failure=Failure.DNS))
+    later = first.trouble.next_try + UNTRIED + 1
+
+    second = settle(Failed(failure=Failure.DNS), held=first, now=later)
+
+    assert (second.trouble.since, second.trouble.attempts) == (later, 1)
+    assert second.trouble.next_try - later < 2 * RETRY_MIN

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-import msgspec
 from scrapy import signals
 
 from robots_guard.core.freshness import asked_to_wait
@@ -131,10 +130,9 @@ class Pacing:
             self._expected[request] = recalled
 
     async def _take(self, request: Request) -> None:
-        """The turn, now; raises NotYet. One that has lain long in the slot's queue is given up for another."""
+        """The turn, now; raises NotYet. One that has lain long in the slot's queue is moved to now, or is given up for
+        another."""
         decision = self._expected.pop(request)
-        if decision.turn is not None and self._now() - decision.turn_taken_at > SLACK:
-            decision = msgspec.structs.replace(decision, turn=None)
         taken = await self._guard.turn(decision, NAP)
         if taken.verdict.action is not Action.PASS:
             raise NotYet(taken)

@@ -128,6 +128,22 @@ def test_connecting_takes_nothing_from_the_delay(door, sites):
     assert min(gaps(site)) > DELAY - 0.1
 
 
+def test_a_connection_that_takes_long_takes_nothing_from_the_delay(door, sites):
+    """Longer than a turn may be counted after it was granted: the turn is moved before the request goes."""
+    site = sites.start("https", "User-agent: *\nCrawl-delay: 1.5\n", {"/slow": Reply(delay=1.0)})
+    assert get(door, site, "/known").status == 200
+    site.tap.pauses.append(0.9)
+
+    before = site.tap.accepts
+    answers = [later(get, door, site, "/slow")]
+    wait_for(lambda: site.tap.accepts > before)
+    answers.append(later(get, door, site, "/quick"))
+
+    assert [answer.result(20).status for answer in answers] == [200, 200]
+    assert site.origin.targets == ["/known", "/slow", "/quick"]
+    assert min(gaps(site)) > 1.5 - 0.1
+
+
 def test_a_site_that_asks_for_nothing_waits_for_nothing(door, http_site):
     began = time.monotonic()
 

@@ -1,0 +1,83 @@
+"""Processes that share a real redis-server, and what they do when it goes away: no more than before, all together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from itertools import pairwise
+
+import pytest
+from support.stores import start_redis
+
+COUNT, DELAY = 4, 0.5
+AWAY = 5 * COUNT * DELAY  # seconds
+
+CRAWL = """
+import asyncio, sys, time
+from robots_guard.origin import origin_of
+from robots_guard.ports import Clocks
+from robots_guard.runtime import AsyncioRuntime
+from robots_guard.stores import open_store
+from robots_guard.stores.memory import MemoryStore
+from robots_guard.tally import Tally
+from robots_guard.turns import Turns
+
+async def crawl(url, delay):
+    clocks = Clocks(now=time.time, monotonic=time.monotonic)
+    turns = Turns(
+        near=MemoryStore(), far=open_store(url), runtime=AsyncioRuntime(), clocks=clocks, tally=Tally(clocks)
+    )
+    while True:
+        turn = await turns.take_within(0, origin_of("https://a.test"), delay)
+        if turn.wait:
+            await asyncio.sleep(turn.wait)
+        else:
+            print(repr(time.time()), flush=True)
+
+asyncio.run(crawl(sys.argv[1], float(sys.argv[2])))
+"""
+
+
+@pytest.mark.parametrize("by", [signal.SIGSTOP, signal.SIGKILL])
+def test_processes_whose_store_is_away_ask_no_more_often_together(tmp_path, by):
+    server = start_redis(tmp_path)
+    outputs = [tmp_path / f"{number}.out" for number in range(COUNT)]
+    with ExitStack() as ends:
+        ends.callback(_end, server.process)
+        for output in outputs:
+            log = ends.enter_context(output.open("w"))
+            command = [sys.executable, "-c", CRAWL, f"{server.url}?timeout=2", str(DELAY)]
+            crawler = subprocess.Popen(command, stdout=log, stderr=subprocess.DEVNULL)
+            ends.callback(_end, crawler)
+        _wait_for(lambda: all(len(_moments(output)) >= 3 for output in outputs))
+        gone = time.time()
+        os.kill(server.process.pid, by)
+        time.sleep(AWAY)
+        ended = time.time()
+    sent = [[at for at in _moments(output) if at <= ended] for output in outputs]
+
+    for each in sent:
+        gaps = [later - earlier for earlier, later in pairwise(each) if later > gone + DELAY]
+        assert gaps, "each process goes on"
+        assert min(gaps) > 0.95 * COUNT * DELAY
+    assert sum(at > gone for each in sent for at in each) <= (ended - gone) / DELAY + COUNT
+
+
+def _moments(output) -> list[float]:
+    return [float(line) for line in output.read_text().split("\n")[:-1]]
+
+
+def _wait_for(happened) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _end(process) -> None:
+    process.kill()
+    process.wait()
