@@ -23,7 +23,7 @@ class Report(NamedTuple):
     violations: list[tuple[int, str, str]]  # the seed, the invariant, the text
 
 
-def _batch(work: tuple[int, int, str]) -> Report:
+def batch(work: tuple[int, int, str]) -> Report:
     first, count, tier = work
     violations, requests = [], 0
     for seed in range(first, first + count):
@@ -46,11 +46,11 @@ def reports(first: int, histories: int, jobs: int, tier: str) -> Iterator[Report
     work = [(seed, min(BATCH, first + histories - seed), tier) for seed in seeds]
     if jobs == 1:
         _begin()
-        yield from map(_batch, work)
+        yield from map(batch, work)
         gc.enable()
         return
     with multiprocessing.get_context("fork").Pool(jobs, _begin) as pool:
-        yield from pool.imap_unordered(_batch, work)
+        yield from pool.imap_unordered(batch, work)
 
 
 def run(first: int, histories: int, jobs: int, tier: str, stop: int) -> int:

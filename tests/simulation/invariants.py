@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from robots_guard.core.pacing import SLACK
 from robots_guard.core.verdict import Action, Decision, Reason
 from simulation import oracle
 from simulation.plan import PROMPT, Answer
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 DECISION_TIMEOUT = 35.0  # seconds
 STORE_CALL = 5.0  # seconds that one call of the store may take
 ROUNDING = 1e-3  # seconds
+CLOCKS_DIFFER = 0.05  # seconds, where they are sound
 LATENCY = 10.0  # seconds between an answer and the reading of a clock, and what sound clocks differ by
 _ID = re.compile(rb'"kind":"decision".*?"id":"([0-9a-f-]+)"')
 STALE_IF_ERROR = 30 * 86_400.0  # RFC 9309 section 2.3.1.4
@@ -191,10 +193,12 @@ class Judge:
                 self._gap("gap", arrivals)
 
     def _gap(self, name: str, arrivals: list[Arrival]) -> None:
+        """A process that dies as it sends a request has not told the store that the turn was taken for later."""
+        tolerance = CLOCKS_DIFFER + (SLACK if self._plan.can_die else 0.0)
         for earlier, later in pairwise(arrivals):
             assert later.delay is not None
             gap = later.at - earlier.at
-            if gap < later.delay - 0.05:  # clocks that are sound differ by as much
+            if gap < later.delay - tolerance:
                 self.violated(
                     name,
                     f"{later.origin}: {gap:.3f} s at delay {later.delay}, at {earlier.at:.3f} ({earlier.process})"
