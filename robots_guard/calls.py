@@ -23,7 +23,7 @@ LOG_WIDTH = 2
 
 #: Seconds a call may take. SQLite itself gives up a lock after 5 s (`BUSY`), Redis an answer after 0.2 s unless its
 #: URL says otherwise: what takes longer than this is not slow, it hangs. A lease outlasts its fetch by as much
-#: (`renewing.MARGIN`), and seven such calls fit into the default `decision_timeout`.
+#: (`renewing.MARGIN`). The time spent waiting for room is not part of it: a store may be busy.
 LONGEST = 5.0
 
 
@@ -66,33 +66,45 @@ class Calls:
     ) -> T:
         """What the function returns or raises.
 
-        Raises StoreError if that takes longer than `LONGEST` or if what is called is down, and OutOfTime if it takes
-        longer than `within` seconds. The call itself goes on; `undo` is then called in the same thread with what it
-        returns.
+        Raises StoreError if that takes longer than `LONGEST` or if what is called is down, and OutOfTime if there are
+        no more than `within` seconds and they are over. The call itself goes on; if there is an `undo`, it is then
+        called in a thread with what the function has returned.
         """
-        seconds = min(within, LONGEST)
-        deadline = self._clocks.monotonic() + seconds
-        if self.is_down():
-            raise StoreError(f"{self._what} hangs: {self._width} calls have had no answer for {LONGEST:g} s")
-        if not await self._room.acquire_within(seconds):
-            raise self._unanswered(within)
+        deadline = self._clocks.monotonic() + within
+        await self._enter(deadline, within)
         call: _Call[T] = _Call(self._clocks.monotonic())
         self._under_way.append(call)
+        seconds = max(0.0, min(LONGEST, deadline - call.began))
         ended = False
         try:
             work = self._runtime.spawn(self._drive(call, function, args, undo))
-            left = max(0.0, deadline - call.began)
-            ended = work.done() or await self._runtime.wait_at_most(work, left)
+            ended = work.done() or await self._runtime.wait_at_most(work, seconds)
         finally:  # also if the caller is cancelled
             call.is_given_up = not ended
-        if not ended:
-            raise self._unanswered(within)
-        return call.result()
+        if ended:
+            return call.result()
+        if seconds < LONGEST:
+            raise self._out_of_time(within)
+        raise StoreError(f"no answer of {self._what} within {LONGEST:g} s")
 
-    def is_down(self) -> bool:
-        """Whether every call there may be has overrun. It is over when one of them ends."""
-        calls = self._under_way
-        return len(calls) >= self._width and self._clocks.monotonic() - calls[-1].began >= LONGEST
+    async def _enter(self, deadline: float, within: float) -> None:
+        """Wait for room. A store that is busy gives it in the end; one that hangs is found to be down."""
+        while (until_down := self._until_down()) > 0:
+            left = max(0.0, deadline - self._clocks.monotonic())
+            if await self._room.acquire_within(min(left, until_down)):
+                return
+            if left <= until_down:
+                raise self._out_of_time(within)
+        raise StoreError(f"{self._what} hangs: {self._width} calls have had no answer for {LONGEST:g} s")
+
+    def _until_down(self) -> float:
+        """Seconds until every call there may be has overrun, unless one of them ends: then it is down."""
+        if len(self._under_way) < self._width:
+            return LONGEST
+        return self._under_way[-1].began + LONGEST - self._clocks.monotonic()
+
+    def _out_of_time(self, within: float) -> OutOfTime:
+        return OutOfTime(f"no answer of {self._what} within {within:.1f} s")
 
     async def _drive(
         self, call: _Call[T], function: Callable[..., T], args: tuple[Any, ...], undo: Callable[[T], Any] | None
@@ -119,8 +131,3 @@ class Calls:
                 await self._runtime.in_thread(undo, result)
         except Exception as error:  # noqa: BLE001  there is no caller any more
             self._tally.warn("store/error", f"a call of {self._what} that was given up has failed: %s", error)
-
-    def _unanswered(self, within: float) -> StoreError:
-        if within < LONGEST:
-            return OutOfTime(f"no answer of {self._what} within {within:.1f} s")
-        return StoreError(f"no answer of {self._what} within {LONGEST:g} s")
