@@ -1,7 +1,9 @@
 """Calls that may hang (of a store, of the log), each with an end for the coroutine that makes it.
 
 A call is made in one of the guard's threads. The thread cannot be ended from outside, so a call that hangs keeps its
-thread; what ends is the wait for it.
+thread; what ends is the wait for it. What has let a call overrun, and has answered none since that began, is down:
+further calls fail at once until one of those under way ends. Every 30 seconds one more is made, for it may have been
+the call's own connection that hung.
 Invariant: at most `width` calls of one kind are in threads, and none lies in a queue. A hung disk therefore costs so
 many threads, once, and no memory; what other calls need of the threads is left to them.
 """
@@ -25,6 +27,7 @@ LOG_WIDTH = 2
 #: URL says otherwise: what takes longer than this is not slow, it hangs. A lease outlasts its fetch by as much
 #: (`renewing.MARGIN`). The time spent waiting for room is not part of it: a store may be busy.
 LONGEST = 5.0
+REST = 30.0  # seconds between two calls of what is down
 
 
 class _Call(Generic[T]):
@@ -56,6 +59,7 @@ class Calls:
         self._tally = tally
         self._room = runtime.gate(width)
         self._under_way: list[_Call[Any]] = []  # in the order in which they began
+        self._answered = -math.inf  # when the last call ended
 
     async def make(
         self,
@@ -89,19 +93,23 @@ class Calls:
 
     async def _enter(self, deadline: float, within: float) -> None:
         """Wait for room. A store that is busy gives it in the end; one that hangs is found to be down."""
-        while (until_down := self._until_down()) > 0:
+        while (until_down := self._until_down(self._clocks.monotonic())) > 0:
             left = max(0.0, deadline - self._clocks.monotonic())
             if await self._room.acquire_within(min(left, until_down)):
                 return
             if left <= until_down:
                 raise self._out_of_time(within)
-        raise StoreError(f"{self._what} hangs: {self._width} calls have had no answer for {LONGEST:g} s")
+        raise StoreError(f"{self._what} hangs, and is left alone until it answers")
 
-    def _until_down(self) -> float:
-        """Seconds until every call there may be has overrun, unless one of them ends: then it is down."""
-        if len(self._under_way) < self._width:
+    def _until_down(self, now: float) -> float:
+        """Seconds until it is down, unless a call ends before."""
+        unanswered = next((call for call in self._under_way if call.began >= self._answered), None)
+        if unanswered is None:
             return LONGEST
-        return self._under_way[-1].began + LONGEST - self._clocks.monotonic()
+        is_rested = now - self._under_way[-1].began >= REST
+        if is_rested and len(self._under_way) < self._width:
+            return LONGEST
+        return unanswered.began + LONGEST - now
 
     def _out_of_time(self, within: float) -> OutOfTime:
         return OutOfTime(f"no answer of {self._what} within {within:.1f} s")
@@ -115,6 +123,7 @@ class Calls:
                 await self._end_late(call, undo)
         finally:
             self._under_way.remove(call)
+            self._answered = self._clocks.monotonic()
             self._room.release()
 
     async def _drive_to_end(self, call: _Call[T], function: Callable[..., T], args: tuple[Any, ...]) -> None:

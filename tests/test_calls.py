@@ -59,11 +59,11 @@ def calls(tally, monkeypatch):
     runtime.close()
 
 
-async def overrun(calls, disk):
-    """Have all calls there may be hang, for longer than a call may take."""
+async def overrun(calls, disk, count):
+    """Have so many calls hang, for longer than a call may take."""
     disk.answers.clear()
-    ends = await asyncio.gather(*(calls.make(disk.read) for _ in range(STORE_WIDTH)), return_exceptions=True)
-    assert [str(end) for end in ends] == ["no answer of the disk within 0.2 s"] * STORE_WIDTH
+    ends = await asyncio.gather(*(calls.make(disk.read) for _ in range(count)), return_exceptions=True)
+    assert [str(end) for end in ends] == ["no answer of the disk within 0.2 s"] * count
 
 
 async def until(condition):
@@ -91,11 +91,12 @@ async def test_a_caller_with_less_time_is_told_so(calls, disk):
         await calls.make(disk.read, within=0.05)
 
 
-async def test_a_disk_that_has_let_all_calls_hang_is_down_until_one_ends(calls, disk):
-    await overrun(calls, disk)
-    with pytest.raises(StoreError, match="the disk hangs: 4 calls"):
+@pytest.mark.parametrize("count", [1, 2, STORE_WIDTH])
+async def test_a_disk_that_lets_calls_hang_is_down_until_one_ends(calls, disk, count):
+    await overrun(calls, disk, count)
+    with pytest.raises(StoreError, match="the disk hangs, and is left alone"):
         await calls.make(disk.read)
-    assert next(disk.asked) == STORE_WIDTH  # the last was not made
+    assert next(disk.asked) == count  # the last was not made
 
     disk.answers.set()
     await until(lambda: not calls._under_way)
@@ -115,6 +116,44 @@ async def test_one_call_that_ends_is_enough(calls, disk):
     first.set()
     await until(lambda: len(calls._under_way) < STORE_WIDTH)
     assert await calls.make(str) == ""
+
+
+async def test_a_call_that_hangs_alone_takes_nothing_from_the_others(calls, disk):
+    alone = threading.Event()
+    hanging = asyncio.ensure_future(calls.make(alone.wait, 60))
+    while not hanging.done():
+        assert await calls.make(disk.read) == "page"
+        await asyncio.sleep(SHORT / 20)
+    assert await calls.make(disk.read) == "page"
+    alone.set()
+
+
+async def test_what_is_down_is_tried_again_one_call_at_a_time(calls, disk, monkeypatch):
+    """As many as there is room for: the call that hangs may be the only one."""
+    await overrun(calls, disk, 1)
+    monkeypatch.setattr(calls_module, "REST", 2 * SHORT)
+    for others in range(1, STORE_WIDTH):
+        while len(calls._under_way) == others:
+            await asyncio.sleep(SHORT / 20)
+            await asyncio.gather(*(calls.make(disk.read) for _ in range(10)), return_exceptions=True)
+        assert len(calls._under_way) == others + 1
+    await asyncio.sleep(2 * SHORT)
+    with pytest.raises(StoreError, match="hangs"):
+        await calls.make(disk.read)
+    assert len(calls._under_way) == STORE_WIDTH
+
+
+async def test_a_try_that_succeeds_ends_it(calls, disk, monkeypatch):
+    alone = threading.Event()
+    with pytest.raises(StoreError):
+        await calls.make(alone.wait, 60)
+    with pytest.raises(StoreError, match="hangs"):
+        await calls.make(disk.read)
+    monkeypatch.setattr(calls_module, "REST", 0.0)
+    assert await calls.make(disk.read) == "page"
+    monkeypatch.setattr(calls_module, "REST", 60.0)
+    assert await calls.make(disk.read) == "page"
+    alone.set()
 
 
 async def test_a_hung_disk_costs_neither_memory_nor_threads(calls, disk):
