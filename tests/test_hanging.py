@@ -104,7 +104,7 @@ def build(tmp_path):
     answering = []
 
     def build(store, journal=None, outcome=SLOWLY, **options):
-        journal = journal or HangingJournal()
+        journal = journal or CapturingJournal()
         answering.extend(each.answers for each in (store, journal) if hasattr(each, "answers"))
         return Guard(
             door="test",
@@ -182,7 +182,7 @@ async def test_a_check_ends_by_its_time_though_each_call_takes_it(build, monkeyp
 
 
 async def test_a_hung_journal_holds_up_no_renewal(build):
-    guard = build(None)
+    guard = build(None, HangingJournal())
     assert await use(guard) == [Action.PASS, Action.PASS]
     assert guard.counts["journal/error"]
     close(guard)
@@ -191,8 +191,7 @@ async def test_a_hung_journal_holds_up_no_renewal(build):
 async def test_rules_are_compiled_though_store_and_journal_hang(build):
     """Those of a large robots.txt are in a thread."""
     origins = [origin_of(f"https://a{number}.test") for number in range(20)]
-    store = Hanging(*CALLS)
-    guard = build(store)
+    guard = build(Hanging(*CALLS), HangingJournal())
     guard._fetcher = ScriptedFetcher({f"{origin}/robots.txt": LARGE for origin in origins})
     async with asyncio.timeout(ENDS):
         decisions = await asyncio.gather(*(guard.check(ask(origin)) for origin in origins))
@@ -229,7 +228,7 @@ async def test_who_waits_behind_a_turn_that_hangs_waits_for_his_patience(build, 
     monkeypatch.setattr(turns_module, "GRACE", 60.0)
     monkeypatch.setattr(calls_module, "LONGEST", 60.0)
     store = Hanging("reserve")
-    guard = build(store, CapturingJournal())
+    guard = build(store)
     async with asyncio.timeout(ENDS):
         decision = await guard.check(ask())
         first = asyncio.ensure_future(guard.turn(decision, 60))
@@ -302,7 +301,7 @@ async def test_settling_has_an_end(build):
 
 
 def test_closing_says_what_hangs(build, caplog):
-    close(build(Hanging("close")))
+    close(build(Hanging("close"), HangingJournal()))
 
     assert [record.getMessage() for record in caplog.records] == [
         "the journal hangs, going on without closing it",
