@@ -181,6 +181,16 @@ async def test_a_check_ends_by_its_time_though_each_call_takes_it(build, monkeyp
     assert "policy store" in decision.verdict.detail
 
 
+async def test_preparing_ends_with_the_time_for_a_decision(build):
+    async def never(_):
+        await asyncio.Event().wait()
+
+    guard = build(None, outcome=never, decision_timeout=0.2)
+    async with asyncio.timeout(ENDS):
+        await guard.prepare(ask())
+    close(guard)
+
+
 async def test_a_hung_journal_holds_up_no_renewal(build):
     guard = build(None, HangingJournal())
     assert await use(guard) == [Action.PASS, Action.PASS]
