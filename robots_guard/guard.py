@@ -50,7 +50,7 @@ OFF_LOOP = 64 * 1024  # octets of robots.txt above which compiling would hold th
 RULES_OCTETS = 64 * 1024 * 1024
 DECISION_TIMEOUT = 35.0
 JUST_NOW = 0.005  # seconds
-SETTLING = 5.0  # seconds for which `settle` waits, at most: whoever stops a process kills it after about 10
+SETTLING = 5.0  # seconds for which `settle` waits, at most: with `close` less than the 10 of `docker stop`
 CLOSING = 2.0  # seconds for which `close` waits for the journal, and again for the store
 UNRECORDED = Verdict(action=Action.DROP, reason=Reason.UNRECORDED, detail="the journal cannot be written")
 INTERNAL_ERROR = Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR)

@@ -152,11 +152,10 @@ def close(guard: Guard) -> None:
 @pytest.mark.parametrize("hangs", [*((call,) for call in CALLS), CALLS], ids="+".join)
 async def test_whatever_call_hangs_a_request_gets_its_answer(build, hangs):
     guard = build(Hanging(*hangs, "close"))
-    checked, turned = await use(guard)
+    checked, _ = await use(guard)
     close(guard)
 
     assert checked is Action.PASS
-    assert turned is (Action.DEFER if "reserve" in hangs and hangs != CALLS else turned)
     assert guard.held == 0
 
 
@@ -213,8 +212,9 @@ async def test_rules_are_compiled_though_store_and_journal_hang(build):
 # -- turns --------------------------------------------------------------------------------------------------
 
 
-async def test_a_turn_that_the_store_does_not_grant_in_time_is_deferred(build):
+async def test_a_turn_that_the_store_does_not_grant_in_time_is_deferred(build, monkeypatch):
     """Not taken alone: the store may be busy, and the others be served."""
+    monkeypatch.setattr(calls_module, "LONGEST", 60.0)
     guard = build(Hanging("reserve"))
     async with asyncio.timeout(ENDS):
         turned = await guard.turn(await guard.check(ask()))
