@@ -1,7 +1,9 @@
 """Calls that may hang (of a store, of the log), each with an end for the coroutine that makes it.
 
 A call is made in one of the guard's threads. The thread cannot be ended from outside, so a call that hangs keeps its
-thread; what ends is the wait for it.
+thread; what ends is the wait for it. What has let a call overrun, and has answered none since that began, is down:
+further calls fail at once until one of those under way ends. Every 30 seconds one more is made, for it may have been
+the call's own connection that hung.
 Invariant: at most `width` calls of one kind are in threads, and none lies in a queue. A hung disk therefore costs so
 many threads, once, and no memory; what other calls need of the threads is left to them.
 """
@@ -23,8 +25,9 @@ LOG_WIDTH = 2
 
 #: Seconds a call may take. SQLite itself gives up a lock after 5 s (`BUSY`), Redis an answer after 0.2 s unless its
 #: URL says otherwise: what takes longer than this is not slow, it hangs. A lease outlasts its fetch by as much
-#: (`renewing.MARGIN`), and seven such calls fit into the default `decision_timeout`.
+#: (`renewing.MARGIN`). The time spent waiting for room is not part of it: a store may be busy.
 LONGEST = 5.0
+REST = 30.0  # seconds between two calls of what is down
 
 
 class _Call(Generic[T]):
@@ -56,6 +59,7 @@ class Calls:
         self._tally = tally
         self._room = runtime.gate(width)
         self._under_way: list[_Call[Any]] = []  # in the order in which they began
+        self._answered = -math.inf  # when the last call ended
 
     async def make(
         self,
@@ -66,33 +70,49 @@ class Calls:
     ) -> T:
         """What the function returns or raises.
 
-        Raises StoreError if that takes longer than `LONGEST` or if what is called is down, and OutOfTime if it takes
-        longer than `within` seconds. The call itself goes on; `undo` is then called in the same thread with what it
-        returns.
+        Raises StoreError if that takes longer than `LONGEST` or if what is called is down, and OutOfTime if there are
+        no more than `within` seconds and they are over. The call itself goes on; if there is an `undo`, it is then
+        called in a thread with what the function has returned.
         """
-        seconds = min(within, LONGEST)
-        deadline = self._clocks.monotonic() + seconds
-        if self.is_down():
-            raise StoreError(f"{self._what} hangs: {self._width} calls have had no answer for {LONGEST:g} s")
-        if not await self._room.acquire_within(seconds):
-            raise self._unanswered(within)
+        deadline = self._clocks.monotonic() + within
+        await self._enter(deadline, within)
         call: _Call[T] = _Call(self._clocks.monotonic())
         self._under_way.append(call)
+        seconds = max(0.0, min(LONGEST, deadline - call.began))
         ended = False
         try:
             work = self._runtime.spawn(self._drive(call, function, args, undo))
-            left = max(0.0, deadline - call.began)
-            ended = work.done() or await self._runtime.wait_at_most(work, left)
+            ended = work.done() or await self._runtime.wait_at_most(work, seconds)
         finally:  # also if the caller is cancelled
             call.is_given_up = not ended
-        if not ended:
-            raise self._unanswered(within)
-        return call.result()
+        if ended:
+            return call.result()
+        if seconds < LONGEST:
+            raise self._out_of_time(within)
+        raise StoreError(f"no answer of {self._what} within {LONGEST:g} s")
 
-    def is_down(self) -> bool:
-        """Whether every call there may be has overrun. It is over when one of them ends."""
-        calls = self._under_way
-        return len(calls) >= self._width and self._clocks.monotonic() - calls[-1].began >= LONGEST
+    async def _enter(self, deadline: float, within: float) -> None:
+        """Wait for room. A store that is busy gives it in the end; one that hangs is found to be down."""
+        while (until_down := self._until_down(self._clocks.monotonic())) > 0:
+            left = max(0.0, deadline - self._clocks.monotonic())
+            if await self._room.acquire_within(min(left, until_down)):
+                return
+            if left <= until_down:
+                raise self._out_of_time(within)
+        raise StoreError(f"{self._what} hangs, and is left alone until it answers")
+
+    def _until_down(self, now: float) -> float:
+        """Seconds until it is down, unless a call ends before."""
+        unanswered = next((call for call in self._under_way if call.began >= self._answered), None)
+        if unanswered is None:
+            return LONGEST
+        is_rested = now - self._under_way[-1].began >= REST
+        if is_rested and len(self._under_way) < self._width:
+            return LONGEST
+        return unanswered.began + LONGEST - now
+
+    def _out_of_time(self, within: float) -> OutOfTime:
+        return OutOfTime(f"no answer of {self._what} within {within:.1f} s")
 
     async def _drive(
         self, call: _Call[T], function: Callable[..., T], args: tuple[Any, ...], undo: Callable[[T], Any] | None
@@ -103,6 +123,7 @@ class Calls:
                 await self._end_late(call, undo)
         finally:
             self._under_way.remove(call)
+            self._answered = self._clocks.monotonic()
             self._room.release()
 
     async def _drive_to_end(self, call: _Call[T], function: Callable[..., T], args: tuple[Any, ...]) -> None:
@@ -119,8 +140,3 @@ class Calls:
                 await self._runtime.in_thread(undo, result)
         except Exception as error:  # noqa: BLE001  there is no caller any more
             self._tally.warn("store/error", f"a call of {self._what} that was given up has failed: %s", error)
-
-    def _unanswered(self, within: float) -> StoreError:
-        if within < LONGEST:
-            return OutOfTime(f"no answer of {self._what} within {within:.1f} s")
-        return StoreError(f"no answer of {self._what} within {LONGEST:g} s")

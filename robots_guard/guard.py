@@ -50,7 +50,7 @@ OFF_LOOP = 64 * 1024  # octets of robots.txt above which compiling would hold th
 RULES_OCTETS = 64 * 1024 * 1024
 DECISION_TIMEOUT = 35.0
 JUST_NOW = 0.005  # seconds
-SETTLING = 5.0  # seconds for which `settle` waits, at most: whoever stops a process kills it after about 10
+SETTLING = 5.0  # seconds for which `settle` waits, at most: with `close` less than the 10 of `docker stop`
 CLOSING = 2.0  # seconds for which `close` waits for the journal, and again for the store
 UNRECORDED = Verdict(action=Action.DROP, reason=Reason.UNRECORDED, detail="the journal cannot be written")
 INTERNAL_ERROR = Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR)
@@ -249,9 +249,13 @@ class Guard:
         return await self._renewals.settled(origin, held, fetcher or self._fetcher)
 
     async def prepare(self, question: Question, fetcher: Fetcher | None = None) -> None:
-        """Get what `peek` needs to answer the question. Decides and records nothing, and does not raise."""
+        """Get what `peek` needs to answer the question, if that can be had within the time for a decision. Decides and
+        records nothing, and does not raise."""
+        deadline = self._clocks.monotonic() + self._decision_timeout
         try:
-            policy = await self.policy(question.origin, fetcher)
+            policy = await self._policy_in_time(question.origin, fetcher or self._fetcher, deadline)
+            if isinstance(policy, Unanswered):
+                return  # the check of the question defers it
             terms = self.terms(question.origin)
             document = policy.access(self._clocks.now(), terms.dialect)[1]
             if document is not None:
@@ -386,6 +390,13 @@ class Guard:
         return await self._turn_within(max(0.0, left), decision, lambda verdict: verdict)
 
     # -- what is held -------------------------------------------------------------------------------------
+
+    async def _policy_in_time(self, origin: Origin, fetcher: Fetcher, deadline: float) -> Policy | Unanswered:
+        """A policy that may be used, renewed if need be."""
+        held, _ = await self._held_in_time(origin, deadline)
+        if isinstance(held, Unanswered) or (held is not None and self._may_use(held)):
+            return held
+        return await self._renewals.settled_within(self._left(deadline), origin, held, fetcher)
 
     def _left(self, deadline: float) -> float:
         return max(0.0, deadline - self._clocks.monotonic())

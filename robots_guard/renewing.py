@@ -189,7 +189,7 @@ class Renewals:
 
     def close(self) -> None:
         """Give back the leases of renewals that will not end any more."""
-        for job, token in self._tokens.items():
+        for job, token in list(self._tokens.items()):
             with contextlib.suppress(StoreError):
                 assert self._leases is not None
                 self._leases.release(job.origin, token)
@@ -337,7 +337,7 @@ class Renewals:
             self._tally.warn("store/error", "the policy store gives no leases, going on without: %s", error)
             return True
         if not taken:
-            del self._tokens[job]
+            self._tokens.pop(job, None)
         return taken
 
     async def _release(self, job: _Job) -> None:

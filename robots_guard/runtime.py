@@ -21,15 +21,16 @@ T = TypeVar("T")
 THREADS = STORE_WIDTH + LOG_WIDTH + 2
 
 
-class _Semaphore(asyncio.Semaphore):
+class _TimedSemaphore(asyncio.Semaphore):
     async def acquire_within(self, seconds: float) -> bool:
         """Wait, with an end."""
+        if not self.locked():
+            return await self.acquire()
         try:
             async with asyncio.timeout(seconds):
-                await self.acquire()
+                return await self.acquire()
         except TimeoutError:
             return False
-        return True
 
 
 class AsyncioRuntime:
@@ -57,7 +58,7 @@ class AsyncioRuntime:
 
     def gate(self, width: int) -> Gate:
         """A semaphore; it is bound to a loop by its first wait."""
-        return _Semaphore(width)
+        return _TimedSemaphore(width)
 
     async def sleep(self, seconds: float) -> None:
         """Let other tasks run."""

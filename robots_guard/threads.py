@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 T = TypeVar("T")
 
 
-class _Call(NamedTuple):
+class _Submitted(NamedTuple):
     future: Future[Any]
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -37,7 +37,7 @@ class Threads:
     def __init__(self, count: int, name: str) -> None:
         self._count = count
         self._name = name
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()  # None ends a thread
+        self._calls: SimpleQueue[_Submitted | None] = SimpleQueue()  # None ends a thread
         self._lock = threading.Lock()
         self._started = 0
         self._under_way = 0  # calls that have not ended
@@ -53,7 +53,7 @@ class Threads:
             starts = self._started < min(self._under_way, self._count)
             self._started += starts
             number = self._started
-            self._calls.put(_Call(future, function, args))
+            self._calls.put(_Submitted(future, function, args))
         if starts:
             threading.Thread(target=self._serve, name=f"{self._name}_{number}", daemon=True).start()
         return future
@@ -80,7 +80,7 @@ class Threads:
 def ends_within(seconds: float, function: Callable[[], None]) -> bool:
     """Call it in a thread of its own; whether it ended in time. Raises what it raised."""
     done: Future[None] = Future()
-    call = _Call(done, function, ())
+    call = _Submitted(done, function, ())
     thread = threading.Thread(target=call.run, name="robots_guard closing", daemon=True)
     thread.start()
     thread.join(seconds)

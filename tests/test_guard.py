@@ -164,7 +164,9 @@ async def test_a_stale_policy_is_renewed_once_in_the_background(build, clock):
     await guard.check(ask())
     clock.advance(700)
     answers = [guard.peek(ask("/private/x")).verdict.action for _ in range(5)]
-    await asyncio.sleep(0.01)
+    async with asyncio.timeout(20):
+        while guard._renewals:
+            await asyncio.sleep(0.001)
 
     assert answers == [Action.PASS] * 5
     assert len(fetcher.asked) == 2

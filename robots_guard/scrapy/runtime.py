@@ -85,7 +85,7 @@ class _Work(Generic[T]):
                 waiter.callback(cast("T", result))
 
 
-class _Semaphore(defer.DeferredSemaphore):
+class _TwistedSemaphore(defer.DeferredSemaphore):
     async def acquire_within(self, seconds: float) -> bool:
         """Wait, with an end."""
         from twisted.internet import reactor
@@ -125,7 +125,7 @@ class TwistedRuntime:
 
     def gate(self, width: int) -> Gate:
         """Twisted's own semaphore."""
-        return _Semaphore(width)
+        return _TwistedSemaphore(width)
 
     def cancel(self, handle: Handle[Any]) -> None:
         """Cancel the coroutine."""

@@ -1,0 +1,236 @@
+"""Calls that hang: the caller has an end, and there are never more of them than threads for them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+
+import pytest
+
+from robots_guard import calls as calls_module
+from robots_guard.calls import STORE_WIDTH, Calls
+from robots_guard.errors import OutOfTime, StoreError
+from robots_guard.ports import Clocks
+from robots_guard.runtime import AsyncioRuntime
+from robots_guard.tally import Tally
+
+CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
+SHORT = 0.4  # instead of `LONGEST`
+
+
+class Disk:
+    """Answers at once, or not before `answers` is set."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.answers.set()
+        self.asked = itertools.count()
+        self.most = 0
+
+    def read(self, what="page"):
+        self.most = max(self.most, next(self.asked) + 1)
+        assert self.answers.wait(60)
+        return what
+
+    def fail(self):
+        self.read()
+        raise StoreError("disk I/O error")
+
+
+@pytest.fixture
+def disk():
+    made = Disk()
+    yield made
+    made.answers.set()
+
+
+@pytest.fixture
+def tally():
+    return Tally(CLOCKS)
+
+
+@pytest.fixture
+def calls(tally, monkeypatch):
+    monkeypatch.setattr(calls_module, "LONGEST", SHORT)
+    runtime = AsyncioRuntime()
+    yield Calls("the disk", STORE_WIDTH, runtime=runtime, clocks=CLOCKS, tally=tally)
+    runtime.close()
+
+
+async def overrun(calls, disk, count):
+    """Have so many calls hang, for longer than a call may take."""
+    disk.answers.clear()
+    ends = await asyncio.gather(*(calls.make(disk.read) for _ in range(count)), return_exceptions=True)
+    assert [str(end) for end in ends] == [f"no answer of the disk within {SHORT:g} s"] * count
+
+
+async def until(condition):
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def test_what_comes_of_a_call_is_the_callers(calls, disk):
+    assert await calls.make(disk.read, "mine") == "mine"
+    with pytest.raises(StoreError, match="disk I/O error"):
+        await calls.make(disk.fail)
+
+
+async def test_a_call_that_hangs_fails_in_the_end(calls, disk):
+    disk.answers.clear()
+    with pytest.raises(StoreError, match="no answer of the disk within"):
+        await calls.make(disk.read)
+
+
+async def test_a_caller_with_less_time_is_told_so(calls, disk):
+    """Its time being over says nothing of the disk."""
+    disk.answers.clear()
+    with pytest.raises(OutOfTime, match="within"):
+        await calls.make(disk.read, within=0.05)
+
+
+@pytest.mark.parametrize("count", [1, 2, STORE_WIDTH])
+async def test_a_disk_that_lets_calls_hang_is_down_until_one_ends(calls, disk, count):
+    await overrun(calls, disk, count)
+    with pytest.raises(StoreError, match="the disk hangs, and is left alone"):
+        await calls.make(disk.read)
+    assert next(disk.asked) == count  # the last was not made
+
+    disk.answers.set()
+    await until(lambda: not calls._under_way)
+    assert await calls.make(disk.read, "again") == "again"
+
+
+async def test_one_call_that_ends_is_enough(calls, disk):
+    """The others may hang for ever."""
+    first = threading.Event()
+    hanging = [asyncio.ensure_future(calls.make(first.wait, 60))]
+    await asyncio.sleep(0)
+    disk.answers.clear()
+    hanging += [asyncio.ensure_future(calls.make(disk.read)) for _ in range(STORE_WIDTH - 1)]
+    await asyncio.gather(*hanging, return_exceptions=True)
+    with pytest.raises(StoreError, match="hangs"):
+        await calls.make(str)
+    first.set()
+    await until(lambda: len(calls._under_way) < STORE_WIDTH)
+    assert await calls.make(str) == ""
+
+
+async def test_a_call_that_hangs_alone_takes_nothing_from_the_others(calls, disk, monkeypatch):
+    monkeypatch.setattr(calls_module, "LONGEST", 2.0)
+    alone = threading.Event()
+    hanging = asyncio.ensure_future(calls.make(alone.wait, 60))
+    while not hanging.done():
+        assert await calls.make(disk.read) == "page"
+        await asyncio.sleep(SHORT / 20)
+    assert await calls.make(disk.read) == "page"
+    alone.set()
+
+
+async def test_what_is_down_is_tried_again_one_call_at_a_time(calls, disk, monkeypatch):
+    """As many as there is room for: the call that hangs may be the only one."""
+    await overrun(calls, disk, 1)
+    monkeypatch.setattr(calls_module, "REST", 2 * SHORT)
+    for others in range(1, STORE_WIDTH):
+        while len(calls._under_way) == others:
+            await asyncio.sleep(SHORT / 20)
+            await asyncio.gather(*(calls.make(disk.read) for _ in range(10)), return_exceptions=True)
+        assert len(calls._under_way) == others + 1
+    await asyncio.sleep(2 * SHORT)
+    with pytest.raises(StoreError, match="hangs"):
+        await calls.make(disk.read)
+    assert len(calls._under_way) == STORE_WIDTH
+
+
+async def test_a_try_that_succeeds_ends_it(calls, disk, monkeypatch):
+    alone = threading.Event()
+    with pytest.raises(StoreError):
+        await calls.make(alone.wait, 60)
+    with pytest.raises(StoreError, match="hangs"):
+        await calls.make(disk.read)
+    monkeypatch.setattr(calls_module, "REST", 0.0)
+    assert await calls.make(disk.read) == "page"
+    monkeypatch.setattr(calls_module, "REST", 60.0)
+    assert await calls.make(disk.read) == "page"
+    alone.set()
+
+
+async def test_a_hung_disk_costs_neither_memory_nor_threads(calls, disk):
+    """A thousand who ask all come to their end, and leave nothing behind."""
+    disk.answers.clear()
+    before = threading.active_count()
+    ends = await asyncio.gather(*(calls.make(disk.read) for _ in range(1000)), return_exceptions=True)
+    assert {type(end) for end in ends} == {StoreError}
+    assert disk.most == STORE_WIDTH
+    assert threading.active_count() <= before + STORE_WIDTH
+    assert len(asyncio.all_tasks()) == 1 + STORE_WIDTH
+    assert not calls._room._waiters
+
+
+async def test_a_busy_disk_is_not_down(calls, monkeypatch):
+    """Who waits for room waits for as long as calls end."""
+    monkeypatch.setattr(calls_module, "LONGEST", 2.0)
+
+    def work():
+        time.sleep(0.1)
+        return "done"
+
+    assert set(await asyncio.gather(*(calls.make(work) for _ in range(STORE_WIDTH * 30)))) == {"done"}
+
+
+async def test_what_was_given_up_is_undone(calls, disk):
+    undone = []
+    disk.answers.clear()
+    with pytest.raises(StoreError):
+        await calls.make(disk.read, "lease", undo=undone.append)
+    assert undone == []
+    disk.answers.set()
+    await until(lambda: undone)
+    assert undone == ["lease"]
+
+
+async def test_what_came_in_time_is_not(calls, disk):
+    undone = []
+    assert await calls.make(disk.read, "lease", undo=undone.append) == "lease"
+    await until(lambda: not calls._under_way)
+    assert undone == []
+
+
+async def test_a_caller_that_is_cancelled_has_given_up(calls, disk):
+    undone = []
+    disk.answers.clear()
+    asking = asyncio.ensure_future(calls.make(disk.read, "lease", undo=undone.append))
+    await until(lambda: calls._under_way and disk.most)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    disk.answers.set()
+    await until(lambda: undone)
+
+
+async def test_a_failure_that_nobody_waits_for_is_counted(calls, disk, tally):
+    undone = []
+    disk.answers.clear()
+    with pytest.raises(StoreError):
+        await calls.make(disk.fail, undo=undone.append)
+    disk.answers.set()
+    await until(lambda: tally.counts["store/error"])
+    assert undone == []
+
+
+async def test_room_is_neither_lost_nor_doubled(calls):
+    """Callers that are in time, too late and cancelled, many times over."""
+
+    async def call(number):
+        work = asyncio.ensure_future(calls.make(time.sleep, number % 7 / 2000, within=number % 5 / 1000))
+        if number % 3 == 0:
+            asyncio.get_running_loop().call_later(number % 11 / 2000, work.cancel)
+        await asyncio.gather(work, return_exceptions=True)
+
+    for _ in range(5):
+        await asyncio.gather(*map(call, range(200)))
+    await until(lambda: not calls._under_way)
+    assert calls._room._value == STORE_WIDTH
+    assert await asyncio.gather(*(calls.make(int) for _ in range(STORE_WIDTH))) == [0] * STORE_WIDTH

@@ -1,0 +1,389 @@
+"""A store, or a journal, that hangs: at any call, every check, turn and renewal ends, and so does the guard."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from support.stores import start_redis
+
+import robots_guard.calls as calls_module
+import robots_guard.guard as guard_module
+import robots_guard.turns as turns_module
+from robots_guard.audit.journal import CapturingJournal
+from robots_guard.core.access import Fetched, Limits
+from robots_guard.core.verdict import Action, Question, Terms
+from robots_guard.fetch.scripted import ScriptedFetcher
+from robots_guard.guard import Guard
+from robots_guard.origin import origin_of
+from robots_guard.ports import Clocks
+from robots_guard.rep.dialect import dialect
+from robots_guard.rep.paths import matching
+from robots_guard.runtime import AsyncioRuntime
+from robots_guard.stores import open_store
+from robots_guard.stores.memory import MemoryStore
+from robots_guard.stores.sqlite import SqliteStore
+
+A = origin_of("https://a.test")
+SLOWLY = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 0.01\n", tls_verified=True)
+LARGE = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/\n" + b"# \n" * 30_000, tls_verified=True)
+SHORT = 0.3  # instead of `LONGEST`
+ENDS = 30.0  # seconds in which everything has ended, on any machine
+CALLS = ("get", "put", "take", "release", "reserve", "count_from", "hold_off")
+
+
+class Hanging:
+    """A store in which the chosen calls hang, or all from the `hangs_from`-th on, until it `answers` again."""
+
+    def __init__(self, *hangs: str, hangs_from: float = float("inf")) -> None:
+        self.hangs = set(hangs)
+        self.hangs_from = hangs_from
+        self.answers = threading.Event()
+        self.made = itertools.count()
+        self.leases: dict = {}
+        self._held = MemoryStore()
+
+    def __getattr__(self, name):
+        work = getattr(self._held, name)
+
+        def call(*args):
+            self._reach(name)
+            return work(*args)
+
+        return call
+
+    def take(self, origin, token, now, seconds):
+        self._reach("take")
+        return self.leases.setdefault(origin, token) == token
+
+    def release(self, origin, token):
+        self._reach("release")
+        if self.leases.get(origin) == token:
+            del self.leases[origin]
+
+    def _reach(self, name):
+        if name in self.hangs or next(self.made) >= self.hangs_from:
+            assert self.answers.wait(120)
+
+
+class HangingJournal:
+    """Notes and the end hang, until it `answers` again; decisions are recorded inline, so they do not."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+
+    def write(self, decision):
+        pass
+
+    def note(self, event):
+        assert self.answers.wait(120)
+
+    def close(self):
+        assert self.answers.wait(120)
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(calls_module, "LONGEST", SHORT)
+    for name in ("GRACE", "TELLING"):
+        monkeypatch.setattr(turns_module, name, SHORT / 2, raising=False)
+    for name in ("SETTLING", "CLOSING"):
+        monkeypatch.setattr(guard_module, name, 2 * SHORT, raising=False)
+
+
+@pytest.fixture
+def build(tmp_path):
+    answering = []
+
+    def build(store, journal=None, outcome=SLOWLY, **options):
+        journal = journal or CapturingJournal()
+        answering.extend(each.answers for each in (store, journal) if hasattr(each, "answers"))
+        return Guard(
+            door="test",
+            terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
+            runtime=AsyncioRuntime(),
+            memory=MemoryStore(),
+            store=store,
+            leases=store,
+            fetcher=ScriptedFetcher({f"{A}/robots.txt": outcome}),
+            journal=journal,
+            clocks=Clocks(now=time.time, monotonic=time.monotonic),
+            limits=Limits(),
+            **options,
+        )
+
+    yield build
+    for answers in answering:
+        answers.set()
+
+
+def ask(origin=A) -> Question:
+    return Question(origin=origin, target="/page", agent="mybot")
+
+
+async def use(guard: Guard) -> list[Action]:
+    """All that a host does with a guard, one after another; what was decided."""
+    async with asyncio.timeout(ENDS):
+        decision = guard.peek(ask()) or await guard.check(ask())
+        turn = await guard.turn(decision, 0.1)
+        await guard.answered(guard.leaves(turn))
+        await guard.hold_off(A, 1)
+        await guard.prepare(ask())
+        await guard.settle()
+    return [decision.verdict.action, turn.verdict.action]
+
+
+def close(guard: Guard) -> None:
+    """In a thread, for a guard that hangs would hang the tests."""
+    closing = threading.Thread(target=guard.close, daemon=True)
+    closing.start()
+    closing.join(ENDS)
+    assert not closing.is_alive()
+
+
+@pytest.mark.parametrize("hangs", [*((call,) for call in CALLS), CALLS], ids="+".join)
+async def test_whatever_call_hangs_a_request_gets_its_answer(build, hangs):
+    guard = build(Hanging(*hangs, "close"))
+    checked, _ = await use(guard)
+    close(guard)
+
+    assert checked is Action.PASS
+    assert guard.held == 0
+
+
+@pytest.mark.parametrize("call", range(8))
+async def test_whatever_call_is_the_first_to_hang(build, call):
+    guard = build(Hanging(hangs_from=call))
+    checked, _ = await use(guard)
+    close(guard)
+
+    assert checked is Action.PASS
+    assert guard.counts["store/error"]
+
+
+async def test_a_check_ends_by_its_time_though_each_call_takes_it(build, monkeypatch):
+    monkeypatch.setattr(calls_module, "LONGEST", 60.0)
+    guard = build(Hanging(*CALLS), decision_timeout=0.2)
+    async with asyncio.timeout(ENDS):
+        decision = await guard.check(ask())
+    close(guard)
+
+    assert decision.verdict.action is Action.DEFER
+    assert "policy store" in decision.verdict.detail
+
+
+async def test_preparing_ends_with_the_time_for_a_decision(build):
+    async def never(_):
+        await asyncio.Event().wait()
+
+    guard = build(None, outcome=never, decision_timeout=0.2)
+    async with asyncio.timeout(ENDS):
+        await guard.prepare(ask())
+    close(guard)
+
+
+async def test_a_hung_journal_holds_up_no_renewal(build):
+    guard = build(None, HangingJournal())
+    assert await use(guard) == [Action.PASS, Action.PASS]
+    assert guard.counts["journal/error"]
+    close(guard)
+
+
+async def test_rules_are_compiled_though_store_and_journal_hang(build):
+    """Those of a large robots.txt are in a thread."""
+    origins = [origin_of(f"https://a{number}.test") for number in range(20)]
+    guard = build(Hanging(*CALLS), HangingJournal())
+    guard._fetcher = ScriptedFetcher({f"{origin}/robots.txt": LARGE for origin in origins})
+    async with asyncio.timeout(ENDS):
+        decisions = await asyncio.gather(*(guard.check(ask(origin)) for origin in origins))
+    close(guard)
+
+    assert {decision.verdict.action for decision in decisions} == {Action.PASS}
+
+
+# -- turns --------------------------------------------------------------------------------------------------
+
+
+async def test_a_turn_that_the_store_does_not_grant_in_time_is_deferred(build, monkeypatch):
+    """Not taken alone: the store may be busy, and the others be served."""
+    monkeypatch.setattr(calls_module, "LONGEST", 60.0)
+    guard = build(Hanging("reserve"))
+    async with asyncio.timeout(ENDS):
+        turned = await guard.turn(await guard.check(ask()))
+
+    assert turned.verdict.action is Action.DEFER
+    close(guard)
+
+
+async def test_without_a_store_that_answers_turns_are_kept_here(build):
+    guard = build(Hanging("reserve"))
+    async with asyncio.timeout(ENDS):
+        decision = await guard.check(ask())
+        while (turned := await guard.turn(decision)).verdict.action is Action.DEFER:
+            pass
+
+    assert turned.turn is not None
+    close(guard)
+
+
+async def test_who_waits_behind_a_turn_that_hangs_waits_for_his_patience(build, monkeypatch):
+    monkeypatch.setattr(turns_module, "GRACE", 60.0)
+    monkeypatch.setattr(calls_module, "LONGEST", 60.0)
+    store = Hanging("reserve")
+    guard = build(store)
+    async with asyncio.timeout(ENDS):
+        decision = await guard.check(ask())
+        first = asyncio.ensure_future(guard.turn(decision, 60))
+        while not guard.held:
+            await asyncio.sleep(0.001)
+        later = await asyncio.gather(*(guard.turn(decision, 0.2) for _ in range(20)))
+
+        assert {turned.verdict.action for turned in later} == {Action.DEFER}
+        assert guard.held == 1
+        store.answers.set()
+        assert (await first).turn is not None
+    close(guard)
+
+
+# -- leases -------------------------------------------------------------------------------------------------
+
+
+async def test_a_lease_granted_too_late_is_given_back(build):
+    store = Hanging("take")
+    guard = build(store)
+    async with asyncio.timeout(ENDS):
+        decision = await guard.check(ask())
+        assert decision.verdict.action is Action.PASS
+        assert store.leases == {}
+        store.answers.set()
+        while guard._renewals._store_calls._under_way:
+            await asyncio.sleep(0.001)
+
+    assert store.leases == {}
+    close(guard)
+
+
+async def test_a_lease_whose_answer_was_lost_is_given_back(build):
+    class Lossy(Hanging):
+        def take(self, *args):
+            super().take(*args)
+            raise guard_module.OutOfTime("the answer was lost")
+
+    store = Lossy()
+    guard = build(store)
+    async with asyncio.timeout(ENDS):
+        assert (await guard.check(ask())).verdict.action is Action.PASS
+
+    assert store.leases == {}
+    close(guard)
+
+
+# -- the end ------------------------------------------------------------------------------------------------
+
+
+async def test_settling_has_an_end(build):
+    """Also if what is fetched does not come."""
+    answers = asyncio.Event()
+
+    class Never(ScriptedFetcher):
+        async def fetch(self, get):
+            await answers.wait()
+            return await super().fetch(get)
+
+    guard = build(Hanging(*CALLS))
+    guard._fetcher = Never({f"{A}/robots.txt": SLOWLY})
+    asking = asyncio.ensure_future(guard.check(ask()))
+    while not len(guard._renewals):
+        await asyncio.sleep(0.001)
+    async with asyncio.timeout(ENDS):
+        await guard.settle()
+        answers.set()
+        await asking
+    close(guard)
+
+
+def test_closing_says_what_hangs(build, caplog):
+    close(build(Hanging("close"), HangingJournal()))
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "the journal hangs, going on without closing it",
+        "the policy store hangs, going on without closing it",
+    ]
+
+
+def test_a_fault_while_closing_is_not_swallowed(build):
+    class Failing(HangingJournal):
+        def close(self):
+            raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        build(None, Failing()).close()
+
+
+# -- names --------------------------------------------------------------------------------------------------
+
+
+async def test_names_and_tokens_come_from_where_they_are_asked_of(build):
+    numbers = itertools.count(1)
+    taken = []
+
+    class Noting(Hanging):
+        def take(self, origin, token, now, seconds):
+            taken.append(token)
+            return super().take(origin, token, now, seconds)
+
+    guard = build(Noting(), tokens=lambda size: f"{size}x{next(numbers)}")
+    decision = await guard.check(ask())
+    close(guard)
+
+    assert decision.id == "5x2-1"
+    assert taken == ["8x3"]
+
+
+# -- real ones ----------------------------------------------------------------------------------------------
+
+
+async def test_a_redis_server_that_is_stopped(build, tmp_path):
+    server = start_redis(tmp_path)
+    try:
+        guard = build(open_store(f"{server.url}?timeout=60"))
+        os.kill(server.process.pid, signal.SIGSTOP)
+        checked, _ = await use(guard)
+        close(guard)
+        assert checked is Action.PASS
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+        server.process.kill()
+        server.process.wait()
+
+
+LOCKS = """
+import os, signal, sqlite3, sys
+there = sqlite3.connect(sys.argv[1], isolation_level=None)
+there.execute("BEGIN EXCLUSIVE")
+print("locked", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+async def test_a_database_whose_writer_is_stopped(build, tmp_path):
+    store = SqliteStore(tmp_path / "policies.sqlite")
+    there = [sys.executable, "-c", LOCKS, tmp_path / "policies.sqlite"]
+    with subprocess.Popen(there, stdout=subprocess.PIPE) as writer:
+        try:
+            assert writer.stdout.readline() == b"locked\n"
+            guard = build(store)
+            checked, _ = await use(guard)
+            close(guard)
+            assert checked is Action.PASS
+        finally:
+            writer.kill()
+    assert sqlite3.connect(tmp_path / "policies.sqlite").execute("SELECT 1").fetchone() == (1,)
