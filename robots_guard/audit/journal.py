@@ -185,7 +185,7 @@ class FileJournal:
         self._beginning = threading.Lock()
         self._writer: JournalWriter | None = None
         self._repeats = Counter(self._keeping.aggregate) if self._keeping.aggregate else None
-        self._evidence = _evidence(self.directory) if self._keeping.warc else None
+        self._evidence = self._evidence_of() if self._keeping.warc else None
 
     def _begin_in_child(self) -> None:
         """In a forked child, before anything else runs: a lock may be held by a thread that is not here."""
@@ -194,6 +194,12 @@ class FileJournal:
         if self._evidence:
             self._evidence.close()
         self._begin()
+
+    def _evidence_of(self) -> Evidence:
+        """Raises MissingExtra."""
+        from robots_guard.audit.evidence import Evidence
+
+        return Evidence(self.directory, self._files, sync=self._writing.fsync)
 
     def _own(self) -> JournalWriter:
         """This process's writer. Raises OSError."""
@@ -278,13 +284,6 @@ def _with_key(privacy: Privacy, directory: Path) -> Privacy:
         finally:
             part.unlink()
     return msgspec.structs.replace(privacy, key=path.read_bytes())
-
-
-def _evidence(directory: Path) -> Evidence:
-    """Raises MissingExtra."""
-    from robots_guard.audit.evidence import Evidence
-
-    return Evidence(directory)
 
 
 def _evident(record: AnyRecord, kept: dict[str, str]) -> AnyRecord:
