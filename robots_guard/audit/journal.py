@@ -114,7 +114,11 @@ class FileJournal:
 
     def note(self, event: Event) -> None:
         """Record something that is no decision. Raises JournalError when it could not be."""
-        kept = self._kept(event) if isinstance(event, FetchMade) else {}
+        try:
+            kept = self._kept(event) if isinstance(event, FetchMade) else {}
+        except JournalError:  # told, but it takes no record with it
+            self._append(event.at, lambda head: record_of_event(event, head, self._privacy))
+            raise
         self._append(event.at, lambda head: _evident(record_of_event(event, head, self._privacy), kept))
 
     def close(self) -> None:

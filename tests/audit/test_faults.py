@@ -10,11 +10,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from audit.decisions import decision, journal_in
+from audit.decisions import AT, decision, journal_in, policy
 
 from robots_guard.audit.files import Files
-from robots_guard.audit.query import Trouble, records
+from robots_guard.audit.query import Filter, Trouble, entries, records
 from robots_guard.audit.verify import verify
+from robots_guard.core.access import Fetched, Get
+from robots_guard.core.events import FetchMade
 from robots_guard.errors import JournalError
 
 TESTS = str(Path(__file__).parents[1])
@@ -66,7 +68,7 @@ import itertools, resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
-from audit.decisions import decision, journal_in
+from audit.decisions import AT, decision, journal_in, policy
 journal = journal_in(Path(sys.argv[1]), chain=True, monotonic=itertools.count().__next__, retention=None)
 for number in range(100):
     journal.write(decision(client=str(number)))
@@ -143,7 +145,7 @@ DAEMON = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from audit.decisions import decision, journal_in
+from audit.decisions import AT, decision, journal_in, policy
 journal = journal_in(Path(sys.argv[1]), retention=None)
 journal.write(decision(client="before"))
 os.closerange(3, 100)
@@ -174,6 +176,44 @@ def test_where_no_thread_can_be_had_the_record_is_written(tmp_path, monkeypatch)
     journal.close()
 
     assert clients(tmp_path) == ["1"]
+
+
+@pytest.mark.parametrize("room", [0, 50])
+def test_evidence_that_cannot_be_written_takes_no_record_with_it_and_goes_on_in_another_file(tmp_path, room):
+    """What follows a torn record of a WARC file is not read."""
+
+    class Small(Failing):
+        def write(self, descriptor, data):
+            if "evidence" in self.failing and data.startswith(b"\x1f\x8b"):
+                if not room:
+                    raise OSError(errno.EIO, "Input/output error")
+                return super().write(descriptor, data[:room])
+            return super().write(descriptor, data)
+
+    from warcio.archiveiterator import ArchiveIterator
+
+    files = Small()
+    journal = journal_in(tmp_path, files=files, warc=True, retention=None)
+    values = {"at": AT, "origin": policy().origin, "via": "direct", "elapsed": 0.1}
+    fetches = [
+        FetchMade(get=Get(url=f"https://a.test/{number}"), outcome=Fetched(status=200, body=b"x"), **values)
+        for number in range(4)
+    ]
+    journal.note(fetches[0])
+    files.failing = {"evidence"}
+    for fetch in fetches[1:3]:
+        with pytest.raises(JournalError, match=r"^evidence: "):
+            journal.note(fetch)
+    files.failing = set()
+    journal.note(fetches[3])
+    journal.close()
+    found = list(entries(tmp_path, Filter(kind="fetch")))
+    (last,) = (record for record in found if record.url.endswith("/3"))
+    with (tmp_path / last.evidence_file).open("rb") as file:
+        kept = [record.rec_headers.get_header("WARC-Record-ID") for record in ArchiveIterator(file)]
+
+    assert [bool(record.evidence) for record in found] == [True, False, False, True]
+    assert last.evidence in kept
 
 
 def test_a_checkpoint_that_cannot_be_written_refuses_no_record(tmp_path):
