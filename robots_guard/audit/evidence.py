@@ -11,11 +11,13 @@ import io
 import os
 import re
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from robots_guard.audit.files import FILES, Files, sync_directory
 from robots_guard.audit.privacy import Privacy
 from robots_guard.audit.segments import JSONL, WARC
 from robots_guard.core.access import Fetched, Get
@@ -37,20 +39,26 @@ _LEFT_OUT = frozenset(
         "content-length",
     )
 )
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW
 
 
 class Evidence:
-    """The WARC file beside each file of a writer. Raises MissingExtra where warcio is not installed."""
+    """The WARC file beside each file of a writer. Raises MissingExtra where warcio is not installed.
 
-    def __init__(self, directory: Path) -> None:
+    After a failed write it goes on in another file: what follows a torn record is not read. With `sync`, what `keep`
+    has returned is on the disk.
+    """
+
+    def __init__(self, directory: Path, files: Files = FILES, *, sync: bool = False) -> None:
         try:
             import warcio  # noqa: F401  needed later
         except ImportError as error:
             raise MissingExtra("audit", "evidence = warc") from error
         self._directory = directory
-        self._name = ""
-        self._file: io.FileIO | None = None
+        self._files = files
+        self._sync = sync
+        self._beside, self._number, self._name = "", 0, ""
+        self._descriptor = -1
         self._lock = threading.Lock()
 
     def keep(self, event: FetchMade, privacy: Privacy, beside: str) -> dict[str, str]:
@@ -59,26 +67,42 @@ class Evidence:
             return {}  # no answer: there is nothing to keep but the journal's own record
         octets, identity = records_of(event, privacy)
         with self._lock:
-            file = self._opened(beside.removesuffix(JSONL) + WARC)
-            if file.write(octets) != len(octets):
-                self.close()
-                raise OSError(errno.ENOSPC, "cut short")
+            if beside != self._beside or not self._is_there():
+                self._begin(beside)
+            self._append(octets)
             return {"evidence": identity, "evidence_file": self._name}
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file, self._name = None, ""
+        if self._descriptor >= 0:
+            with suppress(OSError):
+                self._files.close(self._descriptor)
+        self._descriptor = -1
 
-    def _opened(self, name: str) -> io.FileIO:
-        if self._file is None or name != self._name or os.fstat(self._file.fileno()).st_nlink == 0:
+    def _is_there(self) -> bool:
+        return self._descriptor >= 0 and self._files.fstat(self._descriptor).st_nlink > 0
+
+    def _begin(self, beside: str) -> None:
+        """A new file: the first beside one of the writer's has its name."""
+        self.close()
+        self._number = self._number + 1 if beside == self._beside else 1
+        self._beside = beside
+        more = f"-{self._number:04}" if self._number > 1 else ""
+        self._name = beside.removesuffix(JSONL) + more + WARC
+        self._descriptor = self._files.open(self._directory / self._name, _FLAGS, 0o640)
+        if self._sync:
+            sync_directory(self._directory, self._files)
+        self._append(_info(self._name))
+
+    def _append(self, octets: bytes) -> None:
+        try:
+            if self._files.write(self._descriptor, octets) != len(octets):
+                raise OSError(errno.ENOSPC, "cut short")
+            if self._sync:
+                self._files.fdatasync(self._descriptor)
+        except OSError:
             self.close()
-            path = self._directory / name
-            self._file = io.FileIO(path, "ab", opener=lambda file, _: os.open(file, _FLAGS, 0o640))
-            self._name = name
-            self._file.write(_info(name))
-        return self._file
+            raise
 
 
 def records_of(event: FetchMade, privacy: Privacy) -> tuple[bytes, str]:

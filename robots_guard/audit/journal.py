@@ -114,7 +114,11 @@ class FileJournal:
 
     def note(self, event: Event) -> None:
         """Record something that is no decision. Raises JournalError when it could not be."""
-        kept = self._kept(event) if isinstance(event, FetchMade) else {}
+        try:
+            kept = self._kept(event) if isinstance(event, FetchMade) else {}
+        except JournalError:  # told, but it takes no record with it
+            self._append(event.at, lambda head: record_of_event(event, head, self._privacy))
+            raise
         self._append(event.at, lambda head: _evident(record_of_event(event, head, self._privacy), kept))
 
     def close(self) -> None:
@@ -185,7 +189,7 @@ class FileJournal:
         self._beginning = threading.Lock()
         self._writer: JournalWriter | None = None
         self._repeats = Counter(self._keeping.aggregate) if self._keeping.aggregate else None
-        self._evidence = _evidence(self.directory) if self._keeping.warc else None
+        self._evidence = self._evidence_of() if self._keeping.warc else None
 
     def _begin_in_child(self) -> None:
         """In a forked child, before anything else runs: a lock may be held by a thread that is not here."""
@@ -194,6 +198,12 @@ class FileJournal:
         if self._evidence:
             self._evidence.close()
         self._begin()
+
+    def _evidence_of(self) -> Evidence:
+        """Raises MissingExtra."""
+        from robots_guard.audit.evidence import Evidence
+
+        return Evidence(self.directory, self._files, sync=self._writing.fsync)
 
     def _own(self) -> JournalWriter:
         """This process's writer. Raises OSError."""
@@ -278,13 +288,6 @@ def _with_key(privacy: Privacy, directory: Path) -> Privacy:
         finally:
             part.unlink()
     return msgspec.structs.replace(privacy, key=path.read_bytes())
-
-
-def _evidence(directory: Path) -> Evidence:
-    """Raises MissingExtra."""
-    from robots_guard.audit.evidence import Evidence
-
-    return Evidence(directory)
 
 
 def _evident(record: AnyRecord, kept: dict[str, str]) -> AnyRecord:

@@ -1,0 +1,284 @@
+"""The log writer goes on after errors of its file, and after another process has changed it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from audit.decisions import AT, decision, journal_in, policy
+
+from robots_guard.audit.files import Files
+from robots_guard.audit.query import Filter, Trouble, entries, records
+from robots_guard.audit.verify import verify
+from robots_guard.core.access import Fetched, Get
+from robots_guard.core.events import FetchMade
+from robots_guard.errors import JournalError
+
+TESTS = str(Path(__file__).parents[1])
+
+
+def clients(directory, trouble=None):
+    return [record.client for record in records(directory, trouble=trouble)]
+
+
+class Clock:
+    """A monotonic clock that is moved by hand."""
+
+    def __init__(self):
+        self.now = 7.0
+
+    def __call__(self):
+        return self.now
+
+
+class Failing(Files):
+    """Calls of `failing` (names) raise `error`; `opened` counts the files that were created."""
+
+    def __init__(self, error=errno.EIO):
+        self.error = error
+        self.failing = set()
+        self.opened = 0
+
+    def _call(self, name):
+        if name in self.failing:
+            raise OSError(self.error, os.strerror(self.error))
+
+    def open(self, path, flags, mode=0o640):
+        self.opened += bool(flags & os.O_CREAT)
+        return super().open(path, flags, mode)
+
+    def write(self, descriptor, data):
+        self._call("write")
+        return super().write(descriptor, data)
+
+    def fdatasync(self, descriptor):
+        self._call("fdatasync")
+        super().fdatasync(descriptor)
+
+
+# -- errors -----------------------------------------------------------------------------------------------------
+
+LIMITED = """
+import itertools, resource, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+from audit.decisions import AT, decision, journal_in, policy
+journal = journal_in(Path(sys.argv[1]), chain=True, monotonic=itertools.count().__next__, retention=None)
+for number in range(100):
+    journal.write(decision(client=str(number)))
+journal.close()
+"""
+
+
+def test_a_file_that_may_grow_no_more_is_gone_on_with_in_another(tmp_path):
+    """A real limit, EFBIG: the write that reaches it is cut short, and the record is written again in the next."""
+    subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path), TESTS], check=True, timeout=60)
+    trouble = Trouble()
+
+    assert clients(tmp_path, trouble) == [str(number) for number in range(100)]
+    assert len(list(tmp_path.iterdir())) >= 4
+    assert not trouble.lines
+    (found,) = verify(tmp_path, Trouble())
+    assert (found.problems, found.chain, found.stopped) == ([], "whole", True)
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ESTALE, errno.EBADF, errno.EFBIG])
+def test_after_an_error_another_file_is_tried_at_most_once_a_second(tmp_path, error):
+    clock, files = Clock(), Failing(error)
+    journal = journal_in(tmp_path, files=files, monotonic=clock, retention=None)
+    journal.write(decision(client="before"))
+    files.failing = {"write"}
+    for number in range(50):  # 5 seconds
+        clock.now = 100 + number / 10
+        with pytest.raises(JournalError, match=r"-\d{4}\.jsonl: "):
+            journal.write(decision(client="refused"))
+    assert files.opened == 1 + 5
+    files.failing = set()
+    journal.write(decision(client="after"))
+    journal.close()
+
+    assert clients(tmp_path) == ["before", "after"]
+    assert len(list(tmp_path.iterdir())) == 2  # those without a record are gone
+    assert verify(tmp_path, Trouble())[0].notes == ["says that 50 records could not be written"]
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+def test_on_a_full_disk_no_other_file_is_tried(tmp_path, error):
+    clock, files = Clock(), Failing(error)
+    journal = journal_in(tmp_path, files=files, monotonic=clock, retention=None)
+    files.failing = {"write"}
+    for clock.now in range(10, 20):
+        with pytest.raises(JournalError):
+            journal.write(decision())
+    files.failing = set()
+    journal.write(decision(client="after"))
+    journal.close()
+
+    assert files.opened == 1
+    assert clients(tmp_path) == ["after"]
+
+
+def test_a_file_that_could_not_be_synced_is_left(tmp_path):
+    """The system may have dropped the data, and say at the next sync that all is well."""
+    clock, files = Clock(), Failing(errno.EIO)
+    journal = journal_in(tmp_path, files=files, monotonic=clock, fsync=True, retention=None)
+    journal.write(decision(client="1"))
+    files.failing = {"fdatasync"}
+    with pytest.raises(JournalError, match="Input/output error"):
+        journal.write(decision(client="2"))
+    files.failing = set()
+    journal.write(decision(client="3"))
+    journal.close()
+
+    assert files.opened == 2
+    assert "3" in clients(tmp_path)
+    assert journal.path.name.endswith("-0002.jsonl")
+
+
+DAEMON = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from audit.decisions import AT, decision, journal_in, policy
+journal = journal_in(Path(sys.argv[1]), retention=None)
+journal.write(decision(client="before"))
+os.closerange(3, 100)
+journal.write(decision(client="after"))
+os.closerange(3, 100)
+other = [os.open(sys.argv[3], os.O_RDWR | os.O_CREAT) for _ in range(20)]
+journal.close()
+[os.fstat(descriptor) for descriptor in other]  # none was closed
+"""
+
+
+def test_a_daemon_that_closes_every_descriptor_is_recorded(tmp_path):
+    command = [sys.executable, "-c", DAEMON, str(tmp_path / "log"), TESTS, str(tmp_path / "other")]
+    subprocess.run(command, check=True, timeout=60)
+
+    assert clients(tmp_path / "log") == ["before", "after"]
+
+
+def test_where_no_thread_can_be_had_the_record_is_written(tmp_path, monkeypatch):
+    """As in a process that ends: Python begins no thread any more."""
+
+    def refuse(thread):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    journal = journal_in(tmp_path)
+    journal.write(decision(client="1"))
+    journal.close()
+
+    assert clients(tmp_path) == ["1"]
+
+
+@pytest.mark.parametrize("room", [0, 50])
+def test_evidence_that_cannot_be_written_takes_no_record_with_it_and_goes_on_in_another_file(tmp_path, room):
+    """What follows a torn record of a WARC file is not read."""
+
+    class Small(Failing):
+        def write(self, descriptor, data):
+            if "evidence" in self.failing and data.startswith(b"\x1f\x8b"):
+                if not room:
+                    raise OSError(errno.EIO, "Input/output error")
+                return super().write(descriptor, data[:room])
+            return super().write(descriptor, data)
+
+    from warcio.archiveiterator import ArchiveIterator
+
+    files = Small()
+    journal = journal_in(tmp_path, files=files, warc=True, retention=None)
+    values = {"at": AT, "origin": policy().origin, "via": "direct", "elapsed": 0.1}
+    fetches = [
+        FetchMade(get=Get(url=f"https://a.test/{number}"), outcome=Fetched(status=200, body=b"x"), **values)
+        for number in range(4)
+    ]
+    journal.note(fetches[0])
+    files.failing = {"evidence"}
+    for fetch in fetches[1:3]:
+        with pytest.raises(JournalError, match=r"^evidence: "):
+            journal.note(fetch)
+    files.failing = set()
+    journal.note(fetches[3])
+    journal.close()
+    found = list(entries(tmp_path, Filter(kind="fetch")))
+    (last,) = (record for record in found if record.url.endswith("/3"))
+    with (tmp_path / last.evidence_file).open("rb") as file:
+        kept = [record.rec_headers.get_header("WARC-Record-ID") for record in ArchiveIterator(file)]
+
+    assert [bool(record.evidence) for record in found] == [True, False, False, True]
+    assert last.evidence in kept
+
+
+def test_a_checkpoint_that_cannot_be_written_refuses_no_record(tmp_path):
+    class Small(Failing):
+        def write(self, descriptor, data):
+            if b'"kind":"checkpoint"' in data and "checkpoint" in self.failing:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(descriptor, data)
+
+    files = Small()
+    journal = journal_in(tmp_path, files=files, chain=True, retention=None)
+    files.failing = {"checkpoint"}
+    for _ in range(1100):
+        journal.write(decision())
+    files.failing = set()
+    journal.close()
+
+    assert len(clients(tmp_path)) == 1100
+    assert verify(tmp_path, Trouble())[0].chain == "whole"
+
+
+# -- truncation ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["between", "while"])
+@pytest.mark.parametrize("size", [0, 100, -7, -1, +1000])
+def test_a_file_that_another_process_truncates_loses_no_later_record(tmp_path, size, moment, monkeypatch):
+    """In the middle of a line, the next record would not begin on a line of its own."""
+    journal = journal_in(tmp_path, retention=None)
+    for client in ("1", "2"):
+        journal.write(decision(client=client))
+    path, whole = journal.path, os.write
+
+    def truncate():
+        os.truncate(path, size if size in (0, 100) else path.stat().st_size + size)
+
+    def write(descriptor, data):
+        monkeypatch.setattr(os, "write", whole)
+        truncate()
+        return whole(descriptor, data)
+
+    if moment == "between":
+        truncate()
+    else:
+        monkeypatch.setattr(os, "write", write)
+    for client in ("3", "4"):
+        journal.write(decision(client=client))
+    journal.close()
+
+    found = clients(tmp_path)
+    assert found[-2:] == ["3", "4"]
+    assert len(found) == len(set(found))
+
+
+def test_after_copytruncate_the_log_goes_on_in_a_file_with_a_beginning(tmp_path):
+    journal = journal_in(tmp_path, retention=None)
+    for client in ("1", "2"):
+        journal.write(decision(client=client))
+    path = journal.path
+    (tmp_path / "copy").write_bytes(path.read_bytes())
+    os.truncate(path, 0)
+    for client in ("3", "4", "5"):
+        journal.write(decision(client=client))
+    journal.close()
+
+    assert clients(tmp_path) == ["3", "4", "5"]
+    assert journal.path != path
+    assert b'"kind":"start"' in journal.path.read_bytes()
