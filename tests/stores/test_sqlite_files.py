@@ -11,6 +11,7 @@ import random
 import shutil
 import sqlite3
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -26,11 +27,22 @@ from robots_guard.stores.system import System
 
 
 @pytest.fixture(scope="module")
-def fleet():
-    members = [Member() for _ in range(3)]
-    yield members
-    for member in members:
-        member.end()
+def members():
+    """Three processes, which cost more to start than most tests take."""
+    running = [Member() for _ in range(3)]
+    yield running
+    for member in running:
+        member.kill()
+
+
+@pytest.fixture
+def fleet(members):
+    """The three; one that another test has left dead or at work is replaced."""
+    for number, member in enumerate(members):
+        if not member.is_ready:
+            member.kill()
+            members[number] = Member()
+    return members
 
 
 @pytest.fixture
@@ -254,7 +266,7 @@ def test_a_full_disk_is_survived(path):
         member.ask("limit", size=1 << 30)
         assert member.ask("work", calls=100, seed=3)["failures"] == 0
     finally:
-        member.end()
+        member.kill()
 
 
 # -- journals, and the files to which they belong -----------------------------------------------------------
@@ -303,8 +315,7 @@ def test_journals_left_by_a_process_that_was_killed_are_used(path):
     member = Member()
     assert member.ask("open", path=str(path)) == ""
     member.ask("work", calls=40, seed=1)
-    member._process.kill()
-    member.end()
+    member.kill()
     assert Path(f"{path}-wal").stat().st_size
     store = SqliteStore(path)
 
@@ -330,7 +341,7 @@ def test_a_forked_child_has_locks_of_its_own(store, path):
     def parent() -> None:
         os.read(ready[0], 1)
         store.close()
-        alone = subprocess.run(["python", "-c", ALONE, path], capture_output=True, text=True, check=True)
+        alone = subprocess.run([sys.executable, "-c", ALONE, path], capture_output=True, text=True, check=True)
         found.append(alone.stdout.strip())
         os.write(go[1], b"x")
 

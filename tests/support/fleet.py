@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 import resource
@@ -42,10 +41,17 @@ class Member:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
+        self._unanswered = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it lives and has answered all that it was told."""
+        return self._process.poll() is None and not self._unanswered
 
     def tell(self, command: str, **arguments: Any) -> None:
         """Begin a command; `answer` waits for its end."""
         assert self._process.stdin is not None
+        self._unanswered += 1
         self._process.stdin.write(json.dumps([command, arguments]).encode() + b"\n")
         self._process.stdin.flush()
 
@@ -56,17 +62,16 @@ class Member:
         assert select.select([out], [], [], ANSWERS_WITHIN)[0], "the process hangs"
         line = out.readline()
         assert line, f"the process died: {signal.Signals(-self._process.wait(10)).name}"
+        self._unanswered -= 1
         return json.loads(line)
 
     def ask(self, command: str, **arguments: Any) -> Any:
         self.tell(command, **arguments)
         return self.answer()
 
-    def end(self) -> None:
-        with contextlib.suppress(OSError):
-            self._process.communicate(timeout=20)
+    def kill(self) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
 
 
 class _Worker:
