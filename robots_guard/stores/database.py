@@ -1,30 +1,30 @@
 """The SQLite file under a store: opened, given its layout, and replaced when it is damaged.
 
-The law of this file: one file, many processes, any of which may fork, find the file damaged or find it gone.
-Beside the file lies its lock (``.lock``), held while it is opened or set aside, so that nobody opens a file
-whose journal is just being moved away; it also tells a damaged file of ours, which is set aside, from a
-stranger's, which is refused. A connection is never used, nor closed, by another process than its own; before
-each use the file is looked at, and opened anew if it is another one by now.
+Many processes share the file, and any of them may fork, find the file damaged or find it gone. It is opened and set
+aside under its lock, which also tells a damaged file of ours, which is set aside, from a stranger's, which is
+refused. Invariant: a connection is used and closed by the process that opened it only, and only while the files
+that it has open are still those at the path; this is looked at before each use.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sqlite3
 import threading
-import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 from robots_guard.errors import SettingsError, StoreError, StoreReset
 from robots_guard.stores.breaker import Breaker
+from robots_guard.stores.database_files import DatabaseFiles, Found, Inode, Lock
+from robots_guard.stores.system import BUSY, System
 
-BUSY = 5.0  # seconds to wait for another process's write
+CLOSING = 2.0  # seconds that closing waits for what is under way: a disk may hang
+OPENINGS = 5  # times that a file is opened which is replaced meanwhile
 LAYOUT = 3  # user_version
 APPLICATION = 0x52475244  # application_id, "RGRD"
-KEPT_ASIDE = 3  # damaged files kept for somebody to look at
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 _FAULTS = (sqlite3.Error, UnicodeDecodeError)  # a message that quotes a damaged name cannot be decoded
@@ -51,19 +51,24 @@ class Database:
     Raises SettingsError if it cannot be used; once open, what fails is a StoreError.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, system: System | None = None) -> None:
         self.path = path
-        self._slow = Breaker()
-        self._abandoned: list[_Opened] = []  # a parent's: not even to be closed here
-        self._closed = False
+        self._system = system or System()
+        self._slow = Breaker(self._system.monotonic)
+        self._abandoned: list[_Opened] = []  # a parent's, or in use by a call that does not end: not to be closed
+        self._closed = self._forking = False
         try:
             self._swapping = _ProcessLock()
-            self._opened, self._begun_anew = _open(path)
+            self._files = DatabaseFiles(path, self._system)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._files.locked() as lock:
+                self._opened, self._begun_anew = _open(self._files, lock)
         except (sqlite3.Error, OSError, ValueError) as error:
             raise SettingsError(
                 f"store: {str(path)!r} cannot be used as a policy store ({_why(error)}):"
                 " name a writable file of its own, or memory:"
             ) from error
+        _ALL.add(self)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -76,16 +81,35 @@ class Database:
         """The writer, for one thread at a time, in a transaction."""
         self._slow.check()
         with self._translated("written") as opened, opened.writing:
-            self._slow.check()  # who waited for the writer before us may have found that it is no use
+            self._slow.check()  # another caller may have found meanwhile that it is no use
             with _transaction(opened.writer):
                 yield opened.writer
 
     def close(self) -> None:
-        """Close the file, when what is under way has ended."""
-        with self._swapping.held:
-            self._closed = True
-            if self._opened.pid == os.getpid():
-                self._opened.close()
+        """Close the file when what is under way has ended, or leave it open after two seconds."""
+        self._closed = True
+        lock = self._swapping.held
+        if not lock.acquire(timeout=CLOSING):
+            return
+        try:
+            with contextlib.suppress(*_FAULTS, OSError):
+                self._rest()
+            self._abandoned = [opened for opened in self._abandoned if not opened.close(0.0)]
+        finally:
+            lock.release()
+
+    def before_fork(self) -> None:
+        """Close the file, to be opened again when it is needed: SQLite's locks do not outlive a fork."""
+        self._forking = self._swapping.held.acquire(timeout=CLOSING)
+        if self._forking:
+            with contextlib.suppress(*_FAULTS, OSError):
+                self._rest()
+
+    def after_fork(self) -> None:
+        """Let other threads of the parent open the file again."""
+        if self._forking:
+            self._forking = False
+            self._swapping.held.release()
 
     @contextlib.contextmanager
     def _translated(self, what: str) -> Iterator[_Opened]:
@@ -99,7 +123,7 @@ class Database:
         except (*_FAULTS, OSError, SettingsError) as error:
             if opened is not None and isinstance(error, _FAULTS) and _is_damage(error):
                 raise self._replaced(opened, error) from error
-            if _code(error) == sqlite3.SQLITE_BUSY:
+            if _code(error) == sqlite3.SQLITE_BUSY or isinstance(error, BlockingIOError):
                 self._slow.trip(f"could not be {what}: {error}")
             raise StoreError(f"could not be {what}: {_why(error)}") from error
 
@@ -108,35 +132,46 @@ class Database:
         opened = self._opened
         if self._closed:
             raise StoreError("is closed")
-        if opened.is_current(self.path):
+        if opened.is_current():
             return opened
         with self._swapping.held:
-            opened = self._opened
-            if not opened.is_current(self.path):
-                self._opened, told = _open(self.path)
-                self._begun_anew = told or self._begun_anew
-                self._leave(opened)
+            if not self._opened.is_current():
+                self._slow.check()
+                self._begun_anew = self._reopen(None) or self._begun_anew
             return self._opened
 
     def _replaced(self, damaged: _Opened, why: Exception) -> StoreError:
         """Begin a new file in place of a damaged one, unless another thread or process has; what is to be told."""
-        aside = None
+        told = None
         try:
             with self._swapping.held:
-                if self._opened is damaged:
-                    with _locked(self.path):
-                        aside = _set_aside(self.path) if damaged.is_current(self.path) else None
-                        self._opened = _connected(self.path, ours=True)
-                    self._leave(damaged)
+                if self._opened is damaged and not self._closed:
+                    told = self._reopen(why)
         except (*_FAULTS, OSError, SettingsError) as error:
             return StoreError(f"is damaged ({why}) and could not be replaced: {_why(error)}")
-        return _told(why, aside)
+        return told or _told(why, None)
+
+    def _reopen(self, why: Exception | None) -> StoreReset | None:
+        """Leave the file that is open for the one at the path; that is set aside first if it is the damaged one."""
+        left = self._opened
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._files.resolve()
+        with self._files.locked() as lock:
+            told = left.set_aside(why)
+            self._leave(left)
+            self._opened, told_now = _open(self._files, lock)
+        return told_now or told
+
+    def _rest(self) -> None:
+        """Close the file. One whose journals are not its own any more is set aside first, as at the next use."""
+        left = self._opened
+        if left.has_lost_its_journals():
+            with self._files.locked():
+                self._begun_anew = left.set_aside(None) or self._begun_anew
+        self._leave(left)
 
     def _leave(self, opened: _Opened) -> None:
-        if opened.pid == os.getpid():
-            with contextlib.suppress(sqlite3.Error):
-                opened.close()
-        else:
+        if not opened.close():
             self._abandoned.append(opened)
 
 
@@ -177,7 +212,7 @@ class Look:
         """Nothing is kept open."""
 
     def _is_ours(self) -> bool:
-        return Path(f"{self.path}.lock").exists()
+        return Path(f"{os.path.realpath(self.path)}.lock").exists()
 
     def _fault(self, error: Exception) -> str:
         if isinstance(error, FileNotFoundError):
@@ -206,7 +241,7 @@ class _ProcessLock:
         self._pid, self._lock = os.getpid(), threading.RLock()
 
     @property
-    def held(self) -> contextlib.AbstractContextManager[bool]:
+    def held(self) -> threading.RLock:
         if self._pid != os.getpid():
             self._pid, self._lock = os.getpid(), threading.RLock()
         return self._lock
@@ -215,45 +250,106 @@ class _ProcessLock:
 class _Opened:
     """The connections of one process to one file: one reads, another writes, each behind a lock of its own."""
 
-    def __init__(self, path: Path, reader: sqlite3.Connection, writer: sqlite3.Connection) -> None:
+    def __init__(
+        self, files: DatabaseFiles, found: Found, reader: sqlite3.Connection, writer: sqlite3.Connection
+    ) -> None:
         self.reader, self.writer = reader, writer
         self.reading, self.writing = threading.Lock(), threading.Lock()
-        self.pid = os.getpid()
-        self._file = _identity(path)
+        self._files, self._found = files, found
+        self._pid = os.getpid()
+        self._is_left = False
 
-    def is_current(self, path: Path) -> bool:
-        """Whether these are this process's connections to the file that now has the path."""
-        return self.pid == os.getpid() and self._file == _identity(path)
+    @property
+    def file(self) -> Inode | None:
+        return self._found.file
 
-    def close(self) -> None:
-        """Close both, when what is under way has ended."""
-        with self.writing, self.reading:
-            self.reader.close()
-            self.writer.close()
+    def is_current(self) -> bool:
+        """Whether these are this process's connections to the files that now have the names."""
+        if self._is_left or self._pid != os.getpid():
+            return False
+        found = self._files.found()
+        if not found.continues(self._found):
+            return False
+        self._found = found  # the index may have grown
+        return True
+
+    def has_lost_its_journals(self) -> bool:
+        """Whether the file is still there, but a journal was removed, replaced or cut short under this process."""
+        if self._is_left or self._pid != os.getpid():
+            return False
+        found = self._files.found()
+        return found.file == self.file and not found.continues(self._found)
+
+    def set_aside(self, why: Exception | None) -> StoreReset | None:
+        """Set the file aside if it is damaged and still there; what is to be told. The lock is held."""
+        if self.has_lost_its_journals():
+            why = why or OSError("its -wal or -shm was removed, replaced or cut short by another program")
+        if why is None:
+            return None
+        return _told(why, self._files.set_aside() if self._files.found().file == self.file else None)
+
+    def close(self, patience: float = CLOSING / 2) -> bool:
+        """Close both when what is under way has ended; whether that was soon enough, and they are ours to close."""
+        self._is_left = True
+        if self._pid != os.getpid() or not self.writing.acquire(timeout=patience):
+            return False
+        try:
+            if not self.reading.acquire(timeout=patience):
+                return False
+            try:
+                self.reader.close()
+                self.writer.close()
+            finally:
+                self.reading.release()
+        except sqlite3.Error:
+            return False
+        finally:
+            self.writing.release()
+        return True
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)  # noqa: PTH116  (on the way of every lookup; Path.stat takes twice as long)
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
+# -- forks --------------------------------------------------------------------------------------------------
+
+_ALL: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for database in list(_ALL):
+        database.before_fork()
+
+
+def _after_fork() -> None:
+    for database in list(_ALL):
+        database.after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
 
 
 # -- opening ------------------------------------------------------------------------------------------------
 
 
-def _open(path: Path) -> tuple[_Opened, StoreReset | None]:
-    """Open the file. One of ours that is damaged is set aside first, which whoever uses it first is told."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _locked(path) as was_ours:
+def _open(files: DatabaseFiles, lock: Lock) -> tuple[_Opened, StoreReset | None]:
+    """Open the file under its lock. One of ours that is damaged is set aside first, which is to be told."""
+    told = None
+    for _ in range(OPENINGS):
+        files.insist_on_a_regular_file()
+        files.part_from_strangers(lock)
+        before = files.found().file
         try:
-            return _connected(path, ours=was_ours), None
+            opened = _connected(files, before, ours=lock.was_there)
         except _FAULTS as error:
-            if not (was_ours and _is_damage(error)):
+            if before != files.found().file:
+                continue  # removed or replaced while it was opened
+            if not (lock.was_there and _is_damage(error)):
                 raise
-            aside = _set_aside(path)
-            return _connected(path, ours=True), _told(error, aside)
+            told = _told(error, files.set_aside())
+            continue
+        if opened.file and opened.is_current():
+            lock.name(opened.file)
+            return opened, told
+        opened.close()
+    raise OSError("it is removed or replaced again and again")
 
 
 def _told(why: Exception, aside: Path | None) -> StoreReset:
@@ -261,47 +357,22 @@ def _told(why: Exception, aside: Path | None) -> StoreReset:
     return StoreReset(f"was damaged ({why}) and has been begun anew{where}")
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Hold the file's lock; whether there was one. A new one stays only if all went well."""
-    beside = Path(f"{path}.lock")
-    was_ours = beside.exists()
-    descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def _connected(files: DatabaseFiles, before: Inode | None, *, ours: bool) -> _Opened:
+    """Connections to the file that was there before, or that is created."""
+    writer = _connect(files)
     try:
-        _lock(descriptor)
-        yield was_ours
-    except BaseException:
-        if not was_ours:
-            beside.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int) -> None:
-    deadline = time.monotonic() + BUSY
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-
-
-def _connected(path: Path, *, ours: bool) -> _Opened:
-    writer = _connect(path)
-    try:
-        _prepare(writer, path, ours=ours)
-        return _Opened(path, _connect(path), writer)
+        _prepare(writer, files, ours=ours)
+        reader = _connect(files)
+        found = files.found()
+        return _Opened(files, found._replace(file=before or found.file), reader, writer)
     except BaseException:
         writer.close()
         raise
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+def _connect(files: DatabaseFiles) -> sqlite3.Connection:
+    system = files.system
+    connection = system.connect(files.path, timeout=system.busy, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA synchronous = NORMAL")
     except BaseException:
@@ -326,11 +397,11 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 # -- the layout ---------------------------------------------------------------------------------------------
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, *, ours: bool) -> None:
+def _prepare(connection: sqlite3.Connection, files: DatabaseFiles, *, ours: bool) -> None:
     """Give a new file our layout; one that is not new must have it already."""
-    _switch_to_wal(connection)
+    _switch_to_wal(connection, files.system)
     with _transaction(connection):
-        objection = _objection(connection, path, ours=ours)
+        objection = _objection(connection, files.path, ours=ours)
         if objection:
             raise SettingsError(f"store: {objection}")
         if _layout(connection) == 0:
@@ -370,17 +441,17 @@ def _is_anothers(connection: sqlite3.Connection) -> bool:
     return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
 
 
-def _switch_to_wal(connection: sqlite3.Connection) -> None:
+def _switch_to_wal(connection: sqlite3.Connection, system: System) -> None:
     """SQLite does not wait when two processes switch at once, so we do."""
-    deadline = time.monotonic() + BUSY
+    deadline = system.monotonic() + system.busy
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if _code(error) != sqlite3.SQLITE_BUSY or system.monotonic() > deadline:
                 raise
-            time.sleep(0.02)
+            system.sleep(0.02)
 
 
 # -- damage -------------------------------------------------------------------------------------------------
@@ -391,39 +462,12 @@ def _code(error: Exception) -> int:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Our statements are right by test: where one makes no sense to SQLite (SQLITE_ERROR), the tables are wrong."""
-    return isinstance(error, UnicodeDecodeError) or _code(error) in _DAMAGE
+    """Our statements are right by test: where one makes no sense to SQLite (SQLITE_ERROR), the tables are wrong.
 
-
-def _set_aside(path: Path) -> Path | None:
-    """Rename a damaged file, and with it its journal, which must not be replayed into the new one."""
-    label = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())  # for people; nothing depends on it
-    aside = Path(f"{path}.corrupt-{label}")
-    serial = 1
-    while aside.exists():
-        serial += 1
-        aside = Path(f"{path}.corrupt-{label}-{serial}")
-    with contextlib.suppress(FileNotFoundError):
-        Path(f"{path}-wal").rename(f"{aside}-wal")
-    Path(f"{path}-shm").unlink(missing_ok=True)
-    try:
-        path.rename(aside)
-    except FileNotFoundError:
-        return None
-    _tidy(path)
-    return aside
-
-
-def _tidy(path: Path) -> None:
-    """Keep the latest few damaged files: a failing disk must not be filled with them."""
-    aside = [name for name in path.parent.glob(f"{_glob(path.name)}.corrupt-*") if not name.name.endswith("-wal")]
-    for old in sorted(aside, key=lambda name: name.stat().st_mtime)[:-KEPT_ASIDE]:
-        old.unlink(missing_ok=True)
-        Path(f"{old}-wal").unlink(missing_ok=True)
-
-
-def _glob(name: str) -> str:
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+    A short read means that the log has been cut.
+    """
+    was_cut = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHORT_READ
+    return was_cut or isinstance(error, UnicodeDecodeError) or _code(error) in _DAMAGE
 
 
 def _why(error: Exception) -> str:

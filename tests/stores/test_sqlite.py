@@ -22,7 +22,7 @@ from robots_guard.fetch.scripted import ScriptedFetcher
 from robots_guard.origin import origin_of
 from robots_guard.runtime import AsyncioRuntime
 from robots_guard.settings import open_guard, settings_of
-from robots_guard.stores import database
+from robots_guard.stores import database_files
 from robots_guard.stores.sqlite import RETENTION, SqliteStore
 
 DAY = 86400.0
@@ -396,7 +396,7 @@ def test_damaged_files_do_not_pile_up(path):
         path.write_bytes(b"no database at all" * 100)
     SqliteStore(path).close()
 
-    assert len(aside(path)) == database.KEPT_ASIDE
+    assert len(aside(path)) == database_files.KEPT_ASIDE
 
 
 def test_a_journal_is_not_replayed_into_the_next_file(path):
@@ -466,12 +466,18 @@ class Watched:
         self.asked = threading.Event()
         self.lock = threading.Lock()
 
-    def __enter__(self):
+    def acquire(self, timeout=-1):
         self.asked.set()
-        return self.lock.__enter__()
+        return self.lock.acquire(timeout=timeout)
+
+    def release(self):
+        self.lock.release()
+
+    def __enter__(self):
+        return self.acquire()
 
     def __exit__(self, *error):
-        return self.lock.__exit__(*error)
+        self.release()
 
 
 def test_who_waited_for_the_writer_does_not_try_what_has_just_failed(store):

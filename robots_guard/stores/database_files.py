@@ -1,0 +1,194 @@
+"""The files of an SQLite database: the file itself, its two journals, and our lock.
+
+SQLite pairs files by their names alone: the file with its write-ahead log (``-wal``) and with the index of that
+log (``-shm``), which every process maps into its memory. Invariant: a file is never opened beside journals of
+another one, and no process of ours shortens an index that another one maps, which would kill that one (SIGBUS).
+So journals are renamed or unlinked, under the lock, and never written to. Nor are the three ever opened here but by
+SQLite: a process that closes any descriptor of a file loses all its locks on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from robots_guard.stores.system import System
+
+KEPT_ASIDE = 3  # damaged files kept for a person to look at
+
+Inode = tuple[int, int]  # device and number
+
+
+class Found(NamedTuple):
+    """Which files have the names of a database's at one moment; None where there is none, or an empty one."""
+
+    file: Inode | None
+    wal: Inode | None
+    shm: Inode | None
+    shm_size: int
+
+    def continues(self, earlier: Found) -> bool:
+        """Whether these are the three that stood there earlier, and the index has not been cut short."""
+        return None not in self and self[:3] == earlier[:3] and self.shm_size >= earlier.shm_size
+
+
+class Lock:
+    """The lock of a database's files, while it is held. It names the file to which the journals belong."""
+
+    def __init__(self, descriptor: int, *, was_there: bool) -> None:
+        self.was_there = was_there
+        self._descriptor = descriptor
+
+    def names_another(self, file: Inode) -> bool:
+        """Whether the journals are those of another file. A lock that names none objects to none."""
+        named = self._named()
+        return named.isdigit() and int(named) != file[1]
+
+    def name(self, file: Inode) -> None:
+        """Say to which file the journals belong from now on."""
+        if self._named() == b"%d" % file[1]:
+            return
+        with contextlib.suppress(OSError):  # a full disk: the lock then names none
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, b"%d" % file[1], 0)
+
+    def _named(self) -> bytes:
+        return os.pread(self._descriptor, 40, 0)
+
+
+class DatabaseFiles:
+    """The files of one database, by name."""
+
+    def __init__(self, path: Path, system: System) -> None:
+        self.path, self.system = path, system
+        self.resolve()
+
+    def resolve(self) -> None:
+        """Follow the path, if it is a link: SQLite puts the journals beside the file itself, and we the lock."""
+        self._file = os.path.realpath(self.path)
+        self._wal, self._shm, self._lock = (f"{self._file}{end}" for end in ("-wal", "-shm", ".lock"))
+
+    def found(self) -> Found:
+        """What is there now."""
+        file, shm = self._stat(str(self.path)), self._stat(self._shm)
+        return Found(
+            file=_inode(file) if file and file.st_size else None,
+            wal=_inode(self._stat(self._wal)),
+            shm=_inode(shm),
+            shm_size=shm.st_size if shm else 0,
+        )
+
+    def insist_on_a_regular_file(self) -> None:
+        """Raise OSError where the path names a directory, a pipe or a device: SQLite may wait for one for ever."""
+        found = self._stat(self._file)
+        if found and not stat.S_ISREG(found.st_mode):
+            raise OSError("it is no regular file")
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[Lock]:
+        """Hold the lock, which marks the file as ours. A new one stays only if all went well."""
+        was_there = self._stat(self._lock) is not None
+        descriptor = self._taken()
+        try:
+            yield Lock(descriptor, was_there=was_there)
+        except BaseException:
+            if not was_there:
+                self._remove(self._lock)
+            raise
+        finally:
+            self.system.close(descriptor)
+
+    def part_from_strangers(self, lock: Lock) -> None:
+        """Move journals away that do not belong to the file that is there, if any is."""
+        found = self.found()
+        if found.file is None and (found.wal or found.shm):
+            self.set_aside()  # an empty file as well: other processes may have locked it
+        elif found.file and lock.names_another(found.file):
+            self._move_journals(self._name_aside())
+            self._tidy()
+
+    def set_aside(self) -> Path | None:
+        """Rename the file and its log, which must not be replayed into the next one; the file's new name.
+
+        The file goes first: SQLite then leaves what has its name alone when another process closes it.
+        """
+        aside = self._name_aside()
+        was_there = True
+        try:
+            self.system.rename(self._file, aside)
+        except FileNotFoundError:
+            was_there = False
+        self._move_journals(aside)
+        self._tidy()
+        return Path(aside) if was_there else None
+
+    def _move_journals(self, aside: str) -> None:
+        """Keep the log, which has the last commits; the index is of no use to a person."""
+        with contextlib.suppress(FileNotFoundError):
+            self.system.rename(self._wal, f"{aside}-wal")
+        self._remove(self._shm)
+
+    def _name_aside(self) -> str:
+        label = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())  # for people; nothing depends on it
+        aside = f"{self._file}.corrupt-{label}"
+        serial, name = 1, aside
+        while self._stat(name) or self._stat(f"{name}-wal"):
+            serial += 1
+            name = f"{aside}-{serial}"
+        return name
+
+    def _tidy(self) -> None:
+        """Keep the latest few: a failing disk must not be filled with damaged files."""
+        file = Path(self._file)
+        kept: dict[str, float] = {}
+        for name in file.parent.glob(f"{_literal(file.name)}.corrupt-*"):
+            with contextlib.suppress(FileNotFoundError):
+                base = str(name).removesuffix("-wal")
+                kept[base] = max(kept.get(base, 0.0), name.stat().st_mtime)
+        for old in sorted(kept, key=lambda name: kept[name])[:-KEPT_ASIDE]:
+            self._remove(old)
+            self._remove(f"{old}-wal")
+
+    def _taken(self) -> int:
+        """Take the lock; its descriptor. Raises BlockingIOError when another process does not give it back."""
+        deadline = self.system.monotonic() + self.system.busy
+        while True:
+            descriptor = self.system.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                self.system.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _inode(os.fstat(descriptor)) == _inode(self._stat(self._lock)):
+                    return descriptor  # it has not been removed meanwhile
+            except BlockingIOError:
+                if self.system.monotonic() > deadline:
+                    self.system.close(descriptor)
+                    raise
+            except BaseException:
+                self.system.close(descriptor)
+                raise
+            self.system.close(descriptor)
+            self.system.sleep(0.02)
+
+    def _remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.system.unlink(name)
+
+    def _stat(self, name: str) -> os.stat_result | None:
+        try:
+            return self.system.stat(name)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+def _inode(found: os.stat_result | None) -> Inode | None:
+    return (found.st_dev, found.st_ino) if found else None
+
+
+def _literal(name: str) -> str:
+    """A name as a pattern that matches it only."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)

@@ -1,0 +1,31 @@
+"""What an SQLite store asks of the operating system, in one object that a test can replace."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+BUSY = 5.0  # seconds to wait for another process's write
+
+
+@dataclass(frozen=True)
+class System:
+    """The system calls of a Database, its clock, and how long it waits for another process.
+
+    SQLite makes further calls of its own, which cannot be replaced from Python.
+    """
+
+    open: Callable[[str, int, int], int] = os.open
+    close: Callable[[int], None] = os.close
+    flock: Callable[[int, int], None] = fcntl.flock
+    stat: Callable[[str], os.stat_result] = os.stat
+    rename: Callable[[str, str], None] = os.rename
+    unlink: Callable[[str], None] = os.unlink
+    connect: Callable[..., sqlite3.Connection] = sqlite3.connect
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    busy: float = BUSY

@@ -1,0 +1,478 @@
+"""The SQLite store when its files are removed, replaced, cut short or damaged under running processes.
+
+For each: no process dies or hangs, none is given another origin's policy, and the store heals or says why not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support.fleet import Member, held_for
+from support.stores import A, B, in_a_fork, policy, put
+
+from robots_guard.errors import SettingsError, StoreError
+from robots_guard.stores.database import Database
+from robots_guard.stores.sqlite import SqliteStore
+from robots_guard.stores.system import System
+
+
+@pytest.fixture(scope="module")
+def members():
+    """Three processes, which cost more to start than most tests take."""
+    running = [Member() for _ in range(3)]
+    yield running
+    for member in running:
+        member.kill()
+
+
+@pytest.fixture
+def fleet(members):
+    """The three; one that another test has left dead or at work is replaced."""
+    for number, member in enumerate(members):
+        if not member.is_ready:
+            member.kill()
+            members[number] = Member()
+    return members
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "policies.sqlite"
+
+
+@pytest.fixture
+def beside(path):
+    return lambda end: Path(f"{path}{end}")
+
+
+@pytest.fixture
+def store(path):
+    made = SqliteStore(path)
+    put(made, policy())
+    yield made
+    made.close()
+
+
+def all_of(members, command, **arguments):
+    for member in members:
+        member.tell(command, **arguments)
+    return [member.answer() for member in members]
+
+
+def work(members, calls=60):
+    for number, member in enumerate(members):
+        member.tell("work", calls=calls, seed=number)
+    return members
+
+
+# -- what a careless program does to the files --------------------------------------------------------------
+
+
+def unlink(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def rename(path: Path) -> None:
+    if path.exists():
+        path.rename(f"{path}.moved-{time.monotonic_ns()}")
+
+
+def swap(path: Path) -> None:
+    """Another sound store is moved over this one, as when a backup is restored."""
+    other = path.with_name("other")
+    made = SqliteStore(other)
+    put(made, held_for(A, 500.0))
+    made.close()
+    other.replace(path)
+
+
+def cut(length: float):
+    def cut_to(path: Path) -> None:
+        if path.exists():
+            os.truncate(path, int(path.stat().st_size * length))
+
+    return cut_to
+
+
+def scribble(path: Path) -> None:
+    """Some pages become rubbish."""
+    if not path.exists() or path.stat().st_size < 4096:
+        return
+    chance = random.Random(7)
+    with path.open("r+b") as file:
+        for _ in range(4):
+            file.seek(chance.randrange(path.stat().st_size // 4096) * 4096)
+            file.write(chance.randbytes(4096))
+
+
+def enlarge(path: Path) -> None:
+    if path.exists():
+        os.truncate(path, 1 << 40)
+
+
+def everything(path: Path) -> None:
+    for end in ("", "-wal", "-shm"):
+        unlink(Path(f"{path}{end}"))
+
+
+def on(end: str, attack):
+    return lambda path: attack(Path(f"{path}{end}"))
+
+
+ATTACKS = {
+    "the file is deleted": unlink,
+    "the file is renamed": rename,
+    "the file is replaced": swap,
+    "all three are deleted": everything,
+    "the file is emptied": cut(0),
+    "the file is halved": cut(0.5),
+    "pages are overwritten": scribble,
+    "the file is huge": enlarge,
+    "the log is deleted": on("-wal", unlink),
+    "the log is emptied": on("-wal", cut(0)),
+    "the log is halved": on("-wal", cut(0.5)),
+    "the index is deleted": on("-shm", unlink),
+    "the lock is deleted": on(".lock", unlink),
+}
+AT_REST = {**ATTACKS, "the index is emptied": on("-shm", cut(0)), "the index is halved": on("-shm", cut(0.5))}
+
+
+def assert_heals(fleet, path):
+    """After a round in which what is damaged is found, all work on one file without an error."""
+    for member in fleet:  # a start that met the damage was refused with a sentence
+        member.ask("close")
+        assert member.ask("open", path=str(path)) == ""
+        member.ask("work", calls=30, seed=1)
+    for _ in range(3):
+        failures = [member.answer()["failures"] for member in work(fleet)]
+    assert failures == [0, 0, 0]
+    all_of(fleet, "close")
+
+
+@pytest.mark.parametrize("attack", AT_REST.values(), ids=AT_REST)
+def test_between_two_calls(fleet, path, attack):
+    """Every process has the file open, and none is at it."""
+    first, second, late = fleet
+    for member in (first, second):
+        assert member.ask("open", path=str(path)) == ""
+    for _ in range(3):
+        for member in work((first, second)):
+            member.answer()
+        attack(path)
+    late.ask("open", path=str(path))
+    assert_heals(fleet, path)
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+def test_under_way(fleet, path, attack):
+    """Two processes work, a third one comes and goes. An index cut short under a running call is not among these."""
+    first, second, late = fleet
+    for member in (first, second):
+        assert member.ask("open", path=str(path)) == ""
+    for _ in range(4):
+        working = work((first, second), calls=100)
+        time.sleep(0.01)
+        attack(path)
+        late.ask("close")
+        late.ask("open", path=str(path))
+        for member in working:
+            member.answer()
+    assert_heals(fleet, path)
+
+
+# -- what stands in the file's place ------------------------------------------------------------------------
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def link_to_nowhere(path: Path) -> None:
+    path.symlink_to("/proc/self/none/at/all")
+
+
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+@pytest.mark.parametrize("stand_in", [directory, pipe, link_to_nowhere, link_to_itself])
+def test_what_is_no_file_is_an_error_until_it_is_gone(fleet, path, stand_in):
+    member = fleet[0]
+    assert member.ask("open", path=str(path)) == ""
+    member.ask("work", calls=20, seed=1)
+    path.unlink()
+    stand_in(path)
+
+    answer = member.ask("work", calls=10, seed=1)
+    assert answer["failures"] == 10
+    assert answer["last"].startswith("could not be ")
+    assert "name a writable file of its own" in fleet[1].ask("open", path=str(path))
+    path.rmdir() if path.is_dir() else path.unlink()
+    assert_heals(fleet, path)
+
+
+def test_a_link_to_another_store_is_followed(store, path, tmp_path):
+    elsewhere = tmp_path / "elsewhere" / "other.sqlite"
+    other = SqliteStore(elsewhere)
+    put(other, policy(B))
+    path.unlink()
+    path.symlink_to(elsewhere)
+
+    assert store.get(B) == policy(B)
+    assert store.get(A) is None
+    other.close()
+
+
+def test_a_file_that_must_not_be_changed_goes_on_being_read(fleet, path):
+    member = fleet[0]
+    assert member.ask("open", path=str(path)) == ""
+    member.ask("work", calls=200, seed=1)
+    if shutil.which("chattr") is None or subprocess.run(["chattr", "+i", path], check=False).returncode:
+        pytest.skip("this file system, or this user, cannot make a file immutable")
+    try:
+        member.ask("work", calls=60, seed=1)
+        member.ask("close")
+        refused = member.ask("open", path=str(path))
+        assert "name a writable file of its own" in refused or not refused
+    finally:
+        subprocess.run(["chattr", "-i", path], check=True)
+    assert_heals(fleet, path)
+
+
+def test_a_full_disk_is_survived(path):
+    """As the limit of a file's size shows it."""
+    member = Member()
+    try:
+        assert member.ask("open", path=str(path)) == ""
+        assert member.ask("work", calls=20, seed=1)["failures"] == 0
+        member.ask("limit", size=Path(f"{path}-wal").stat().st_size)
+        answer = member.ask("work", calls=100, seed=2)
+        assert 0 < answer["failures"] < 100
+        assert answer["last"].startswith("could not be written")
+        member.ask("limit", size=1 << 30)
+        assert member.ask("work", calls=100, seed=3)["failures"] == 0
+    finally:
+        member.kill()
+
+
+# -- journals, and the files to which they belong -----------------------------------------------------------
+
+
+def test_a_new_file_is_never_opened_beside_the_journals_of_a_lost_one(store, path, beside):
+    """Else the process that opens it first shortens an index that others map, and they die."""
+    wal, shm = beside("-wal").stat().st_ino, beside("-shm").stat().st_ino
+    path.unlink()
+    second = SqliteStore(path)
+
+    assert beside("-wal").stat().st_ino != wal
+    assert beside("-shm").stat().st_ino != shm
+    assert store.get(A) is None
+    assert [kept.stat().st_ino for kept in path.parent.glob("*.corrupt-*-wal")] == [wal]
+    second.close()
+
+
+def test_a_file_moved_over_another_is_never_opened_beside_its_journals(store, path, beside):
+    shm = beside("-shm").stat().st_ino
+    swap(path)
+    second = SqliteStore(path)
+
+    assert second.get(A) == held_for(A, 500.0)
+    assert store.get(A) == held_for(A, 500.0)
+    assert beside("-shm").stat().st_ino != shm
+    second.close()
+
+
+def test_a_file_whose_index_is_cut_short_is_set_aside_and_not_touched_again(fleet, path, beside):
+    member = fleet[0]
+    assert member.ask("open", path=str(path)) == ""
+    member.ask("work", calls=20, seed=1)
+    os.truncate(beside("-shm"), 0)
+
+    answer = member.ask("work", calls=1, seed=1)
+    assert "its -wal or -shm was removed, replaced or cut short by another program" in answer["last"]
+    assert "begun anew; the old file is" in answer["last"]
+    assert member.ask("work", calls=20, seed=1)["failures"] == 0
+    os.truncate(beside("-shm"), 0)
+    assert member.ask("close") == ""
+
+
+def test_journals_left_by_a_process_that_was_killed_are_used(path):
+    """The file is its own, so nothing is moved away."""
+    member = Member()
+    assert member.ask("open", path=str(path)) == ""
+    member.ask("work", calls=40, seed=1)
+    member.kill()
+    assert Path(f"{path}-wal").stat().st_size
+    store = SqliteStore(path)
+
+    assert [*store.origins()]
+    assert not [*path.parent.glob("*.corrupt-*")]
+    store.close()
+
+
+# -- forks --------------------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_has_locks_of_its_own(store, path):
+    """SQLite counts the locks that a parent held as held by the child too, which has none: then any other process
+    may believe to be alone with the file."""
+    ready, go = os.pipe(), os.pipe()
+
+    def child() -> bool:
+        store.get(A)
+        os.write(ready[1], b"x")
+        os.read(go[0], 1)
+        return store.get(A) == policy()
+
+    def parent() -> None:
+        os.read(ready[0], 1)
+        store.close()
+        alone = subprocess.run([sys.executable, "-c", ALONE, path], capture_output=True, text=True, check=True)
+        found.append(alone.stdout.strip())
+        os.write(go[1], b"x")
+
+    found: list[str] = []
+    thread = threading.Thread(target=parent)
+    thread.start()
+    assert in_a_fork(child)
+    thread.join(20)
+    assert found == ["database is locked"]
+    for descriptor in (*ready, *go):
+        os.close(descriptor)
+
+
+ALONE = """
+import sqlite3, sys
+try:
+    print(sqlite3.connect(sys.argv[1], timeout=0).execute("PRAGMA journal_mode = DELETE").fetchone())
+except sqlite3.OperationalError as error:
+    print(error)
+"""
+
+
+# -- the lock, and ends -------------------------------------------------------------------------------------
+
+
+def test_a_lock_that_is_deleted_while_it_is_held_is_made_anew(store, beside):
+    files = store._database._files
+    with files.locked():
+        beside(".lock").unlink()
+        with files.locked() as second:
+            assert not second.was_there
+            assert beside(".lock").exists()
+    with files.locked() as third:
+        assert third.was_there
+
+
+def test_a_lock_that_is_not_given_back_is_an_error_after_a_while(store, path):
+    """In time that passes as the test says."""
+    clock = [0.0]
+    system = System(monotonic=lambda: clock[0], sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    with store._database._files.locked(), pytest.raises(SettingsError, match="temporarily unavailable"):
+        Database(path, system)
+
+    assert 5.0 < clock[0] < 6.0
+
+
+def test_a_store_whose_lock_is_not_given_back_is_left_alone_for_a_while(path):
+    clock = [0.0]
+    refused = []
+
+    def flock(descriptor, operation):
+        if refused:
+            raise BlockingIOError("held")
+        fcntl.flock(descriptor, operation)
+
+    system = System(
+        monotonic=lambda: clock[0], sleep=lambda s: clock.__setitem__(0, clock[0] + s), flock=flock, busy=1.0
+    )
+    database = Database(path, system)
+    refused.append(True)
+    path.unlink()
+    for _ in range(3):
+        with pytest.raises(StoreError), database.reading():
+            pass
+    assert clock[0] < 2.0  # the first call waited, the others did not
+    refused.clear()
+    clock[0] += 60.0
+    with database.reading() as connection:
+        assert connection.execute("SELECT count(*) FROM policies").fetchone() == (0,)
+    database.close()
+
+
+@pytest.mark.parametrize("name", ["stat", "open", "flock", "rename"])
+def test_a_call_that_fails_is_a_store_error_and_heals(path, name):
+    failing = []
+
+    def call(*arguments):
+        if failing:
+            raise OSError(5, "Input/output error")
+        return getattr(System(), name)(*arguments)
+
+    database = Database(path, System(**{name: call}))
+    with database.writing() as connection:
+        connection.execute("DROP TABLE turns")
+    failing.append(True)
+    with pytest.raises(StoreError, match=r"Input/output error"), database.reading() as connection:
+        connection.execute("SELECT * FROM turns")
+    failing.clear()
+    for _ in range(2):
+        try:
+            with database.reading() as connection:
+                connection.execute("SELECT * FROM turns")
+        except StoreError as error:
+            told = str(error)
+    assert "begun anew" in told
+    database.close()
+
+
+@pytest.mark.parametrize("what", ["reading", "writing"])
+def test_closing_has_an_end(path, what):
+    """Also when a call is under way that does not end."""
+    store = SqliteStore(path)
+    ending, begun = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with getattr(store._database, what)():
+            begun.set()
+            ending.wait(60)
+
+    hanging = threading.Thread(target=hang)
+    hanging.start()
+    assert begun.wait(20)
+    closing = threading.Thread(target=store.close)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
+    assert hanging.is_alive()
+    ending.set()
+    hanging.join(20)
+    store.close()
+    with pytest.raises(StoreError, match="is closed"):
+        store.get(A)
+
+
+def test_a_connection_is_closed_once(path):
+    """Closing again does what a hanging call kept the first from."""
+    store = SqliteStore(path)
+    opened = store._database._opened
+    with opened.reading:
+        store.close()
+        assert opened.writer.execute("SELECT 1").fetchone() == (1,)
+    store.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        opened.writer.execute("SELECT 1")

@@ -1,0 +1,131 @@
+"""Processes that share a store file, and do what the test tells them: ``python -m support.fleet``."""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from robots_guard.core.access import Fetched
+from robots_guard.core.policy import Policy
+from robots_guard.core.renewal import begin
+from robots_guard.errors import RobotsGuardError, StoreError
+from robots_guard.origin import Origin, origin_of
+from robots_guard.stores.sqlite import SqliteStore
+
+ORIGINS = [origin_of(f"https://{n}.test") for n in range(40)]
+NOW = 1000.0
+ANSWERS_WITHIN = 120  # seconds; an answer that takes longer is a hang
+
+
+def held_for(origin: Origin, at: float) -> Policy:
+    """The policy of an origin, which names it."""
+    body = f"User-agent: *\nDisallow: /{origin.host}\n".encode() * 60
+    return begin(origin, None, "direct").next(Fetched(status=200, body=body), at).policy  # type: ignore[union-attr]
+
+
+class Member:
+    """One process. What it answers tells how often the store failed, and with what sentence last."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.fleet"],
+            cwd=Path(__file__).parents[1],
+            env={"PYTHONPATH": str(Path(__file__).parents[2])},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._unanswered = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it lives and has answered all that it was told."""
+        return self._process.poll() is None and not self._unanswered
+
+    def tell(self, command: str, **arguments: Any) -> None:
+        """Begin a command; `answer` waits for its end."""
+        assert self._process.stdin is not None
+        self._unanswered += 1
+        self._process.stdin.write(json.dumps([command, arguments]).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> Any:
+        """What the command returned. A process that died or hangs fails the test."""
+        out = self._process.stdout
+        assert out is not None
+        assert select.select([out], [], [], ANSWERS_WITHIN)[0], "the process hangs"
+        line = out.readline()
+        assert line, f"the process died: {signal.Signals(-self._process.wait(10)).name}"
+        self._unanswered -= 1
+        return json.loads(line)
+
+    def ask(self, command: str, **arguments: Any) -> Any:
+        self.tell(command, **arguments)
+        return self.answer()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+class _Worker:
+    """What runs in the process."""
+
+    def __init__(self) -> None:
+        self.store: SqliteStore | None = None
+
+    def open(self, path: str) -> str:
+        try:
+            self.store = SqliteStore(Path(path))
+        except RobotsGuardError as error:
+            return str(error)
+        return ""
+
+    def close(self) -> str:
+        if self.store:
+            self.store.close()
+        self.store = None
+        return ""
+
+    def limit(self, size: int) -> str:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        return ""
+
+    def work(self, calls: int, seed: int) -> dict[str, Any]:
+        chance = random.Random(seed)
+        failures = []
+        for number in range(calls):
+            try:
+                self._call(chance, NOW + number)
+            except StoreError as error:
+                failures.append(str(error))
+        return {"failures": len(failures), "last": failures[-1] if failures else ""}
+
+    def _call(self, chance: random.Random, now: float) -> None:
+        assert self.store is not None
+        origin = chance.choice(ORIGINS)
+        match chance.randrange(4):
+            case 0:
+                self.store.put(held_for(origin, now), now)
+            case 1:
+                self.store.release(origin, "one") if self.store.take(origin, "one", now, 5.0) else None
+            case _:
+                held = self.store.get(origin)
+                assert held is None or held == held_for(origin, held.settled_at), "another origin's policy"
+
+
+def main() -> None:
+    worker = _Worker()
+    for line in sys.stdin:
+        command, arguments = json.loads(line)
+        print(json.dumps(getattr(worker, command)(**arguments)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
