@@ -11,7 +11,7 @@ from mitmproxy.proxy.layers.http import _http1, _http2
 from mitmproxy.test import taddons
 
 from robots_guard.mitmproxy import patches
-from robots_guard.mitmproxy.patches import clients, crashes, interim, resets, streams, trailers
+from robots_guard.mitmproxy.patches import clients, crashes, interim, received, resets, streams, trailers
 
 #: First digits of the SHA-256 of each function's source, in mitmproxy 11.0.2 and 12.2.3. If one differs: read what has
 #: changed, see whether the patch is still right and still needed, and add the digest.
@@ -36,7 +36,7 @@ READ = {
 
 @pytest.fixture(scope="module", autouse=True)
 def applied():
-    for patch in (clients, crashes, interim, resets, streams, trailers):
+    for patch in (clients, crashes, interim, received, resets, streams, trailers):
         patch.apply()
 
 
