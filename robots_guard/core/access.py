@@ -64,6 +64,7 @@ class Get(msgspec.Struct, frozen=True, kw_only=True):
 
     With `public_only` it is made to a public address or not at all, because a public site redirected there. With
     `verbatim` the target is sent exactly as it is written here or not at all, because that is how it was judged.
+    `elsewhere` says that it is made to another origin than the one whose robots.txt it is for: a redirect led there.
     """
 
     url: str
@@ -71,6 +72,7 @@ class Get(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     public_only: bool = False
     verbatim: bool = False
+    elsewhere: bool = False
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
