@@ -10,7 +10,7 @@ MAX_HEAD = 64 * 1024  # octets of all fields together
 
 
 class BadFields(Exception):
-    """Header fields that no honest robots.txt has: too much of them, or two Locations."""
+    """Header fields that no honest robots.txt has: too much of them, NUL, or two Locations."""
 
 
 def joined(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
@@ -23,6 +23,8 @@ def joined(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
             raise BadFields(f"more than {MAX_FIELDS} fields or {MAX_HEAD} octets of them")
         if len(name) + len(value) > MAX_FIELD:
             raise BadFields(f"a field of more than {MAX_FIELD} octets")
+        if b"\0" in value:
+            raise BadFields("a field with NUL")
         key, text = name.decode("latin-1").lower(), _text(value)
         if key not in fields:
             fields[key] = text

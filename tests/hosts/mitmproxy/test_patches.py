@@ -19,6 +19,7 @@ READ = {
     "mitmproxy.addons.clientplayback.ReplayHandler.log": {"99fa0035d5f2"},
     "mitmproxy.proxy.layers.http.HttpStream.make_server_connection": {"9ed0ff470bbb", "ddc7bc72f4d2"},
     "mitmproxy.proxy.layers.http._http1.Http1Client.send": {"35d961e20d48"},
+    "mitmproxy.proxy.layers.http._http1.Http1Connection._handle_event": {"2ac8db3e43ae"},
     "mitmproxy.proxy.layers.http._http1.Http1Server.send": {"f530fe5b569e", "cc218a1337c0"},
     "mitmproxy.proxy.layers.http._http1.make_body_reader": {"9b076acda459"},
     "mitmproxy.proxy.layers.http._http2.Http2Client._handle_event2": {"a3b722b18c3f"},
