@@ -1,8 +1,8 @@
 """Received bytes: what an origin sends in answer to a fetch is shown to a `Framing`, as it came.
 
 Scrapy's own handler for HTTP/1.1 rests on Twisted's client, which skips the bytes behind an answer and reads much that
-is in doubt; no response and no signal tells of it. So the connections of that handler's pool are made of a class that
-looks for answers to our fetches, and is Twisted's own for all other requests.
+is in doubt; no response and no signal tells of it. So each new connection of that handler's pool is watched, while it
+carries a fetch of ours; for all other requests nothing changes.
 
 A handler of another kind has no such pool. HTTP/2, and the handlers that Scrapy has for other libraries, read strictly
 by themselves; what a browser skips is not seen.
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urldefrag
 
 from scrapy.utils.httpobj import urlparse_cached
-from twisted.web._newclient import HTTP11ClientProtocol
-from twisted.web.client import URI, HTTPConnectionPool, _HTTP11ClientFactory
+from twisted.web.client import URI, HTTPConnectionPool
 
 from robots_guard.fetch.framing import Framing
 
@@ -37,17 +36,9 @@ def url_written(url: str) -> bytes:
 def show(downloader: Any, request: Request, wanted: Wanted) -> None:
     """Have the answers shown of the handler that is going to send this request, from its next connection on."""
     load = getattr(getattr(downloader, "handlers", None), "_get_handler", lambda _scheme: None)
-    pool = getattr(load(urlparse_cached(request).scheme), "_pool", None)
-    if not isinstance(pool, HTTPConnectionPool) or pool._factory is not _HTTP11ClientFactory:  # noqa: SLF001
-        return
-
-    class Factory(_HTTP11ClientFactory):
-        noisy = False
-
-        def buildProtocol(self, addr: Any) -> HTTP11ClientProtocol:  # noqa: ARG002, N802  (Twisted's)
-            return _Shown(self._quiescentCallback, wanted)
-
-    pool._factory = Factory  # noqa: SLF001  (it has no option for it)
+    pool: Any = getattr(load(urlparse_cached(request).scheme), "_pool", None)
+    if isinstance(pool, HTTPConnectionPool) and not isinstance(pool._factory, _Watching):  # noqa: SLF001
+        pool._factory = _Watching(pool._factory, wanted)  # noqa: SLF001  (it has no option for it)
 
 
 def objection(framings: Iterable[Framing], *, truncated: bool) -> str:
@@ -60,24 +51,44 @@ def objection(framings: Iterable[Framing], *, truncated: bool) -> str:
     return next(iter(faults or objections), "")
 
 
-class _Shown(HTTP11ClientProtocol):
-    """One connection. It shows what it receives, before it reads it, if the present request is for a wanted URL."""
+class _Watching:
+    """What a pool makes connections by, Twisted's own or Scrapy's: the same, and each connection is watched."""
 
-    _framing: Framing | None = None
-
-    def __init__(self, quiescent: Any, wanted: Wanted) -> None:
-        super().__init__(quiescent)  # type: ignore[no-untyped-call]
+    def __init__(self, plain: Callable[..., Any], wanted: Wanted) -> None:
+        self._plain = plain
         self._wanted = wanted
+
+    def __call__(self, *args: Any) -> Any:
+        factory = self._plain(*args)
+        build = factory.buildProtocol
+
+        def build_watched(addr: Any) -> Any:
+            protocol = build(addr)
+            _Watch(protocol, self._wanted)
+            return protocol
+
+        factory.buildProtocol = build_watched
+        return factory
+
+
+class _Watch:
+    """Shows what one connection receives, before it reads it, if its present request is for a wanted URL."""
+
+    def __init__(self, protocol: Any, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._framing: Framing | None = None
         self._places: list[list[Framing]] = []
+        self._send, self._receive = protocol.request, protocol.dataReceived
+        protocol.request, protocol.dataReceived = self._request, self._received
 
-    def request(self, request: Any) -> Any:
+    def _request(self, request: Any) -> Any:
         self._framing, self._places = None, self._wanted(request.absoluteURI)
-        return super().request(request)
+        return self._send(request)
 
-    def dataReceived(self, data: bytes) -> None:  # noqa: N802  (Twisted's)
+    def _received(self, data: bytes) -> None:
         if self._places:
             self._show(data)
-        super().dataReceived(data)  # type: ignore[no-untyped-call]
+        self._receive(data)
 
     def _show(self, data: bytes) -> None:
         if self._framing is None:  # only now: Twisted repeats a request on a new connection if nothing at all came
