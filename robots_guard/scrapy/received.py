@@ -38,7 +38,8 @@ def show(downloader: Any, request: Request, wanted: Wanted) -> None:
     load = getattr(getattr(downloader, "handlers", None), "_get_handler", lambda _scheme: None)
     pool: Any = getattr(load(urlparse_cached(request).scheme), "_pool", None)
     if isinstance(pool, HTTPConnectionPool) and not isinstance(pool._factory, _Watching):  # noqa: SLF001
-        pool._factory = _Watching(pool._factory, wanted)  # noqa: SLF001  (it has no option for it)
+        watching: Any = _Watching(pool._factory, wanted)  # noqa: SLF001
+        pool._factory = watching  # noqa: SLF001  (it has no option for it)
 
 
 def objection(framings: Iterable[Framing], *, truncated: bool) -> str:
