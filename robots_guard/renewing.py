@@ -320,6 +320,7 @@ class Renewals:
             limits=limits,
             public_only=state.public_only,
             verbatim=state.judged,
+            elsewhere=split_url(state.url)[0] != state.origin,
         )
 
     # -- leases -------------------------------------------------------------------------------------------

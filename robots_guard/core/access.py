@@ -64,6 +64,7 @@ class Get(msgspec.Struct, frozen=True, kw_only=True):
 
     With `public_only` it is made to a public address or not at all, because a public site redirected there. With
     `verbatim` the target is sent exactly as it is written here or not at all, because that is how it was judged.
+    `elsewhere` says that it is made to another origin than the one whose robots.txt it is for: a redirect led there.
     """
 
     url: str
@@ -71,6 +72,7 @@ class Get(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     public_only: bool = False
     verbatim: bool = False
+    elsewhere: bool = False
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,25 +101,31 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
 FetchOutcome = Fetched | Failed
 
 
+#: 2xx that carry a part of the file or a change to it (RFC 9110 section 15.3.7, RFC 3229 section 10.4.1). No fetcher
+#: asks for either, and the rest of the file may forbid what the part does not.
+PARTIAL = frozenset((206, 226))
 #: 4xx that speak of the connection, the moment or a proxy on our own way, not of the site's wishes (RFC 9110
 #: sections 15.5.8, 15.5.9 and 15.5.20, RFC 8470 section 5.2).
 NOT_THE_SITES_WORD = frozenset((407, 408, 421, 425))
 
 
 def is_trouble(status: int) -> bool:
-    """Whether an answer says nothing of the site's wishes: 429, 5xx, and what is no final status at all."""
-    return status == 429 or status in NOT_THE_SITES_WORD or not (200 <= status < 300 or 400 <= status < 500)
+    """Whether an answer says nothing of the site's wishes: 429, 5xx, what is not the whole file, and what is no final
+    status at all."""
+    if status == 429 or status in NOT_THE_SITES_WORD or status in PARTIAL:
+        return True
+    return not (200 <= status < 300 or 400 <= status < 500)
 
 
 def access_of(status: int, dialect: Dialect) -> Access:
     """What a final status of /robots.txt means in a dialect (standards table 2)."""
-    if 200 <= status < 300:
-        return Access.RULES
     if status in (401, 403):
         return Access(dialect.on_forbidden)
     if status == 429:
         return Access(dialect.on_too_many)
-    return Access.UNREACHABLE if is_trouble(status) else Access.UNRESTRICTED
+    if is_trouble(status):
+        return Access.UNREACHABLE
+    return Access.RULES if 200 <= status < 300 else Access.UNRESTRICTED
 
 
 def access_of_failure(failure: Failure, dialect: Dialect) -> Access:

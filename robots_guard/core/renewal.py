@@ -36,6 +36,7 @@ from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import ROBOTS_TXT, Origin, split_url
 
 MAX_REDIRECTS = 5  # RFC 9309 section 2.3.1.2: at least five
+_DOUBTFUL = re.compile(r"[\x00-\x1f\x7f\\]")  # no URL has these, and clients differ in what they make of them
 _UNWRITTEN = re.compile(r"[^!-~]")  # what no request line may hold (RFC 9112 section 3.2)
 
 
@@ -89,8 +90,11 @@ class Fetching:
 
     def _follow(self, outcome: Fetched, now: float) -> Fetching | Redirected | Settled:
         passed = (*self.passed, self.url)
+        location = outcome.headers["location"].strip(" \t")
+        if _DOUBTFUL.search(location):
+            return self.in_trouble(now, Failure.REDIRECT_REFUSED, "its Location is no URL")
         try:
-            origin, target = split_url(urljoin(self.url, outcome.headers["location"].strip()))
+            origin, target = split_url(urljoin(self.url, location))
         except (NotGoverned, MalformedURL, ValueError) as error:
             return self.in_trouble(now, Failure.REDIRECT_REFUSED, str(error))
         target = _UNWRITTEN.sub(_percent, target)  # here, so that every fetcher sends what is judged

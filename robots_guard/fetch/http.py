@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import re
 import socket
@@ -17,17 +18,18 @@ import ssl
 from typing import Any
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from yarl import URL
 
 from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, Limits
 from robots_guard.fetch.decoding import Undecodable, decoder
 from robots_guard.fetch.destinations import CheckedResolver, Destinations, Refused, Visit
-from robots_guard.fetch.fields import MAX_FIELDS, TooLarge, joined
+from robots_guard.fetch.fields import MAX_FIELD, MAX_FIELDS, BadFields, joined
+from robots_guard.fetch.framing import Framing
 from robots_guard.origin import split_url
 
 RECEIVED_AT_ONCE = 32 * 1024  # octets; Linux doubles it
-_MAX_FIELD = 16 * 1024
 
 _UNSAFE_OCTET = re.compile(r"[^!-~]")
 
@@ -46,7 +48,7 @@ _FAILURES: tuple[tuple[type[BaseException], Failure], ...] = (
     (ConnectionError, Failure.RESET),
     (aiohttp.ClientError, Failure.PROTOCOL),
     (Undecodable, Failure.PROTOCOL),
-    (TooLarge, Failure.PROTOCOL),
+    (BadFields, Failure.PROTOCOL),
     (ValueError, Failure.PROTOCOL),
     (OSError, Failure.CONNECT),
 )
@@ -100,7 +102,7 @@ class HttpFetcher:
             trust_env=False,
             auto_decompress=False,
             max_headers=MAX_FIELDS,
-            max_field_size=_MAX_FIELD,
+            max_field_size=MAX_FIELD,
             timeout=aiohttp.ClientTimeout(
                 total=None,  # kept by `fetch`, name resolution and closing included
                 connect=limits.connect,
@@ -118,34 +120,59 @@ class HttpFetcher:
             async with asyncio.timeout(get.limits.connect + get.limits.first_byte):  # however it drips
                 answer = await stack.enter_async_context(get_it)
             fields = joined(answer.raw_headers)
-            body, truncated = b"", False
-            if 200 <= answer.status < 300:
-                body, truncated = await _body(answer, fields.get("content-encoding", ""), get.limits.max_body)
+            coding = fields.get("content-encoding", "") if 200 <= answer.status < 300 else ""
+            body, truncated = await _body(answer, coding, get.limits.max_body)
+            if objection := _framing(session).objection(truncated=truncated):
+                return Failed(failure=Failure.PROTOCOL, detail=objection)
             return Fetched(
                 status=answer.status,
                 headers=fields,
-                body=body,
+                body=body if 200 <= answer.status < 300 else b"",
                 truncated=truncated,
                 tls_verified=url.scheme == "https" and self._verifies,
                 public=visit.public,
             )
 
 
+class _Shown(ResponseHandler):
+    """One connection, which shows what it receives to a `Framing` before aiohttp reads it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.framing = Framing()
+
+    def data_received(self, data: bytes) -> None:
+        self.framing.feed(data)
+        super().data_received(data)
+
+
 class _Connector(aiohttp.TCPConnector):
     """Drops its connection when it is closed. aiohttp leaves a TLS one to the peer's `close_notify`: for 30 s of a
-    peer that sends none, and past the end of the event loop."""
+    peer that sends none, and past the end of the event loop. `framing` is that of the answer."""
 
     _transport: asyncio.Transport | None = None
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.framing = Framing()
+        self._factory: Any = functools.partial(_Shown, loop=self._loop)  # aiohttp has no option for it
 
     async def connect(self, *args: Any, **options: Any) -> Connection:
         connection = await super().connect(*args, **options)
         self._transport = connection.transport
+        if isinstance(connection.protocol, _Shown):
+            self.framing = connection.protocol.framing
         return connection
 
     async def close(self, *, abort_ssl: bool = False) -> None:
         await super().close(abort_ssl=abort_ssl)
         if self._transport is not None:
             self._transport.abort()
+
+
+def _framing(session: aiohttp.ClientSession) -> Framing:
+    assert isinstance(session.connector, _Connector)
+    return session.connector.framing
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
@@ -156,7 +183,8 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 
 async def _body(answer: aiohttp.ClientResponse, content_encoding: str, cap: int) -> tuple[bytes, bool]:
-    """The decoded body and whether it was cut at the cap; only of a 2xx, for no other says anything."""
+    """The decoded body and whether it was cut at the cap. That of an error is read, too: it shows that the answer is
+    whole."""
     decoded = decoder(content_encoding, cap)
     async for octets in answer.content.iter_any():
         decoded.feed(octets)

@@ -14,7 +14,7 @@ from robots_guard.mitmproxy.bounds import set_bounds
 from robots_guard.mitmproxy.dispatch import quicken
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.mitmproxy.options import force
-from robots_guard.mitmproxy.patches import clients, crashes, interim, resets, streams, trailers
+from robots_guard.mitmproxy.patches import clients, crashes, interim, received, resets, streams, trailers
 from robots_guard.mitmproxy.uploads import let_go
 
 
@@ -55,7 +55,7 @@ def plant(enforcer: Enforcer) -> None:
     force(ctx.options)
     let_go()
     set_bounds()
-    for patch in (crashes, interim, resets, streams, trailers):
+    for patch in (crashes, interim, received, resets, streams, trailers):
         patch.apply()
     quicken(addons)
     clients.set_gate(ctx.master, enforcer.write_gate)

@@ -30,6 +30,7 @@ from robots_guard.mitmproxy.body_memory import MEMORY
 from robots_guard.mitmproxy.connections import Connections, let_by
 from robots_guard.mitmproxy.fetcher import MitmFetcher, on_behalf_of
 from robots_guard.mitmproxy.holds import Ended, Holds, PutOff, Waits
+from robots_guard.mitmproxy.hops import PortFetcher
 from robots_guard.mitmproxy.identity import Identity
 from robots_guard.mitmproxy.itself import HOST, Itself, concerns
 from robots_guard.mitmproxy.outgoing import Approved
@@ -196,7 +197,7 @@ class Enforcer(Connections):
                 settings,
                 door=DOOR,
                 runtime=AsyncioRuntime(),
-                fetcher=fetcher,
+                fetcher=PortFetcher(fetcher, self._ways.objection_to_hop),
                 demands_verified="ssl_insecure" not in self._relaxed,
             )
             self._fetcher = fetcher if isinstance(fetcher, MitmFetcher) else None

@@ -25,8 +25,10 @@ from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get
 from robots_guard.core.addresses import is_public, literal
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.fetch.decoding import Plain, Undecodable, decoder
-from robots_guard.fetch.fields import TooLarge, joined
+from robots_guard.fetch.fields import BadFields, joined
+from robots_guard.fetch.framing import Framing
 from robots_guard.mitmproxy.outgoing import Approved
+from robots_guard.mitmproxy.patches.received import ShownTo
 from robots_guard.mitmproxy.permits import Permits, Seen
 from robots_guard.mitmproxy.ways import ITSELF, PREFIX
 from robots_guard.origin import Origin, split_url
@@ -148,11 +150,17 @@ def _parent(mode: str) -> str:
     return human.format_address(spec.address) if isinstance(spec, mode_specs.UpstreamMode) else ""
 
 
-class _Options:
-    """mitmproxy's options with another mode: a ReplayHandler looks at the first one only."""
+class _Options(ShownTo):
+    """mitmproxy's options with another mode: a ReplayHandler looks at the first one only. What an answer over HTTP/1
+    is made of is shown to `framing`, None while no such answer has begun."""
 
     def __init__(self, mode: str) -> None:
         self.mode = [mode]
+        self.framing: Framing | None = None
+
+    def receive(self, octets: bytes) -> None:
+        self.framing = self.framing or Framing()
+        self.framing.feed(octets)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(ctx.options, name)
@@ -162,7 +170,8 @@ class _Hop(ReplayHandler):
     """One request and its answer, with a deadline that moves on as the phases pass and a cap on what is read."""
 
     def __init__(self, flow: http.HTTPFlow, mode: str, get: Get) -> None:
-        super().__init__(flow, _Options(mode))  # type: ignore[arg-type]  # a view of the options, see above
+        self._options = _Options(mode)
+        super().__init__(flow, self._options)  # type: ignore[arg-type]  # a view of the options, see above
         self._limits = get.limits
         self._parent = _parent(mode)
         self._public_only = get.public_only
@@ -238,7 +247,7 @@ class _Hop(ReplayHandler):
             self._fields = joined(response.headers.fields)
             coding = self._fields.get("content-encoding", "") if 200 <= response.status_code < 300 else ""
             self._body = decoder(coding, self._limits.max_body)
-        except (TooLarge, Undecodable) as error:
+        except (BadFields, Undecodable) as error:
             self._undecodable = str(error)
         response.stream = self._sink
 
@@ -285,6 +294,9 @@ class _Hop(ReplayHandler):
             return Failed(failure=Failure.PROTOCOL, detail=self._undecodable)
         if self.flow.error and not self._body.truncated:
             return None
+        framing = self._options.framing
+        if framing is not None and (objection := framing.objection(truncated=self._body.truncated)):
+            return Failed(failure=Failure.PROTOCOL, detail=objection)
         return Fetched(
             status=response.status_code,
             headers=self._fields,

@@ -70,7 +70,7 @@ class Ways:
 
     async def verdict(self, client: connection.Client, origin: Origin) -> Verdict | None:
         """The refusal of a request to go there, or None."""
-        objection = self._port(client, origin.port)
+        objection = self._port(origin.port, in_tunnel=client_of(client) in self._tunnels)
         if objection is None and not self._is_chosen(client, origin.host, origin.port):
             objection = await self._host(origin.host, isinstance(client.proxy_mode, mode_specs.UpstreamMode))
         if objection is None:
@@ -84,12 +84,19 @@ class Ways:
             return _canonical(mode) == (host, port)
         return client.peername == ITSELF and (host, port) in self.named
 
-    def _port(self, client: connection.Client, port: int) -> str | None:
+    def objection_to_hop(self, origin: Origin) -> str | None:
+        """Why a redirect of a robots.txt may not lead to the port of this origin, or None. Where a client would need a
+        tunnel, it is asked for as a tunnel is."""
+        if (origin.host, origin.port) in self.named:
+            return None
+        return self._port(origin.port, in_tunnel=origin.scheme == "https")
+
+    def _port(self, port: int, *, in_tunnel: bool) -> str | None:
         if any(port in ports for ports in self._ports):
             return None
         if port in BAD_PORTS:
             return f"port {port} is none of the web's: connect_ports names those that may be reached"
-        if client_of(client) in self._tunnels:
+        if in_tunnel:
             return f"a tunnel to port {port}: connect_ports names those that may be reached"
         return None
 

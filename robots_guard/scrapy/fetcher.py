@@ -27,9 +27,12 @@ from robots_guard.core.addresses import Address, is_public, literal
 from robots_guard.fetch.decoding import decoder
 from robots_guard.fetch.destinations import Destinations, lookup
 from robots_guard.fetch.fields import joined
+from robots_guard.fetch.framing import Framing
 from robots_guard.origin import split_url
 from robots_guard.plain import printable
 from robots_guard.scrapy.reached import are_same
+from robots_guard.scrapy.received import objection as objection_to
+from robots_guard.scrapy.received import show, url_written
 from robots_guard.scrapy.runtime import GIVEN_UP, HostRuntime
 
 if TYPE_CHECKING:
@@ -81,15 +84,17 @@ class Route:
 class Flight:
     """One fetch under way."""
 
-    __slots__ = ("answered", "cap", "coding", "host", "octets", "url")
+    __slots__ = ("answered", "cap", "coding", "framings", "host", "octets", "url", "written")
 
     def __init__(self, url: str, cap: int) -> None:
         self.url = url
         self.host = b""  # until there is a request
+        self.written = b""  # likewise; the URL as Twisted spells it
         self.cap = cap
         self.octets = 0
         self.answered = False
         self.coding = ""
+        self.framings: list[Framing] = []  # of the answers to requests for this URL
 
     def __deepcopy__(self, memo: Any) -> Flight:
         return self  # a fetch is itself, whoever copies its request
@@ -159,6 +164,7 @@ class ScrapyFetcher:
             request = self._request(flight, route, get)
             if get.verbatim and (respelt := _respelt(request.url, get.url)):
                 return Failed(failure=Failure.REFUSED, detail=f"Scrapy would ask for {respelt} instead")
+            show(self._crawler.engine.downloader, request, self._places)
             response = await self._crawler.engine.download_async(request)
             if not are_same(response.url, flight.url):
                 return await self._led_away(response, get)
@@ -187,6 +193,7 @@ class ScrapyFetcher:
             callback=NO_CALLBACK,
         )
         flight.url = request.url  # as Scrapy spells it
+        flight.written = url_written(request.url)
         return request
 
     async def _resolved(self, url: str) -> tuple[Address, ...]:
@@ -224,6 +231,8 @@ class ScrapyFetcher:
         body.feed(response.body)
         if not stopped:
             body.end()
+        if doubt := objection_to(flight.framings, truncated=stopped):
+            return Failed(failure=Failure.PROTOCOL, detail=doubt)
         return Fetched(
             status=response.status,
             headers=headers,
@@ -234,6 +243,10 @@ class ScrapyFetcher:
         )
 
     # -- while a fetch is under way ------------------------------------------------------------------------
+
+    def _places(self, url: bytes | None) -> list[list[Framing]]:
+        """Where the framings of answers to a request for this URL belong."""
+        return [flight.framings for flight in self._flights if flight.written == url]
 
     def _begin(self, flight: Flight) -> None:
         """Signals cost every page something, so they are connected only now."""
@@ -340,7 +353,7 @@ _FAILURES = {
     "PartialDownloadError": Failure.PROTOCOL,
     "ParseError": Failure.PROTOCOL,
     "Undecodable": Failure.PROTOCOL,
-    "TooLarge": Failure.PROTOCOL,
+    "BadFields": Failure.PROTOCOL,
     "DownloadCancelledError": Failure.PROTOCOL,
     "ValueError": Failure.PROTOCOL,
     "OSError": Failure.CONNECT,

@@ -99,6 +99,11 @@ def test_a_loop_is_noticed_at_its_first_turn():
     assert settle(moved("https://a.test/robots.txt")).trouble.failure is Failure.REDIRECT_LOOP
 
 
+@pytest.mark.parametrize("location", ["/a\\b", "\\\\b.test\\", "/a\tb", "/a\x0bb", "/a\0", "/a\x7f"])
+def test_a_location_that_clients_read_in_different_ways_is_refused(location):
+    assert settle(moved(location)).trouble.failure is Failure.REDIRECT_REFUSED
+
+
 @pytest.mark.parametrize(
     "location", ["file:///etc/passwd", "ftp://a.test/robots.txt", "data:,x", "http://[::1", "http://a b/", "http:"]
 )

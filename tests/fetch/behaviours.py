@@ -128,6 +128,53 @@ def bomb(coding: str, octets: bytes) -> Behaviour:
     return trouble(name, packed(coding, octets), "protocol")
 
 
+def interim(status: str) -> Reply:
+    """The whole file behind an interim answer."""
+    return raw(f"HTTP/1.1 {status}\n\n{_OK}{_LENGTH}\n", TEXT)
+
+
+def length(*values: str, body: bytes = TEXT) -> Reply:
+    """An answer with these Content-Length fields."""
+    return raw(_OK + "".join(f"Content-Length:{value}\n" for value in values) + "\n", body)
+
+
+def field_line(line: bytes) -> Reply:
+    """The whole file, with a line among its header fields."""
+    return Reply(raw=b"HTTP/1.1 200 OK\r\n" + line + b"\r\nContent-Length: 34\r\n\r\n" + TEXT)
+
+
+def chunked(body: bytes, *fields: str, version: str = "HTTP/1.1") -> Reply:
+    """An answer in chunks."""
+    more = "".join(f"{each}\n" for each in fields)
+    return raw(f"{version} 200 OK\nTransfer-Encoding: chunked\n{more}\n", body)
+
+
+def misframed(name: str, robots: object) -> Behaviour:
+    """Where the answer ends is not certain."""
+    return trouble(name, robots, "protocol", "reset")
+
+
+def located(*fields: str, status: int = 301) -> Reply:
+    """A redirect with these Location fields, octet by octet."""
+    return raw(
+        f"HTTP/1.1 {status} Moved\n" + "".join(f"Location:{each}\n" for each in fields) + "Content-Length: 0\n\n"
+    )
+
+
+_MOVED_TO = {f"/{name}": text() for name in ("r.txt", "r%202", "r%092", "r2", "r%C3%A9", "r%5C2")}
+
+
+def leads(name: str, *fields: str) -> Behaviour:
+    """The redirect is followed to the rules."""
+    return rules(name, located(*fields), pages=_MOVED_TO)
+
+
+def leads_nowhere(name: str, *fields: str) -> Behaviour:
+    """Where the redirect leads is not certain."""
+    failures = ("redirect-refused", "redirect-loop", "protocol", "reset", "status")
+    return trouble(name, located(*fields), *failures, pages=_MOVED_TO)
+
+
 _HOPS = {f"/hop{n}": moved(f"/hop{n + 1}") for n in range(5)} | {"/hop5": text()}
 BOMB = TEXT + b"\n" * 100_000_000
 # brotli.compress(BOMB): the library is not everywhere, and then the row asks what is made of its octets.
@@ -137,7 +184,11 @@ BROTLI_BOMB = base64.b85decode(
     "~(0MNbv%aHIo{1O0hSOCC{T?Y"
 )
 _HINTS = raw("HTTP/1.1 103 Early Hints\n\nHTTP/1.1 200 OK\nContent-Length: 34\n\n", TEXT)
-_CHUNKED = "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n"
+_OK = "HTTP/1.1 200 OK\n"
+_LENGTH = "Content-Length: 34\n"
+_CHUNKED = f"{_OK}Transfer-Encoding: chunked\n\n"
+_CHUNKS = b"22\r\n" + TEXT + b"\r\n0\r\n\r\n"
+_ANY_WAY = ("protocol", "reset", "status", "timeout")
 _CLOSED = text(body=b"User-agent: *\nDisallow: /\n")
 _ODD = "/open.txt?[x]"
 _DATE = ("Date", "Sun, 01 Nov 2026 12:00:00 GMT")
@@ -155,7 +206,12 @@ def led(
 STATUSES = [
     rules("200", text()),
     rules("203", text(status=203), status=203),
-    rules("206-nobody-asked-for", text(status=206), status=206),
+    trouble("206-unasked", text(status=206), "status", status=206),
+    trouble("206-of-a-part", text(("Content-Range", "bytes 0-33/900"), status=206), "status", status=206),
+    trouble("206-of-the-whole", text(("Content-Range", "bytes 0-33/34"), status=206), "status", status=206),
+    no_rule("205", Reply(status=205), status=205),
+    rules("205-with-a-body", text(status=205), status=205),
+    trouble("226-unasked", text(("IM", "feed"), status=226), "status", status=226),
     no_rule("204", Reply(status=204, headers=(("Content-Length", "0"),)), status=204),
     no_file("400", Reply(status=400), 400),
     no_file("402", Reply(status=402), 402),
@@ -173,6 +229,13 @@ STATUSES = [
     trouble("304-nobody-asked-for", Reply(status=304, headers=(("Content-Length", "0"),)), "status", status=304),
     trouble("999", raw("HTTP/1.1 999 Denied\nContent-Length: 0\n\n"), "status", "protocol"),
     rules("103-before-the-answer", _HINTS),
+    rules("100-before-the-answer", interim("100 Continue")),
+    rules("102-before-the-answer", interim("102 Processing")),
+    rules("199-before-the-answer", interim("199 What")),
+    rules("30-times-103-before-the-answer", raw("HTTP/1.1 103 Early Hints\n\n" * 30 + _OK + _LENGTH + "\n", TEXT)),
+    trouble("101-unasked", interim("101 Switching Protocols"), "protocol", "reset", "status"),
+    trouble("101-and-nothing-more", raw("HTTP/1.1 101 Switching Protocols\nUpgrade: x\n\n"), *_ANY_WAY),
+    trouble("100-and-nothing-more", raw("HTTP/1.1 100 Continue\n\n"), "protocol", "reset"),
 ]
 
 REDIRECTS = [
@@ -274,6 +337,121 @@ WIRE = [
     trouble("negative-length", raw("HTTP/1.1 200 OK\nContent-Length: -34\n\n", TEXT), "protocol", "reset"),
 ]
 
+FRAMING = [
+    misframed("shorter-than-its-length", length(" 35")),
+    misframed("longer-than-its-length", length(" 14")),
+    misframed("bytes-behind-an-empty-body", length(" 0")),
+    misframed("bytes-behind-a-204", raw("HTTP/1.1 204 No Content\n\n", TEXT)),
+    misframed("bytes-behind-the-chunks", chunked(_CHUNKS + TEXT)),
+    misframed("bytes-behind-no-chunk", chunked(b"0\r\n\r\n" + TEXT)),
+    misframed("an-answer-behind-the-answer", raw(f"{_OK}Content-Length: 0\n\n{_OK}{_LENGTH}\n", TEXT)),
+    misframed("404-shorter-than-its-length", raw("HTTP/1.1 404 Not Found\nContent-Length: 35\n\n", TEXT)),
+    misframed("404-longer-than-its-length", raw("HTTP/1.1 404 Not Found\nContent-Length: 0\n\n", TEXT)),
+    misframed("404-with-broken-chunks", raw(_CHUNKED.replace("200 OK", "404 Not Found"), b"zz\r\n")),
+    misframed(
+        "redirect-longer-than-its-length", raw("HTTP/1.1 301 Moved\nLocation: /r.txt\nContent-Length: 0\n\n", TEXT)
+    ),
+    misframed("length-plus", length(" +34")),
+    misframed("length-minus-zero", length(" -0")),
+    misframed("length-with-spaces-inside", length(" 3 4")),
+    rules("length-with-spaces-around", length("  34 \t")),
+    misframed("length-of-nothing", length(" ")),
+    misframed("length-of-words", length(" many")),
+    misframed("length-in-hex", length(" 0x22")),
+    misframed("length-with-an-underscore", length(" 3_4")),
+    misframed("length-in-other-digits", length(" \xb3\xb4")),
+    misframed("length-of-30-digits", length(" 340000000000000000000000000000")),
+    misframed("length-34.0", length(" 34.0")),
+    misframed("two-equal-lengths", length(" 34", " 34")),
+    misframed("two-equal-lengths-in-a-list", length(" 34, 34")),
+    misframed("two-lengths-in-a-list", length(" 14, 34")),
+    misframed("length-and-chunks", chunked(_CHUNKS, "Content-Length: 34")),
+    misframed("length-of-the-chunks-and-chunks", chunked(_CHUNKS, f"Content-Length: {len(_CHUNKS)}")),
+    misframed("chunks-twice-said", chunked(_CHUNKS, "Transfer-Encoding: chunked")),
+    misframed("chunks-twice", raw(f"{_OK}Transfer-Encoding: chunked, chunked\n\n", _CHUNKS)),
+    misframed("unknown-transfer-coding", raw(f"{_OK}Transfer-Encoding: x\n{_LENGTH}\n", TEXT)),
+    misframed("identity-transfer-coding", raw(f"{_OK}Transfer-Encoding: identity\n\n", TEXT)),
+    misframed("vertical-tab-before-chunked", raw(f"{_OK}Transfer-Encoding: \x0bchunked\n\n", _CHUNKS)),
+    misframed("chunks-in-http-1.0", chunked(_CHUNKS, version="HTTP/1.0")),
+    rules("chunked-in-capitals", raw(f"{_OK}Transfer-Encoding: Chunked\n\n", _CHUNKS)),
+    rules("chunk-extension", chunked(b"22;a=b\r\n" + TEXT + b"\r\n0;c\r\n\r\n")),
+    rules("chunk-size-with-zeros", chunked(b"0022\r\n" + TEXT + b"\r\n00\r\n\r\n")),
+    misframed("chunk-size-negative", chunked(b"-22\r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    misframed("chunk-size-plus", chunked(b"+22\r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    misframed("chunk-size-0x", chunked(b"0x22\r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    misframed("chunk-size-underscore", chunked(b"2_2\r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    misframed("chunk-size-empty", chunked(b"\r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    misframed("chunk-size-with-a-space-before", chunked(b" 22\r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    misframed("chunk-size-of-20-digits", chunked(b"f" * 20 + b"\r\n" + TEXT)),
+    misframed("chunk-shorter-than-its-size", chunked(b"24\r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    misframed("chunk-longer-than-its-size", chunked(b"e\r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    misframed("chunk-with-another-end", chunked(b"22\r\n" + TEXT + b"xx0\r\n\r\n")),
+    misframed("chunk-lines-that-end-in-lf", chunked(b"22\n" + TEXT + b"\n0\n\n")),
+    misframed("no-last-chunk", chunked(b"22\r\n" + TEXT + b"\r\n")),
+    misframed("no-end-of-the-last-chunk", chunked(b"22\r\n" + TEXT + b"\r\n0\r\n")),
+    rules("chunks-with-a-trailer", chunked(_CHUNKS[:-2] + b"X-Sum: 1\r\n\r\n")),
+    misframed("chunks-with-a-trailer-that-is-none", chunked(_CHUNKS[:-2] + b"no colon\r\n\r\n")),
+    rules("http-1.1-until-closed", raw(f"{_OK}\n", TEXT)),
+    rules("http-1.0-with-a-length", raw(f"HTTP/1.0 200 OK\n{_LENGTH}\n", TEXT)),
+]
+
+HEAD = [
+    misframed("http-0.9-with-a-tag", Reply(raw=b"<html>HTTP/1.1 200 OK\r\n\r\n" + TEXT)),
+    misframed("http-2.0", raw(f"HTTP/2.0 200 OK\n{_LENGTH}\n", TEXT)),
+    misframed("http-1.2", raw(f"HTTP/1.2 200 OK\n{_LENGTH}\n", TEXT)),
+    misframed("http-1.10", raw(f"HTTP/1.10 200 OK\n{_LENGTH}\n", TEXT)),
+    misframed("http-in-small-letters", raw(f"http/1.1 200 OK\n{_LENGTH}\n", TEXT)),
+    misframed("status-of-two-digits", raw(f"HTTP/1.1 20 OK\n{_LENGTH}\n", TEXT)),
+    misframed("status-of-four-digits", raw(f"HTTP/1.1 0200 OK\n{_LENGTH}\n", TEXT)),
+    misframed("status-plus", raw(f"HTTP/1.1 +404 OK\n{_LENGTH}\n", TEXT)),
+    trouble("status-000", raw(f"HTTP/1.1 000 What\n{_LENGTH}\n", TEXT), *_ANY_WAY),
+    rules("no-reason-phrase", raw(f"HTTP/1.1 200\n{_LENGTH}\n", TEXT)),
+    rules("reason-phrase-in-latin-1", raw(f"HTTP/1.1 200 d\xe9j\xe0\n{_LENGTH}\n", TEXT)),
+    misframed("two-spaces-before-the-status", raw(f"HTTP/1.1  200 OK\n{_LENGTH}\n", TEXT)),
+    misframed("an-empty-line-first", raw(f"\n{_OK}{_LENGTH}\n", TEXT)),
+    rules("folded-field", field_line(b"X-Long: a\r\n b")),
+    misframed("folded-length", raw(f"{_OK}Content-Length: 3\n 4\n\n", TEXT)),
+    misframed("field-without-a-colon", field_line(b"X-None")),
+    misframed("field-without-a-name", field_line(b": x")),
+    misframed("space-before-the-colon", field_line(b"Content-Length : 14")),
+    misframed("space-in-a-name", field_line(b"X Y: z")),
+    misframed("space-before-the-first-field", field_line(b" X: y")),
+    misframed("nul-in-a-field", field_line(b"X: a\0b")),
+    misframed("cr-in-a-field", field_line(b"X: a\rContent-Length: 14")),
+    rules("control-character-in-a-field", field_line(b"X: a\x01b")),
+    rules("fields-that-end-in-lf", Reply(raw=b"HTTP/1.1 200 OK\nContent-Length: 34\n\n" + TEXT)),
+    misframed("fields-that-end-in-cr", Reply(raw=b"HTTP/1.1 200 OK\rContent-Length: 34\r\r" + TEXT)),
+    rules("one-line-that-ends-in-lf", Reply(raw=b"HTTP/1.1 200 OK\r\nX: y\nContent-Length: 34\r\n\r\n" + TEXT)),
+    rules("field-of-octets", field_line(b"X: \xff\xfe")),
+    rules("empty-field", field_line(b"X:")),
+    rules("field-of-8-kib", field_line(b"X: " + b"y" * 8000)),
+    misframed("field-of-40-kib", field_line(b"X: " + b"y" * 40 * 1024)),
+    rules("200-fields", text(*((f"X-{n}", "y") for n in range(198)))),
+    trouble("201-fields", text(*((f"X-{n}", "y") for n in range(199))), "protocol"),
+]
+
+
+LOCATIONS = [
+    leads("location-with-a-space", " /r 2"),
+    leads_nowhere("location-with-a-tab", " /r\t2"),
+    leads("location-in-spaces", "  /r.txt  "),
+    leads("location-in-utf-8", " /r\xc3\xa9"),
+    leads("location-in-latin-1", " /r\xe9"),
+    leads_nowhere("location-with-a-backslash", " /r\\2"),
+    leads("location-escaped", " /r%202"),
+    leads("location-with-a-fragment", " /r.txt#a"),
+    leads_nowhere("location-that-is-a-fragment", " #top"),
+    leads_nowhere("location-empty", " "),
+    leads("location-twice-equal", " /r.txt", " /r.txt"),
+    leads_nowhere("location-twice", " /r.txt", " /r2"),
+    leads_nowhere("location-with-a-nul", " /r.txt\0"),
+    leads("location-without-a-slash", " r.txt"),
+    leads("location-with-dots", " ./a/../r.txt"),
+    leads("location-above-the-root", " ../../r.txt"),
+    leads("location-without-a-host", " http:///r.txt"),
+    leads_nowhere("location-with-a-scheme-alone", " http:"),
+]
+
 TLS = [
     rules("tls", text(), tls="good"),
     trouble("tls-unknown-authority", text(), "tls", tls="unknown"),
@@ -300,4 +478,4 @@ CACHING = [
     cached("max-age-beats-expires", 3600.0, _DATE, ("Cache-Control", "max-age=3600"), ("Expires", "0")),
 ]
 
-ROWS = STATUSES + REDIRECTS + BODIES + CODINGS + WIRE + TLS + CACHING
+ROWS = STATUSES + REDIRECTS + BODIES + CODINGS + WIRE + FRAMING + HEAD + LOCATIONS + TLS + CACHING

@@ -34,7 +34,7 @@ from robots_guard.settings import open_guard, settings_of
 from robots_guard.stores import open_store
 from robots_guard.testing import Loopback, RecordingOrigin
 
-BRIEF = {"connect_timeout": "2", "first_byte_timeout": "2", "fetch_timeout": "4", "audit_passes": "all"}
+BRIEF = {"connect_timeout": "4", "first_byte_timeout": "4", "fetch_timeout": "8", "audit_passes": "all"}
 FETCHERS = ["direct", *(["scrapy"] if find_spec("scrapy") else []), *(["mitmproxy"] if find_spec("mitmproxy") else [])]
 RFC = dialect("rfc9309")
 AT_ONCE = 16  # rows; a machine of two cores keeps the deadlines above for so many
@@ -148,7 +148,7 @@ def _scrapy(urls: list[str], settings: dict[str, str], folder: Path) -> dict[str
     from hosts.scrapy.crawl import crawl
 
     chosen = {f"ROBOTS_GUARD_{name.upper()}": value for name, value in settings.items()}
-    chosen |= {"DOWNLOAD_TIMEOUT": 5, "REDIRECT_ENABLED": False, "CONCURRENT_REQUESTS": AT_ONCE}
+    chosen |= {"DOWNLOAD_TIMEOUT": 10, "REDIRECT_ENABLED": False, "CONCURRENT_REQUESTS": AT_ONCE}
     chosen |= {"DOWNLOAD_VERIFY_CERTIFICATES": True}
     requests = [{"url": url, "dont_filter": True} for url in urls]
     done = crawl(

@@ -46,7 +46,7 @@ TROUBLE = {
         "protocol",
     ),
     "redirect-to-ftp": (Reply(status=301, headers=(("Location", "ftp://x.test/"),)), "redirect-refused"),
-    "redirect-to-no-target": (Reply(status=301, headers=(("Location", "/a b\\c"),)), "protocol"),
+    "redirect-to-no-target": (Reply(status=301, headers=(("Location", "/a b\\c"),)), "redirect-refused"),
 }
 
 

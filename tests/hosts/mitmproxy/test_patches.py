@@ -11,7 +11,7 @@ from mitmproxy.proxy.layers.http import _http1, _http2
 from mitmproxy.test import taddons
 
 from robots_guard.mitmproxy import patches
-from robots_guard.mitmproxy.patches import clients, crashes, interim, resets, streams, trailers
+from robots_guard.mitmproxy.patches import clients, crashes, interim, received, resets, streams, trailers
 
 #: First digits of the SHA-256 of each function's source, in mitmproxy 11.0.2 and 12.2.3. If one differs: read what has
 #: changed, see whether the patch is still right and still needed, and add the digest.
@@ -19,6 +19,7 @@ READ = {
     "mitmproxy.addons.clientplayback.ReplayHandler.log": {"99fa0035d5f2"},
     "mitmproxy.proxy.layers.http.HttpStream.make_server_connection": {"9ed0ff470bbb", "ddc7bc72f4d2"},
     "mitmproxy.proxy.layers.http._http1.Http1Client.send": {"35d961e20d48"},
+    "mitmproxy.proxy.layers.http._http1.Http1Connection._handle_event": {"2ac8db3e43ae"},
     "mitmproxy.proxy.layers.http._http1.Http1Server.send": {"f530fe5b569e", "cc218a1337c0"},
     "mitmproxy.proxy.layers.http._http1.make_body_reader": {"9b076acda459"},
     "mitmproxy.proxy.layers.http._http2.Http2Client._handle_event2": {"a3b722b18c3f"},
@@ -36,7 +37,7 @@ READ = {
 
 @pytest.fixture(scope="module", autouse=True)
 def applied():
-    for patch in (clients, crashes, interim, resets, streams, trailers):
+    for patch in (clients, crashes, interim, received, resets, streams, trailers):
         patch.apply()
 
 

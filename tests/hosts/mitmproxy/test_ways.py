@@ -110,6 +110,25 @@ def test_a_page_without_a_tunnel_may_be_at_any_port_of_the_web(start, http_site)
         assert (answer.status, "destination-refused" in answer.guard) == (403, True)
 
 
+@pytest.mark.parametrize("fetch", ["engine", "direct"])
+def test_a_redirect_of_a_robots_txt_leads_to_no_port_that_a_tunnel_may_not(start, sites, https_site, fetch):
+    site = sites.start("http", Reply(status=301, headers=(("Location", f"{https_site.url}/robots.txt"),)))
+    with start("proxy", connect_ports="80, 443", fetch=fetch) as door:
+        assert plain(door, site.url + "/open").status == 503
+        record = next(record for record in door.records() if record["origin"] == site.url)
+    assert (record["failure"], "connect_ports" in record["detail"]) == ("refused", True), record
+    assert https_site.seen()[0] == 0
+
+
+def test_a_redirect_of_a_robots_txt_leads_to_ports_that_are_open(start, sites, http_site):
+    """Any port of the web without TLS, those of `connect_ports` with it."""
+    for target in (http_site, sites.start("https")):
+        site = sites.start("http", Reply(status=301, headers=(("Location", f"{target.url}/robots.txt"),)))
+        ports = "443" if target is http_site else f"443, {target.port}"
+        with start("proxy", connect_ports=ports) as door:
+            assert plain(door, site.url + "/open").status == 200
+
+
 @pytest.mark.parametrize("ports", ["", "x", "0", "65536", "90-80", "80;443"])
 def test_ports_that_are_none(ports):
     if not ports:

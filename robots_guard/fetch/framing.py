@@ -1,0 +1,225 @@
+"""The framing of an answer over HTTP/1, read from the very bytes that came (RFC 9112).
+
+HTTP clients differ in what they make of an answer whose framing is doubtful: they skip the bytes behind it, take one
+of two lengths, guess at a chunk. Where such an answer ends is not certain, so it may not be the whole file. Each
+fetcher therefore shows what its connection receives to a `Framing`, which reads by the strictest of their rules.
+
+Invariant: an answer that a fetcher returns has a framing without a fault, wherever the fetcher sees these bytes.
+
+Only what is in doubt is a fault. A line of the head may end in LF alone and a field may be folded, as RFC 9112 sections
+2.2 and 5.2 permit, because all clients agree on these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from robots_guard.fetch.fields import MAX_FIELD, MAX_HEAD
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([0-9]{3})(?: [^\0\r]*)?")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\0\r]*)")
+_FOLDED = re.compile(rb"[ \t][^\0\r]*")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\0\r\n]*)?")
+_LONGEST_SIZE = 1024  # bytes of the line before a chunk
+_CHUNKED = b"chunked"
+_NO_BODY = (204, 304)
+
+
+class _Doubt(Exception):
+    """The framing has a fault."""
+
+
+class Framing:
+    """The framing of one answer to a GET, an interim answer before it included.
+
+    `fault` says what is wrong with it, "" while nothing is. `is_whole` says whether the answer may end here.
+    """
+
+    def __init__(self) -> None:
+        self.fault = ""
+        self._buffer = bytearray()
+        self._next: Callable[[], bool] = self._status_line
+        self._head = 0  # bytes of lines in heads and trailers so far
+        self._left = 0  # bytes of the body, or of the chunk, that are to come
+        self._minor = b""
+        self._status = 0
+        self._names: list[bytes] = []
+        self._values: list[bytes] = []
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer is complete if nothing more comes."""
+        return self._next in (self._end, self._until_closed)
+
+    def feed(self, received: bytes) -> None:
+        """Read on. Behind a fault nothing is read."""
+        if self.fault:
+            return
+        self._buffer += received
+        try:
+            while self._buffer and self._next():
+                pass
+        except _Doubt as doubt:
+            self.fault = str(doubt)
+            self._buffer.clear()
+
+    def objection(self, *, truncated: bool) -> str:
+        """Why an answer that a client takes for complete is not to be relied on, or "". `truncated`: the client did not
+        read it to its end."""
+        if self.fault or truncated or self.is_whole:
+            return self.fault
+        return "the answer ends before its framing says"
+
+    # -- one step each: True if there may be more to read ---------------------------------------------------
+
+    def _status_line(self) -> bool:
+        line = self._line(MAX_FIELD)
+        if line is None:
+            return False
+        found = _STATUS_LINE.fullmatch(line)
+        if found is None:
+            raise _Doubt("no status line of HTTP/1")
+        self._minor, self._status = found[1], int(found[2])
+        if self._status < 100 or self._status == 101:
+            raise _Doubt(f"status {self._status} is no answer to a GET")
+        self._names, self._values = [], []
+        self._next = self._field
+        return True
+
+    def _field(self) -> bool:
+        line = self._line(MAX_FIELD)
+        if line is None:
+            return False
+        if line:
+            self._take(line)
+        elif self._status < 200:
+            if self._all(b"content-length") or self._all(b"transfer-encoding"):
+                raise _Doubt("an interim answer with a body")
+            self._next = self._status_line  # the answer is behind the interim one
+        else:
+            self._next = self._body()
+        return True
+
+    def _take(self, line: bytes) -> None:
+        if self._values and _FOLDED.fullmatch(line):
+            self._values[-1] += b" " + line
+            return
+        found = _FIELD.fullmatch(line)
+        if found is None:
+            raise _Doubt("a header line that is no field")
+        self._names.append(found[1].lower())
+        self._values.append(found[2])
+
+    def _body(self) -> Callable[[], bool]:
+        """What the fields say comes next (RFC 9112 section 6.3)."""
+        codings, lengths = self._all(b"transfer-encoding"), self._all(b"content-length")
+        if codings and (lengths or self._minor == b"0" or self._status in _NO_BODY):
+            raise _Doubt("Transfer-Encoding where it has no place")
+        if codings:
+            if len(codings) > 1 or codings[0].lower() != _CHUNKED:
+                raise _Doubt("a Transfer-Encoding other than chunked")
+            return self._chunk_size
+        if len(lengths) > 1:
+            raise _Doubt("more than one Content-Length")
+        if lengths and not _LENGTH.fullmatch(lengths[0]):
+            raise _Doubt("a Content-Length that is no number")
+        if self._status in _NO_BODY:
+            return self._end
+        if not lengths:
+            return self._until_closed
+        self._left = int(lengths[0])
+        return self._counted if self._left else self._end
+
+    def _all(self, name: bytes) -> list[bytes]:
+        fields = zip(self._names, self._values, strict=True)
+        return [value.strip(b" \t") for each, value in fields if each == name]
+
+    def _counted(self) -> bool:
+        if self._skip():
+            self._next = self._end
+        return True
+
+    def _until_closed(self) -> bool:
+        self._buffer.clear()
+        return False
+
+    def _end(self) -> bool:
+        raise _Doubt("more came than the answer's framing says")
+
+    # -- chunks (RFC 9112 section 7.1) ----------------------------------------------------------------------
+
+    def _chunk_size(self) -> bool:
+        line = self._line_with_crlf(_LONGEST_SIZE)
+        if line is None:
+            return False
+        found = _CHUNK.fullmatch(line)
+        if found is None:
+            raise _Doubt("a chunk without a size")
+        self._left = int(found[1], 16)
+        self._next = self._chunk if self._left else self._trailer
+        return True
+
+    def _chunk(self) -> bool:
+        if self._skip():
+            self._next = self._chunk_end
+        return True
+
+    def _chunk_end(self) -> bool:
+        if len(self._buffer) < 2:
+            return False
+        if self._buffer[:2] != b"\r\n":
+            raise _Doubt("a chunk that is not as long as its size")
+        del self._buffer[:2]
+        self._next = self._chunk_size
+        return True
+
+    def _trailer(self) -> bool:
+        line = self._line_with_crlf(MAX_FIELD)
+        if line is None:
+            return False
+        if line:
+            self._count(line)
+            self._take(line)
+        else:
+            self._next = self._end
+        return True
+
+    # -- bytes ----------------------------------------------------------------------------------------------
+
+    def _skip(self) -> bool:
+        """Pass over what has come of the body or chunk; whether that was all of it."""
+        passed = min(self._left, len(self._buffer))
+        del self._buffer[:passed]
+        self._left -= passed
+        return not self._left
+
+    def _line(self, longest: int) -> bytes | None:
+        """The next line of a head without its end; None while it has not come."""
+        line = self._until_lf(longest)
+        if line is not None:
+            self._count(line)
+        return line if line is None else line.removesuffix(b"\r")
+
+    def _line_with_crlf(self, longest: int) -> bytes | None:
+        """The next line in a body; not all clients take LF for its end."""
+        line = self._until_lf(longest)
+        if line is not None and not line.endswith(b"\r"):
+            raise _Doubt("a line in the chunks that does not end in CRLF")
+        return line if line is None else line[:-1]
+
+    def _until_lf(self, longest: int) -> bytes | None:
+        end = self._buffer.find(b"\n")
+        if (len(self._buffer) if end < 0 else end) > longest + 1:
+            raise _Doubt(f"a line of more than {longest} bytes")
+        if end < 0:
+            return None
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return line
+
+    def _count(self, line: bytes) -> None:
+        self._head += len(line) + 1
+        if self._head > MAX_HEAD:
+            raise _Doubt(f"heads of more than {MAX_HEAD} bytes")

@@ -1,0 +1,28 @@
+"""Hops: a redirect of a robots.txt leads only to ports that the operator lets a client of the proxy reach.
+
+The site chooses where its robots.txt redirects to; `connect_ports` is the operator's word on it, for pages and
+robots.txt alike. It is asked before there is a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from robots_guard.core.access import Failed, Failure, FetchOutcome, Get
+from robots_guard.origin import Origin, split_url
+from robots_guard.ports import Fetcher
+
+
+class PortFetcher:
+    """A Fetcher that refuses a hop to another origin if `objection` has one to its port."""
+
+    def __init__(self, fetcher: Fetcher, objection: Callable[[Origin], str | None]) -> None:
+        self.via = fetcher.via
+        self._fetcher = fetcher
+        self._objection = objection
+
+    async def fetch(self, get: Get) -> FetchOutcome:
+        """The outcome of one hop."""
+        if get.elsewhere and (objection := self._objection(split_url(get.url)[0])):
+            return Failed(failure=Failure.REFUSED, detail=f"a redirect to {objection}")
+        return await self._fetcher.fetch(get)

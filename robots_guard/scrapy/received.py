@@ -1,0 +1,99 @@
+"""Received bytes: what an origin sends in answer to a fetch is shown to a `Framing`, as it came.
+
+Scrapy's own handler for HTTP/1.1 rests on Twisted's client, which skips the bytes behind an answer and reads much that
+is in doubt; no response and no signal tells of it. So each new connection of that handler's pool is watched, while it
+carries a fetch of ours; for all other requests nothing changes.
+
+A handler of another kind has no such pool. HTTP/2, and the handlers that Scrapy has for other libraries, read strictly
+by themselves; what a browser skips is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urldefrag
+
+from scrapy.utils.httpobj import urlparse_cached
+from twisted.web.client import URI, HTTPConnectionPool
+
+from robots_guard.fetch.framing import Framing
+
+if TYPE_CHECKING:
+    from scrapy import Request
+
+#: Where to leave the framings of answers to requests for a URL: in each of these lists.
+Wanted = Callable[[bytes | None], list[list[Framing]]]
+
+
+def url_written(url: str) -> bytes:
+    """A URL as Twisted spells that of a request."""
+    parsed: Any = URI  # which has no types
+    written: bytes = parsed.fromBytes(urldefrag(url)[0].encode()).toBytes()
+    return written
+
+
+def show(downloader: Any, request: Request, wanted: Wanted) -> None:
+    """Have the answers shown of the handler that is going to send this request, from its next connection on."""
+    load = getattr(getattr(downloader, "handlers", None), "_get_handler", lambda _scheme: None)
+    pool: Any = getattr(load(urlparse_cached(request).scheme), "_pool", None)
+    if isinstance(pool, HTTPConnectionPool) and not isinstance(pool._factory, _Watching):  # noqa: SLF001
+        watching: Any = _Watching(pool._factory, wanted)  # noqa: SLF001
+        pool._factory = watching  # noqa: SLF001  (it has no option for it)
+
+
+def objection(framings: Iterable[Framing], *, truncated: bool) -> str:
+    """Why an answer is not to be relied on, or "". A spider's own request for the same URL cannot be told from ours:
+    what is wrong with its answer counts, but not that it may still be under way."""
+    objections = [framing.objection(truncated=truncated) for framing in framings]
+    faults = [framing.fault for framing in framings if framing.fault]
+    if "" in objections and not faults:
+        return ""
+    return next(iter(faults or objections), "")
+
+
+class _Watching:
+    """What a pool makes connections by, Twisted's own or Scrapy's: the same, and each connection is watched."""
+
+    def __init__(self, plain: Callable[..., Any], wanted: Wanted) -> None:
+        self._plain = plain
+        self._wanted = wanted
+
+    def __call__(self, *args: Any) -> Any:
+        factory = self._plain(*args)
+        build = factory.buildProtocol
+
+        def build_watched(addr: Any) -> Any:
+            protocol = build(addr)
+            _Watch(protocol, self._wanted)
+            return protocol
+
+        factory.buildProtocol = build_watched
+        return factory
+
+
+class _Watch:
+    """Shows what one connection receives, before it reads it, if its present request is for a wanted URL."""
+
+    def __init__(self, protocol: Any, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._framing: Framing | None = None
+        self._places: list[list[Framing]] = []
+        self._send, self._receive = protocol.request, protocol.dataReceived
+        protocol.request, protocol.dataReceived = self._request, self._received
+
+    def _request(self, request: Any) -> Any:
+        self._framing, self._places = None, self._wanted(request.absoluteURI)
+        return self._send(request)
+
+    def _received(self, data: bytes) -> None:
+        if self._places:
+            self._show(data)
+        self._receive(data)
+
+    def _show(self, data: bytes) -> None:
+        if self._framing is None:  # only now: Twisted repeats a request on a new connection if nothing at all came
+            self._framing = Framing()
+            for place in self._places:
+                place.append(self._framing)
+        self._framing.feed(data)

@@ -1,0 +1,148 @@
+"""The framing of answers, byte by byte: what is whole, what is in doubt, and what it does not depend on: the pieces.
+
+`behaviours.py` has the same answers as three real fetchers read them.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from robots_guard.fetch.fields import MAX_FIELD, BadFields, joined
+from robots_guard.fetch.framing import Framing
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+CHUNKS = b"3\r\nabc\r\n0\r\n\r\n"
+
+WHOLE = {
+    "a length": OK + b"Content-Length: 3\r\n\r\nabc",
+    "a length of 0": OK + b"Content-Length: 0\r\n\r\n",
+    "until closed": OK + b"\r\nabc",
+    "until closed at once": OK + b"\r\n",
+    "HTTP/1.0": b"HTTP/1.0 200 OK\r\n\r\nabc",
+    "no reason": b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n",
+    "204": b"HTTP/1.1 204 No Content\r\n\r\n",
+    "304 with the length of what it stands for": b"HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n",
+    "chunks": CHUNKED + CHUNKS,
+    "chunks in capitals": CHUNKED.replace(b"chunked", b"CHUNKED") + CHUNKS,
+    "chunks of hexadecimal sizes": CHUNKED + b"0A ; x=y\r\n0123456789\r\n00\r\n\r\n",
+    "trailers": CHUNKED + CHUNKS[:-2] + b"X: y\r\nZ:\r\n\r\n",
+    "interim answers": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n" + OK + b"\r\n",
+    "a folded field": OK + b"X: a\r\n b\r\nContent-Length: 0\r\n\r\n",
+    "LF": (OK + b"Content-Length: 3\r\n\r\nabc").replace(b"\r", b""),
+    "CRs in a body": OK + b"Content-Length: 3\r\n\r\n\r\r\n",
+}
+DOUBTFUL = {
+    "more than its length": OK + b"Content-Length: 3\r\n\r\nabcd",
+    "more than nothing": OK + b"Content-Length: 0\r\n\r\na",
+    "more than a 204 has": b"HTTP/1.1 204 No Content\r\n\r\na",
+    "more than its chunks": CHUNKED + CHUNKS + b"a",
+    "two lengths": OK + b"Content-Length: 3\r\ncontent-length: 3\r\n\r\nabc",
+    "a list of lengths": OK + b"Content-Length: 3,3\r\n\r\nabc",
+    "a length with a sign": OK + b"Content-Length: +3\r\n\r\nabc",
+    "a folded length": OK + b"Content-Length: 3\r\n 3\r\n\r\nabc",
+    "a length without end": OK + b"Content-Length: " + b"3" * 19 + b"\r\n\r\nabc",
+    "a length and chunks": OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
+    "chunks twice": OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
+    "chunks in HTTP/1.0": CHUNKED.replace(b"1.1", b"1.0") + CHUNKS,
+    "another coding": CHUNKED.replace(b"chunked", b"gzip, chunked") + CHUNKS,
+    "a coding behind a vertical tab": CHUNKED.replace(b"chunked", b"\x0bchunked") + CHUNKS,
+    "chunks of a 304": CHUNKED.replace(b"200", b"304") + CHUNKS,
+    "no size": CHUNKED + b"\r\nabc",
+    "a size in other letters": CHUNKED + b"g\r\nabc",
+    "a size with a sign": CHUNKED + b"+3\r\nabc\r\n0\r\n\r\n",
+    "a size without end": CHUNKED + b"0" * 16 + b"\r\n\r\n",
+    "a long line before a chunk": CHUNKED + b"3;" + b"x" * 2000,
+    "a chunk with another end": CHUNKED + b"3\r\nabcd\r\n0\r\n\r\n",
+    "LF behind a size": CHUNKED + b"3\nabc\r\n0\r\n\r\n",
+    "a trailer that is none": CHUNKED + CHUNKS[:-2] + b"x\r\n\r\n",
+    "a line that is no field": OK + b"x\r\n\r\n",
+    "a space before a colon": OK + b"X : y\r\n\r\n",
+    "a first field that is folded": OK + b" X: y\r\n\r\n",
+    "NUL": OK + b"X: \0\r\n\r\n",
+    "CR": OK + b"X: a\rY: b\r\n\r\n",
+    "a long field": OK + b"X: " + b"y" * MAX_FIELD,
+    "a long head": OK + b"X: yyyyyyyy\r\n" * 6000,
+    "interim answers without end": b"HTTP/1.1 103 Hints\r\n\r\n" * 4000,
+    "an interim answer with a length": b"HTTP/1.1 103 Hints\r\nContent-Length: 3\r\n\r\nabc",
+    "101": b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+    "99": b"HTTP/1.1 099 What\r\n\r\n",
+    "HTTP/2.0": OK.replace(b"1.1", b"2.0") + b"\r\n",
+    "HTTP/0.9": b"User-agent: *\nDisallow:\n",
+    "an empty line first": b"\r\n" + OK + b"\r\n",
+}
+CUT_SHORT = {
+    "nothing": b"",
+    "a status line": OK,
+    "a head": OK + b"X: y\r\n",
+    "an interim answer": b"HTTP/1.1 100 Continue\r\n\r\n",
+    "a body": OK + b"Content-Length: 3\r\n\r\nab",
+    "a chunk": CHUNKED + b"3\r\nab",
+    "no last chunk": CHUNKED + b"3\r\nabc\r\n",
+    "no end of the trailers": CHUNKED + CHUNKS[:-2],
+}
+ANSWERS = {**WHOLE, **DOUBTFUL, **CUT_SHORT}
+
+
+def read(*pieces: bytes) -> Framing:
+    framing = Framing()
+    for piece in pieces:
+        framing.feed(piece)
+    return framing
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_an_answer_that_is_framed_well_is_whole(name):
+    framing = read(WHOLE[name])
+
+    assert (framing.fault, framing.is_whole) == ("", True)
+    assert framing.objection(truncated=False) == ""
+
+
+@pytest.mark.parametrize("name", DOUBTFUL)
+def test_an_answer_that_two_clients_may_read_in_two_ways_has_a_fault(name):
+    framing = read(DOUBTFUL[name])
+
+    assert framing.fault
+    assert framing.objection(truncated=False) == framing.objection(truncated=True) == framing.fault
+
+
+@pytest.mark.parametrize("name", CUT_SHORT)
+def test_an_answer_that_is_cut_short_is_not_whole_unless_its_client_cut_it(name):
+    framing = read(CUT_SHORT[name])
+
+    assert (framing.fault, framing.is_whole) == ("", False)
+    assert framing.objection(truncated=False)
+    assert not framing.objection(truncated=True)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("octets", [pytest.param(octets, id=name) for name, octets in ANSWERS.items()])
+def test_where_the_pieces_are_cut_makes_no_difference(octets, size):
+    whole = read(octets)
+    piecewise = read(*(octets[start : start + size] for start in range(0, len(octets), size)))
+
+    assert bool(piecewise.fault) == bool(whole.fault)
+    assert bool(piecewise.objection(truncated=False)) == bool(whole.objection(truncated=False))
+
+
+# -- header fields, as all fetchers give them -----------------------------------------------------------------
+
+
+def test_equal_locations_are_one():
+    assert joined([(b"Location", b"/a"), (b"location", b"/a")]) == {"location": "/a"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [(b"Location", b"/a"), (b"Location", b"/b")],
+        [(b"X", b"y" * MAX_FIELD)],
+        [(b"X", b"a\0b")],
+        [(b"X", b"y")] * 201,
+        [(b"X%d" % n, b"y" * 8000) for n in range(9)],
+    ],
+)
+def test_fields_that_no_honest_answer_has_are_refused(fields):
+    with pytest.raises(BadFields):
+        joined(fields)
