@@ -75,10 +75,9 @@ class Database:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """The writer, for one thread at a time, in a transaction."""
         self._slow.check()
-        with self._translated("written") as opened, opened.writing:
-            self._slow.check()  # who waited for the writer before us may have found that it is no use
-            with _transaction(opened.writer):
-                yield opened.writer
+        # Asked once more when the writer is ours: the thread that had it before may have found that it is no use.
+        with self._translated("written") as opened, opened.writing, self._slow.attempt(), _transaction(opened.writer):
+            yield opened.writer
 
     def close(self) -> None:
         """Close the file, when what is under way has ended."""
