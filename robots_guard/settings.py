@@ -59,7 +59,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     #: The product token judged: letters, "-" and "_" (RFC 9309 section 2.2.1).
     agent: str
-    #: Where policies are shared: `sqlite:///PATH`, `redis://HOST:PORT/DB`, or `memory:` for this process only.
+    #: Where policies are shared: `sqlite:///PATH`, `redis://HOST:PORT/DB` (or `redis+cluster:`, `redis+sentinel:`), or
+    #: `memory:` for this process only.
     store: str = msgspec.field(default_factory=default_store)
     #: The directory of the journal.
     journal: str = msgspec.field(default_factory=default_journal)

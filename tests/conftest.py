@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.stores import Redis, start_redis
+from support.stores import Cluster, Redis, start_cluster, start_redis
 
 from robots_guard.testing import Loopback
 
@@ -41,6 +41,14 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     yield server
     server.process.terminate()
     server.process.wait(10)
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A real Redis Cluster of three nodes."""
+    cluster = start_cluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

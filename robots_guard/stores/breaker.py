@@ -1,29 +1,98 @@
-"""A breaker: what has just failed slowly is left alone for a while, so that nobody waits for it again and again."""
+"""A circuit breaker: what has just failed is left alone for a while, and then tried by one caller at a time.
+
+closed      every caller passes
+open        after a failure: every caller fails at once, for 1 s, then 2, 4, ... 30 s, each shortened at random
+half open   after that: one caller tries, the others still fail at once
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import random
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from robots_guard.errors import StoreError
 
-OPEN_FOR = 30.0  # seconds
+FIRST = 1.0  # seconds it is open after the first failure
+LONGEST = 30.0  # seconds it is open at most
+JITTER = 0.25  # the share of that time by which it may be shorter, so that processes do not all try at once
 
 
 class Breaker:
-    """Closed at first. `trip` opens it for 30 seconds; while it is open, `check` raises StoreError at once."""
+    """Closed at first. Safe to use from several threads, and after a fork.
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    `random` returns numbers of at least 0 and below 1.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float] = time.monotonic, random: Callable[[], float] = random.random
+    ) -> None:
         self._monotonic = monotonic
+        self._random = random
+        self._failures = 0  # in succession
         self._open_until = float("-inf")
         self._why = ""
+        self._become_ours()
+
+    def _become_ours(self) -> None:
+        """Begin with a lock that no thread holds: a forked child has none of its parent's threads."""
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._trying = False
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        if self._pid != os.getpid():
+            self._become_ours()
+        with self._lock:
+            yield
 
     def check(self) -> None:
-        """Pass, or say why not."""
-        if self._monotonic() < self._open_until:
-            raise StoreError(f"left alone for {OPEN_FOR:.0f} s after: {self._why}")
+        """Raise StoreError where `attempt` would."""
+        with self._alone():
+            self._refuse()
+
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Try what the breaker guards. Raises StoreError, which says why, if it is to be left alone now.
+
+        An attempt that ends well closes the breaker. One that raises changes nothing, unless its caller calls `trip`.
+        """
+        with self._alone():
+            self._refuse()
+            probes = self._trying = self._failures > 0
+        try:
+            yield
+        except BaseException:
+            self._end(probes, well=False)
+            raise
+        self._end(probes, well=True)
 
     def trip(self, why: str) -> None:
-        """Open it."""
-        self._why = why
-        self._open_until = self._monotonic() + OPEN_FOR
+        """Open it. A failure of an attempt that began before it was opened does not prolong that."""
+        with self._alone():
+            now = self._monotonic()
+            if now < self._open_until:
+                return
+            longest = min(FIRST * 2.0**self._failures, LONGEST)
+            self._why = why
+            self._failures = min(self._failures + 1, 10)
+            self._open_until = now + longest * (1.0 - JITTER * self._random())
+
+    def _refuse(self) -> None:
+        left = self._open_until - self._monotonic()
+        if left > 0:
+            raise StoreError(f"left alone for {left:.1f} s more, after: {self._why}")
+        if self._trying:
+            raise StoreError(f"left alone until one call has tried it again, after: {self._why}")
+
+    def _end(self, probes: bool, *, well: bool) -> None:
+        if not probes:
+            return
+        with self._alone():
+            self._trying = False
+            if well:
+                self._failures = 0

@@ -80,10 +80,9 @@ class Database:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """The writer, for one thread at a time, in a transaction."""
         self._slow.check()
-        with self._translated("written") as opened, opened.writing:
-            self._slow.check()  # another caller may have found meanwhile that it is no use
-            with _transaction(opened.writer):
-                yield opened.writer
+        # Asked once more when the writer is ours: the caller that had it before may have found that it is no use.
+        with self._translated("written") as opened, opened.writing, self._slow.attempt(), _transaction(opened.writer):
+            yield opened.writer
 
     def close(self) -> None:
         """Close the file when what is under way has ended, or leave it open after two seconds."""

@@ -1,10 +1,11 @@
-"""Policies in Redis or Valkey, shared by a fleet.
+"""Policies in Redis or Valkey, shared by a fleet: one server, a cluster, or a primary that Sentinels know.
 
 A policy is one string, ``TIME \\n [MAC] VALUE``; a document another, under its SHA-256; a lease a third, which
-ends by itself. All keys begin with one prefix, so that an ACL can name them. What must not be torn is a Lua
-script beside this file. A server that is down or slow costs 200 ms once in 30 s: in between, every call fails
-at once and each process goes on by itself. Whoever can write to the server can forge policies, unless values
-carry a MAC.
+ends by itself. All keys begin with one prefix, so that an ACL can name them, and those of an origin carry it in
+braces, so that one node of a cluster holds them all. What must not be torn is a Lua script beside this file.
+A call that is not answered is made once more; then its server is left alone, for 1 s at first (`breaker.py`), and
+each process goes on by itself. So it does with what the server refuses. Whoever can write to the server can forge
+policies, unless values carry a MAC.
 """
 
 from __future__ import annotations
@@ -12,130 +13,97 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from importlib.resources import files
-from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from typing import Any, NamedTuple, TypeVar
+
+import redis
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException
 
 from robots_guard.core import codec
 from robots_guard.core.freshness import CLOCK_SKEW
 from robots_guard.core.pacing import AHEAD, KEPT, LINE, LONGEST_HOLD_OFF, Turn, counted_from
 from robots_guard.core.policy import Policy
-from robots_guard.errors import DamagedValue, MalformedURL, MissingExtra, NotGoverned, SettingsError, StoreError
+from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, StoreError
 from robots_guard.origin import Origin, origin_of
 from robots_guard.stores.breaker import Breaker
+from robots_guard.stores.refusals import refusal, said
 
-try:
-    import redis
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-except ImportError:
-    raise MissingExtra("redis", "a store on Redis") from None
-
-TIMEOUT = 0.2  # seconds
 PREFIX = "rg:"
 POLICY_LIFE = 31 * 86400_000  # milliseconds: the oldest copy that may be used (30 d), and a day
 DOCUMENT_LIFE = 120 * 86400_000  # milliseconds: what a journal keeps (90 d), and the oldest copy it names (30 d)
 _MAC = hashlib.sha256().digest_size
 _LONGEST = 32 + _MAC + codec.MAX_VALUE  # octets of a policy's string, looked at before it is parsed
 
-_PLACE = re.compile(r"rediss?://[^/]*(/[0-9]*/?)?|unix://.*", re.DOTALL)  # redis-py takes any other path for 0
 _LUA = files("robots_guard.stores") / "lua"
-_OURS = ("prefix", "hmac_env", "hmac_file", "timeout", "ssl_ca_certs")
-FORMS = "redis://[user:password@]host:port/db?prefix=rg:&timeout=0.2, rediss://... or unix:///path/to/socket?db=0"
+_FAILURES = (redis.RedisError, RedisClusterException, OSError)
+
+T = TypeVar("T")
 
 
-def open_redis(url: str) -> RedisStore:
-    """The store a URL names. It is not connected to yet: a fleet starts while its server does.
-
-    Raises SettingsError for a URL that cannot be read, or a key for MACs that cannot be found.
-    """
-    place, _, query = url.partition("?")
-    if not _PLACE.fullmatch(place):
-        raise SettingsError(f"store: not the URL of a Redis server (its path is no number of a database): use {FORMS}")
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    known = (*_OURS, "db") if place.startswith("unix:") else _OURS
-    for name in options:
-        if name not in known:
-            raise SettingsError(f"store: {name!r} is no option of a Redis URL: use {', '.join(known)}")
-    ours = {name: options.pop(name) for name in _OURS[:4] if name in options}
-    timeout = _timeout(ours.get("timeout"))
-    try:
-        client = redis.Redis.from_url(
-            f"{place}?{urlencode(options)}",
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            retry=Retry(NoBackoff(), 0),
-        )
-    except (ValueError, TypeError) as error:
-        raise SettingsError(f"store: not the URL of a Redis server ({error}): use {FORMS}") from None
-    return RedisStore(client, prefix=ours.get("prefix", PREFIX), key=_key(ours))
+class Refused(StoreError):
+    """The server answers, and will not do what it is asked. The message names the remedy."""
 
 
-def _timeout(text: str | None) -> float:
-    """Seconds a server may take to answer before the guard goes on without it."""
-    if text is None:
-        return TIMEOUT
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= 60:
-        raise SettingsError(f"store: timeout = {text!r} is no number of seconds: use 0 < timeout <= 60")
-    return seconds
+class Script(NamedTuple):
+    """A Lua script, and the name under which a server knows it once it has run it."""
+
+    text: bytes
+    sha: str
 
 
-def _key(options: dict[str, str]) -> bytes | None:
-    """The key for MACs, from the environment or a file: never from the URL, which is shown and logged."""
-    if "hmac_env" in options:
-        key = os.environ.get(options["hmac_env"], "").encode()
-        where = f"the environment has no {options['hmac_env']}"
-    elif "hmac_file" in options:
-        path = Path(options["hmac_file"]).expanduser()
-        with contextlib.suppress(OSError):
-            return _long_enough(path.read_bytes().strip(), f"{str(path)!r}")
-        raise SettingsError(f"store: hmac_file = {str(path)!r} cannot be read: name a file that holds the key")
-    else:
-        return None
-    if not key:
-        raise SettingsError(f"store: hmac_env: {where}: set it to the key")
-    return _long_enough(key, options["hmac_env"])
+def _script(name: str) -> Script:
+    text = (_LUA / "text_at.lua").read_bytes() + (_LUA / f"{name}.lua").read_bytes()
+    return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 
 
-def _long_enough(key: bytes, where: str) -> bytes:
-    if len(key) < 16:
-        raise SettingsError(f"store: the key in {where} is too short to keep anybody out: use at least 16 octets")
-    return key
+_PUT, _TAKE, _RELEASE = _script("put_if_newer"), _script("take_lease"), _script("release_lease")
+_RESERVE, _COUNT_FROM, _HOLD_OFF = _script("reserve_turn"), _script("count_from"), _script("hold_off")
+_CHECK_RIGHTS = _script("check_rights")
 
 
 class RedisStore:
-    """A SharedStore on a server. With `key`, values that do not carry our HMAC-SHA256 are not believed."""
+    """A SharedStore on a server, or on a cluster of them. With `key`, values that do not carry our HMAC-SHA256 are not
+    believed.
 
-    def __init__(self, client: Any, *, prefix: str = PREFIX, key: bytes | None = None) -> None:
+    `breaker` makes a breaker: one for each server, one for what may be read and one for what may be written.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        *,
+        prefix: str = PREFIX,
+        key: bytes | None = None,
+        breaker: Callable[[], Breaker] = Breaker,
+    ) -> None:
         self._client = client
         self._prefix = prefix
         self._key = key
-        self._breaker = Breaker()
-        self._put = client.register_script((_LUA / "put_if_newer.lua").read_text("utf-8"))
-        self._reserve = client.register_script((_LUA / "reserve_turn.lua").read_text("utf-8"))
-        self._count_from = client.register_script((_LUA / "count_from.lua").read_text("utf-8"))
-        self._hold_off = client.register_script((_LUA / "hold_off.lua").read_text("utf-8"))
-        self._release = client.register_script((_LUA / "release_lease.lua").read_text("utf-8"))
+        self._breaker = breaker
+        self._servers: dict[str, Breaker] = {}  # by the names of a cluster's nodes; "" for the only one
+        self._reading = breaker()
+        self._writing = breaker()
 
     def close(self) -> None:
         """Let the connections go."""
         self._client.close()
 
+    def check_rights(self, *, looks: bool = False) -> None:
+        """Find out whether the server refuses us. Raises Refused if it does, StoreError if it cannot be asked."""
+        key = f"{self._prefix}start"
+        if looks:
+            self._read(key, lambda: self._client.getrange(key, 0, 0))
+        else:
+            self._run(_CHECK_RIGHTS, key)
+
     # -- policies -----------------------------------------------------------------------------------------
 
     def get(self, origin: Origin) -> Policy | None:
         """The policy held, fresh or not."""
-        key = self._policy_key(origin)
-        with self._asking():
-            held = self._client.getrange(key, 0, _LONGEST)
+        held = self._start_of(self._policy_key(origin), _LONGEST)
         if not held:
             return None
         policy = self._opened(held, origin)
@@ -145,42 +113,43 @@ class RedisStore:
         return filled
 
     def put(self, policy: Policy, now: float) -> None:
-        """Keep a policy, unless what is held does not give way, and its document."""
-        document = policy.document
-        keys = (self._policy_key(policy.origin), self._document_key(_digest(policy)))
-        body = codec.pack(document.body) if document else b""
+        """Keep a policy, unless what is held does not give way, and its document.
+
+        The document comes first, and by itself, for other origins have it, too, and another node may hold it: a policy
+        is never there without it.
+        """
+        if policy.document:
+            key, body = self._document_key(_digest(policy)), codec.pack(policy.document.body)
+            self._write(key, lambda: self._client.set(key, body, px=DOCUMENT_LIFE))
         value = self._sealed(codec.encode(policy), policy.origin)
-        with self._asking():
-            self._put(keys, (policy.settled_at, now + CLOCK_SKEW, value, POLICY_LIFE, body, DOCUMENT_LIFE))
+        self._run(_PUT, self._policy_key(policy.origin), policy.settled_at, now + CLOCK_SKEW, value, POLICY_LIFE)
 
     def forget(self, origin: Origin) -> bool:
         """Drop the policy held; whether there was one. Its document stays for its time."""
-        with self._asking():
-            return bool(self._client.delete(self._policy_key(origin)))
+        key = self._policy_key(origin)
+        return bool(self._write(key, lambda: self._client.delete(key)))
 
     def origins(self) -> Iterator[Origin]:
         """Every origin held, as the server comes across them; keys that are none are left out."""
-        start = f"{self._prefix}p:"
-        keys = self._client.scan_iter(match=_literal(start) + "*", count=1000)
+        start, end = f"{self._prefix}{{", "}:policy"
+        keys = self._client.scan_iter(match=f"{_literal(start)}*{end}", count=1000)
         while True:
-            with self._asking():
-                key = next(keys, None)
+            key = self._read("", lambda: next(keys, None))
             if key is None:
                 return
             with contextlib.suppress(MalformedURL, NotGoverned):
-                yield origin_of(key.decode("utf-8", "replace").removeprefix(start))
+                yield origin_of(key.decode("utf-8", "replace").removeprefix(start).removesuffix(end))
 
     # -- leases -------------------------------------------------------------------------------------------
 
     def take(self, origin: Origin, token: str, now: float, seconds: float) -> bool:  # noqa: ARG002  (the server has its own clock)
-        """Take the origin's lease."""
-        with self._asking():
-            return bool(self._client.set(self._lease_key(origin), token, nx=True, px=round(seconds * 1000)))
+        """Take the origin's lease. One that seems to last for more than twice as long is not believed."""
+        lasts = round(seconds * 1000)
+        return bool(self._run(_TAKE, self._lease_key(origin), token, lasts, 2 * lasts))
 
     def release(self, origin: Origin, token: str) -> None:
         """Give the lease back, if it is still the token's."""
-        with self._asking():
-            self._release((self._lease_key(origin),), (token,))
+        self._run(_RELEASE, self._lease_key(origin), token)
 
     # -- turns --------------------------------------------------------------------------------------------
 
@@ -188,27 +157,25 @@ class RedisStore:
         """Take the origin's turn, or say how long until it is, by the server's clock; `now` is read before it is
         asked."""
         times = (_micro(delay), _micro(AHEAD), _LATEST, _micro(KEPT))
-        with self._asking():
-            asked = now()
-            answer = self._reserve((self._turn_key(origin),), (*times, LINE, name))
+        asked = now()
+        answer = self._run(_RESERVE, self._turn_key(origin), *times, LINE, name)
         wait, stamp, held, crowd, ahead = (int(part) for part in answer)
         return Turn(wait / 1e6, stamp / 1e6, by_retry_after=bool(held), asked=asked, crowd=crowd, ahead=ahead)
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
         """Move the turn, if it is the last."""
         stamps = (_micro(stamp), _micro(counted_from(stamp, since)))
-        with self._asking():
-            return bool(self._count_from((self._turn_key(origin),), stamps))
+        return bool(self._run(_COUNT_FROM, self._turn_key(origin), *stamps))
 
     def hold_off(self, origin: Origin, seconds: float, now: float) -> None:  # noqa: ARG002  (the server has its own clock)
         """No turn before then."""
-        with self._asking():
-            self._hold_off((self._turn_key(origin),), (_micro(seconds), _LATEST))
+        self._run(_HOLD_OFF, self._turn_key(origin), _micro(seconds), _LATEST)
 
     def last_turn(self, origin: Origin) -> tuple[float, float]:
         """What `reserve` would go by."""
-        with self._asking():
-            found = _TURN.fullmatch(self._client.getrange(self._turn_key(origin), 0, 64))
+        found = None
+        with contextlib.suppress(DamagedValue):
+            found = _TURN.fullmatch(self._start_of(self._turn_key(origin), 64))
         return (int(found[1]) / 1e6, int(found[2]) / 1e6) if found else (0.0, 0.0)
 
     # -- documents ----------------------------------------------------------------------------------------
@@ -220,29 +187,26 @@ class RedisStore:
 
     def purge(self, now: float, keep: Iterable[str] = ()) -> int:  # noqa: ARG002  (the server has its own clock)
         """The server removes what has not been used for 120 days by itself; `keep` counts as used now."""
-        for sha256 in keep:
-            with self._asking():
-                self._client.pexpire(self._document_key(sha256), DOCUMENT_LIFE)
+        for key in map(self._document_key, keep):
+            self._write(key, partial(self._client.pexpire, key, DOCUMENT_LIFE))
         return 0
 
     def _packed(self, sha256: str) -> bytes | None:
-        with self._asking():
-            packed: bytes = self._client.getrange(self._document_key(sha256), 0, codec.MAX_VALUE)
-        return packed or None
+        return self._start_of(self._document_key(sha256), codec.MAX_VALUE) or None
 
     # -- keys and values ----------------------------------------------------------------------------------
 
     def _policy_key(self, origin: Origin) -> str:
-        return f"{self._prefix}p:{origin}"
+        return f"{self._prefix}{{{origin}}}:policy"
 
     def _lease_key(self, origin: Origin) -> str:
-        return f"{self._prefix}l:{origin}"
+        return f"{self._prefix}{{{origin}}}:lease"
 
     def _turn_key(self, origin: Origin) -> str:
-        return f"{self._prefix}t:{origin}"
+        return f"{self._prefix}{{{origin}}}:turns"
 
     def _document_key(self, sha256: str) -> str:
-        return f"{self._prefix}d:{sha256}"
+        return f"{self._prefix}document:{sha256}"
 
     def _sealed(self, value: bytes, origin: Origin) -> bytes:
         return value if self._key is None else self._mac(value, origin) + value
@@ -263,21 +227,76 @@ class RedisStore:
         assert self._key is not None
         return hmac.digest(self._key, f"{origin}\n".encode() + value, "sha256")
 
-    @contextlib.contextmanager
-    def _asking(self) -> Iterator[None]:
-        self._breaker.check()
-        try:
-            yield
-        except redis.ResponseError as error:  # an answer: out of memory, read-only, not allowed
-            if str(error).startswith("WRONGTYPE"):
-                raise DamagedValue("under one of our keys is no string: somebody else has put it there") from error
-            raise StoreError(f"the server refuses: {error}") from error
-        except (redis.RedisError, OSError) as error:
-            self._breaker.trip(str(error))
-            raise StoreError(f"the server cannot be asked: {error}") from error
+    # -- asking -------------------------------------------------------------------------------------------
+
+    def _start_of(self, key: str, most: int) -> bytes:
+        """The first bytes under a key, empty for none. Raises DamagedValue for what is no string."""
+        found: bytes = self._read(key, lambda: self._client.getrange(key, 0, most))
+        return found
+
+    def _run(self, script: Script, key: str, *arguments: Any) -> Any:
+        """Run a script on the one key it is about. Each is sent in full where it is not known yet: not to all nodes of
+        a cluster, as SCRIPT LOAD would be, for another of them may be away."""
+
+        def run() -> Any:
+            try:
+                return self._client.evalsha(script.sha, 1, key, *arguments)
+            except NoScriptError:
+                return self._client.eval(script.text, 1, key, *arguments)
+
+        return self._write(key, run)
+
+    def _read(self, key: str, call: Callable[[], T]) -> T:
+        return self._ask(self._reading, key, call)
+
+    def _write(self, key: str, call: Callable[[], T]) -> T:
+        return self._ask(self._writing, key, call)
+
+    def _ask(self, allowed: Breaker, key: str, call: Callable[[], T]) -> T:
+        """Make a call, unless its server is away or has refused its like, and is left alone for that."""
+        with allowed.attempt():
+            answer = self._answer(key, call)
+            if isinstance(answer, redis.ResponseError) and not _is_of_another_type(answer):
+                why = refusal(answer) or ""
+                allowed.trip(why)
+                raise Refused(why) from answer
+        if isinstance(answer, redis.ResponseError):
+            raise DamagedValue("under one of our keys is no string: somebody else has put it there") from answer
+        return answer
+
+    def _answer(self, key: str, call: Callable[[], T]) -> T | redis.ResponseError:
+        """What the server answers, be it an error: that it answers is what closes its breaker."""
+        server = self._server(key)
+        with server.attempt():
+            try:
+                return call()
+            except _FAILURES as error:
+                why = refusal(error)
+                if why and isinstance(error, redis.ResponseError):
+                    self._reconnect_if_demoted(error)
+                    return error
+                failure = Refused(why) if why else StoreError(f"the server cannot be asked: {said(error)}")
+                server.trip(str(failure))
+                raise failure from error
+
+    def _server(self, key: str) -> Breaker:
+        """The breaker of the server that holds a key."""
+        node_of = getattr(self._client, "node_of", None)
+        name = node_of(key) if node_of and key else ""
+        return self._servers.get(name) or self._servers.setdefault(name, self._breaker())
+
+    def _reconnect_if_demoted(self, error: redis.ResponseError) -> None:
+        """Ask the server's name for its address again, which may be another since the primary became a replica."""
+        pool = getattr(self._client, "connection_pool", None)
+        if isinstance(error, ReadOnlyError) and pool is not None:
+            pool.disconnect(inuse_connections=False)
 
 
 _TURN = re.compile(rb"(\d{1,17}) (\d{1,17})(?![^ ]).*", re.DOTALL)  # as the scripts keep it
+
+
+def _is_of_another_type(answer: redis.ResponseError) -> bool:
+    return str(answer).startswith("WRONGTYPE")
 
 
 def _micro(seconds: float) -> int:

@@ -26,6 +26,13 @@ def empty_redis(redis_server):
     return redis_server
 
 
+@pytest.fixture
+def empty_cluster(redis_cluster):
+    with redis_cluster.client() as client:
+        client.flushall(target_nodes=client.PRIMARIES)
+    return redis_cluster
+
+
 class Tiered:
     """Memory in front of a store, as every guard holds them: the guard's own composition, asked as a store is."""
 
@@ -93,7 +100,7 @@ def behind(shared, tmp_path) -> Callable[[Any, bytes], None]:
         connection.close()
 
     def into_redis(origin, value: bytes) -> None:
-        shared._client.set(f"rg:p:{origin}", b"1000.0\n" + value)
+        shared._client.set(shared._policy_key(origin), b"1000.0\n" + value)
 
     return into_sqlite if isinstance(shared, SqliteStore) else into_redis
 
@@ -110,6 +117,6 @@ def kept(shared, tmp_path) -> Callable[[Any], bytes]:
             connection.close()
 
     def from_redis(origin) -> bytes:
-        return shared._client.get(f"rg:p:{origin}").partition(b"\n")[2]
+        return shared._client.get(shared._policy_key(origin)).partition(b"\n")[2]
 
     return from_sqlite if isinstance(shared, SqliteStore) else from_redis

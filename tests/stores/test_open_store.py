@@ -58,7 +58,7 @@ def test_characters_that_mean_something_in_urls_mean_nothing_in_a_path(tmp_path)
 )
 def test_what_names_no_store_is_answered_with_the_forms(url):
     with pytest.raises(
-        SettingsError, match=r"use memory:, sqlite:///relative/path, sqlite:////absolute/path or redis://host"
+        SettingsError, match=r"use memory:, sqlite:///relative/path, sqlite:////absolute/path, redis://host"
     ):
         open_store(url)
 
@@ -69,7 +69,18 @@ def test_a_password_is_not_shown():
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "rediss://127.0.0.1:1/0", "unix:///run/redis.sock?db=2"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://127.0.0.1:1/0",
+        "rediss://127.0.0.1:1/0",
+        "unix:///run/redis.sock?db=2",
+        "redis+cluster://127.0.0.1:1,[::1]:1/",
+        "rediss+cluster://me:secret@127.0.0.1:1/",
+        "redis+sentinel://127.0.0.1:1,127.0.0.1:2/main/0",
+        "rediss+sentinel://me:secret@127.0.0.1:1/main",
+    ],
+)
 def test_a_server_is_not_needed_at_the_start(url):
     store = open_store(url)
     assert isinstance(store, RedisStore)
@@ -82,6 +93,16 @@ def test_a_server_is_not_needed_at_the_start(url):
     ("url", "sentence"),
     [
         ("redis://h:port/0", "not the URL of a Redis server"),
+        ("redis://h/0?prefix=a{b", "prefix = 'a{b': use no braces"),
+        ("redis+cluster://h:port,i/", "not the URL of a Redis server ('h:port' is no host:port)"),
+        ("redis+cluster://h,,i/", "not the URL of a Redis server ('' is no host:port)"),
+        ("redis+cluster://me:secr@et@h/", "not the URL of a Redis server ('h' is no host:port)"),
+        ("redis+cluster://h/1", "a Redis Cluster has one database, 0"),
+        ("redis+sentinel://h:26379/", "it names no SERVICE"),
+        ("redis+sentinel://h:26379/main/one", "it names no SERVICE"),
+        ("redis+sentinel://h/main?sentinel_password_env=NOT_SET", "the environment has no NOT_SET"),
+        ("redis+cluster://h/?sentinel_password_env=X", "'sentinel_password_env' is no option of a Redis URL"),
+        ("redis+other://h/", "'redis+other://h/' is not a store"),
         ("redis://h/one", "not the URL of a Redis server (its path is no number of a database)"),
         ("redis://user:pass/word@h/0", "not the URL of a Redis server (its path is no number of a database)"),
         ("redis://h/0?prefx=x", "'prefx' is no option of a Redis URL: use prefix, hmac_env, hmac_file"),
@@ -100,7 +121,8 @@ def test_what_is_no_url_of_a_server_is_named_in_one_sentence(url, sentence, monk
 
 
 def test_the_missing_extra_is_named(monkeypatch):
-    monkeypatch.delitem(sys.modules, "robots_guard.stores.redis")
+    for name in ("redis", "refusals", "servers"):
+        monkeypatch.delitem(sys.modules, f"robots_guard.stores.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(MissingExtra, match=r"pip install 'robots_guard\[redis\]'"):
         open_store("redis://127.0.0.1/0")

@@ -23,6 +23,7 @@ from robots_guard.origin import origin_of
 from robots_guard.runtime import AsyncioRuntime
 from robots_guard.settings import open_guard, settings_of
 from robots_guard.stores import database_files
+from robots_guard.stores.breaker import FIRST, Breaker
 from robots_guard.stores.sqlite import RETENTION, SqliteStore
 
 DAY = 86400.0
@@ -444,8 +445,9 @@ def test_a_file_made_read_only_is_a_store_error_and_reading_goes_on(store):
     assert store.get(A) == policy()
 
 
-def test_a_file_locked_for_long_is_left_alone_for_a_while(store, rows, monkeypatch):
+def test_a_file_locked_for_long_is_left_alone_for_a_while(store, rows, clock):
     """Who waited in vain once does not wait again and again."""
+    store._database._slow = Breaker(clock, lambda: 0.0)
     put(store, policy())
     store._database._opened.writer.execute("PRAGMA busy_timeout = 50")
     rows.execute("BEGIN EXCLUSIVE")
@@ -453,10 +455,15 @@ def test_a_file_locked_for_long_is_left_alone_for_a_while(store, rows, monkeypat
         put(store, policy(B))
     store._database._opened.writer.execute("PRAGMA busy_timeout = 60000")
 
-    with pytest.raises(StoreError, match="left alone for 30 s after: could not be written: database is locked"):
+    with pytest.raises(
+        StoreError, match=r"left alone for 1\.0 s more, after: could not be written: database is locked"
+    ):
         put(store, policy(B))
     assert store.get(A) == policy()
     rows.execute("ROLLBACK")
+    clock.advance(FIRST)
+    put(store, policy(B))
+    assert store.get(B) == policy(B)
 
 
 class Watched:
@@ -480,8 +487,9 @@ class Watched:
         self.release()
 
 
-def test_who_waited_for_the_writer_does_not_try_what_has_just_failed(store):
+def test_who_waited_for_the_writer_does_not_try_what_has_just_failed(store, clock):
     """Else each of those behind it would wait for the locked file as long again."""
+    store._database._slow = Breaker(clock, lambda: 0.0)
     told = []
 
     def write() -> None:
@@ -499,7 +507,7 @@ def test_who_waited_for_the_writer_does_not_try_what_has_just_failed(store):
         store._database._slow.trip("could not be written: database is locked")
     second.join(20)
 
-    assert told == ["left alone for 30 s after: could not be written: database is locked"]
+    assert told == ["left alone for 1.0 s more, after: could not be written: database is locked"]
     assert store.get(A) is None
 
 

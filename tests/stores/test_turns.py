@@ -248,7 +248,7 @@ def test_damaged_values_are_not_believed(redis_server):
     with redis_server.client() as client:
         store = RedisStore(client)
         for value in (b"", b"x", b"1 2 3", b"nan inf", b"9999999999999999999 1", b"1 9999999999999999999", line):
-            client.set(f"rg:t:{A}", value)
+            client.set(store._turn_key(A), value)
             assert store.reserve(A, 10, lambda: 0.0).wait == 0, value
         client.flushall()
 

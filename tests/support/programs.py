@@ -15,6 +15,7 @@ PACKAGES = {
     "wg": "wireguard-tools",
     "node": "nodejs node-undici",
     "go": "golang-go",
+    "redis-cli": "redis-tools",
     TOMCAT: "tomcat10",
     LOCALES: "locales",
     "localedef": "libc-bin",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from robots_guard.core.renewal import begin
 from robots_guard.origin import origin_of
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.redis import RedisStore
+from robots_guard.stores.servers import open_redis
 from robots_guard.stores.sqlite import SqliteStore
 from support.programs import program
 
@@ -52,27 +54,100 @@ class Redis:
         return redis.Redis(port=self.port)
 
 
-def start_redis(directory, port: int = 0) -> Redis:
+def free_port() -> int:
+    """A port that nothing listens on; nor on the one 10,000 above it, which is a cluster node's second."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as free, contextlib.suppress(OSError, OverflowError):
+            port: int = free.getsockname()[1]
+            with socket.create_server(("127.0.0.1", port + 10_000)):
+                return port
+
+
+def start_redis(directory, port: int = 0, *options: str) -> Redis:
     """A server on a free port, ready."""
     server = program("redis-server")
-    if not port:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [server, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", directory],
-        stdout=subprocess.DEVNULL,
-    )
-    started = Redis(port, process)
-    deadline = time.monotonic() + 20
+    port = port or free_port()
+    arguments = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", directory]
+    return _ready(Redis(port, subprocess.Popen([server, *arguments, *options], stdout=subprocess.DEVNULL)))
+
+
+def start_sentinel(directory: Path, primary: Redis, service: str, *lines: str) -> Redis:
+    """A Sentinel of its own that watches a primary and is enough by itself to name another."""
+    port, file = free_port(), directory / f"sentinel-{primary.port}.conf"
+    watched = f"sentinel monitor {service} 127.0.0.1 {primary.port} 1"
+    times = (f"sentinel down-after-milliseconds {service} 500", f"sentinel failover-timeout {service} 3000")
+    file.write_text("\n".join((f"port {port}", "bind 127.0.0.1", f"dir {directory}", watched, *times, *lines)) + "\n")
+    arguments = [program("redis-sentinel"), str(file)]
+    return _ready(Redis(port, subprocess.Popen(arguments, stdout=subprocess.DEVNULL)))
+
+
+def _ready(started: Redis) -> Redis:
+    deadline = time.monotonic() + 60
     with started.client() as client:
         while True:
             try:
                 client.ping()
                 return started
+            except redis.AuthenticationError:
+                return started
             except redis.ConnectionError:
-                assert process.poll() is None, "redis-server did not start"
+                assert started.process.poll() is None, "redis-server did not start"
                 assert time.monotonic() < deadline, "redis-server does not answer"
                 time.sleep(0.02)
+
+
+@dataclass
+class Cluster:
+    """Servers that share the keys among them."""
+
+    nodes: list[Redis]
+
+    @property
+    def url(self) -> str:
+        return f"redis+cluster://{','.join(f'127.0.0.1:{node.port}' for node in self.nodes)}/"
+
+    def client(self) -> Any:
+        nodes = [redis.cluster.ClusterNode("127.0.0.1", node.port) for node in self.nodes]
+        return redis.RedisCluster(startup_nodes=nodes)
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.process.kill()
+            node.process.wait(10)
+
+
+CLUSTERED = (
+    *("--cluster-enabled", "yes"),
+    *("--cluster-node-timeout", "2000"),
+    *("--cluster-require-full-coverage", "no"),
+)
+
+
+def start_cluster(directory: Path, replicas: int = 0) -> Cluster:
+    """Three nodes, and so many replicas of each, ready."""
+    nodes = []
+    for number in range(3 * (1 + replicas)):
+        place = directory / str(number)
+        place.mkdir()
+        options = (
+            "--cluster-enabled",
+            "yes",
+            "--cluster-node-timeout",
+            "2000",
+            "--cluster-require-full-coverage",
+            "no",
+        )
+        nodes.append(start_redis(place, 0, *options))
+    addresses = [f"127.0.0.1:{node.port}" for node in nodes]
+    create = ("--cluster", "create", *addresses, "--cluster-replicas", str(replicas), "--cluster-yes")
+    subprocess.run([program("redis-cli"), *create], check=True, stdout=subprocess.DEVNULL, timeout=120)
+    deadline = time.monotonic() + 60
+    for node in nodes:
+        with node.client() as client:
+            while client.cluster("INFO")["cluster_state"] != "ok":
+                assert time.monotonic() < deadline, "the cluster does not become ready"
+                time.sleep(0.05)
+    return Cluster(nodes)
 
 
 def in_a_fork(work: Callable[[], bool]) -> bool:
@@ -89,7 +164,7 @@ def in_a_fork(work: Callable[[], bool]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-SHARED = ["sqlite", "fakeredis", "redis", "redis with MACs"]
+SHARED = ["sqlite", "fakeredis", "redis", "redis with MACs", "redis cluster"]
 
 
 def make(kind: str, request: Any, tmp_path: Path) -> Any:
@@ -100,5 +175,7 @@ def make(kind: str, request: Any, tmp_path: Path) -> Any:
         return SqliteStore(tmp_path / "policies.sqlite")
     if kind == "fakeredis":
         return RedisStore(fakeredis.FakeRedis())
+    if kind == "redis cluster":
+        return open_redis(request.getfixturevalue("empty_cluster").url)
     client = request.getfixturevalue("empty_redis").client()
     return RedisStore(client, key=KEY if kind == "redis with MACs" else None)

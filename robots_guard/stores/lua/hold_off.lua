@@ -4,7 +4,7 @@
 -- ARGV  how long, how far ahead a hold-off may lie (microseconds)
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local last, held, line = string.match(redis.call('GET', KEYS[1]) or '', '^(%d+) (%d+)(.*)$')
+local last, held, line = string.match(text_at(KEYS[1], 65536), '^(%d+) (%d+)(.*)$')
 held = tonumber(held or 0)
 if held > now + tonumber(ARGV[2]) then held = 0 end
 held = math.max(held, now + tonumber(ARGV[1]))

@@ -2,7 +2,7 @@
 --
 -- KEYS  the lease
 -- ARGV  the token
-if redis.call('GET', KEYS[1]) == ARGV[1] then
+if text_at(KEYS[1], 64) == ARGV[1] then
   return redis.call('DEL', KEYS[1])
 end
 return 0

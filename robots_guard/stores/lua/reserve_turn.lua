@@ -10,7 +10,7 @@
 local delay, kept, most, name = tonumber(ARGV[1]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local last, held, line = string.match(redis.call('GET', KEYS[1]) or '', '^(%d+) (%d+)(.*)$')
+local last, held, line = string.match(text_at(KEYS[1], 65536), '^(%d+) (%d+)(.*)$')
 last, held = tonumber(last or 0), tonumber(held or 0)
 if last > now + tonumber(ARGV[2]) then last = 0 end
 if held > now + tonumber(ARGV[3]) then held = 0 end

@@ -1,0 +1,74 @@
+"""Refusals: what a Redis server means that answers, and will not do what it is asked; and what helps.
+
+A server that is away or slow comes back by itself. One that refuses must be mended, or named otherwise.
+"""
+
+from __future__ import annotations
+
+from redis import exceptions
+from redis.sentinel import MasterNotFoundError
+
+LONGEST = 300  # characters of an error that are shown
+
+_ACCESS = (
+    "it wants a user and a password, or other ones: put them into the URL as user:password@,"
+    " that of the Sentinels into sentinel_password_env"
+)
+_RIGHTS = "the user may not do this: give it the commands that docs/stores.md lists, and the keys of the prefix"
+_REPLICA = "it is a read-only replica: name the primary, or let Sentinels name it with redis+sentinel://"
+_FULL = "it is full: set maxmemory-policy to allkeys-lru or volatile-lru, or give it more memory"
+_DISK = "it cannot save to its disk: mend that, or set stop-writes-on-bgsave-error to no"
+_ALONE = "it reaches too few replicas: bring them back, or lower min-replicas-to-write"
+_NODE = "it is a node of a Redis Cluster: use redis+cluster://"
+_NO_NODE = "it is no node of a Redis Cluster: use redis://"
+
+_BY_TYPE: tuple[tuple[type[Exception], str], ...] = (
+    (exceptions.AuthenticationError, _ACCESS),
+    (exceptions.NoPermissionError, _RIGHTS),
+    (exceptions.ReadOnlyError, _REPLICA),
+    (exceptions.OutOfMemoryError, _FULL),
+    (exceptions.MovedError, _NODE),
+)
+#: Words of a message: of answers that redis-py has no type for, and of those that it or a script has wrapped.
+_BY_WORD = (
+    ("AuthenticationError", _ACCESS),
+    ("NOPERM", _RIGHTS),
+    ("READONLY", _REPLICA),
+    ("OOM command", _FULL),
+    ("MISCONF", _DISK),
+    ("NOREPLICAS", _ALONE),
+    ("Cluster mode is not enabled", _NO_NODE),
+)
+#: What a server says that is not to be asked now, though it answers.
+_LATER = ("BUSY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "LOADING")
+
+
+def said(error: BaseException) -> str:
+    """What an error says, without the clients that redis-py shows whole when no Sentinel names a primary."""
+    text = str(error)
+    return text.partition(" : ")[0] if isinstance(error, MasterNotFoundError) else text[:LONGEST]
+
+
+def refusal(error: BaseException) -> str | None:
+    """What the server means and what helps, in one sentence; None for one that is away, slow or busy."""
+    cause: BaseException | None = error
+    while cause is not None:  # a cluster's client tells of a wrong password in what its own error comes from
+        meant = _remedy(cause)
+        if meant:
+            return f"the server refuses ({said(error)}): {meant}"
+        cause = cause.__cause__
+    if isinstance(error, exceptions.ResponseError) and not _is_later(error):
+        return f"the server refuses: {said(error)}"
+    return None
+
+
+def _remedy(error: BaseException) -> str | None:
+    for kind, meant in _BY_TYPE:
+        if isinstance(error, kind):
+            return meant
+    return next((meant for word, meant in _BY_WORD if word in str(error)), None)
+
+
+def _is_later(error: exceptions.ResponseError) -> bool:
+    kinds = (exceptions.ClusterDownError, exceptions.TryAgainError)
+    return isinstance(error, kinds) or str(error).startswith(_LATER)

@@ -1,0 +1,368 @@
+"""A Redis Cluster, and a primary that Sentinels know: real ones, that lose servers."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from support.programs import program
+from support.stores import A, B, Cluster, policy, put, start_cluster, start_redis, start_sentinel
+
+from robots_guard.errors import SettingsError, StoreError
+from robots_guard.origin import origin_of
+from robots_guard.stores import look_at, open_store
+from robots_guard.stores.breaker import FIRST, Breaker
+from robots_guard.stores.servers import open_redis
+
+ORIGINS = [
+    origin_of(prefix)
+    for prefix in (
+        *(f"https://{number}.test" for number in range(30)),
+        "http://[2001:db8::1]:8080",
+        "https://192.0.2.1",
+        "http://xn--bcher-kva.example:65535",
+        "https://under_score.test",
+    )
+]
+STORES = Path(__file__).parents[2] / "docs" / "stores.md"
+SOON = 60.0  # seconds a loaded machine may take for what is done in three
+
+
+def until(what, deadline: float = SOON):
+    """The first answer of a call that may fail for a while."""
+    end = time.monotonic() + deadline
+    while True:
+        try:
+            return what()
+        except StoreError:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def store(empty_cluster):
+    made = open_store(empty_cluster.url)
+    yield made
+    made.close()
+
+
+def slots(store, *keys: str) -> set[int]:
+    return {store._client.keyslot(key) for key in keys}
+
+
+# -- a cluster ------------------------------------------------------------------------------------------------
+
+
+def test_all_that_is_kept_of_an_origin_lies_on_one_node_and_origins_on_all(store):
+    of_each = [
+        slots(store, store._policy_key(origin), store._lease_key(origin), store._turn_key(origin)) for origin in ORIGINS
+    ]
+
+    assert {len(found) for found in of_each} == {1}
+    assert len({slot // 5462 for found in of_each for slot in found}) == 3
+
+
+def test_every_operation_works_on_every_node(store):
+    for origin in ORIGINS:
+        body = f"User-agent: *\nDisallow: /{origin.host}\n".encode()
+        put(store, policy(origin, body=body))
+        assert store.get(origin) == policy(origin, body=body)
+        assert store.document(policy(origin, body=body).document.sha256) == body
+        assert store.take(origin, "one", 1.0, 35.0)
+        assert not store.take(origin, "two", 1.0, 35.0)
+        store.release(origin, "one")
+        turn = store.reserve(origin, 60.0, 1.0)
+        store.count_from(origin, turn.stamp, 0.1)
+        store.hold_off(origin, 600.0, 1.0)
+        assert store.reserve(origin, 60.0, 1.0).by_retry_after
+        assert store.last_turn(origin)[0] > turn.stamp
+    assert sorted(store.origins()) == sorted(ORIGINS)
+    assert store.purge(1.0, keep=[policy().document.sha256]) == 0
+    assert all(store.forget(origin) for origin in ORIGINS)
+    assert list(store.origins()) == []
+
+
+def test_one_node_that_is_named_is_enough(empty_cluster):
+    store = open_store(Cluster(empty_cluster.nodes[:1]).url)
+    for origin in ORIGINS:
+        assert store.reserve(origin, 60.0, 1.0).wait == 0
+    store.close()
+
+
+def test_a_cluster_named_as_one_server_is_an_error_with_the_remedy(empty_cluster, clock):
+    told = []
+    for node in empty_cluster.nodes:
+        with pytest.raises((SettingsError, StoreError)) as caught:
+            refused_by(node.url)
+        told.append(str(caught.value))
+
+    assert all("a node of a Redis Cluster: use redis+cluster://" in each for each in told)
+
+
+def refused_by(url: str) -> None:
+    store = open_store(url)
+    try:
+        for origin in ORIGINS:
+            store.reserve(origin, 60.0, 1.0)
+    finally:
+        store.close()
+
+
+def test_one_server_named_as_a_cluster_is_an_error_with_the_remedy(empty_redis):
+    with pytest.raises(SettingsError, match="no node of a Redis Cluster: use redis://"):
+        open_store(f"redis+cluster://127.0.0.1:{empty_redis.port}/")
+
+
+@pytest.mark.parametrize("rights", ["writes", "looks"])
+def test_the_rights_that_the_page_lists_are_enough(empty_cluster, store, rights):
+    page = STORES.read_text()
+    line = next(line for line in page.splitlines() if line.startswith("ACL SETUSER"))
+    more = re.search(r"In a cluster it also needs `(.*)`\. A process that only looks needs `(.*)`\.", page)
+    given = more[2].split() if rights == "looks" else line.partition("~rg:* ")[2].split()
+    for node in empty_cluster.nodes:
+        with node.client() as client:
+            words = ("on", ">secret", "~rg:*", *given, *more[1].split())
+            client.execute_command("ACL", "SETUSER", rights, "reset", *words)
+    url = f"redis+cluster://{rights}:secret@{empty_cluster.url.partition('://')[2]}"
+    put(store, policy())
+    made = open_store(url) if rights == "writes" else look_at(url)
+    assert made.get(A) == policy()
+    assert list(made.origins()) == [A]
+    if rights == "writes":
+        assert all(made.reserve(origin, 60.0, 1.0).wait == 0 for origin in ORIGINS)
+        put(made, policy(B))
+    made.close()
+
+
+def test_a_password_that_a_cluster_refuses_is_an_error_at_the_start(empty_cluster):
+    nodes = [node.client() for node in empty_cluster.nodes]
+    for node in nodes:
+        node.config_set("requirepass", "secret")
+    try:
+        addresses = empty_cluster.url.partition("://")[2]
+        with pytest.raises(SettingsError, match="put them into the URL as user:password@"):
+            open_store(f"redis+cluster://me:wrong@{addresses}")
+        with pytest.raises(SettingsError, match="put them into the URL as user:password@"):
+            open_store(f"redis+cluster://{addresses}")
+        store = open_store(f"redis+cluster://:secret@{addresses}")
+        assert store.reserve(A, 60.0, 1.0).wait == 0
+        store.close()
+    finally:
+        for node in nodes:
+            node.config_set("requirepass", "")
+            node.close()
+
+
+def test_keys_that_move_to_another_node_meanwhile_are_followed(store, empty_cluster):
+    """Resharding: ASK while a slot is on its way, MOVED when it has arrived."""
+    put(store, policy())
+    store.reserve(A, 60.0, 1.0)
+    key = store._policy_key(A)
+    slot = store._client.keyslot(key)
+    source, target = (node.client() for node in on_their_way(empty_cluster, slot))
+    ours, theirs = source.cluster("MYID").decode(), target.cluster("MYID").decode()
+    target.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ours)
+    source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", theirs)
+    port = target.connection_pool.connection_kwargs["port"]
+    source.execute_command("MIGRATE", "127.0.0.1", port, key, 0, 5000)
+
+    assert store.get(A) == policy()  # ASK
+    assert store.reserve(A, 60.0, 1.0).wait > 0  # not moved yet
+    source.execute_command("MIGRATE", "127.0.0.1", port, store._turn_key(A), 0, 5000)
+    assert store.reserve(A, 60.0, 1.0).wait > 0
+    for node in (target, source):
+        node.execute_command("CLUSTER SETSLOT", slot, "NODE", theirs)
+    assert store.get(A) == policy()  # MOVED
+    assert store.reserve(A, 60.0, 1.0).wait > 0
+    assert store.take(A, "one", 1.0, 35.0)
+    for node in (source, target):
+        node.execute_command("CLUSTER SETSLOT", slot, "NODE", theirs)
+        node.close()
+
+
+def on_their_way(cluster: Cluster, slot: int):
+    """The node that has a slot, and another."""
+    with cluster.client() as client:
+        holder = client.get_node_from_slot(slot).port if hasattr(client, "get_node_from_slot") else None
+        holder = holder or client.nodes_manager.get_node_from_slot(slot).port
+    source = next(node for node in cluster.nodes if node.port == holder)
+    return source, next(node for node in cluster.nodes if node.port != holder)
+
+
+def test_a_node_that_is_away_costs_the_others_nothing_and_its_replica_takes_over(tmp_path, clock):
+    cluster = start_cluster(tmp_path, replicas=1)
+    store = open_redis(cluster.url, breaker=lambda: Breaker(clock, lambda: 0.0))
+    try:
+        put(store, policy())
+        store.reserve(A, 3600.0, 1.0)
+        with cluster.nodes[0].client() as client:
+            assert client.role()[0] == b"master"
+        homes = {origin: store._client.get_node_from_key(store._turn_key(origin)).port for origin in ORIGINS}
+        for node in cluster.nodes:  # what has been written has reached the replica
+            with node.client() as client:
+                if client.role()[0] == b"master":
+                    client.wait(1, 10_000)
+        lost = store._client.get_node_from_key(store._turn_key(A)).port
+        victim = next(node for node in cluster.nodes if node.port == lost)
+        victim.process.send_signal(signal.SIGKILL)
+        victim.process.wait(10)
+        with pytest.raises(StoreError, match="cannot be asked"):
+            store.reserve(A, 3600.0, 1.0)
+        elsewhere = [origin for origin, home in homes.items() if home != lost]
+        assert elsewhere
+        for origin in elsewhere:
+            assert store.reserve(origin, 60.0, 1.0).wait == 0
+
+        def turn():
+            clock.advance(FIRST)
+            return store.reserve(A, 3600.0, 1.0)
+
+        assert until(turn).wait > 0  # the replica knows of the turn
+    finally:
+        store.close()
+        cluster.stop()
+
+
+def test_a_cluster_that_is_away_at_the_start_may_come_later(tmp_path, clock):
+    cluster = start_cluster(tmp_path)
+    try:
+        for node in cluster.nodes:
+            node.process.send_signal(signal.SIGSTOP)
+        store = open_redis(cluster.url, breaker=lambda: Breaker(clock, lambda: 0.0))
+        with pytest.raises(StoreError, match="cannot be asked"):
+            store.get(A)
+        for node in cluster.nodes:
+            node.process.send_signal(signal.SIGCONT)
+
+        def turn():
+            clock.advance(30.0)
+            return store.reserve(A, 60.0, 1.0)
+
+        assert until(turn).wait == 0
+        store.close()
+    finally:
+        cluster.stop()
+
+
+# -- Sentinels ------------------------------------------------------------------------------------------------
+
+
+class Watched:
+    """A primary, its replica, and a Sentinel that watches both."""
+
+    def __init__(self, directory: Path, *lines: str) -> None:
+        self.primary = start_redis(directory)
+        self.replica = start_redis(directory, 0, "--replicaof", "127.0.0.1", str(self.primary.port))
+        with self.replica.client() as client:
+            end = time.monotonic() + SOON
+            while client.info("replication")["master_link_status"] != "up":
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        self.sentinel = start_sentinel(directory, self.primary, "policies", *lines)
+        with self.sentinel.client() as client:
+            end = time.monotonic() + SOON
+            while not lines and client.sentinel_master("policies")["num-slaves"] < 1:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+
+    @property
+    def url(self) -> str:
+        """The first Sentinel is none that is there."""
+        return f"redis+sentinel://127.0.0.1:1,127.0.0.1:{self.sentinel.port}/policies/0"
+
+    def stop(self) -> None:
+        for server in (self.sentinel, self.primary, self.replica):
+            server.process.kill()
+            server.process.wait(10)
+
+
+@pytest.fixture
+def watched(tmp_path):
+    program("redis-sentinel")
+    made = Watched(tmp_path)
+    yield made
+    made.stop()
+
+
+def test_the_store_goes_on_when_the_primary_has_died(watched):
+    """What the replica has heard of still holds there; turns and leases go on."""
+    store = open_store(watched.url)
+    put(store, policy())
+    assert store.take(A, "one", 1.0, 3600.0)
+    assert store.reserve(A, 3600.0, 1.0).wait == 0
+    store.hold_off(B, 600.0, 1.0)
+    with watched.primary.client() as client:
+        assert client.execute_command("WAIT", 1, 10_000) >= 0
+        end = time.monotonic() + SOON
+        with watched.replica.client() as copy:
+            while copy.dbsize() < client.dbsize():
+                assert time.monotonic() < end
+                time.sleep(0.05)
+    watched.primary.process.kill()
+    watched.primary.process.wait(10)
+    with pytest.raises(StoreError):
+        store.reserve(A, 3600.0, 1.0)
+
+    assert until(lambda: store.reserve(A, 3600.0, 1.0)).wait > 0
+    assert store.get(A) == policy()
+    assert not store.take(A, "two", 1.0, 3600.0)
+    assert store.reserve(B, 1.0, 1.0).by_retry_after
+    store.release(A, "one")
+    assert store.take(A, "two", 1.0, 3600.0)
+    put(store, policy(B))
+    assert store.get(B) == policy(B)
+    store.close()
+
+
+def test_a_primary_that_comes_back_as_a_replica_is_left(watched):
+    """A connection that was kept leads to what is now a replica."""
+    store = open_store(watched.url)
+    assert store.reserve(A, 3600.0, 1.0).wait == 0
+    with watched.primary.client() as client, watched.replica.client() as copy:
+        end = time.monotonic() + SOON
+        while not copy.dbsize():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        with watched.sentinel.client() as sentinel:
+            sentinel.execute_command("SENTINEL", "FAILOVER", "policies")
+        while client.role()[0] != b"slave":
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    assert until(lambda: store.reserve(A, 3600.0, 1.0)).wait > 0
+    assert until(lambda: store.reserve(B, 3600.0, 1.0)).wait == 0
+    store.close()
+
+
+def test_sentinels_that_want_a_password_are_given_it(tmp_path, monkeypatch):
+    program("redis-sentinel")
+    watched = Watched(tmp_path, "requirepass sentinels")
+    try:
+        monkeypatch.setenv("SENTINELS", "wrong password")
+        with pytest.raises(SettingsError, match="that of the Sentinels into sentinel_password_env"):
+            open_store(f"{watched.url}?sentinel_password_env=SENTINELS")
+        monkeypatch.setenv("SENTINELS", "sentinels")
+        store = open_store(f"{watched.url}?sentinel_password_env=SENTINELS")
+        assert store.reserve(A, 60.0, 1.0).wait == 0
+        store.close()
+    finally:
+        watched.stop()
+
+
+def test_sentinels_that_do_not_know_the_service_say_so(watched):
+    store = open_store(f"redis+sentinel://127.0.0.1:{watched.sentinel.port}/others/0")
+    with pytest.raises(StoreError, match="No master found for 'others'"):
+        store.get(A)
+    store.close()
+
+
+def test_only_to_look_a_cluster_serves(empty_cluster, store):
+    put(store, policy())
+    looks = look_at(empty_cluster.url)
+
+    assert looks.get(A) == policy()
+    assert list(looks.origins()) == [A]
+    looks.close()
