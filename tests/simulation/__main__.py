@@ -38,7 +38,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--histories", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0, help="of the first history; the others follow")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--tier", choices=("model", "sqlite", "redis"), default="model", help="what is beneath the guards")
+    parser.add_argument(
+        "--tier", choices=("model", "sqlite", "redis"), default="model", help="what is beneath the guards"
+    )
     parser.add_argument("--replay", type=int, metavar="SEED")
     parser.add_argument("--planted", nargs="?", const="", metavar="NAME")
     return parser

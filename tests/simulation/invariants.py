@@ -1,24 +1,24 @@
 """What must hold in every history. Each invariant has a name, by which a violation is reported.
 
-    forbidden         no request passes that the oracle forbids
-    outdated          no request passes on a document older than allowed
-    foreign           no request is judged by what another site serves, unless a redirect has led there
-    wrongly-refused   no request is refused that no answer of its site refuses
-    internal-error    no decision is an error of the guard's own
-    recorded          a decision is in the audit log before it is released, if the log can be written
-    lost              a record that was acknowledged is kept
-    doubled           ... once, unless somebody removed the file
-    decision-timeout  a check ends within the time for a decision
-    patience          a turn ends within its patience
-    gap               requests reach a site no closer than it asks for, while store and clocks are sound
-    own-gap           ... and those of one process, whatever becomes of the store
-    held-off          a process leaves a site alone that has asked it to
-    fetches           one fetch per lifetime, and one more for each process that dies
-    starvation        each request of a paced site has its turn in the end
-    closing           a guard is closed within its time
-    leftovers         nothing is left over: no task, no lease, no place in a line or a gate
-    crash             no task of the guard raises
-    stuck             no history runs for ever
+forbidden         no request passes that the oracle forbids
+outdated          no request passes on a document older than allowed
+foreign           no request is judged by what another site serves, unless a redirect has led there
+wrongly-refused   no request is refused that no answer of its site refuses
+internal-error    no decision is an error of the guard's own
+recorded          a decision is in the audit log before it is released, if the log can be written
+lost              a record that was acknowledged is kept
+doubled           ... once, unless somebody removed the file
+decision-timeout  a check ends within the time for a decision
+patience          a turn ends within its patience
+gap               requests reach a site no closer than it asks for, while store and clocks are sound
+own-gap           ... and those of one process, whatever becomes of the store
+held-off          a process leaves a site alone that has asked it to
+fetches           one fetch per lifetime, and one more for each process that dies
+starvation        each request of a paced site has its turn in the end
+closing           a guard is closed within its time
+leftovers         nothing is left over: no task, no lease, no place in a line or a gate
+crash             no task of the guard raises
+stuck             no history runs for ever
 """
 
 from __future__ import annotations
@@ -142,7 +142,9 @@ class Judge:
         allowed = STALE_IF_ERROR if in_trouble else oracle.usable_for(answer)
         if age > allowed + LATENCY + self._clock_error:
             trouble = "in trouble" if in_trouble else "well"
-            self.violated("outdated", f"{worker.name}: {_shown(decision)}: {answer.version} is {age:.0f} s old, {trouble}")
+            self.violated(
+                "outdated", f"{worker.name}: {_shown(decision)}: {answer.version} is {age:.0f} s old, {trouble}"
+            )
 
     def _refused(self, worker: Worker, decision: Decision) -> None:
         verdict, policy = decision.verdict, decision.policy

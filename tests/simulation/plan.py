@@ -146,7 +146,9 @@ def draw(seed: int) -> Plan:
         sites=sites,
         requests=requests,
         store=_store_spans(random, faults, begins) if is_shared else (),
-        losses=tuple(sorted(random.uniform(0, span) for _ in range(2))) if "lossy-store" in faults and is_shared else (),
+        losses=tuple(sorted(random.uniform(0, span) for _ in range(2)))
+        if "lossy-store" in faults and is_shared
+        else (),
         log=_log_spans(random, begins) if "log" in faults else (),
         audit_required=random.random() < 0.5,
         fsync=random.random() < 0.2,

@@ -59,26 +59,96 @@ FAULTS = (
         ("patience",),
     ),
     # -- the lease and the renewal
-    Fault("no-lease", "robots_guard.core.flight", "if not self.leased and self.patience > 0:", "if False:", ("fetches",)),
-    Fault("no-second-look", "robots_guard.core.flight", "if found is not None and self._renews", "if False and self._renews", ("fetches",)),
+    Fault(
+        "no-lease", "robots_guard.core.flight", "if not self.leased and self.patience > 0:", "if False:", ("fetches",)
+    ),
+    Fault(
+        "no-second-look",
+        "robots_guard.core.flight",
+        "if found is not None and self._renews",
+        "if False and self._renews",
+        ("fetches",),
+    ),
     Fault("lease-kept", "robots_guard.renewing", "token = self._tokens.pop(job, None)", "token = None", ("leftovers",)),
-    Fault("short-lease", "robots_guard.renewing", "self._lease = limits.total + MARGIN", "self._lease = 0.2", ("fetches",)),
+    Fault(
+        "short-lease", "robots_guard.renewing", "self._lease = limits.total + MARGIN", "self._lease = 0.2", ("fetches",)
+    ),
     Fault("no-back-off", "robots_guard.core.renewal", "retry_at=now + max(", "retry_at=now + 0 * max(", ("fetches",)),
-    Fault("renewal-kept", "robots_guard.renewing", "self._running.pop(job.origin, None)", "pass", ("outdated", "leftovers")),
-    Fault("not-shared", "robots_guard.holding", "def _put(store: PolicyStore, policy: Policy, now: float) -> Policy:", "def _put(store: PolicyStore, policy: Policy, now: float) -> Policy:\n    return policy\n\n\ndef _unused(store: PolicyStore, policy: Policy, now: float) -> Policy:", ("fetches",)),
+    Fault(
+        "renewal-kept",
+        "robots_guard.renewing",
+        "self._running.pop(job.origin, None)",
+        "pass",
+        ("outdated", "leftovers"),
+    ),
+    Fault(
+        "not-shared",
+        "robots_guard.holding",
+        "def _put(store: PolicyStore, policy: Policy, now: float) -> Policy:",
+        "def _put(store: PolicyStore, policy: Policy, now: float) -> Policy:\n    return policy\n\n\ndef _unused(store: PolicyStore, policy: Policy, now: float) -> Policy:",
+        ("fetches",),
+    ),
     # -- freshness
-    Fault("always-stale", "robots_guard.core.freshness", "return Freshness.STALE if age < usable_for else", "return Freshness.STALE if True else", ("outdated",)),
+    Fault(
+        "always-stale",
+        "robots_guard.core.freshness",
+        "return Freshness.STALE if age < usable_for else",
+        "return Freshness.STALE if True else",
+        ("outdated",),
+    ),
     Fault("long-fresh", "robots_guard.core.freshness", "if age < fresh_for:", "if age < 3 * fresh_for:", ("outdated",)),
-    Fault("last-good-for-ever", "robots_guard.core.policy", "<= STALE_IF_ERROR:", "<= 100 * STALE_IF_ERROR:", ("outdated",)),
-    Fault("older-wins", "robots_guard.stores.memory", "if held is None or held.gives_way_to(policy, now):", "if held is None or not held.gives_way_to(policy, now):", ("outdated", "fetches", "forbidden")),
+    Fault(
+        "last-good-for-ever",
+        "robots_guard.core.policy",
+        "<= STALE_IF_ERROR:",
+        "<= 100 * STALE_IF_ERROR:",
+        ("outdated",),
+    ),
+    Fault(
+        "older-wins",
+        "robots_guard.stores.memory",
+        "if held is None or held.gives_way_to(policy, now):",
+        "if held is None or not held.gives_way_to(policy, now):",
+        ("outdated", "fetches", "forbidden"),
+    ),
     # -- verdicts, and their records
-    Fault("unreachable-passes", "robots_guard.core.verdict", "return Verdict(action=Action.DROP, reason=Reason.UNREACHABLE, detail=detail)", "return Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, detail=detail)", ("forbidden",)),
-    Fault("restricted-passes", "robots_guard.core.verdict", "return Verdict(action=Action.DROP, reason=Reason.RESTRICTED, detail=detail, stale=stale)", "return Verdict(action=Action.PASS, reason=Reason.RESTRICTED, detail=detail, stale=stale)", ("forbidden",)),
-    Fault("unrecorded-turn", "robots_guard.guard", "return self._released(msgspec.structs.replace(decision, **changed))", "return msgspec.structs.replace(decision, **changed)", ("recorded",)),
+    Fault(
+        "unreachable-passes",
+        "robots_guard.core.verdict",
+        "return Verdict(action=Action.DROP, reason=Reason.UNREACHABLE, detail=detail)",
+        "return Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, detail=detail)",
+        ("forbidden",),
+    ),
+    Fault(
+        "restricted-passes",
+        "robots_guard.core.verdict",
+        "return Verdict(action=Action.DROP, reason=Reason.RESTRICTED, detail=detail, stale=stale)",
+        "return Verdict(action=Action.PASS, reason=Reason.RESTRICTED, detail=detail, stale=stale)",
+        ("forbidden",),
+    ),
+    Fault(
+        "unrecorded-turn",
+        "robots_guard.guard",
+        "return self._released(msgspec.structs.replace(decision, **changed))",
+        "return msgspec.structs.replace(decision, **changed)",
+        ("recorded",),
+    ),
     Fault("unrecorded-passes", "robots_guard.guard", "if self._audit_required:", "if False:", ("recorded",)),
     # -- time
-    Fault("endless-call", "robots_guard.calls", "seconds = min(within, LONGEST)", "seconds = 1e9", ("decision-timeout", "patience", "closing")),
-    Fault("endless-renewal", "robots_guard.renewing", "if handle.done() or await self._runtime.wait_at_most(handle, seconds):\n                return await self._runtime.wait(handle)\n        finally:", "if True:\n                return await self._runtime.wait(handle)\n        finally:", ("decision-timeout",)),
+    Fault(
+        "endless-call",
+        "robots_guard.calls",
+        "seconds = min(within, LONGEST)",
+        "seconds = 1e9",
+        ("decision-timeout", "patience", "closing"),
+    ),
+    Fault(
+        "endless-renewal",
+        "robots_guard.renewing",
+        "if handle.done() or await self._runtime.wait_at_most(handle, seconds):\n                return await self._runtime.wait(handle)\n        finally:",
+        "if True:\n                return await self._runtime.wait(handle)\n        finally:",
+        ("decision-timeout",),
+    ),
 )
 
 
@@ -94,7 +164,9 @@ class _Loader(SourceFileLoader):
     def source_to_code(self, data, path, *, _optimization: int = -1):  # type: ignore[no-untyped-def, override]
         text = bytes(data).decode()
         if text.count(self.fault.old) != 1:
-            raise NotPlanted(f"{self.fault.name}: {self.fault.old!r} stands {text.count(self.fault.old)} times in {path}")
+            raise NotPlanted(
+                f"{self.fault.name}: {self.fault.old!r} stands {text.count(self.fault.old)} times in {path}"
+            )
         return super().source_to_code(text.replace(self.fault.old, self.fault.new).encode(), path)
 
     def get_code(self, fullname: str):  # never from a compiled file, never into one

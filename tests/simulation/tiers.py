@@ -1,8 +1,8 @@
 """What lies beneath the guards of a history: a model of a store, or a real one, which is slower.
 
-    model    `stores.ModelStore`
-    sqlite   the real SqliteStore, over a real file; each process has connections of its own
-    redis    the real RedisStore and its real Lua scripts, over fakeredis, whose clock is the history's
+model    `stores.ModelStore`
+sqlite   the real SqliteStore, over a real file; each process has connections of its own
+redis    the real RedisStore and its real Lua scripts, over fakeredis, whose clock is the history's
 """
 
 from __future__ import annotations
@@ -88,6 +88,11 @@ class SqliteTier:
         shutil.rmtree(self._directory)
 
 
+_MODULES_WITH_TIME = [
+    module for name, module in sys.modules.items() if name.startswith("fakeredis") and vars(module).get("time") is time
+]
+
+
 class RedisTier:
     """A server in this process. It has the clock of the history, so that its scripts and its expiries go by that."""
 
@@ -95,9 +100,8 @@ class RedisTier:
         self._server = fakeredis.FakeServer()
         self._client = fakeredis.FakeRedis(server=self._server)
         virtual = SimpleNamespace(time=lambda: EPOCH + kernel.time, sleep=time.sleep, monotonic=time.monotonic)
-        for name, module in sys.modules.items():
-            if name.startswith("fakeredis") and getattr(module, "time", None).__class__ in (type(time), SimpleNamespace):
-                vars(module)["time"] = virtual
+        for module in _MODULES_WITH_TIME:
+            vars(module)["time"] = virtual
 
     def connect(self) -> RedisStore:
         return RedisStore(fakeredis.FakeRedis(server=self._server))
@@ -106,7 +110,7 @@ class RedisTier:
         self._client.flushall()
 
     def leases(self) -> list[Origin]:
-        return [key for key in self._client.keys() if b":l:" in key or b"lease" in key]
+        return list(self._client.scan_iter("*:lease"))
 
     def close(self) -> None:
         self._client.close()
