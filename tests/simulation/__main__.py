@@ -2,7 +2,7 @@
 
     python -m tests.simulation [--histories 1000000] [--seed 0] [--jobs 2] [--tier model|sqlite|redis]
     python -m tests.simulation --replay SEED       one history, with its trace
-    python -m tests.simulation --planted [NAME]    plant each fault in turn, and say after how many histories it is found
+    python -m tests.simulation --planted [NAME]    each planted fault in turn, and after how many histories it is found
 
 The first prints how many histories were carried out, and each violation with its seed; it exits 1 if there was any.
 """

@@ -264,10 +264,8 @@ class History:
         """Close what can run no more, now that it changes nothing."""
         for worker in self.workers:
             for task in list(worker.process.tasks):
-                try:
+                with suppress(RuntimeError, StopIteration):
                     task.coroutine.close()
-                except (RuntimeError, StopIteration):
-                    pass
         if self.store is not None:
             self.store.close()
 

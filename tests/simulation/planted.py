@@ -13,141 +13,196 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Fault:
-    """`old` stands once in the source of `module`, and becomes `new`. `broken` are the invariants that may show it."""
+    """`old` stands once in the source of `module`, and becomes `new`."""
 
     name: str
     module: str
     old: str
     new: str
-    broken: tuple[str, ...]
 
 
 FAULTS = (
     # -- pacing
-    Fault("half-delay", "robots_guard.core.pacing", "paced = last + delay if", "paced = last + delay / 2 if", ("gap",)),
-    Fault("no-hold-off", "robots_guard.core.pacing", "paced - now, held_off - now)", "paced - now)", ("held-off",)),
-    Fault("turn-not-kept", "robots_guard.stores.turns", "self._last[origin] = turn.stamp", "pass", ("gap", "own-gap")),
     Fault(
-        "turn-not-noted",
-        "robots_guard.turns",
-        "self._near.reserve(origin, 0.0, lambda: turn.asked)",
-        "pass",
-        ("own-gap",),
-    ),
-    Fault("turn-not-moved", "robots_guard.core.pacing", "return stamp + min(", "return stamp + 0 * min(", ("gap",)),
-    Fault(
-        "any-turn-moved",
-        "robots_guard.stores.turns",
-        "XX",
-        "XX",
-        ("gap", "own-gap"),
+        name="half-delay",
+        module="robots_guard.core.pacing",
+        old="paced = last + delay if",
+        new="paced = last + delay / 2 if",
     ),
     Fault(
-        "no-queue",
-        "robots_guard.core.pacing",
-        "ahead = sum(place.due <= due for place in others[:at])",
-        "ahead = 0",
-        ("starvation",),
+        name="no-hold-off",
+        module="robots_guard.core.pacing",
+        old="paced - now, held_off - now)",
+        new="paced - now)",
     ),
     Fault(
-        "no-patience",
-        "robots_guard.turns",
-        "if not await line.head.acquire_within(patience):",
-        "if not await line.head.acquire_within(1e9):",
-        ("patience",),
+        name="turn-not-kept",
+        module="robots_guard.stores.turns",
+        old="self._last[origin] = turn.stamp",
+        new="pass",
+    ),
+    Fault(
+        name="turn-not-noted",
+        module="robots_guard.turns",
+        old="self._near.reserve(origin, 0.0, lambda: turn.asked)",
+        new="pass",
+    ),
+    Fault(
+        name="turn-not-moved",
+        module="robots_guard.guard",
+        old="turn = self._turns.count_aside(decision.question.origin, decision.turn, since)",
+        new="return decision",
+    ),
+    Fault(
+        name="late-turn-used",
+        module="robots_guard.guard",
+        old="if has_lapsed(decision.turn, self._clocks.now()):\n            return",
+        new="if False:\n            return",
+    ),
+    Fault(
+        name="any-turn-moved",
+        module="robots_guard.stores.turns",
+        old="is_last = self._last.get(origin) == stamp",
+        new="is_last = origin in self._last",
+    ),
+    Fault(
+        name="no-queue",
+        module="robots_guard.core.pacing",
+        old="for place in others[:at])",
+        new="for place in others[:0])",
+    ),
+    Fault(
+        name="no-patience",
+        module="robots_guard.turns",
+        old="if not await line.head.acquire_within(patience):",
+        new="if not await line.head.acquire_within(1e9):",
     ),
     # -- the lease and the renewal
     Fault(
-        "no-lease", "robots_guard.core.flight", "if not self.leased and self.patience > 0:", "if False:", ("fetches",)
+        name="no-lease",
+        module="robots_guard.core.flight",
+        old="if not self.leased and self.patience > 0:",
+        new="if False:",
     ),
     Fault(
-        "no-second-look",
-        "robots_guard.core.flight",
-        "if found is not None and self._renews",
-        "if False and self._renews",
-        ("fetches",),
-    ),
-    Fault("lease-kept", "robots_guard.renewing", "token = self._tokens.pop(job, None)", "token = None", ("leftovers",)),
-    Fault(
-        "short-lease", "robots_guard.renewing", "self._lease = limits.total + MARGIN", "self._lease = 0.2", ("fetches",)
-    ),
-    Fault("no-back-off", "robots_guard.core.renewal", "retry_at=now + max(", "retry_at=now + 0 * max(", ("fetches",)),
-    Fault(
-        "renewal-kept",
-        "robots_guard.renewing",
-        "self._running.pop(job.origin, None)",
-        "pass",
-        ("outdated", "leftovers"),
+        name="no-second-look",
+        module="robots_guard.core.flight",
+        old="if found is not None and self._renews",
+        new="if False and self._renews",
     ),
     Fault(
-        "not-shared",
-        "robots_guard.holding",
-        "def _put(store: PolicyStore, policy: Policy, now: float) -> Policy:",
-        "def _put(store: PolicyStore, policy: Policy, now: float) -> Policy:\n    return policy\n\n\ndef _unused(store: PolicyStore, policy: Policy, now: float) -> Policy:",
-        ("fetches",),
+        name="lease-kept",
+        module="robots_guard.renewing",
+        old="token = self._tokens.pop(job, None)",
+        new="token = None",
+    ),
+    Fault(
+        name="short-lease",
+        module="robots_guard.renewing",
+        old="self._lease = limits.total + MARGIN",
+        new="self._lease = 0.2",
+    ),
+    Fault(
+        name="no-back-off",
+        module="robots_guard.core.renewal",
+        old="retry_at=now + max(",
+        new="retry_at=now + 0 * max(",
+    ),
+    Fault(
+        name="renewal-kept",
+        module="robots_guard.renewing",
+        old="self._running.pop(job.origin, None)",
+        new="pass",
+    ),
+    Fault(
+        name="policy-not-shared",
+        module="robots_guard.holding",
+        old="    store.put(policy, now)\n",
+        new="",
     ),
     # -- freshness
     Fault(
-        "always-stale",
-        "robots_guard.core.freshness",
-        "return Freshness.STALE if age < usable_for else",
-        "return Freshness.STALE if True else",
-        ("outdated",),
-    ),
-    Fault("long-fresh", "robots_guard.core.freshness", "if age < fresh_for:", "if age < 3 * fresh_for:", ("outdated",)),
-    Fault(
-        "last-good-for-ever",
-        "robots_guard.core.policy",
-        "<= STALE_IF_ERROR:",
-        "<= 100 * STALE_IF_ERROR:",
-        ("outdated",),
+        name="always-stale",
+        module="robots_guard.core.freshness",
+        old="return Freshness.STALE if age < usable_for else",
+        new="return Freshness.STALE if True else",
     ),
     Fault(
-        "older-wins",
-        "robots_guard.stores.memory",
-        "if held is None or held.gives_way_to(policy, now):",
-        "if held is None or not held.gives_way_to(policy, now):",
-        ("outdated", "fetches", "forbidden"),
-    ),
-    # -- verdicts, and their records
-    Fault(
-        "unreachable-passes",
-        "robots_guard.core.verdict",
-        "return Verdict(action=Action.DROP, reason=Reason.UNREACHABLE, detail=detail)",
-        "return Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, detail=detail)",
-        ("forbidden",),
+        name="long-fresh",
+        module="robots_guard.core.freshness",
+        old="if age < fresh_for:",
+        new="if age < 3 * fresh_for:",
     ),
     Fault(
-        "restricted-passes",
-        "robots_guard.core.verdict",
-        "return Verdict(action=Action.DROP, reason=Reason.RESTRICTED, detail=detail, stale=stale)",
-        "return Verdict(action=Action.PASS, reason=Reason.RESTRICTED, detail=detail, stale=stale)",
-        ("forbidden",),
+        name="last-good-for-ever",
+        module="robots_guard.core.policy",
+        old="<= STALE_IF_ERROR:",
+        new="<= 100 * STALE_IF_ERROR:",
     ),
     Fault(
-        "unrecorded-turn",
-        "robots_guard.guard",
-        "return self._released(msgspec.structs.replace(decision, **changed))",
-        "return msgspec.structs.replace(decision, **changed)",
-        ("recorded",),
+        name="older-wins",
+        module="robots_guard.stores.memory",
+        old="if held is None or held.gives_way_to(policy, now):",
+        new="if held is None or not held.gives_way_to(policy, now):",
     ),
-    Fault("unrecorded-passes", "robots_guard.guard", "if self._audit_required:", "if False:", ("recorded",)),
+    # -- verdicts
+    Fault(
+        name="unreachable-passes",
+        module="robots_guard.core.verdict",
+        old="return Verdict(action=Action.DROP, reason=Reason.UNREACHABLE, detail=detail)",
+        new="return Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, detail=detail)",
+    ),
+    Fault(
+        name="restricted-passes",
+        module="robots_guard.core.verdict",
+        old="return Verdict(action=Action.DROP, reason=Reason.RESTRICTED",
+        new="return Verdict(action=Action.PASS, reason=Reason.RESTRICTED",
+    ),
+    # -- the audit log
+    Fault(
+        name="unrecorded-turn",
+        module="robots_guard.guard",
+        old="return self._released(msgspec.structs.replace(decision, **changed))",
+        new="return msgspec.structs.replace(decision, **changed)",
+    ),
+    Fault(
+        name="unrecorded-passes",
+        module="robots_guard.guard",
+        old="if self._audit_required:",
+        new="if False:",
+    ),
+    Fault(
+        name="not-locked",
+        module="robots_guard.audit.logfile",
+        old="if lock(descriptor, files) and files.fstat(descriptor).st_nlink:",
+        new="if True:",
+    ),
+    Fault(
+        name="removal-not-seen",
+        module="robots_guard.audit.logfile",
+        old="if there.st_nlink and there.st_size == self.size:",
+        new="if True:",
+    ),
+    Fault(
+        name="torn-line-not-ended",
+        module="robots_guard.audit.logfile",
+        old='rest = b"\\n" + line if self._is_torn else line',
+        new="rest = line",
+    ),
     # -- time
     Fault(
-        "endless-call",
-        "robots_guard.calls",
-        "seconds = min(within, LONGEST)",
-        "seconds = 1e9",
-        ("decision-timeout", "patience", "closing"),
+        name="endless-call",
+        module="robots_guard.calls",
+        old="seconds = max(0.0, min(LONGEST, deadline - call.began))",
+        new="seconds = 1e9",
     ),
     Fault(
-        "endless-renewal",
-        "robots_guard.renewing",
-        "if handle.done() or await self._runtime.wait_at_most(handle, seconds):\n                return await self._runtime.wait(handle)\n        finally:",
-        "if True:\n                return await self._runtime.wait(handle)\n        finally:",
-        ("decision-timeout",),
+        name="endless-renewal",
+        module="robots_guard.renewing",
+        old="handle = self.begin(origin, held, fetcher)\n",
+        new="handle, seconds = self.begin(origin, held, fetcher), 1e9\n",
     ),
 )
 
