@@ -114,12 +114,15 @@ class Worker:
         if decision.verdict.action is Action.DEFER:
             return decision.verdict.until
         assert decision.verdict.action is Action.PASS, decision.verdict
-        await self._get(decision)
-        return None
+        return await self._get(decision)
 
-    async def _get(self, decision: Decision) -> None:
+    async def _get(self, decision: Decision) -> float | None:
         question = decision.question
         reader, writer = await asyncio.open_connection(question.origin.host, question.origin.port)
+        decision = await self._guard.turn(decision)  # moved to now, if connecting took long
+        if decision.verdict.action is Action.DEFER:
+            writer.close()
+            return decision.verdict.until
         if decision.turn is not None:
             self.late = max(self.late, time.time() - decision.turn.asked)
         decision = self._guard.leaves(decision)
@@ -128,6 +131,7 @@ class Worker:
         await self._guard.answered(decision)
         await reader.readexactly(4)
         writer.close()
+        return None
 
 
 def worker(work: Work) -> float:

@@ -117,7 +117,7 @@ class Turns:
         if share is None or not share.is_in_force:
             return self._near.next_turn(origin, delay, now)
         turn = self._near.next_turn(origin, share.delay(delay), now)
-        return turn._replace(wait=max(turn.wait, share.wait(delay, now)))
+        return turn._replace(wait=max(turn.wait, share.wait(delay, now)), stamp=0.0)
 
     def _take_of_ours(self, origin: Origin, delay: float) -> Turn:
         """A turn that the store does not know of."""

@@ -125,7 +125,6 @@ class Kernel:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = count()
         self._steps = 0
-        self._dead: list[Coroutine[Any, Any, Any]] = []
 
     def note(self, where: str, what: str) -> None:
         """Put a line into the trace, if one is kept."""
@@ -151,7 +150,7 @@ class Kernel:
         task = Task(self, process, coroutine, name)
         process.tasks.add(task)
         if eager:
-            self._step(task)
+            self._drive(task)
         else:
             self._ready.append(task)
         return task
@@ -189,9 +188,10 @@ class Kernel:
         self._steps += 1
         if self._steps > STEPS:
             raise Stuck(f"{STEPS} steps; the last is of {task.process.name}: {task.name}")
-        if not task.process.step():
-            self._dead.append(task.coroutine)
-            return
+        if task.process.step():
+            self._drive(task)
+
+    def _drive(self, task: Task) -> None:
         try:
             if task.is_cancelled:
                 task.is_cancelled = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from hosts.mitmproxy.conftest import get
 from hosts.mitmproxy.h2_site import h2_site
@@ -13,10 +14,22 @@ from hosts.mitmproxy.wire import http2, request_fields, tunnel
 from mitmproxy import connection
 from mitmproxy.test import tflow, tutils
 
+from robots_guard.core.pacing import Demand, Pacer, Turn
+from robots_guard.core.verdict import Action, Decision, Question, Reason, Verdict
 from robots_guard.mitmproxy.outgoing import Approved, http1_request, http2_request
 from robots_guard.mitmproxy.patches.clients import NotApproved
 from robots_guard.mitmproxy.permits import Permits, Seen
 from robots_guard.mitmproxy.write_gate import WriteGate
+from robots_guard.origin import origin_of
+
+PACED = Decision(
+    id="a-1",
+    at=1.0,
+    door="mitmproxy",
+    question=Question(origin=origin_of("https://site.test"), target="/", agent="mybot"),
+    verdict=Verdict(action=Action.PASS, reason=Reason.ALLOWED, pace=Demand(by=Pacer.CRAWL_DELAY, seconds=1.0)),
+    turn=Turn(0.0, 1.0, asked=1.0),
+)
 
 # -- beside an addon that changes requests after the enforcer's last hook ---------------------------------------
 
@@ -186,12 +199,12 @@ def gate(permits, recorded):
         recorded.append(why)
         return SimpleNamespace(id="w-1")
 
-    return WriteGate(permits, record)
+    return WriteGate(permits, record, lambda decision: decision)
 
 
-def passed(permits, flow):
+def passed(permits, flow, decision=None):
     seen = Seen.of(flow)
-    permits.grant(flow, Approved(seen.wire.origin(), seen.wire), seen.request)
+    permits.grant(flow, Approved(seen.wire.origin(), seen.wire), seen.request, decision)
     return flow
 
 
@@ -242,8 +255,35 @@ def test_a_connection_that_leads_elsewhere(gate, permits, server):
         written(gate, flow, server)
 
 
+def test_a_request_whose_turn_has_passed_is_not_written(permits, recorded):
+    def record(request, client, why):
+        recorded.append(why)
+        return SimpleNamespace(id="w-1")
+
+    gate = WriteGate(permits, record, lambda decision: msgspec.structs.replace(decision, turn=None))
+    flow = passed(permits, flow_to(), PACED)
+    permits.seal(flow)
+
+    with pytest.raises(NotApproved, match="its turn has passed"):
+        written(gate, flow)
+    assert len(recorded) == 1
+
+
+def test_a_turn_is_counted_when_its_own_request_is_written(permits):
+    moved = msgspec.structs.replace(PACED, turn=Turn(0.0, 2.0, asked=2.0))
+    gate = WriteGate(permits, lambda *_: 1 / 0, lambda _: moved)
+    flow = passed(permits, flow_to(), PACED)
+    permits.seal(flow)
+    assert permits.with_turns(flow.client_conn) == [(flow.id, PACED)]
+
+    assert written(gate, flow)
+
+    assert permits.of(flow).decision is moved
+    assert permits.with_turns(flow.client_conn) == [], "it waits for no connection any more"
+
+
 def test_an_audit_log_that_fails_opens_nothing(permits):
-    gate = WriteGate(permits, lambda *_: 1 / 0)
+    gate = WriteGate(permits, lambda *_: 1 / 0, lambda decision: decision)
     with pytest.raises(NotApproved):
         written(gate, flow_to())
 
