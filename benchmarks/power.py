@@ -45,7 +45,10 @@ def main() -> None:
         with image.open("wb") as file:
             file.truncate(64 * MEGABYTE)
         run("mkfs.ext4", "-q", image)
-        outcomes = [cut(image, mount, number, given.fsync) for number in range(given.cuts)]
+        try:
+            outcomes = [cut(image, mount, number, given.fsync) for number in range(given.cuts)]
+        finally:
+            subprocess.run(["umount", str(mount)], check=False, stderr=subprocess.DEVNULL)
     said, lost = (sum(column) for column in zip(*outcomes, strict=True))
     print(f"{given.cuts} power cuts, fsync {given.fsync}: {said} records acknowledged, {lost} lost")
 

@@ -27,7 +27,7 @@ class LogFile:
         there = files.fstat(descriptor)
         self.path = path
         self.size = there.st_size
-        self.is_foreign = False  # another process removed, truncated or extended it: no line of ours goes there
+        self.is_foreign = False  # another process removed or cut it: no more lines go there
         self._identity = (there.st_dev, there.st_ino)
         self._descriptor = descriptor
         self._files = files
@@ -58,8 +58,11 @@ class LogFile:
         there = self._files.fstat(self._descriptor)
         if there.st_nlink and there.st_size == self.size:
             return
-        self.is_foreign = True
-        if not there.st_nlink or not self._ends_with(line, there.st_size):
+        self.is_foreign = True  # also if it cannot be read
+        stands = there.st_nlink and self._ends_with(line, there.st_size)
+        self.is_foreign = not stands or there.st_size < self.size  # if cut shorter, it may have no start any more
+        self.size = there.st_size
+        if not stands:
             raise gone()
 
     def sync(self) -> None:
