@@ -37,6 +37,10 @@ _FLEET = re.compile(r"(rediss?)\+(cluster|sentinel)://(?:([^/@]*)@)?([^/]*)(/.*)
 _HOST = re.compile(r"(?:[^\s:\[\]@]+|\[[0-9a-fA-F:.]+\])(?::[0-9]+)?")
 _SERVICE = re.compile(r"/([^/]+)(?:/([0-9]*))?/?")
 _OURS = ("prefix", "hmac_env", "hmac_file", "timeout", "ssl_ca_certs")
+# A call whose connection broke, or that was not answered, is made once more: a hiccup is no failure. Each call of the
+# store bears that. A turn that was taken though the answer was lost is taken again, which costs a delay and breaks
+# none; a lease is known by its token; the others change nothing the second time.
+_TWICE = Retry(NoBackoff(), 1)  # copied for each connection
 FORMS = (
     "redis://[user:password@]host:port/db?prefix=rg:&timeout=0.2, rediss://..., unix:///path/to/socket?db=0,"
     " redis+cluster://host:port,host:port/ or redis+sentinel://host:port,host:port/SERVICE/db"
@@ -115,16 +119,7 @@ def _client(place: str, options: dict[str, str], timeout: float) -> Any:
 def _one(place: str, options: dict[str, str], times: dict[str, float]) -> Any:
     if not _PLACE.fullmatch(place):
         raise ValueError("its path is no number of a database")
-    return redis.Redis.from_url(f"{place}?{urlencode(options)}", retry=_twice(), **times)
-
-
-def _twice() -> Retry:
-    """A call whose connection broke, or that was not answered, is made once more: a hiccup is no failure.
-
-    Each call of the store bears that. A turn that was taken though the answer was lost is taken again, which costs a
-    delay and breaks none; a lease is known by its token; the others change nothing the second time.
-    """
-    return Retry(NoBackoff(), 1)
+    return redis.Redis.from_url(f"{place}?{urlencode(options)}", retry=_TWICE, **times)
 
 
 def _addresses(hosts: str, port: int) -> list[tuple[str, int]]:
@@ -173,7 +168,9 @@ class LateCluster:
         made = self._made.get("cluster")
         if made is None:
             nodes = [ClusterNode(host, port) for host, port in self._addresses]
-            one = RedisCluster(startup_nodes=nodes, retry=_twice(), require_full_coverage=False, **self._options)
+            one = RedisCluster(
+                startup_nodes=nodes, retry=Retry(NoBackoff(), 1), require_full_coverage=False, **self._options
+            )
             made = self._made.setdefault("cluster", one)
             if made is not one:
                 one.close()
@@ -193,7 +190,7 @@ def _primary(
     sentinels = Sentinel(
         addresses, sentinel_kwargs={**own, "password": sentinel_password, "retry": Retry(NoBackoff(), 0)}
     )
-    return sentinels.master_for(service[1], db=int(service[2] or 0), retry=_twice(), **options)
+    return sentinels.master_for(service[1], db=int(service[2] or 0), retry=_TWICE, **options)
 
 
 def _sentinel_password(options: dict[str, str]) -> str | None:
