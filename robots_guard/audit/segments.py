@@ -4,7 +4,8 @@
     DAY-WRITER-NUMBER.jsonl.zst    the same, closed and compressed
     DAY-WRITER-NUMBER.warc.gz      evidence beside it
     DAY.NUMBER.parquet             many, compacted; DAY.NUMBER.sources names those, until they are gone
-    .key, .compacting              the key of hashed values; the lock of whoever compacts
+    .key, .compacting              the key of hashed values; the lock of the process that compacts
+    .retention                     how long each file has been there (retention.py)
 
 The law of this file: a record is read once. What is put in another's place is whole on disk before it gets its
 name, and its name hides what it replaces, so that being killed at any moment neither loses nor doubles a record.
@@ -12,6 +13,7 @@ name, and its name hides what it replaces, so that being killed at any moment ne
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -26,6 +28,7 @@ PARQUET = ".parquet"
 SOURCES = ".sources"
 WARC = ".warc.gz"
 PART = ".part"  # not whole yet
+LISTINGS = 10  # of a directory, until nothing is missing that was there before
 
 _OURS = re.compile(
     r"(\d{8})(-[A-Za-z0-9.-]+-\d{4,}(\.jsonl|\.jsonl\.zst|\.warc\.gz)|\.\d+\.(parquet|sources))(\.part)?"
@@ -60,9 +63,18 @@ def day_of(filename: str) -> str:
     return found[1] if found else ""
 
 
+def key_of(filename: str) -> str:
+    """What a file of ours is called in all its forms: the stem of lines and evidence, the name of any other."""
+    whole = filename.removesuffix(PART)
+    for form in (ZSTD, JSONL, WARC):
+        if whole.endswith(form):
+            return whole.removesuffix(form)
+    return whole
+
+
 def segments(directory: Path) -> list[Segment]:
     """What is to be read, in order of names. Raises NoDirectory, and SettingsError for what cannot be read."""
-    names = set(_names(directory))
+    names = set(names_in(directory))
     found = filter(None, (_segment(directory / name) for name in sorted(names)))
     hidden = _replaced(directory, names)
     return [
@@ -73,9 +85,24 @@ def segments(directory: Path) -> list[Segment]:
     ]
 
 
+def names_in(directory: Path) -> list[str]:
+    """The names in a directory. Raises NoDirectory, and SettingsError for what cannot be read.
+
+    A file that is given another name while the directory is read may be missed under both. So it is read again, until
+    nothing is missing that was there the time before: what was there in some form all the time has been seen.
+    """
+    before, names = None, _names(directory)
+    for _ in range(LISTINGS):
+        before, names = names, _names(directory)
+        if set(before) <= set(names):
+            break
+    return names
+
+
 def _names(directory: Path) -> list[str]:
     try:
-        return [entry.name for entry in os.scandir(directory)]
+        with os.scandir(directory) as found:
+            return [entry.name for entry in found]
     except FileNotFoundError as error:
         raise NoDirectory(
             f"nothing has been recorded yet in {str(directory)!r}: name the directory that the doors write to"
@@ -117,6 +144,15 @@ def why_not_plain(path: Path) -> str | None:
         return None if stat.S_ISREG(path.lstat().st_mode) else "not a regular file"
     except OSError as error:
         return error.strerror or str(error)
+
+
+def read_plain(path: Path) -> bytes:
+    """What a regular file holds, never through a symlink, never waiting for a pipe. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return file.read()
 
 
 def put_in_place(part: Path, whole: Path) -> None:

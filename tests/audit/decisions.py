@@ -42,7 +42,8 @@ def decision(url="https://a.test/private/x", verdict=DROP, *, at=AT, door="cli",
 
 
 def journal_in(directory, *, door="cli", job="", fsync=False, chain=False, rotate_bytes=2**28, now=AT, **keeping):
-    """A journal whose clocks stand still."""
+    """A journal whose clocks stand still, and beside which no process keeps house unless it is asked to."""
+    keeping.setdefault("retention", None)
     clocks = Clocks(now=lambda: now, monotonic=lambda: 7.0)
     writing = Writing(
         door=door, job=job, fsync=fsync, chain=chain, rotate_bytes=rotate_bytes, settings={"agent": "mybot"}
