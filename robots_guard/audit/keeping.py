@@ -80,9 +80,10 @@ def compress(directory: Path, chosen: Callable[[Path], bool] = lambda path: True
     """
     done = 0
     for path in _ours(directory):
-        if path.name.endswith(JSONL) and why_not_plain(path) is None and chosen(path):
-            with unheld(path) as descriptor:
-                done += descriptor is not None and _compressed(path, descriptor)
+        with suppress(FileNotFoundError):  # another process was faster
+            if path.name.endswith(JSONL) and why_not_plain(path) is None and chosen(path):
+                with unheld(path) as descriptor:
+                    done += descriptor is not None and _compressed(path, descriptor)
     return done
 
 

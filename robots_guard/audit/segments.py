@@ -33,6 +33,7 @@ LISTINGS = 10  # of a directory, until nothing is missing that was there before
 _OURS = re.compile(
     r"(\d{8})(-[A-Za-z0-9.-]+-\d{4,}(\.jsonl|\.jsonl\.zst|\.warc\.gz)|\.\d+\.(parquet|sources))(\.part)?"
 )
+_STEM = re.compile(r"\d{8}-(.+)-(\d{4,})")
 
 
 class NoDirectory(SettingsError):
@@ -55,6 +56,12 @@ class Segment(NamedTuple):
 def stem_of(day: str, writer: str, number: int) -> str:
     """A segment's stem."""
     return f"{day}-{writer}-{number:04}"
+
+
+def parts_of(stem: str) -> tuple[str, int]:
+    """The writer and the number of a segment; its name and 0 for one that somebody else named."""
+    found = _STEM.fullmatch(stem)
+    return (found[1], int(found[2])) if found else (stem, 0)
 
 
 def day_of(filename: str) -> str:
@@ -83,6 +90,11 @@ def segments(directory: Path) -> list[Segment]:
         if (segment.form == PARQUET or segment.stem not in hidden)
         and not (segment.form == JSONL and segment.stem + ZSTD in names)
     ]
+
+
+def is_gone(segment: Segment) -> bool:
+    """Whether there is no file of that name any more: it was removed, or another has taken its place."""
+    return not os.path.lexists(segment.path)
 
 
 def names_in(directory: Path) -> list[str]:
