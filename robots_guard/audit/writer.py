@@ -80,7 +80,8 @@ class JournalWriter:
     def append(self, at: float, made: Callable[[Head], Entry]) -> None:
         """Write the record that `made` gives. Raises JournalError if it was cut short, OSError if it failed."""
         with self._lock:
-            if self._size >= self._limit or at >= self._midnight or self._is_gone():
+            is_another_day = at >= self._midnight or at < self._midnight - 2 * DAY  # the clock was set back, too
+            if self._size >= self._limit or is_another_day or self._is_gone():
                 self._turn(at)
             if not self._started:
                 self._line(lambda head: self._start(moment(at), head))

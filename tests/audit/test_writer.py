@@ -189,6 +189,17 @@ def test_midnight_begins_a_new_file(tmp_path):
     assert [line["seq"] for line in lines(tmp_path)] == list(range(1, 7))
 
 
+def test_a_clock_that_is_set_back_begins_a_new_file_too(tmp_path):
+    """Else a file of a day to come goes on with records of today, and a question for today leaves it aside."""
+    journal = journal_in(tmp_path)
+    for at in (AT, AT + 120 * DAY, AT + 1, AT, AT - DAY / 2):
+        journal.write(decision(at=at))
+    journal.close()
+
+    assert [path.name[:8] for path in sorted(tmp_path.iterdir())] == ["20270115", "20270115", "20270515"]
+    assert len(list(records(tmp_path))) == 5
+
+
 def test_a_large_file_makes_room_for_the_next(tmp_path):
     journal = journal_in(tmp_path, rotate_bytes=4096)
     for number in range(40):
