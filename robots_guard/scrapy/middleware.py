@@ -26,6 +26,7 @@ from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import split_url
 from robots_guard.ports import Fetcher
 from robots_guard.scrapy.deferral.gate import Gate, wait_of
+from robots_guard.scrapy.deferral.lifetime import follow
 from robots_guard.scrapy.deferral.pacing import Pacing
 from robots_guard.scrapy.deferral.returning import is_returned, restore, returned
 from robots_guard.scrapy.deferral.wire import Send, attach
@@ -324,6 +325,7 @@ class RobotsGuardMiddleware:
 
     def _spider_opened(self) -> None:
         self._pacing.is_on_wire = attach(self._crawler, self._send)
+        follow(self._crawler, self._gate.begun, self._gate.ended)
         for component in unseen(self._crawler.settings):
             log.log(logging.INFO if component.proxy else logging.WARNING, "%s", component.sentence)
         if not self._gate.attached:
