@@ -97,6 +97,15 @@ def test_a_pause_asked_for_meanwhile_outlasts_the_ticket_and_the_fetch(deferrals
     assert len(deferrals) == 0
 
 
+def test_what_ends_at_the_very_moment_leaves_its_origin_open(deferrals):
+    """The moment has been settled by then, and nothing would open the origin again."""
+    deferrals.admit(1, A, 0, known=False)
+    deferrals.shut(A, 10, 0)
+    deferrals.free(1, 10)
+
+    assert (deferrals.state(A), deferrals.due) == (OPEN, None)
+
+
 def test_what_is_set_aside_holds_up_nothing_else_but_waits_for_its_origin(deferrals):
     group = f"{A}#16"
     deferrals.admit(1, A, 0, known=True)
@@ -171,8 +180,11 @@ def test_the_ones_that_are_asked_for_are_remembered(deferrals):
 def test_a_moment_that_is_put_off_again_and_again_is_kept_once(deferrals):
     for second in range(1000):
         deferrals.shut(A, second + 10, second)
+        assert deferrals.state(A) == Shut(second + 10)
 
     assert kept(deferrals) == 2, "its state and its moment"
+    deferrals.settle(1008)
+    assert (deferrals.state(A), deferrals.due) == (Shut(1009), 1009)
 
 
 def test_nothing_is_kept_when_the_crawl_is_over(deferrals):
@@ -327,6 +339,7 @@ class Crawl(RuleBasedStateMachine):
                     assert self.deferrals.due <= until == self.shut[key]
                 case Open():
                     assert key not in {*self.alone, *self.fetching}
+                    assert self.shut.get(key, 0) <= self.now
 
     @invariant()
     def no_more_is_kept_than_is_needed(self) -> None:
