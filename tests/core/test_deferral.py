@@ -57,6 +57,8 @@ def test_one_request_finds_out_whether_a_policy_can_be_had_and_the_others_wait(d
     deferrals.fetched(A, 0)
     assert deferrals.admit(2, A, 0, known=True)
     assert deferrals.state(A) == Sending(OPEN.until, 2), "it may be the one to shut the origin"
+    deferrals.free(2, 0)
+    assert [deferrals.admit(ticket, A, 0, known=True) for ticket in (4, 5)] == [True, True]
 
 
 def test_a_policy_that_is_not_kept_is_probed_for_once_a_request(deferrals):
@@ -185,6 +187,8 @@ def test_a_moment_that_is_put_off_again_and_again_is_kept_once(deferrals):
     assert kept(deferrals) == 2, "its state and its moment"
     deferrals.settle(1008)
     assert (deferrals.state(A), deferrals.due) == (Shut(1009), 1009)
+    deferrals.shut(A, 1020, 1010)
+    assert kept(deferrals) == 2
 
 
 def test_nothing_is_kept_when_the_crawl_is_over(deferrals):
