@@ -28,6 +28,7 @@ from simulation.sites import Fetcher, Sites
 from simulation.stores import Connection, Weather
 from simulation.tiers import TIERS, Tier
 
+LIMITS = Limits(connect=1.0, first_byte=2.0, total=4.0)  # short, as other processes look at a lease all the time
 ATTEMPTS = 12  # of a request that is put off
 AFTER = 0.5  # seconds after the last request at which the guards are closed, if the plan has it
 
@@ -65,7 +66,7 @@ class Worker:
             fetcher=Fetcher(history.sites, self.process, 0.1 if "fetcher" in plan.faults else 0.0),
             journal=self.log,
             clocks=Clocks(now=self.process.now, monotonic=self.process.monotonic),
-            limits=Limits(),
+            limits=LIMITS,
             audit_required=plan.audit_required,
             tokens=lambda size: f"{history.random.getrandbits(8 * size):0{2 * size}x}",
         )
