@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
 
 import msgspec
@@ -10,6 +11,8 @@ import pytest
 
 import robots_guard.guard as guard_module
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
+from robots_guard.core.events import FailedOpen
+from robots_guard.core.pacing import Demand, Pacer
 from robots_guard.core.verdict import Action, Deferral, Question, Reason, Terms, Verdict
 from robots_guard.errors import JournalError, StoreError
 from robots_guard.guard import Clocks, Guard
@@ -761,3 +764,223 @@ async def test_a_site_that_stays_away_is_dropped_in_the_end(build, clock):
 
     assert decision.verdict.action is Action.DROP
     assert clock() - began == pytest.approx(900)
+
+
+# -- what a decision says, and what is counted and noted ----------------------------------------------------------
+
+
+async def test_a_decision_says_when_it_was_made_where_its_policy_came_from_and_how_long_it_took(build, clock):
+    class Slow(Script):
+        async def fetch(self, get):
+            clock.advance(3)
+            return await super().fetch(get)
+
+    store = MemoryStore()
+    guard, other = build(Slow(RULES), store), build(Script(RULES), store)
+    began = clock()
+    first, second = await guard.check(ask()), guard.peek(ask())
+    third, exempt = await other.check(ask()), await other.check(ask("/a b"))
+
+    assert (first.source, first.at, first.elapsed) == ("fetch", began + 3, 3)
+    assert (second.source, second.at, second.elapsed) == ("memory", began + 3, 0)
+    assert third.source == "store"
+    assert (exempt.source, exempt.policy) == ("", None)
+    assert {(each.door, each.dialect, each.matching) for each in (first, second, third, exempt)} == {
+        ("test", "rfc9309", "standard")
+    }
+
+
+async def test_decisions_of_a_guard_are_numbered_under_a_name_of_its_own(build):
+    guard = build(Script(RULES), tokens=lambda octets: "ab" * octets)
+    decisions = [
+        await guard.check(ask()),
+        guard.peek(ask()),
+        guard.decide(ask(), Verdict(action=Action.PASS, reason=Reason.BYPASSED)),
+    ]
+
+    assert [decision.id for decision in decisions] == [f"ababababab-{number}" for number in (1, 2, 3)]
+
+
+async def test_a_fault_of_ours_rests_on_no_policy(build, monkeypatch):
+    guard = build(Script(RULES))
+    await guard.check(ask())
+    monkeypatch.setattr(guard_module.check, "begin", lambda *_: 1 / 0)
+
+    for decision in (guard.peek(ask()), await guard.check(ask())):
+        assert (decision.verdict.reason, decision.policy, decision.source) == (Reason.INTERNAL_ERROR, None, "")
+
+
+async def test_what_was_sent_already_and_is_not_allowed_is_counted(build):
+    guard = build(Script(RULES))
+    await guard.check(ask())
+    sent = msgspec.structs.replace(ask("/private/x"), sent=True)
+    for question in (sent, ask("/private/x"), sent, msgspec.structs.replace(ask("/open"), sent=True)):
+        guard.peek(question)
+
+    assert guard.counts["escaped"] == 2
+    assert guard.counts["drop/disallowed"] == 3
+    assert guard.counts["pass/allowed"] == 2
+
+
+@pytest.mark.parametrize("reports", [False, True])
+async def test_only_where_refusals_are_only_reported_is_a_refusal_let_pass(build, reports):
+    guard = build(Script(RULES), reports_only=reports)
+    checked, peeked = await guard.check(ask("/private/x")), guard.peek(ask("/private/y"))
+
+    for decision in (checked, peeked):
+        assert decision.verdict.action is (Action.PASS if reports else Action.DROP)
+        assert decision.verdict.would is (Action.DROP if reports else None)
+
+
+@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize("action", [Action.DROP, Action.DEFER])
+async def test_a_refusal_survives_an_audit_log_that_cannot_be_written(build, journal, action, required):
+    """It is the same refusal, and no allowance that has to be owned up to."""
+    guard, noted = build(Script(RULES), audit_required=required), []
+    await guard.check(ask())
+    journal.note = noted.append
+    refusal = Verdict(action=action, reason=Reason.UNREACHABLE, detail="as it was")
+    journal.broken = True
+    decision = guard.decide(ask(), refusal)
+    journal.broken = False
+    guard.peek(ask("/open"))
+
+    assert decision.verdict == refusal
+    assert noted == []
+
+
+@pytest.mark.parametrize("required", [False, True])
+async def test_an_allowance_without_a_record_is_released_only_where_none_is_required(build, journal, required):
+    guard, noted = build(Script(RULES), audit_required=required), []
+    await guard.check(ask())
+    journal.note = noted.append
+    journal.broken = True
+    decisions = [guard.peek(ask("/a")), guard.peek(ask("/b"))]
+    journal.broken = False
+    after = [guard.peek(ask("/c")), guard.peek(ask("/d"))]
+
+    unrecorded = (Action.DROP, Reason.UNRECORDED)
+    expected = unrecorded if required else (Action.PASS, Reason.ALLOWED)
+    assert [(each.verdict.action, each.verdict.reason) for each in decisions] == [expected, expected]
+    event = FailedOpen(at=after[0].at, setting="audit_required", count=2, detail="allowed unrecorded")
+    assert noted == ([] if required else [event]), "said once"
+
+
+async def test_what_was_let_through_unrecorded_is_owned_up_to_as_soon_as_that_can_be_written(build, journal):
+    noted = []
+
+    def full(event):
+        raise JournalError("disk full")
+
+    guard = build(Script(RULES))
+    await guard.check(ask())
+    journal.broken = True
+    guard.peek(ask("/a"))
+    journal.broken, journal.note = False, full
+    guard.peek(ask("/b"))
+    journal.note = noted.append
+    guard.peek(ask("/c"))
+
+    assert [event.count for event in noted] == [1]
+
+
+async def test_each_reading_of_the_overrides_is_noted_with_what_is_wrong(build, journal, clock, tmp_path):
+    noted, path = [], tmp_path / "overrides.toml"
+    journal.note = noted.append
+    about = 'owner = "ann"\nreason = "a test"\naction = "drop"\n'
+    path.write_text(
+        f'[[override]]\nid = "in-force"\norigin = "https://a.test"\nexpires = 2100-01-01\n{about}'
+        f'[[override]]\nid = "over"\norigin = "https://b.test"\nexpires = 2020-01-01\n{about}'
+        f'[[override]]\nid = "wrong"\norigin = "b"\nexpires = 2100-01-01\n{about}'
+    )
+    guard = build(Script(RULES), overrides=path)
+    guard.peek(ask())
+    (event,) = noted
+
+    assert (event.at, event.source, event.count) == (clock(), str(path), 1)
+    assert event.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert [problem.partition(":")[0] for problem in event.problems] == ["wrong", "over"]
+    assert event.problems[1] == "over: it has expired: renew it or take it out"
+
+
+# -- asked in advance, and recalled ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("large", [False, True])
+async def test_what_is_prepared_for_is_answered_at_once_and_nothing_is_decided_meanwhile(build, journal, large):
+    body = RULES.body + b"\n#" + b"x" * (guard_module.OFF_LOOP if large else 0)
+    guard, fetcher = build(script := Script(answer(body))), Script(answer(body))
+    await guard.prepare(ask("/private/x"), fetcher)
+
+    assert (fetcher.asked, script.asked, journal) == (["https://a.test/robots.txt"], [], [])
+    assert guard.peek(ask("/private/x")).verdict.reason is Reason.DISALLOWED
+    await guard.prepare(ask("/private/x"))
+    assert (len(fetcher.asked), script.asked) == (1, [])
+
+
+async def test_preparing_for_what_cannot_be_had_raises_nothing(build, journal):
+    guard = build(Script(RuntimeError("a fault of the fetcher")))
+    await guard.prepare(ask())
+
+    assert journal == []
+
+
+async def test_a_policy_is_fetched_once_unless_it_is_to_be_renewed(build, clock):
+    guard = build(script := Script(RULES))
+    first, again = await guard.policy(A), await guard.policy(A)
+    clock.advance(10)
+    renewed = await guard.policy(A, renew=True)
+
+    assert again is first
+    assert renewed.settled_at == first.settled_at + 10
+    assert len(script.asked) == 2
+    clock.advance(100_000)
+    assert (await guard.policy(A)).settled_at == clock()
+
+
+async def test_a_decision_that_is_recalled_waits_if_the_origin_has_asked_for_a_pause_since(build, clock):
+    guard = build(Script(RULES))
+    decision, itself = await guard.check(ask()), await guard.check(ask("/robots.txt"))
+    exempt = guard.decide(ask(), Verdict(action=Action.PASS, reason=Reason.BYPASSED))
+    assert [guard.recalled(each) for each in (decision, itself, exempt)] == [decision, itself, exempt]
+
+    await guard.hold_off(A, 60)
+
+    pause = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)
+    assert [guard.recalled(each).verdict.pace for each in (decision, itself)] == [pause, pause]
+    assert guard.recalled(exempt) is exempt
+    assert guard.counts["held_off"] == 1
+    clock.advance(60)
+    assert guard.recalled(decision) is decision
+
+
+async def test_a_decision_that_needs_its_turn_is_recalled_as_it_is(build):
+    guard = build(Script(SLOW))
+    decision = await guard.check(ask())
+    await guard.hold_off(A, 60)
+
+    assert guard.recalled(decision) is decision
+
+
+async def test_where_pauses_are_not_respected_none_is_kept_or_counted(build):
+    guard = build(Script(RULES), respect_retry_after=False)
+    await guard.hold_off(A, 60)
+
+    assert not guard.is_held_off(A)
+    assert guard.counts["held_off"] == 0
+
+
+async def test_a_turn_that_was_waited_for_says_how_long(build, clock, monkeypatch):
+    async def sleep(seconds):
+        clock.advance(seconds)
+
+    guard = build(Script(SLOW))
+    monkeypatch.setattr(guard._runtime, "sleep", sleep)
+    first = await guard.turn(await guard.check(ask("/a")))
+    second = await guard.turn(guard.peek(ask("/b")), patience=15)
+    third = await guard.turn(guard.peek(ask("/c")), patience=5)
+
+    assert (first.waited, second.waited) == (0, 10)
+    assert second.turn_taken_at == clock() == second.turn.asked
+    assert (third.verdict.action, third.turn, third.waited) == (Action.DEFER, None, 0)
+    assert third.id != second.id

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from robots_guard.core import check, flight, renewal
 from robots_guard.core.access import Failed, Failure, Fetched
-from robots_guard.core.check import Decided, Judging, Lookup, Renewing, Timing, Unanswered, begin
+from robots_guard.core.check import Decided, Judging, Lookup, Renewing, Timing, Unanswered, begin, by_policy
 from robots_guard.core.pacing import Pacer
 from robots_guard.core.renewal import begin as renew
 from robots_guard.core.verdict import Action, Question, Reason, RuleRef, Terms
@@ -232,3 +232,70 @@ def test_who_waits_in_vain_is_deferred_whatever_unreachable_means():
     assert (decided.verdict.action, decided.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
     assert decided.verdict.until == NOW + 30
     assert decided.verdict.detail == "too long"
+
+
+def test_who_asks_a_store_that_does_not_answer_is_deferred_for_the_shortest_pause():
+    decided = Lookup(asked("/"), TERMS).next(Unanswered("too long"), NOW)
+
+    assert (decided.verdict.action, decided.verdict.until, decided.verdict.detail) == (
+        Action.DEFER,
+        NOW + 30,
+        "too long",
+    )
+
+
+@pytest.mark.parametrize("status", [404, 403])
+def test_only_a_file_with_rules_has_a_delay_for_the_file_itself(status):
+    assert isinstance(begin(asked("/robots.txt"), TERMS).next(held(Fetched(status=status)), NOW), Decided)
+
+
+def test_the_file_itself_keeps_the_delay_of_the_last_good_document():
+    slow = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 7\n")
+    policy = held(Failed(failure=Failure.DNS), NOW + 90_000, held(slow))
+
+    assert isinstance(begin(asked("/robots.txt"), TERMS).next(policy, NOW + 90_000), Timing)
+    assert isinstance(begin(asked("/robots.txt"), TERMS).next(policy, NOW + 31 * 86_400), Decided)
+
+
+# -- with a policy in hand ------------------------------------------------------------------------------------
+
+SHUT = b"User-agent: *\nDisallow: /private/\nCrawl-delay: 7\nVisit-time: 0100-0101\n"
+
+
+def by(policy, target: str = "/", **options):
+    def rules_of(document):
+        assert document is policy.document
+        return rules(document.body, "mybot")
+
+    return by_policy(asked(target), TERMS, policy, rules_of, NOW, **options)
+
+
+def test_a_policy_in_hand_is_judged_whatever_its_age():
+    old = held(Fetched(status=200, body=SHUT), NOW - 90_000_000)
+
+    assert by(old, "/private/x").rule == RuleRef(2, "Disallow: /private/", "*")
+
+
+def test_a_policy_in_hand_binds_to_its_visiting_times_unless_the_question_is_not_about_now():
+    policy = held(Fetched(status=200, body=SHUT))
+
+    assert (by(policy).action, by(policy).reason) == (Action.DEFER, Reason.VISIT_TIME)
+    assert by(policy, at_any_time=True).action is Action.PASS
+    assert by(policy, at_any_time=True).pace.seconds == 7
+
+
+def test_a_policy_in_hand_opens_the_file_itself_with_its_delay():
+    verdict = by(held(Fetched(status=200, body=SHUT)), "/robots.txt")
+
+    assert (verdict.reason, verdict.pace.seconds) == (Reason.ROBOTS_TXT, 7)
+    assert by(held(Fetched(status=404)), "/robots.txt").pace is None
+
+
+def test_a_policy_in_hand_without_rules_needs_none_compiled():
+    assert by(held(Fetched(status=404))).reason is Reason.UNRESTRICTED
+    assert by(held(Fetched(status=403))).reason is Reason.RESTRICTED
+    assert by(held(Failed(failure=Failure.DNS))).reason is Reason.UNREACHABLE
+
+
+def test_what_needs_no_policy_is_decided_without_the_one_in_hand():
+    assert by(held(Fetched(status=404)), "/a b").reason is Reason.MALFORMED_TARGET

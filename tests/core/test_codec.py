@@ -23,8 +23,8 @@ VALUE = codec.encode(POLICY)
 PACKED = codec.pack(POLICY.document.body)
 BARE = msgspec.structs.replace(POLICY, document=msgspec.structs.replace(POLICY.document, body=b""))
 FULL = Fetched(
-    status=206,
-    body=b"x",
+    status=200,
+    body=b"User-agent: *\nDisallow: /x",
     headers={
         "content-type": "text/plain",
         "etag": '"1"',
@@ -53,6 +53,7 @@ def test_what_goes_in_comes_out(outcomes):
     for outcome in outcomes:
         state = state.next(outcome, 1.5)
     policy = state.policy
+    assert isinstance(outcomes[-1], Failed) or policy.document is not None
     packed = codec.pack(policy.document.body) if policy.document else None
 
     assert codec.filled(codec.decode(codec.encode(policy), A), packed) == policy
@@ -114,3 +115,21 @@ def test_every_flipped_bit_is_a_miss(place):
 def test_any_bytes_decode_to_nothing(value):
     assert codec.decode(value, A) is None
     assert codec.decode(b"RG2\n" + hashlib.blake2b(value, digest_size=16).digest() + value, A) is None
+
+
+ENCODED = (
+    "5247320a26ca5cf005157d78d65393886a7f92a79e93a56874747073a6612e74657374cd01bbc0ccc8c42061332b5daa"
+    "20cc8b1f1df9885a4dbed280506ed15fea57990a8bd80c399e7c0ecb3ff0000000000000a6646972656374c2c0a0a0a0"
+    "a0c290"
+)
+
+
+def test_a_value_has_the_same_bytes_in_every_version_that_reads_it():
+    """What other processes have stored stays readable: a change of these bytes needs another version."""
+    assert codec.encode(POLICY).hex() == ENCODED
+    assert codec.decode(bytes.fromhex(ENCODED), A) == BARE
+
+
+def test_a_value_of_the_largest_size_is_read_and_a_larger_one_is_not():
+    assert codec.unpack(PACKED + bytes(codec.MAX_VALUE), POLICY.document.sha256) is None
+    assert codec.decode(VALUE + bytes(codec.MAX_VALUE), A) is None

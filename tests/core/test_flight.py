@@ -100,3 +100,15 @@ def test_the_fetch_begins_from_the_latest_there_is():
     assert walk(begin(good(), RFC, PATIENCE), (True,), (later, NOW + DAY + 50))[-1].held == later
     assert walk(begin(later, RFC, PATIENCE), (True,), (good(), NOW + DAY + 50))[-1].held == later
     assert walk(begin(later, RFC, PATIENCE), (True,), (None, NOW + DAY + 50))[-1].held == later
+
+
+def test_what_was_held_is_still_known_after_waiting():
+    later = trouble(NOW + DAY, good())
+    trail = walk(begin(later, RFC, PATIENCE), (False,), (None, NOW + DAY + 50), (), (True,), (None, NOW + DAY + 50))
+
+    assert trail[-1] == Granted(later)
+
+
+def test_one_whose_patience_is_at_an_end_waits_no_more():
+    assert walk(begin(None, RFC, 0.0), (False,), (None, NOW))[-1] == Granted(None)
+    assert isinstance(walk(begin(None, RFC, 0.01), (False,), (None, NOW))[-1], Waiting)

@@ -7,6 +7,7 @@ import pytest
 from robots_guard.core.freshness import (
     RETRY_MAX,
     Freshness,
+    asked_to_wait,
     backoff,
     freshness,
     lifetime,
@@ -116,3 +117,14 @@ def test_backoff_doubles_from_30_seconds_to_an_hour():
 )
 def test_retry_after(text, wait):
     assert retry_after({"retry-after": text}, now=1_800_000_000.0) == wait  # 2027-01-15 08:00:00 UTC
+
+
+@pytest.mark.parametrize(
+    ("status", "wait"), [(200, 0.0), (428, 0.0), (429, 600.0), (430, 0.0), (502, 0.0), (503, 600.0), (504, 0.0)]
+)
+def test_only_a_429_and_a_503_ask_for_a_pause(status, wait):
+    """A Retry-After of any other answer says something else, as on a 301."""
+    headers = {"retry-after": "Fri, 15 Jan 2027 08:10:00 GMT"}
+
+    assert asked_to_wait(status, headers, now=1_800_000_000.0) == wait
+    assert asked_to_wait(status, {}, now=1_800_000_000.0) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -81,6 +82,26 @@ def test_it_ends_when_it_says(expires, last):
     assert found.terms(origin_of("https://a.test"), BASE, moment + 1) is BASE
 
 
+def test_a_day_ends_at_midnight_utc_wherever_the_process_runs(monkeypatch):
+    monkeypatch.setenv("TZ", "Pacific/Auckland")
+    time.tzset()
+    try:
+        (only,) = parse(entry(expires="2026-11-20", max_delay="1"), BASE).entries
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+    assert only.exemption.expires == datetime(2026, 11, 21, tzinfo=UTC).timestamp()
+
+
+def test_what_has_expired_is_told_with_the_remedy():
+    found = parse(
+        entry(expires="2020-01-01", max_delay="1") + entry(id='"b"', origin='"https://b.test"', max_delay="1"), BASE
+    )
+
+    assert found.expired(NOW) == (("one", "it has expired: renew it or take it out"),)
+
+
 def test_its_state_and_its_place_are_told():
     (exact,) = parse(entry(max_delay="1"), BASE).entries
     (suffix,) = parse(entry(origin=None, suffix='"a.test"', max_delay="1"), BASE).entries
@@ -114,6 +135,7 @@ def test_what_has_expired_leaves_the_place_to_the_next():
         ({"origin": '"a.test"'}, "write an origin as https://host"),
         ({"origin": '"ftp://a.test"'}, "write an origin as https://host"),
         ({"origin": None, "suffix": '"com"'}, "whole top-level domain"),
+        ({"origin": None, "suffix": '"a.test:8443"'}, "suffix = 'a.test:8443' is for every port"),
         ({"max_delay": None}, "it changes nothing: set one of action, dialect"),
         ({"action": '"pass"'}, "leaves nothing for max_delay to change"),
         ({"action": '"maybe"', "max_delay": None}, "action = 'maybe' is not known: use pass or drop"),

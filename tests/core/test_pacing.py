@@ -17,6 +17,8 @@ from robots_guard.core.pacing import (
     KEPT,
     LINE,
     LONGEST_HOLD_OFF,
+    SLACK,
+    Demand,
     Pacer,
     Place,
     Share,
@@ -24,7 +26,10 @@ from robots_guard.core.pacing import (
     closed,
     counted_from,
     demand,
+    has_lapsed,
     in_line,
+    is_old,
+    lapsed,
     next_turn,
 )
 from robots_guard.rep.lines import Line
@@ -81,6 +86,19 @@ def test_a_wish_that_is_not_met_is_told_of_whatever_else_binds(lines, min_delay,
     found = demand(pace(*lines), min_delay, 300, at("1200"))
 
     assert (found.by, found.seconds, found.bounded) == (by, seconds, True)
+
+
+def test_a_delay_as_long_as_the_bound_is_not_bounded():
+    assert demand(pace("Crawl-delay: 300"), 0, 300, at("1200")) == Demand(
+        by=Pacer.CRAWL_DELAY, seconds=300, line=2, text="Crawl-delay: 300"
+    )
+    assert not demand(pace("Crawl-delay: 5"), 5, 300, at("1200")).bounded
+
+
+def test_the_operators_delay_binds_only_if_it_is_the_longer():
+    assert demand(pace("Crawl-delay: 5"), 5, 300, at("1200")).by is Pacer.CRAWL_DELAY
+    assert demand(pace("Crawl-delay: 600"), 300, 300, at("1200")).by is Pacer.CRAWL_DELAY
+    assert demand(None, 2, 300, at("1200")) == Demand(by=Pacer.MIN_DELAY, seconds=2)
 
 
 def test_a_bound_of_0_keeps_nothing_but_says_so():
@@ -149,6 +167,33 @@ def test_an_origin_that_asked_for_a_pause():
     assert next_turn(1000.0, 1006.0, 10, 1004.0) == Turn(6.0, 0.0, False, 1004.0)
 
 
+def test_a_pause_that_is_over_is_not_the_reason_for_anything():
+    assert next_turn(NEVER, 990.0, 10, 1000.0) == Turn(0.0, 1000.0, False, 1000.0)
+    assert next_turn(990.0, 1000.0, 10, 1000.0) == Turn(0.0, 1000.0, False, 1000.0)
+    assert not next_turn(1000.0, 1010.0, 10, 1004.0).by_retry_after  # the delay asks for as much
+
+
+def test_a_moment_is_believed_as_far_ahead_as_a_clock_that_runs_right_can_have_set_it():
+    assert next_turn(1000.0 + AHEAD, NEVER, 10, 1000.0).wait == 10 + AHEAD
+    assert next_turn(NEVER, 1000.0 + LONGEST_HOLD_OFF + AHEAD, 10, 1000.0).wait == LONGEST_HOLD_OFF + AHEAD
+
+
+def test_a_turn_may_be_used_for_a_quarter_of_a_second_and_is_old_after_half_of_that():
+    turn = Turn(0.0, 1000.0, asked=1000.0)
+
+    assert not is_old(turn, 1000.0 + SLACK / 2)
+    assert is_old(turn, 1000.0 + SLACK / 2 + 0.001)
+    assert not has_lapsed(turn, 1000.0 + SLACK)
+    assert has_lapsed(turn, 1000.0 + SLACK + 0.001)
+
+
+def test_whose_turn_has_lapsed_asks_again_after_the_delay_and_not_at_once():
+    turn = Turn(0.0, 1000.0, asked=1000.0, crowd=3)
+
+    assert lapsed(turn, 10.0, 1004.0) == Turn(6.0, asked=1000.0, crowd=3)
+    assert lapsed(turn, 10.0, 1020.0) == Turn(SLACK, asked=1000.0, crowd=3)
+
+
 def test_a_clock_that_was_set_back_does_not_stop_an_origin():
     assert next_turn(1000.0 + AHEAD + 1, NEVER, 10, 1000.0).wait == 0
     assert next_turn(NEVER, 1001.0 + LONGEST_HOLD_OFF + AHEAD, 10, 1000.0).wait == 0
@@ -210,6 +255,88 @@ def test_no_line_keeps_anybody_from_a_turn_for_long(made_up):
         now += turn.wait
 
     assert now <= (LINE + 2) * KEPT
+
+
+def test_of_two_that_ask_at_the_same_moment_the_first_is_served_first():
+    first, places = in_line((), "a", next_turn(1000.0, NEVER, 10, 1000.0), 10, 1000.0)
+    second, places = in_line(places, "b", next_turn(1000.0, NEVER, 10, 1000.0), 10, 1000.0)
+
+    assert (first.wait, first.ahead, first.crowd) == (10, 0, 1)
+    assert (second.wait, second.ahead, second.crowd) == (10 + KEPT, 1, 2)
+    assert [place.name for place in places] == ["a", "b"]
+
+
+@pytest.mark.parametrize("delay", [0.5, KEPT, 10.0])
+def test_each_place_ahead_costs_a_delay_but_no_longer_than_a_place_is_kept(delay):
+    places = tuple(Place(name, 1000.0, 1000.0 + KEPT) for name in "abc")
+
+    turn, _ = in_line(places, "d", next_turn(NEVER, NEVER, delay, 1000.0), delay, 1000.0)
+
+    assert turn == Turn(3 * min(delay, KEPT), 0.0, asked=1000.0, crowd=4, ahead=3)
+
+
+def test_who_comes_again_keeps_the_place_and_waits_only_for_those_before_it():
+    places = tuple(Place(name, 1000.0, 1000.0 + KEPT) for name in "abc")
+
+    turn, places = in_line(places, "b", next_turn(NEVER, NEVER, 1.0, 1000.5), 1.0, 1000.5)
+
+    assert (turn.wait, turn.ahead, turn.crowd) == (1.0, 1, 3)
+    assert [place.name for place in places] == ["a", "b", "c"]
+    assert places[1] == Place("b", 1000.5, 1000.5 + 1.0 + KEPT)
+
+
+def test_one_that_is_not_due_yet_holds_up_nobody():
+    """A place is for a moment: whoever may have the turn before that has it."""
+    later = Place("a", 1005.0, 1005.0 + KEPT)
+
+    turn, places = in_line((later,), "b", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)
+
+    assert (turn.wait, turn.stamp, turn.crowd) == (0.0, 1000.0, 2)
+    assert places[0] == later
+
+
+def test_a_process_that_was_served_is_counted_until_it_is_late_twice_and_holds_up_nobody():
+    turn, places = in_line((), "a", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)
+    until = 1000.0 + 2 * 2.0 + KEPT
+
+    assert (turn.wait, places) == (0.0, (Place("a", until, until),))
+    assert in_line(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)[0][::4] == (0.0, 2)
+    assert in_line(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until + 0.001)[0].crowd == 1
+    assert in_line(places, "a", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)[0].crowd == 1
+
+
+def test_all_that_stand_in_line_or_were_served_are_counted_with_the_asker():
+    places = (Place("a", 1005.0, 1010.0), Place("b", 1010.0, 1010.0), Place("c", 1010.0, 1010.0))
+
+    assert in_line(places, "d", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[0].crowd == 4
+    assert in_line(places, "", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[0].crowd == 4
+
+
+def test_without_a_name_or_a_delay_a_turn_leaves_no_place():
+    waits = next_turn(999.0, NEVER, 2.0, 1000.0)
+
+    assert in_line((), "", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[1] == ()
+    assert in_line((), "", waits, 2.0, 1000.0) == (Turn(1.0, asked=1000.0), ())
+    assert in_line((), "a", next_turn(NEVER, NEVER, 0.0, 1000.0), 0.0, 1000.0)[1] == ()
+
+
+def test_without_a_delay_nobody_waits_for_others():
+    places = (Place("a", 1000.0, 1000.0 + KEPT),)
+
+    assert in_line(places, "b", next_turn(NEVER, NEVER, 0.0, 1000.0), 0.0, 1000.0)[0].wait == 0
+
+
+def test_a_place_is_lost_after_its_time_and_one_that_lasts_too_long_is_made_up():
+    held = Place("a", 1000.0, 1000.0 + KEPT)
+    longest = Place("a", 1000.0, 1000.0 + (LINE + 1) * KEPT)
+
+    def ahead(place: Place, now: float) -> int:
+        return in_line((place,), "b", next_turn(NEVER, NEVER, 2.0, now), 2.0, now)[0].ahead
+
+    assert ahead(held, 1000.0 + KEPT) == 1
+    assert ahead(held, 1000.1 + KEPT) == 0
+    assert ahead(longest, 1000.0) == 1
+    assert ahead(longest._replace(until=longest.until + 1), 1000.0) == 0
 
 
 # -- a fleet in line ------------------------------------------------------------------------------------------
@@ -300,3 +427,15 @@ def test_a_share_of_a_clock_that_was_set_back_is_not_believed():
 
     assert share.wait(10.0, 1e9 - 20) == 20
     assert share.wait(10.0, 1000.0) == 0
+
+
+def test_a_share_waits_as_long_as_a_line_can_last_and_no_longer():
+    longest = 2 * 10.0 + LONGEST_HOLD_OFF + AHEAD
+
+    assert Share(2, 1000.0 + longest).wait(10.0, 1000.0) == longest
+    assert Share(2, 1001.0 + longest).wait(10.0, 1000.0) == 0
+    assert Share(2, 900.0).wait(10.0, 1000.0) == 0
+
+
+def test_a_share_of_a_short_delay_begins_when_its_place_would_have_been_lost():
+    assert Share.of(Turn(3.0, asked=1000.0, crowd=5, ahead=3), 1.0).due == 1003.0

@@ -99,7 +99,7 @@ def test_a_loop_is_noticed_at_its_first_turn():
     assert settle(moved("https://a.test/robots.txt")).trouble.failure is Failure.REDIRECT_LOOP
 
 
-@pytest.mark.parametrize("location", ["/a\\b", "\\\\b.test\\", "/a\tb", "/a\x0bb", "/a\0", "/a\x7f"])
+@pytest.mark.parametrize("location", ["/a\\b", "\\\\b.test\\", "/a\tb", "/a\x0bb", "/a\0", "/a\x7f", "/a\x0c", "\n/a"])
 def test_a_location_that_clients_read_in_different_ways_is_refused(location):
     assert settle(moved(location)).trouble.failure is Failure.REDIRECT_REFUSED
 
@@ -139,6 +139,25 @@ def test_retry_after_lengthens_the_backoff_up_to_an_hour(wait, lower, upper):
     trouble = settle(Fetched(status=503, headers={"retry-after": wait})).trouble
 
     assert lower <= trouble.retry_at - NOW <= upper
+
+
+def test_a_retry_after_may_be_a_date():
+    """2027-01-15 08:00:00 UTC is `NOW`."""
+    trouble = settle(Fetched(status=503, headers={"retry-after": "Fri, 15 Jan 2027 08:10:00 GMT"})).trouble
+
+    assert trouble.retry_at == NOW + 600
+
+
+def test_the_pauses_of_an_origin_are_spread_anew_at_each_try():
+    first = settle(Failed(failure=Failure.DNS))
+    second = settle(Failed(failure=Failure.DNS), held=first, now=NOW + 40)
+    spreads = {(first.trouble.retry_at - NOW) / 30, (second.trouble.retry_at - NOW - 40) / 60}
+
+    assert len(spreads) == 2
+
+
+def test_the_detail_of_trouble_is_cut_at_200_characters():
+    assert settle(Failed(failure=Failure.DNS, detail="x" * 201)).trouble.detail == "x" * 200
 
 
 def test_trouble_counts_its_tries_and_remembers_since_when():
@@ -182,6 +201,15 @@ def test_validators_are_sent_and_a_304_renews_the_document_held():
     )
     assert renewed.document.body == good.document.body
     assert renewed.document.fetched_at == NOW + 90_000
+
+
+def test_a_document_that_is_renewed_comes_from_the_fetcher_that_renewed_it():
+    good = settle(ok(etag='"1"'))
+    hop = Fetched(status=304, tls_verified=False)
+    renewed = begin(A, good, "scrapy").next(hop, NOW + 90_000).policy.document
+
+    assert (good.document.via, good.document.tls_verified) == ("direct", True)
+    assert (renewed.via, renewed.tls_verified) == ("scrapy", False)
 
 
 def test_no_validator_is_sent_to_another_url_than_the_document_came_from():
@@ -297,6 +325,11 @@ def test_a_trouble_told_over_unverified_tls_says_so():
     assert not settle(Fetched(status=503, tls_verified=False)).trouble.tls_verified
     assert settle(Fetched(status=503, tls_verified=True)).trouble.tls_verified
     assert settle(Failed(failure=Failure.DNS)).trouble.tls_verified
+    for to in ("https://a.test/robots.txt", "https://a.test/1"):  # a loop; and one hop too many
+        hops = [moved(f"https://a.test/{number}") for number in range(5)] if to.endswith("1") else []
+        last = "https://a.test/9" if hops else to
+        hop = Fetched(status=301, headers={"location": last}, tls_verified=False)
+        assert not settle(*hops, hop).trouble.tls_verified
 
 
 # -- a redirect to a page ------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import msgspec
@@ -41,6 +42,8 @@ def test_what_we_settled_on_is_right(policy):
         ({"status": 0}, "status 0"),
         ({"status": 404}, "status 404"),
         ({"fetched_at": NOW + 301}, "no time that has been"),
+        ({"etag": "x" * 8193}, "says more"),
+        ({"stated_lifetime": 2.0**31 + 1}, "lifetime"),
         ({"fetched_at": -1.0}, "no time that has been"),
         ({"fetched_at": math.nan}, "no time that has been"),
         ({"stated_lifetime": -1.0}, "lifetime"),
@@ -57,8 +60,64 @@ def test_a_document_that_cannot_be(changes, why):
 
 
 @pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": 200},
+        {"status": 299},
+        {"fetched_at": 0.0},
+        {"fetched_at": NOW + 300},
+        {"stated_lifetime": 0.0},
+        {"stated_lifetime": 2.0**31},
+        {"stated_lifetime": None},
+        {"url": "https://a.test/".ljust(8192, "x")},
+        {"redirects": ("https://a.test/",) * 20},
+    ],
+)
+def test_a_document_that_can_just_be(changes):
+    assert objection(replace(READ, document=replace(READ.document, **changes)), NOW) is None
+
+
+def test_a_document_without_a_body_may_have_the_status_of_any_answer():
+    for status in (200, 300, 499):
+        assert objection(replace(NONE, document=replace(NONE.document, status=status)), NOW) is None
+    for status in (199, 500):
+        assert objection(replace(NONE, document=replace(NONE.document, status=status)), NOW) is not None
+    assert objection(replace(READ, document=replace(READ.document, status=300)), NOW) is not None
+
+
+def test_a_body_may_be_as_long_as_the_cap():
+    body = b"#" * 512_000
+    document = replace(READ.document, body=body, sha256=hashlib.sha256(body).hexdigest())
+
+    assert objection(replace(READ, document=document), NOW) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attempts": 1},
+        {"attempts": 2**31},
+        {"status": 100},
+        {"status": 999},
+        {"at": NOW + 300, "retry_at": NOW + 330},
+        {"since": 0.0},
+        {"retry_at": NOW},
+        {"retry_at": NOW + 7200},
+        {"detail": "x" * 8192},
+    ],
+)
+def test_trouble_that_can_just_be(changes):
+    assert objection(replace(TROUBLE, trouble=replace(TROUBLE.trouble, **changes)), NOW) is None
+
+
+@pytest.mark.parametrize(
     ("changes", "why"),
     [
+        ({"retry_at": NOW + 7201}, "too long"),
+        ({"attempts": 2**31 + 1}, "trouble is none"),
+        ({"detail": "x" * 8193}, "trouble is none"),
+        ({"status": 99}, "status 99"),
+        ({"status": 1000}, "status 1000"),
         ({"attempts": 2**70}, "trouble"),
         ({"status": 2**70}, "status"),
         ({"status": -5}, "status -5"),

@@ -15,6 +15,7 @@ from robots_guard.rep.dialect import DIALECTS, dialect
 from robots_guard.rep.host import is_host_value
 from robots_guard.rep.matcher import pattern_matches
 from robots_guard.rep.robots import parse
+from robots_guard.rep.ruleset import compile_rules
 
 ROWS = rows("dialects.jsonl")
 FIRM = {"allow": True, "disallow": False}
@@ -283,3 +284,49 @@ def test_yandex_obeys_the_narrowest_name_within_its_own():
 def test_a_dollar_within_a_rule_is_literal_for_some_and_the_end_for_others():
     assert pattern_matches("/a$b", "/a$b/c", wildcards=True)
     assert not ask("User-agent: x\nDisallow: /a$b\n", "/a", "x", "slurp2006").allowed
+
+
+@pytest.mark.parametrize("name", ["strictest(rfc9309, google)", "strictest(google, rfc9309)"])
+def test_strictest_means_by_a_status_what_the_strictest_of_its_parts_does(name):
+    kept, mild = dialect(name), dialect("strictest(google, google)")
+
+    assert (kept.on_forbidden, kept.on_too_many, kept.on_redirect_limit) == (
+        "restricted",
+        "unreachable",
+        "unreachable",
+    )
+    assert (mild.on_forbidden, mild.on_redirect_limit) == ("unrestricted", "unrestricted")
+
+
+def test_strictest_opens_the_file_itself_if_any_of_its_parts_does():
+    assert dialect("strictest(google, rfc9309)").exempts_robots_txt
+    assert dialect("strictest(rfc9309, google)").exempts_robots_txt
+    assert not dialect("strictest(google, google)").exempts_robots_txt
+
+
+def test_strictest_keeps_a_copy_as_short_as_its_parts_wherever_they_stand():
+    for name in ("strictest(koster1996, google)", "strictest(google, koster1996)"):
+        kept = dialect(name)
+        assert (kept.lifetime, kept.lifetime_floor, kept.lifetime_cap) == (86_400, 300, 86_400)
+    assert dialect("strictest(koster1996, koster1996)").lifetime_cap is None
+
+
+def test_a_part_of_strictest_is_asked_for_the_host_too():
+    rules = compile_rules(
+        b"User-agent: *\nDisallow: /forum\nHost: main.example.ru:8443\n",
+        dialect("strictest(rfc9309, yandex2003)"),
+        "Yandex",
+    )
+
+    assert rules.judge("/x", "main.example.ru", 8443, "https").allowed
+    mirror = rules.judge("/x", "main.example.ru", 0, "https")
+    assert (mirror.allowed, mirror.mirror_of, mirror.disagree) == (False, "main.example.ru:8443", ("rfc9309",))
+    assert rules.judge("/forum", "main.example.ru", 8443, "https").disagree == ()
+
+
+def test_what_matches_under_strictest_is_listed_once_the_denials_first():
+    body = b"User-agent: *\nAllow: /a/b\nDisallow: /a\n"
+    rules = compile_rules(body, dialect("strictest(rfc9309, google)"), "x")
+
+    assert [(rule.line, rule.allow) for rule in rules.matches("/a/b")] == [(3, False), (2, True)]
+    assert rules.matches("/c") == []

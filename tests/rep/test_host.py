@@ -82,3 +82,29 @@ def test_a_host_line_closes_a_run_of_agents():
     body = "User-agent: a\nHost: main.ru\nUser-agent: b\nDisallow: /x\n"
 
     assert ask(body, "http://main.ru/x", "a", "yandex2003").allowed
+
+
+def test_a_host_name_is_253_octets_long_at_most():
+    labels = ("a" * 49 + ".") * 5  # 250
+
+    assert is_host_value("b" + labels + "ru")
+    assert not is_host_value("bb" + labels + "ru")
+
+
+@pytest.mark.parametrize(
+    ("port", "is_valid"), [("", False), ("0", False), ("1", True), ("65535", True), ("65536", False), ("x", False)]
+)
+def test_a_port_is_a_number_from_1_to_65535(port, is_valid):
+    assert is_host_value(f"main.ru:{port}") is is_valid
+
+
+def test_a_mirror_is_told_with_the_line_that_closes_it():
+    rule = judge("mirror.ru").rule
+
+    assert (rule.allow, rule.pattern, rule.line, rule.text) == (False, "/", 3, "Host: www.myhost.ru:8080")
+    assert judge("mirror.ru").group == "*"
+
+
+def test_another_scheme_has_the_default_port_of_http():
+    assert judge("main.example.ru", 0, "gopher").allowed
+    assert not judge("main.example.ru", 443, "http").allowed

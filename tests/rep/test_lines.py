@@ -8,7 +8,7 @@ import pytest
 from rep.rows import ask
 
 from robots_guard.rep.dialect import dialect
-from robots_guard.rep.lines import BODY_CAP, LINE_CAP, Line, clean, lines, records
+from robots_guard.rep.lines import BODY_CAP, LINE_CAP, Line, clean, lines, records, shown
 
 RFC = dialect("rfc9309")
 GOOGLE = dialect("google")
@@ -141,3 +141,45 @@ def test_text_for_people_is_capped_and_decoded_with_replacement():
 
     assert value.startswith("\ufffda")
     assert len(value) == len(text) == 512
+
+
+def test_a_body_is_read_up_to_500_kib_and_no_further():
+    """RFC 9309 section 2.5 asks for at least that."""
+    whole = b"Disallow: /x\n" + b"#" * (512_000 - 13)
+
+    assert clean(whole) == whole
+    assert clean(whole + b"#") == b"Disallow: /x\n"
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_the_cap_cuts_behind_the_last_end_of_a_line_that_is_within_it(end):
+    line = b"Disallow: /" + b"x" * (100 - len(end)) + end
+    body = line * (512_000 // len(line) + 1)
+
+    assert clean(body) == line * (512_000 // len(line))
+
+
+def test_a_line_as_long_as_the_cap_is_whole_and_a_longer_one_is_cut_there():
+    path = b"/" + b"x" * (16_663 - len("Disallow:/"))
+
+    def said(line: bytes, name=RFC) -> list[bytes]:
+        return [value for _, _, value in read(line, name)]
+
+    for name in (RFC, GOOGLE):
+        assert said(b"Disallow:" + path, name) == [path]
+        assert said(b"Disallow:" + path + b"y", name) == [path]
+    assert said(b"Allow:" + path + b"123") == [path + b"123"]
+    assert said(b"Allow:" + path + b"1234") == []
+    assert said(b"Allow:" + path + b"1234", GOOGLE) == [path + b"123"]
+
+
+def test_a_comment_does_not_count_towards_the_length_of_a_line():
+    path = b"/" + b"x" * (16_663 - len("Allow:/"))
+
+    assert read(b"Allow:" + path + b"#" + b"y" * 100) == [(1, b"allow", path)]
+
+
+def test_text_for_people_is_512_characters_long_at_most_however_many_octets_those_are():
+    assert shown(b"x" * 512) == "x" * 512
+    assert shown(b"x" * 513) == "x" * 512
+    assert shown("\U0001f916".encode() * 513) == "\U0001f916" * 512

@@ -176,3 +176,26 @@ def test_octets_behind_a_number_sign_are_read_as_latin_1_too():
     body = "User-agent: *\nDisallow: /é\n".encode()
 
     assert not compile_rules(body, dialect("rfc9309"), "x").judge("/y/../..;x#/\xe9").allowed
+
+
+UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+
+
+@pytest.mark.parametrize("octet", range(256))
+def test_an_escape_is_decoded_if_its_octet_is_unreserved_and_else_written_in_capitals(octet):
+    """RFC 3986 section 6.2.2: both spellings of the hexadecimal digits are one escape."""
+    written = chr(octet) if chr(octet) in UNRESERVED else f"%{octet:02X}"
+
+    assert canonical(f"/%{octet:02X}") == canonical(f"/%{octet:02x}") == "/" + written
+
+
+@pytest.mark.parametrize("target", ["/", "/a/b.html", "/a?b=c", "/~x:@!&"])
+def test_a_target_of_common_characters_is_plain(target):
+    assert is_plain(target)
+
+
+@pytest.mark.parametrize(
+    "target", ["", "a", "//", "/a//b", "/.", "/a/../b", "/a?", "/%41", "/a b", "/é", "/a*", "/a$", "/a;b"]
+)
+def test_a_target_with_another_form_is_not_plain(target):
+    assert not is_plain(target)

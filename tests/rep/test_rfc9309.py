@@ -264,3 +264,11 @@ def test_no_group_no_rule():
     ruling = ask("User-agent: other\nDisallow: /\n", "/x")
 
     assert (ruling.allowed, ruling.rule, ruling.group) == (True, None, None)
+
+
+def test_a_pattern_with_a_space_in_it_is_one_pattern():
+    """A value ends with its line and not with its first word."""
+    rules = compile_rules(b"User-agent: *\nDisallow: /a b\nAllow: /a\n", dialect("rfc9309"), "x")
+
+    assert [rule.line for rule in rules.matches("/a%20b")] == [2, 3]
+    assert compile_rules(b"User-agent: y\nDisallow: /\n", dialect("rfc9309"), "x").matches("/") == []

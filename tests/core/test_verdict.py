@@ -1,0 +1,320 @@
+"""Verdicts and decisions: what each says of itself, and what a status, a setting or a time makes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from robots_guard.core.access import Failure
+from robots_guard.core.pacing import Demand, Pacer, Turn
+from robots_guard.core.policy import Document, Policy, Trouble
+from robots_guard.core.verdict import (
+    Action,
+    Decision,
+    Deferral,
+    Question,
+    Reason,
+    RuleRef,
+    Terms,
+    Verdict,
+    judge,
+    not_yet,
+    paced,
+    reported,
+)
+from robots_guard.errors import SettingsError
+from robots_guard.origin import origin_of
+from robots_guard.rep.dialect import dialect
+from robots_guard.rep.paths import matching
+from robots_guard.rep.ruleset import compile_rules
+
+A = origin_of("https://a.test")
+NOW = 1_800_000_000.0
+PACE = Demand(by=Pacer.CRAWL_DELAY, seconds=5.0, line=2, text="Crawl-delay: 5")
+ALLOWED = Verdict(action=Action.PASS, reason=Reason.ALLOWED)
+
+
+def terms(name: str = "rfc9309", **settings) -> Terms:
+    return Terms(dialect=dialect(name), matching=matching("standard"), **settings)
+
+
+def asked(**options) -> Question:
+    return Question(**{"origin": A, "target": "/", "agent": "mybot", **options})
+
+
+def decision(verdict: Verdict, turn: Turn | None = None, **options) -> Decision:
+    return Decision(id="x-1", at=NOW, door="test", question=asked(**options), verdict=verdict, turn=turn)
+
+
+def answered(status: int, body: bytes = b"") -> Policy:
+    held = Document(status=status, url="", sha256="", body=body, fetched_at=NOW, via="direct")
+    return Policy(origin=A, document=held)
+
+
+def failed(failure: Failure, since: float = NOW, **options) -> Policy:
+    found = Trouble(failure=failure, since=since, at=since, attempts=1, retry_at=since + 30, **options)
+    return Policy(origin=A, trouble=found)
+
+
+# -- decisions ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("action", "pace", "would", "has_turn", "is_due"),
+    [
+        (Action.PASS, None, None, False, True),
+        (Action.PASS, PACE, None, False, False),
+        (Action.PASS, PACE, None, True, True),
+        (Action.PASS, None, None, True, True),
+        (Action.PASS, PACE, Action.DEFER, False, True),  # only reported: it waits for nothing
+        (Action.PASS, None, Action.DROP, False, True),
+        (Action.DROP, None, None, False, False),
+        (Action.DROP, None, None, True, False),
+        (Action.DROP, PACE, None, True, False),
+        (Action.DEFER, PACE, None, False, False),
+        (Action.DEFER, PACE, None, True, False),
+    ],
+)
+def test_a_request_is_due_if_it_was_let_pass_and_has_its_turn_if_it_needs_one(action, pace, would, has_turn, is_due):
+    verdict = Verdict(action=action, reason=Reason.ALLOWED, pace=pace, would=would)
+
+    assert decision(verdict, Turn(0.0, NOW) if has_turn else None).is_due is is_due
+
+
+@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize(
+    ("action", "would", "is_allowed"),
+    [(Action.PASS, None, True), (Action.PASS, Action.DROP, False), (Action.DROP, None, False)],
+)
+def test_a_request_has_escaped_if_it_was_sent_and_is_not_allowed(sent, action, would, is_allowed):
+    verdict = Verdict(action=action, reason=Reason.DISALLOWED, would=would)
+
+    assert decision(verdict, sent=sent).has_escaped is (sent and not is_allowed)
+
+
+def test_what_is_only_reported_says_what_it_would_be():
+    dropped = Verdict(action=Action.DROP, reason=Reason.DISALLOWED, detail="why")
+    told = reported(dropped)
+
+    assert (told.action, told.would, told.relaxed) == (Action.PASS, Action.DROP, "mode=report")
+    assert (told.reason, told.detail) == (Reason.DISALLOWED, "why")
+    assert reported(ALLOWED) is ALLOWED
+
+
+# -- statuses and failures ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "detail"),
+    [
+        (400, None),
+        (401, "robots.txt answered 401"),
+        (402, None),
+        (403, "robots.txt answered 403"),
+        (404, None),
+    ],
+)
+def test_a_dialect_that_opens_what_401_and_403_close_is_named_and_no_other_status_is(status, detail):
+    verdict = judge(asked(), answered(status), None, terms("google"), NOW)
+
+    assert (verdict.action, verdict.reason) == (Action.PASS, Reason.UNRESTRICTED)
+    assert (verdict.detail, verdict.relaxed) == (detail, "dialect=google" if detail else None)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_robots_txt_is_told_with_its_status(status):
+    verdict = judge(asked(), answered(status), None, terms(), NOW)
+    opened = judge(asked(), answered(status), None, terms(on_restricted="allow"), NOW)
+
+    assert (verdict.action, verdict.reason) == (Action.DROP, Reason.RESTRICTED)
+    assert (opened.action, opened.reason, opened.relaxed) == (
+        Action.PASS,
+        Reason.RESTRICTED,
+        "on_restricted=allow",
+    )
+    assert verdict.detail == opened.detail == f"robots.txt answered {status}"
+
+
+def test_endless_redirects_that_are_let_pass_are_told():
+    circle = failed(Failure.REDIRECT_LOOP, detail="6 hops")
+    by_setting = judge(asked(), circle, None, terms(on_redirect_limit="allow"), NOW)
+    by_dialect = judge(asked(), circle, None, terms("google"), NOW)
+
+    assert (by_setting.action, by_setting.reason) == (Action.PASS, Reason.UNREACHABLE)
+    assert by_setting.detail == "redirect-loop: 6 hops"
+    assert (by_dialect.action, by_dialect.reason) == (Action.PASS, Reason.UNRESTRICTED)
+    assert (by_dialect.detail, by_dialect.relaxed) == ("redirect-loop: 6 hops", "dialect=google")
+
+
+def test_an_unreachable_origin_is_told_with_its_failure_whatever_becomes_of_the_request():
+    found = failed(Failure.DNS, detail="no such host")
+    for choice, action in (("defer", Action.DEFER), ("drop", Action.DROP), ("allow", Action.PASS)):
+        verdict = judge(asked(), found, None, terms(on_unreachable=choice), NOW)
+
+        assert (verdict.action, verdict.reason) == (action, Reason.UNREACHABLE)
+        assert verdict.detail == "dns: no such host"
+        assert verdict.relaxed == ("on_unreachable=allow" if choice == "allow" else None)
+
+
+def test_an_unreachable_origin_defers_until_its_next_try_and_for_max_defer_at_most():
+    found = failed(Failure.DNS, detail="no such host")
+
+    assert judge(asked(), found, None, terms(max_defer=900.0), NOW).until == NOW + 30
+    assert judge(asked(), found, None, terms(max_defer=20.0), NOW + 19).until == NOW + 20
+    ended = judge(asked(), found, None, terms(max_defer=20.0), NOW + 20)
+    assert (ended.action, ended.until) == (Action.DROP, None)
+    assert ended.detail == "dns: no such host; so for 20 s, longer than max_defer"
+
+
+def test_a_policy_that_holds_nothing_drops():
+    verdict = judge(asked(), Policy(origin=A), None, terms(), NOW)
+
+    assert (verdict.action, verdict.reason, verdict.detail) == (Action.DROP, Reason.UNREACHABLE, None)
+
+
+@pytest.mark.parametrize("status", [200, 404, 403])
+def test_a_verdict_by_the_last_good_document_is_stale_and_one_without_trouble_is_not(status):
+    calm = answered(status, b"User-agent: *\nDisallow: /")
+    both = Policy(origin=A, document=calm.document, trouble=failed(Failure.DNS).trouble)
+    rules = compile_rules(calm.document.body, dialect("rfc9309"), "mybot", "standard") if status == 200 else None
+
+    assert judge(asked(), both, rules, terms(), NOW).stale
+    assert not judge(asked(), calm, rules, terms(), NOW).stale
+
+
+# -- setting aside --------------------------------------------------------------------------------------------
+
+
+def test_what_is_disallowed_is_set_aside_until_the_next_robots_txt_and_for_max_defer_at_most():
+    held = answered(200, b"User-agent: *\nDisallow: /")
+    rules = compile_rules(held.document.body, dialect("rfc9309"), "mybot", "standard")
+
+    def verdict(max_defer: float, since: float | None = None, now: float = NOW) -> Verdict:
+        earlier = Deferral("x-0", since) if since is not None else None
+        return judge(asked(deferral=earlier), held, rules, terms(on_disallowed="defer", max_defer=max_defer), now)
+
+    expires = held.expires_at(dialect("rfc9309"))
+    patient = 2 * (expires - NOW)
+    assert (verdict(patient).action, verdict(patient).until) == (Action.DEFER, expires)
+    assert verdict(100.0).until == NOW + 100
+    assert verdict(100.0, since=NOW - 60).until == NOW + 40
+    assert verdict(patient, now=expires + 5).until == expires + 35  # at least the shortest pause
+    assert (verdict(100.0, since=NOW - 100).action, verdict(100.0, since=NOW - 100).until) == (Action.DROP, None)
+    assert verdict(100.0).reason is Reason.DISALLOWED
+
+
+# -- time -----------------------------------------------------------------------------------------------------
+
+
+def rules_with(*lines: str):
+    return compile_rules("\n".join(("User-agent: *", *lines)).encode(), dialect("rfc9309"), "mybot", "standard")
+
+
+def test_a_robots_txt_without_a_delay_binds_nothing():
+    assert paced(ALLOWED, rules_with("Disallow: /x"), terms(), NOW) is ALLOWED
+    assert paced(ALLOWED, None, terms(), NOW) is ALLOWED
+
+
+def test_what_is_refused_and_what_is_the_file_itself_are_not_paced():
+    slow = rules_with("Crawl-delay: 5")
+    for verdict in (
+        Verdict(action=Action.DROP, reason=Reason.DISALLOWED),
+        Verdict(action=Action.PASS, reason=Reason.ROBOTS_TXT),
+    ):
+        assert paced(verdict, slow, terms(), NOW) is verdict
+
+
+def test_a_pause_the_origin_asked_for_paces_what_nothing_else_does():
+    paused = paced(ALLOWED, None, terms(), NOW, held_off=True)
+    slow = paced(ALLOWED, rules_with("Crawl-delay: 5"), terms(), NOW, held_off=True)
+
+    assert paused.pace == Demand(by=Pacer.RETRY_AFTER, seconds=0.0)
+    assert (slow.pace.by, slow.pace.seconds) == (Pacer.CRAWL_DELAY, 5.0)
+
+
+def test_a_delay_that_is_cut_names_the_setting_and_one_that_is_not_names_none():
+    slow = rules_with("Crawl-delay: 50")
+
+    assert paced(ALLOWED, slow, terms(max_delay=20.0), NOW).relaxed == "max_delay=20"
+    assert paced(ALLOWED, slow, terms(max_delay=50.0), NOW).relaxed is None
+
+
+def test_a_line_of_time_that_cannot_be_read_is_told_unless_there_is_something_else_to_tell():
+    odd = rules_with("Crawl-delay: soon", "Crawl-delay: 5", "Crawl-delay: later")
+    other = Verdict(action=Action.PASS, reason=Reason.ALLOWED, detail="something else")
+
+    assert paced(ALLOWED, odd, terms(), NOW).detail == "line 2 cannot be read and is not kept: Crawl-delay: soon"
+    assert paced(other, odd, terms(), NOW).detail == "something else"
+    assert paced(ALLOWED, rules_with("Crawl-delay: 5"), terms(), NOW).detail is None
+
+
+def test_outside_its_visiting_time_a_site_is_deferred_by_the_line_that_says_so():
+    midnight = NOW - NOW % 86_400
+    shut = rules_with("Visit-time: 0600-0845", "Crawl-delay: 5")
+    allowed = Verdict(action=Action.PASS, reason=Reason.ALLOWED, group="*")
+
+    verdict = paced(allowed, shut, terms(), midnight)
+    ignored = paced(allowed, shut, terms(visit_time="ignore"), midnight)
+    always = paced(allowed, shut, terms(), midnight, at_any_time=True)
+
+    assert (verdict.action, verdict.reason, verdict.until) == (
+        Action.DEFER,
+        Reason.VISIT_TIME,
+        midnight + 6 * 3600,
+    )
+    assert (verdict.rule, verdict.group) == (RuleRef(2, "Visit-time: 0600-0845", "*"), "*")
+    assert (ignored.action, ignored.relaxed, ignored.pace.seconds) == (Action.PASS, "visit_time=ignore", 5.0)
+    assert (always.action, always.relaxed, always.pace.seconds) == (Action.PASS, None, 5.0)
+    assert paced(allowed, shut, terms(visit_time="ignore"), midnight + 7 * 3600).relaxed is None
+
+
+def test_a_request_whose_turn_has_not_come_is_deferred_by_what_asks_for_the_time():
+    verdict = Verdict(
+        action=Action.PASS, reason=Reason.ALLOWED, group="*", pace=PACE, relaxed="max_delay=5", stale=True
+    )
+    waits = not_yet(verdict, Turn(3.0), NOW)
+    paused = not_yet(verdict, Turn(60.0, by_retry_after=True), NOW)
+
+    assert waits == Verdict(
+        action=Action.DEFER,
+        reason=Reason.CRAWL_DELAY,
+        rule=RuleRef(2, "Crawl-delay: 5", "*"),
+        group="*",
+        until=NOW + 3,
+        relaxed="max_delay=5",
+        stale=True,
+        pace=PACE,
+    )
+    assert (paused.reason, paused.rule, paused.until) == (Reason.RETRY_AFTER, None, NOW + 60)
+
+
+def test_a_turn_that_only_the_operator_asks_for_names_no_line():
+    own = Verdict(action=Action.PASS, reason=Reason.ALLOWED, pace=Demand(by=Pacer.MIN_DELAY, seconds=2.0))
+
+    assert not_yet(own, Turn(2.0), NOW).rule is None
+    assert not_yet(own, Turn(2.0), NOW).reason is Reason.MIN_DELAY
+
+
+# -- settings -------------------------------------------------------------------------------------------------
+
+CHOICES = {
+    "on_disallowed": ("drop", "defer"),
+    "visit_time": ("keep", "ignore"),
+    "on_restricted": ("drop", "allow"),
+    "on_unreachable": ("defer", "drop", "allow"),
+    "on_redirect_limit": ("unreachable", "allow"),
+}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [(setting, value) for setting, values in CHOICES.items() for value in values]
+)
+def test_every_choice_that_is_documented_is_taken(setting, value):
+    assert getattr(terms(**{setting: value}), setting) == value
+
+
+@pytest.mark.parametrize("setting", CHOICES)
+def test_another_choice_is_refused_and_the_error_names_those_there_are(setting):
+    with pytest.raises(SettingsError) as error:
+        terms(**{setting: "perhaps"})
+
+    assert str(error.value) == f"{setting} = 'perhaps' is not known: use one of {', '.join(CHOICES[setting])}"
