@@ -12,7 +12,7 @@ import pytest
 import robots_guard.guard as guard_module
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.events import FailedOpen
-from robots_guard.core.pacing import Demand, Pacer
+from robots_guard.core.pacing import Demand, Pacer, Turn
 from robots_guard.core.verdict import Action, Deferral, Question, Reason, Terms, Verdict
 from robots_guard.errors import JournalError, StoreError
 from robots_guard.guard import Clocks, Guard
@@ -984,3 +984,68 @@ async def test_a_turn_that_was_waited_for_says_how_long(build, clock, monkeypatc
     assert second.turn_taken_at == clock() == second.turn.asked
     assert (third.verdict.action, third.turn, third.waited) == (Action.DEFER, None, 0)
     assert third.id != second.id
+
+
+# -- the terms of an origin, and what is taken away -----------------------------------------------------------------
+
+
+@pytest.fixture
+def overridden(tmp_path):
+    """A file of overrides with one for A."""
+
+    def write(change):
+        path = tmp_path / "overrides.toml"
+        about = 'owner = "ann"\nreason = "a test"\nexpires = 2100-01-01\n'
+        path.write_text(f'[[override]]\nid = "ours"\norigin = "https://a.test"\n{about}{change}\n')
+        return path
+
+    return write
+
+
+async def test_a_verdict_of_the_integration_names_the_override_of_its_origin(build, overridden):
+    guard = build(Script(RULES), overrides=overridden('action = "drop"'))
+    verdict = Verdict(action=Action.DROP, reason=Reason.AMBIGUOUS_AUTHORITY)
+
+    assert guard.decide(ask(), verdict).override.id == "ours"
+    assert guard.decide(ask(origin=origin_of("https://b.test")), verdict).override is None
+
+
+async def test_how_long_a_policy_may_be_used_depends_on_the_origins_own_dialect(build, clock, overridden):
+    guard = build(Script(RULES), overrides=overridden('dialect = "koster1996"'))
+    plain = build(Script(RULES))
+    await guard.check(ask())
+    await plain.check(ask())
+    clock.advance(2 * 86_400)
+
+    assert guard.knows(A)
+    assert not plain.knows(A)
+
+
+async def test_a_delay_for_a_time_of_the_day_holds_for_the_file_itself_then(build, clock):
+    clock.now = 1_800_000_000.0  # 08:00 UTC
+    guard = build(Script(answer(b"User-agent: *\nRequest-rate: 1/9s 0900-1000")))
+    await guard.policy(A)
+
+    assert guard.peek(ask("/robots.txt")).verdict.pace is None
+    clock.advance(3600)
+    assert guard.peek(ask("/robots.txt")).verdict.pace.seconds == 9
+
+
+async def test_a_refusal_for_a_faulty_record_carries_nothing_that_could_be_at_fault(build, faulty):
+    guard = build(Script(RULES))
+    await guard.check(ask())
+    faulty(1)
+    refused = guard.peek(ask("/open"))
+
+    assert (refused.policy, refused.source) == (None, "")
+
+
+async def test_a_turn_that_leaves_later_than_just_now_counts_from_then(build, clock):
+    guard = build(Script(SLOW))
+    taken = await guard.turn(await guard.check(ask("/a")))
+    clock.now = guard_module.JUST_NOW
+    decision = msgspec.structs.replace(taken, turn=Turn(0.0, 0.0, asked=0.0), turn_taken_at=0.0)
+    left = guard.leaves(decision)
+
+    assert (left.turn_taken_at, left.turn.stamp, left.turn.asked) == (clock(), clock(), clock())
+    assert guard.leaves(left) is left
