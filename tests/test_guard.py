@@ -1049,3 +1049,17 @@ async def test_a_turn_that_leaves_later_than_just_now_counts_from_then(build, cl
 
     assert (left.turn_taken_at, left.turn.stamp, left.turn.asked) == (clock(), clock(), clock())
     assert guard.leaves(left) is left
+
+
+async def test_where_refusals_are_only_reported_no_request_waits_for_its_turn(build, clock, monkeypatch):
+    async def sleep(seconds):
+        clock.advance(seconds)
+
+    guard = build(Script(SLOW), reports_only=True)
+    monkeypatch.setattr(guard._runtime, "sleep", sleep)
+    await guard.turn(await guard.check(ask("/a")), patience=15)
+    began = clock()
+    second = await guard.turn(guard.peek(ask("/b")), patience=15)
+
+    assert clock() == began
+    assert (second.verdict.action, second.verdict.would, second.is_due) == (Action.PASS, Action.DEFER, True)
