@@ -1063,3 +1063,22 @@ async def test_where_refusals_are_only_reported_no_request_waits_for_its_turn(bu
 
     assert clock() == began
     assert (second.verdict.action, second.verdict.would, second.is_due) == (Action.PASS, Action.DEFER, True)
+
+
+@pytest.mark.parametrize("followed", [False, True])
+async def test_the_record_of_a_redirect_says_what_led_to_the_page_and_whether_it_was_reached(build, journal, followed):
+    """A fetcher that has followed the redirect by itself has reached the page before it could be judged."""
+
+    def moved(to, **options):
+        return Fetched(status=302, headers={"location": to}, tls_verified=True, **options)
+
+    script = Script(moved("/hop"), moved("https://b.test/private/x", was_followed=followed), RULES)
+    guard = build(script)
+    await guard.check(ask())
+    judged = journal[0]
+
+    assert (judged.question.origin, judged.question.target) == (origin_of("https://b.test"), "/private/x")
+    assert (judged.question.robots_txt_of, judged.source) == (A, "fetch")
+    assert (judged.question.sent, judged.question.led_by) == (followed, "https://a.test/hop" if followed else "")
+    assert (judged.verdict.action, judged.verdict.reason) == (Action.DROP, Reason.DISALLOWED)
+    assert guard.counts["escaped"] == int(followed)
