@@ -1082,3 +1082,24 @@ async def test_the_record_of_a_redirect_says_what_led_to_the_page_and_whether_it
     assert (judged.question.sent, judged.question.led_by) == (followed, "https://a.test/hop" if followed else "")
     assert (judged.verdict.action, judged.verdict.reason) == (Action.DROP, Reason.DISALLOWED)
     assert guard.counts["escaped"] == int(followed)
+
+
+@pytest.mark.parametrize(("delay", "is_fetched"), [(15, True), (16, False)])
+async def test_a_redirect_waits_for_its_turn_as_long_as_there_is_time_to_fetch_after_it(
+    build, clock, monkeypatch, delay, is_fetched
+):
+    """Of the 30 seconds for all hops together, 5 are for connecting and 10 for the first octet."""
+
+    async def sleep(seconds):
+        clock.advance(seconds)
+
+    b = origin_of("https://b.test")
+    moved = Fetched(status=302, headers={"location": "https://b.test/page"}, tls_verified=True)
+    guard = build(script := Script(answer(b"User-agent: *\nCrawl-delay: %d" % delay), moved, RULES))
+    monkeypatch.setattr(guard._runtime, "sleep", sleep)
+    await guard.turn(await guard.check(ask(origin=b)))
+    began = clock()
+    await guard.check(ask())
+
+    assert ("https://b.test/page" in script.asked) is is_fetched
+    assert clock() - began == (delay if is_fetched else 0)
