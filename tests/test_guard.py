@@ -12,7 +12,7 @@ import pytest
 import robots_guard.guard as guard_module
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.events import FailedOpen
-from robots_guard.core.pacing import Demand, Pacer
+from robots_guard.core.pacing import Demand, Pacer, Turn
 from robots_guard.core.verdict import Action, Deferral, Question, Reason, Terms, Verdict
 from robots_guard.errors import JournalError, StoreError
 from robots_guard.guard import Clocks, Guard
@@ -984,3 +984,122 @@ async def test_a_turn_that_was_waited_for_says_how_long(build, clock, monkeypatc
     assert second.turn_taken_at == clock() == second.turn.asked
     assert (third.verdict.action, third.turn, third.waited) == (Action.DEFER, None, 0)
     assert third.id != second.id
+
+
+# -- the terms of an origin, and what is taken away -----------------------------------------------------------------
+
+
+@pytest.fixture
+def overridden(tmp_path):
+    """A file of overrides with one for A."""
+
+    def write(change):
+        path = tmp_path / "overrides.toml"
+        about = 'owner = "ann"\nreason = "a test"\nexpires = 2100-01-01\n'
+        path.write_text(f'[[override]]\nid = "ours"\norigin = "https://a.test"\n{about}{change}\n')
+        return path
+
+    return write
+
+
+async def test_a_verdict_of_the_integration_names_the_override_of_its_origin(build, overridden):
+    guard = build(Script(RULES), overrides=overridden('action = "drop"'))
+    verdict = Verdict(action=Action.DROP, reason=Reason.AMBIGUOUS_AUTHORITY)
+
+    assert guard.decide(ask(), verdict).override.id == "ours"
+    assert guard.decide(ask(origin=origin_of("https://b.test")), verdict).override is None
+
+
+async def test_how_long_a_policy_may_be_used_depends_on_the_origins_own_dialect(build, clock, overridden):
+    guard = build(Script(RULES), overrides=overridden('dialect = "koster1996"'))
+    plain = build(Script(RULES))
+    await guard.check(ask())
+    await plain.check(ask())
+    clock.advance(2 * 86_400)
+
+    assert guard.knows(A)
+    assert not plain.knows(A)
+
+
+async def test_a_delay_for_a_time_of_the_day_holds_for_the_file_itself_then(build, clock):
+    clock.now = 1_800_000_000.0  # 08:00 UTC
+    guard = build(Script(answer(b"User-agent: *\nRequest-rate: 1/9s 0900-1000")))
+    await guard.policy(A)
+
+    assert guard.peek(ask("/robots.txt")).verdict.pace is None
+    clock.advance(3600)
+    assert guard.peek(ask("/robots.txt")).verdict.pace.seconds == 9
+
+
+async def test_a_refusal_for_a_faulty_record_carries_nothing_that_could_be_at_fault(build, faulty):
+    guard = build(Script(RULES))
+    await guard.check(ask())
+    faulty(1)
+    refused = guard.peek(ask("/open"))
+
+    assert (refused.policy, refused.source) == (None, "")
+
+
+async def test_a_turn_that_leaves_later_than_just_now_counts_from_then(build, clock):
+    guard = build(Script(SLOW))
+    taken = await guard.turn(await guard.check(ask("/a")))
+    clock.now = guard_module.JUST_NOW
+    decision = msgspec.structs.replace(taken, turn=Turn(0.0, 0.0, asked=0.0), turn_taken_at=0.0)
+    left = guard.leaves(decision)
+
+    assert (left.turn_taken_at, left.turn.stamp, left.turn.asked) == (clock(), clock(), clock())
+    assert guard.leaves(left) is left
+
+
+async def test_where_refusals_are_only_reported_no_request_waits_for_its_turn(build, clock, monkeypatch):
+    async def sleep(seconds):
+        clock.advance(seconds)
+
+    guard = build(Script(SLOW), reports_only=True)
+    monkeypatch.setattr(guard._runtime, "sleep", sleep)
+    await guard.turn(await guard.check(ask("/a")), patience=15)
+    began = clock()
+    second = await guard.turn(guard.peek(ask("/b")), patience=15)
+
+    assert clock() == began
+    assert (second.verdict.action, second.verdict.would, second.is_due) == (Action.PASS, Action.DEFER, True)
+
+
+@pytest.mark.parametrize("followed", [False, True])
+async def test_the_record_of_a_redirect_says_what_led_to_the_page_and_whether_it_was_reached(build, journal, followed):
+    """A fetcher that has followed the redirect by itself has reached the page before it could be judged."""
+
+    def moved(to, **options):
+        return Fetched(status=302, headers={"location": to}, tls_verified=True, **options)
+
+    script = Script(moved("/hop"), moved("https://b.test/private/x", was_followed=followed), RULES)
+    guard = build(script)
+    await guard.check(ask())
+    judged = journal[0]
+
+    assert (judged.question.origin, judged.question.target) == (origin_of("https://b.test"), "/private/x")
+    assert (judged.question.robots_txt_of, judged.source) == (A, "fetch")
+    assert (judged.question.sent, judged.question.led_by) == (followed, "https://a.test/hop" if followed else "")
+    assert (judged.verdict.action, judged.verdict.reason) == (Action.DROP, Reason.DISALLOWED)
+    assert guard.counts["escaped"] == int(followed)
+
+
+@pytest.mark.parametrize(("delay", "is_fetched"), [(15, True), (16, False)])
+async def test_a_redirect_waits_for_its_turn_as_long_as_there_is_time_to_fetch_after_it(
+    build, clock, monkeypatch, delay, is_fetched
+):
+    """Of the 30 seconds for all hops together, 5 are for connecting and 10 for the first octet."""
+
+    async def sleep(seconds):
+        clock.advance(seconds)
+
+    b = origin_of("https://b.test")
+    moved = Fetched(status=302, headers={"location": "https://b.test/page"}, tls_verified=True)
+    guard = build(script := Script(answer(b"User-agent: *\nCrawl-delay: %d" % delay), moved, RULES))
+    monkeypatch.setattr(guard._runtime, "sleep", sleep)
+    await guard.turn(await guard.check(ask(origin=b)))
+    began = clock()
+    await guard.check(ask())
+
+    assert ("https://b.test/page" in script.asked) is is_fetched
+    assert clock() - began == (delay if is_fetched else 0)

@@ -299,3 +299,12 @@ def test_a_policy_in_hand_without_rules_needs_none_compiled():
 
 def test_what_needs_no_policy_is_decided_without_the_one_in_hand():
     assert by(held(Fetched(status=404)), "/a b").reason is Reason.MALFORMED_TARGET
+
+
+def test_the_file_itself_waits_for_a_pause_whatever_its_rules_say():
+    state = begin(asked("/robots.txt"), TERMS).next(held(Fetched(status=200, body=FILE)), NOW, held_off=True)
+
+    assert isinstance(state, Timing)
+    assert state.next(rules(), NOW, held_off=True).verdict.pace.by is Pacer.RETRY_AFTER
+    assert state.next(rules(), NOW).verdict.pace is None
+    assert state.next(rules(), NOW).policy is state.policy

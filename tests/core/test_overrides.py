@@ -33,6 +33,12 @@ def test_an_override_changes_the_terms_of_its_origin_alone():
     terms = found.terms(origin_of("https://a.test"), BASE, NOW)
 
     assert not found.faults
+    assert found.entries[0].changes == {
+        "dialect": "google",
+        "matching": "strict",
+        "on_restricted": "allow",
+        "max_delay": 1.0,
+    }
     assert (terms.max_delay, terms.dialect.name, terms.matching.name, terms.on_restricted) == (
         1,
         "google",

@@ -467,3 +467,20 @@ def test_trouble_long_ago_and_trouble_now_are_two():
 
     assert (second.trouble.since, second.trouble.attempts) == (later, 1)
     assert second.trouble.next_try - later < 2 * RETRY_MIN
+
+
+def test_a_304_may_say_until_when_the_document_is_fresh():
+    """2027-01-15 08:00:00 UTC is `NOW`."""
+    expires = {"expires": "Fri, 15 Jan 2027 09:00:00 GMT"}
+    renewed = settle(Fetched(status=304, headers=expires, tls_verified=True), held=settle(ok(etag='"1"')))
+
+    assert renewed.document.stated_lifetime == 3600
+
+
+def test_a_renewed_document_has_come_by_the_redirects_of_now():
+    first = settle(moved("https://a.test/1"), moved("https://b.test/robots.txt"), ok(etag='"1"'))
+    renewed = settle(moved("https://b.test/robots.txt"), Fetched(status=304, tls_verified=True), held=first)
+
+    assert first.document.redirects == ("https://a.test/robots.txt", "https://a.test/1")
+    assert renewed.document.redirects == ("https://a.test/robots.txt",)
+    assert renewed.document.url == "https://b.test/robots.txt"

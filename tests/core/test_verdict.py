@@ -231,6 +231,14 @@ def test_a_pause_the_origin_asked_for_paces_what_nothing_else_does():
     assert (slow.pace.by, slow.pace.seconds) == (Pacer.CRAWL_DELAY, 5.0)
 
 
+def test_a_delay_for_a_time_of_the_day_binds_then():
+    midnight = NOW - NOW % 86_400
+    rated = rules_with("Request-rate: 1/9s 0600-0845")
+
+    assert paced(ALLOWED, rated, terms(), midnight).pace is None
+    assert paced(ALLOWED, rated, terms(), midnight + 6 * 3600).pace.seconds == 9
+
+
 def test_a_delay_that_is_cut_names_the_setting_and_one_that_is_not_names_none():
     slow = rules_with("Crawl-delay: 50")
 

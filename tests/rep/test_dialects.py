@@ -330,3 +330,8 @@ def test_what_matches_under_strictest_is_listed_once_the_denials_first():
 
     assert [(rule.line, rule.allow) for rule in rules.matches("/a/b")] == [(3, False), (2, True)]
     assert rules.matches("/c") == []
+
+
+@pytest.mark.parametrize(("target", "allowed"), [("/%58", False), ("/%78", True), ("/a%2Fb", True), ("/a%2fb", True)])
+def test_koster1996_decodes_every_escape_but_that_of_a_slash(target, allowed):
+    assert ask("User-agent: x\nDisallow: /X\nDisallow: /a/b\n", target, "x", "koster1996").allowed is allowed
