@@ -9,6 +9,7 @@ neither the log nor the compiling of a large robots.txt.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, cast
 
@@ -21,16 +22,48 @@ T = TypeVar("T")
 THREADS = STORE_WIDTH + LOG_WIDTH + 2
 
 
-class _TimedSemaphore(asyncio.Semaphore):
-    async def acquire_within(self, seconds: float) -> bool:
+class _Gate:
+    """Lets so many in at a time, first come, first served.
+
+    Unlike asyncio's semaphore it belongs to no loop: a guard may be used in one after another (`asyncio.run` twice).
+    """
+
+    def __init__(self, width: int) -> None:
+        self._free = width
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def acquire(self) -> None:
+        """Wait to be let in."""
+        await self.acquire_within(None)
+
+    async def acquire_within(self, seconds: float | None) -> bool:
         """Wait, with an end."""
-        if not self.locked():
-            return await self.acquire()
+        if self._free and not self._waiting:
+            self._free -= 1
+            return True
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
         try:
-            async with asyncio.timeout(seconds):
-                return await self.acquire()
-        except TimeoutError:
-            return False
+            await asyncio.wait({place}, timeout=seconds)
+        except asyncio.CancelledError:
+            self._leave(place)
+            raise
+        if not place.done():
+            self._waiting.remove(place)
+        return place.done()
+
+    def _leave(self, place: asyncio.Future[None]) -> None:
+        if place.done():
+            self.release()
+        else:
+            self._waiting.remove(place)
+
+    def release(self) -> None:
+        """Let the next one in."""
+        if self._waiting:
+            self._waiting.popleft().set_result(None)
+        else:
+            self._free += 1
 
 
 class AsyncioRuntime:
@@ -57,8 +90,8 @@ class AsyncioRuntime:
         return handle.done()
 
     def gate(self, width: int) -> Gate:
-        """A semaphore; it is bound to a loop by its first wait."""
-        return _TimedSemaphore(width)
+        """A gate that belongs to no loop."""
+        return _Gate(width)
 
     async def sleep(self, seconds: float) -> None:
         """Let other tasks run."""

@@ -166,7 +166,7 @@ async def test_a_hung_disk_costs_neither_memory_nor_threads(calls, disk):
     assert disk.most == STORE_WIDTH
     assert threading.active_count() <= before + STORE_WIDTH
     assert len(asyncio.all_tasks()) == 1 + STORE_WIDTH
-    assert not calls._room._waiters
+    assert not calls._room._waiting
 
 
 async def test_a_busy_disk_is_not_down(calls, monkeypatch):
@@ -232,5 +232,36 @@ async def test_room_is_neither_lost_nor_doubled(calls):
     for _ in range(5):
         await asyncio.gather(*map(call, range(200)))
     await until(lambda: not calls._under_way)
-    assert calls._room._value == STORE_WIDTH
+    assert calls._room._free == STORE_WIDTH
     assert await asyncio.gather(*(calls.make(int) for _ in range(STORE_WIDTH))) == [0] * STORE_WIDTH
+
+
+def test_the_room_is_there_in_one_loop_after_another():
+    """A program may call `asyncio.run` for each of its batches."""
+    runtime = AsyncioRuntime()
+    gate = runtime.gate(1)
+
+    async def crowd() -> list[bool]:
+        async def enter() -> bool:
+            entered = await gate.acquire_within(5)
+            await asyncio.sleep(0)
+            gate.release()
+            return entered
+
+        return await asyncio.gather(*(enter() for _ in range(3)))
+
+    assert asyncio.run(crowd()) == [True] * 3
+    assert asyncio.run(crowd()) == [True] * 3
+    runtime.close()
+
+
+async def test_a_place_that_is_given_up_is_the_next_ones():
+    gate = AsyncioRuntime().gate(1)
+    await gate.acquire()
+    first, second = (asyncio.ensure_future(gate.acquire_within(5)) for _ in range(2))
+    await asyncio.sleep(0)
+    gate.release()
+    first.cancel()  # it was just let in
+
+    assert await second
+    assert not await gate.acquire_within(0.001)

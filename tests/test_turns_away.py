@@ -17,7 +17,8 @@ COUNT, DELAY = 4, 0.5
 AWAY = 5 * COUNT * DELAY  # seconds
 
 CRAWL = """
-import asyncio, sys, time
+import asyncio, secrets, sys, time
+from robots_guard.calls import STORE_WIDTH, Calls
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.runtime import AsyncioRuntime
@@ -28,9 +29,9 @@ from robots_guard.turns import Turns
 
 async def crawl(url, delay):
     clocks = Clocks(now=time.time, monotonic=time.monotonic)
-    turns = Turns(
-        near=MemoryStore(), far=open_store(url), runtime=AsyncioRuntime(), clocks=clocks, tally=Tally(clocks)
-    )
+    outside = {"runtime": AsyncioRuntime(), "clocks": clocks, "tally": Tally(clocks)}
+    calls = Calls("the policy store", STORE_WIDTH, **outside)
+    turns = Turns(near=MemoryStore(), far=open_store(url), name=secrets.token_hex(8), calls=calls, **outside)
     while True:
         turn = await turns.take_within(0, origin_of("https://a.test"), delay)
         if turn.wait:
