@@ -269,6 +269,7 @@ class Renewals:
             match state:
                 case renewal.Fetching():
                     outcome = await self._hop(job, state, deadline)
+                    deadline += outcome.queued  # that wait says nothing of the site
                     if judged is not None:
                         await self._answered(judged)
                         judged = None

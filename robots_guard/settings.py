@@ -18,8 +18,8 @@ import msgspec
 import platformdirs
 
 from robots_guard.audit.journal import FileJournal, Keeping, passes_of
-from robots_guard.audit.keeping import Retention
 from robots_guard.audit.privacy import DEFAULT, Privacy
+from robots_guard.audit.retention import Retention
 from robots_guard.audit.writer import Writing
 from robots_guard.core.access import Limits
 from robots_guard.core.addresses import networks

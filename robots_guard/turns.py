@@ -185,9 +185,10 @@ class Turns:
         await self.count_from(origin, turn, min(self._clocks.now() - turn.asked, SLACK))
 
     async def renewed(self, origin: Origin, turn: Turn) -> Turn | None:
-        """The turn, moved to now in the store, too, before the request goes; None if it is another's turn by now."""
+        """The turn, moved to now in the store, too, before the request goes; None if it is another's turn by now, or
+        the origin has asked to be left alone since."""
         since = self._clocks.now() - turn.asked
-        if since > AHEAD:
+        if since > AHEAD or self.is_held_off(origin):
             return None
         is_last = await self.count_from(origin, turn, since)
         moved = _moved(turn, since)

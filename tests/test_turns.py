@@ -473,3 +473,14 @@ async def test_a_turn_of_the_store_is_not_used_when_one_of_ours_was_moved_meanwh
     far.moves = True
 
     assert (await turns.take_within(0, A, 2)).wait == pytest.approx(2)
+
+
+@pytest.mark.parametrize("far", [None, MemoryStore()])
+async def test_a_turn_is_not_moved_when_the_origin_has_asked_to_be_left_alone_since(clock, far):
+    """Found by the simulation: a late request kept its turn through a Retry-After."""
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+    turn = await turns.take_within(0, A, 1)
+    clock.advance(0.5)
+    await turns.hold_off(A, 30)
+
+    assert await turns.renewed(A, turn) is None

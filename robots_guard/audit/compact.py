@@ -10,7 +10,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count, groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,8 +27,11 @@ from robots_guard.audit.segments import (
     ZSTD,
     Segment,
     day_of,
+    is_gone,
+    parts_of,
     put_in_place,
     segments,
+    stem_of,
     taken_in,
     why_not_plain,
 )
@@ -72,7 +75,7 @@ def why_not_readable(connection: duckdb.DuckDBPyConnection, segment: Segment) ->
     """Why a file would make every question fail, or None. Looks at its name, its first and last octets only."""
     try:
         named(segment.path)
-        first = _first_octets(segment.path)
+        first = first_octets(segment.path)
     except OSError as error:
         return error.strerror or str(error)
     except UnicodeDecodeError:
@@ -84,7 +87,7 @@ def why_not_readable(connection: duckdb.DuckDBPyConnection, segment: Segment) ->
     return None
 
 
-def _first_octets(path: Path) -> bytes:
+def first_octets(path: Path) -> bytes:
     """Of a file that may be read: where it may not, DuckDB does not tell that from damage. Raises OSError."""
     with path.open("rb") as file:
         return file.read(len(ZSTD_MAGIC))
@@ -140,9 +143,11 @@ def _compact(directory: Path, before: str, trouble: Trouble) -> list[Compacted]:
 
 
 def _is_closed(segment: Segment, held: ExitStack, trouble: Trouble) -> bool:
-    """Whether nobody writes it any more, and all of it can be read."""
+    """Whether no writer has it any more, and all of it can be read. One that was compressed meanwhile waits."""
     path = segment.path
     is_free = why_not_plain(path) is None and held.enter_context(unheld(path)) is not None
+    if is_gone(segment):
+        return False
     why = why_not_plain(path) or _why_not_whole(segment)
     if why is not None:
         trouble.files[path.name] = why
@@ -151,7 +156,7 @@ def _is_closed(segment: Segment, held: ExitStack, trouble: Trouble) -> bool:
 
 def _why_not_whole(segment: Segment) -> str | None:
     try:
-        _first_octets(segment.path)
+        first_octets(segment.path)
         for _ in unpacked(segment.path) if segment.form == ZSTD else ():
             pass
     except OSError as error:
@@ -200,15 +205,26 @@ _PARSED = f"CASE WHEN json_valid(raw) THEN from_json(raw, {literal(structure())}
 
 
 def lies_in(path: Path) -> int:
-    """How many rows of a compacted file do not have in their columns what their lines say."""
+    """How many rows of a compacted file do not have in their columns what their lines say. Raises OSError if it is
+    gone."""
     table = f"read_parquet({files_in([path])})"
-    with database() as connection:
+    with database() as connection, _telling_of(path):
         there = {name for name, *_ in connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()}
         pairs = " OR ".join(f't."{name}" IS DISTINCT FROM entry."{name}"' for name in COLUMNS if name in there)
         try:
             return _count(connection, f"(SELECT t, {_PARSED} AS entry FROM {table} AS t) WHERE {pairs or 'true'}")
         except duckdb_error():  # columns of other types
             return _count(connection, table)
+
+
+@contextmanager
+def _telling_of(path: Path) -> Iterator[None]:
+    """What DuckDB raises of a file, as an OSError. Raises FileNotFoundError where it is gone."""
+    try:
+        yield
+    except duckdb_error() as error:
+        first_octets(path)
+        raise OSError(errno.EIO, f"damaged: {first_line(error)}") from error
 
 
 def _count(connection: duckdb.DuckDBPyConnection, rows: str) -> int:
@@ -238,13 +254,35 @@ def finish(directory: Path) -> None:
 
 def lines_of(path: Path, order: str) -> Iterator[bytes]:
     """The lines of a compacted file, by these columns. Raises OSError, also for damage, and MissingExtra."""
-    import duckdb
+    return _lines(path, f"SELECT raw FROM read_parquet({files_in([path])}) ORDER BY {order}", [])
 
-    _first_octets(path)
-    try:
-        with database() as connection:
-            rows = connection.execute(f"SELECT raw FROM read_parquet({files_in([path])}) ORDER BY {order}")
-            while some := rows.fetchmany(10_000):
-                yield b"".join(raw.encode() + b"\n" for (raw,) in some)
-    except duckdb.Error as error:
-        raise OSError(errno.EIO, f"damaged: {first_line(error)}") from error
+
+def lines_of_stem(path: Path, stem: str, after: int) -> Iterator[bytes]:
+    """The lines of a compacted file that it took from this one, behind the record of that number, as they stood
+    there. Raises as above.
+
+    A writer's file begins with a start record, which has its number, and goes on to the next.
+    """
+    writer, number = parts_of(stem)
+    numbered = (
+        "SELECT raw, seq, max(CASE kind WHEN 'start' THEN segment END) OVER (ORDER BY seq) AS number"
+        f" FROM read_parquet({files_in([path])}) WHERE writer = ?"
+    )
+    sql = f"SELECT raw FROM ({numbered}) WHERE number = ? AND seq > ? ORDER BY seq"
+    return _lines(path, sql, [writer, number, after])
+
+
+def stems_in(path: Path) -> set[str]:
+    """The files that a compacted one holds; none for one that cannot be read. Raises MissingExtra."""
+    sql = f"SELECT DISTINCT writer, segment FROM read_parquet({files_in([path])}) WHERE kind = 'start'"
+    with database() as connection, suppress(duckdb_error()):
+        return {stem_of(day_of(path.name), *found) for found in connection.execute(sql).fetchall()}
+    return set()
+
+
+def _lines(path: Path, sql: str, values: list[str | int]) -> Iterator[bytes]:
+    first_octets(path)
+    with _telling_of(path), database() as connection:
+        rows = connection.execute(sql, values)
+        while some := rows.fetchmany(10_000):
+            yield b"".join(raw.encode() + b"\n" for (raw,) in some)

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from robots_guard.audit.files import FILES, Files, make_directory
-from robots_guard.audit.keeping import Retention, tidy
+from robots_guard.audit.keeping import look, tidy
 from robots_guard.audit.privacy import DEFAULT, Privacy
 from robots_guard.audit.record import AnyRecord, Entry, Fetch, Record, Writer, record_of, record_of_event
 from robots_guard.audit.repeats import Counter, repeats_of
+from robots_guard.audit.retention import Retention
 from robots_guard.audit.writer import Head, JournalWriter, Writing
 from robots_guard.core.events import Event, FetchMade
 from robots_guard.core.verdict import Action, Decision, Reason
@@ -218,7 +219,7 @@ class FileJournal:
         """Compress what is closed and remove what is old, beside the crawl: nobody waits for it."""
         if self._keeping.retention is None:
             return
-        work = (self.directory, self._keeping.retention, self._clocks.now())
+        work = (self.directory, self._keeping.retention, look(self._clocks.now()))
         with contextlib.suppress(RuntimeError):  # no thread can be had, as in a process that ends: the next file's
             threading.Thread(target=tidy, args=work, name="robots_guard-tidy", daemon=True).start()
 

@@ -1,7 +1,8 @@
 """Keeping the files of a journal: closed ones are compressed, old ones go.
 
 The law of this file: only files of ours, by their names, and only those that no writer holds. It may be killed at
-any moment, and run in several processes at once. A disk that is full stops it, never a writer.
+any moment, and run in several processes at once. A disk that is full stops it, never a writer. How old a file is
+says audit/retention.py, whose account lies in the directory and is changed by one process at a time.
 """
 
 from __future__ import annotations
@@ -11,16 +12,30 @@ import logging
 import math
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from robots_guard.audit.files import FILES
-from robots_guard.audit.segments import JSONL, PART, ZSTD, day_of, is_unfinished, put_in_place, why_not_plain
-from robots_guard.errors import MissingExtra
+from robots_guard.audit.retention import Account, Look, Retention, aged
+from robots_guard.audit.segments import (
+    JSONL,
+    PART,
+    WARC,
+    ZSTD,
+    day_of,
+    is_unfinished,
+    key_of,
+    names_in,
+    put_in_place,
+    read_plain,
+    why_not_plain,
+)
+from robots_guard.errors import MissingExtra, SettingsError
 
 log = logging.getLogger("robots_guard")
 
@@ -30,26 +45,36 @@ HOUR = 3600.0
 SMALL = 16 * 1024 * 1024  # octets up to which a closed file of today stays as it is, for whoever looks with other tools
 
 
-class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long files are kept, and how much of them; 0 is for ever, and no bound."""
-
-    days: int = 90
-    octets: int = 0
+ACCOUNT = ".retention"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-def tidy(directory: Path, retention: Retention, now: float) -> None:
+def look(now: float) -> Look:
+    """A look at this moment. A clock that does not count while the machine sleeps makes files younger, never older."""
+    boot = ""
+    with suppress(OSError):
+        boot = _BOOT.read_text("ascii").strip()
+    return Look(boot=boot, up=uptime(), wall=now)
+
+
+def uptime() -> float:
+    """Seconds since the machine was started."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def tidy(directory: Path, retention: Retention, now: Look) -> None:
     """Compress what is closed, remove what is old. Never raises: the next one finds what this one left."""
-    today = f"{datetime.fromtimestamp(now, UTC):%Y%m%d}"
     try:
+        today = f"{datetime.fromtimestamp(now.wall, UTC):%Y%m%d}"
         compress(directory, lambda path: day_of(path.name) < today or path.stat().st_size > SMALL)
     except MissingExtra:
         log.debug("closed files of the journal stay as they are: zstandard is not installed")
-    except OSError as error:
+    except (OSError, ValueError, OverflowError) as error:  # a clock beyond the calendar, too
         log.warning("a closed file of the journal could not be compressed: %s", error)
     try:
         clear(directory)
         retain(directory, retention, now)
-    except OSError as error:
+    except (OSError, SettingsError) as error:
         log.warning("old files of the journal could not be removed: %s", error)
 
 
@@ -60,9 +85,10 @@ def compress(directory: Path, chosen: Callable[[Path], bool] = lambda path: True
     """
     done = 0
     for path in _ours(directory):
-        if path.name.endswith(JSONL) and why_not_plain(path) is None and chosen(path):
-            with unheld(path) as descriptor:
-                done += descriptor is not None and _compressed(path, descriptor)
+        with suppress(FileNotFoundError):  # another process was faster
+            if path.name.endswith(JSONL) and why_not_plain(path) is None and chosen(path):
+                with unheld(path) as descriptor:
+                    done += descriptor is not None and _compressed(path, descriptor)
     return done
 
 
@@ -137,28 +163,85 @@ def _modified(path: Path) -> float:
     return math.inf
 
 
-def retain(directory: Path, retention: Retention, now: float) -> list[Path]:
-    """Remove files whose day is too long ago, then the oldest, until the rest is small enough; what is gone."""
-    today = datetime.fromtimestamp(now, UTC)
-    oldest = f"{today - timedelta(days=retention.days):%Y%m%d}" if retention.days else ""
-    files = sorted(_ours(directory), key=lambda path: path.name)
+def retain(directory: Path, retention: Retention, now: Look) -> list[Path]:
+    """Remove files that are old enough, then the oldest, until the rest is small enough; what is gone.
+
+    Nothing is removed while another process is at it, or where the file system has no locks. Raises OSError, and
+    SettingsError if the directory cannot be read.
+    """
+    with _alone(directory) as is_alone:
+        return _retained(directory, retention, now) if is_alone else []
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[bool]:
+    """Whether no other process keeps house. Raises OSError if there is no such directory."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor, too
+    finally:
+        os.close(descriptor)
+
+
+def _retained(directory: Path, retention: Retention, now: Look) -> list[Path]:
+    names = [name for name in names_in(directory) if day_of(name)]
+    before = _account(directory)
+    ageing = aged(before, now, names, retention)
+    files = [directory / name for name in sorted(names, key=lambda name: (-ageing.age_of(name), name))]
     sizes = {path: _size(path) for path in files}
     held, gone = sum(sizes.values()), []
     for path in files:
-        too_much = retention.octets and held > retention.octets
-        if (day_of(path.name) < oldest or too_much) and _removed(path):
+        is_due = bool(retention.days) and ageing.age_of(path.name) >= retention.seconds
+        too_much = bool(retention.octets) and held > retention.octets
+        if (is_due or too_much) and _removed(path):
             gone.append(path)
             held -= sizes[path]
+    if ageing.account != before:
+        _save(directory, ageing.account)
     return gone
 
 
+def _account(directory: Path) -> Account | None:
+    """What earlier looks have left; None if there is nothing, or nothing that can be read: all ages begin anew."""
+    try:
+        return msgspec.json.decode(read_plain(directory / ACCOUNT), type=Account)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        log.warning("%s cannot be read (%s): the ages of the journal's files are counted anew", ACCOUNT, error)
+        return None
+
+
+def _save(directory: Path, account: Account) -> None:
+    whole = directory / ACCOUNT
+    part = whole.with_name(ACCOUNT + PART)
+    part.unlink(missing_ok=True)  # of one that was killed, or a link that somebody laid
+    with part.open("xb") as file:
+        os.fchmod(file.fileno(), 0o640)
+        file.write(msgspec.json.encode(account))
+    put_in_place(part, whole)
+
+
 def _removed(path: Path) -> bool:
-    """Whether a file is gone now: one that is being written stays."""
+    """Whether a file is gone now: one that is being written stays, and so does the evidence beside it."""
     with unheld(path) as descriptor:
-        if descriptor is None:
+        if descriptor is None or (path.name.endswith(WARC) and _is_written(path.with_name(key_of(path.name) + JSONL))):
             return False
         path.unlink()
         return True
+
+
+def _is_written(path: Path) -> bool:
+    with unheld(path) as descriptor:
+        return descriptor is None and path.exists()
 
 
 def _size(path: Path) -> int:

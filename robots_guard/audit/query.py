@@ -2,7 +2,9 @@
 
 The law of this file: a journal is read as evidence is, with care. A line that is torn, foreign or hostile is
 counted and passed over, never obeyed and never fatal; a record's values stay data. Each file is in order by
-itself, so that many are merged without holding them in memory. Questions over many records go to audit/search.py.
+itself, so that many are merged without holding them in memory. A file that is compressed or compacted while it is
+read is gone on with in what has taken its place: no record is missed, and none is read twice. Questions over many
+records go to audit/search.py.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import heapq
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,10 +23,12 @@ import msgspec
 
 from robots_guard.audit.record import AnyRecord, Record, moment
 from robots_guard.audit.segments import JSONL, PARQUET, ZSTD, Segment, segments, why_not_plain
-from robots_guard.errors import MissingExtra
+from robots_guard.errors import MissingExtra, SettingsError
 
 LONGEST_LINE = 64 * 1024  # octets; our own lines are far shorter
 PIECE = 64 * 1024
+FORMS = 4  # a file can take while it is read: written, compressed, compacted, gone
+ALL = 2**62  # further than any record's number
 
 DECISION = "decision"
 KINDS = ("decision", "repeats", "fetch", "start", "stop", "checkpoint", "store-reset", "fail-open", "overrides")
@@ -50,6 +54,12 @@ class Trouble:
         told = [f"{_lines(count, 'torn')} in {name} (a write was cut off)" for name, count in self.torn.items()]
         told += [f"{_lines(count, 'unreadable')} in {name}" for name, count in self.lines.items()]
         return "; ".join(told + [f"{name} cannot be read ({why})" for name, why in self.files.items()])
+
+    def add(self, other: Trouble) -> None:
+        """What could not be read elsewhere, too."""
+        self.torn |= other.torn
+        self.lines |= other.lines
+        self.files |= other.files
 
     def count(self, name: str, line: bytes) -> None:
         """A line of this file is no record. One that begins as ours do was cut off by a kill or a full disk."""
@@ -147,14 +157,16 @@ class Follower:
     """All files of a journal, those too that appear later.
 
     Each call of `new` gives what has been written since the last, in order of time. A half-written line waits for
-    its other half, unless it is the `last` call. A file that has been compressed meanwhile is read on from where
-    it was; what is compacted has been read long before.
+    its other half, unless it is the `last` call. A file that has been compressed or compacted meanwhile is read on
+    from where it was.
     """
 
     def __init__(self, directory: Path, trouble: Trouble) -> None:
         self._directory = directory
         self._trouble = trouble
-        self._readers: dict[str, _Reader] = {}
+        self._readers: dict[str, Reader] = {}
+        self._apart: set[str] = set()  # compacted files that are read by themselves
+        self._known: set[str] = set()  # ... and those that came later: their records are read as what they were
         self._begun = False
 
     def new(self, wanted: Filter, *, last: bool = False) -> Iterator[AnyRecord]:
@@ -170,7 +182,7 @@ class Follower:
         found: list[AnyRecord] = []
         for segment in sorted(segments(self._directory), key=lambda segment: segment.day or "9", reverse=True):
             if len(found) >= count and segment.day and (not count or segment.day < _day(found[0])):
-                self._readers[segment.stem] = _Reader(segment, self._trouble, done=True)
+                self._add(segment, done=True)
                 continue
             self._take_in(segment)
             new = filter(wanted.admits, self._readers[segment.stem].more(last=last))
@@ -180,10 +192,25 @@ class Follower:
 
     def _take_in(self, segment: Segment) -> None:
         known = self._readers.get(segment.stem)
-        if known is None and not (self._begun and segment.form == PARQUET):
-            self._readers[segment.stem] = _Reader(segment, self._trouble)
-        elif known is not None and known.segment.form != segment.form:
-            known.segment = segment
+        if known is not None:
+            known.follow(segment)
+        elif self._begun and segment.form == PARQUET:
+            self._take_apart(segment)
+        else:
+            self._add(segment)
+
+    def _take_apart(self, compacted: Segment) -> None:
+        """Files that were begun and compacted since the last call."""
+        if compacted.stem in self._known:
+            return
+        self._known.add(compacted.stem)
+        for stem in _stems_in(compacted.path) - self._readers.keys():
+            self._add(Segment(self._directory / f"{stem}{JSONL}", stem, JSONL))
+
+    def _add(self, segment: Segment, *, done: bool = False) -> None:
+        if segment.form == PARQUET:
+            self._apart.add(segment.stem)
+        self._readers[segment.stem] = Reader(segment, self._trouble, apart=self._apart, done=done)
 
 
 def _order(entry: AnyRecord) -> tuple[str, str, int]:
@@ -195,32 +222,53 @@ def _day(entry: AnyRecord) -> str:
     return (entry.at or "")[:10].replace("-", "")
 
 
-class _Reader:
+class Reader:
     """One writer's file, read as far as it goes, and again when it has grown.
 
-    Opened for each piece anew, so that a journal may have more files than a process may hold open.
+    Opened for each piece anew, so that a journal may have more files than a process may hold open. Where the file is
+    gone, what has taken its place is read on from where this one was; `apart` are the compacted files that other
+    readers read. With `done`, what there is counts as read.
     """
 
-    def __init__(self, segment: Segment, trouble: Trouble, *, done: bool = False, order: str = BY_TIME) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        trouble: Trouble,
+        *,
+        apart: Collection[str] = (),
+        done: bool = False,
+        order: str = BY_TIME,
+    ) -> None:
         self.segment = segment
+        self._stem = segment.stem
         self._trouble = trouble
+        self._apart = apart
         self._order = order
         self._offset = _size(segment.path) if done else 0  # of octets as they were written
+        self._reached = ALL if done else 0  # the number of the last record read
         self._ended = done and segment.form != JSONL
         self._rest = b""
         self._skipping = False  # inside a line that is too long
 
+    def follow(self, segment: Segment) -> None:
+        """Go on with this form of the file."""
+        self.segment = segment
+
     def more(self, *, last: bool) -> Iterator[AnyRecord]:
         """Records that are whole by now; with `last`, also what stands behind the last line's end."""
-        for line in self.lines(last=last):
+        return (entry for _, entry in self.lines(last=last))
+
+    def lines(self, *, last: bool) -> Iterator[tuple[bytes, AnyRecord]]:
+        """The same, each with its line."""
+        for line in self._lines(last=last):
             entry = read_line(line)
             if entry is not None:
-                yield entry
+                self._reached = max(self._reached, entry.seq)
+                yield line, entry
             elif line.strip():
                 self._trouble.count(self.segment.path.name, line)
 
-    def lines(self, *, last: bool) -> Iterator[bytes]:
-        """Lines that are whole by now; with `last`, also what stands behind the last line's end."""
+    def _lines(self, *, last: bool) -> Iterator[bytes]:
         for piece in self._pieces():
             *whole, self._rest = (self._rest + piece).split(b"\n")
             if self._skipping and whole:
@@ -236,17 +284,47 @@ class _Reader:
             self._rest = b""
 
     def _pieces(self) -> Iterator[bytes]:
-        if self._ended:
-            return
+        for _ in range(FORMS):
+            if self._ended:
+                return
+            try:
+                yield from self._octets()
+                self._ended = self.segment.form != JSONL
+                return
+            except FileNotFoundError:  # never in the middle of a piece
+                self._ended = not self._has_moved()
+            except (OSError, MissingExtra) as error:
+                self._ended = self.segment.form != JSONL
+                self._trouble.files[self.segment.path.name] = getattr(error, "strerror", None) or str(error)
+                return
+
+    def _octets(self) -> Iterator[bytes]:
+        path, form = self.segment.path, self.segment.form
+        if form == JSONL:
+            return self._written()
+        _insist_on_plain(path)
+        if form == ZSTD:
+            return _from(self._offset, unpacked(path))
+        if self.segment.stem == self._stem:
+            return _compacted(path, self._order)
+        return _taken_from(path, self._stem, self._reached)
+
+    def _has_moved(self) -> bool:
+        """Whether there is something to go on with. What was removed by retention is simply no longer there."""
+        if self.segment.form == PARQUET:
+            return False
         try:
-            if self.segment.form == JSONL:
-                yield from self._written()
-            else:
-                self._ended = True
-                yield from _unpacked(self.segment, self._order, self._offset)
-        except (OSError, MissingExtra) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            self._trouble.files[self.segment.path.name] = why
+            there = segments(self.segment.path.parent)
+        except SettingsError as error:
+            self._trouble.files[self.segment.path.name] = str(error)
+            return False
+        for segment in there:
+            is_other = segment.form == PARQUET and segment.stem not in self._apart and segment.day == self.segment.day
+            if segment.stem == self._stem or (is_other and self._stem in _stems_in(segment.path)):
+                self.segment = segment
+                self._rest = b"" if is_other else self._rest  # a compacted file has whole lines only
+                return True
+        return False
 
     def _written(self) -> Iterator[bytes]:
         while piece := self._piece():
@@ -260,16 +338,16 @@ class _Reader:
         return _read(self.segment.path, self._offset)
 
 
-def lines_by_number(segment: Segment, trouble: Trouble) -> Iterator[bytes]:
-    """All lines of a file, without their ends, by writer and number."""
-    return _Reader(segment, trouble, order=BY_NUMBER).lines(last=True)
-
-
 def _size(path: Path) -> int:
     try:
         return path.lstat().st_size
     except OSError:
         return 0
+
+
+def _insist_on_plain(path: Path) -> None:
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
 
 
 def _read(path: Path, offset: int) -> bytes:
@@ -283,11 +361,8 @@ def _read(path: Path, offset: int) -> bytes:
         os.close(descriptor)
 
 
-def _unpacked(segment: Segment, order: str, skip: int) -> Iterator[bytes]:
-    """The octets of a closed file as they were written, without the first. Raises OSError and MissingExtra."""
-    if why := why_not_plain(segment.path):
-        raise OSError(errno.EINVAL, why)
-    pieces = unpacked(segment.path) if segment.form == ZSTD else _compacted(segment.path, order)
+def _from(skip: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Octets without the first."""
     for piece in pieces:
         yield piece[skip:]
         skip = max(0, skip - len(piece))
@@ -315,6 +390,18 @@ def _compacted(path: Path, order: str) -> Iterator[bytes]:
     from robots_guard.audit.compact import lines_of
 
     return lines_of(path, order)
+
+
+def _taken_from(path: Path, stem: str, after: int) -> Iterator[bytes]:
+    from robots_guard.audit.compact import lines_of_stem
+
+    return lines_of_stem(path, stem, after)
+
+
+def _stems_in(path: Path) -> set[str]:
+    from robots_guard.audit.compact import stems_in
+
+    return set() if why_not_plain(path) else stems_in(path)
 
 
 def read_line(line: bytes) -> AnyRecord | None:

@@ -20,12 +20,17 @@ class Resident(Search):
     """A Search that keeps what it has parsed. Raises SettingsError if there is no such directory."""
 
     def __init__(self, directory: Path) -> None:
+        self._has_lines = False
+        self._compacted: list[Path] = []
         super().__init__(directory)
+
+    def _open(self, *, copies: bool = False) -> None:
+        super()._open(copies=copies)
         files = [segment.path for segment in self._read if segment.form != PARQUET]
         if files:
-            self.run(f"CREATE TEMP TABLE {_LINES} AS SELECT * FROM {records_in(files)}", [])  # noqa: S608  (ours)
+            self._define(f"CREATE TEMP TABLE {_LINES} AS SELECT * FROM {records_in(files)}")  # noqa: S608  (ours)
         newest_first = sorted(self._read, key=lambda segment: segment.path.name, reverse=True)
-        self.run(f"CREATE OR REPLACE VIEW records AS {union(newest_first, parsed=_LINES)}", [])
+        self._define(f"CREATE OR REPLACE VIEW records AS {union(newest_first, parsed=_LINES)}")
         self._has_lines = bool(files)
         self._compacted = [segment.path for segment in newest_first if segment.form == PARQUET]
 

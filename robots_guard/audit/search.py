@@ -2,30 +2,36 @@
 
 The law of this file: the files are evidence, and nothing asked can change them, reach another file, or the network.
 Values of a question are parameters. SQL of a person's own must be one SELECT, and runs on a connection that may
-open the journal's files and no others.
+open the journal's files and no others. Where a file has been compressed, compacted or removed, the question is asked
+anew of the files that are there then: an answer is given whole, or not at all.
 """
 
 from __future__ import annotations
 
+import pickle
 import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from robots_guard.audit.compact import database, why_not_readable
-from robots_guard.audit.query import Filter, Trouble
+from robots_guard.audit.query import Filter, Reader, Trouble
 from robots_guard.audit.record import AnyRecord
 from robots_guard.audit.schema import COLUMNS, files_in, first_line, literal, named, records_in, records_with, unglobbed
-from robots_guard.audit.segments import PARQUET, Segment, segments, why_not_plain
+from robots_guard.audit.segments import JSONL, PARQUET, Segment, is_gone, segments, why_not_plain
 from robots_guard.errors import SettingsError
 
+if TYPE_CHECKING:
+    import duckdb
+
+LOOKS = 6  # at the files, while some go; half of them by copies
 PAGE = 10_000  # rows fetched at once
 POLL = 0.1  # seconds between two looks at how far a question is
 T = TypeVar("T")
@@ -48,25 +54,28 @@ class Search:
         progress: Progress | None = None,
         trouble: Trouble | None = None,
     ) -> None:
-        self._connection = database()
-        self._spill = tempfile.TemporaryDirectory(prefix="robots-guard-")
         import duckdb
 
+        self._directory = directory
+        self._connections: list[duckdb.DuckDBPyConnection] = []
+        self._spill = tempfile.TemporaryDirectory(prefix="robots-guard-")
         self.trouble = Trouble() if trouble is None else trouble
         self._error = duckdb.Error
         self._progress = progress
         self._wanted = wanted or Filter(kind=None)
-        there = [segment for segment in segments(directory) if self._is_plain(segment)]
-        self._read = [segment for segment in there if _may_hold(segment, self._wanted)]
-        self._looked_at: set[Path] = set()
+        self._looked_at: set[str] = set()  # stems
         self._asked = "the journal"  # to whom a fault is due
-        self._shut_in()
-        self._connection.execute(f"CREATE VIEW records AS {union(self._read)}")
-        self._connection.execute("CREATE VIEW decisions AS SELECT * FROM records WHERE kind = 'decision'")
+        self._read: list[Segment] = []
+        try:
+            self._again(lambda: None, opens=True)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let the database go."""
-        self._connection.close()
+        for connection in self._connections:
+            connection.close()
         self._spill.cleanup()
 
     def __enter__(self) -> Search:
@@ -87,31 +96,36 @@ class Search:
             if left == 0:
                 return
 
-    def _records_of(self, day: list[Segment], limit: int | None) -> Iterator[AnyRecord]:
+    def _records_of(self, day: str | None, limit: int | None) -> Iterator[AnyRecord]:
         names = [*COLUMNS]
         shown = ", ".join(f'"{name}"' for name in names)
         where, values = self.condition()
         upto = "" if limit is None else f" LIMIT {int(limit)}"
-        sql = f'SELECT {shown} FROM ({union(day, self._wanted.id)}) WHERE {where} ORDER BY "at", writer, seq{upto}'
-        self._looked_at.update(segment.path for segment in day)
-        for row in self.table(sql, values)[1]:
+
+        def sql() -> str:
+            read = [segment for segment in self._read if day is None or segment.day == day]
+            self._look_at(read)
+            return (
+                f'SELECT {shown} FROM ({union(read, self._wanted.id)}) WHERE {where} ORDER BY "at", writer, seq{upto}'
+            )
+
+        for row in self._answer(sql, values)[1]:
             entry = record_of_row(dict(zip(names, row, strict=True)))
             if entry is not None:
                 yield entry
 
     def table(self, sql: str, values: list[Any] | None = None) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         """The headings and rows of an answer. Raises SettingsError for what DuckDB cannot do."""
-        cursor = self._run(lambda: self._connection.execute(sql, values))
-        return [column[0] for column in cursor.description or ()], self._fetched(cursor)
+        return self._answer(lambda: sql, values)
 
     def rows(self, sql: str, values: list[Any] | None = None) -> Iterator[tuple[Any, ...]]:
         """The rows of an answer from all files."""
-        self._looked_at.update(segment.path for segment in self._read)
+        self._look_at(self._read)
         return self.table(sql, values)[1]
 
     def run(self, sql: str, values: list[Any]) -> None:
         """A statement that has no answer."""
-        self._run(lambda: self._connection.execute(sql, values))
+        self._again(lambda: self._run(lambda: self._connection.execute(sql, values)))
 
     def condition(self, *, any_kind: bool = False) -> tuple[str, list[Any]]:
         """What is wanted, as a condition of SQL and its values."""
@@ -127,20 +141,96 @@ class Search:
             raise SettingsError(f"--sql: {first_line(error)}") from error
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise SettingsError("--sql takes one SELECT, and nothing that changes anything")
-        self._looked_at.update(segment.path for segment in self._read)
+        self._look_at(self._read)
         self._asked = "--sql"
-        return self.table(sql)
+        return self._again(lambda: self._spooled(sql))
 
     def unreadable(self) -> Trouble:
         """What of the files looked at could not be read."""
-        lines = sorted(path for path in self._looked_at if not path.name.endswith(PARQUET))
-        if lines:
-            sql = f"SELECT filename, count(*) FROM {records_in(lines)} WHERE {NOT_READABLE} GROUP BY 1 ORDER BY 1"
-            for name, count in self.table(sql)[1]:
-                self.trouble.lines[Path(name).name] = count
+        for name, count in self._answer(self._unreadable)[1]:
+            self.trouble.lines[Path(name).name] = count
         return self.trouble
 
+    def _unreadable(self) -> str:
+        looked_at = (segment for segment in self._read if segment.stem in self._looked_at)
+        lines = sorted(segment.path for segment in looked_at if segment.form != PARQUET)
+        if not lines:
+            return "SELECT '', 0 WHERE false"
+        return f"SELECT filename, count(*) FROM {records_in(lines)} WHERE {NOT_READABLE} GROUP BY 1 ORDER BY 1"
+
+    def _look_at(self, read: list[Segment]) -> None:
+        self._looked_at.update(segment.stem for segment in read)
+
+    # -- files that go ----------------------------------------------------------------------------------------
+
+    def _again(self, work: Callable[[], T], *, opens: bool = False) -> T:
+        """The outcome of work, which is done anew with the files that are there then, while some it reads have gone."""
+        for look in range(LOOKS):
+            try:
+                if opens:
+                    self._open(copies=look >= LOOKS // 2)
+                return work()
+            except (SettingsError, FileNotFoundError):
+                opens = any(map(is_gone, self._read))
+                if not opens:
+                    raise
+        raise SettingsError(f"{str(self._directory)!r} changes faster than it can be read: ask again later")
+
+    def _answer(
+        self, sql: Callable[[], str], values: list[Any] | None = None
+    ) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+        """Headings and rows. Of an answer in an order, all files have been read when the first row is there."""
+        headings, pages = self._again(lambda: self._begun(sql(), values))
+        return headings, chain.from_iterable(pages)
+
+    def _begun(self, sql: str, values: list[Any] | None = None) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
+        cursor = self._run(lambda: self._connection.execute(sql, values))
+        headings = [column[0] for column in cursor.description or ()]
+        first = self._run(lambda: cursor.fetchmany(PAGE))
+        return headings, chain([first], self._fetched(cursor) if first else ())
+
+    def _spooled(self, sql: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+        """The same of SQL that may have no order: kept in a file until all of it is there."""
+        headings, pages = self._begun(sql)
+        with tempfile.NamedTemporaryFile(dir=self._spill.name, delete=False) as spool:
+            for page in pages:
+                pickle.dump(page, spool)
+        return headings, chain.from_iterable(_pages(Path(spool.name)))
+
     # -- the tables -------------------------------------------------------------------------------------------
+
+    def _open(self, *, copies: bool = False) -> None:
+        """Look at the files that are there now, in a database of their own: what it may open is settled for good.
+
+        With `copies`, at copies of those that may yet be compressed: a fleet's files can go for minutes at midnight.
+        """
+        self._connection = database()
+        self._connections.append(self._connection)
+        self._read = segments(self._directory)
+        if copies:
+            self._copy()
+        plain = [segment for segment in self._read if self._is_plain(segment)]
+        if any(map(is_gone, self._read)):
+            raise FileNotFoundError
+        self._read = [segment for segment in plain if _may_hold(segment, self._wanted)]
+        self._shut_in()
+        self._define(f"CREATE VIEW records AS {union(self._read)}")
+        self._define("CREATE VIEW decisions AS SELECT * FROM records WHERE kind = 'decision'")
+
+    def _copy(self) -> None:
+        self._read = [segment for segment in self._read if _may_hold(segment, self._wanted)]
+        apart = {segment.stem for segment in self._read if segment.form == PARQUET}
+        place, trouble = Path(tempfile.mkdtemp(dir=self._spill.name)), Trouble()
+        for number, segment in enumerate(self._read):
+            if segment.form != PARQUET:
+                copy = place / f"{segment.stem}{JSONL}"
+                with copy.open("wb") as file:
+                    file.writelines(line + b"\n" for line, _ in Reader(segment, trouble, apart=apart).lines(last=True))
+                self._read[number] = Segment(copy, segment.stem, JSONL)
+        self.trouble.add(trouble)
+
+    def _define(self, sql: str) -> None:
+        self._run(lambda: self._connection.execute(sql))
 
     def _shut_in(self) -> None:
         """From now on: these files and no others, and nothing of this can be undone."""
@@ -159,7 +249,7 @@ class Search:
 
     def _is_plain(self, segment: Segment) -> bool:
         why = why_not_plain(segment.path) or why_not_readable(self._connection, segment)
-        if why is not None:
+        if why is not None and not is_gone(segment):
             self.trouble.files[segment.path.name] = why
         return why is None
 
@@ -194,9 +284,15 @@ class Search:
             raise result
         return result  # type: ignore[no-any-return]  # what `work` gave
 
-    def _fetched(self, cursor: Any) -> Iterator[tuple[Any, ...]]:
+    def _fetched(self, cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
         while rows := self._run(lambda: cursor.fetchmany(PAGE)):
-            yield from rows
+            yield rows
+
+
+def _pages(spool: Path) -> Iterator[list[tuple[Any, ...]]]:
+    with spool.open("rb") as file, suppress(EOFError):
+        while True:
+            yield pickle.load(file)  # noqa: S301  (written by this process, in a directory of its own)
 
 
 NOT_READABLE = '"schema" IS NULL OR "schema" <> 1 OR kind IS NULL OR length("at") IS DISTINCT FROM 24'
@@ -220,12 +316,9 @@ def union(read: list[Segment], identity: str | None = None, parsed: str = "") ->
     return f'SELECT *, TRY_CAST("at" AS TIMESTAMP) AS "time" FROM ({" UNION ALL BY NAME ".join(parts)})'
 
 
-def _days(read: list[Segment]) -> list[list[Segment]]:
-    """Files by their day; all together if one may be of any day."""
-    if not all(segment.day for segment in read):
-        return [read]
-    ordered = sorted(read, key=lambda segment: segment.day)
-    return [list(day) for _, day in groupby(ordered, key=lambda segment: segment.day)]
+def _days(read: list[Segment]) -> list[str | None]:
+    """The days of files; None, for all together, if one may be of any day."""
+    return [*sorted({segment.day for segment in read})] if all(segment.day for segment in read) else [None]
 
 
 def conditions(wanted: Filter) -> tuple[str, list[Any]]:
@@ -252,7 +345,10 @@ def _may_hold(segment: Segment, wanted: Filter) -> bool:
         return False
     if wanted.since is None or segment.day >= _day(wanted.since, -1):
         return True
-    return segment.path.lstat().st_mtime >= datetime.fromisoformat(wanted.since).timestamp()
+    try:
+        return segment.path.lstat().st_mtime >= datetime.fromisoformat(wanted.since).timestamp()
+    except FileNotFoundError:  # moved
+        return True
 
 
 def _day(at: str, days: int) -> str:

@@ -5,7 +5,8 @@
     DAY-WRITER-NUMBER.warc.gz      evidence beside it
     DAY.NUMBER.parquet             many, compacted; DAY.NUMBER.sources names those, until they are gone
     .DAY-WRITER-NUMBER.new         a file that is being begun: not locked yet, without a record
-    .key, .compacting              the key of hashed values; the lock of whoever compacts
+    .key, .compacting              the key of hashed values; the lock of the process that compacts
+    .retention                     how long each file has been there (retention.py)
 
 The law of this file: a record is read once. What is put in another's place is whole on disk before it gets its
 name, and its name hides what it replaces, so that being killed at any moment neither loses nor doubles a record.
@@ -13,6 +14,7 @@ name, and its name hides what it replaces, so that being killed at any moment ne
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -29,11 +31,13 @@ SOURCES = ".sources"
 WARC = ".warc.gz"
 PART = ".part"  # not whole yet
 NEW = ".new"  # not locked yet
+LISTINGS = 10  # of a directory, until nothing is missing that was there before
 
 _OURS = re.compile(
     r"(\d{8})(-[A-Za-z0-9.-]+-\d{4,}(\.jsonl|\.jsonl\.zst|\.warc\.gz)|\.\d+\.(parquet|sources))(\.part)?"
 )
 _UNFINISHED = re.compile(r"\.\d{8}-[A-Za-z0-9.-]+-\d{4,}\.new")
+_STEM = re.compile(r"\d{8}-(.+)-(\d{4,})")
 
 
 class NoDirectory(SettingsError):
@@ -68,15 +72,30 @@ def is_unfinished(filename: str) -> bool:
     return _UNFINISHED.fullmatch(filename) is not None
 
 
+def parts_of(stem: str) -> tuple[str, int]:
+    """The writer and the number of a segment; its name and 0 for one that somebody else named."""
+    found = _STEM.fullmatch(stem)
+    return (found[1], int(found[2])) if found else (stem, 0)
+
+
 def day_of(filename: str) -> str:
     """The day in the name of a file of ours; empty for any other."""
     found = _OURS.fullmatch(filename)
     return found[1] if found else ""
 
 
+def key_of(filename: str) -> str:
+    """What a file of ours is called in all its forms: the stem of lines and evidence, the name of any other."""
+    whole = filename.removesuffix(PART)
+    for form in (ZSTD, JSONL, WARC):
+        if whole.endswith(form):
+            return whole.removesuffix(form)
+    return whole
+
+
 def segments(directory: Path) -> list[Segment]:
     """What is to be read, in order of names. Raises NoDirectory, and SettingsError for what cannot be read."""
-    names = set(_names(directory))
+    names = set(names_in(directory))
     found = filter(None, (_segment(directory / name) for name in sorted(names)))
     hidden = _replaced(directory, names)
     return [
@@ -87,9 +106,29 @@ def segments(directory: Path) -> list[Segment]:
     ]
 
 
+def is_gone(segment: Segment) -> bool:
+    """Whether there is no file of that name any more: it was removed, or another has taken its place."""
+    return not os.path.lexists(segment.path)
+
+
+def names_in(directory: Path) -> list[str]:
+    """The names in a directory. Raises NoDirectory, and SettingsError for what cannot be read.
+
+    A file that is given another name while the directory is read may be missed under both. So it is read again, until
+    nothing is missing that was there the time before: what was there in some form all the time has been seen.
+    """
+    before, names = None, _names(directory)
+    for _ in range(LISTINGS):
+        before, names = names, _names(directory)
+        if set(before) <= set(names):
+            break
+    return names
+
+
 def _names(directory: Path) -> list[str]:
     try:
-        return [entry.name for entry in os.scandir(directory)]
+        with os.scandir(directory) as found:
+            return [entry.name for entry in found]
     except FileNotFoundError as error:
         raise NoDirectory(
             f"nothing has been recorded yet in {str(directory)!r}: name the directory that the doors write to"
@@ -131,6 +170,15 @@ def why_not_plain(path: Path) -> str | None:
         return None if stat.S_ISREG(path.lstat().st_mode) else "not a regular file"
     except OSError as error:
         return error.strerror or str(error)
+
+
+def read_plain(path: Path) -> bytes:
+    """What a regular file holds, never through a symlink, never waiting for a pipe. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return file.read()
 
 
 def put_in_place(part: Path, whole: Path, files: Files = FILES) -> None:

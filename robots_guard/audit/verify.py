@@ -7,20 +7,19 @@ in the middle; whoever can write the files can also write all of them anew, so i
 from __future__ import annotations
 
 import heapq
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from robots_guard.audit.compact import lies_in
 from robots_guard.audit.keeping import unheld
-from robots_guard.audit.query import Trouble, kind_of, lines_by_number, read_line
+from robots_guard.audit.query import BY_NUMBER, Reader, Trouble, kind_of
 from robots_guard.audit.record import AnyRecord, Checkpoint, Start, Stop
-from robots_guard.audit.segments import JSONL, PARQUET, Segment, segments
+from robots_guard.audit.segments import JSONL, PARQUET, Segment, is_gone, parts_of, segments
 from robots_guard.audit.writer import beginning, chained
 
+LOOKS = 5  # at most, while files go
 _Line = tuple[bytes, AnyRecord, Segment]
-_WRITER = re.compile(r"\d{8}-(.+)-\d{4,}")
 
 
 @dataclass(slots=True)
@@ -119,9 +118,23 @@ class _Check:
 
 
 def verify(directory: Path, trouble: Trouble) -> list[Finding]:
-    """Findings by writer. What cannot be read is counted in `trouble`. Raises SettingsError."""
+    """Findings by writer. What cannot be read is counted in `trouble`. Raises SettingsError.
+
+    Where something is wrong and files have gone meanwhile, it looks again: a writer is not blamed for what was
+    compressed, compacted or removed while it was looked at.
+    """
+    for looks in range(1, LOOKS + 1):
+        there, found = segments(directory), Trouble()
+        findings = _findings(there, found)
+        is_wrong = found.lines or found.files or any(each.problems for each in findings)
+        if looks == LOOKS or not (is_wrong and any(map(is_gone, there))):
+            break
+    trouble.add(found)
+    return findings
+
+
+def _findings(there: list[Segment], trouble: Trouble) -> list[Finding]:
     checks: dict[str, _Check] = {}
-    there = segments(directory)
     for line, entry, segment in heapq.merge(*_streams(there, trouble), key=lambda each: (each[1].writer, each[1].seq)):
         check = checks.setdefault(entry.writer, _Check(entry.writer))
         check.take(line, entry)
@@ -133,21 +146,18 @@ def verify(directory: Path, trouble: Trouble) -> list[Finding]:
 
 
 def _streams(there: list[Segment], trouble: Trouble) -> Iterator[Iterator[_Line]]:
+    apart = {segment.stem for segment in there if segment.form == PARQUET}
     for segment in there:
-        yield _read(segment, trouble)
+        yield _read(segment, Reader(segment, trouble, apart=apart, order=BY_NUMBER))
 
 
-def _read(segment: Segment, trouble: Trouble) -> Iterator[_Line]:
-    for line in lines_by_number(segment, trouble):
-        entry = read_line(line)
-        if entry is not None:
-            yield line + b"\n", entry, segment
-        elif line.strip():
-            trouble.count(segment.path.name, line)
+def _read(segment: Segment, reader: Reader) -> Iterator[_Line]:
+    for line, entry in reader.lines(last=True):
+        yield line + b"\n", entry, segment
 
 
 def _note_ends(checks: dict[str, _Check], there: list[Segment]) -> None:
-    open_now = {_writer(segment) for segment in there if segment.form == JSONL and _is_held(segment.path)}
+    open_now = {_writer(segment) for segment in there if segment.form == JSONL and _is_held(segment)}
     for writer, check in checks.items():
         check.ends(held=writer in open_now)
 
@@ -155,18 +165,23 @@ def _note_ends(checks: dict[str, _Check], there: list[Segment]) -> None:
 def _look_for_lies(there: list[Segment], trouble: Trouble) -> None:
     """Questions are answered from the columns of a compacted file; they must say what its lines say."""
     for segment in there:
-        if segment.form == PARQUET and segment.path.name not in trouble.files and (count := lies_in(segment.path)):
+        if segment.form != PARQUET or segment.path.name in trouble.files:
+            continue
+        try:
+            count = lies_in(segment.path)
+        except FileNotFoundError:
+            continue
+        if count:
             trouble.files[segment.path.name] = f"{count} of its rows do not say what their lines say: it was changed"
 
 
 def _writer(segment: Segment) -> str:
-    found = _WRITER.fullmatch(segment.stem)
-    return found[1] if found else segment.stem
+    return parts_of(segment.stem)[0]
 
 
-def _is_held(path: Path) -> bool:
-    with unheld(path) as descriptor:
-        return descriptor is None
+def _is_held(segment: Segment) -> bool:
+    with unheld(segment.path) as descriptor:
+        return descriptor is None and not is_gone(segment)
 
 
 def _span(first: int, last: int) -> str:

@@ -190,7 +190,8 @@ class JournalWriter:
 
     def _is_due(self, at: float) -> bool:
         """Whether to go on in another file: at midnight (UTC), when this one is large, and when it is not synced."""
-        due = at >= self._midnight or self._file.size >= self._writing.rotate_bytes or self._is_failing
+        is_another_day = at >= self._midnight or at < self._midnight - 2 * DAY  # the clock was set back, too
+        due = is_another_day or self._file.size >= self._writing.rotate_bytes or self._is_failing
         return due and self._clocks.monotonic() >= self._next_attempt
 
     def _rotate(self, at: float) -> None:

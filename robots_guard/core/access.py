@@ -79,7 +79,8 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     """An answer. `headers` has lower-case names, repeated fields joined with ", "; `body` is decoded.
 
     `public` says of the address it came from whether it is a public one; None where that is not known, as behind
-    another proxy. With `was_followed`, it is a redirect that the fetcher has followed by itself already.
+    another proxy. With `was_followed`, it is a redirect that the fetcher has followed by itself already. `queued` is
+    how many seconds the fetch waited in the crawler before it was sent.
     """
 
     status: int
@@ -89,13 +90,15 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     tls_verified: bool = False
     public: bool | None = None
     was_followed: bool = False
+    queued: float = 0.0
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
-    """No answer. `detail` is for people and names no secret."""
+    """No answer. `detail` is for people and names no secret; `queued` as in `Fetched`."""
 
     failure: Failure
     detail: str = ""
+    queued: float = 0.0
 
 
 FetchOutcome = Fetched | Failed

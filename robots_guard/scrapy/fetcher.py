@@ -6,17 +6,22 @@ arrives, and what is packed is unpacked by us alone, with a bound. Every way to 
 IgnoreRequest of some other component is a failure to fetch and never "there is no robots.txt".
 
 What Scrapy does not tell apart is connecting and waiting for the first byte, so both times together run until
-the answer's header section arrives; a handler that does not tell us of it is cut at that time too.
+the answer's header section arrives; a handler that does not tell us of it is cut at that time too. They begin when the
+fetch leaves: before that it may wait in its download slot, behind pages and for DOWNLOAD_DELAY, and that says nothing
+of the site.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urldefrag
 
+import msgspec
 from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http.request import NO_CALLBACK
@@ -43,6 +48,7 @@ log = logging.getLogger("robots_guard")
 
 #: Meta key under which a fetch of ours carries its flight. Other components may test it for presence.
 FLIGHT = "robots_guard_fetch"
+LONGEST_IN_SLOT = 3600.0  # seconds for which a fetch waits for its download slot
 _URL_OCTETS = "".join(map(chr, range(0x21, 0x7F)))
 
 _ROUTE_META = ("proxy", "_auth_proxy", "bindaddress", "download_slot")
@@ -84,7 +90,19 @@ class Route:
 class Flight:
     """One fetch under way."""
 
-    __slots__ = ("answered", "cap", "coding", "framings", "host", "octets", "url", "written")
+    __slots__ = (
+        "answered",
+        "began",
+        "cap",
+        "coding",
+        "framings",
+        "host",
+        "left",
+        "octets",
+        "queued",
+        "url",
+        "written",
+    )
 
     def __init__(self, url: str, cap: int) -> None:
         self.url = url
@@ -95,6 +113,15 @@ class Flight:
         self.answered = False
         self.coding = ""
         self.framings: list[Framing] = []  # of the answers to requests for this URL
+        self.began = time.monotonic()
+        self.queued = 0.0  # seconds until it left
+        self.left: Future[None] = Future()  # the wire may be reached in any reactor
+
+    def leave(self) -> None:
+        """It is handed to its download handler, or has ended before that."""
+        if not self.left.done():
+            self.queued = time.monotonic() - self.began
+            self.left.set_result(None)
 
     def __deepcopy__(self, memo: Any) -> Flight:
         return self  # a fetch is itself, whoever copies its request
@@ -111,6 +138,7 @@ class ScrapyFetcher:
         self._user_agent = user_agent
         self._tls_verified = tls_verified
         self._flights: set[Flight] = set()
+        self.is_on_wire = False  # whether `leaves` is asked of every request
 
     def bound(self, request: Request) -> ScrapyFetcher | BoundFetcher:
         """A Fetcher that takes the route of this request: for most, the crawler's own."""
@@ -127,6 +155,14 @@ class ScrapyFetcher:
             raise IgnoreRequest(f"another component has changed our fetch of {shown_url(flight.url)}")
         return True
 
+    def leaves(self, request: Request) -> bool:
+        """Whether the request, now handed to its download handler, is one of our fetches: its time begins. Raises
+        IgnoreRequest like `owns`."""
+        if not self.owns(request):
+            return False
+        request.meta[FLIGHT].leave()
+        return True
+
     async def fetch(self, get: Get) -> FetchOutcome:
         """The outcome of one hop, by the default route."""
         return await self.fetch_by(Route(), get)
@@ -141,18 +177,22 @@ class ScrapyFetcher:
     # -- one fetch ----------------------------------------------------------------------------------------
 
     async def _in_time(self, route: Route, get: Get) -> FetchOutcome:
-        """The download, which ends when its time does even if the handler does not."""
+        """The download, which ends when its time does even if the slot or the handler does not."""
         flight = Flight(quote(get.url, safe=_URL_OCTETS, encoding="latin-1", errors="replace"), get.limits.max_body)
         work = self._runtime.spawn(self._download(flight, route, get))
+        left = self._runtime.spawn(self._runtime.result(flight.left))
         first = min(get.limits.total, get.limits.connect + get.limits.first_byte)
         try:
+            if not await self._runtime.wait_at_most(left, LONGEST_IN_SLOT):
+                return Failed(failure=Failure.TIMEOUT, detail="its download slot was never free")
             ended = await self._runtime.wait_at_most(work, first)
             if not ended and flight.answered:
                 ended = await self._runtime.wait_at_most(work, get.limits.total - first)
             if not ended:
-                return Failed(failure=Failure.TIMEOUT, detail="no complete answer in time")
-            return await self._runtime.wait(work)
+                return Failed(failure=Failure.TIMEOUT, detail="no complete answer in time", queued=flight.queued)
+            return msgspec.structs.replace(await self._runtime.wait(work), queued=flight.queued)
         finally:
+            self._runtime.cancel(left)
             self._runtime.cancel(work)
 
     async def _download(self, flight: Flight, route: Route, get: Get) -> FetchOutcome:
@@ -255,9 +295,12 @@ class ScrapyFetcher:
             self._crawler.signals.connect(self._on_bytes, signals.bytes_received)
             self._crawler.signals.connect(self._on_downloaded, signals.response_downloaded)
         self._flights.add(flight)
+        if not self.is_on_wire:
+            flight.leave()
 
     def _end(self, flight: Flight) -> None:
         self._flights.discard(flight)
+        flight.leave()
         if not self._flights:
             self._crawler.signals.disconnect(self._on_headers, signals.headers_received)
             self._crawler.signals.disconnect(self._on_bytes, signals.bytes_received)

@@ -26,6 +26,7 @@ from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import split_url
 from robots_guard.ports import Fetcher
 from robots_guard.scrapy.deferral.gate import Gate, wait_of
+from robots_guard.scrapy.deferral.lifetime import follow
 from robots_guard.scrapy.deferral.pacing import Pacing
 from robots_guard.scrapy.deferral.returning import is_returned, restore, returned
 from robots_guard.scrapy.deferral.wire import Send, attach
@@ -252,7 +253,9 @@ class RobotsGuardMiddleware:
     async def _send(self, request: Request, send: Send) -> Response:
         """Send a request as it was judged; one that was changed after the last middleware is judged again first.
         Raises RobotsDisallowed or NotYet."""
-        while self._sealed.get(request) != _seal_of(request) and not self._fetcher.owns(request):
+        if self._fetcher.leaves(request):
+            return await send(request)
+        while self._sealed.get(request) != _seal_of(request):
             seal = _seal_of(request)
             decision = await self._decide(request, self._deferrals.get(request))
             if decision is not None and decision.verdict.action is Action.DROP:
@@ -323,7 +326,8 @@ class RobotsGuardMiddleware:
     # -- a crawl ------------------------------------------------------------------------------------------
 
     def _spider_opened(self) -> None:
-        self._pacing.is_on_wire = attach(self._crawler, self._send)
+        self._pacing.is_on_wire = self._fetcher.is_on_wire = attach(self._crawler, self._send)
+        follow(self._crawler, self._gate.begun, self._gate.ended)
         for component in unseen(self._crawler.settings):
             log.log(logging.INFO if component.proxy else logging.WARNING, "%s", component.sentence)
         if not self._gate.attached:

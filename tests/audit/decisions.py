@@ -54,7 +54,9 @@ def journal_in(
     files=None,
     **keeping,
 ):
-    """A journal whose clocks stand still, unless a monotonic one is given."""
+    """A journal whose clocks stand still, unless a monotonic one is given, and beside which no process keeps house
+    unless it is asked to."""
+    keeping.setdefault("retention", None)
     clocks = Clocks(now=lambda: now, monotonic=monotonic or (lambda: 7.0))
     writing = Writing(
         door=door, job=job, fsync=fsync, chain=chain, rotate_bytes=rotate_bytes, settings={"agent": "mybot"}

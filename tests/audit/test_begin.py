@@ -18,6 +18,7 @@ from robots_guard.audit import keeping
 from robots_guard.audit.files import Files
 from robots_guard.audit.keeping import compress, tidy
 from robots_guard.audit.query import Trouble, records
+from robots_guard.audit.retention import Retention
 from robots_guard.audit.verify import verify
 from robots_guard.errors import SettingsError
 
@@ -193,7 +194,7 @@ def test_a_process_killed_at_any_call_leaves_nothing_for_ever_and_loses_nothing(
     files.die()
     for left in tmp_path.glob(".*.new"):
         os.utime(left, (LONG_AGO, LONG_AGO))
-    tidy(tmp_path, keeping.Retention(days=0), time.time())
+    tidy(tmp_path, Retention(days=0), keeping.look(time.time()))
 
     found = clients(tmp_path)
     assert found[: len(acknowledged)] == acknowledged

@@ -12,8 +12,9 @@ import pytest
 from audit.decisions import AT, decision, journal_in, policy
 from audit.disk import ROOT, Disk
 
-from robots_guard.audit.keeping import Retention, tidy
+from robots_guard.audit.keeping import look, tidy
 from robots_guard.audit.query import Filter, Trouble, entries, records
+from robots_guard.audit.retention import Retention
 from robots_guard.audit.segments import NoDirectory
 from robots_guard.core.access import Fetched, Get
 from robots_guard.core.events import FetchMade
@@ -43,7 +44,7 @@ class Cuts:
             self.disk.leave(self._place, self._chance, share)
             self._count()
             if self._log.exists():
-                tidy(self._log, Retention(days=0), time.time())  # as the next process does
+                tidy(self._log, Retention(days=0), look(time.time()))  # as the next process does
                 self._count()
             shutil.rmtree(self._place)
 

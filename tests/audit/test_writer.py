@@ -11,8 +11,9 @@ import msgspec
 import pytest
 from audit.decisions import AT, DROP, PASS, decision, journal_in, policy
 
-from robots_guard.audit.keeping import Retention, retain, tidy, unheld
+from robots_guard.audit.keeping import retain, tidy, unheld
 from robots_guard.audit.query import Filter, Trouble, entries, kind_of, records
+from robots_guard.audit.retention import Look, Retention
 from robots_guard.audit.segments import segments
 from robots_guard.audit.verify import verify
 from robots_guard.core.access import Failed, Failure, Fetched, Get
@@ -188,6 +189,17 @@ def test_midnight_begins_a_new_file(tmp_path):
     assert [line["seq"] for line in lines(tmp_path)] == list(range(1, 7))
 
 
+def test_a_clock_that_is_set_back_begins_a_new_file_too(tmp_path):
+    """Else a file of a day to come goes on with records of today, and a question for today leaves it aside."""
+    journal = journal_in(tmp_path)
+    for at in (AT, AT + 120 * DAY, AT + 1, AT, AT - DAY / 2):
+        journal.write(decision(at=at))
+    journal.close()
+
+    assert [path.name[:8] for path in sorted(tmp_path.iterdir())] == ["20270115", "20270115", "20270515"]
+    assert len(list(records(tmp_path))) == 5
+
+
 def test_a_large_file_makes_room_for_the_next(tmp_path):
     journal = journal_in(tmp_path, rotate_bytes=4096)
     for number in range(40):
@@ -237,7 +249,8 @@ def test_the_key_of_hashed_values_is_one_for_all_writers_and_for_nobody_else(tmp
 def test_what_a_writer_holds_is_left_alone(tmp_path):
     journal = journal_in(tmp_path)
     journal.write(decision())
-    tidy(tmp_path, Retention(days=1), AT + 100 * DAY)
+    for day in (1, 2, 100, 101):
+        tidy(tmp_path, Retention(days=1), Look("boot", day * DAY, AT + day * DAY))
 
     assert [segment.path for segment in segments(tmp_path)] == [journal.path]
     with unheld(journal.path) as descriptor:
@@ -247,25 +260,27 @@ def test_what_a_writer_holds_is_left_alone(tmp_path):
         assert descriptor is not None
 
 
-def test_old_files_go_by_their_day_and_nobody_elses(tmp_path):
+def test_old_files_go_and_nobody_elses(tmp_path):
     for name in ("20270101-h-1-ab-0001.jsonl", "20270102-h-1-ab-0001.warc.gz", "20270103.1.parquet"):
         (tmp_path / name).write_bytes(b"x")
-    for name in ("notes.jsonl", "20260101.txt", "20270115-h-1-ab-0001.jsonl"):
+    for name in ("notes.jsonl", "20260101.txt"):
         (tmp_path / name).write_bytes(b"x")
-    gone = retain(tmp_path, Retention(days=10), AT)
+    gone = []
+    for day in (0, 1, 11, 12):
+        gone += retain(tmp_path, Retention(days=10), Look("boot", day * DAY, AT))
 
     assert [path.name for path in gone] == [
         "20270101-h-1-ab-0001.jsonl",
         "20270102-h-1-ab-0001.warc.gz",
         "20270103.1.parquet",
     ]
-    assert len(list(tmp_path.iterdir())) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".retention", "20260101.txt", "notes.jsonl"]
 
 
 def test_the_oldest_go_until_the_rest_fits(tmp_path):
     for day in range(10, 15):
         (tmp_path / f"202701{day}-h-1-ab-0001.jsonl").write_bytes(b"x" * 100)
-    gone = retain(tmp_path, Retention(days=0, octets=250), AT)
+    gone = retain(tmp_path, Retention(days=0, octets=250), Look("boot", 1.0, AT))
 
     assert [path.name[:8] for path in gone] == ["20270110", "20270111", "20270112"]
 

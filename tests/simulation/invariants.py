@@ -43,7 +43,7 @@ STORE_CALL = 5.0  # seconds that one call of the store may take
 ROUNDING = 1e-3  # seconds
 CLOCKS_DIFFER = 0.05  # seconds, where they are sound
 LATENCY = 10.0  # seconds between an answer and the reading of a clock, and what sound clocks differ by
-_ID = re.compile(rb'"kind":"decision".*?"id":"([0-9a-f-]+)"')
+_ID = re.compile(rb'\{"kind":"decision".*?"id":"([0-9a-f-]+)".*\}\Z')  # a line that was cut short is no record
 STALE_IF_ERROR = 30 * 86_400.0  # RFC 9309 section 2.3.1.4
 
 
@@ -93,7 +93,8 @@ class Judge:
         """A turn was taken, or it was said when to ask again."""
         if elapsed > patience + STORE_CALL + ROUNDING:
             self.violated("patience", f"{worker.name}: patience {patience} s, {_shown(decision)} took {elapsed:.3f} s")
-        self._released(worker, decision)
+        if decision.verdict.action is not Action.PASS:  # one that passes is the one that was judged before
+            self._released(worker, decision)
 
     def _released(self, worker: Worker, decision: Decision) -> None:
         verdict = decision.verdict
@@ -247,7 +248,7 @@ class Judge:
         self._records()
 
     def _records(self) -> None:
-        kept = Counter(found[1].decode() for found in map(_ID.search, self._history.disk.records()) if found)
+        kept = Counter(found[1].decode() for found in map(_ID.match, self._history.disk.records()) if found)
         for worker in self._history.workers:
             lost = sorted(worker.log.recorded - kept.keys())
             if lost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import sqlite3
@@ -68,11 +69,11 @@ def test_nothing_is_written(door, path):
 
 
 def test_a_damaged_document_stays_for_somebody_to_look_at(door, path):
-    with sqlite3.connect(path) as rows:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as rows:
         rows.execute("UPDATE documents SET body = x'00'")
     with pytest.raises(StoreError, match="damaged"):
         looking(path).get(A)
-    with sqlite3.connect(path) as rows:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as rows:
         assert rows.execute("SELECT body FROM documents").fetchall() == [(b"\0",)]
 
 
@@ -116,14 +117,14 @@ def test_a_file_that_is_overwritten_or_removed_meanwhile_is_said_to_be(door, pat
     [("PRAGMA user_version = 99", "made by another version"), ("DROP TABLE turns", "no such table: turns")],
 )
 def test_another_layout_is_refused_and_left(door, path, statement, says):
-    with sqlite3.connect(path) as rows:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as rows:
         rows.execute(statement)
     with pytest.raises(SettingsError, match=says):
         looking(path)
 
 
 def test_another_programs_database_is_refused(tmp_path):
-    with sqlite3.connect(tmp_path / "theirs.sqlite") as rows:
+    with contextlib.closing(sqlite3.connect(tmp_path / "theirs.sqlite", isolation_level=None)) as rows:
         rows.execute("CREATE TABLE history (url)")
     with pytest.raises(SettingsError, match="a database of another program"):
         looking(tmp_path / "theirs.sqlite")

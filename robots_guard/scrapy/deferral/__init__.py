@@ -1,7 +1,8 @@
 """Deferral: requests that may not be made yet, and how they wait without anybody else waiting.
 
-    gate         which origins' requests may leave the scheduler now
-    timetable    when what is shut opens again
+    gate         which origins' requests may leave the scheduler now: drives `core.deferral`
+    timetable    the timer that opens again what is shut
+    lifetime     when the downloader begins and ends a request
     queue        Scrapy's own priority queue, asking the gate
     scheduler    any other scheduler, asking the gate
     leftovers    what outlasts a crawl because that other scheduler does not take it back

@@ -1,13 +1,9 @@
-"""The gate: which requests may leave the scheduler.
+"""The gate: drives `core.deferral` for one crawl.
 
 Nobody sleeps in a middleware (measured: one hanging robots.txt then stalls the whole crawl, because requests
 that wait there hold CONCURRENT_REQUESTS). A request that may not be made yet stays in the scheduler, or goes
-back to it, and its origin stays shut. It is shut
-
-    while one is out         a request on its way to the middleware because nobody knows the policy yet, or, where
-                             the site wants time between requests, on its way to the wire
-    while it is learned      the middleware has sent the first back and is having the policy fetched
-    until a moment           its next turn, or when its unreachable robots.txt is to be tried again
+back to it, and its origin stays shut. Which may leave is the machine's to say; here its moments become a timer,
+its keys are read from requests, and the engine is woken when something has opened.
 
 A bucket is what the queue keeps together: the requests of one origin in one download slot. What a rule forbids
 today (`on_disallowed = "defer"`) lies in buckets of its own, so that the origin's other requests go on.
@@ -16,13 +12,12 @@ today (`on_disallowed = "defer"`) lies in buckets of its own, so that the origin
 from __future__ import annotations
 
 import contextlib
-import math
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary, WeakSet
 
-from cachetools import LRUCache
-
+from robots_guard.core.deferral import REMEMBERED, Deferrals, group_due
 from robots_guard.core.verdict import Decision, Reason
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import split_url
@@ -33,19 +28,12 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-SHORTEST = 0.05  # seconds an origin stays shut at least, so that going back and forth never becomes a busy loop
-REMEMBERED = 10_000  # origins; an evicted one is noted again by the next decision on it
-
 
 class Gate:
     """Which origins of one crawl are shut. Shared by the memory queue, the disk queue and the middlewares.
 
     `unknown` is the middleware's answer to whether a request's policy still has to be fetched. `attached` is
-    whether a queue or scheduler asks this gate at all: others do not.
-
-    What is kept for an origin beyond its requests is bounded to the last `REMEMBERED` origins: those that want time
-    between requests, and those whose policy has just been learned. Their requests leave one at a time, which saves the
-    others the way to the wire and back; the turns keep the delay in any case.
+    whether a queue or scheduler asks this gate at all: others do not. `deferrals` is the machine.
     """
 
     _gates: ClassVar[WeakKeyDictionary[Crawler, Gate]] = WeakKeyDictionary()
@@ -54,14 +42,10 @@ class Gate:
         self.attached = False
         self.unknown: Callable[[Request], bool] = _never
         self._crawler = crawler
-        self._timetable = Timetable(self.wake)
-        self._out: dict[str, Request] = {}
-        self._asking: WeakSet[Request] = WeakSet()  # those that are out for want of a policy
-        self._learning: set[str] = set()
-        self._paced: LRUCache[str, bool] = LRUCache(REMEMBERED)
-        # The next request of an origin just learned goes alone: it may be the one to shut the origin.
-        self._learned: LRUCache[str, bool] = LRUCache(REMEMBERED)
+        self.deferrals = Deferrals(REMEMBERED)
+        self._timetable = Timetable(self._rang)
         self._scheduled: WeakSet[Request] = WeakSet()
+        self._handed_out: Request | None = None  # by the queue, and not yet begun by the downloader
         self._standing = 0
 
     @classmethod
@@ -86,9 +70,10 @@ class Gate:
 
     def open_of(self, buckets: Iterable[str]) -> Iterable[str]:
         """Those that are not shut."""
-        if not self._any_shut():
+        self._take_back_unbegun()
+        if not self.deferrals:
             return buckets
-        self._settle()
+        self.deferrals.settle(time.monotonic())
         return [bucket for bucket in buckets if self._is_open(bucket)]
 
     def admits(self, request: Request) -> bool:
@@ -96,70 +81,56 @@ class Gate:
 
         Must be settled here: under asyncio many more are popped before the first of them reaches the middleware.
         """
-        if self._any_shut() and not self.open_of((self.bucket(request),)):
+        bucket = self.bucket(request)
+        if not self.open_of((bucket,)):
             return False
+        group, known = bucket.rpartition(" ")[2], not self.unknown(request)
+        self.deferrals.admit(request, _origin_of(request), time.monotonic(), known=known, group=group)
         self._scheduled.add(request)
-        origin = _origin_of(request)
-        if self._learned.pop(origin, False):
-            self._out[origin] = request
-        elif self.unknown(request):
-            self._out[origin] = request
-            self._asking.add(request)
-        elif self._paced.get(origin):
-            self._out[origin] = request
+        self._handed_out = request
         return True
-
-    def _any_shut(self) -> bool:
-        return bool(self._timetable or self._out or self._learning)
 
     def _is_open(self, bucket: str) -> bool:
         key = bucket.rpartition(" ")[2]
-        if key in self._timetable or key in self._out or key in self._learning:
-            return False
-        return "#" not in key or self._is_open(key.partition("#")[0])
+        return self.deferrals.is_open(key.partition("#")[0], key)
 
-    def _settle(self) -> None:
-        """Forget moments that have passed, and those out whom another middleware has ended."""
-        self._timetable.settle()
-        active = self._engine.downloader.active
-        for origin in [origin for origin, request in self._out.items() if request not in active]:
-            del self._out[origin]
+    # -- the downloader's side ----------------------------------------------------------------------------
+
+    def begun(self, request: Request) -> None:
+        """The downloader has the request, as it does at once when the queue has handed it out."""
+        if request is self._handed_out:
+            self._handed_out = None
+
+    def ended(self, request: Request) -> None:
+        """The downloader has done with the request, whatever component has ended it. The engine asks the queue again
+        after each."""
+        self.deferrals.free(request, time.monotonic())
+
+    def _take_back_unbegun(self) -> None:
+        """A request that the queue has handed out before, and that never got to the downloader, is lost."""
+        if self._handed_out is not None:
+            self.ended(self._handed_out)
+            self._handed_out = None
 
     # -- the middlewares' side ----------------------------------------------------------------------------
 
     def send_back(self, request: Request, decision: Decision) -> Request:
-        """Shut what the request waits for until it may be asked again; the copy to return to the scheduler."""
+        """Shut what the request waits for until it may be asked again; the copy to return to the scheduler. What a rule
+        forbids goes into a bucket of all that is due at about the same time."""
+        key, wait, aside = str(decision.question.origin), wait_of(decision), ""
         if decision.verdict.reason is Reason.DISALLOWED:
-            return self._set_aside(request, decision)
-        self.shut(str(decision.question.origin), max(SHORTEST, wait_of(decision)))
-        return returned(request, decision)
-
-    def _set_aside(self, request: Request, decision: Decision) -> Request:
-        """Into a bucket of all that is due at about the same time: what is to be looked at is then not covered up by
-        what came later, and there are never more than some nine of them."""
-        wait = wait_of(decision)
-        grain = 2.0 ** math.floor(math.log2(max(wait, SHORTEST) / 8))
-        due = math.ceil((decision.at + wait) / grain) * grain
-        aside = f"{due:.6f}"
-        self.shut(f"{decision.question.origin}#{aside}", max(SHORTEST, due - decision.at))
+            due = group_due(decision.at, wait)
+            aside, wait = f"{due:.6f}", due - decision.at
+            key += f"#{aside}"
+        self.deferrals.send_back(request, key, wait, time.monotonic())
+        self._set_timer()
         return returned(request, decision, aside)
 
     def shut(self, origin: str, seconds: float) -> None:
         """Let nobody go to an origin for so long; never for less than was said before."""
-        self._timetable.shut(origin, seconds)
-
-    @property
-    def has_paced(self) -> bool:
-        """Whether any origin is known to want time between requests."""
-        return bool(self._paced)
-
-    def note_paced(self, origin: str) -> None:
-        """Note that the origin wants time between requests."""
-        self._paced[origin] = True
-
-    def note_unpaced(self, origin: str) -> None:
-        """Note that the origin wants no time between requests, or no longer."""
-        self._paced.pop(origin, None)
+        now = time.monotonic()
+        self.deferrals.shut(origin, now + seconds, now)
+        self._set_timer()
 
     def sent(self, request: Request, origin: str, delay: float) -> None:
         """A request of a paced origin is on the wire: the next in `delay` seconds."""
@@ -168,30 +139,24 @@ class Gate:
 
     def needs_learning(self, request: Request) -> bool:
         """Whether the request left the queue for want of a policy, and nobody has got it meanwhile."""
-        return bool(self._out) and request in self._asking and self.unknown(request)
+        return self.deferrals.is_probing(request) and self.unknown(request)
 
     def send_to_learn(self, request: Request) -> tuple[str, Request]:
         """Shut the request's origin until it is `learned`: the origin, and the copy to return to the scheduler.
 
         So a robots.txt that hangs costs one of CONCURRENT_REQUESTS, its own fetch, and not that of a request too.
         """
-        origin = _origin_of(request)
-        self._learning.add(origin)
-        return origin, returned(request)
+        return self.deferrals.fetch(request), returned(request)
 
     def learned(self, origin: str) -> None:
         """The origin's policy is known, or will not be for now."""
-        self._learning.discard(origin)
-        self._learned[origin] = True
+        self.deferrals.fetched(origin, time.monotonic())
         self.wake()
 
     def release(self, request: Request) -> None:
         """If the request was out alone, others may go now."""
-        for origin, out in self._out.items():
-            if out is request:
-                del self._out[origin]
-                self.wake()
-                return
+        if self.deferrals.free(request, time.monotonic()):
+            self.wake()
 
     @contextlib.contextmanager
     def standing_aside(self, request: Request) -> Iterator[None]:
@@ -214,11 +179,17 @@ class Gate:
 
     def close(self) -> None:
         """The crawl is over."""
-        self._timetable.clear()
-        self._learning.clear()
-        self._learned.clear()
-        self._paced.clear()
+        self._timetable.stop()
+        self.deferrals.clear()
         self._gates.pop(self._crawler, None)  # else the gate would keep its own key alive
+
+    def _set_timer(self) -> None:
+        self._timetable.ring_at(self.deferrals.due)
+
+    def _rang(self) -> None:
+        self.deferrals.settle(time.monotonic())
+        self._set_timer()
+        self.wake()
 
     def wake(self) -> None:
         """Have the engine ask the queue again. Private to Scrapy; without it, its heartbeat asks every 5 s."""

@@ -62,8 +62,8 @@ class Pacing:
         """A request has been let pass; it needs a turn if the decision says so."""
         pace = decision.verdict.pace if decision is not None else None
         if decision is None or pace is None:
-            if self._gate.has_paced and decision is not None and decision.policy is not None:
-                self._gate.note_unpaced(str(decision.question.origin))  # its file has changed
+            if self._gate.deferrals.has_paced and decision is not None and decision.policy is not None:
+                self._gate.deferrals.note_unpaced(str(decision.question.origin))  # its file has changed
             if decision is not None:
                 self._free[request] = decision
             self._gate.release(request)
@@ -71,7 +71,7 @@ class Pacing:
         self._listen()
         self._expected[request] = decision
         if self._seconds(decision):
-            self._gate.note_paced(str(decision.question.origin))
+            self._gate.deferrals.note_paced(str(decision.question.origin))
 
     def _listen(self) -> None:
         """Connect the receiver when the first origin wants time: it costs every response of the crawl something."""

@@ -13,9 +13,10 @@ import zstandard
 from audit.decisions import AT, DEFER, DROP, PASS, decision, journal_in
 
 from robots_guard.audit.compact import compact
-from robots_guard.audit.keeping import Retention, compress, retain
+from robots_guard.audit.keeping import compress, retain
 from robots_guard.audit.query import Filter, Trouble
 from robots_guard.audit.report import page
+from robots_guard.audit.retention import Look, Retention
 from robots_guard.audit.search import Search
 from robots_guard.audit.summary import summary
 from robots_guard.audit.verify import verify
@@ -48,7 +49,8 @@ def test_what_is_no_file_holds_nobody_up(journal, lay):
     assert set(trouble.files) == {OLD}
     older = journal / "20200102-h-1-ab-0001.jsonl"
     older.touch()
-    assert retain(journal, Retention(days=90), AT) == [older]
+    days = (Look("boot", day * 86400.0, AT) for day in (0, 1, 92, 93))
+    assert next(path for day in days for path in retain(journal, Retention(days=90), day)) == older
 
 
 @pytest.mark.parametrize("lay", [_pipe, lambda path: path.mkdir(), lambda path: path.write_bytes(b"\xff\xfe")])

@@ -17,12 +17,12 @@ from warcio.archiveiterator import ArchiveIterator
 
 from robots_guard.audit.evidence import records_of
 from robots_guard.audit.export import FORMATS, exported
-from robots_guard.audit.keeping import Retention
 from robots_guard.audit.privacy import DEFAULT
 from robots_guard.audit.query import Filter, entries
 from robots_guard.audit.record import Writer, record_of, record_of_event
 from robots_guard.audit.replay import Bundle, read_bundle, replay
 from robots_guard.audit.report import page
+from robots_guard.audit.retention import Retention
 from robots_guard.audit.search import Search
 from robots_guard.audit.summary import summary
 from robots_guard.core.access import Failed, Failure, Fetched, Get
@@ -385,9 +385,11 @@ def test_digests_of_a_warc_are_right():
 
 def test_evidence_is_kept_as_long_as_its_journal(tmp_path):
     from robots_guard.audit.keeping import retain
+    from robots_guard.audit.retention import Look
 
     journal = journal_in(tmp_path, warc=True)
     journal.note(fetch(Fetched(status=404)))
     journal.close()
 
-    assert len(retain(tmp_path, Retention(days=10), AT + 20 * DAY)) == 2
+    days = (Look("boot", day * DAY, AT) for day in (0, 1, 12, 13))
+    assert [len(retain(tmp_path, Retention(days=10), day)) for day in days] == [0, 0, 0, 2]

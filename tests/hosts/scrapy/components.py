@@ -47,6 +47,32 @@ class DivertsRobots:
         return None
 
 
+class EndsEarly:
+    """Ends requests before the guard has seen them, each in another way."""
+
+    async def process_request(self, request):
+        path = request.url.rpartition("/")[2]
+        if path == "ignored":
+            raise IgnoreRequest("not this one")
+        if path == "cancelled":
+            raise asyncio.CancelledError
+        if path == "answered":
+            return Response(request.url, flags=["cached"])
+        if path == "replaced":
+            return request.replace(url=request.url.replace("/replaced", "/instead"))
+        return None
+
+
+class Forgets(Scheduler):
+    """Takes a request out of the queue, and does not hand it on."""
+
+    def next_request(self):
+        request = super().next_request()
+        if request is not None and request.url.endswith("/forgotten"):
+            return super().next_request()
+        return request
+
+
 class OwnRobots(RobotsTxtMiddleware):
     """A user's version of the built-in."""
 

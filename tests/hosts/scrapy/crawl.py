@@ -214,6 +214,7 @@ def _asker(plan: dict[str, Any]) -> Any:
     from scrapy.utils.asyncio import call_later
     from scrapy.utils.defer import deferred_from_coro
 
+    from robots_guard.core.deferral import Fetching
     from robots_guard.scrapy.deferral.gate import Gate
 
     class Asker(scrapy.Spider):
@@ -266,7 +267,7 @@ def _asker(plan: dict[str, Any]) -> Any:
         def scheduled(self, request: Any) -> None:
             key = request.cb_kwargs.get("key")
             gate = Gate.of(self.crawler)
-            if gate.bucket(request).rpartition(" ")[2] in gate._learning:
+            if isinstance(gate.deferrals.state(gate.bucket(request).rpartition(" ")[2]), Fetching):
                 return  # sent back while its policy is fetched, which is no verdict
             if key is not None and "_robots_guard_df" in request.meta:
                 count = results[key].get("deferrals", 0) + 1

@@ -10,6 +10,14 @@ from robots_guard.testing import Reply
 RULES = "User-agent: *\nDisallow: /private/\n"
 NO_LIMIT = 0 if SCRAPY >= (2, 18) else 10_000  # 0 means no limit since 2.18
 DAPQ = "scrapy.pqueues.DownloaderAwarePriorityQueue"
+BY_HAND = {
+    "ADDONS": {},
+    "DOWNLOADER_MIDDLEWARES": {
+        "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
+        "robots_guard.scrapy.RobotsGuardMiddleware": 100,
+        "robots_guard.scrapy.RobotsGuardSeal": 2**40,
+    },
+}
 
 
 def recovering(net, failures: int):
@@ -118,6 +126,33 @@ def test_on_unreachable_is_the_operators(net, choice):
     assert done.record(f"{site.url}/a")["relaxed"] == (None if choice == "drop" else "on_unreachable=allow")
 
 
+@pytest.mark.parametrize("way", ["ignored", "cancelled", "answered", "replaced"])
+def test_a_request_that_another_component_ends_leaves_no_origin_shut(net, way):
+    """It has left the scheduler alone, to have the policy fetched or because the origin wants time, and never arrives.
+    The guard's middleware is not told of all these ends."""
+    unknown, paced = net.origin(RULES), net.origin("User-agent: *\nCrawl-delay: 0.1\n")
+    after = [f"{paced.url}/{page}" for page in (way, "b", "c")]
+
+    done = crawl(
+        [f"{unknown.url}/{way}", f"{unknown.url}/a", f"{paced.url}/a"],
+        {"DOWNLOADER_MIDDLEWARES": {"hosts.scrapy.components.EndsEarly": 50}},
+        follow={f"{paced.url}/a": after},
+        stop_when=[f"{unknown.url}/a", *after[1:]],
+    )
+
+    assert [done[page].get("status") for page in (f"{unknown.url}/a", *after[1:])] == [200, 200, 200]
+
+
+def test_a_request_that_a_scheduler_forgets_leaves_no_origin_shut(net):
+    site = net.origin(RULES)
+    ours = {"SCHEDULER": "hosts.scrapy.components.Forgets"}
+    ours["SCHEDULER_PRIORITY_QUEUE"] = "robots_guard.scrapy.GuardPriorityQueue"
+
+    done = crawl([f"{site.url}/forgotten", f"{site.url}/a"], {**BY_HAND, **ours}, stop_when=[f"{site.url}/a"])
+
+    assert done[f"{site.url}/a"]["status"] == 200
+
+
 def pages_of(*sites) -> list[str]:
     return [f"{site.url}/{number}" for site in sites for number in range(20)]
 
@@ -167,16 +202,6 @@ def test_a_job_of_ours_can_go_on_without_us(net, tmp_path):
     crawl([], {**job, "ADDONS": {}, "ROBOTSTXT_OBEY": False}, see_through=True)
 
     assert sorted(down.targets) == [f"/{number}" for number in range(5)]
-
-
-BY_HAND = {
-    "ADDONS": {},
-    "DOWNLOADER_MIDDLEWARES": {
-        "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
-        "robots_guard.scrapy.RobotsGuardMiddleware": 100,
-        "robots_guard.scrapy.RobotsGuardSeal": 2**40,
-    },
-}
 
 
 @pytest.mark.parametrize("queue", ["scrapy.pqueues.ScrapyPriorityQueue", DAPQ])

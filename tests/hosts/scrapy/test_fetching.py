@@ -236,3 +236,64 @@ def named(name: str, *bases: type) -> Exception:
 )
 def test_what_an_exception_means(error, failure):
     assert failure_of(error) is failure
+
+
+# -- in a download slot where requests wait -------------------------------------------------------------------
+
+IN_LINE = {
+    "ROBOTS_GUARD_CONNECT_TIMEOUT": 1.5,
+    "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 1.5,
+    "ROBOTS_GUARD_FETCH_TIMEOUT": 5,
+    "RANDOMIZE_DOWNLOAD_DELAY": False,
+    "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
+}
+ONE_SLOT = {"download_slot": "one for all"}
+
+
+def moved(location: str) -> Reply:
+    return Reply(status=301, headers=(("Location", location),))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_wait_for_the_download_slot_is_no_part_of_the_time_for_an_answer(net, mode):
+    """DOWNLOAD_DELAY is longer than an answer may take: the site is not unreachable for that."""
+    first, second = net.origin(RULES), net.origin(RULES)
+    pages = [f"{first.url}/a", f"{second.url}/b", f"{second.url}/private/c"]
+
+    done = crawl(
+        [{"url": page, "meta": ONE_SLOT} for page in pages], **with_settings(mode, IN_LINE | {"DOWNLOAD_DELAY": 4})
+    )
+
+    assert [done[page].get("status") for page in pages[:2]] == [200, 200]
+    assert done.verdict(pages[2]) == ("drop", "disallowed")
+    assert len(first.robots_fetches) == len(second.robots_fetches) == 1
+
+
+def test_nor_is_it_where_every_hop_of_a_redirect_waits_anew(net):
+    """All hops together have 5 s, and wait for 12."""
+    last = net.origin(RULES)
+    second = net.origin(moved(f"{last.url}/robots.txt"))
+    first = net.origin(moved(f"{second.url}/robots.txt"))
+    pages = [f"{last.url}/a", f"{first.url}/b"]
+
+    done = crawl([{"url": page, "meta": ONE_SLOT} for page in pages], IN_LINE | {"DOWNLOAD_DELAY": 4})
+
+    assert [done[page].get("status") for page in pages] == [200, 200]
+
+
+def test_a_slow_page_in_the_slot_makes_no_robots_txt_unreachable(net):
+    """On the wire, the time for an answer is kept as ever."""
+    slow = net.origin(RULES, {"/": Reply(headers=(("Content-Type", "text/html"),)), "/slow": Reply(delay=6)})
+    site, hung = net.origin(RULES), net.origin(Reply(hang=True))
+    pages = [f"{slow.url}/slow", f"{site.url}/b", f"{hung.url}/c"]
+
+    done = crawl(
+        [{"url": f"{slow.url}/", "meta": ONE_SLOT}],
+        IN_LINE,
+        follow={f"{slow.url}/": pages},
+        spider={"meta": ONE_SLOT},
+    )
+
+    assert [done[page].get("status") for page in pages[:2]] == [200, 200]
+    assert done.verdict(pages[2]) == ("defer", "unreachable")
+    assert done.record(pages[2])["failure"] == "timeout"
