@@ -178,7 +178,8 @@ class Turns:
         is_last = self._near.count_from(origin, turn.asked, since)
         if self._far is None or not turn.is_shared:
             return is_last
-        return await self._tell(self._far.count_from, origin, turn.stamp, since, within=TELLING)
+        told = await self._tell(self._far.count_from, origin, turn.stamp, since, within=TELLING)
+        return is_last and told  # one that we took later may be known to us alone
 
     async def answered(self, origin: Origin, turn: Turn) -> None:
         """The answer to the turn's request begins. A slow site is not asked less often than it allows."""

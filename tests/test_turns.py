@@ -484,3 +484,17 @@ async def test_a_turn_is_not_moved_when_the_origin_has_asked_to_be_left_alone_si
     await turns.hold_off(A, 30)
 
     assert await turns.renewed(A, turn) is None
+
+
+async def test_a_turn_is_not_moved_when_a_later_one_was_taken_without_the_store(clock):
+    """Found by the simulation: the store knew of the first turn only, and said that it was the last."""
+    far = Failing()
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+    first = await turns.take_within(0, A, 2)
+    clock.advance(2)
+    far.broken = True
+    assert (await turns.take_within(0, A, 2)).wait == 0
+    far.broken = False
+    clock.advance(1)
+
+    assert await turns.renewed(A, first) is None

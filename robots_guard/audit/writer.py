@@ -9,6 +9,7 @@ the one before, over every file of the writer; checkpoints say where it stands.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import math
@@ -256,7 +257,7 @@ class JournalWriter:
         return Start(
             schema=SCHEMA,
             at=at,
-            version=version("robots_guard"),
+            version=_version(),
             host=self.host,
             pid=self.pid,
             segment=self._segment,
@@ -265,6 +266,12 @@ class JournalWriter:
             previous=previous.hex() if previous else None,
             **head,
         )
+
+
+@functools.cache
+def _version() -> str:
+    """Of this package; looking it up takes a millisecond."""
+    return version("robots_guard")
 
 
 def _midnight_after(at: float) -> float:

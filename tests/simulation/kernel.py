@@ -14,7 +14,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-STEPS = 20_000  # of all tasks of a history: more is a loop that waits for nothing
+STEPS = 100_000  # of all tasks of a history: more is a loop that waits for nothing
 
 
 class Stuck(Exception):
