@@ -19,7 +19,8 @@ import redis
 from soaking.programs import Clock, Program
 from soaking.sites import Ledger
 
-JUMPS = (-172_800.0, -3600.0, -60.0, 60.0, 3600.0, 86_400.0, 120 * 86_400.0)
+# Not by up to an hour: a pause (Retry-After) that was noted meanwhile is believed for up to an hour afterwards.
+JUMPS = (-172_800.0, -7200.0, -60.0, 60.0, 7200.0, 86_400.0, 120 * 86_400.0)
 ROOMY = "size=16g"
 SPARE = 16 * 1024  # bytes that are left on a disk that is nearly full
 

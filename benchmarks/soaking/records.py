@@ -12,6 +12,7 @@ from robots_guard.audit.record import Record
 from robots_guard.audit.verify import verify
 from soaking.faults import Spans
 
+_STARTS = 30.0  # seconds from a writer's start to its first record, if the disk is full then
 _NUMBER = re.compile(r"/(\d+)$")
 
 
@@ -47,7 +48,7 @@ def read(directory: Path, full: Spans) -> Found:
 
 
 def _look_for_gaps(found: Found, writer: str, seen: list[tuple[int, float]], full: Spans) -> None:
-    for (before, earlier), (after, later) in pairwise([(0, seen[0][1]), *seen]):
+    for (before, earlier), (after, later) in pairwise([(0, seen[0][1] - _STARTS), *seen]):
         missing = after - before - 1
         if missing > 0 and full.meet(earlier, later):
             found.explained += missing
