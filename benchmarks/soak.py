@@ -265,11 +265,10 @@ def lost(stage: Stage, load: Load, crawled: list[Outcome], found: records.Found)
     """Records that should be there, and how many are not because the disk was full."""
     told = [*load.told, *(Told(each.id, each.at - 30, each.at) for each in crawled if each.id)]
     missing = [each for each in told if each.id not in found.ids]
-    excused = [each for each in missing if stage.disk.full.meet(each.sent, each.answered)]
-    unseen = sorted(stage.ledger.pages - found.passed)
-    sentences = [f"no record of the refusal {each.id}" for each in missing if each not in excused]
-    sentences += [f"no record of the PASS of page {number}" for number in unseen]
-    return [*sentences, *found.unexplained], len(excused)
+    accused = [each for each in missing if not stage.disk.full.meet(each.sent, each.answered)]
+    sentences = [f"no record of the refusal {each.id}" for each in accused]
+    sentences += [f"no record of the PASS of page {number}" for number in sorted(stage.ledger.pages - found.passed)]
+    return [*sentences, *found.unexplained], len(missing) - len(accused)
 
 
 def grown(watch: Watch) -> Iterator[str]:
@@ -309,11 +308,11 @@ def report(stage: Stage, load: Load, watch: Watch, done: Counter[str], late: lis
     print(f"\nseed {stage.options.seed}, {took:.0f} s: {len(load.milliseconds)} requests through the proxies,"
           f" {len(crawled)} Scrapy pages, {len(stage.ledger.pages)} pages received by {len(stage.sites)} origins,"
           f" {found.records} records")  # fmt: skip
-    print("faults:", *(f"{name} {count}," for name, count in done.items()))
-    print("starts:", *(f"{name} {each.starts}," for name, each in stage.programs.items()))
-    print("answers through the proxies:", *(f"{end} {count}," for end, count in load.ends.most_common()))
-    print("ends of Scrapy pages:", *(f"{end} {n}," for end, n in Counter(each.end for each in crawled).most_common()))
-    print("answers to robots.txt:", *(f"{kind} {count}," for kind, count in stage.ledger.fetches.items()))
+    _count("faults", done)
+    _count("starts", Counter({name: each.starts for name, each in stage.programs.items()}))
+    _count("answers through the proxies", load.ends)
+    _count("ends of Scrapy pages", Counter(each.end for each in crawled))
+    _count("answers to robots.txt", Counter(stage.ledger.fetches))
     if load.milliseconds:
         cuts = statistics.quantiles(load.milliseconds, n=100)
         print(f"milliseconds: median {cuts[49]:.1f}, quartiles {cuts[24]:.1f} to {cuts[74]:.1f}, p99 {cuts[98]:.1f},"
@@ -330,6 +329,10 @@ def report(stage: Stage, load: Load, watch: Watch, done: Counter[str], late: lis
     for name, sentences in sums.items():
         print(f"\n{name}: {len(sentences)}", *sentences[:10], sep="\n  ")
     return not any(sums.values())
+
+
+def _count(what: str, counts: Counter[str]) -> None:
+    print(f"{what}: {', '.join(f'{each} {count}' for each, count in counts.most_common())}")
 
 
 def arguments() -> argparse.Namespace:
