@@ -84,23 +84,33 @@ def mitmdump(folder: Path, held: int) -> Iterator[tuple[int, int]]:
 class Client:
     """One connection to the proxy."""
 
-    def __init__(self, port: int) -> None:
-        self.connection = socket.create_connection(("127.0.0.1", port), timeout=120)
+    def __init__(self, port: int, timeout: float = 120) -> None:
+        self.connection = socket.create_connection(("127.0.0.1", port), timeout=timeout)
 
     def ask(self, url: str) -> None:
         authority = url.split("/")[2]
         self.connection.sendall(f"GET {url} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode())
 
     def answer(self) -> int:
-        """The status; the body comes in the same octets or soon after, and is not waited for."""
+        """The status."""
+        return int(self.reply()[0].split()[1])
+
+    def reply(self) -> tuple[bytes, bytes]:
+        """Head and body."""
         octets = b""
         while b"\r\n\r\n" not in octets:
-            octets += self.connection.recv(65536)
-        length = re.search(rb"content-length: *([0-9]+)", octets, re.IGNORECASE)
-        body = octets.partition(b"\r\n\r\n")[2]
+            octets += self._more()
+        head, end, body = octets.partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: *([0-9]+)", head, re.IGNORECASE)
         while length and len(body) < int(length[1]):
-            body += self.connection.recv(65536)
-        return int(octets.split()[1])
+            body += self._more()
+        return head + end, body
+
+    def _more(self) -> bytes:
+        octets = self.connection.recv(65536)
+        if not octets:
+            raise ConnectionResetError("the proxy closed the connection")
+        return octets
 
 
 def resident(pid: int) -> float:
