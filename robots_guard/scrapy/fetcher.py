@@ -146,6 +146,12 @@ class ScrapyFetcher:
             return self
         return BoundFetcher(self, Route.of(request))
 
+    def watch(self) -> None:
+        """See what all connections of the crawl receive in answer to our fetches. To be called before the first: a
+        fetch can find a connection that has carried pages before."""
+        for scheme in ("http", "https"):
+            show(self._crawler.engine.downloader, scheme, self._places)
+
     def owns(self, request: Request) -> bool:
         """Whether the request is one of our fetches, under way. Raises IgnoreRequest if it has been led astray."""
         flight = request.meta.get(FLIGHT)
@@ -204,7 +210,6 @@ class ScrapyFetcher:
             request = self._request(flight, route, get)
             if get.verbatim and (respelt := _respelt(request.url, get.url)):
                 return Failed(failure=Failure.REFUSED, detail=f"Scrapy would ask for {respelt} instead")
-            show(self._crawler.engine.downloader, request, self._places)
             response = await self._crawler.engine.download_async(request)
             if not are_same(response.url, flight.url):
                 return await self._led_away(response, get)

@@ -327,6 +327,7 @@ class RobotsGuardMiddleware:
 
     def _spider_opened(self) -> None:
         self._pacing.is_on_wire = self._fetcher.is_on_wire = attach(self._crawler, self._send)
+        self._fetcher.watch()
         follow(self._crawler, self._gate.begun, self._gate.ended)
         for component in unseen(self._crawler.settings):
             log.log(logging.INFO if component.proxy else logging.WARNING, "%s", component.sentence)

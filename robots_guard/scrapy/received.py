@@ -11,16 +11,12 @@ by themselves; what a browser skips is not seen.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urldefrag
 
-from scrapy.utils.httpobj import urlparse_cached
 from twisted.web.client import URI, HTTPConnectionPool
 
 from robots_guard.fetch.framing import Framing
-
-if TYPE_CHECKING:
-    from scrapy import Request
 
 #: Where to leave the framings of answers to requests for a URL: in each of these lists.
 Wanted = Callable[[bytes | None], list[list[Framing]]]
@@ -33,10 +29,11 @@ def url_written(url: str) -> bytes:
     return written
 
 
-def show(downloader: Any, request: Request, wanted: Wanted) -> None:
-    """Have the answers shown of the handler that is going to send this request, from its next connection on."""
+def show(downloader: Any, scheme: str, wanted: Wanted) -> None:
+    """Have the answers shown of the handler for this scheme, from its next connection on: to be called before its
+    first, because a connection is used for many requests."""
     load = getattr(getattr(downloader, "handlers", None), "_get_handler", lambda _scheme: None)
-    pool: Any = getattr(load(urlparse_cached(request).scheme), "_pool", None)
+    pool: Any = getattr(load(scheme), "_pool", None)
     if isinstance(pool, HTTPConnectionPool) and not isinstance(pool._factory, _Watching):  # noqa: SLF001
         watching: Any = _Watching(pool._factory, wanted)  # noqa: SLF001
         pool._factory = watching  # noqa: SLF001  (it has no option for it)

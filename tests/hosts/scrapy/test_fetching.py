@@ -297,3 +297,16 @@ def test_a_slow_page_in_the_slot_makes_no_robots_txt_unreachable(net):
     assert [done[page].get("status") for page in pages[:2]] == [200, 200]
     assert done.verdict(pages[2]) == ("defer", "unreachable")
     assert done.record(pages[2])["failure"] == "timeout"
+
+
+def test_a_connection_that_carried_a_page_before_is_watched_too(net):
+    """The page needs no robots.txt, so the crawl's first fetch of one finds a connection that is open already."""
+    head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 14\r\n\r\n"
+    site = net.origin(Reply(raw=f"{head}{RULES}".encode()))
+    exempt = {"url": f"{site.url}/first", "meta": {"dont_obey_robotstxt": True}, "inline": True}
+
+    done = crawl([exempt, f"{site.url}/private/x"])
+
+    assert done.verdict(f"{site.url}/private/x") == ("defer", "unreachable")
+    assert site.targets == ["/first"]
+    assert site.connections == 1
