@@ -41,6 +41,7 @@ from soaking.spider import Outcome, Work, outcomes
 from robots_guard.testing import Loopback
 
 WARM = 60  # seconds of a process's life that are not compared: caches and connections are few then
+LONG = 600  # seconds a process is seen before it can be said to have grown: each client's connections add up till then
 PATIENCE = 90.0  # seconds a client waits for an answer: several times what the proxy may take (decision_timeout)
 STOPS = 60.0  # seconds in which a program ends
 SPIDER = Path(__file__).parent / "soaking" / "spider.py"
@@ -272,7 +273,8 @@ def lost(stage: Stage, load: Load, crawled: list[Outcome], found: records.Found)
 
 
 def grown(watch: Watch) -> Iterator[str]:
-    """Processes that took more in the last quarter of their life than in the first. A table of them is printed."""
+    """Processes that lived long and took more in the last quarter of their life than in the first. A table of all is
+    printed."""
     print(f"\n{'process':16}{'s':>6}   {'MiB, first and last quarter':32}{'descriptors':28}threads")
     for usage in watch.longest_lived():
         samples = usage.samples[WARM:]
@@ -284,7 +286,7 @@ def grown(watch: Watch) -> Iterator[str]:
         print(f"{usage.program:16}{len(samples):>6}   {columns[0]:32}{columns[1]:28}{columns[2]}")
         for at, (what, room) in enumerate(ROOM.items()):
             more = statistics.median(each[at] for each in last) - statistics.median(each[at] for each in first)
-            if more > room:
+            if more > room and len(samples) >= LONG:
                 yield f"{usage.program}: {more:.0f} more {what}"
 
 
