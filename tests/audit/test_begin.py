@@ -265,6 +265,7 @@ WRITERS, FILES_EACH = 2, 55
 
 
 def test_several_processes_begin_files_while_others_compress_them(tmp_path):
+    pytest.importorskip("zstandard")
     write = [
         [sys.executable, "-c", WRITES, str(tmp_path), str(TESTS), f"w{n}", str(FILES_EACH)] for n in range(WRITERS)
     ]

@@ -181,6 +181,7 @@ def test_where_no_thread_can_be_had_the_record_is_written(tmp_path, monkeypatch)
 @pytest.mark.parametrize("room", [0, 50])
 def test_evidence_that_cannot_be_written_takes_no_record_with_it_and_goes_on_in_another_file(tmp_path, room):
     """What follows a torn record of a WARC file is not read."""
+    pytest.importorskip("warcio")
 
     class Small(Failing):
         def write(self, descriptor, data):

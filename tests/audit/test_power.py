@@ -148,6 +148,7 @@ def test_a_full_disk_and_a_power_cut(cuts):
 
 def test_the_evidence_that_a_record_names_survives(tmp_path):
     """Its file is there, with its records, at every cut after which the record is read."""
+    pytest.importorskip("warcio")
     disk, place = Disk(), tmp_path / "left"
     chance = random.Random(12)
 

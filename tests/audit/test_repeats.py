@@ -167,6 +167,7 @@ assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_forked_child_keeps_evidence_beside_its_own_file(tmp_path):
+    pytest.importorskip("warcio")
     subprocess.run([sys.executable, "-W", "ignore", "-c", EVIDENCE, str(tmp_path), TESTS], check=True, timeout=120)
     found = list(entries(tmp_path, Filter(kind="fetch")))
 

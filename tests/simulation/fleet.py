@@ -24,6 +24,7 @@ from simulation.invariants import Judge
 from simulation.kernel import EPOCH, Cancelled, Kernel, Process, Runtime, Stuck
 from simulation.logs import Log
 from simulation.plan import Member, Plan, Request, draw
+from simulation.schedulers import Scheduler
 from simulation.sites import Fetcher, Sites
 from simulation.stores import Connection, Weather
 from simulation.tiers import TIERS, Tier
@@ -49,6 +50,7 @@ class Worker:
         self.held_off: dict[str, tuple[float, float]] = {}  # an origin, and from when to when
         self.is_closed = False
         self.runtime = Runtime(self.process, history.weather.delays)
+        self.scheduler = Scheduler(self)
         store = history.connect()
         self.guard = Guard(
             door="proxy",
@@ -83,7 +85,7 @@ class Worker:
         site = self.history.plan.sites[request.site]
         question = Question(origin=origin_of(site.url), target=request.target, agent="simbot")
         for _ in range(ATTEMPTS):
-            decision = await self._asked(question)
+            decision = await self.asked(question)
             if decision.verdict.action is Action.PASS:
                 decision = await self._sent(decision, request)
             if decision.verdict.action is not Action.DEFER or self.is_closed:
@@ -92,7 +94,7 @@ class Worker:
             question = msgspec.structs.replace(question, deferral=first)
             await self.runtime.sleep(max(0.05, (decision.verdict.until or 0.0) - self.process.now()))
 
-    async def _asked(self, question: Question) -> Decision:
+    async def asked(self, question: Question) -> Decision:
         began = self.process.monotonic()
         decision = self.guard.peek(question)
         if decision is None:
@@ -105,7 +107,7 @@ class Worker:
         """The decision by which the request was sent, or the one that puts it off."""
         asked_at, first = self.process.monotonic(), decision
         while True:
-            decision = await self._turn(self.guard.recalled(decision), request.patience)
+            decision = await self.turn(self.guard.recalled(decision), request.patience)
             if decision.verdict.action is not Action.PASS:
                 return decision
             await self.runtime.sleep(self.history.random.choice(self.history.plan.wire))
@@ -115,12 +117,12 @@ class Worker:
             if leaving.is_due:
                 break
         decision = leaving
-        self._visit(decision)
+        self.visit(decision)
         self._waited(first, request, self.process.monotonic() - asked_at)
-        await self._answered(decision)
+        await self.answered(decision)
         return decision
 
-    async def _turn(self, decision: Decision, patience: float) -> Decision:
+    async def turn(self, decision: Decision, patience: float) -> Decision:
         began = self.process.monotonic()
         turned = await self.guard.turn(decision, patience)
         if turned is not decision:
@@ -128,7 +130,7 @@ class Worker:
             self.history.judge.turned(self, turned, patience, self.process.monotonic() - began)
         return turned
 
-    def _visit(self, decision: Decision) -> None:
+    def visit(self, decision: Decision) -> None:
         self.history.judge.arrived(self, decision)
         site = self.history.sites.by_url[str(decision.question.origin)]
         pace = decision.verdict.pace
@@ -136,7 +138,7 @@ class Worker:
         self.response = self.history.sites.visited(self.process, site, delay)
         self.history.kernel.note(self.name, f"visits {site.url}{decision.question.target} ({decision.id})")
 
-    async def _answered(self, decision: Decision) -> None:
+    async def answered(self, decision: Decision) -> None:
         response, origin = self.response, decision.question.origin
         await self.runtime.sleep(self.history.random.random() * SLACK)
         if response.status == 503:
@@ -241,6 +243,9 @@ class History:
     def _request(self, request: Request) -> None:
         worker = self._current[request.process]
         if not worker.process.is_alive:
+            return
+        if self.plan.has_scheduler:
+            worker.scheduler.add(request)
             return
         task = self.kernel.start(worker.process, worker.crawl(request), f"crawl {request.target}")
         if request.is_cancelled_after is not None:

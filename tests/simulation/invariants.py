@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from robots_guard.core.pacing import SLACK
+from robots_guard.core.pacing import LONGEST_HOLD_OFF, SLACK
 from robots_guard.core.verdict import Action, Decision, Reason
 from simulation import oracle
 from simulation.plan import PROMPT, Answer
@@ -264,6 +264,12 @@ class Judge:
         taken = [f"{gate.width - gate.free} of {gate.width}" for gate in worker.runtime.gates if gate.free < gate.width]
         if taken:
             self.violated("leftovers", f"{worker.name}: places in gates {taken}")
+        scheduler = worker.scheduler
+        scheduler.deferrals.settle(worker.process.monotonic() + LONGEST_HOLD_OFF)
+        if len(scheduler.deferrals):
+            self.violated("leftovers", f"{worker.name}: {len(scheduler.deferrals)} origins are not open")
+        if scheduler.waiting and not self._plan.closing:
+            self.violated("starvation", f"{worker.name}: {len(scheduler.waiting)} requests are left in the scheduler")
         if worker.guard.held:
             self.violated("leftovers", f"{worker.name}: {worker.guard.held} wait in line")
         renewals = worker.guard._renewals

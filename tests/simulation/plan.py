@@ -97,6 +97,7 @@ class Plan:
     on_disallowed: str = "drop"
     min_delay: float = 0.0
     wire: tuple[float, ...] = PROMPT  # seconds between a turn and the wire
+    has_scheduler: bool = False  # the crawlers put requests back that may not be made yet, as Scrapy does
     closing: bool = False  # the guards are closed while the last requests are under way
 
     @property
@@ -157,6 +158,7 @@ def draw(seed: int) -> Plan:
         on_disallowed=random.choice(("drop", "drop", "drop", "defer")),
         min_delay=random.choice((0.0, 0.0, 0.0, 1.5)),
         wire=random.choice((PROMPT, LATE)),
+        has_scheduler=random.random() < 0.3,
         closing=random.random() < 0.2,
     )
 

@@ -76,10 +76,10 @@ def test_every_operation_works_on_every_node(store):
         assert store.take(origin, "one", 1.0, 35.0)
         assert not store.take(origin, "two", 1.0, 35.0)
         store.release(origin, "one")
-        turn = store.reserve(origin, 60.0, 1.0)
+        turn = store.reserve(origin, 60.0, lambda: 1.0)
         store.count_from(origin, turn.stamp, 0.1)
         store.hold_off(origin, 600.0, 1.0)
-        assert store.reserve(origin, 60.0, 1.0).by_retry_after
+        assert store.reserve(origin, 60.0, lambda: 1.0).by_retry_after
         assert store.last_turn(origin)[0] > turn.stamp
     assert sorted(store.origins()) == sorted(ORIGINS)
     assert store.purge(1.0, keep=[policy().document.sha256]) == 0
@@ -90,7 +90,7 @@ def test_every_operation_works_on_every_node(store):
 def test_one_node_that_is_named_is_enough(empty_cluster):
     store = open_store(Cluster(empty_cluster.nodes[:1]).url)
     for origin in ORIGINS:
-        assert store.reserve(origin, 60.0, 1.0).wait == 0
+        assert store.reserve(origin, 60.0, lambda: 1.0).wait == 0
     store.close()
 
 
@@ -108,7 +108,7 @@ def refused_by(url: str) -> None:
     store = open_store(url)
     try:
         for origin in ORIGINS:
-            store.reserve(origin, 60.0, 1.0)
+            store.reserve(origin, 60.0, lambda: 1.0)
     finally:
         store.close()
 
@@ -134,7 +134,7 @@ def test_the_rights_that_the_page_lists_are_enough(empty_cluster, store, rights)
     assert made.get(A) == policy()
     assert list(made.origins()) == [A]
     if rights == "writes":
-        assert all(made.reserve(origin, 60.0, 1.0).wait == 0 for origin in ORIGINS)
+        assert all(made.reserve(origin, 60.0, lambda: 1.0).wait == 0 for origin in ORIGINS)
         put(made, policy(B))
     made.close()
 
@@ -150,7 +150,7 @@ def test_a_password_that_a_cluster_refuses_is_an_error_at_the_start(empty_cluste
         with pytest.raises(SettingsError, match="put them into the URL as user:password@"):
             open_store(f"redis+cluster://{addresses}")
         store = open_store(f"redis+cluster://:secret@{addresses}")
-        assert store.reserve(A, 60.0, 1.0).wait == 0
+        assert store.reserve(A, 60.0, lambda: 1.0).wait == 0
         store.close()
     finally:
         for node in nodes:
@@ -161,7 +161,7 @@ def test_a_password_that_a_cluster_refuses_is_an_error_at_the_start(empty_cluste
 def test_keys_that_move_to_another_node_meanwhile_are_followed(store, empty_cluster):
     """Resharding: ASK while a slot is on its way, MOVED when it has arrived."""
     put(store, policy())
-    store.reserve(A, 60.0, 1.0)
+    store.reserve(A, 60.0, lambda: 1.0)
     key = store._policy_key(A)
     slot = store._client.keyslot(key)
     source, target = (node.client() for node in on_their_way(empty_cluster, slot))
@@ -172,13 +172,13 @@ def test_keys_that_move_to_another_node_meanwhile_are_followed(store, empty_clus
     source.execute_command("MIGRATE", "127.0.0.1", port, key, 0, 5000)
 
     assert store.get(A) == policy()  # ASK
-    assert store.reserve(A, 60.0, 1.0).wait > 0  # not moved yet
+    assert store.reserve(A, 60.0, lambda: 1.0).wait > 0  # not moved yet
     source.execute_command("MIGRATE", "127.0.0.1", port, store._turn_key(A), 0, 5000)
-    assert store.reserve(A, 60.0, 1.0).wait > 0
+    assert store.reserve(A, 60.0, lambda: 1.0).wait > 0
     for node in (target, source):
         node.execute_command("CLUSTER SETSLOT", slot, "NODE", theirs)
     assert store.get(A) == policy()  # MOVED
-    assert store.reserve(A, 60.0, 1.0).wait > 0
+    assert store.reserve(A, 60.0, lambda: 1.0).wait > 0
     assert store.take(A, "one", 1.0, 35.0)
     for node in (source, target):
         node.execute_command("CLUSTER SETSLOT", slot, "NODE", theirs)
@@ -199,7 +199,7 @@ def test_a_node_that_is_away_costs_the_others_nothing_and_its_replica_takes_over
     store = open_redis(cluster.url, breaker=lambda: Breaker(clock, lambda: 0.0))
     try:
         put(store, policy())
-        store.reserve(A, 3600.0, 1.0)
+        store.reserve(A, 3600.0, lambda: 1.0)
         with cluster.nodes[0].client() as client:
             assert client.role()[0] == b"master"
         homes = {origin: store._client.get_node_from_key(store._turn_key(origin)).port for origin in ORIGINS}
@@ -212,15 +212,15 @@ def test_a_node_that_is_away_costs_the_others_nothing_and_its_replica_takes_over
         victim.process.send_signal(signal.SIGKILL)
         victim.process.wait(10)
         with pytest.raises(StoreError, match="cannot be asked"):
-            store.reserve(A, 3600.0, 1.0)
+            store.reserve(A, 3600.0, lambda: 1.0)
         elsewhere = [origin for origin, home in homes.items() if home != lost]
         assert elsewhere
         for origin in elsewhere:
-            assert store.reserve(origin, 60.0, 1.0).wait == 0
+            assert store.reserve(origin, 60.0, lambda: 1.0).wait == 0
 
         def turn():
             clock.advance(FIRST)
-            return store.reserve(A, 3600.0, 1.0)
+            return store.reserve(A, 3600.0, lambda: 1.0)
 
         assert until(turn).wait > 0  # the replica knows of the turn
     finally:
@@ -241,7 +241,7 @@ def test_a_cluster_that_is_away_at_the_start_may_come_later(tmp_path, clock):
 
         def turn():
             clock.advance(30.0)
-            return store.reserve(A, 60.0, 1.0)
+            return store.reserve(A, 60.0, lambda: 1.0)
 
         assert until(turn).wait == 0
         store.close()
@@ -294,7 +294,7 @@ def test_the_store_goes_on_when_the_primary_has_died(watched):
     store = open_store(watched.url)
     put(store, policy())
     assert store.take(A, "one", 1.0, 3600.0)
-    assert store.reserve(A, 3600.0, 1.0).wait == 0
+    assert store.reserve(A, 3600.0, lambda: 1.0).wait == 0
     store.hold_off(B, 600.0, 1.0)
     with watched.primary.client() as client:
         assert client.execute_command("WAIT", 1, 10_000) >= 0
@@ -306,12 +306,12 @@ def test_the_store_goes_on_when_the_primary_has_died(watched):
     watched.primary.process.kill()
     watched.primary.process.wait(10)
     with pytest.raises(StoreError):
-        store.reserve(A, 3600.0, 1.0)
+        store.reserve(A, 3600.0, lambda: 1.0)
 
-    assert until(lambda: store.reserve(A, 3600.0, 1.0)).wait > 0
+    assert until(lambda: store.reserve(A, 3600.0, lambda: 1.0)).wait > 0
     assert store.get(A) == policy()
     assert not store.take(A, "two", 1.0, 3600.0)
-    assert store.reserve(B, 1.0, 1.0).by_retry_after
+    assert store.reserve(B, 1.0, lambda: 1.0).by_retry_after
     store.release(A, "one")
     assert store.take(A, "two", 1.0, 3600.0)
     put(store, policy(B))
@@ -329,7 +329,7 @@ def started(sentinel) -> bool:
 def test_a_primary_that_comes_back_as_a_replica_is_left(watched):
     """A connection that was kept leads to what is now a replica."""
     store = open_store(watched.url)
-    assert store.reserve(A, 3600.0, 1.0).wait == 0
+    assert store.reserve(A, 3600.0, lambda: 1.0).wait == 0
     with watched.primary.client() as client, watched.replica.client() as copy:
         end = time.monotonic() + SOON
         while not copy.dbsize():
@@ -343,8 +343,8 @@ def test_a_primary_that_comes_back_as_a_replica_is_left(watched):
             assert time.monotonic() < end
             time.sleep(0.05)
 
-    assert until(lambda: store.reserve(A, 3600.0, 1.0)).wait > 0
-    assert until(lambda: store.reserve(B, 3600.0, 1.0)).wait == 0
+    assert until(lambda: store.reserve(A, 3600.0, lambda: 1.0)).wait > 0
+    assert until(lambda: store.reserve(B, 3600.0, lambda: 1.0)).wait == 0
     store.close()
 
 
@@ -357,7 +357,7 @@ def test_sentinels_that_want_a_password_are_given_it(tmp_path, monkeypatch):
             open_store(f"{watched.url}?sentinel_password_env=SENTINELS")
         monkeypatch.setenv("SENTINELS", "sentinels")
         store = open_store(f"{watched.url}?sentinel_password_env=SENTINELS")
-        assert store.reserve(A, 60.0, 1.0).wait == 0
+        assert store.reserve(A, 60.0, lambda: 1.0).wait == 0
         store.close()
     finally:
         watched.stop()

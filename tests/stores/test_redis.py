@@ -163,9 +163,9 @@ def test_a_turn_or_lease_of_another_type_gives_way(store, client, field):
 
     assert store.take(A, "one", 1.0, 35.0)
     assert not store.take(A, "two", 1.0, 35.0)
-    turn = store.reserve(A, 60.0, 1.0)
+    turn = store.reserve(A, 60.0, lambda: 1.0)
     assert turn.wait == 0
-    assert store.reserve(A, 60.0, 1.0).wait > 0
+    assert store.reserve(A, 60.0, lambda: 1.0).wait > 0
 
 
 @pytest.mark.parametrize("what", ["count_from", "hold_off", "release"])
@@ -178,7 +178,7 @@ def test_no_call_fails_for_ever_for_a_key_of_another_type(store, client, what):
         "release": lambda: store.release(A, "one"),
     }[what]()
 
-    assert store.reserve(A, 60.0, 1.0).by_retry_after == (what == "hold_off")
+    assert store.reserve(A, 60.0, lambda: 1.0).by_retry_after == (what == "hold_off")
 
 
 @pytest.mark.parametrize("milliseconds", [None, 10**9])
@@ -196,7 +196,7 @@ def test_a_right_that_is_missing_is_not_taken_for_another_type(empty_redis, clie
     client.execute_command("ACL", "SETUSER", "blind", "reset", "on", ">secret", "~rg:*", "+@all", "-getrange")
     blind = RedisStore(redis.Redis(port=empty_redis.port, username="blind", password="secret"))
     with pytest.raises(StoreError, match="refuses"):
-        blind.reserve(A, 60.0, 1.0)
+        blind.reserve(A, 60.0, lambda: 1.0)
     assert not client.exists("rg:{https://a.test}:turns")
     blind.close()
 
@@ -241,14 +241,14 @@ def test_a_pause_of_the_server_costs_a_second_and_not_thirty(tmp_path, clock):
     store = opened(server.url, clock)
     server.process.send_signal(signal.SIGSTOP)
     with pytest.raises(StoreError, match="cannot be asked"):
-        store.reserve(A, 60.0, 1.0)
+        store.reserve(A, 60.0, lambda: 1.0)
     server.process.send_signal(signal.SIGCONT)
 
     turn = None
     for length in (1, 2, 4, 8):  # a loaded machine may be late again; not 30 s in any case
         clock.advance(length)
         with contextlib.suppress(StoreError):
-            turn = turn or store.reserve(A, 60.0, 1.0)
+            turn = turn or store.reserve(A, 60.0, lambda: 1.0)
     assert turn is not None
     store.close()
     server.process.terminate()
@@ -297,10 +297,10 @@ def test_a_call_whose_answer_was_lost_is_made_once_more(empty_redis, clock):
         store.release(A, "one")
         assert store.take(A, "two", 1.0, 35.0)
         lose.set()
-        assert store.reserve(A, 60.0, 1.0).wait == pytest.approx(60, abs=30)  # a turn is lost: a delay, no more
+        assert store.reserve(A, 60.0, lambda: 1.0).wait == pytest.approx(60, abs=30)  # a turn is lost: a delay, no more
         lose.set()
         store.hold_off(A, 600.0, 1.0)
-        assert store.reserve(A, 60.0, 1.0).by_retry_after
+        assert store.reserve(A, 60.0, lambda: 1.0).by_retry_after
         assert not lose.is_set()
         store.close()
 
@@ -383,9 +383,9 @@ def test_a_server_that_becomes_a_replica_refuses_what_writes_and_is_tried_again(
     client.replicaof("127.0.0.1", 1)
     try:
         with pytest.raises(StoreError, match=r"refuses.*read-only replica: name the primary"):
-            store.reserve(A, 60.0, 1.0)
+            store.reserve(A, 60.0, lambda: 1.0)
         with pytest.raises(StoreError, match=r"left alone for 1\.0 s more, after: the server refuses"):
-            store.reserve(A, 60.0, 1.0)
+            store.reserve(A, 60.0, lambda: 1.0)
         assert store.get(A) == policy()
         clock.advance(FIRST)
         with pytest.raises(StoreError, match="read-only replica"):
@@ -394,7 +394,7 @@ def test_a_server_that_becomes_a_replica_refuses_what_writes_and_is_tried_again(
         client.replicaof("NO", "ONE")
     clock.advance(2 * FIRST)
 
-    assert store.reserve(A, 60.0, 1.0).wait == 0
+    assert store.reserve(A, 60.0, lambda: 1.0).wait == 0
     store.close()
 
 
@@ -405,10 +405,10 @@ def test_a_password_that_is_changed_is_said_and_tried_again(empty_redis, client,
         with pytest.raises(StoreError, match=r"refuses.*put them into the URL"):
             store.get(A)
         with pytest.raises(StoreError, match="left alone for"):
-            store.reserve(A, 60.0, 1.0)
+            store.reserve(A, 60.0, lambda: 1.0)
     clock.advance(FIRST)
 
-    assert store.reserve(A, 60.0, 1.0).wait == 0
+    assert store.reserve(A, 60.0, lambda: 1.0).wait == 0
     store.close()
 
 
