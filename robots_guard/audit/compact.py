@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import count, groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 from robots_guard.audit.keeping import unheld
@@ -55,20 +56,23 @@ class Compacted(NamedTuple):
 
 def database() -> duckdb.DuckDBPyConnection:
     """A DuckDB of our own, in memory. Raises MissingExtra."""
-    try:
-        import duckdb
-    except ImportError as error:
-        raise MissingExtra("audit", "asking the journal") from error
-    connection = duckdb.connect()
+    connection: duckdb.DuckDBPyConnection = _duckdb().connect()
     connection.execute("SET python_enable_replacements = false")  # no variable of ours is a table
     return connection
 
 
 def duckdb_error() -> type[Exception]:
-    """What DuckDB raises."""
-    import duckdb
+    """What DuckDB raises. Raises MissingExtra."""
+    error: type[Exception] = _duckdb().Error
+    return error
 
-    return duckdb.Error
+
+def _duckdb() -> ModuleType:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise MissingExtra("audit", "asking the journal") from error
+    return duckdb
 
 
 def why_not_readable(connection: duckdb.DuckDBPyConnection, segment: Segment) -> str | None:

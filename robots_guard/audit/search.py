@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from robots_guard.audit.compact import database, why_not_readable
+from robots_guard.audit.compact import database, duckdb_error, why_not_readable
 from robots_guard.audit.query import Filter, Reader, Trouble
 from robots_guard.audit.record import AnyRecord
 from robots_guard.audit.schema import COLUMNS, files_in, first_line, literal, named, records_in, records_with, unglobbed
@@ -54,13 +54,11 @@ class Search:
         progress: Progress | None = None,
         trouble: Trouble | None = None,
     ) -> None:
-        import duckdb
-
         self._directory = directory
         self._connections: list[duckdb.DuckDBPyConnection] = []
-        self._spill = tempfile.TemporaryDirectory(prefix="robots-guard-")
         self.trouble = Trouble() if trouble is None else trouble
-        self._error = duckdb.Error
+        self._error = duckdb_error()
+        self._spill = tempfile.TemporaryDirectory(prefix="robots-guard-")
         self._progress = progress
         self._wanted = wanted or Filter(kind=None)
         self._looked_at: set[str] = set()  # stems
