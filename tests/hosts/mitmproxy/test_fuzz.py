@@ -168,7 +168,7 @@ def check(enforcer, flow, data):
 async def test_what_is_changed_while_it_is_judged_is_judged_again(enforcer):
     """Another addon may have a task of its own, and robots.txt takes its time."""
     flow = flow_of((b"GET", b"/open", b"HTTP/1.1"), [(b"Host", b"site.test")], parsed=False)
-    enforcer._guard._fetcher.meanwhile = lambda: setattr(flow.request, "path", "/private/x")
+    enforcer._guard._fetcher._fetcher.meanwhile = lambda: setattr(flow.request, "path", "/private/x")
     await enforcer.requestheaders(flow)
     assert flow.response is None
     await enforcer.request(flow)
