@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from random import Random
 
 import msgspec
@@ -32,9 +32,6 @@ from simulation.tiers import TIERS, Tier
 LIMITS = Limits(connect=1.0, first_byte=2.0, total=4.0)  # short, as other processes look at a lease all the time
 ATTEMPTS = 12  # of a request that is put off
 AFTER = 0.5  # seconds after the last request at which the guards are closed, if the plan has it
-
-guard_module.ends_within = lambda _seconds, close: close() is None  # no threads: a call that hangs is planned
-logging.getLogger("robots_guard").setLevel(logging.CRITICAL + 1)  # what it warns of is planned here
 
 
 class Worker:
@@ -278,6 +275,21 @@ class History:
 
 def run(seed: int, tier: str = "model", *, traced: bool = False) -> History:
     """Carry out the history of a seed."""
-    history = History(draw(seed), TIERS[tier])
-    history.kernel.trace = [] if traced else None
-    return history.run()
+    with _alone():
+        history = History(draw(seed), TIERS[tier])
+        history.kernel.trace = [] if traced else None
+        return history.run()
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Without warnings, for what they are about is planned; and without threads: a guard closes in the only one."""
+    log, ends_within = logging.getLogger("robots_guard"), guard_module.ends_within
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    guard_module.ends_within = lambda _seconds, close: close() is None
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        guard_module.ends_within = ends_within

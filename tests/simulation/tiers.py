@@ -114,6 +114,8 @@ class RedisTier:
 
     def close(self) -> None:
         self._client.close()
+        for module in _MODULES_WITH_TIME:
+            vars(module)["time"] = time
 
 
 TIERS: dict[str, Callable[[Kernel, Plan], Tier]] = {"model": ModelTier, "sqlite": SqliteTier, "redis": RedisTier}
