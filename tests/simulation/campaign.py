@@ -5,13 +5,16 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from simulation.fleet import run as carry_out
+from simulation.kernel import Stuck
 
+LONGEST = 5.0  # seconds of CPU for one history: more is a loop within one step
 BATCH = 250  # histories from one report, and one collection of garbage, to the next
 
 
@@ -26,14 +29,21 @@ class Report(NamedTuple):
 def batch(work: tuple[int, int, str]) -> Report:
     first, count, tier = work
     violations, requests = [], 0
+    signal.signal(signal.SIGVTALRM, _stop)
     for seed in range(first, first + count):
+        signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST)
         history = carry_out(seed, tier)
         requests += len(history.plan.requests)
         if history.judge.violations:
             worst = history.judge.violations[0]
             violations.append((seed, worst.name, str(worst)))
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     gc.collect()
     return Report(count, requests, violations)
+
+
+def _stop(*_: object) -> None:
+    raise Stuck(f"a step has taken more than {LONGEST:g} s")
 
 
 def _begin() -> None:

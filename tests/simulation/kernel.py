@@ -17,8 +17,8 @@ from typing import Any
 STEPS = 100_000  # of all tasks of a history: more is a loop that waits for nothing
 
 
-class Stuck(Exception):
-    """The tasks of a history run on without an end."""
+class Stuck(BaseException):
+    """The tasks of a history run on without an end. The guard does not catch it."""
 
 
 class Cancelled(BaseException):
