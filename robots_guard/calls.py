@@ -49,11 +49,22 @@ class _Call(Generic[T]):
 
 
 class Calls:
-    """Calls of `what`, such as "the policy store". Those under way are counted against `width`."""
+    """Calls of `what`, such as "the policy store". Those under way are counted against `width`; one that fails when
+    its caller has gone on without it is counted in the tally under `kind`."""
 
-    def __init__(self, what: str, width: int, *, runtime: Runtime, clocks: Clocks, tally: Tally) -> None:
+    def __init__(
+        self,
+        what: str,
+        width: int,
+        *,
+        kind: str = "store/error",
+        runtime: Runtime,
+        clocks: Clocks,
+        tally: Tally,
+    ) -> None:
         self._what = what
         self._width = width
+        self._kind = kind
         self._runtime = runtime
         self._clocks = clocks
         self._tally = tally
@@ -139,4 +150,4 @@ class Calls:
             if undo is not None:
                 await self._runtime.in_thread(undo, result)
         except Exception as error:  # noqa: BLE001  there is no caller any more
-            self._tally.warn("store/error", f"a call of {self._what} that was given up has failed: %s", error)
+            self._tally.warn(self._kind, f"a call of {self._what} that was given up has failed: %s", error)

@@ -111,7 +111,14 @@ class Guard:
         self.counts = self._tally.counts
         self._overriding = Overriding(overrides, terms, clocks, self._tally, partial(self._note_overrides, overrides))
         store_calls = Calls("the policy store", STORE_WIDTH, runtime=runtime, clocks=clocks, tally=self._tally)
-        log_calls = Calls("the journal", LOG_WIDTH, runtime=runtime, clocks=clocks, tally=self._tally)
+        log_calls = Calls(
+            "the journal",
+            LOG_WIDTH,
+            kind="journal/error",
+            runtime=runtime,
+            clocks=clocks,
+            tally=self._tally,
+        )
         self._holding = Holding(
             memory=memory,
             store=store,

@@ -265,3 +265,17 @@ async def test_a_place_that_is_given_up_is_the_next_ones():
 
     assert await second
     assert not await gate.acquire_within(0.001)
+
+
+async def test_a_call_of_the_log_that_fails_late_is_no_failure_of_the_store(disk, tally, monkeypatch):
+    monkeypatch.setattr(calls_module, "LONGEST", SHORT)
+    runtime = AsyncioRuntime()
+    log_calls = Calls("the journal", 1, kind="journal/error", runtime=runtime, clocks=CLOCKS, tally=tally)
+    disk.answers.clear()
+    with pytest.raises(StoreError):
+        await log_calls.make(disk.fail)
+    disk.answers.set()
+
+    await until(lambda: tally.counts["journal/error"])
+    assert not tally.counts["store/error"]
+    runtime.close()
