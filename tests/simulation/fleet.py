@@ -10,7 +10,7 @@ from random import Random
 import msgspec
 
 from robots_guard import guard as guard_module
-from robots_guard.core.access import Limits
+from robots_guard.core.access import Fetched, Limits
 from robots_guard.core.pacing import SLACK
 from robots_guard.core.verdict import Action, Decision, Deferral, Question, Terms
 from robots_guard.guard import Guard
@@ -67,7 +67,7 @@ class Worker:
             clocks=Clocks(now=self.process.now, monotonic=self.process.monotonic),
             limits=LIMITS,
             audit_required=plan.audit_required,
-            tokens=lambda size: f"{history.random.getrandbits(8 * size):0{2 * size}x}",
+            tokens=self.process.token,
         )
 
     # -- one request ------------------------------------------------------------------------------------------
@@ -114,9 +114,9 @@ class Worker:
             if leaving.is_due:
                 break
         decision = leaving
-        self.visit(decision)
+        response = self.visit(decision)
         self._waited(first, request, self.process.monotonic() - asked_at)
-        await self.answered(decision)
+        await self.answered(decision, response)
         return decision
 
     async def turn(self, decision: Decision, patience: float) -> Decision:
@@ -127,16 +127,18 @@ class Worker:
             self.history.judge.turned(self, turned, patience, self.process.monotonic() - began)
         return turned
 
-    def visit(self, decision: Decision) -> None:
+    def visit(self, decision: Decision) -> Fetched:
+        """The request goes to its site; the head of the response."""
         self.history.judge.arrived(self, decision)
         site = self.history.sites.by_url[str(decision.question.origin)]
         pace = decision.verdict.pace
         delay = pace.seconds if pace is not None and decision.turn is not None else None
-        self.response = self.history.sites.visited(self.process, site, delay)
         self.history.kernel.note(self.name, f"visits {site.url}{decision.question.target} ({decision.id})")
+        return self.history.sites.visited(self.process, site, delay)
 
-    async def answered(self, decision: Decision) -> None:
-        response, origin = self.response, decision.question.origin
+    async def answered(self, decision: Decision, response: Fetched) -> None:
+        """The response begins, after a while, and the guard is told what it asks for."""
+        origin = decision.question.origin
         await self.runtime.sleep(self.history.random.random() * SLACK)
         if response.status == 503:
             seconds = float(response.headers["retry-after"])

@@ -96,6 +96,10 @@ class Process:
         """Seconds since the process's machine was started."""
         return 1000.0 + self.kernel.time * self.rate
 
+    def token(self, size: int) -> str:
+        """Random hexadecimal text of so many bytes."""
+        return f"{self.kernel.random.getrandbits(8 * size):0{2 * size}x}"
+
     def step(self) -> bool:
         """Count a step; whether the process still lives."""
         self._steps += 1

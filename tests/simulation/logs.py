@@ -19,9 +19,8 @@ class Log:
 
     def __init__(self, view: View, process: Process, *, fsync: bool) -> None:
         clocks = Clocks(now=process.now, monotonic=process.monotonic)
-        token = lambda size: f"{process.kernel.random.getrandbits(8 * size):0{2 * size}x}"  # noqa: E731
         writing = Writing(door="proxy", fsync=fsync, rotate_bytes=20_000)
-        self._journal = FileJournal(DIRECTORY, clocks, KEEPING, writing, files=view, tokens=token)
+        self._journal = FileJournal(DIRECTORY, clocks, KEEPING, writing, files=view, tokens=process.token)
         view.is_spared = False
         self.recorded: set[str] = set()  # ids of decisions
         self.failed: set[str] = set()

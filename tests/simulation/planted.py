@@ -216,7 +216,7 @@ class _Loader(SourceFileLoader):
 
     fault: Fault
 
-    def source_to_code(self, data, path, *, _optimization: int = -1):  # type: ignore[no-untyped-def, override]
+    def source_to_code(self, data, path, *, _optimization=-1):
         text = bytes(data).decode()
         if text.count(self.fault.old) != 1:
             raise NotPlanted(

@@ -117,10 +117,10 @@ class Scheduler:
         if decision.verdict.action is not Action.PASS or worker.is_closed:
             return decision
         decision = worker.guard.leaves(decision)
-        worker.visit(decision)
+        response = worker.visit(decision)
         self.deferrals.sent(ticket, origin, pace.seconds if pace else 0.0, worker.process.monotonic())
         self.wake()
-        await worker.answered(decision)
+        await worker.answered(decision, response)
         return decision
 
     def _send_back(self, ticket: Hashable, request: Request, decision: Decision) -> None:
