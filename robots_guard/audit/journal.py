@@ -192,7 +192,7 @@ class FileJournal:
         self._repeats = Counter(self._keeping.aggregate) if self._keeping.aggregate else None
         self._evidence = self._evidence_of() if self._keeping.warc else None
 
-    def _begin_in_child(self) -> None:
+    def begin_in_child(self) -> None:
         """In a forked child, before anything else runs: a lock may be held by a thread that is not here."""
         if self._writer:
             self._writer.abandon()
@@ -229,7 +229,7 @@ _journals: weakref.WeakSet[FileJournal] = weakref.WeakSet()  # the open ones of 
 
 def _begin_in_child() -> None:
     for journal in list(_journals):
-        journal._begin_in_child()  # noqa: SLF001
+        journal.begin_in_child()
 
 
 os.register_at_fork(after_in_child=_begin_in_child)
