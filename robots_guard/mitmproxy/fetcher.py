@@ -158,9 +158,9 @@ class _Options(ShownTo):
         self.mode = [mode]
         self.framing: Framing | None = None
 
-    def receive(self, octets: bytes) -> None:
+    def receive(self, received: bytes) -> None:
         self.framing = self.framing or Framing()
-        self.framing.feed(octets)
+        self.framing.feed(received)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(ctx.options, name)

@@ -34,9 +34,12 @@ def show(downloader: Any, scheme: str, wanted: Wanted) -> None:
     first, because a connection is used for many requests."""
     load = getattr(getattr(downloader, "handlers", None), "_get_handler", lambda _scheme: None)
     pool: Any = getattr(load(scheme), "_pool", None)
-    if isinstance(pool, HTTPConnectionPool) and not isinstance(pool._factory, _Watching):  # noqa: SLF001
-        watching: Any = _Watching(pool._factory, wanted)  # noqa: SLF001
-        pool._factory = watching  # noqa: SLF001  (it has no option for it)
+    if not isinstance(pool, HTTPConnectionPool):
+        return
+    plain: Any = pool._factory  # noqa: SLF001  (the pool has no option for it)
+    if not isinstance(plain, _Watching):
+        watching: Any = _Watching(plain, wanted)
+        pool._factory = watching  # noqa: SLF001  (as above)
 
 
 def objection(framings: Iterable[Framing], *, truncated: bool) -> str:

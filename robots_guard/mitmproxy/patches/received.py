@@ -9,6 +9,7 @@ and 12.2.3). Here it shows each piece to the options of its connection before it
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -20,12 +21,12 @@ from robots_guard.mitmproxy.patches import replace
 Commands = layer.CommandGenerator[None]
 
 
-class ShownTo:
+class ShownTo(ABC):
     """Options of a connection handler that wants to see what its origins send."""
 
-    def receive(self, octets: bytes) -> None:
+    @abstractmethod
+    def receive(self, received: bytes) -> None:
         """See one piece."""
-        raise NotImplementedError
 
 
 def apply() -> None:
