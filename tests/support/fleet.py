@@ -27,7 +27,7 @@ ANSWERS_WITHIN = 120  # seconds; an answer that takes longer is a hang
 def held_for(origin: Origin, at: float) -> Policy:
     """The policy of an origin, which names it."""
     body = f"User-agent: *\nDisallow: /{origin.host}\n".encode() * 60
-    return begin(origin, None, "direct").next(Fetched(status=200, body=body), at).policy  # type: ignore[union-attr]
+    return begin(origin, None, "direct").next(Fetched(status=200, body=body), at).policy
 
 
 class Member:
