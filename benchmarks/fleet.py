@@ -45,7 +45,7 @@ TIMEOUT = 5.0  # seconds for Redis: sixteen workers on two cores are slower than
 
 
 class Work(NamedTuple):
-    """What a worker is told."""
+    """The task of a worker."""
 
     urls: list[str]
     settings: Settings

@@ -18,15 +18,15 @@ import msgspec
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tests")]
 
-from crawling import QUIET  # noqa: E402
+from crawling import QUIET  # noqa: E402  (found on the path set above)
 
-from soaking.sites import url  # noqa: E402
+from soaking.sites import url  # noqa: E402  (likewise)
 
 AT_ONCE = 512  # chains, of which many wait for their origins: the end of a page is the beginning of another
 
 
 class Work(msgspec.Struct):
-    """What a crawl is told."""
+    """The task of a crawl."""
 
     seed: int
     first: int

@@ -154,7 +154,7 @@ class FileJournal:
         )
 
     def _tell(self, repeats: Counter) -> None:
-        """Write the runs that have ended. One that cannot be written is told later: no decision in hand waits for it,
+        """Write the runs that have ended. One that cannot be written is reported later: no decision waits for it,
         and none is refused for it."""
         untold = []
         for run in repeats.ended():

@@ -1,4 +1,4 @@
--- Take a lease, unless another holds it. Who asks again, because the answer was lost, has it. A lease that does not
+-- Take a lease, unless another holds it. A caller that asks again, because the answer was lost, has it. A lease that does not
 -- end, or not before long, was not given by us: it counts as ended.
 --
 -- KEYS  the lease
