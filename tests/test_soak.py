@@ -20,7 +20,7 @@ from soaking.sites import Ledger, Site
 
 
 def get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return answer.read()
 
 

@@ -52,7 +52,7 @@ def test_a_compressor_that_comes_before_the_lock_takes_nothing(tmp_path, monkeyp
     def unlink_later(path, **values):
         if threading.current_thread() is not main:
             reached.set()
-            go_on.wait(30)
+            go_on.wait(60)
         unlink(path, **values)
 
     monkeypatch.setattr(fcntl, "flock", flock_later)
@@ -60,7 +60,7 @@ def test_a_compressor_that_comes_before_the_lock_takes_nothing(tmp_path, monkeyp
     journal = journal_in(tmp_path, retention=None)
     journal.write(decision(client="first"))
     go_on.set()
-    compressors[0].join(30)
+    compressors[0].join(60)
     journal.write(decision(client="second"))
     journal.close()
 

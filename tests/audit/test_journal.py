@@ -142,7 +142,7 @@ def test_threads_do_not_mix_their_records(journal):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
 
     assert [record["seq"] for record in lines(journal.path)] == list(range(2, 1602))
 

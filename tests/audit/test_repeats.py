@@ -81,7 +81,7 @@ def test_a_repeat_is_not_counted_with_a_first_that_is_not_written_yet(tmp_path, 
     monkeypatch.setattr(os, "write", fails_meanwhile)
     with pytest.raises(JournalError):
         journal.write(decision(client="first"))
-    second.join(30)
+    second.join(60)
     journal.close()
 
     assert [record.client for record in records(tmp_path)][1:] == ["second"]

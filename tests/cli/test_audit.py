@@ -158,8 +158,8 @@ def test_tail_waits_for_the_first_record(variables, directory):
     journal.close()
     child.send_signal(signal.SIGINT)
 
-    assert child.wait(30) == 130
-    child.communicate(timeout=30)
+    assert child.wait(60) == 130
+    child.communicate(timeout=60)
 
 
 def test_json_is_the_line_of_the_journal(here, journal):
@@ -208,7 +208,7 @@ def test_tail_follows_all_files_and_ends_quietly(variables, journal, directory):
     seen.append(json.loads(child.stdout.readline())["url"])
     late.close()
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=60)
 
     assert seen == [
         "https://b.test/private/2?token=REDACTED",
@@ -236,14 +236,14 @@ def on_a_terminal(*args) -> bytes:
     child = subprocess.Popen([COMMAND, *args], stdout=theirs, stdin=theirs, env=environment)
     os.close(theirs)
     shown = b""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             shown += os.read(ours, 65536)
         except OSError:  # the other end is closed
             break
     os.close(ours)
-    assert child.wait(30) == 0
+    assert child.wait(60) == 0
     return shown
 
 

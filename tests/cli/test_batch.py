@@ -275,7 +275,7 @@ def test_an_answer_comes_before_the_next_question(variables):
         assert json.loads(child.stdout.readline())["id"] == number
     child.stdin.close()
 
-    assert child.wait(30) == 0
+    assert child.wait(60) == 0
     child.stdout.close()
 
 

@@ -27,7 +27,7 @@ def running(*options):
         yield found[0], process
     finally:
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
         assert (out, err) == ("", "")
 
 

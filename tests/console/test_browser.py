@@ -47,7 +47,7 @@ def served(place, **options):
         yield f"http://{host}"
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
         listener.close()
 
 

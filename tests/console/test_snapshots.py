@@ -28,7 +28,7 @@ def opening(monkeypatch, clock):
         def __init__(self, *args, **options):
             Opening.count += 1
             if Opening.gate:
-                assert Opening.gate.wait(10)
+                assert Opening.gate.wait(60)
             clock.advance(Opening.seconds)
             super().__init__(*args, **options)
 
@@ -86,7 +86,7 @@ def test_nobody_waits_for_a_long_opening(snapshots, journal, opening, clock):
     assert [count(snapshots) for _ in range(3)] == [1, 1, 1]
     aside = snapshots._aside
     opening.gate.set()
-    aside.join(10)
+    aside.join(60)
     assert (count(snapshots), opening.count) == (2, 2)
 
 

@@ -480,7 +480,7 @@ def staying(context: ssl.SSLContext, address: str):
         with listener.accept()[0] as accepted, context.wrap_socket(accepted, server_side=True) as connection:
             connection.recv(4096)
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-            done.wait(10)
+            done.wait(60)
 
     with socket.create_server((address, 0)) as listener:
         server = threading.Thread(target=serve)
@@ -603,14 +603,14 @@ async def test_names_that_hang_keep_no_other_from_being_resolved(net, monkeypatc
     def tarpit(host, *args, **kwargs):
         if host.startswith("hangs"):
             names[host] += 1
-            given_up.wait(20)
+            given_up.wait(60)
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         return resolve(host, *args, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", tarpit)
     hanging = [asyncio.ensure_future(fetch(f"http://hangs{n}.test", connect=30, total=30)) for n in range(100)]
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(names) < 100:
                 await asyncio.sleep(0.001)
         got = await fetch(f"http://good.test:{site.port}/robots.txt")
@@ -697,7 +697,7 @@ async def forward_proxy(answer=None):
     under_way = []
     async with await asyncio.start_server(accepted, "127.0.0.1") as server:
         yield f"http://me:secret@127.0.0.1:{server.sockets[0].getsockname()[1]}", seen
-    await asyncio.wait(under_way, timeout=5)
+    await asyncio.wait(under_way, timeout=60)
 
 
 async def test_a_proxy_is_used_when_the_settings_say_so_and_resolves_the_names(net, authority, monkeypatch):

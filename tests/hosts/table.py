@@ -156,7 +156,7 @@ ACCESS = [
     Row("six-redirects", _moved("/hop0"), "/a", DEFER, "unreachable", ROBOTS_TXT),
     Row("five-redirects", _moved("/hop1"), "/private/x", DROP, "disallowed"),
     Row("connection-reset", Reply(reset=True), "/a", DEFER, "unreachable", ROBOTS_TXT),
-    Row("no-answer-in-time", Reply(body=_R, delay=6), "/a", DEFER, "unreachable", ROBOTS_TXT),
+    Row("no-answer-in-time", Reply(body=_R, delay=12), "/a", DEFER, "unreachable", ROBOTS_TXT),
     Row("body-cut-short", Reply(body=_R, cut=True), "/a", DEFER, "unreachable", ROBOTS_TXT),
     Row("not-http", Reply(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), "/a", DEFER, "unreachable", ROBOTS_TXT),
 ]

@@ -28,7 +28,7 @@ def test_a_crawl_fetches_directly_on_every_reactor(net, mode):
     settings |= {"ROBOTS_GUARD_AUDIT_PASSES": "all", **MODES[mode].get("settings", {})}
     pages = [f"{rules.url}/private/x", f"{rules.url}/open", f"{none.url}/open", f"{slow.url}/open"]
 
-    done = crawl(pages, settings, deferred_api="deferred_api" in MODES[mode], timeout=30)
+    done = crawl(pages, settings, deferred_api="deferred_api" in MODES[mode], timeout=60)
 
     assert done.code == 0, done.log
     assert [done.verdict(page)[0] for page in pages] == ["drop", "pass", "pass", "defer"]
@@ -45,7 +45,7 @@ def test_many_silent_origins_hold_up_nobody_on_a_reactor_without_a_loop(net):
     settings = {"ROBOTS_GUARD_FETCH": "direct", "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 3, "TWISTED_REACTOR": EPOLL}
     pages = [*(f"{each.url}/x" for each in silent), f"{site.url}/open"]
 
-    done = crawl(pages, settings, deferred_api=True, timeout=30)
+    done = crawl(pages, settings, deferred_api=True, timeout=60)
 
     assert done.verdict(f"{site.url}/open")[0] == "pass"
     assert done[f"{site.url}/open"]["at"] < 2.5

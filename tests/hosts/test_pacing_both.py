@@ -30,7 +30,7 @@ def test_two_doors_keep_one_delay(net, tmp_path):
         urls = [f"{site.url}/scrapy/{number}" for number in range(4)]
         done = crawl(urls, {"ROBOTS_GUARD_STORE": store}, folder=tmp_path / "scrapy", see_through=True)
         crawled.set()
-        client.join(30)
+        client.join(60)
 
     assert [done[url]["status"] for url in urls] == [200] * 4
     assert set(asked) == {200}

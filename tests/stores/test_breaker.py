@@ -99,14 +99,14 @@ def test_failures_of_one_moment_count_as_one(breaker, clock):
 
     def call() -> None:
         with breaker.attempt():
-            began.wait(30)
+            began.wait(60)
             breaker.trip("away")
 
     threads = [threading.Thread(target=call) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert is_open(breaker)
     clock.advance(FIRST)
     assert not is_open(breaker)

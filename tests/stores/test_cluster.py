@@ -210,7 +210,7 @@ def test_a_node_that_is_away_costs_the_others_nothing_and_its_replica_takes_over
         lost = store._client.get_node_from_key(store._turn_key(A)).port
         victim = next(node for node in cluster.nodes if node.port == lost)
         victim.process.send_signal(signal.SIGKILL)
-        victim.process.wait(10)
+        victim.process.wait(60)
         with pytest.raises(StoreError, match="cannot be asked"):
             store.reserve(A, 3600.0, lambda: 1.0)
         elsewhere = [origin for origin, home in homes.items() if home != lost]
@@ -278,7 +278,7 @@ class Watched:
     def stop(self) -> None:
         for server in (self.sentinel, self.primary, self.replica):
             server.process.kill()
-            server.process.wait(10)
+            server.process.wait(60)
 
 
 @pytest.fixture
@@ -304,7 +304,7 @@ def test_the_store_goes_on_when_the_primary_has_died(watched):
                 assert time.monotonic() < end
                 time.sleep(0.05)
     watched.primary.process.kill()
-    watched.primary.process.wait(10)
+    watched.primary.process.wait(60)
     with pytest.raises(StoreError):
         store.reserve(A, 3600.0, lambda: 1.0)
 

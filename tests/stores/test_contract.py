@@ -117,7 +117,7 @@ def test_any_thread_may_ask(store):
     start = threading.Barrier(8)
 
     def work(number):
-        start.wait(10)
+        start.wait(60)
         for step in range(40):
             put(store, policy(at=1000.0 + step * 8 + number), now=1400.0)
             held = store.get(A)

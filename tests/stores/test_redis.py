@@ -84,7 +84,7 @@ def test_an_acl_for_the_prefix_is_enough(empty_redis, client):
 def test_a_lease_ends_by_itself(store):
     assert store.take(A, "dead", 1000.0, 0.15)
     assert not store.take(A, "next", 1000.0, 35.0)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not store.take(A, "next", 1000.0, 35.0):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -252,7 +252,7 @@ def test_a_pause_of_the_server_costs_a_second_and_not_thirty(tmp_path, clock):
     assert turn is not None
     store.close()
     server.process.terminate()
-    server.process.wait(10)
+    server.process.wait(60)
 
 
 @contextlib.contextmanager
@@ -430,7 +430,7 @@ def test_a_server_that_was_down_is_found_again(tmp_path, clock):
     store = opened(server.url, clock)
     put(store, policy())
     server.process.kill()
-    server.process.wait(10)
+    server.process.wait(60)
     for _ in range(2):
         with pytest.raises(StoreError):
             store.get(A)
@@ -444,7 +444,7 @@ def test_a_server_that_was_down_is_found_again(tmp_path, clock):
     assert store.get(A) == policy()
     store.close()
     server.process.terminate()
-    server.process.wait(10)
+    server.process.wait(60)
 
 
 def test_a_server_that_was_restarted_between_two_calls_costs_at_most_one_error(tmp_path, clock):
@@ -452,7 +452,7 @@ def test_a_server_that_was_restarted_between_two_calls_costs_at_most_one_error(t
     store = opened(server.url, clock)
     put(store, policy())
     server.process.kill()
-    server.process.wait(10)
+    server.process.wait(60)
     server = start_redis(tmp_path, server.port)
     try:
         put(store, policy())
@@ -463,7 +463,7 @@ def test_a_server_that_was_restarted_between_two_calls_costs_at_most_one_error(t
     assert store.get(A) == policy()
     store.close()
     server.process.terminate()
-    server.process.wait(10)
+    server.process.wait(60)
 
 
 def test_scripts_a_server_has_forgotten_are_sent_again(store, client):

@@ -100,7 +100,7 @@ def test_of_many_who_take_at_once_one_gets_it(shared):
     start = threading.Barrier(8)
 
     def taken(number):
-        start.wait(10)
+        start.wait(60)
         return [shared.take(origin_of(f"https://{n}.test"), f"{number}", 1000.0, 35.0) for n in range(30)]
 
     with ThreadPoolExecutor(8) as pool:

@@ -115,7 +115,7 @@ def test_reads_do_not_wait_for_anybody_who_writes(store, rows):
     assert store.get(A) == policy()
     assert writing.is_alive()
     rows.execute("ROLLBACK")
-    writing.join(10)
+    writing.join(60)
     assert store.get(A).settled_at == 1100.0
 
 
@@ -503,9 +503,9 @@ def test_who_waited_for_the_writer_does_not_try_what_has_just_failed(store, cloc
     second = threading.Thread(target=write)
     with opened.writing.lock:
         second.start()
-        assert opened.writing.asked.wait(20)
+        assert opened.writing.asked.wait(60)
         store._database._slow.trip("could not be written: database is locked")
-    second.join(20)
+    second.join(60)
 
     assert told == ["left alone for 1.0 s more, after: could not be written: database is locked"]
     assert store.get(A) is None

@@ -349,7 +349,7 @@ def test_a_forked_child_has_locks_of_its_own(store, path):
     thread = threading.Thread(target=parent)
     thread.start()
     assert in_a_fork(child)
-    thread.join(20)
+    thread.join(60)
     assert found == ["database is locked"]
     for descriptor in (*ready, *go):
         os.close(descriptor)
@@ -453,14 +453,14 @@ def test_closing_has_an_end(path, what):
 
     hanging = threading.Thread(target=hang)
     hanging.start()
-    assert begun.wait(20)
+    assert begun.wait(60)
     closing = threading.Thread(target=store.close)
     closing.start()
-    closing.join(30)
+    closing.join(60)
     assert not closing.is_alive()
     assert hanging.is_alive()
     ending.set()
-    hanging.join(20)
+    hanging.join(60)
     store.close()
     with pytest.raises(StoreError, match="is closed"):
         store.get(A)

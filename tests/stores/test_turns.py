@@ -92,7 +92,7 @@ def test_a_turn_is_dated_when_it_is_granted_and_not_when_it_was_asked_for(kind, 
         time.sleep(0.5)
         released = time.time()
         other.execute("COMMIT")
-        turn = waiting.result(20)
+        turn = waiting.result(60)
     again = store.reserve(A, 60, time.time)
     other.close()
     store.close()

@@ -61,7 +61,7 @@ class Member:
         assert out is not None
         assert select.select([out], [], [], ANSWERS_WITHIN)[0], "the process hangs"
         line = out.readline()
-        assert line, f"the process died: {signal.Signals(-self._process.wait(10)).name}"
+        assert line, f"the process died: {signal.Signals(-self._process.wait(60)).name}"
         self._unanswered -= 1
         return json.loads(line)
 

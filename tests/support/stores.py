@@ -113,7 +113,7 @@ class Cluster:
     def stop(self) -> None:
         for node in self.nodes:
             node.process.kill()
-            node.process.wait(10)
+            node.process.wait(60)
 
 
 CLUSTERED = (

@@ -26,7 +26,7 @@ from support.journal import decisions
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "examples" / "mitmproxy_addon.py"
 PROGRAMS = Path(sys.executable).parent
-PATIENCE = 30.0  # seconds for a start or a stop; a start takes about 1.5
+PATIENCE = 60.0  # seconds for a start or a stop; a start takes about 1.5
 
 #: The sites of our tests stand on loopback, at ports of their own.
 LOOPBACK = {"allow_private": "127.0.0.0/8", "connect_ports": "1-65535"}

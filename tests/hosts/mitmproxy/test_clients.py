@@ -17,7 +17,7 @@ from robots_guard.testing import Reply
 def run(name, door, *arguments):
     environment = os.environ | dict.fromkeys(("http_proxy", "https_proxy"), door.url) | {"no_proxy": ""}
     return subprocess.run(
-        [program(name), *arguments], env=environment, capture_output=True, text=True, timeout=30, check=False
+        [program(name), *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
 
 
@@ -140,7 +140,7 @@ def bundle(doors, tmp_path_factory):
     for kind, door in doors.items():
         files[kind] = tmp_path_factory.mktemp("bundle") / "bundle.pem"
         command = [PROGRAMS / "robots-guard", "proxy", "ca", "--confdir", door.folder / "ca", "--bundle", files[kind]]
-        subprocess.run(command, env=environment(), check=True, timeout=30, stdout=subprocess.DEVNULL)
+        subprocess.run(command, env=environment(), check=True, timeout=60, stdout=subprocess.DEVNULL)
     return files
 
 

@@ -43,7 +43,7 @@ def gaps(site: Site) -> list[float]:
 
 
 def wait_for(happened) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -106,7 +106,7 @@ def test_streams_of_one_connection_wait_too(door, sites):
     form = ["-w", "%{http_version} %{http_code}\n"]
     command = [program("curl"), "-s", "-Z", "--http2", "-x", door.url, "--cacert", door.ca, *form, *outputs]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert done.stdout.split("\n")[:4] == ["2 200"] * 4
     assert min(gaps(site)) >= DELAY * (1 - TOLERANCE)
@@ -123,7 +123,7 @@ def test_connecting_takes_nothing_from_the_delay(door, sites):
     wait_for(lambda: site.tap.accepts > before)
     answers.append(later(get, door, site, "/quick"))
 
-    assert [answer.result(10).status for answer in answers] == [200, 200]
+    assert [answer.result(60).status for answer in answers] == [200, 200]
     assert site.origin.targets == ["/known", "/slow", "/quick"]
     assert min(gaps(site)) > DELAY - 0.1
 
@@ -139,7 +139,7 @@ def test_a_connection_that_takes_long_takes_nothing_from_the_delay(door, sites):
     wait_for(lambda: site.tap.accepts > before)
     answers.append(later(get, door, site, "/quick"))
 
-    assert [answer.result(20).status for answer in answers] == [200, 200]
+    assert [answer.result(60).status for answer in answers] == [200, 200]
     assert site.origin.targets == ["/known", "/slow", "/quick"]
     assert min(gaps(site)) > 1.5 - 0.1
 
@@ -160,7 +160,7 @@ def test_another_site_is_not_held_up(door, sites):
 
     assert get(door, quick, "/1").status == 200
     assert not held.done()
-    assert held.result(10).status == 200
+    assert held.result(60).status == 200
 
 
 def test_who_came_first_goes_first(door, sites):
@@ -171,7 +171,7 @@ def test_who_came_first_goes_first(door, sites):
         clients.append(later(get, door, site, f"/{number}"))
         decided(door, f"{site.url}/{number}")
 
-    assert [client.result(10).status for client in clients] == [200] * 4
+    assert [client.result(60).status for client in clients] == [200] * 4
     assert site.origin.targets == ["/first", *(f"/{number}" for number in range(4))]
 
 
@@ -259,7 +259,7 @@ def test_a_client_that_leaves_gives_its_place_back(door, sites, scheme):
         stays = later(get, door, site, "/stays")
         decided(door, f"{site.url}/stays")
 
-    assert stays.result(10).status == 200
+    assert stays.result(60).status == 200
     assert site.origin.targets == ["/first", "/stays"]
     assert 0.59 <= gaps(site)[0] < 1.1
     assert get(door, site, "/last").status == 200

@@ -239,7 +239,7 @@ def test_the_script_may_be_changed_broken_and_deleted(start, tmp_path, https_sit
 
 
 def _wait_for(condition):
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)

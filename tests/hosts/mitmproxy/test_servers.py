@@ -182,12 +182,12 @@ def serving(name: str) -> Iterator[Server]:
         yield Server(port)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
         shutil.rmtree(place)
 
 
 def _await(port: int) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
             return
@@ -222,7 +222,7 @@ def served(server, open_connection):
 
 def test_what_a_server_takes_for_the_private_page(server, doors, strict_door):
     host, _, port = server.authority.partition(":")
-    bare = served(server, lambda: socket.create_connection((host, int(port)), timeout=20))
+    bare = served(server, lambda: socket.create_connection((host, int(port)), timeout=60))
     assert len(bare) >= 15
     assert get(doors["proxy"], server, "/open").status == 200
 

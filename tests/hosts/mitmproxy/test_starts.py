@@ -177,7 +177,7 @@ def test_sigterm_while_clients_wait(tmp_path, sites):
 
 
 def _until(condition):
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not condition() and time.monotonic() < until:
         time.sleep(0.01)
     return condition()
@@ -214,12 +214,12 @@ class _Hammer:
     def stop(self):
         _until(lambda: self.answers)
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _run(self):
         while not self._stop.is_set():
             try:
-                with socket.create_connection(("127.0.0.1", self._port), timeout=5) as connection:
+                with socket.create_connection(("127.0.0.1", self._port), timeout=60) as connection:
                     connection.sendall(self._head)
                     self.answers.append(connection.recv(4096))
             except OSError:

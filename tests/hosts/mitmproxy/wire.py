@@ -13,7 +13,7 @@ import h2.connection
 import h2.events
 from hosts.mitmproxy.process import Door
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 class Answer(NamedTuple):

@@ -84,7 +84,7 @@ def crawl(
     *,
     folder: Path | None = None,
     deferred_api: bool = False,
-    timeout: float = 60,
+    timeout: float = 150,
     env: Mapping[str, str] | None = None,
     **plan: Any,
 ) -> Crawl:
@@ -152,7 +152,7 @@ def crawl_together(asked: Sequence[Sequence[str]], settings: Mapping[str, Any], 
     while len(list(folder.glob("*/ready"))) < len(crawls) and all(each.poll() is None for each in crawls):
         time.sleep(0.02)
     (folder / "go").touch()
-    return [each.wait(60) for each in crawls]
+    return [each.wait(150) for each in crawls]
 
 
 def shortest_gap(site: Any) -> float:

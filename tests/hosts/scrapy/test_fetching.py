@@ -77,7 +77,7 @@ def test_a_download_handler_that_never_answers_is_not_waited_for(net, mode):
     site = net.origin(RULES)
     handler = {"DOWNLOAD_HANDLERS": {"http": "hosts.scrapy.components.HangingHandler"}}
 
-    done = crawl([f"{site.url}/open"], **with_settings(mode, SHORT | handler), timeout=20)
+    done = crawl([f"{site.url}/open"], **with_settings(mode, SHORT | handler), timeout=60)
 
     assert done.verdict(f"{site.url}/open") == ("defer", "unreachable")
     assert done.record(f"{site.url}/open")["failure"] == "timeout"

@@ -141,7 +141,7 @@ def test_a_request_that_goes_on_unchanged_is_judged_once(net):
 def test_our_own_fetch_passes_it_unchanged_or_not_at_all(net):
     site = two_sites(net, OPEN)
 
-    done = crawl([f"{site.url}/private/x"], behind_us("LeadsRobotsAstray"), timeout=20)
+    done = crawl([f"{site.url}/private/x"], behind_us("LeadsRobotsAstray"), timeout=60)
 
     assert site.received == []
     assert done.verdict(f"{site.url}/private/x") == ("defer", "unreachable")

@@ -467,7 +467,7 @@ def test_h28_a_cancelled_asker_leaves_the_others_their_answer(net):
             f"{site.url}/second",
             f"{site.url}/private/third",
         ],
-        timeout=20,
+        timeout=60,
     )
 
     assert done[f"{site.url}/first"]["error"] == "TimeoutError"
@@ -481,7 +481,7 @@ def test_h28_a_cancelled_fetch_is_a_failure_and_not_a_hang(net):
     site = net.origin(RULES)
 
     done = crawl(
-        [f"{site.url}/open"], {"DOWNLOADER_MIDDLEWARES": {"hosts.scrapy.components.CancelsRobots": 200}}, timeout=20
+        [f"{site.url}/open"], {"DOWNLOADER_MIDDLEWARES": {"hosts.scrapy.components.CancelsRobots": 200}}, timeout=60
     )
 
     assert done.verdict(f"{site.url}/open") == ("defer", "unreachable")

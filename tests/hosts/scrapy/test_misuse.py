@@ -89,7 +89,7 @@ def test_the_scrapy_command_too(net, tmp_path, command, reactor):
         "fetch": ["fetch", f"{site.url}/a"],
     }
 
-    child = run_python("-m", "scrapy", *words[command], cwd=tmp_path, timeout=30)
+    child = run_python("-m", "scrapy", *words[command], cwd=tmp_path, timeout=60)
 
     assert child.returncode == 1
     assert "ROBOTS_GUARD_AGENT is not set" in only_sentence(child.stderr)
@@ -150,7 +150,7 @@ def test_a_program_that_runs_its_own_reactor(net, tmp_path, reactor):
     site = net.origin("")
     (tmp_path / "program.py").write_text(RUNNER)
 
-    child = run_python(str(tmp_path / "program.py"), f"{site.url}/a", reactor, timeout=30)
+    child = run_python(str(tmp_path / "program.py"), f"{site.url}/a", reactor, timeout=60)
 
     assert site.received == []
     assert "ROBOTS_GUARD_AGENT is not set" in child.stdout + child.stderr

@@ -115,7 +115,7 @@ async def threads_are_its_own(rt):
 
 async def names_are_resolved_in_threads_of_their_own(rt):
     """All at once, more than the pool has threads; and the answer comes back by the loop's own."""
-    together = threading.Barrier(50, timeout=20)
+    together = threading.Barrier(50, timeout=60)
 
     def getaddrinfo(host, port, *args, **kwargs):
         if host == "nowhere.test":
@@ -168,7 +168,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_promise_holds(mode):
-    child = run_python(__file__, REACTORS[mode], timeout=30)
+    child = run_python(__file__, REACTORS[mode], timeout=60)
 
     assert "Unhandled" not in child.stderr
     assert "never retrieved" not in child.stderr
