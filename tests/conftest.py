@@ -40,7 +40,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     server = start_redis(tmp_path_factory.mktemp("redis"))
     yield server
     server.process.terminate()
-    server.process.wait(10)
+    server.process.wait(60)
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +49,25 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]
     cluster = start_cluster(tmp_path_factory.mktemp("cluster"))
     yield cluster
     cluster.stop()
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests that share a fixture of their module in one worker, so that it is made once, not once a worker."""
+    for item in items:
+        shared = _shared_fixtures(item) if isinstance(item, pytest.Function) else []
+        if shared and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("-".join([item.module.__name__, *shared])))
+
+
+def _shared_fixtures(item: pytest.Function) -> list[str]:
+    """Names of the module's fixtures that a test uses, each with the number of its parameter, if it has any."""
+    numbers = item.callspec.indices if hasattr(item, "callspec") else {}
+    return sorted(
+        f"{name}{numbers.get(name, '')}"
+        for name, definitions in item._fixtureinfo.name2fixturedefs.items()
+        if definitions[-1].scope == "module" and definitions[-1].baseid.startswith("tests")
+    )
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
