@@ -1,11 +1,11 @@
-"""Calls that may hang (of a store, of the log), each with an end for the coroutine that makes it.
+"""Calls to a store or the log, which may hang: the coroutine that makes one waits for a bounded time.
 
-A call is made in one of the guard's threads. The thread cannot be ended from outside, so a call that hangs keeps its
-thread; what ends is the wait for it. What has let a call overrun, and has answered none since that began, is down:
-further calls fail at once until one of those under way ends. Every 30 seconds one more is made, for it may have been
-the call's own connection that hung.
-Invariant: at most `width` calls of one kind are in threads, and none lies in a queue. A hung disk therefore costs so
-many threads, once, and no memory; what other calls need of the threads is left to them.
+A call is made in one of the guard's threads. A thread cannot be ended from outside, so a call that hangs keeps its
+thread; only the wait for it ends. A target that has let a call overrun, and has answered none since that call began,
+is down: further calls fail at once until one under way ends. Every 30 seconds one more is made, in case only the
+call's own connection hung.
+Invariant: at most `width` calls of one kind are in threads, and none is queued. A hung disk therefore costs `width`
+threads, once, and no memory; the other threads stay free for other calls.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class _Call(Generic[T]):
 
 
 class Calls:
-    """Calls of `what`, such as "the policy store". Those under way are counted against `width`; one that fails when
-    its caller has gone on without it is counted in the tally under `kind`."""
+    """Calls to `what`, such as "the policy store". At most `width` are under way; one that fails after its caller has
+    given up is counted in the tally under `kind`."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class Calls:
         within: float = math.inf,
         undo: Callable[[T], Any] | None = None,
     ) -> T:
-        """What the function returns or raises.
+        """Call the function in a thread; return or raise what it does.
 
-        Raises StoreError if that takes longer than `LONGEST` or if what is called is down, and OutOfTime if there are
-        no more than `within` seconds and they are over. The call itself goes on; if there is an `undo`, it is then
-        called in a thread with what the function has returned.
+        Raises StoreError if the call takes longer than `LONGEST` or its target is down, and OutOfTime if it takes
+        longer than `within` seconds. The call itself goes on; if there is an `undo`, it is then called in a thread
+        with what the function has returned.
         """
         deadline = self._clocks.monotonic() + within
         await self._enter(deadline, within)
@@ -150,4 +150,4 @@ class Calls:
             if undo is not None:
                 await self._runtime.in_thread(undo, result)
         except Exception as error:  # noqa: BLE001  there is no caller any more
-            self._tally.warn(self._kind, f"a call of {self._what} that was given up has failed: %s", error)
+            self._tally.warn(self._kind, f"a call to {self._what} failed after its caller gave up: %s", error)

@@ -1,7 +1,7 @@
 """Threads for calls that block, and that may never return: a disk or a server can hang.
 
-The threads are daemons, which is why this is not `concurrent.futures.ThreadPoolExecutor`: the interpreter joins that
-one's threads before it exits, so a process with a hung call would outlive its SIGTERM.
+These are daemon threads, unlike those of `concurrent.futures.ThreadPoolExecutor`, which the interpreter joins before
+it exits: with those, a process with a hung call would survive SIGTERM.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Threads:
         self._is_closed = False
 
     def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
-        """Call it in a thread, as soon as one is free. Raises RuntimeError when closed."""
+        """Call the function in a thread, once one is free. Raises RuntimeError when closed."""
         future: Future[T] = Future()
         with self._lock:
             if self._is_closed:
-                raise RuntimeError("the threads of a closed guard make no calls")
+                raise RuntimeError("the guard is closed: its threads make no calls")
             self._under_way += 1
             starts = self._started < min(self._under_way, self._count)
             self._started += starts
@@ -78,7 +78,7 @@ class Threads:
 
 
 def ends_within(seconds: float, function: Callable[[], None]) -> bool:
-    """Call it in a thread of its own; whether it ended in time. Raises what it raised."""
+    """Call the function in its own thread. Returns whether it ended in time; raises what it raised."""
     done: Future[None] = Future()
     call = _Submitted(done, function, ())
     thread = threading.Thread(target=call.run, name="robots_guard closing", daemon=True)

@@ -1,12 +1,12 @@
-"""Turns: who may send the next request to an origin that wants to be left alone in between.
+"""Turns: which process may send the next request to an origin that requires time between requests.
 
-Drives `core.pacing` over the stores: the turn is taken in the store that all share, and when that fails in our own
-memory, which has noted every turn of ours, by our share of the origin. A store that only takes longer than a request
-may wait defers it: the store may grant that turn yet, and then the turn is lost. No process holds a turn in advance. A
-request that cannot be sent away waits in a line, first come first served, one line an origin; one that would wait
-longer than its patience is told so at once.
+Drives `core.pacing` over the stores: a turn is taken in the shared store, or, if that fails, in this process's memory,
+which has noted all of its own turns, by the process's share of the origin. If the store only takes longer than a
+request may wait, the request is deferred; the store may still grant that turn, which is then lost. Turns are never
+reserved in advance. A request that cannot be requeued waits in a FIFO line, one per origin; one that would wait longer
+than its patience is refused at once.
 
-Invariant: a turn that is returned was granted at most `SLACK` ago. One that comes later is not used.
+Invariant: a returned turn was granted at most `SLACK` ago. One that arrives later is not used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Line:
 
 
 class Turns:
-    """`near` never blocks; `far` is None where turns are shared with nobody."""
+    """`near` never blocks; `far` is None where turns are not shared."""
 
     def __init__(
         self,
@@ -77,10 +77,10 @@ class Turns:
             within = max(0.0, deadline - self._clocks.monotonic()) + GRACE
             turn = await self._calls.make(self._far.reserve, origin, delay, self._clocks.now, self._name, within=within)
         except OutOfTime as error:
-            self._tally.warn("store/error", "a turn is deferred, the policy store may still give it: %s", error)
+            self._tally.warn("store/error", "a turn is deferred, the policy store may still grant it: %s", error)
             return Turn(AGAIN)
         except StoreError as error:
-            self._tally.warn("store/error", "turns are not shared, the policy store gives none: %s", error)
+            self._tally.warn("store/error", "turns are not shared, the policy store grants none: %s", error)
             return self._take_of_ours(origin, delay)
         ours = self._next_of_ours(origin, delay)  # look again: a turn of ours may have been moved meanwhile
         if ours.wait and not turn.wait:
@@ -94,7 +94,7 @@ class Turns:
         if turn.wait or not has_lapsed(turn, now):
             return turn
         late = StoreError(f"it took {now - turn.asked:.2f} s to answer, longer than {SLACK:g} s")
-        self._tally.warn("turn/lapsed", "a turn of the policy store came too late to be used: %s", late)
+        self._tally.warn("turn/lapsed", "a turn from the policy store came too late to be used: %s", late)
         return lapsed(turn, delay, now)
 
     def _note(self, origin: Origin, turn: Turn, delay: float) -> None:
@@ -132,7 +132,7 @@ class Turns:
     # -- waiting for one ----------------------------------------------------------------------------------
 
     async def take_within(self, patience: float, origin: Origin, delay: float) -> Turn:
-        """The origin's turn, waited for in line, but no longer than `patience` seconds."""
+        """Wait in line for the origin's turn, for at most `patience` seconds."""
         deadline = self._clocks.monotonic() + patience
         line = self._lines.get(origin)
         ahead = line.length * delay if line else 0.0
@@ -164,14 +164,14 @@ class Turns:
 
     @property
     def waiting(self) -> int:
-        """How many wait in line."""
+        """How many requests wait in line."""
         return sum(line.length for line in self._lines.values())
 
     # -- what becomes of it -------------------------------------------------------------------------------
 
     async def count_from(self, origin: Origin, turn: Turn, since: float) -> bool:
-        """The turn counts from `since` seconds after it was granted. Returns whether it is still the last, as far as
-        can be known."""
+        """Count the turn from `since` seconds after it was granted. Returns whether it is still the last, as far as is
+        known."""
         aside = self._aside.get((origin, turn.stamp))
         if aside is not None:  # the store must not hear of this first
             await self._runtime.wait(aside)
@@ -182,12 +182,12 @@ class Turns:
         return is_last and told  # one that we took later may be known to us alone
 
     async def answered(self, origin: Origin, turn: Turn) -> None:
-        """The answer to the turn's request begins. A slow site is not asked less often than it allows."""
+        """Note that the answer to the turn's request begins. A slow site is visited no less often than it allows."""
         await self.count_from(origin, turn, min(self._clocks.now() - turn.asked, SLACK))
 
     async def renewed(self, origin: Origin, turn: Turn) -> Turn | None:
-        """The turn, moved to now in the store, too, before the request goes; None if it is another's turn by now, or
-        the origin has asked to be left alone since."""
+        """Move the turn to now, in the store, too, before the request is sent. Returns None if another turn has been
+        taken since, or the origin has asked for a pause."""
         since = self._clocks.now() - turn.asked
         if since > AHEAD or self.is_held_off(origin):
             return None
@@ -196,8 +196,8 @@ class Turns:
         return moved if is_last and not has_lapsed(moved, self._clocks.now()) else None
 
     def count_aside(self, origin: Origin, turn: Turn, since: float) -> Turn:
-        """The turn counts from `since` seconds after it was granted; the store is not waited for. Returns the turn as
-        it is named from now on."""
+        """Count the turn from `since` seconds after it was granted, without waiting for the store. Returns the turn
+        with its new stamp."""
         moved = _moved(turn, since)
         self._near.count_from(origin, turn.asked, since)
         if self._far is not None and turn.is_shared:
@@ -213,14 +213,14 @@ class Turns:
             self._aside.pop((origin, moved.stamp), None)
 
     async def hold_off(self, origin: Origin, seconds: float) -> None:
-        """The origin has asked to be left alone for so long."""
+        """Note that the origin has asked for a pause of this length."""
         seconds, now = min(seconds, LONGEST_HOLD_OFF), self._clocks.now()
         self._near.hold_off(origin, seconds, now)
         if self._far is not None:
             await self._tell(self._far.hold_off, origin, seconds, now, within=TELLING)
 
     def is_held_off(self, origin: Origin) -> bool:
-        """Whether the origin has asked us, or others as far as we have heard, to be left alone now."""
+        """Whether the origin has asked this process, or another one as far as is known, for a pause."""
         return self._near.is_held_off(origin, self._clocks.now())
 
     async def _tell(self, function: Callable[..., object], *args: object, within: float = math.inf) -> bool:
@@ -228,7 +228,7 @@ class Turns:
         try:
             return bool(await self._calls.make(function, *args, within=within))
         except StoreError as error:
-            self._tally.warn("store/error", "the policy store was not told of a turn, others may not know: %s", error)
+            self._tally.warn("store/error", "a turn is not in the policy store, others may not know of it: %s", error)
             return False
 
 

@@ -1,7 +1,7 @@
-"""Files: the system calls by which the audit log is written and kept, in one object.
+"""Files: the system calls that write and maintain the audit log, in one object.
 
-A test puts another object in its place: one that fails at a chosen call, lets another process run in between, or
-forgets what was not synced, as a disk does in a power cut.
+A test can replace it by one that fails at a chosen call, lets another process run in between, or forgets what was not
+synced, as a disk does in a power cut.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 class Files:
-    """The calls of the operating system, each as it is. All raise OSError."""
+    """The operating system's own calls, unchanged. All raise OSError."""
 
     def open(self, path: Path, flags: int, mode: int = 0o640) -> int:
         return os.open(path, flags | os.O_CLOEXEC, mode)
@@ -95,7 +95,7 @@ def make_directory(directory: Path, files: Files = FILES, mode: int = 0o750) -> 
 
 
 def sync_directory(directory: Path, files: Files = FILES) -> None:
-    """Put the names in a directory on the disk. Raises OSError."""
+    """Flush the names in a directory to the disk. Raises OSError."""
     descriptor = files.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         files.fsync(descriptor)
@@ -104,9 +104,9 @@ def sync_directory(directory: Path, files: Files = FILES) -> None:
 
 
 def sync_path(directory: Path, files: Files = FILES) -> None:
-    """Put the names in a directory on the disk, and its own name, up to the mount point. Raises OSError.
+    """Flush the names in a directory, and its own path up to the mount point, to the disk. Raises OSError.
 
-    Another process may have made the directory just now, and not have synced it.
+    Another process may just have made the directory without syncing it.
     """
     sync_directory(directory, files)
     device = files.stat(directory).st_dev

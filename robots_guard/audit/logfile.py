@@ -1,6 +1,6 @@
 """One file of the audit log, while its writer has it open.
 
-Invariant: a file gets the name under which it is read and kept only once its writer has locked it. Before, it has a
+Invariant: a file gets the name under which it is read and kept only once its writer has locked it. Until then it has a
 name that no reader lists, and that housekeeping removes only if the file is not locked and holds nothing.
 """
 
@@ -34,9 +34,9 @@ class LogFile:
         self._is_torn = False  # its last line has no end
 
     def append(self, line: bytes) -> None:
-        """Write a line, on a line of its own. Raises OSError; what went in of it is then no record.
+        """Append a record as a line of its own. Raises OSError; a part of it that was written is then no record.
 
-        The operating system says why a write was cut short only when the rest is written.
+        The operating system says why a write was short only when the rest is written.
         """
         rest = b"\n" + line if self._is_torn else line
         length = len(rest)
@@ -54,7 +54,7 @@ class LogFile:
             self._is_torn = bool(rest)
 
     def check(self, line: bytes) -> None:
-        """Look whether the line just appended is in the file still. Raises OSError (ESTALE) if it is not."""
+        """Check that the line just appended is still in the file. Raises OSError (ESTALE) if it is not."""
         there = self._files.fstat(self._descriptor)
         if there.st_nlink and there.st_size == self.size:
             return
@@ -66,7 +66,7 @@ class LogFile:
             raise gone()
 
     def sync(self) -> None:
-        """Put the file's data on the disk. Raises OSError."""
+        """Flush the file's data to the disk. Raises OSError."""
         self._files.fdatasync(self._descriptor)
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ def gone() -> OSError:
 
 
 def create(path: Path, files: Files = FILES, *, sync: bool = False) -> LogFile:
-    """Create a file, lock it, and give it its name, which is on the disk with `sync`. Raises OSError."""
+    """Create a file, lock it, and name it; with `sync`, flush the name to the disk. Raises OSError."""
     for _ in range(_TRIES):
         made = _created(path, files)
         if made is not None:

@@ -1,9 +1,9 @@
-"""The age of the journal's files, by what a jump of the clock cannot move.
+"""The age of the journal's files, measured so that a clock jump cannot change it.
 
-A file is as old as the time that has been witnessed since housekeeping first saw it. Within one boot of the machine
-that is the time the machine has been up, which nobody sets. Across boots only the wall clock is left: it is believed
-for a third of the retention at most, and not at all where it is further than the retention beyond the latest look.
-What a look finds counts once a second one, an hour later, agrees with it.
+A file's age is the time observed since housekeeping first saw it. Within one boot of the machine that is the time the
+machine has been up, which cannot be set. Across boots only the wall clock is left: it is trusted for a third of the
+retention at most, and not at all where it is further than the retention beyond the latest look.
+A look counts once a second one, an hour later, agrees with it.
 
 Invariant: nothing here reads a clock or a file. keeping.py makes the looks, and keeps the account in `.retention`.
 """
@@ -23,7 +23,7 @@ ASTRAY = 600.0  # seconds that the wall clock may be set by in an hour, and stil
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long files are kept, and how much of them; 0 is for ever, and no bound."""
+    """How long files are kept, and how many octets; 0 means for ever, or no limit."""
 
     days: int = 90
     octets: int = 0
@@ -35,7 +35,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """When housekeeping looked: by the boot of the machine, the seconds it has been up, and the wall clock."""
+    """When housekeeping looked: the machine's boot id, its uptime in seconds, and the wall clock."""
 
     boot: str
     up: float
@@ -46,8 +46,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     """What housekeeping knows from one look to the next.
 
     `age` is how long the directory has been watched, up to the look `settled`, which a second one agreed with;
-    `pending` is the next to be settled. `highest` is the furthest wall clock of all that were settled. `seen` has
-    the age of the directory at which each file was first seen.
+    `pending` is the next to be settled. `highest` is the latest wall clock of all that were settled. `seen` has
+    the directory's age when each file was first seen.
     """
 
     age: float = 0.0
@@ -58,18 +58,18 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ageing(NamedTuple):
-    """What a look comes to: the account from now on, and the age of the directory that two looks agree on."""
+    """The result of a look: the account from now on, and the age of the directory that two looks agree on."""
 
     account: Account
     agreed: float
 
     def age_of(self, filename: str) -> float:
-        """How old a file was, at the least, at the earlier of the two looks; below 0 if it was not there yet."""
+        """The least age of a file at the earlier of the two looks; negative if it was not there yet."""
         return self.agreed - self.account.seen[key_of(filename)]
 
 
 def aged(account: Account | None, look: Look, filenames: Iterable[str], retention: Retention) -> Ageing:
-    """The ages of these files, which are all there are, at a look."""
+    """The ages at a look of these files, which must be all there are."""
     if account is None:
         account = Account(highest=look.wall, settled=look, pending=look)
     account = _looked(account, look, retention)

@@ -1,8 +1,8 @@
 """Deferral: which requests may leave a scheduler now, and which wait in it.
 
-Knows no scheduler, no clock, no host: `now` is an argument, in seconds that never run backwards. An origin and a group
-of its requests are named by strings, a request by its ticket, which can be anything hashable. A ticket is out from
-`admit` until it is sent, sent back, freed or ended. Each origin is in one state:
+Knows no scheduler, no clock, no host: `now` is an argument, in monotonic seconds. An origin and a group of its requests
+are named by strings, a request by its ticket, which can be anything hashable. A ticket is out from `admit` until it is
+sent, sent back, freed or ended. Each origin is in one state:
 
     Open     -> Probing    a request leaves, and the origin's policy is not known
     Open     -> Sending    a request leaves, and must be alone on its way: the origin wants time between requests, or
@@ -21,7 +21,7 @@ A group (the requests that one rule forbids for now, say) is only ever Open or S
 it and the origin are Open.
 
 Invariant: an origin that is not Open has a ticket out, a fetch under way, or a moment at which it opens.
-Invariant: of a Probing or Sending origin one ticket is out since it became so, of a Fetching or Shut one none.
+Invariant: a Probing or Sending origin has one ticket out since it became so, a Fetching or Shut one none.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _NotOpen:
     until: float
 
     def shut(self, until: float) -> Self:
-        """Stay shut for longer; never for less than was said before."""
+        """Stay shut until then, or longer if that was set before."""
         return replace(self, until=max(self.until, until))
 
 
@@ -54,7 +54,7 @@ class Shut(_NotOpen):
     """Nothing leaves until a moment."""
 
     def settled(self, now: float) -> Shut | Open:
-        """The state when it is `now`."""
+        """The state at `now`."""
         return self if self.until > now else OPEN
 
 
@@ -114,9 +114,9 @@ OPEN = Open()
 class Deferrals:
     """The states of all origins of one crawl.
 
-    What is kept for an origin that is Open is bounded to the last `remembered` origins: those that want time between
-    requests, and those whose policy has just been fetched. Their requests leave one at a time, which saves the others
-    the way to the wire and back; the turns keep the delay in any case.
+    Of Open origins, the last `remembered` are kept that want time between requests, and as many whose policy has just
+    been fetched. Their requests leave one at a time, which saves the others the way to the wire and back; the turns
+    keep the delay in any case.
     """
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
@@ -163,7 +163,7 @@ class Deferrals:
     # -- requests -----------------------------------------------------------------------------------------
 
     def admit(self, ticket: Hashable, origin: str, now: float, *, known: bool, group: str = "") -> bool:
-        """Whether a request may leave; if so, it may be one that goes alone. `known` says whether its policy is."""
+        """Whether a request may leave; it may then have to go alone. `known`: whether its policy is known."""
         self.settle(now)
         if not self.is_open(origin, group):
             return False
@@ -176,7 +176,7 @@ class Deferrals:
         return True
 
     def free(self, ticket: Hashable, now: float) -> bool:
-        """The request needs its origin to itself no more: it goes on with others, or it has ended, in whatever way.
+        """The request no longer needs its origin to itself: it goes on with others, or it has ended in any way.
         Returns whether it was alone until now."""
         origin = self._out.pop(ticket, None)
         if origin is not None:
@@ -184,17 +184,17 @@ class Deferrals:
         return origin is not None
 
     def sent(self, ticket: Hashable, origin: str, delay: float, now: float) -> None:
-        """The request is on the wire; the origin's next in `delay` seconds."""
+        """The request is on the wire; the origin's next may follow in `delay` seconds."""
         self.shut(origin, now + delay, now)
         self.free(ticket, now)
 
     def send_back(self, ticket: Hashable, key: str, wait: float, now: float) -> None:
-        """The request goes back to the scheduler; what it waits for, its origin or its group, is shut for so long."""
+        """Send the request back to the scheduler; shut what it waits for, its origin or group, for `wait` seconds."""
         self.shut(key, now + max(SHORTEST, wait), now)
         self.free(ticket, now)
 
     def shut(self, key: str, until: float, now: float) -> None:
-        """Let nothing of an origin or a group leave until a moment; never for less than was said before."""
+        """Let nothing of an origin or a group leave until a moment, or a later one that was set before."""
         self.settle(now)
         if until <= now:
             return
@@ -247,8 +247,8 @@ class Deferrals:
 
 
 def group_due(at: float, wait: float) -> float:
-    """The moment at which a request that is put off at `at` for `wait` seconds is looked at again, with all others of
-    its origin that are due at about the same time. So what is due is not covered up by what came later, and there are
-    never more than some seventeen such groups."""
+    """The moment at which a request that is deferred at `at` for `wait` seconds is judged again, with all others of its
+    origin that are due at about the same time. So later arrivals do not bury what is due, and there are never more than
+    about seventeen such groups."""
     grain = 2.0 ** math.floor(math.log2(max(wait, SHORTEST) / 8))
     return math.ceil((at + wait) / grain) * grain

@@ -1,12 +1,12 @@
-"""The framing of an answer over HTTP/1, read from the very bytes that came (RFC 9112).
+"""The framing of an HTTP/1 answer, read from the bytes as they were received (RFC 9112).
 
-HTTP clients differ in what they make of an answer whose framing is doubtful: they skip the bytes behind it, take one
-of two lengths, guess at a chunk. Where such an answer ends is not certain, so it may not be the whole file. Each
-fetcher therefore shows what its connection receives to a `Framing`, which reads by the strictest of their rules.
+HTTP clients differ in how they read an answer with ambiguous framing: they skip trailing bytes, take one of two
+lengths, guess at a chunk. It is not certain where such an answer ends, so it may not be the whole file. Each fetcher
+therefore passes what its connection receives to a `Framing`, which applies the strictest of the clients' rules.
 
-Invariant: an answer that a fetcher returns has a framing without a fault, wherever the fetcher sees these bytes.
+Invariant: an answer that a fetcher returns has no framing fault, wherever the fetcher sees these bytes.
 
-Only what is in doubt is a fault. A line of the head may end in LF alone and a field may be folded, as RFC 9112 sections
+Only ambiguity is a fault. A line of the head may end in LF alone and a field may be folded, as RFC 9112 sections
 2.2 and 5.2 permit, because all clients agree on these.
 """
 
@@ -32,9 +32,9 @@ class _Doubt(Exception):
 
 
 class Framing:
-    """The framing of one answer to a GET, an interim answer before it included.
+    """The framing of one answer to a GET, including any interim answer before it.
 
-    `fault` says what is wrong with it, "" while nothing is. `is_whole` says whether the answer may end here.
+    `fault` says what is wrong with it, or is "". `is_whole` says whether the answer may end here.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Framing:
         return self._next in (self._end, self._until_closed)
 
     def feed(self, received: bytes) -> None:
-        """Read on. Behind a fault nothing is read."""
+        """Read further bytes. After a fault nothing is read."""
         if self.fault:
             return
         self._buffer += received
@@ -66,7 +66,7 @@ class Framing:
             self._buffer.clear()
 
     def objection(self, *, truncated: bool) -> str:
-        """Why an answer that a client takes for complete is not to be relied on, or "". `truncated`: the client did not
+        """Why an answer that a client considers complete cannot be relied on, or "". `truncated`: the client did not
         read it to its end."""
         if self.fault or truncated or self.is_whole:
             return self.fault

@@ -1,7 +1,7 @@
 """Hops: a redirect of a robots.txt leads only to ports that the operator lets a client of the proxy reach.
 
-The site chooses where its robots.txt redirects to; `connect_ports` is the operator's word on it, for pages and
-robots.txt alike. It is asked before there is a connection.
+The site chooses where its robots.txt redirects to; `connect_ports` limits this, for pages and robots.txt
+alike. It is checked before a connection is made.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from robots_guard.ports import Fetcher
 
 
 class PortFetcher:
-    """A Fetcher that refuses a hop to another origin if `objection` has one to its port."""
+    """A Fetcher that refuses a hop to another origin if `objection` returns one to its port."""
 
     def __init__(self, fetcher: Fetcher, objection: Callable[[Origin], str | None]) -> None:
         self.via = fetcher.via

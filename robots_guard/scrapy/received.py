@@ -1,11 +1,11 @@
-"""Received bytes: what an origin sends in answer to a fetch is shown to a `Framing`, as it came.
+"""Received bytes: what an origin sends in answer to a fetch is passed to a `Framing`, as it came.
 
-Scrapy's own handler for HTTP/1.1 rests on Twisted's client, which skips the bytes behind an answer and reads much that
-is in doubt; no response and no signal tells of it. So each new connection of that handler's pool is watched, while it
-carries a fetch of ours; for all other requests nothing changes.
+Scrapy's own HTTP/1.1 handler uses Twisted's client, which skips trailing bytes and accepts much that is ambiguous; no
+response and no signal shows it. So each new connection of that handler's pool is watched while it carries a fetch of
+the guard; for all other requests nothing changes.
 
-A handler of another kind has no such pool. HTTP/2, and the handlers that Scrapy has for other libraries, read strictly
-by themselves; what a browser skips is not seen.
+A handler of another kind has no such pool. HTTP/2, and Scrapy's handlers for other libraries, are strict by themselves;
+what a browser skips is not seen.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Wanted = Callable[[bytes | None], list[list[Framing]]]
 
 
 def url_written(url: str) -> bytes:
-    """A URL as Twisted spells that of a request."""
+    """A URL as Twisted writes it in a request."""
     parsed: Any = URI  # which has no types
     written: bytes = parsed.fromBytes(urldefrag(url)[0].encode()).toBytes()
     return written
 
 
 def show(downloader: Any, scheme: str, wanted: Wanted) -> None:
-    """Have the answers shown of the handler for this scheme, from its next connection on: to be called before its
-    first, because a connection is used for many requests."""
+    """Show the answers that this scheme's handler receives, from its next connection on. Call this before its first,
+    because a connection is used for many requests."""
     load = getattr(getattr(downloader, "handlers", None), "_get_handler", lambda _scheme: None)
     pool: Any = getattr(load(scheme), "_pool", None)
     if not isinstance(pool, HTTPConnectionPool):
@@ -43,8 +43,8 @@ def show(downloader: Any, scheme: str, wanted: Wanted) -> None:
 
 
 def objection(framings: Iterable[Framing], *, truncated: bool) -> str:
-    """Why an answer is not to be relied on, or "". A spider's own request for the same URL cannot be told from ours:
-    what is wrong with its answer counts, but not that it may still be under way."""
+    """Why an answer cannot be relied on, or "". A spider's own request for the same URL looks like the guard's: a fault
+    in its answer counts, but not that it may still be under way."""
     objections = [framing.objection(truncated=truncated) for framing in framings]
     faults = [framing.fault for framing in framings if framing.fault]
     if "" in objections and not faults:

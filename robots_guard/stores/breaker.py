@@ -1,4 +1,4 @@
-"""A circuit breaker: what has just failed is left alone for a while, and then tried by one caller at a time.
+"""A circuit breaker: after a failure no calls are made for a while, then one caller at a time tries.
 
 closed      every caller passes
 open        after a failure: every caller fails at once, for 1 s, then 2, 4, ... 30 s, each shortened at random
@@ -57,7 +57,7 @@ class Breaker:
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
-        """Try what the breaker guards. Raises StoreError, which says why, if it is to be left alone now.
+        """Try what the breaker guards. Raises StoreError, with the reason, if no attempt may be made now.
 
         An attempt that ends well closes the breaker. One that raises changes nothing, unless its caller calls `trip`.
         """
@@ -72,7 +72,7 @@ class Breaker:
         self._end(probes, well=True)
 
     def trip(self, why: str) -> None:
-        """Open it. A failure of an attempt that began before it was opened does not prolong that."""
+        """Open the breaker. If an attempt that began before fails, it does not stay open longer."""
         with self._alone():
             now = self._monotonic()
             if now < self._open_until:

@@ -1,10 +1,10 @@
-"""The files of an SQLite database: the file itself, its two journals, and our lock.
+"""The files of an SQLite database: the file itself, its two journals, and its lock.
 
 SQLite pairs files by their names alone: the file with its write-ahead log (``-wal``) and with the index of that
 log (``-shm``), which every process maps into its memory. Invariant: a file is never opened beside journals of
-another one, and no process of ours shortens an index that another one maps, which would kill that one (SIGBUS).
-So journals are renamed or unlinked, under the lock, and never written to. Nor are the three ever opened here but by
-SQLite: a process that closes any descriptor of a file loses all its locks on it.
+another one, and no guard truncates an index that another process maps, which would kill that process (SIGBUS).
+So journals are renamed or unlinked, under the lock, and never written to. Only SQLite opens the three files: a
+process that closes any descriptor of a file loses all its locks on it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Inode = tuple[int, int]  # device and number
 
 
 class Found(NamedTuple):
-    """Which files have the names of a database's at one moment; None where there is none, or an empty one."""
+    """The files under a database's names at one moment; None where there is none, or an empty one."""
 
     file: Inode | None
     wal: Inode | None
@@ -34,7 +34,7 @@ class Found(NamedTuple):
     shm_size: int
 
     def continues(self, earlier: Found) -> bool:
-        """Whether these are the three that stood there earlier, and the index has not been cut short."""
+        """Whether these are the same three files as earlier, and the index has not been truncated."""
         return None not in self and self[:3] == earlier[:3] and self.shm_size >= earlier.shm_size
 
 
@@ -46,12 +46,12 @@ class Lock:
         self._descriptor = descriptor
 
     def names_another(self, file: Inode) -> bool:
-        """Whether the journals are those of another file. A lock that names none objects to none."""
+        """Whether the journals belong to another file; False if the lock names none."""
         named = self._named()
         return named.isdigit() and int(named) != file[1]
 
     def name(self, file: Inode) -> None:
-        """Say to which file the journals belong from now on."""
+        """Record which file the journals belong to from now on."""
         if self._named() == b"%d" % file[1]:
             return
         with contextlib.suppress(OSError):  # a full disk: the lock then names none
@@ -70,12 +70,12 @@ class DatabaseFiles:
         self.resolve()
 
     def resolve(self) -> None:
-        """Follow the path, if it is a link: SQLite puts the journals beside the file itself, and we the lock."""
+        """Resolve the path if it is a link: the journals and the lock are beside the file itself."""
         self._file = os.path.realpath(self.path)
         self._wal, self._shm, self._lock = (f"{self._file}{end}" for end in ("-wal", "-shm", ".lock"))
 
     def found(self) -> Found:
-        """What is there now."""
+        """The files as they are now."""
         file, shm = self._stat(str(self.path)), self._stat(self._shm)
         return Found(
             file=_inode(file) if file and file.st_size else None,
@@ -85,14 +85,14 @@ class DatabaseFiles:
         )
 
     def insist_on_a_regular_file(self) -> None:
-        """Raise OSError where the path names a directory, a pipe or a device: SQLite may wait for one for ever."""
+        """Raise OSError where the path names a directory, a pipe or a device: SQLite may wait on it for ever."""
         found = self._stat(self._file)
         if found and not stat.S_ISREG(found.st_mode):
-            raise OSError("it is no regular file")
+            raise OSError("not a regular file")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[Lock]:
-        """Hold the lock, which marks the file as ours. A new one stays only if all went well."""
+        """Hold the lock, which marks the file as a store. A new lock stays only if all went well."""
         was_there = self._stat(self._lock) is not None
         descriptor = self._taken()
         try:
@@ -105,7 +105,7 @@ class DatabaseFiles:
             self.system.close(descriptor)
 
     def part_from_strangers(self, lock: Lock) -> None:
-        """Move journals away that do not belong to the file that is there, if any is."""
+        """Move away journals that do not belong to the present file, if there is one."""
         found = self.found()
         if found.file is None and (found.wal or found.shm):
             self.set_aside()  # an empty file as well: other processes may have locked it
@@ -114,9 +114,9 @@ class DatabaseFiles:
             self._tidy()
 
     def set_aside(self) -> Path | None:
-        """Rename the file and its log, which must not be replayed into the next one; the file's new name.
+        """Rename the file and its log, which must not be replayed into the next one. Returns its new name.
 
-        The file goes first: SQLite then leaves what has its name alone when another process closes it.
+        The file goes first: SQLite then does not touch its old names when another process closes it.
         """
         aside = self._name_aside()
         was_there = True

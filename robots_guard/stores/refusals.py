@@ -1,6 +1,6 @@
-"""Refusals: what a Redis server means that answers, and will not do what it is asked; and what helps.
+"""Refusals: why a Redis server that answers does not do what it is asked, and what helps.
 
-A server that is away or slow comes back by itself. One that refuses must be mended, or named otherwise.
+A server that is away or slow recovers by itself. One that refuses must be fixed, or its URL changed.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from redis.sentinel import MasterNotFoundError
 LONGEST = 300  # characters of an error that are shown
 
 _ACCESS = (
-    "it wants a user and a password, or other ones: put them into the URL as user:password@,"
+    "it wants a user and password, or other ones: put them into the URL as user:password@,"
     " that of the Sentinels into sentinel_password_env"
 )
 _RIGHTS = "the user may not do this: give it the commands that docs/stores.md lists, and the keys of the prefix"
 _REPLICA = "it is a read-only replica: name the primary, or let Sentinels name it with redis+sentinel://"
 _FULL = "it is full: set maxmemory-policy to allkeys-lru or volatile-lru, or give it more memory"
-_DISK = "it cannot save to its disk: mend that, or set stop-writes-on-bgsave-error to no"
+_DISK = "it cannot save to its disk: fix that, or set stop-writes-on-bgsave-error to no"
 _ALONE = "it reaches too few replicas: bring them back, or lower min-replicas-to-write"
 _NODE = "it is a node of a Redis Cluster: use redis+cluster://"
 _NO_NODE = "it is no node of a Redis Cluster: use redis://"
@@ -44,13 +44,13 @@ _LATER = ("BUSY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "LOADING")
 
 
 def said(error: BaseException) -> str:
-    """What an error says, without the clients that redis-py shows whole when no Sentinel names a primary."""
+    """An error's message, without the clients that redis-py dumps when no Sentinel names a primary."""
     text = str(error)
     return text.partition(" : ")[0] if isinstance(error, MasterNotFoundError) else text[:LONGEST]
 
 
 def refusal(error: BaseException) -> str | None:
-    """What the server means and what helps, in one sentence; None for one that is away, slow or busy."""
+    """Why the server refuses and what helps, in one sentence; None for one that is away, slow or busy."""
     cause: BaseException | None = error
     while cause is not None:  # a cluster's client tells of a wrong password in what its own error comes from
         meant = _remedy(cause)

@@ -50,11 +50,11 @@ FORMS = (
 def open_redis(
     url: str, *, looks: bool = False, insist: bool = True, breaker: Callable[[], Breaker] = Breaker
 ) -> RedisStore:
-    """The store a URL names.
+    """The store that a URL names.
 
-    Raises SettingsError for a URL that cannot be read, a key for MACs that cannot be found, and a server that refuses
-    us, if we `insist`. One that is away is no error: a fleet starts while its server does. A store that only `looks`
-    needs no right to write.
+    Raises SettingsError for a URL that cannot be read, an HMAC key that cannot be found, and, with `insist`, a server
+    that refuses access. A server that is away is no error: a fleet may start before it. A store that only `looks` needs
+    no right to write.
     """
     place, _, query = url.partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))
@@ -141,7 +141,7 @@ def _cluster(addresses: list[tuple[str, int]], path: str, options: dict[str, Any
 
 
 class LateCluster:
-    """A RedisCluster that is made when it is first used: to make one takes an answer of a node."""
+    """A RedisCluster that is made at its first use, because its constructor calls a node."""
 
     def __init__(self, addresses: list[tuple[str, int]], options: dict[str, Any]) -> None:
         self._addresses = addresses
@@ -159,7 +159,7 @@ class LateCluster:
         return ""
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         cluster = self._made.pop("cluster", None)
         if cluster is not None:
             cluster.close()
@@ -238,5 +238,5 @@ def _key(options: dict[str, str]) -> bytes | None:
 
 def _long_enough(key: bytes, where: str) -> bytes:
     if len(key) < 16:
-        raise SettingsError(f"store: the key in {where} is too short to keep anybody out: use at least 16 octets")
+        raise SettingsError(f"store: the key in {where} is too short to be safe: use at least 16 octets")
     return key

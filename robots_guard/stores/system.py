@@ -1,4 +1,4 @@
-"""What an SQLite store asks of the operating system, in one object that a test can replace."""
+"""The operating system as an SQLite store uses it, in one object that a test can replace."""
 
 from __future__ import annotations
 

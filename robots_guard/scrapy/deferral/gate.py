@@ -1,12 +1,12 @@
 """The gate: drives `core.deferral` for one crawl.
 
-Nobody sleeps in a middleware (measured: one hanging robots.txt then stalls the whole crawl, because requests
+No request sleeps in a middleware (measured: one hanging robots.txt then stalls the whole crawl, because requests
 that wait there hold CONCURRENT_REQUESTS). A request that may not be made yet stays in the scheduler, or goes
-back to it, and its origin stays shut. Which may leave is the machine's to say; here its moments become a timer,
-its keys are read from requests, and the engine is woken when something has opened.
+back to it, and its origin stays shut. The machine decides which may leave; the gate sets a timer for its moments,
+reads its keys from requests, and wakes the engine when something has opened.
 
-A bucket is what the queue keeps together: the requests of one origin in one download slot. What a rule forbids
-today (`on_disallowed = "defer"`) lies in buckets of its own, so that the origin's other requests go on.
+A bucket is what the queue keeps together: the requests of one origin in one download slot. Requests that a rule
+forbids for now (`on_disallowed = "defer"`) have their own buckets, so that the origin's other requests go on.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class Gate:
     """Which origins of one crawl are shut. Shared by the memory queue, the disk queue and the middlewares.
 
-    `unknown` is the middleware's answer to whether a request's policy still has to be fetched. `attached` is
-    whether a queue or scheduler asks this gate at all: others do not. `deferrals` is the machine.
+    `unknown` is set by the middleware: whether a request's policy still has to be fetched. `attached`: whether a
+    queue or scheduler consults this gate, as not all do. `deferrals` is the machine.
     """
 
     _gates: ClassVar[WeakKeyDictionary[Crawler, Gate]] = WeakKeyDictionary()
@@ -54,7 +54,7 @@ class Gate:
         return cls._gates.setdefault(crawler, cls(crawler))
 
     def bucket(self, request: Request) -> str:
-        """The bucket a request belongs to: its slot, a space, and what it is shut by."""
+        """The bucket a request belongs to: its slot, a space, and the key that shuts it."""
         slot: str = self._engine.downloader.get_slot_key(request)
         origin = _origin_of(request)
         if not origin:
@@ -69,7 +69,7 @@ class Gate:
     # -- the queue's side ---------------------------------------------------------------------------------
 
     def open_of(self, buckets: Iterable[str]) -> Iterable[str]:
-        """Those that are not shut."""
+        """The buckets that are not shut."""
         self._take_back_unbegun()
         if not self.deferrals:
             return buckets
@@ -77,9 +77,9 @@ class Gate:
         return [bucket for bucket in buckets if self._is_open(bucket)]
 
     def admits(self, request: Request) -> bool:
-        """Whether a request just popped may leave the queue; if so, it may be one that goes alone.
+        """Whether a request just popped may leave the queue; it may then have to go alone.
 
-        Must be settled here: under asyncio many more are popped before the first of them reaches the middleware.
+        This must be decided here: under asyncio many more are popped before the first of them reaches the middleware.
         """
         bucket = self.bucket(request)
         if not self.open_of((bucket,)):
@@ -97,12 +97,12 @@ class Gate:
     # -- the downloader's side ----------------------------------------------------------------------------
 
     def begun(self, request: Request) -> None:
-        """The downloader has the request, as it does at once when the queue has handed it out."""
+        """The downloader has the request, which it gets as soon as the queue hands it out."""
         if request is self._handed_out:
             self._handed_out = None
 
     def ended(self, request: Request) -> None:
-        """The downloader has done with the request, whatever component has ended it. The engine asks the queue again
+        """The downloader is done with the request, whichever component ended it. The engine polls the queue again
         after each."""
         self.deferrals.free(request, time.monotonic())
 
@@ -115,8 +115,8 @@ class Gate:
     # -- the middlewares' side ----------------------------------------------------------------------------
 
     def send_back(self, request: Request, decision: Decision) -> Request:
-        """Shut what the request waits for until it may be asked again; the copy to return to the scheduler. What a rule
-        forbids goes into a bucket of all that is due at about the same time."""
+        """Shut what the request waits for until it may be judged again. Returns the copy for the scheduler. One that a
+        rule forbids goes into a bucket with all that are due at about the same time."""
         key, wait, aside = str(decision.question.origin), wait_of(decision), ""
         if decision.verdict.reason is Reason.DISALLOWED:
             due = group_due(decision.at, wait)
@@ -127,24 +127,24 @@ class Gate:
         return returned(request, decision, aside)
 
     def shut(self, origin: str, seconds: float) -> None:
-        """Let nobody go to an origin for so long; never for less than was said before."""
+        """Let no request go to an origin for so long, or longer if that was set before."""
         now = time.monotonic()
         self.deferrals.shut(origin, now + seconds, now)
         self._set_timer()
 
     def sent(self, request: Request, origin: str, delay: float) -> None:
-        """A request of a paced origin is on the wire: the next in `delay` seconds."""
+        """A request of a paced origin is on the wire: the next may follow in `delay` seconds."""
         self.shut(origin, delay)
         self.release(request)
 
     def needs_learning(self, request: Request) -> bool:
-        """Whether the request left the queue for want of a policy, and nobody has got it meanwhile."""
+        """Whether the request left the queue because its policy was unknown, and it still is."""
         return self.deferrals.is_probing(request) and self.unknown(request)
 
     def send_to_learn(self, request: Request) -> tuple[str, Request]:
-        """Shut the request's origin until it is `learned`: the origin, and the copy to return to the scheduler.
+        """Shut the request's origin until it is `learned`. Returns the origin, and the copy for the scheduler.
 
-        So a robots.txt that hangs costs one of CONCURRENT_REQUESTS, its own fetch, and not that of a request too.
+        So a robots.txt that hangs takes one of CONCURRENT_REQUESTS for its fetch, and none for a request.
         """
         return self.deferrals.fetch(request), returned(request)
 
@@ -160,7 +160,7 @@ class Gate:
 
     @contextlib.contextmanager
     def standing_aside(self, request: Request) -> Iterator[None]:
-        """While a request that cannot be sent back waits in a middleware, it is none of CONCURRENT_REQUESTS: else
+        """Do not count a request among CONCURRENT_REQUESTS while it waits in a middleware and cannot be sent back: else
         sixteen images of a slow host would stop the crawl."""
         active = self._engine.downloader.active
         active.discard(request)
@@ -174,7 +174,7 @@ class Gate:
 
     @property
     def anybody_stands_aside(self) -> bool:
-        """Whether the crawl is not over though Scrapy sees no request."""
+        """Whether requests wait that Scrapy does not see: the crawl is not over."""
         return self._standing > 0
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ class Gate:
         self.wake()
 
     def wake(self) -> None:
-        """Have the engine ask the queue again. Private to Scrapy; without it, its heartbeat asks every 5 s."""
+        """Have the engine poll the queue again. Private to Scrapy; without it, its heartbeat polls every 5 s."""
         slot = getattr(self._engine, "_slot", None)
         nextcall = getattr(slot, "nextcall", None)
         if nextcall is not None:
@@ -204,7 +204,7 @@ class Gate:
 
 
 def wait_of(decision: Decision) -> float:
-    """Seconds from the decision until it may be asked again."""
+    """Seconds from the decision until the request may be judged again."""
     return max(0.0, (decision.verdict.until or decision.at) - decision.at)
 
 

@@ -34,7 +34,7 @@ class Leftovers:
         self._path = Path(folder, FOLDER) if folder else None
 
     def take(self) -> list[Request]:
-        """Remove the requests that the job's last crawl has left from the queue, and return them."""
+        """Remove from the queue the requests that the job's last crawl left, and return them."""
         if self._path is None or not self._path.exists():
             return []
         queue = self._queue(self._path)

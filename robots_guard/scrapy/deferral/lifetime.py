@@ -1,8 +1,8 @@
 """The lifetime of a request in the downloader: it begins when the engine hands the request over, and ends however the
 request ends there: by an answer, a refusal, a cancellation, or a middleware that puts another request in its place.
 
-Scrapy has no signal for that end: `request_left_downloader` tells only of requests that have reached their download
-slot, and a middleware may end a request before ours has seen it. `Downloader.fetch` is what all requests go through.
+Scrapy has no signal for that end: `request_left_downloader` covers only requests that have reached their download
+slot, and a middleware may end a request before the guard's sees it. `Downloader.fetch` is what all requests go through.
 It is replaced, in one crawler's own downloader, when the spider opens.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def follow(crawler: Crawler, begun: Callable[[Request], None], ended: Callable[[Request], None]) -> None:
-    """Tell of the beginning and the end of each request."""
+    """Call `begun` and `ended` at the beginning and end of each request."""
     engine: Any = crawler.engine
     fetch = engine.downloader.fetch
 

@@ -3,7 +3,7 @@
     from the scheduler     the gate lets one out at a time; it takes the turn on the wire, or goes back
     past the scheduler     waits in line before the download slot, then the same
 
-An answer's beginning moves the turn on, here and in the store, so that no gap at the origin is shorter than it
+When an answer begins, the turn is moved on, here and in the store, so that no gap at the origin is shorter than it
 looks from here.
 """
 
@@ -34,7 +34,7 @@ NAP = 0.1  # seconds of a wait that is waited for on the wire
 
 
 class Pacing:
-    """Whose turn it is, in one crawl. `hold_max` is how many seconds a request that cannot go back waits for it."""
+    """The turns of one crawl. `hold_max` is how many seconds a request that cannot go back waits for one."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Pacing:
         self._is_listening = False
 
     def expect(self, request: Request, decision: Decision | None) -> None:
-        """A request has been let pass; it needs a turn if the decision says so."""
+        """A request has been allowed; it needs a turn if the decision says so."""
         pace = decision.verdict.pace if decision is not None else None
         if decision is None or pace is None:
             if self._gate.deferrals.has_paced and decision is not None and decision.policy is not None:
@@ -87,7 +87,7 @@ class Pacing:
         return not (self.is_on_wire and self._gate.is_scheduled(request))
 
     async def before_slot(self, request: Request) -> None:
-        """In the last middleware. Raises RobotsDeferred or NotYet."""
+        """Get the turn in the last middleware. Raises RobotsDeferred or NotYet."""
         if self._gate.is_scheduled(request):
             return await self._take(request)  # this downloader has no wire that we know
         patience = self._patience(self._expected[request])
@@ -100,7 +100,7 @@ class Pacing:
         return None
 
     def has_patience(self, decision: Decision) -> bool:
-        """Whether a request past the scheduler, put off by this decision, may stand in line again."""
+        """Whether a request that bypasses the scheduler, deferred by this decision, may wait again."""
         return self._patience(decision) > 0
 
     def _patience(self, decision: Decision) -> float:
@@ -159,7 +159,7 @@ class Pacing:
         self._runtime.spawn(self._guard.answered(decision))
 
     async def hold_off(self, origin: Origin, response: Response) -> None:
-        """Leave the origin alone for as long as the answer asks for, if it does."""
+        """Pause the origin for as long as the answer asks for, if it does."""
         retry_after = response.headers.get("Retry-After", b"")
         headers = {"retry-after": retry_after.decode("latin-1")} if retry_after else {}
         seconds = asked_to_wait(response.status, headers, self._now())

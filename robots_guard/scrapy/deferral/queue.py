@@ -1,6 +1,6 @@
 """Scrapy's own priority queue, with buckets that can be shut.
 
-Scrapy's engine expects just this: a scheduler that has pending requests and returns none. So pending requests are
+Scrapy's engine allows for a scheduler that has pending requests but returns none. So pending requests are
 counted, the spider stays open, JOBDIR keeps them, and the format on disk is that of DownloaderAwarePriorityQueue.
 """
 
@@ -38,7 +38,7 @@ class _Buckets(DownloaderInterface):
 class GuardPriorityQueue(DownloaderAwarePriorityQueue):
     """Scrapy's own queue, with buckets that can be shut.
 
-    A job begun with DownloaderAwarePriorityQueue can be resumed with this one, and the other way round.
+    A job begun with DownloaderAwarePriorityQueue can be resumed with this one, and vice versa.
     """
 
     def __init__(self, crawler: Crawler, *args: Any, **kwargs: Any) -> None:

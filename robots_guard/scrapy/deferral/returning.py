@@ -1,6 +1,6 @@
 """What a request carries while it is back in the scheduler.
 
-Plain values in its meta, so that JOBDIR and Redis keep them, and off again when it comes round: no response's
+Plain values in its meta, so that JOBDIR and Redis keep them. They are removed when it comes out again: no response's
 meta has any of them, and the dupefilter, the offsite filter and redirects see the request as it was.
 """
 
@@ -25,7 +25,7 @@ def is_returned(request: Request) -> bool:
 
 
 def returned(request: Request, decision: Decision | None = None, aside: str = "") -> Request:
-    """The copy that goes back. `decision` is what puts it off, if anything has been decided."""
+    """The copy that goes back. `decision` is what defers it, if anything has been decided."""
     copy = request.copy()
     meta = copy.meta
     meta.setdefault(RETURNED, request.dont_filter)
@@ -55,7 +55,7 @@ def kept(request: Request) -> Request:
 
 
 def restore(request: Request) -> Deferral | None:
-    """Make a request that has come round what it was; how it was put off before, if it was."""
+    """Restore a request that came out again. Returns how it was deferred before, if it was."""
     meta = request.meta
     if RETURNED not in meta:
         return None

@@ -1,11 +1,11 @@
 """Any other scheduler, asking the gate: scrapy-redis's, or a project's own.
 
 It has no buckets to shut, so a request that comes out too early is parked here, in order, one queue per bucket; and so
-is a request that the middlewares put off. The scheduler might refuse it if it were handed back: one that keeps its own
+is a request that the middlewares defer. The scheduler might refuse it if it were handed back: one that keeps its own
 record of what it has seen may ignore `dont_filter`. Requests go back to it in two cases only:
 
-    beyond `PARKED`    what is then still too early, behind all others of its priority, so that what may go is found
-    at the end         all that is parked, so that other processes, or the next crawl, have it
+    beyond `PARKED`    those still too early, behind all others of their priority, so that those that may go are found
+    at the end         all that are parked, so that other processes, or the next crawl, have them
 
 A request that the scheduler does not take stays here during the crawl, and is kept in JOBDIR at its end (`leftovers`).
 """
@@ -48,7 +48,7 @@ class GuardScheduler(BaseScheduler):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> GuardScheduler:
-        """Ends the process if it is told to wrap itself."""
+        """Ends the process if it is configured to wrap itself."""
         wrapped: Any = load_object(crawler.settings.get(FALLBACK_SCHEDULER) or ITS_OWN)
         if cls in getattr(wrapped, "__mro__", ()):  # to issubclass, Scrapy's schedulers all are of one family
             abort(SettingsError(f"{FALLBACK_SCHEDULER} names GuardScheduler itself: name the scheduler it is to wrap"))
@@ -78,7 +78,7 @@ class GuardScheduler(BaseScheduler):
         lost = self._leftovers.keep([request for request in parked if not self._takes_back(request)])
         if lost:
             log.error(
-                "robots_guard: requests lost, for the scheduler did not take them back: %d (with JOBDIR they are kept)",
+                "robots_guard: requests lost because the scheduler did not take them back: %d (JOBDIR keeps them)",
                 lost,
             )
         self._parked.clear()
@@ -109,14 +109,14 @@ class GuardScheduler(BaseScheduler):
         return len(self._wrapped) if hasattr(self._wrapped, "__len__") else None
 
     def has_pending_requests(self) -> bool:
-        """Also what is parked."""
+        """Whether any are pending, parked ones included."""
         return self._count > 0 or bool(self._wrapped.has_pending_requests())
 
     def __len__(self) -> int:
         return self._count + len(self._wrapped)
 
     def enqueue_request(self, request: Request) -> bool:
-        """Park a request that was put off; hand any other to the scheduler beneath, which filters duplicates."""
+        """Park a request that was deferred; hand any other to the scheduler beneath, which filters duplicates."""
         self._rests_until = 0.0  # a new one may be allowed to leave
         if not is_returned(request):
             return bool(self._wrapped.enqueue_request(request))
@@ -125,7 +125,7 @@ class GuardScheduler(BaseScheduler):
         return True
 
     def next_request(self) -> Request | None:
-        """One that may leave: first of those that had to wait."""
+        """A request that may leave; those that had to wait come first."""
         return self._next_parked() or self._next_of_wrapped()
 
     def _next_parked(self) -> Request | None:
@@ -179,7 +179,7 @@ class GuardScheduler(BaseScheduler):
         self._refusals += 1
         if self._refusals == REFUSALS:
             log.warning(
-                "%s does not take requests back: all that may not be made yet are held in memory, now %d",
+                "%s does not take requests back: those that may not be made yet stay in memory, now %d",
                 type(self._wrapped).__qualname__,
                 self._count,
             )

@@ -18,7 +18,7 @@ class Timetable:
         self._rings = 0.0
 
     def ring_at(self, moment: float | None) -> None:
-        """Ring at this moment, unless it is to ring earlier anyway; None: there is nothing to ring for."""
+        """Ring at this moment, unless an earlier ring is set. None: there is nothing to ring for."""
         if moment is None or (self._timer is not None and self._rings <= moment):
             return
         self.stop()
@@ -26,7 +26,7 @@ class Timetable:
         self._timer = call_later(max(0.0, moment - time.monotonic()), self._rang)
 
     def stop(self) -> None:
-        """Do not ring any more."""
+        """Cancel the next ring."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,11 +1,11 @@
 """The wire: the last place a request passes before its download handler has it.
 
 Between the last middleware and the wire lies the download slot's queue, where a request may wait for others of its
-slot. A turn taken before that would be older than it says when the request leaves, and two that waited together
-would leave together; so turns are taken here. Not by `slot.delay`: a slot is a host's, or whatever a project makes
-it, and a delay is an origin's. Raised for one origin, it holds up all others of the slot, and their requests wait in
-the slot's queue, where they use up CONCURRENT_REQUESTS until nobody's go on. Nor can DOWNLOAD_DELAY's jitter or
-AutoThrottle undercut what is not theirs.
+slot. A turn taken before that would be out of date when the request leaves, and two requests that waited together
+would leave together; so turns are taken here. `slot.delay` would not do: a slot belongs to a host, or to whatever a
+project chooses, and a delay to an origin. Raised for one origin, it delays all others of the slot, and their requests
+wait in the slot's queue, where they use up CONCURRENT_REQUESTS until the crawl stalls. DOWNLOAD_DELAY's jitter and
+AutoThrottle cannot undercut a turn either.
 
 It is also where a request is compared a last time with what was judged: a change while it waits in the slot comes after
 all middlewares, but still before the handler.
@@ -34,7 +34,7 @@ _LOAD = "_get_handler"  # private to Scrapy; without it, handlers are loaded a l
 
 
 def attach(crawler: Crawler, around: Callable[[Request, Send], Awaitable[Response]]) -> bool:
-    """Have every request of the crawl sent by `around(request, send)`. False: this downloader knows no such place."""
+    """Have every request of the crawl sent by `around(request, send)`. False: this downloader has no such place."""
     engine: Any = crawler.engine
     handlers = getattr(engine.downloader, "handlers", None)
     send: Send | None = getattr(handlers, _SEND, None)
