@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from support.journal import decisions
+from support.preloaded import Preloaded
 
 QUIET = {"TELNETCONSOLE_ENABLED": False, "REMOTE_CONTROL_ENABLED": False, "RETRY_ENABLED": False}
 EPOLL = "twisted.internet.epollreactor.EPollReactor"
@@ -49,6 +50,20 @@ MODES: dict[str, dict[str, Any]] = {
 }
 if SCRAPY < (2, 15):  # it always had one
     del MODES["no reactor"]
+
+
+#: Has imported what a crawl needs, but for Twisted's reactor, which each crawl chooses.
+_FORKS = Preloaded(
+    ["-W", "default::DeprecationWarning"],
+    [
+        "robots_guard.scrapy.middleware",
+        "scrapy.crawler",
+        "scrapy.core.downloader.handlers.ftp",
+        "scrapy.downloadermiddlewares.cookies",
+        "scrapy.extensions.feedexport",
+        "scrapy.extensions.telnet",
+    ],
+)
 
 
 # -- the parent's side ---------------------------------------------------------------------------------------
@@ -108,7 +123,8 @@ def crawl(
         journal = (folder or Path(scratch)) / "journal"
         plan.update(requests=list(requests), settings=_settings(settings, journal), deferred_api=deferred_api)
         began = time.monotonic()
-        child = run_python(__file__, input=json.dumps(plan), timeout=timeout, env=env)
+        child = _FORKS.run(__file__, json.dumps(plan), _environment(env), timeout)
+        _refuse_warnings(child.stderr)
         done = Crawl(log=child.stderr, code=child.returncode, seconds=time.monotonic() - began)
         if child.stdout.strip():
             report = json.loads(child.stdout.splitlines()[-1])
@@ -176,9 +192,13 @@ def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[s
         check=False,
         **options,
     )
-    warnings = [line for line in child.stderr.splitlines() if "Warning:" in line and "/robots_guard/" in line]
-    assert not warnings, warnings
+    _refuse_warnings(child.stderr)
     return child
+
+
+def _refuse_warnings(log: str) -> None:
+    warnings = [line for line in log.splitlines() if "Warning:" in line and "/robots_guard/" in line]
+    assert not warnings, warnings
 
 
 # -- the child's side ----------------------------------------------------------------------------------------
