@@ -520,12 +520,13 @@ class Guard:
         except Exception:
             log.exception("robots_guard cannot make the record of a decision; the request is refused")
             return self._refused_unrecorded(decision)
+        self._tally.works("journal/error", "records")
         if self._unrecorded:
             self._own_up(decision.at)
         return decision
 
     def _unwritten(self, decision: Decision, error: Exception) -> Decision:
-        self._tally.warn("journal/error", "a decision could not be recorded: %s", error)
+        self._tally.warn("journal/error", "a decision could not be recorded: %s", error, part="records")
         if decision.verdict.action is not Action.PASS:
             return decision
         if self._audit_required:

@@ -58,11 +58,12 @@ class Holding:
             self._tally.warn("store/damaged", "a policy in the store cannot be used: %s", error)
             return None
         except OutOfTime as error:
-            self._tally.warn("store/error", "a question is deferred, the policy store may still answer: %s", error)
+            self._warn("a question is deferred, the policy store may still answer: %s", error, "reading")
             raise
         except StoreError as error:
-            self._tally.warn("store/error", "the policy store cannot be read, going on without it: %s", error)
+            self._warn("the policy store cannot be read, going on without it: %s", error, "reading")
             return None
+        self._tally.works("store/error", "reading")
         if held is not None:
             self._memory.put(held, self._clocks.now())
         return held
@@ -77,8 +78,9 @@ class Holding:
         try:
             kept = await self._calls.make(_put, self._store, policy, now)
         except StoreError as error:
-            self._tally.warn("store/error", "the policy store cannot be written, going on without it: %s", error)
+            self._warn("the policy store cannot be written, going on without it: %s", error, "writing")
             return policy
+        self._tally.works("store/error", "reading", "writing")
         held = self._trusted(kept) or policy
         self._memory.put(held, now)
         return held
@@ -91,6 +93,9 @@ class Holding:
         """Release the store."""
         if self._store is not None:
             self._store.close()
+
+    def _warn(self, message: str, error: StoreError, part: str) -> None:
+        self._tally.warn("store/error", message, error, part=part)
 
     def _trusted(self, policy: Policy | None) -> Policy | None:
         """What may be used of a policy: trouble is believed without a document that is not."""

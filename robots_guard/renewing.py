@@ -297,7 +297,7 @@ class Renewals:
         try:
             await self._log_calls.make(self._tally.note, made)
         except StoreError as error:
-            self._tally.warn("journal/error", "an event could not be recorded: %s", error)
+            self._tally.warn("journal/error", "an event could not be recorded: %s", error, part="records")
 
     async def _heed(self, outcome: FetchOutcome, url: str) -> None:
         """A site that answers "later" means its pages, too."""
@@ -336,8 +336,9 @@ class Renewals:
         try:
             taken: bool = await self._store_calls.make(take, job.origin, token, now, self._lease, undo=give_back)
         except StoreError as error:
-            self._tally.warn("store/error", "the policy store gives no leases, going on without: %s", error)
+            self._warn("the policy store gives no leases, going on without: %s", error)
             return True
+        self._tally.works("store/error", "reading", "writing")
         if not taken:
             self._tokens.pop(job, None)
         return taken
@@ -349,7 +350,10 @@ class Renewals:
         try:
             await self._store_calls.make(self._leases.release, job.origin, token)
         except StoreError as error:
-            self._tally.warn("store/error", "a lease was not given back, it will end by itself: %s", error)
+            self._warn("a lease was not given back, it will end by itself: %s", error)
+
+    def _warn(self, message: str, error: StoreError) -> None:
+        self._tally.warn("store/error", message, error, part="writing")
 
 
 def _give_back_late(leases: Leases, origin: Origin, token: str, taken: bool) -> None:

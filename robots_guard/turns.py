@@ -77,11 +77,12 @@ class Turns:
             within = max(0.0, deadline - self._clocks.monotonic()) + GRACE
             turn = await self._calls.make(self._far.reserve, origin, delay, self._clocks.now, self._name, within=within)
         except OutOfTime as error:
-            self._tally.warn("store/error", "a turn is deferred, the policy store may still grant it: %s", error)
+            self._warn("a turn is deferred, the policy store may still grant it: %s", error)
             return Turn(AGAIN)
         except StoreError as error:
-            self._tally.warn("store/error", "turns are not shared, the policy store grants none: %s", error)
+            self._warn("turns are not shared, the policy store grants none: %s", error)
             return self._take_of_ours(origin, delay)
+        self._tally.works("store/error", "reading", "writing")
         ours = self._next_of_ours(origin, delay)  # look again: a turn of ours may have been moved meanwhile
         if ours.wait and not turn.wait:
             return ours
@@ -226,10 +227,15 @@ class Turns:
     async def _tell(self, function: Callable[..., object], *args: object, within: float = math.inf) -> bool:
         """Call the store; its answer, or False if it fails, or takes longer than `within` seconds."""
         try:
-            return bool(await self._calls.make(function, *args, within=within))
+            answer = bool(await self._calls.make(function, *args, within=within))
         except StoreError as error:
-            self._tally.warn("store/error", "a turn is not in the policy store, others may not know of it: %s", error)
+            self._warn("a turn is not in the policy store, others may not know of it: %s", error)
             return False
+        self._tally.works("store/error", "reading", "writing")
+        return answer
+
+    def _warn(self, message: str, error: StoreError) -> None:
+        self._tally.warn("store/error", message, error, part="writing")
 
 
 def _moved(turn: Turn, since: float) -> Turn:

@@ -21,6 +21,7 @@ from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.runtime import AsyncioRuntime
 from robots_guard.stores.memory import MemoryStore
+from robots_guard.tally import QUIET
 
 A = origin_of("https://a.test")
 RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)
@@ -203,6 +204,34 @@ async def test_a_broken_store_is_a_miss_and_counted(build, caplog):
     assert decision.verdict.action is Action.DROP
     assert guard.counts["store/error"] == 3  # looking, looking again, putting
     assert caplog.text.count("policy store") == 1  # said once a minute
+
+
+async def test_that_a_store_works_again_is_logged_once(build, clock, caplog, monkeypatch):
+    guard = build(Script(RULES), BrokenStore())
+    await guard.check(ask())
+    for name in ("get", "put"):
+        monkeypatch.setattr(BrokenStore, name, getattr(MemoryStore, name))
+    clock.advance(QUIET)
+    for host in "bc":
+        await guard.check(ask(origin=origin_of(f"https://{host}.test")))
+
+    assert [message.partition(":")[0] for message in caplog.messages] == [
+        "the policy store cannot be read, going on without it",
+        "the policy store works again",
+    ]
+
+
+async def test_that_the_audit_log_works_again_is_logged_once(build, clock, journal, caplog):
+    guard = build(Script(RULES))
+    await guard.check(ask())
+    journal.broken = True
+    guard.peek(ask("/private/x"))
+    journal.broken = False
+    clock.advance(QUIET)
+    for _ in range(2):
+        guard.peek(ask("/private/x"))
+
+    assert caplog.messages == ["a decision could not be recorded: disk full", "the audit log works again"]
 
 
 async def test_a_policy_over_unverified_tls_is_a_miss_for_a_door_that_verifies(build):

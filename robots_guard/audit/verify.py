@@ -98,6 +98,8 @@ class _Check:
     def ends(self, *, held: bool) -> None:
         """There are no more lines; `held`: as yet."""
         found = self.found
+        if not found.records:
+            found.notes.append("has written no record")
         if not found.stopped:
             found.notes.append("is being written" if held else "ends without a stop: killed")
         if self._head is not None and self._agreed < found.last - 1:
@@ -140,6 +142,8 @@ def _findings(there: list[Segment], trouble: Trouble) -> list[Finding]:
         check.take(line, entry)
         if segment.day and segment.form != PARQUET and _writer(segment) != entry.writer:
             check.strayed(segment.path)
+    for writer in _writers(there):
+        checks.setdefault(writer, _Check(writer))  # also one that was killed before its first record
     _note_ends(checks, there)
     _look_for_lies(there, trouble)
     return [check.found for check in checks.values()]
@@ -173,6 +177,13 @@ def _look_for_lies(there: list[Segment], trouble: Trouble) -> None:
             continue
         if count:
             trouble.files[segment.path.name] = f"{count} of its rows do not say what their lines say: it was changed"
+
+
+def _writers(there: list[Segment]) -> Iterator[str]:
+    """The writers that files are named after."""
+    for segment in there:
+        if segment.day and segment.form != PARQUET and not is_gone(segment):
+            yield _writer(segment)
 
 
 def _writer(segment: Segment) -> str:

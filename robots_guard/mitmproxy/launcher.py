@@ -37,6 +37,7 @@ from robots_guard.mitmproxy.asgi import Application
 from robots_guard.mitmproxy.authority import CA_CERTIFICATE, authority, insist_on_certificates, private_folder
 from robots_guard.mitmproxy.ending import Ending
 from robots_guard.mitmproxy.enforcer import Enforcer
+from robots_guard.mitmproxy.heartbeat import Heartbeat
 from robots_guard.mitmproxy.master import Master, Options, StartCheck, Streaming, trust_messages
 from robots_guard.mitmproxy.users import insist_on_closed, insist_on_users
 from robots_guard.mitmproxy.workers import port_for_all, run, share_ports
@@ -177,11 +178,12 @@ def _insist_on_known(running: Master, sets: Iterable[str]) -> None:
 def _measure(enforcer: Enforcer, port: int) -> None:
     from robots_guard.mitmproxy.metrics import Metrics, Source
 
+    heartbeat = Heartbeat(asyncio.get_running_loop())
     source = Source(
         counts=lambda: enforcer.counts,
         under_way=enforcer.under_way,
         held=enforcer.held,
-        ready=lambda: enforcer.fault is None,
+        ready=lambda: enforcer.fault is None and heartbeat.is_recent(),
     )
     metrics = Metrics(source)
     metrics.serve(port)

@@ -23,7 +23,9 @@ _SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.01, 0.1, 1.0, 5.0, 35.0)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the figures come from: running totals, flows under way and held, whether requests are judged."""
+    """Where the figures come from: running totals, flows under way and held, whether requests are judged.
+
+    They are read in the thread that serves the metrics, also while the event loop stands still."""
 
     counts: Callable[[], Tally[str]]
     under_way: Callable[[], int]

@@ -21,6 +21,15 @@ LONGEST = 30.0  # seconds it is open at most
 JITTER = 0.25  # the share of that time by which it may be shorter, so that processes do not all try at once
 
 
+class LeftAlone(StoreError):
+    """What the breaker guards failed just now, and is not tried. The message is that of the failure: when it is tried
+    again does not concern a command that ends before."""
+
+    def __init__(self, why: str, seconds: float) -> None:
+        super().__init__(why)
+        self.seconds = seconds  # until it is tried again; 0 while another call tries it
+
+
 class Breaker:
     """Closed at first. Safe to use from several threads, and after a fork.
 
@@ -51,13 +60,13 @@ class Breaker:
             yield
 
     def check(self) -> None:
-        """Raise StoreError where `attempt` would."""
+        """Raise LeftAlone where `attempt` would."""
         with self._alone():
             self._refuse()
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
-        """Try what the breaker guards. Raises StoreError, with the reason, if no attempt may be made now.
+        """Try what the breaker guards. Raises LeftAlone if no attempt may be made now.
 
         An attempt that ends well closes the breaker. One that raises changes nothing, unless its caller calls `trip`.
         """
@@ -85,9 +94,9 @@ class Breaker:
     def _refuse(self) -> None:
         left = self._open_until - self._monotonic()
         if left > 0:
-            raise StoreError(f"left alone for {left:.1f} s more, after: {self._why}")
+            raise LeftAlone(self._why, left)
         if self._trying:
-            raise StoreError(f"left alone until one call has tried it again, after: {self._why}")
+            raise LeftAlone(self._why, 0.0)
 
     def _end(self, probes: bool, *, well: bool) -> None:
         if not probes:

@@ -6,7 +6,6 @@ A server that is away or slow recovers by itself. One that refuses must be fixed
 from __future__ import annotations
 
 from redis import exceptions
-from redis.sentinel import MasterNotFoundError
 
 LONGEST = 300  # characters of an error that are shown
 
@@ -21,6 +20,11 @@ _DISK = "it cannot save to its disk: fix that, or set stop-writes-on-bgsave-erro
 _ALONE = "it reaches too few replicas: bring them back, or lower min-replicas-to-write"
 _NODE = "it is a node of a Redis Cluster: use redis+cluster://"
 _NO_NODE = "it is no node of a Redis Cluster: use redis://"
+_NO_SENTINEL = "is no Sentinel: name the Sentinels, or use redis://"
+_SENTINEL_ACCESS = (
+    "wants a password, or another one: name the environment variable that holds it in sentinel_password_env"
+)
+_SENTINEL_RIGHTS = "give its user the command SENTINEL MASTERS"
 
 _BY_TYPE: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.AuthenticationError, _ACCESS),
@@ -43,14 +47,19 @@ _BY_WORD = (
 _LATER = ("BUSY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "LOADING")
 
 
+class SentinelsRefuse(exceptions.RedisError):
+    """The Sentinels answer, and name no primary until the URL or they are changed. The message is one sentence."""
+
+
 def said(error: BaseException) -> str:
-    """An error's message, without the clients that redis-py dumps when no Sentinel names a primary."""
-    text = str(error)
-    return text.partition(" : ")[0] if isinstance(error, MasterNotFoundError) else text[:LONGEST]
+    """An error's message, no longer than is read."""
+    return str(error)[:LONGEST]
 
 
 def refusal(error: BaseException) -> str | None:
     """Why the server refuses and what helps, in one sentence; None for one that is away, slow or busy."""
+    if isinstance(error, SentinelsRefuse):
+        return said(error)
     cause: BaseException | None = error
     while cause is not None:  # a cluster's client tells of a wrong password in what its own error comes from
         meant = _remedy(cause)
@@ -59,6 +68,19 @@ def refusal(error: BaseException) -> str | None:
         cause = cause.__cause__
     if isinstance(error, exceptions.ResponseError) and not _is_later(error):
         return f"the server refuses: {said(error)}"
+    return None
+
+
+def of_sentinel(place: str, error: exceptions.RedisError) -> str | None:
+    """Why a Sentinel refuses and what helps, in one sentence; None for one that is away, slow or busy."""
+    if isinstance(error, exceptions.AuthenticationError):
+        return f"the Sentinel at {place} {_SENTINEL_ACCESS}"
+    if isinstance(error, exceptions.NoPermissionError):
+        return f"the Sentinel at {place} refuses ({said(error)}): {_SENTINEL_RIGHTS}"
+    if "unknown command" in str(error):
+        return f"the server at {place} {_NO_SENTINEL}"
+    if isinstance(error, exceptions.ResponseError) and not _is_later(error):
+        return f"the Sentinel at {place} refuses: {said(error)}"
     return None
 
 

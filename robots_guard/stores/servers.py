@@ -24,11 +24,11 @@ from redis.cluster import ClusterNode, RedisCluster
 from redis.connection import parse_url
 from redis.exceptions import RedisClusterException
 from redis.retry import Retry
-from redis.sentinel import Sentinel
 
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.stores.breaker import Breaker
 from robots_guard.stores.redis import PREFIX, RedisStore, Refused
+from robots_guard.stores.sentinels import Sentinels
 
 TIMEOUT = 0.2  # seconds
 
@@ -53,8 +53,8 @@ def open_redis(
     """The store that a URL names.
 
     Raises SettingsError for a URL that cannot be read, an HMAC key that cannot be found, and, with `insist`, a server
-    that refuses access. A server that is away is no error: a fleet may start before it. A store that only `looks` needs
-    no right to write.
+    that refuses access, or Sentinels that do not know the service. A server that is away is no error: a fleet may start
+    before it. A store that only `looks` needs no right to write.
     """
     place, _, query = url.partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))
@@ -187,9 +187,7 @@ def _primary(
     if service is None:
         raise ValueError("it names no SERVICE, as the Sentinels know it: end with /SERVICE/db")
     own = {name: value for name, value in options.items() if name not in ("username", "password")}
-    sentinels = Sentinel(
-        addresses, sentinel_kwargs={**own, "password": sentinel_password, "retry": Retry(NoBackoff(), 0)}
-    )
+    sentinels: Any = Sentinels(addresses, {**own, "password": sentinel_password, "retry": Retry(NoBackoff(), 0)})
     return sentinels.master_for(service[1], db=int(service[2] or 0), retry=_TWICE, **options)
 
 

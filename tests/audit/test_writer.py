@@ -429,6 +429,22 @@ def test_a_killed_writer_is_noted_not_blamed(tmp_path):
     assert (trouble.torn, trouble.lines) == ({journal.path.name: 1}, {})
 
 
+def test_a_writer_that_was_killed_before_its_first_record_is_noted(tmp_path):
+    """It may have been fetching its first robots.txt: its file is empty."""
+    journal = journal_in(tmp_path)
+    (alive,) = verify(tmp_path, Trouble())
+    (left,) = tmp_path.glob("*.jsonl")
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copy(left, tmp_path / "elsewhere" / left.name)
+    (killed,) = verify(tmp_path / "elsewhere", Trouble())
+    journal.close()
+
+    assert verify(tmp_path, Trouble()) == []  # one that ends leaves no empty file
+    assert (alive.records, alive.problems, alive.notes) == (0, [], ["has written no record", "is being written"])
+    assert killed.writer == alive.writer != ""
+    assert (killed.problems, killed.notes) == ([], ["has written no record", "ends without a stop: killed"])
+
+
 def test_a_sampled_relaxation_is_always_there(tmp_path):
     journal = journal_in(tmp_path, passes=100)
     relaxed = Verdict(action=Action.PASS, reason=Reason.RESTRICTED, relaxed="on_restricted=allow")

@@ -92,6 +92,17 @@ def test_a_store_that_was_damaged_is_spoken_of_once(here, held, tmp_path):
     assert here("policy", "ls") == (0, "", "")
 
 
+@pytest.mark.parametrize("command", [("ls",), ("show", "https://a.test")])
+def test_of_a_server_that_is_away_the_cause_is_said(here, command):
+    """The start has asked it already; that it is left alone for a while does not concern a command that ends."""
+    assert here("policy", *command, "--store=redis://127.0.0.1:1/0") == (
+        2,
+        "",
+        "robots-guard: the policy store: the server cannot be asked:"
+        " Error 111 connecting to 127.0.0.1:1. Connection refused.\n",
+    )
+
+
 def test_ls_has_a_row_a_policy(here, held):
     status, out, err = here("policy", "ls")
     rules, none, busy = held

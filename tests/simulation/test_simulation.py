@@ -57,6 +57,10 @@ def test_a_seed_replays_exactly(tier):
     assert one.stdout == other.stdout
 
 
+def test_the_help_has_an_example_a_line():
+    assert "\n    python -m tests.simulation --replay SEED  " in command("--help").stdout
+
+
 def test_a_failure_is_shown_with_its_seed_and_its_trace():
     found = command("--planted", "half-delay", "--histories", "50")
 

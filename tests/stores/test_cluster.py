@@ -17,6 +17,7 @@ from robots_guard.errors import SettingsError, StoreError
 from robots_guard.origin import origin_of
 from robots_guard.stores import look_at, open_store
 from robots_guard.stores.breaker import FIRST, Breaker
+from robots_guard.stores.redis import Refused
 from robots_guard.stores.servers import open_redis
 
 ORIGINS = [
@@ -353,7 +354,7 @@ def test_sentinels_that_want_a_password_are_given_it(tmp_path, monkeypatch):
     watched = Watched(tmp_path, "requirepass sentinels")
     try:
         monkeypatch.setenv("SENTINELS", "wrong password")
-        with pytest.raises(SettingsError, match="that of the Sentinels into sentinel_password_env"):
+        with pytest.raises(SettingsError, match="wants a password, or another one: name the environment"):
             open_store(f"{watched.url}?sentinel_password_env=SENTINELS")
         monkeypatch.setenv("SENTINELS", "sentinels")
         store = open_store(f"{watched.url}?sentinel_password_env=SENTINELS")
@@ -363,11 +364,51 @@ def test_sentinels_that_want_a_password_are_given_it(tmp_path, monkeypatch):
         watched.stop()
 
 
-def test_sentinels_that_do_not_know_the_service_say_so(watched):
-    store = open_store(f"redis+sentinel://127.0.0.1:{watched.sentinel.port}/others/0")
-    with pytest.raises(StoreError, match="No master found for 'others'"):
+def test_a_service_that_the_sentinels_do_not_know_is_a_mistake_of_the_url(watched):
+    """As a wrong password it is refused at the start, also if another Sentinel is away."""
+    known = f"the Sentinel at 127.0.0.1:{watched.sentinel.port} knows no service 'others'"
+    with pytest.raises(SettingsError) as raised:
+        open_store(watched.url.replace("policies", "others"))
+    assert str(raised.value) == f"store: {known}: end the URL with one that is known ('policies')"
+
+    watched.sentinel.process.kill()
+    watched.sentinel.process.wait(60)
+    store = open_store(watched.url)  # it is away, and may come later
+    with pytest.raises(StoreError, match=r"no Sentinel answers \(Error 111 .* Connection refused"):
         store.get(A)
     store.close()
+
+
+def test_a_service_whose_primary_is_down_is_known(watched):
+    """It is away, not misspelt: a failover ends by itself."""
+    watched.replica.process.kill()
+    watched.primary.process.kill()
+    with watched.sentinel.client() as sentinel:
+        end = time.monotonic() + SOON
+        while not sentinel.sentinel_master("policies")["is_odown"]:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    store = open_store(watched.url)
+    with pytest.raises(StoreError, match="the Sentinels know no primary of 'policies' that is up") as raised:
+        store.get(A)
+    assert not isinstance(raised.value, Refused)
+    store.close()
+
+
+def test_a_server_in_the_place_of_a_sentinel_is_told_from_one_that_wants_a_password(tmp_path):
+    for options, cause in (
+        ((), "is no Sentinel: name the Sentinels, or use redis://"),
+        (("--requirepass", "x"), "wants a password, or another one: name the environment variable that holds it"),
+    ):
+        server = start_redis(tmp_path, 0, *options)
+        try:
+            with pytest.raises(
+                SettingsError, match=f"^store: the (server|Sentinel) at 127.0.0.1:{server.port} {cause}"
+            ):
+                open_store(f"redis+sentinel://127.0.0.1:{server.port}/policies/0")
+        finally:
+            server.process.kill()
+            server.process.wait(60)
 
 
 def test_only_to_look_a_cluster_serves(empty_cluster, store):

@@ -1,0 +1,41 @@
+"""A proxy whose event loop is blocked, as by the disk of its audit log, says in its metrics that it is not ready."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+import urllib.request
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+from robots_guard.mitmproxy import heartbeat
+from robots_guard.mitmproxy.launcher import _measure
+
+
+def wait_for(port, line):
+    """Read the metrics until they have this line."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            if line in answer.read().decode().splitlines():
+                return True
+        time.sleep(0.02)
+    return False
+
+
+async def test_while_the_loop_is_blocked_the_proxy_is_not_ready(monkeypatch):
+    monkeypatch.setattr(heartbeat, "EVERY", 0.05)
+    monkeypatch.setattr(heartbeat, "STALE", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    enforcer = SimpleNamespace(counts=Counter(), under_way=lambda: 0, held=lambda: 0, fault=None)
+    _measure(enforcer, port)
+
+    assert await asyncio.to_thread(wait_for, port, "robots_guard_ready 1.0")
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(wait_for, port, "robots_guard_ready 0.0").result(60)  # the loop waits for it, and turns not
+    assert await asyncio.to_thread(wait_for, port, "robots_guard_ready 1.0")
+    enforcer.fault = "the agent is not set"
+    assert await asyncio.to_thread(wait_for, port, "robots_guard_ready 0.0")

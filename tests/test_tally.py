@@ -1,0 +1,117 @@
+"""Failures: each is counted; a fault is logged once a minute; and so is that what failed works again."""
+
+from __future__ import annotations
+
+import pytest
+
+from robots_guard.errors import DamagedValue, JournalError, StoreError, StoreReset
+from robots_guard.ports import Clocks
+from robots_guard.tally import FAULTS, QUIET, WARN_EVERY, Tally
+
+READ = "cannot be read: %s"
+
+
+@pytest.fixture
+def tally(clock):
+    return Tally(Clocks(now=clock, monotonic=clock))
+
+
+def fail(tally: Tally, error: str | Exception = "refused", part: str = "reading") -> None:
+    made = error if isinstance(error, Exception) else StoreError(error)
+    tally.warn("store/error", READ, made, part=part)
+
+
+def test_a_fault_is_logged_once_a_minute_and_counted_each_time(tally, clock, caplog):
+    for _ in range(3):
+        fail(tally)
+    clock.advance(WARN_EVERY)
+    fail(tally)
+
+    assert tally.counts["store/error"] == 4
+    assert caplog.messages == ["cannot be read: refused"] * 2
+
+
+def test_another_fault_is_logged_beside_the_first(tally, caplog):
+    """Each has a remedy of its own."""
+    fail(tally, "the user may not do this")
+    fail(tally, "it wants another password")
+    fail(tally, "the user may not do this")
+
+    assert caplog.messages == ["cannot be read: the user may not do this", "cannot be read: it wants another password"]
+
+
+def test_a_fault_with_other_numbers_is_the_same(tally, caplog):
+    for seconds in (0.25, 0.5, 12):
+        fail(tally, f"it took {seconds} s")
+        fail(tally, DamagedValue(f"what is held for https://{seconds}.test is damaged"))
+
+    assert len(caplog.messages) == 2
+
+
+def test_however_many_faults_there_are_a_few_a_minute_are_logged(tally, clock, caplog):
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        fail(tally, letter)
+    assert len(caplog.messages) == FAULTS
+    clock.advance(WARN_EVERY)
+    fail(tally, "z")
+
+    assert len(caplog.messages) == FAULTS + 1
+
+
+def test_that_the_store_works_again_is_logged_once(tally, clock, caplog):
+    tally.works("store/error", "reading", "writing")
+    fail(tally)
+    clock.advance(QUIET)
+    for _ in range(3):
+        tally.works("store/error", "reading", "writing")
+
+    assert caplog.messages == ["cannot be read: refused", "the policy store works again"]
+
+
+def test_that_the_audit_log_works_again_is_logged(tally, clock, caplog):
+    tally.warn("journal/error", "not recorded: %s", JournalError("disk full"), part="records")
+    clock.advance(QUIET)
+    tally.works("journal/error", "records")
+
+    assert caplog.messages == ["not recorded: disk full", "the audit log works again"]
+
+
+def test_a_store_that_can_be_read_but_not_written_does_not_work_again(tally, clock, caplog):
+    """It is full, say."""
+    fail(tally, part="writing")
+    clock.advance(QUIET)
+    tally.works("store/error", "reading")
+    assert len(caplog.messages) == 1
+    tally.works("store/error", "writing")
+
+    assert caplog.messages[1:] == ["the policy store works again"]
+
+
+def test_a_store_that_fails_every_now_and_then_does_not_work_again(tally, clock, caplog):
+    """One node of several is away, say."""
+    for _ in range(20):
+        fail(tally)
+        clock.advance(QUIET / 2)
+        tally.works("store/error", "reading")
+
+    assert caplog.messages == ["cannot be read: refused"]
+
+
+def test_a_new_outage_is_logged_though_a_minute_has_not_passed(tally, clock, caplog):
+    for _ in range(2):
+        fail(tally)
+        clock.advance(QUIET)
+        tally.works("store/error", "reading")
+
+    assert caplog.messages == ["cannot be read: refused", "the policy store works again"] * 2
+
+
+def test_of_a_store_begun_anew_is_said_that_it_is_used(tally, clock, caplog):
+    """It is no outage: nothing is gone on without."""
+    fail(tally, StoreReset("was damaged (no database) and has been begun anew"))
+    clock.advance(QUIET)
+    tally.works("store/error", "reading")
+
+    assert caplog.messages == [
+        "the policy store was damaged (no database) and has been begun anew: going on with the new one"
+    ]
