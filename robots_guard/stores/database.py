@@ -13,7 +13,8 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from robots_guard.errors import SettingsError, StoreError, StoreReset
@@ -73,15 +74,14 @@ class Database:
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """The reader, for one thread at a time."""
-        with self._translated("read") as opened, opened.reading:
+        with self._held("read", _Opened.held_for_reading) as opened:
             yield opened.reader
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """The writer, for one thread at a time, in a transaction."""
         self._slow.check()
-        # Asked once more when the writer is ours: the caller that had it before may have found that it is no use.
-        with self._translated("written") as opened, opened.writing, self._slow.attempt(), _transaction(opened.writer):
+        with self._held("written", self._begun) as opened:
             yield opened.writer
 
     def close(self) -> None:
@@ -111,20 +111,41 @@ class Database:
             self._swapping.held.release()
 
     @contextlib.contextmanager
-    def _translated(self, what: str) -> Iterator[_Opened]:
+    def _begun(self, opened: _Opened) -> Iterator[None]:
+        """Hold the writer in a transaction."""
+        # Asked once more when the writer is ours: the caller that had it before may have found that it is no use.
+        with opened.held_for_writing(), self._slow.attempt(), _transaction(opened.writer):
+            yield
+
+    @contextlib.contextmanager
+    def _held(self, what: str, hold: Callable[[_Opened], AbstractContextManager[None]]) -> Iterator[_Opened]:
+        """The file as it is open here, while it is held. What fails is a StoreError."""
         opened: _Opened | None = None
+        until = self._system.monotonic() + self._system.busy
         try:
-            opened = self._current()
-            if (told := self._begun_anew) is not None:
-                self._begun_anew = None
-                raise told
-            yield opened
+            with ExitStack() as held:
+                while True:
+                    opened = self._current()
+                    self._tell()
+                    try:
+                        held.enter_context(hold(opened))
+                        break
+                    except _Left:
+                        if self._system.monotonic() > until:
+                            raise
+                yield opened
         except (*_FAULTS, OSError, SettingsError) as error:
             if opened is not None and isinstance(error, _FAULTS) and _is_damage(error):
                 raise self._replaced(opened, error) from error
             if _code(error) == sqlite3.SQLITE_BUSY or isinstance(error, BlockingIOError):
                 self._slow.trip(f"could not be {what}: {error}")
             raise StoreError(f"could not be {what}: {_why(error)}") from error
+
+    def _tell(self) -> None:
+        """Raise what became of a damaged file, once."""
+        told, self._begun_anew = self._begun_anew, None
+        if told is not None:
+            raise told
 
     def _current(self) -> _Opened:
         """The file as it is open here; opened anew after a fork, or when another file has taken its place."""
@@ -246,6 +267,10 @@ class _ProcessLock:
         return self._lock
 
 
+class _Left(StoreError):
+    """The connections were left, for a fork or for another file, before a call held them: it needs the next ones."""
+
+
 class _Opened:
     """The connections of one process to one file: one reads, another writes, each behind a lock of its own."""
 
@@ -271,6 +296,25 @@ class _Opened:
             return False
         self._found = found  # the index may have grown
         return True
+
+    @contextlib.contextmanager
+    def held_for_reading(self) -> Iterator[None]:
+        """Hold the reader. Raises _Left if it is not to be used any more."""
+        with self.reading:
+            self._insist_on_not_being_left()
+            yield
+
+    @contextlib.contextmanager
+    def held_for_writing(self) -> Iterator[None]:
+        """Hold the writer. Raises _Left if it is not to be used any more."""
+        with self.writing:
+            self._insist_on_not_being_left()
+            yield
+
+    def _insist_on_not_being_left(self) -> None:
+        """Another thread may have left the connections after the caller looked, and before it held them."""
+        if self._is_left:
+            raise _Left("was closed by another thread meanwhile")
 
     def has_lost_its_journals(self) -> bool:
         """Whether the file is still there, but a journal was removed, replaced or cut short under this process."""

@@ -21,6 +21,7 @@ from support.fleet import Member, held_for
 from support.stores import A, B, in_a_fork, policy, put
 
 from robots_guard.errors import SettingsError, StoreError
+from robots_guard.stores import database
 from robots_guard.stores.database import Database
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.stores.system import System
@@ -362,6 +363,87 @@ try:
 except sqlite3.OperationalError as error:
     print(error)
 """
+
+
+# -- a call that comes between ------------------------------------------------------------------------------
+
+
+def fork(_store) -> None:
+    assert in_a_fork(lambda: True)
+
+
+def delete(store) -> None:
+    store.path.unlink()
+    store.get(A)  # which opens a new file
+
+
+@pytest.fixture
+def call_between(store, monkeypatch):
+    """Makes a call in another thread; runs something after that call's look at the files, before it holds one."""
+    looked, go_on = threading.Event(), threading.Event()
+    is_current = database._Opened.is_current
+
+    def held_up(opened):
+        answer = is_current(opened)
+        if threading.current_thread().name == "held up" and not looked.is_set():
+            looked.set()
+            go_on.wait(60)
+        return answer
+
+    def run(call, between):
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(outcome(call)), name="held up")
+        thread.start()
+        assert looked.wait(60)
+        between(store)
+        go_on.set()
+        thread.join(60)
+        return answers
+
+    monkeypatch.setattr(database._Opened, "is_current", held_up)
+    return run
+
+
+def outcome(call):
+    try:
+        return call()
+    except StoreError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("between", [fork, delete])
+def test_a_call_goes_on_with_the_next_connection_when_another_thread_closes_its_own(store, call_between, between):
+    assert call_between(lambda: store.reserve(A, 2.0, lambda: 1000.0, "x").wait, between) == [0.0]
+    assert store.reserve(A, 2.0, lambda: 1000.0, "y").wait >= 2.0
+
+
+@pytest.mark.parametrize("between", [fork, delete])
+def test_a_read_goes_on_with_the_next_connection_when_another_thread_closes_its_own(store, call_between, between):
+    assert call_between(lambda: store.get(B), between) == [None]
+
+
+def test_a_call_says_so_when_another_thread_closes_the_store(store, call_between):
+    assert call_between(lambda: store.get(A), SqliteStore.close) == ["is closed"]
+
+
+def test_calls_all_succeed_while_the_process_forks_and_the_file_is_deleted(store):
+    answers, ended = [], threading.Event()
+
+    def work(origin) -> None:
+        while not ended.is_set():
+            answers.append(outcome(lambda: store.last_turn(origin)))
+
+    threads = [threading.Thread(target=work, args=(origin,)) for origin in (A, B)]
+    for thread in threads:
+        thread.start()
+    for between in (fork, lambda store: store.path.unlink(missing_ok=True)) * 15:
+        between(store)
+        time.sleep(0.01)
+    ended.set()
+    for thread in threads:
+        thread.join(60)
+
+    assert not [answer for answer in answers if isinstance(answer, str)]
 
 
 # -- the lock, and ends -------------------------------------------------------------------------------------
