@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from robots_guard.stores.patience import Left, Patience
 from robots_guard.stores.system import System
 
 KEPT_ASIDE = 3  # damaged files kept for a person to look at
@@ -67,12 +68,18 @@ class DatabaseFiles:
 
     def __init__(self, path: Path, system: System) -> None:
         self.path, self.system = path, system
+        self.patience = Patience()
         self.resolve()
 
     def resolve(self) -> None:
         """Resolve the path if it is a link: the journals and the lock are beside the file itself."""
         self._file = os.path.realpath(self.path)
         self._wal, self._shm, self._lock = (f"{self._file}{end}" for end in ("-wal", "-shm", ".lock"))
+
+    @property
+    def resolved(self) -> str:
+        """The name of the file itself."""
+        return self._file
 
     def found(self) -> Found:
         """The files as they are now."""
@@ -156,7 +163,10 @@ class DatabaseFiles:
             self._remove(f"{old}-wal")
 
     def _taken(self) -> int:
-        """Take the lock; its descriptor. Raises BlockingIOError when another process does not give it back."""
+        """Take the lock; its descriptor.
+
+        Raises BlockingIOError when another process does not give it back, and Left when the wait is broken off.
+        """
         deadline = self.system.monotonic() + self.system.busy
         while True:
             descriptor = self.system.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -164,10 +174,13 @@ class DatabaseFiles:
                 self.system.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _inode(os.fstat(descriptor)) == _inode(self._stat(self._lock)):
                     return descriptor  # it has not been removed meanwhile
-            except BlockingIOError:
+            except BlockingIOError as error:
                 if self.system.monotonic() > deadline:
                     self.system.close(descriptor)
                     raise
+                if self.patience.is_over:
+                    self.system.close(descriptor)
+                    raise Left("was left while another process had its lock") from error
             except BaseException:
                 self.system.close(descriptor)
                 raise

@@ -22,7 +22,7 @@ from support.stores import A, B, in_a_fork, policy, put
 
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.stores import database
-from robots_guard.stores.database import Database
+from robots_guard.stores.database import Database, Look
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.stores.system import System
 
@@ -363,6 +363,143 @@ try:
 except sqlite3.OperationalError as error:
     print(error)
 """
+
+
+LOCKS = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.readline()
+connection.execute("COMMIT")
+"""
+
+
+def test_a_call_that_waits_for_another_process_gives_way_to_a_fork(store, path, tmp_path):
+    """Child and parent then ask for the same turn: one of them gets it."""
+    locker = subprocess.Popen([sys.executable, "-c", LOCKS, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert locker.stdout.readline() == b"locked\n"
+    waits = []
+    thread = threading.Thread(target=lambda: waits.append(reserved(store)))
+    thread.start()
+    assert until(store._database._opened.writing.locked)
+
+    def child() -> bool:
+        is_closed = not has_open(path)
+        os.write(locker.stdin.fileno(), b"go on\n")
+        (tmp_path / "child").write_text(str(reserved(store)))
+        return is_closed
+
+    assert in_a_fork(child)
+    thread.join(60)
+    locker.communicate()
+    assert sorted([*waits, float((tmp_path / "child").read_text())]) == [0.0, pytest.approx(30.0, abs=10.0)]
+
+
+def has_open(path) -> bool:
+    """Whether this process has the file or its journals open."""
+    names = [os.path.realpath(descriptor) for descriptor in Path("/proc/self/fd").iterdir()]
+    return any(name.startswith(str(path)) and ".lock" not in name for name in names)
+
+
+def reserved(store) -> float:
+    return store.reserve(B, 30.0, lambda: 1000.0, str(os.getpid())).wait
+
+
+def until(there) -> bool:
+    """Whether it came about within a minute."""
+    end = time.monotonic() + 60
+    while not there() and time.monotonic() < end:
+        time.sleep(0.01)
+    return there()
+
+
+def test_a_call_that_waits_for_the_lock_gives_way_to_a_fork(path):
+    held, waiting = [], threading.Event()
+
+    def flock(descriptor, operation):
+        if held:
+            waiting.set()
+            raise BlockingIOError("held")
+        fcntl.flock(descriptor, operation)
+
+    store = SqliteStore(path, Database(path, System(flock=flock)))
+    held.append(True)
+    path.unlink()
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(outcome(lambda: store.get(A))))
+    thread.start()
+    assert waiting.wait(60)
+
+    assert in_a_fork(lambda: not has_open(path) and (held.clear() or outcome(lambda: store.get(A)) is None))
+    held.clear()
+    thread.join(60)
+    assert answers == [None]
+    store.close()
+
+
+@pytest.fixture
+def hanging(store):
+    """A call that does not end holds the writer."""
+    begun, ending = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with store._database._opened.writing:
+            begun.set()
+            ending.wait(60)
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    assert begun.wait(60)
+    yield ending
+    ending.set()
+    thread.join(60)
+
+
+FORKED = "only a process started anew can open it"
+
+
+def is_refused(store) -> bool:
+    return FORKED in str(outcome(lambda: store.get(A)))
+
+
+def test_a_forked_child_leaves_a_file_alone_that_could_not_be_closed_before(store, hanging):
+    """SQLite would take the parent's locks for the child's, even through a store that the child opens by itself."""
+
+    def child() -> bool:
+        with pytest.raises(SettingsError, match=FORKED):
+            SqliteStore(store.path)
+        with pytest.raises(StoreError, match=FORKED):
+            SqliteStore(store.path, Look(store.path, insist=False)).get(A)
+        SqliteStore(store.path.with_name("another")).close()
+        return is_refused(store) and in_a_fork(lambda: is_refused(store))
+
+    assert in_a_fork(child)
+    assert store.get(A) == policy()
+
+
+def test_a_file_that_is_closed_again_can_be_opened_by_the_next_child(store, hanging):
+    assert in_a_fork(lambda: is_refused(store))
+    hanging.set()
+    assert until(lambda: in_a_fork(lambda: store.get(A) == policy()))
+
+
+def test_a_file_that_is_being_opened_is_left_alone_by_a_forked_child(store):
+    """By a thread that hangs meanwhile."""
+    begun, ending = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with store._database._swapping.held:
+            begun.set()
+            ending.wait(60)
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    assert begun.wait(60)
+    assert in_a_fork(lambda: is_refused(store))
+    ending.set()
+    thread.join(60)
+    assert store.get(A) == policy()
 
 
 # -- a call that comes between ------------------------------------------------------------------------------
