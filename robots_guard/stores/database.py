@@ -435,6 +435,7 @@ def _open(files: DatabaseFiles, lock: Lock) -> tuple[_Opened, StoreReset | None]
             continue
         if opened.file and opened.is_current():
             lock.name(opened.file)
+            files.keep_the_number_of(opened.file)
             return opened, told
         opened.close()
     raise OSError("it is removed or replaced again and again")

@@ -1,4 +1,4 @@
-"""The files of an SQLite database: the file itself, its two journals, and its lock.
+"""The files of an SQLite database: the file itself, its two journals, its lock, and a second name of the file.
 
 SQLite pairs files by their names alone: the file with its write-ahead log (``-wal``) and with the index of that
 log (``-shm``), which every process maps into its memory. Invariant: a file is never opened beside journals of
@@ -74,7 +74,8 @@ class DatabaseFiles:
     def resolve(self) -> None:
         """Resolve the path if it is a link: the journals and the lock are beside the file itself."""
         self._file = os.path.realpath(self.path)
-        self._wal, self._shm, self._lock = (f"{self._file}{end}" for end in ("-wal", "-shm", ".lock"))
+        self._wal, self._shm = f"{self._file}-wal", f"{self._file}-shm"
+        self._lock, self._link = f"{self._file}.lock", f"{self._file}.link"
 
     @property
     def resolved(self) -> str:
@@ -119,6 +120,17 @@ class DatabaseFiles:
         elif found.file and lock.names_another(found.file):
             self._move_journals(self._name_aside())
             self._tidy()
+
+    def keep_the_number_of(self, file: Inode) -> None:
+        """Give the file a second name. While it has that, no other file is given its inode number.
+
+        The lock knows a file by that number only. A backup restored in place of a deleted file would else often get
+        the same one, and would be opened beside the journals of the deleted file. The lock is held.
+        """
+        with contextlib.suppress(OSError):  # not every file system can: then the number is all there is to go by
+            if _inode(self._stat(self._link)) != file:
+                self._remove(self._link)
+                self.system.link(self._file, self._link)
 
     def set_aside(self) -> Path | None:
         """Rename the file and its log, which must not be replayed into the next one. Returns its new name.

@@ -27,6 +27,7 @@ class System:
     stat: Callable[[str], os.stat_result] = os.stat
     rename: Callable[[str, str], None] = os.rename
     unlink: Callable[[str], None] = os.unlink
+    link: Callable[[str, str], None] = os.link
     connect: Callable[[Path], Connection] = connect
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep

@@ -144,6 +144,7 @@ ATTACKS = {
     "the log is halved": on("-wal", cut(0.5)),
     "the index is deleted": on("-shm", unlink),
     "the lock is deleted": on(".lock", unlink),
+    "the link is deleted": on(".link", unlink),
 }
 AT_REST = {**ATTACKS, "the index is emptied": on("-shm", cut(0)), "the index is halved": on("-shm", cut(0.5))}
 
@@ -322,6 +323,58 @@ def test_journals_left_by_a_process_that_was_killed_are_used(path):
 
     assert [*store.origins()]
     assert not [*path.parent.glob("*.corrupt-*")]
+    store.close()
+
+
+def restored(path) -> SqliteStore:
+    """The store after all its processes were killed, its file was deleted and a backup of another was written there."""
+    backup = path.with_name("backup")
+    made = SqliteStore(backup)
+    put(made, policy(B))
+    made.close()
+    member = Member()
+    assert member.ask("open", path=str(path)) == ""
+    member.ask("work", calls=40, seed=1)
+    member.kill()
+    octets, number = backup.read_bytes(), path.stat().st_ino
+    path.unlink()
+    path.write_bytes(octets)
+    for other in range(200):  # most file systems give the lowest number that is free
+        if path.stat().st_ino == number:
+            break
+        path.rename(path.with_name(f"other-{other}"))
+        path.write_bytes(octets)
+    return SqliteStore(path)
+
+
+def test_a_backup_is_not_opened_beside_the_journals_of_a_deleted_file(path):
+    """Many file systems give the inode number of a deleted file to the next one."""
+    store = restored(path)
+
+    assert [*store.origins()] == [B]
+    assert store.get(B) == policy(B)
+    assert len([*path.parent.glob("policies.sqlite.corrupt-*-wal")]) == 1
+    store.close()
+
+
+def test_a_file_keeps_its_inode_number_for_itself_until_another_takes_its_place(store, path, beside):
+    first = path.stat().st_ino
+    assert beside(".link").stat().st_ino == first
+    path.unlink()
+    assert beside(".link").stat().st_ino == first
+    store.get(A)
+
+    assert beside(".link").stat().st_ino == path.stat().st_ino != first
+
+
+def test_a_file_system_without_hard_links_will_do(path, beside):
+    def link(old, new):
+        raise PermissionError(1, "Operation not permitted")
+
+    store = SqliteStore(path, Database(path, System(link=link)))
+    put(store, policy())
+    assert store.get(A) == policy()
+    assert not beside(".link").exists()
     store.close()
 
 
