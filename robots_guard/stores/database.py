@@ -13,12 +13,14 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from robots_guard.errors import SettingsError, StoreError, StoreReset
 from robots_guard.stores.breaker import Breaker
 from robots_guard.stores.database_files import DatabaseFiles, Found, Inode, Lock
+from robots_guard.stores.patience import SLICE, Connection, Left, is_busy
 from robots_guard.stores.system import BUSY, System
 
 CLOSING = 2.0  # seconds that closing waits for what is under way: a disk may hang
@@ -56,10 +58,11 @@ class Database:
         self._system = system or System()
         self._slow = Breaker(self._system.monotonic)
         self._abandoned: list[_Opened] = []  # a parent's, or in use by a call that does not end: not to be closed
-        self._closed = self._forking = False
+        self._closed = self._forking = self._is_open_at_fork = False
         try:
             self._swapping = _ProcessLock()
             self._files = DatabaseFiles(path, self._system)
+            _insist_on_its_being_closed(self._files.resolved)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._files.locked() as lock:
                 self._opened, self._begun_anew = _open(self._files, lock)
@@ -73,15 +76,14 @@ class Database:
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """The reader, for one thread at a time."""
-        with self._translated("read") as opened, opened.reading:
+        with self._held("read", _Opened.held_for_reading) as opened:
             yield opened.reader
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """The writer, for one thread at a time, in a transaction."""
         self._slow.check()
-        # Asked once more when the writer is ours: the caller that had it before may have found that it is no use.
-        with self._translated("written") as opened, opened.writing, self._slow.attempt(), _transaction(opened.writer):
+        with self._held("written", self._begun) as opened:
             yield opened.writer
 
     def close(self) -> None:
@@ -91,40 +93,80 @@ class Database:
         if not lock.acquire(timeout=CLOSING):
             return
         try:
-            with contextlib.suppress(*_FAULTS, OSError):
-                self._rest()
-            self._abandoned = [opened for opened in self._abandoned if not opened.close(0.0)]
+            self._close_all()
         finally:
             lock.release()
 
     def before_fork(self) -> None:
-        """Close the file, to be opened again when it is needed: SQLite's locks do not outlive a fork."""
+        """Close the file, to be opened again when it is needed: SQLite's locks do not outlive a fork.
+
+        A call that waits for another process's lock gives way. One that hangs keeps the file open.
+        """
+        self._files.patience.end()
         self._forking = self._swapping.held.acquire(timeout=CLOSING)
         if self._forking:
-            with contextlib.suppress(*_FAULTS, OSError):
-                self._rest()
+            self._files.patience.end()  # once more: another thread's fork, which has just ended, may have undone it
+            self._close_all()
+        self._is_open_at_fork = not self._forking or any(
+            opened.is_open_here for opened in (self._opened, *self._abandoned)
+        )
 
     def after_fork(self) -> None:
         """Let other threads of the parent open the file again."""
+        self._files.patience.begin()
         if self._forking:
             self._forking = False
             self._swapping.held.release()
 
+    def after_fork_in_child(self) -> None:
+        """Let the child open the file, unless the parent still had it open."""
+        if self._is_open_at_fork:
+            _INHERITED.add(self._files.resolved)
+        self._files.patience.begin()
+        self._forking = False
+
     @contextlib.contextmanager
-    def _translated(self, what: str) -> Iterator[_Opened]:
+    def _begun(self, opened: _Opened) -> Iterator[None]:
+        """Hold the writer in a transaction."""
+        # Asked once more when the writer is ours: the caller that had it before may have found that it is no use.
+        with opened.held_for_writing(), self._slow.attempt(), _transaction(opened.writer):
+            yield
+
+    @contextlib.contextmanager
+    def _held(self, what: str, hold: Callable[[_Opened], AbstractContextManager[None]]) -> Iterator[_Opened]:
+        """The file as it is open here, while it is held. What fails is a StoreError."""
         opened: _Opened | None = None
+        until = self._system.monotonic() + self._system.busy
         try:
-            opened = self._current()
-            if (told := self._begun_anew) is not None:
-                self._begun_anew = None
-                raise told
-            yield opened
+            with ExitStack() as held:
+                while True:
+                    try:
+                        opened = self._current()
+                        self._tell()
+                        held.enter_context(hold(opened))
+                        break
+                    except Left:
+                        if self._system.monotonic() > until:
+                            raise
+                        self._give_way(until)
+                yield opened
         except (*_FAULTS, OSError, SettingsError) as error:
             if opened is not None and isinstance(error, _FAULTS) and _is_damage(error):
                 raise self._replaced(opened, error) from error
-            if _code(error) == sqlite3.SQLITE_BUSY or isinstance(error, BlockingIOError):
+            if is_busy(error) or isinstance(error, BlockingIOError):
                 self._slow.trip(f"could not be {what}: {error}")
             raise StoreError(f"could not be {what}: {_why(error)}") from error
+
+    def _give_way(self, until: float) -> None:
+        """Let a thread that forks do so first."""
+        while self._files.patience.is_over and self._system.monotonic() <= until:
+            self._system.sleep(0.02)
+
+    def _tell(self) -> None:
+        """Raise what became of a damaged file, once."""
+        told, self._begun_anew = self._begun_anew, None
+        if told is not None:
+            raise told
 
     def _current(self) -> _Opened:
         """The file as it is open here; opened anew after a fork, or when another file has taken its place."""
@@ -155,11 +197,18 @@ class Database:
         left = self._opened
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._files.resolve()
+        _insist_on_its_being_closed(self._files.resolved)
         with self._files.locked() as lock:
             told = left.set_aside(why)
             self._leave(left)
             self._opened, told_now = _open(self._files, lock)
         return told_now or told
+
+    def _close_all(self) -> None:
+        """Close what no call keeps open."""
+        with contextlib.suppress(*_FAULTS, OSError):
+            self._rest()
+        self._abandoned = [opened for opened in self._abandoned if not opened.close(0.0)]
 
     def _rest(self) -> None:
         """Close the file. One whose journals are not its own any more is set aside first, as at the next use."""
@@ -170,7 +219,7 @@ class Database:
         self._leave(left)
 
     def _leave(self, opened: _Opened) -> None:
-        if not opened.close():
+        if not opened.close() and opened not in self._abandoned:
             self._abandoned.append(opened)
 
 
@@ -227,6 +276,7 @@ def _reader(path: Path) -> sqlite3.Connection:
     """A connection that leaves no file behind. Raises FileNotFoundError where there is none to be read."""
     there = Path(os.path.realpath(path))  # its journal lies beside the file itself, not beside a link to it
     there.stat()
+    _insist_on_its_being_closed(str(there))
     # Where no writer is at it, SQLite would begin its journal and leave that lying; `immutable` keeps it from that,
     # and overlooks a writer that comes later, so that it does for one short question only.
     alone = "" if Path(f"{there}-wal").exists() else "&immutable=1"
@@ -256,11 +306,16 @@ class _Opened:
         self.reading, self.writing = threading.Lock(), threading.Lock()
         self._files, self._found = files, found
         self._pid = os.getpid()
-        self._is_left = False
+        self._is_left = self._is_closed = False
 
     @property
     def file(self) -> Inode | None:
         return self._found.file
+
+    @property
+    def is_open_here(self) -> bool:
+        """Whether this process opened the connections and has not closed them."""
+        return self._pid == os.getpid() and not self._is_closed
 
     def is_current(self) -> bool:
         """Whether these are this process's connections to the files that now have the names."""
@@ -271,6 +326,25 @@ class _Opened:
             return False
         self._found = found  # the index may have grown
         return True
+
+    @contextlib.contextmanager
+    def held_for_reading(self) -> Iterator[None]:
+        """Hold the reader. Raises Left if it is not to be used any more."""
+        with self.reading:
+            self._insist_on_not_being_left()
+            yield
+
+    @contextlib.contextmanager
+    def held_for_writing(self) -> Iterator[None]:
+        """Hold the writer. Raises Left if it is not to be used any more."""
+        with self.writing:
+            self._insist_on_not_being_left()
+            yield
+
+    def _insist_on_not_being_left(self) -> None:
+        """Another thread may have left the connections after the caller looked, and before it held them."""
+        if self._is_left:
+            raise Left("was closed by another thread meanwhile")
 
     def has_lost_its_journals(self) -> bool:
         """Whether the file is still there, but a journal was removed, replaced or cut short under this process."""
@@ -298,6 +372,7 @@ class _Opened:
             try:
                 self.reader.close()
                 self.writer.close()
+                self._is_closed = True
             finally:
                 self.reading.release()
         except sqlite3.Error:
@@ -310,6 +385,9 @@ class _Opened:
 # -- forks --------------------------------------------------------------------------------------------------
 
 _ALL: weakref.WeakSet[Database] = weakref.WeakSet()
+# Files that a parent of this process had open when it forked. SQLite, which knows a file by its inode, takes the locks
+# of the parent for ours whoever opens such a file in this process; so it is not opened.
+_INHERITED: set[str] = set()
 
 
 def _before_fork() -> None:
@@ -322,7 +400,18 @@ def _after_fork() -> None:
         database.after_fork()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
+def _after_fork_in_child() -> None:
+    for database in list(_ALL):
+        database.after_fork_in_child()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
+
+
+def _insist_on_its_being_closed(file: str) -> None:
+    """Raise OSError for a file that this process has open from its parent."""
+    if file in _INHERITED:
+        raise OSError("a call was using it when this process was forked: only a process started anew can open it")
 
 
 # -- opening ------------------------------------------------------------------------------------------------
@@ -346,6 +435,7 @@ def _open(files: DatabaseFiles, lock: Lock) -> tuple[_Opened, StoreReset | None]
             continue
         if opened.file and opened.is_current():
             lock.name(opened.file)
+            files.keep_the_number_of(opened.file)
             return opened, told
         opened.close()
     raise OSError("it is removed or replaced again and again")
@@ -369,9 +459,10 @@ def _connected(files: DatabaseFiles, before: Inode | None, *, ours: bool) -> _Op
         raise
 
 
-def _connect(files: DatabaseFiles) -> sqlite3.Connection:
+def _connect(files: DatabaseFiles) -> Connection:
     system = files.system
-    connection = system.connect(files.path, timeout=system.busy, isolation_level=None, check_same_thread=False)
+    connection = system.connect(files.path)
+    connection.patience, connection.slices = files.patience, max(round(system.busy / SLICE), 1)
     try:
         connection.execute("PRAGMA synchronous = NORMAL")
     except BaseException:
@@ -448,7 +539,7 @@ def _switch_to_wal(connection: sqlite3.Connection, system: System) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if _code(error) != sqlite3.SQLITE_BUSY or system.monotonic() > deadline:
+            if not is_busy(error) or system.monotonic() > deadline:
                 raise
             system.sleep(0.02)
 

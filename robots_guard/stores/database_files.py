@@ -1,4 +1,4 @@
-"""The files of an SQLite database: the file itself, its two journals, and its lock.
+"""The files of an SQLite database: the file itself, its two journals, its lock, and a second name of the file.
 
 SQLite pairs files by their names alone: the file with its write-ahead log (``-wal``) and with the index of that
 log (``-shm``), which every process maps into its memory. Invariant: a file is never opened beside journals of
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from robots_guard.stores.patience import Left, Patience
 from robots_guard.stores.system import System
 
 KEPT_ASIDE = 3  # damaged files kept for a person to look at
@@ -67,12 +68,19 @@ class DatabaseFiles:
 
     def __init__(self, path: Path, system: System) -> None:
         self.path, self.system = path, system
+        self.patience = Patience()
         self.resolve()
 
     def resolve(self) -> None:
         """Resolve the path if it is a link: the journals and the lock are beside the file itself."""
         self._file = os.path.realpath(self.path)
-        self._wal, self._shm, self._lock = (f"{self._file}{end}" for end in ("-wal", "-shm", ".lock"))
+        self._wal, self._shm = f"{self._file}-wal", f"{self._file}-shm"
+        self._lock, self._link = f"{self._file}.lock", f"{self._file}.link"
+
+    @property
+    def resolved(self) -> str:
+        """The name of the file itself."""
+        return self._file
 
     def found(self) -> Found:
         """The files as they are now."""
@@ -112,6 +120,17 @@ class DatabaseFiles:
         elif found.file and lock.names_another(found.file):
             self._move_journals(self._name_aside())
             self._tidy()
+
+    def keep_the_number_of(self, file: Inode) -> None:
+        """Give the file a second name. While it has that, no other file is given its inode number.
+
+        The lock knows a file by that number only. A backup restored in place of a deleted file would else often get
+        the same one, and would be opened beside the journals of the deleted file. The lock is held.
+        """
+        with contextlib.suppress(OSError):  # not every file system can: then the number is all there is to go by
+            if _inode(self._stat(self._link)) != file:
+                self._remove(self._link)
+                self.system.link(self._file, self._link)
 
     def set_aside(self) -> Path | None:
         """Rename the file and its log, which must not be replayed into the next one. Returns its new name.
@@ -156,7 +175,10 @@ class DatabaseFiles:
             self._remove(f"{old}-wal")
 
     def _taken(self) -> int:
-        """Take the lock; its descriptor. Raises BlockingIOError when another process does not give it back."""
+        """Take the lock; its descriptor.
+
+        Raises BlockingIOError when another process does not give it back, and Left when the wait is broken off.
+        """
         deadline = self.system.monotonic() + self.system.busy
         while True:
             descriptor = self.system.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -164,10 +186,13 @@ class DatabaseFiles:
                 self.system.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _inode(os.fstat(descriptor)) == _inode(self._stat(self._lock)):
                     return descriptor  # it has not been removed meanwhile
-            except BlockingIOError:
+            except BlockingIOError as error:
                 if self.system.monotonic() > deadline:
                     self.system.close(descriptor)
                     raise
+                if self.patience.is_over:
+                    self.system.close(descriptor)
+                    raise Left("was left while another process had its lock") from error
             except BaseException:
                 self.system.close(descriptor)
                 raise

@@ -61,10 +61,11 @@ ON CONFLICT (origin) DO UPDATE SET token = excluded.token, until = excluded.unti
 WHERE NOT coalesce(leases.until > :now AND leases.until <= :horizon, FALSE)
 """
 
-# What is no number is not believed, and what is longer than any line is not even read.
+# What is no number is not believed, and what is longer than any line is not even read. A line is read as octets:
+# text that is not UTF-8 could not be read at all, and each call of its origin would fail.
 _TURNS = """
 SELECT iif(typeof(last) = 'real', last, 0.0), iif(typeof(not_before) = 'real', not_before, 0.0),
-    iif(typeof(line) = 'text' AND length(line) <= :longest, line, '')
+    iif(typeof(line) = 'text' AND length(CAST(line AS BLOB)) <= :longest, CAST(line AS BLOB), x'')
 FROM turns WHERE origin = :origin
 """
 _STAND = """
@@ -76,7 +77,7 @@ _HOLD_OFF = """
 INSERT INTO turns (origin, last, not_before, line) VALUES (:origin, 0, :until, '')
 ON CONFLICT (origin) DO UPDATE SET not_before = max(:until, iif(not_before <= :latest, not_before, 0))
 """
-_NEVER = (0.0, 0.0, "")
+_NEVER = (0.0, 0.0, b"")
 
 
 class SqliteStore:
@@ -259,10 +260,11 @@ def _of(origin: Origin) -> dict[str, str | int]:
     return {"origin": str(origin), "longest": LINE * 100}
 
 
-def _places(line: str) -> Places:
+def _places(line: bytes) -> Places:
+    """The places in a line; none in one that cannot be read."""
     try:
         return msgspec.json.decode(line, type=Places)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ()
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+
+from robots_guard.stores.patience import Connection, connect
 
 BUSY = 5.0  # seconds to wait for another process's write
 
@@ -25,7 +27,8 @@ class System:
     stat: Callable[[str], os.stat_result] = os.stat
     rename: Callable[[str, str], None] = os.rename
     unlink: Callable[[str], None] = os.unlink
-    connect: Callable[..., sqlite3.Connection] = sqlite3.connect
+    link: Callable[[str, str], None] = os.link
+    connect: Callable[[Path], Connection] = connect
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     busy: float = BUSY

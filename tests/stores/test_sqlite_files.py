@@ -21,7 +21,8 @@ from support.fleet import Member, held_for
 from support.stores import A, B, in_a_fork, policy, put
 
 from robots_guard.errors import SettingsError, StoreError
-from robots_guard.stores.database import Database
+from robots_guard.stores import database
+from robots_guard.stores.database import Database, Look
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.stores.system import System
 
@@ -143,6 +144,7 @@ ATTACKS = {
     "the log is halved": on("-wal", cut(0.5)),
     "the index is deleted": on("-shm", unlink),
     "the lock is deleted": on(".lock", unlink),
+    "the link is deleted": on(".link", unlink),
 }
 AT_REST = {**ATTACKS, "the index is emptied": on("-shm", cut(0)), "the index is halved": on("-shm", cut(0.5))}
 
@@ -324,6 +326,58 @@ def test_journals_left_by_a_process_that_was_killed_are_used(path):
     store.close()
 
 
+def restored(path) -> SqliteStore:
+    """The store after all its processes were killed, its file was deleted and a backup of another was written there."""
+    backup = path.with_name("backup")
+    made = SqliteStore(backup)
+    put(made, policy(B))
+    made.close()
+    member = Member()
+    assert member.ask("open", path=str(path)) == ""
+    member.ask("work", calls=40, seed=1)
+    member.kill()
+    octets, number = backup.read_bytes(), path.stat().st_ino
+    path.unlink()
+    path.write_bytes(octets)
+    for other in range(200):  # most file systems give the lowest number that is free
+        if path.stat().st_ino == number:
+            break
+        path.rename(path.with_name(f"other-{other}"))
+        path.write_bytes(octets)
+    return SqliteStore(path)
+
+
+def test_a_backup_is_not_opened_beside_the_journals_of_a_deleted_file(path):
+    """Many file systems give the inode number of a deleted file to the next one."""
+    store = restored(path)
+
+    assert [*store.origins()] == [B]
+    assert store.get(B) == policy(B)
+    assert len([*path.parent.glob("policies.sqlite.corrupt-*-wal")]) == 1
+    store.close()
+
+
+def test_a_file_keeps_its_inode_number_for_itself_until_another_takes_its_place(store, path, beside):
+    first = path.stat().st_ino
+    assert beside(".link").stat().st_ino == first
+    path.unlink()
+    assert beside(".link").stat().st_ino == first
+    store.get(A)
+
+    assert beside(".link").stat().st_ino == path.stat().st_ino != first
+
+
+def test_a_file_system_without_hard_links_will_do(path, beside):
+    def link(old, new):
+        raise PermissionError(1, "Operation not permitted")
+
+    store = SqliteStore(path, Database(path, System(link=link)))
+    put(store, policy())
+    assert store.get(A) == policy()
+    assert not beside(".link").exists()
+    store.close()
+
+
 # -- forks --------------------------------------------------------------------------------------------------
 
 
@@ -362,6 +416,224 @@ try:
 except sqlite3.OperationalError as error:
     print(error)
 """
+
+
+LOCKS = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.readline()
+connection.execute("COMMIT")
+"""
+
+
+def test_a_call_that_waits_for_another_process_gives_way_to_a_fork(store, path, tmp_path):
+    """Child and parent then ask for the same turn: one of them gets it."""
+    locker = subprocess.Popen([sys.executable, "-c", LOCKS, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert locker.stdout.readline() == b"locked\n"
+    waits = []
+    thread = threading.Thread(target=lambda: waits.append(reserved(store)))
+    thread.start()
+    assert until(store._database._opened.writing.locked)
+
+    def child() -> bool:
+        is_closed = not has_open(path)
+        os.write(locker.stdin.fileno(), b"go on\n")
+        (tmp_path / "child").write_text(str(reserved(store)))
+        return is_closed
+
+    assert in_a_fork(child)
+    thread.join(60)
+    locker.communicate()
+    assert sorted([*waits, float((tmp_path / "child").read_text())]) == [0.0, pytest.approx(30.0, abs=10.0)]
+
+
+def has_open(path) -> bool:
+    """Whether this process has the file or its journals open."""
+    names = [os.path.realpath(descriptor) for descriptor in Path("/proc/self/fd").iterdir()]
+    return any(name.startswith(str(path)) and ".lock" not in name for name in names)
+
+
+def reserved(store) -> float:
+    return store.reserve(B, 30.0, lambda: 1000.0, str(os.getpid())).wait
+
+
+def until(there) -> bool:
+    """Whether it came about within a minute."""
+    end = time.monotonic() + 60
+    while not there() and time.monotonic() < end:
+        time.sleep(0.01)
+    return there()
+
+
+def test_a_call_that_waits_for_the_lock_gives_way_to_a_fork(path):
+    held, waiting = [], threading.Event()
+
+    def flock(descriptor, operation):
+        if held:
+            waiting.set()
+            raise BlockingIOError("held")
+        fcntl.flock(descriptor, operation)
+
+    store = SqliteStore(path, Database(path, System(flock=flock)))
+    held.append(True)
+    path.unlink()
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(outcome(lambda: store.get(A))))
+    thread.start()
+    assert waiting.wait(60)
+
+    assert in_a_fork(lambda: not has_open(path) and (held.clear() or outcome(lambda: store.get(A)) is None))
+    held.clear()
+    thread.join(60)
+    assert answers == [None]
+    store.close()
+
+
+@pytest.fixture
+def hanging(store):
+    """A call that does not end holds the writer."""
+    begun, ending = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with store._database._opened.writing:
+            begun.set()
+            ending.wait(60)
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    assert begun.wait(60)
+    yield ending
+    ending.set()
+    thread.join(60)
+
+
+FORKED = "only a process started anew can open it"
+
+
+def is_refused(store) -> bool:
+    return FORKED in str(outcome(lambda: store.get(A)))
+
+
+def test_a_forked_child_leaves_a_file_alone_that_could_not_be_closed_before(store, hanging):
+    """SQLite would take the parent's locks for the child's, even through a store that the child opens by itself."""
+
+    def child() -> bool:
+        with pytest.raises(SettingsError, match=FORKED):
+            SqliteStore(store.path)
+        with pytest.raises(StoreError, match=FORKED):
+            SqliteStore(store.path, Look(store.path, insist=False)).get(A)
+        SqliteStore(store.path.with_name("another")).close()
+        return is_refused(store) and in_a_fork(lambda: is_refused(store))
+
+    assert in_a_fork(child)
+    assert store.get(A) == policy()
+
+
+def test_a_file_that_is_closed_again_can_be_opened_by_the_next_child(store, hanging):
+    assert in_a_fork(lambda: is_refused(store))
+    hanging.set()
+    assert until(lambda: in_a_fork(lambda: store.get(A) == policy()))
+
+
+def test_a_file_that_is_being_opened_is_left_alone_by_a_forked_child(store):
+    """By a thread that hangs meanwhile."""
+    begun, ending = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with store._database._swapping.held:
+            begun.set()
+            ending.wait(60)
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    assert begun.wait(60)
+    assert in_a_fork(lambda: is_refused(store))
+    ending.set()
+    thread.join(60)
+    assert store.get(A) == policy()
+
+
+# -- a call that comes between ------------------------------------------------------------------------------
+
+
+def fork(_store) -> None:
+    assert in_a_fork(lambda: True)
+
+
+def delete(store) -> None:
+    store.path.unlink()
+    store.get(A)  # which opens a new file
+
+
+@pytest.fixture
+def call_between(store, monkeypatch):
+    """Makes a call in another thread; runs something after that call's look at the files, before it holds one."""
+    looked, go_on = threading.Event(), threading.Event()
+    is_current = database._Opened.is_current
+
+    def held_up(opened):
+        answer = is_current(opened)
+        if threading.current_thread().name == "held up" and not looked.is_set():
+            looked.set()
+            go_on.wait(60)
+        return answer
+
+    def run(call, between):
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(outcome(call)), name="held up")
+        thread.start()
+        assert looked.wait(60)
+        between(store)
+        go_on.set()
+        thread.join(60)
+        return answers
+
+    monkeypatch.setattr(database._Opened, "is_current", held_up)
+    return run
+
+
+def outcome(call):
+    try:
+        return call()
+    except StoreError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("between", [fork, delete])
+def test_a_call_goes_on_with_the_next_connection_when_another_thread_closes_its_own(store, call_between, between):
+    assert call_between(lambda: store.reserve(A, 2.0, lambda: 1000.0, "x").wait, between) == [0.0]
+    assert store.reserve(A, 2.0, lambda: 1000.0, "y").wait >= 2.0
+
+
+@pytest.mark.parametrize("between", [fork, delete])
+def test_a_read_goes_on_with_the_next_connection_when_another_thread_closes_its_own(store, call_between, between):
+    assert call_between(lambda: store.get(B), between) == [None]
+
+
+def test_a_call_says_so_when_another_thread_closes_the_store(store, call_between):
+    assert call_between(lambda: store.get(A), SqliteStore.close) == ["is closed"]
+
+
+def test_calls_all_succeed_while_the_process_forks_and_the_file_is_deleted(store):
+    answers, ended = [], threading.Event()
+
+    def work(origin) -> None:
+        while not ended.is_set():
+            answers.append(outcome(lambda: store.last_turn(origin)))
+
+    threads = [threading.Thread(target=work, args=(origin,)) for origin in (A, B)]
+    for thread in threads:
+        thread.start()
+    for between in (fork, lambda store: store.path.unlink(missing_ok=True)) * 15:
+        between(store)
+        time.sleep(0.01)
+    ended.set()
+    for thread in threads:
+        thread.join(60)
+
+    assert not [answer for answer in answers if isinstance(answer, str)]
 
 
 # -- the lock, and ends -------------------------------------------------------------------------------------

@@ -241,6 +241,31 @@ def test_damaged_rows_are_not_believed(tmp_path):
     store.close()
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CAST(x'ff5b5d' AS TEXT)",
+        "CAST(x'5b5b22ff225d5d' AS TEXT)",
+        "CAST(x'EDA080' AS TEXT)",
+        "CAST(x'5b0000' AS TEXT)",
+        "CAST(x'5b5d' AS BLOB)",
+    ],
+    ids=["no UTF-8", "a name that is no UTF-8", "half a surrogate pair", "NULs", "no text"],
+)
+def test_a_line_that_cannot_be_read_is_an_empty_one(tmp_path, line):
+    """The turn before it still counts, and the line is written anew."""
+    store = SqliteStore(tmp_path / "policies.sqlite")
+    now = time.time()
+    assert store.reserve(A, 10, lambda: now, "one").wait == 0
+    with store._database.writing() as connection:
+        connection.execute(f"UPDATE turns SET line = {line}")
+
+    assert store.reserve(A, 10, lambda: now, "two").wait == pytest.approx(10, abs=1)
+    assert store.last_turn(A) == (pytest.approx(now, abs=1), 0)
+    assert store.reserve(A, 10, lambda: now, "three").crowd == 2
+    store.close()
+
+
 def test_damaged_values_are_not_believed(redis_server):
     from robots_guard.stores.redis import RedisStore
 
