@@ -1,4 +1,5 @@
 """Calls to a store or the log, which may hang: the coroutine that makes one waits for a bounded time.
+So does the one that has a large robots.txt parsed: the system may have no thread for that.
 
 A call is made in one of the guard's threads. A thread cannot be ended from outside, so a call that hangs keeps its
 thread; only the wait for it ends. A target that has let a call overrun, and has answered none since that call began,
@@ -24,6 +25,7 @@ T = TypeVar("T")
 
 STORE_WIDTH = 4
 LOG_WIDTH = 2
+RULES_WIDTH = 2
 
 #: Seconds a call may take. SQLite itself gives up a lock after 5 s (`BUSY`), Redis an answer after 0.2 s unless its
 #: URL says otherwise: what takes longer than this is not slow, it hangs. A lease outlasts its fetch by as much
