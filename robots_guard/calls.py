@@ -1,11 +1,13 @@
 """Calls to a store or the log, which may hang: the coroutine that makes one waits for a bounded time.
+So does the one that has a large robots.txt parsed: the system may have no thread for that.
 
 A call is made in one of the guard's threads. A thread cannot be ended from outside, so a call that hangs keeps its
 thread; only the wait for it ends. A target that has let a call overrun, and has answered none since that call began,
 is down: further calls fail at once until one under way ends. Every 30 seconds one more is made, in case only the
 call's own connection hung.
-Invariant: at most `width` calls of one kind are in threads, and none is queued. A hung disk therefore costs `width`
-threads, once, and no memory; the other threads stay free for other calls.
+Invariant: at most `width` calls of one kind are in threads, or queued where the system has refused a thread. A hung
+disk therefore costs `width` threads, once, and no memory; the other threads stay free for other calls.
+A call that is not made, because there is no thread for it or the guard is closed, fails as one to a store that is down.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ from typing import Any, Generic, TypeVar
 from robots_guard.errors import OutOfTime, StoreError
 from robots_guard.ports import Clocks, Runtime
 from robots_guard.tally import Tally
+from robots_guard.threads import NoThread
 
 T = TypeVar("T")
 
 STORE_WIDTH = 4
 LOG_WIDTH = 2
+RULES_WIDTH = 2
 
 #: Seconds a call may take. SQLite itself gives up a lock after 5 s (`BUSY`), Redis an answer after 0.2 s unless its
 #: URL says otherwise: what takes longer than this is not slow, it hangs. A lease outlasts its fetch by as much
@@ -31,16 +35,17 @@ REST = 30.0  # seconds between two calls of what is down
 
 
 class _Call(Generic[T]):
-    """One call under way, and what came of it."""
+    """One call under way, and what came of it: nothing, if its work is cancelled."""
 
-    def __init__(self, began: float) -> None:
+    def __init__(self, began: float, what: str) -> None:
         self.began = began
         self.is_given_up = False
         self._result: T
-        self.error: Exception | None = None
+        self.error: Exception | None = StoreError(f"a call to {what} was cancelled")
 
     def end(self, result: T) -> None:
         self._result = result
+        self.error = None
 
     def result(self) -> T:
         if self.error is not None:
@@ -81,13 +86,13 @@ class Calls:
     ) -> T:
         """Call the function in a thread; return or raise what it does.
 
-        Raises StoreError if the call takes longer than `LONGEST` or its target is down, and OutOfTime if it takes
-        longer than `within` seconds. The call itself goes on; if there is an `undo`, it is then called in a thread
-        with what the function has returned.
+        Raises StoreError if the call cannot be made, takes longer than `LONGEST` or its target is down, and OutOfTime
+        if it takes longer than `within` seconds. A call that takes too long goes on; if there is an `undo`, it is then
+        called in a thread with what the function has returned.
         """
         deadline = self._clocks.monotonic() + within
         await self._enter(deadline, within)
-        call: _Call[T] = _Call(self._clocks.monotonic())
+        call: _Call[T] = _Call(self._clocks.monotonic(), self._what)
         self._under_way.append(call)
         seconds = max(0.0, min(LONGEST, deadline - call.began))
         ended = False
@@ -140,6 +145,8 @@ class Calls:
     async def _drive_to_end(self, call: _Call[T], function: Callable[..., T], args: tuple[Any, ...]) -> None:
         try:
             call.end(await self._runtime.in_thread(function, *args))
+        except NoThread as error:
+            call.error = StoreError(f"{self._what} cannot be called: {error}")
         except Exception as error:  # noqa: BLE001  it is the caller's
             call.error = error
 

@@ -20,7 +20,7 @@ from typing import assert_never
 import msgspec
 from cachetools import LRUCache
 
-from robots_guard.calls import LOG_WIDTH, STORE_WIDTH, Calls
+from robots_guard.calls import LOG_WIDTH, RULES_WIDTH, STORE_WIDTH, Calls
 from robots_guard.core import check
 from robots_guard.core.access import Limits
 from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, Timing, Unanswered
@@ -31,7 +31,7 @@ from robots_guard.core.pacing import Demand, Pacer, has_lapsed, is_old
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.renewal import Redirected
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict, not_yet, reported
-from robots_guard.errors import JournalError, OutOfTime
+from robots_guard.errors import JournalError, OutOfTime, StoreError
 from robots_guard.holding import Holding
 from robots_guard.origin import Origin
 from robots_guard.overriding import Overriding
@@ -115,6 +115,14 @@ class Guard:
             "the journal",
             LOG_WIDTH,
             kind="journal/error",
+            runtime=runtime,
+            clocks=clocks,
+            tally=self._tally,
+        )
+        self._rules_calls = Calls(
+            "the parser",
+            RULES_WIDTH,
+            kind="rules/error",
             runtime=runtime,
             clocks=clocks,
             tally=self._tally,
@@ -266,7 +274,7 @@ class Guard:
             terms = self.terms(question.origin)
             document = policy.access(self._clocks.now(), terms.dialect)[1]
             if document is not None:
-                await self._rules_for(document, question.agent, terms)
+                await self._rules_in_time(document, question.agent, terms, deadline)
         except Exception:  # whoever asks next finds out, and is refused
             log.exception("preparing for a question to %s failed", question.origin)
 
@@ -348,7 +356,9 @@ class Guard:
                     held, source = await self._held_in_time(question.origin, deadline)
                     state = state.next(held, self._clocks.now(), held_off=self.is_held_off(question.origin))
                 case Judging() | Timing():
-                    rules = await self._rules_for(state.document, question.agent, terms) if state.document else None
+                    rules = None
+                    if state.document is not None:
+                        rules = await self._rules_in_time(state.document, question.agent, terms, deadline)
                     held_off = self.is_held_off(question.origin)
                     state = state.next(rules, self._clocks.now(), held_off=held_off)
                 case Decided():
@@ -429,12 +439,20 @@ class Guard:
     def _may_use(self, held: Policy) -> bool:
         return held.freshness(self._clocks.now(), self.terms(held.origin).dialect) is not Freshness.EXPIRED
 
-    async def _rules_for(self, document: Document, agent: str, terms: Terms) -> Ruleset:
-        """A document's rules for an agent, compiled off the event loop if it is large."""
+    async def _rules_in_time(
+        self, document: Document, agent: str, terms: Terms, deadline: float
+    ) -> Ruleset | Unanswered:
+        """A document's rules for an agent, compiled off the event loop if it is large, unless that takes longer than
+        there is time for a decision."""
         held = self._rules_at_hand(document, agent, terms)
         if held is not None:
             return held
-        rules = await self._runtime.in_thread(_compiled, document, agent, terms)
+        within = self._left(deadline)
+        try:
+            rules = await self._rules_calls.make(_compiled, document, agent, terms, within=within)
+        except StoreError as error:
+            self._tally.warn("rules/error", "a question is deferred, a large robots.txt is not parsed: %s", error)
+            return Unanswered(str(error))
         return self._keep_rules(_reading(document, agent, terms), rules)
 
     def _rules_at_hand(self, document: Document, agent: str, terms: Terms) -> Ruleset | None:

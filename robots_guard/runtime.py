@@ -2,8 +2,8 @@
 
 Holds no loop: it uses the one that runs when it is called. Its threads are its own, because asyncio's default
 executor also resolves host names: a hanging store must not stop DNS.
-`THREADS` are as many as calls of the store and of the log can hold, and two for what computes: a hung store stops
-neither the log nor the compiling of a large robots.txt.
+`THREADS` are as many as all calls together can hold: a hung store stops neither the log nor the compiling of a large
+robots.txt.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, cast
 
-from robots_guard.calls import LOG_WIDTH, STORE_WIDTH
+from robots_guard.calls import LOG_WIDTH, RULES_WIDTH, STORE_WIDTH
 from robots_guard.ports import Gate, Handle
 from robots_guard.threads import Threads
 
 T = TypeVar("T")
 
-THREADS = STORE_WIDTH + LOG_WIDTH + 2
+THREADS = STORE_WIDTH + LOG_WIDTH + RULES_WIDTH
 
 
 class _Gate:

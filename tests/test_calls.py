@@ -8,13 +8,15 @@ import threading
 import time
 
 import pytest
+from support.threads import System
 
 from robots_guard import calls as calls_module
 from robots_guard.calls import STORE_WIDTH, Calls
 from robots_guard.errors import OutOfTime, StoreError
 from robots_guard.ports import Clocks
-from robots_guard.runtime import AsyncioRuntime
+from robots_guard.runtime import THREADS, AsyncioRuntime
 from robots_guard.tally import Tally
+from robots_guard.threads import NoThread
 
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
 SHORT = 0.4  # instead of `LONGEST`
@@ -82,6 +84,54 @@ async def test_a_call_that_hangs_fails_in_the_end(calls, disk):
     disk.answers.clear()
     with pytest.raises(StoreError, match="no answer of the disk within"):
         await calls.make(disk.read)
+
+
+async def test_a_call_without_a_thread_is_one_to_a_disk_that_fails(calls, disk, monkeypatch):
+    system = System(monkeypatch)
+    system.refuse_all()
+    for _ in range(3 * STORE_WIDTH):
+        with pytest.raises(StoreError, match="the disk cannot be called: can't start new thread"):
+            await calls.make(disk.read)
+    system.refuses = 0
+    assert await calls.make(disk.read) == "page"
+    assert disk.most == 1
+
+
+async def test_a_call_that_the_end_finds_waiting_for_a_thread_fails(calls, disk):
+    """It must neither hang nor seem to have been cancelled by its caller."""
+    disk.answers.clear()
+    for _ in range(THREADS):
+        calls._runtime._threads.submit(disk.read)
+    asking = asyncio.ensure_future(calls.make(int))
+    await until(lambda: calls._under_way)
+    calls._runtime.close()
+    with pytest.raises(StoreError, match="the disk cannot be called: the guard is closed"):
+        await asking
+    with pytest.raises(StoreError, match="the disk cannot be called: the guard is closed"):
+        await calls.make(int)
+
+
+async def test_a_call_whose_work_is_cancelled_fails(calls, disk):
+    """As that of every task is when its loop ends."""
+    disk.answers.clear()
+    asking = asyncio.ensure_future(calls.make(disk.read))
+    await until(lambda: disk.most)
+    for work in calls._runtime._running:
+        work.cancel()
+    with pytest.raises(StoreError, match="a call to the disk was cancelled"):
+        await asking
+    assert not calls._under_way
+
+
+async def test_a_failure_of_the_call_itself_is_the_callers(calls):
+    """Also where it reads like one of the threads."""
+
+    def fail():
+        raise RuntimeError("can't start new thread")
+
+    with pytest.raises(RuntimeError, match="can't start new thread") as failed:
+        await calls.make(fail)
+    assert not isinstance(failed.value, (StoreError, NoThread))
 
 
 async def test_a_caller_with_less_time_is_told_so(calls, disk):

@@ -12,12 +12,14 @@ import threading
 import time
 
 import pytest
-from support.stores import start_redis
+from support.stores import in_a_fork, start_redis
+from support.threads import System
 
 import robots_guard.calls as calls_module
 import robots_guard.guard as guard_module
 import robots_guard.turns as turns_module
 from robots_guard.audit.journal import CapturingJournal
+from robots_guard.calls import RULES_WIDTH
 from robots_guard.core.access import Fetched, Limits
 from robots_guard.core.verdict import Action, Question, Terms
 from robots_guard.fetch.scripted import ScriptedFetcher
@@ -26,7 +28,7 @@ from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
-from robots_guard.runtime import AsyncioRuntime
+from robots_guard.runtime import THREADS, AsyncioRuntime
 from robots_guard.stores import open_store
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
@@ -196,8 +198,9 @@ async def test_a_hung_journal_holds_up_no_renewal(build):
     close(guard)
 
 
-async def test_rules_are_compiled_though_store_and_journal_hang(build):
+async def test_rules_are_compiled_though_store_and_journal_hang(build, monkeypatch):
     """Those of a large robots.txt are in a thread."""
+    monkeypatch.setattr(calls_module, "LONGEST", 2.0)  # of compiling, too
     origins = [origin_of(f"https://a{number}.test") for number in range(20)]
     guard = build(Hanging(*CALLS), HangingJournal())
     guard._fetcher = ScriptedFetcher({f"{origin}/robots.txt": LARGE for origin in origins})
@@ -206,6 +209,112 @@ async def test_rules_are_compiled_though_store_and_journal_hang(build):
     close(guard)
 
     assert {decision.verdict.action for decision in decisions} == {Action.PASS}
+
+
+# -- a moment without threads ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def system(monkeypatch):
+    return System(monkeypatch)
+
+
+@pytest.mark.parametrize("outcome", [SLOWLY, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("kind", ["memory", "shared"])
+async def test_a_moment_without_threads_ends_when_there_are_threads(build, system, kind, outcome):
+    """However many calls are refused."""
+    guard = build(Hanging() if kind == "shared" else None, outcome=outcome)
+    system.refuse_all()
+    async with asyncio.timeout(ENDS):
+        without = [await guard.check(ask()) for _ in range(2 * THREADS)]
+    system.refuses = 0
+    async with asyncio.timeout(ENDS):
+        decision = await guard.check(ask())
+    close(guard)
+
+    assert {each.verdict.action for each in without} == {Action.DEFER if outcome is LARGE else Action.PASS}
+    assert decision.verdict.action is Action.PASS
+    assert bool(guard.counts["rules/error"]) == (outcome is LARGE)
+
+
+async def test_without_a_thread_it_is_said_why(build, system):
+    guard = build(None, outcome=LARGE)
+    system.refuse_all()
+    decision = await guard.check(ask())
+    await guard.prepare(ask())
+    system.refuses = 0
+    close(guard)
+
+    assert decision.verdict.detail == "the parser cannot be called: can't start new thread"
+
+
+async def test_a_fetch_that_no_thread_records_is_counted(build, system):
+    guard = build(None)
+    system.refuse_all()
+    decision = await guard.check(ask())
+    system.refuses = 0
+    close(guard)
+
+    assert decision.verdict.action is Action.PASS
+    assert guard.counts["fetch/count"] == guard.counts["journal/error"] == 1
+
+
+async def test_a_check_ends_by_its_time_though_no_thread_is_free(build, monkeypatch):
+    """The calls of the guard's own that wait for one are no more than `RULES_WIDTH`."""
+    monkeypatch.setattr(calls_module, "LONGEST", 60.0)
+    free = threading.Event()
+    guard = build(None, outcome=LARGE, decision_timeout=0.5)
+    await guard.policy(A)
+    for _ in range(THREADS):
+        guard._runtime._threads.submit(free.wait, 60)
+    async with asyncio.timeout(ENDS):
+        decisions = await asyncio.gather(*(guard.check(ask()) for _ in range(20)))
+        await guard.prepare(ask())
+    assert guard._runtime._threads._calls.qsize() == RULES_WIDTH
+    free.set()
+    async with asyncio.timeout(ENDS):
+        while (after := await guard.check(ask())).verdict.action is Action.DEFER:
+            pass
+    close(guard)
+
+    assert {decision.verdict.action for decision in decisions} == {Action.DEFER}
+    assert all("no answer of the parser" in decision.verdict.detail for decision in decisions)
+    assert after.verdict.action is Action.PASS
+
+
+def test_closing_without_a_thread_closes_all_the_same(build, system):
+    class Closing(CapturingJournal):
+        closed = False
+
+        def close(self):
+            self.closed = True
+
+    class ClosingStore(MemoryStore):
+        closed = False
+
+        def close(self):
+            self.closed = True
+
+    store, journal = ClosingStore(), Closing()
+    guard = build(store, journal)
+    system.refuse_all()
+    guard.close()
+
+    assert (journal.closed, store.closed) == (True, True)
+
+
+def test_a_forked_child_uses_the_guard(build, tmp_path):
+    store = SqliteStore(tmp_path / "policies.sqlite")
+    guard = build(store, outcome=LARGE)
+
+    def asks(origin) -> bool:
+        guard._fetcher = ScriptedFetcher({f"{origin}/robots.txt": LARGE})
+        return asyncio.run(guard.check(ask(origin))).verdict.action is Action.PASS
+
+    assert asks(A)
+    assert in_a_fork(lambda: asks(origin_of("https://b.test")))
+    assert asks(origin_of("https://c.test"))
+    close(guard)
 
 
 # -- turns --------------------------------------------------------------------------------------------------

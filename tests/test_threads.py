@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
-from concurrent.futures import CancelledError
 
 import pytest
+from support.stores import in_a_fork
+from support.threads import System
 
-from robots_guard.threads import Threads, ends_within
+from robots_guard.threads import NoThread, Threads, ends_within
 
 HANGS = """
 import threading
@@ -30,6 +32,11 @@ def threads():
     made = Threads(3, "test")
     yield made
     made.close()
+
+
+@pytest.fixture
+def system(monkeypatch):
+    return System(monkeypatch)
 
 
 def test_results_and_failures_come_back(threads):
@@ -53,7 +60,101 @@ def test_there_are_no_more_than_allowed(threads):
     assert all(thread.daemon for thread in ours)
 
 
-def test_closing_cancels_what_has_not_begun(threads):
+def test_a_refused_thread_is_an_error_of_that_call_only(threads, system):
+    """As many refusals as there are threads leave all threads to be had."""
+    system.refuses = 3
+    for _ in range(3):
+        with pytest.raises(NoThread, match="can't start new thread"):
+            threads.submit(int)
+    assert threads.submit(int, "7").result(60) == 7
+
+
+def test_a_call_that_was_refused_is_not_made_later(threads, system):
+    made = []
+    system.refuses = 1
+    with pytest.raises(NoThread):
+        threads.submit(made.append, "refused")
+    threads.submit(made.append, "accepted").result(60)
+    assert made == ["accepted"]
+
+
+def test_the_threads_there_are_make_the_calls_of_one_that_is_refused(threads, system):
+    free = threading.Event()
+    first = threads.submit(free.wait, 60)
+    system.refuses = 1
+    second = threads.submit(int, "7")
+    free.set()
+    assert first.result(60)
+    assert second.result(60) == 7
+
+
+def test_a_refused_thread_is_asked_for_again(threads, system):
+    """By the next call, also if the threads there are never come back."""
+    free = threading.Event()
+    threads.submit(free.wait, 60)
+    system.refuses = 1
+    queued = threads.submit(int, "7")
+    assert threads.submit(int, "8").result(60) == 8
+    assert queued.result(60) == 7
+    free.set()
+
+
+NO_PROCESSES = """
+import os, resource
+from robots_guard.threads import NoThread, Threads
+os.setgid(61234)
+os.setuid(61234)
+threads = Threads(8, "test")
+_, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, hard))
+refused = 0
+for _ in range(8):
+    try:
+        threads.submit(int)
+    except NoThread:
+        refused += 1
+resource.setrlimit(resource.RLIMIT_NPROC, (hard, hard))
+print(refused, threads.submit(int, "7").result(60))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a limit of processes does not bind root, and only root can be another")
+def test_a_limit_of_the_system_is_survived():
+    program = [sys.executable, "-c", NO_PROCESSES]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=90, check=False)
+    assert done.stdout == "8 7\n", done.stderr
+
+
+def test_a_forked_child_has_threads_of_its_own(threads):
+    """Those of its parent are busy, here for as long as the child lives, and one may hold the lock."""
+    free, begun = threading.Event(), threading.Semaphore(0)
+
+    def call():
+        begun.release()
+        return free.wait(60)
+
+    calls = [threads.submit(call) for _ in range(3)]
+    for _ in calls:
+        assert begun.acquire(timeout=60)
+    with threads._lock:
+        assert in_a_fork(lambda: threads.submit(int, "7").result(20) == 7)
+    free.set()
+    assert all(call.result(60) for call in calls)
+    assert threads.submit(int, "7").result(60) == 7
+
+
+def test_a_closed_pool_is_closed_in_a_forked_child_too(threads):
+    threads.close()
+
+    def child() -> bool:
+        with pytest.raises(NoThread, match="closed"):
+            threads.submit(int)
+        return True
+
+    assert in_a_fork(child)
+
+
+def test_closing_refuses_what_has_not_begun(threads):
     free, begun = threading.Event(), threading.Semaphore(0)
 
     def call():
@@ -67,10 +168,19 @@ def test_closing_cancels_what_has_not_begun(threads):
     free.set()
     assert [call.result(60) for call in calls[:3]] == [True] * 3
     for late in calls[3:]:
-        with pytest.raises(CancelledError):
+        with pytest.raises(NoThread, match="closed"):
             late.result(60)
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(NoThread, match="closed"):
         threads.submit(int)
+
+
+def test_closing_leaves_a_call_that_was_cancelled_alone(threads):
+    free = threading.Event()
+    calls = [threads.submit(free.wait, 60) for _ in range(4)]
+    assert calls[3].cancel()
+    threads.close()
+    free.set()
+    assert calls[3].cancelled()
 
 
 def test_closing_ends_the_threads(threads):
@@ -87,6 +197,15 @@ def test_an_end_that_comes_in_time_and_one_that_does_not():
     assert ends_within(20, lambda: None)
     assert not ends_within(0.01, lambda: hangs.wait(60) and None)
     hangs.set()
+    with pytest.raises(ZeroDivisionError):
+        ends_within(20, lambda: 1 // 0 and None)
+
+
+def test_an_end_is_made_here_where_no_thread_can_be_had(system):
+    system.refuses = 2
+    made = []
+    assert ends_within(20, lambda: made.append(threading.current_thread()))
+    assert made == [threading.current_thread()]
     with pytest.raises(ZeroDivisionError):
         ends_within(20, lambda: 1 // 0 and None)
 

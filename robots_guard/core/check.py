@@ -11,7 +11,7 @@ what it wants, its `next` what may follow:
     Lookup   -> Decided     the store has not said it, and this asker may wait no longer
     Renewing -> Judging     the origin's one renewal has settled
     Renewing -> Decided     it has not, and this asker may wait no longer
-    Judging  -> Decided
+    Judging  -> Decided     by the rules; or they have not been compiled, and this asker may wait no longer
     Opened   -> Timing      a policy is held: its rules may ask for time between requests
     Opened   -> Decided     none is held, and none is fetched: an unknown delay cannot be kept
     Timing   -> Decided
@@ -61,9 +61,13 @@ class Judging:
     document: Document | None
     renew: bool = False
 
-    def next(self, rules: Ruleset | None, now: float, *, held_off: bool = False, at_any_time: bool = False) -> Decided:
-        """Judge, and say what binds the request to a time. `held_off`: the origin has asked for a pause;
-        `at_any_time`: the question is not about now, so visiting times say nothing."""
+    def next(
+        self, rules: Ruleset | Unanswered | None, now: float, *, held_off: bool = False, at_any_time: bool = False
+    ) -> Decided:
+        """Judge, and say what binds the request to a time; without the rules, not yet. `held_off`: the origin has asked
+        for a pause; `at_any_time`: the question is not about now, so visiting times say nothing."""
+        if isinstance(rules, Unanswered):
+            return Decided(deferred(rules.why, now))
         verdict = judge(self.question, self.policy, rules, self.terms, now)
         verdict = paced(verdict, rules, self.terms, now, held_off=held_off, at_any_time=at_any_time)
         return Decided(verdict, self.policy, self.renew)
@@ -78,9 +82,11 @@ class Timing:
     policy: Policy
     document: Document
 
-    def next(self, rules: Ruleset | None, now: float, *, held_off: bool = False) -> Decided:
-        """The verdict with the delay that the rules ask for. `held_off`: the origin has asked for a pause."""
-        return Decided(taking_turns(self.verdict, rules, self.terms, now, held_off=held_off), self.policy)
+    def next(self, rules: Ruleset | Unanswered | None, now: float, *, held_off: bool = False) -> Decided:
+        """The verdict with the delay that the rules ask for; without the rules, an unknown delay cannot be kept.
+        `held_off`: the origin has asked for a pause."""
+        known = None if isinstance(rules, Unanswered) else rules
+        return Decided(taking_turns(self.verdict, known, self.terms, now, held_off=held_off), self.policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +110,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """No policy for this asker: it has waited as long as it may, or too many wait already."""
+    """No policy, or no rules of it, for this asker: it has waited as long as it may, or too many wait already."""
 
     why: str
 

@@ -151,13 +151,17 @@ class TwistedRuntime:
 
 
 def from_thread(work: Future[T]) -> Deferred[T]:
-    """What another thread is working on, as a Deferred that fires in the reactor's own thread."""
+    """What another thread is working on, as a Deferred that fires in the reactor's own thread. It fails with
+    CancelledError if the work is cancelled."""
     from twisted.internet import reactor
 
     answer: Deferred[T] = Deferred()
 
     def deliver(done: Future[T]) -> None:
         if answer.called:  # given up
+            return
+        if done.cancelled():
+            answer.errback(defer.CancelledError())
             return
         error = done.exception()
         if error is None:
@@ -166,8 +170,7 @@ def from_thread(work: Future[T]) -> Deferred[T]:
             answer.errback(error)
 
     def ended(done: Future[T]) -> None:  # still in the worker thread
-        if not done.cancelled():
-            cast("Any", reactor).callFromThread(deliver, done)
+        cast("Any", reactor).callFromThread(deliver, done)
 
     work.add_done_callback(ended)
     return answer

@@ -234,6 +234,25 @@ def test_who_waits_in_vain_is_deferred_whatever_unreachable_means():
     assert decided.verdict.detail == "too long"
 
 
+def test_who_waits_in_vain_for_rules_is_deferred():
+    """By no policy: the verdict does not rest on what the policy says, so it could not be replayed from it."""
+    judging = Lookup(asked("/"), TERMS).next(held(Fetched(status=200, body=FILE)), NOW)
+    decided = judging.next(Unanswered("no thread"), NOW)
+
+    assert (decided.verdict.action, decided.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
+    assert (decided.verdict.until, decided.verdict.detail) == (NOW + 30, "no thread")
+    assert decided.policy is None
+
+
+def test_the_file_itself_is_open_though_its_rules_do_not_come():
+    careful = structs.replace(TERMS, min_delay=2.0)
+    timing = begin(asked("/robots.txt"), careful).next(held(Fetched(status=200, body=FILE)), NOW)
+    verdict = timing.next(Unanswered("no thread"), NOW).verdict
+
+    assert (verdict.action, verdict.reason) == (Action.PASS, Reason.ROBOTS_TXT)
+    assert verdict.pace.by is Pacer.MIN_DELAY
+
+
 def test_who_asks_a_store_that_does_not_answer_is_deferred_for_the_shortest_pause():
     decided = Lookup(asked("/"), TERMS).next(Unanswered("too long"), NOW)
 

@@ -11,6 +11,7 @@ import json
 import socket
 import sys
 import threading
+from concurrent.futures import Future
 
 import pytest
 from hosts.scrapy.crawl import MODES, run_python
@@ -113,6 +114,48 @@ async def threads_are_its_own(rt):
     return names.startswith("robots_guard"), failure, threading.current_thread() is threading.main_thread()
 
 
+async def a_call_that_has_not_begun_fails_when_it_is_closed(_):
+    from robots_guard.runtime import THREADS
+    from robots_guard.scrapy.runtime import host_runtime
+
+    rt, free, begun = host_runtime(), threading.Event(), []
+
+    def hang():
+        begun.append(1)
+        return free.wait(60)
+
+    async def call():
+        try:
+            return await rt.in_thread(hang)
+        except RuntimeError as error:
+            return str(error)
+
+    calls = [rt.spawn(call()) for _ in range(THREADS + 1)]
+    while len(begun) < THREADS:
+        await rt.sleep(0.01)
+    rt.close()
+    free.set()
+    return [await rt.wait(one) for one in calls[-2:]]
+
+
+async def cancelled_work_of_another_thread_fails(rt):
+    from robots_guard.scrapy.runtime import GIVEN_UP
+
+    work = Future()
+
+    async def wait():
+        try:
+            await rt.result(work)
+        except GIVEN_UP as error:
+            return type(error).__name__
+
+    waiting = rt.spawn(wait())
+    await rt.sleep(0.01)
+    threading.Thread(target=work.cancel).start()
+    await rt.wait_at_most(waiting, 20)
+    return await rt.wait(waiting) if waiting.done() else "waits for ever"
+
+
 async def names_are_resolved_in_threads_of_their_own(rt):
     """All at once, more than the pool has threads; and the answer comes back by the loop's own."""
     together = threading.Barrier(50, timeout=60)
@@ -161,6 +204,8 @@ EXPECTED = {
     work_can_be_given_up: [["CancelledError"], True],
     work_that_ends_at_once_has_ended: ["done", True],
     a_gate_lets_so_many_in_and_one_who_gives_up_leaves_his_place: [[0, 1, 2, 4, 5], 2, 5],
+    a_call_that_has_not_begun_fails_when_it_is_closed: [True, "the guard is closed: its threads make no calls"],
+    cancelled_work_of_another_thread_fails: "CancelledError",
     threads_are_its_own: [True, "ValueError", True],
     names_are_resolved_in_threads_of_their_own: [["127.0.0.1"] * 50, "gaierror", True],
 }
