@@ -10,6 +10,7 @@
           x StoreReset       it was damaged, and an empty one stands in its place
           x DamagedValue     it works, but what it holds for an origin is damaged, forged or another's
       x JournalError     a record could not be written
+          x UnconfirmedRecord  it was written, but an error leaves open whether it lasts
 
 A network failure, a 503 or a robots.txt full of garbage are not errors: they are fetch outcomes.
 """
@@ -58,3 +59,8 @@ class DamagedValue(StoreError):
 
 class JournalError(RobotsGuardError):
     """A record could not be written to the journal."""
+
+
+class UnconfirmedRecord(JournalError):
+    """A record was written to the journal, but an error leaves open whether it lasts. It counts as not recorded, and
+    is not written again: it would stand there twice."""

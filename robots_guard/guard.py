@@ -31,7 +31,7 @@ from robots_guard.core.pacing import Demand, Pacer, has_lapsed, is_old
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.renewal import Redirected
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict, not_yet, reported
-from robots_guard.errors import JournalError, OutOfTime, StoreError
+from robots_guard.errors import JournalError, OutOfTime, StoreError, UnconfirmedRecord
 from robots_guard.holding import Holding
 from robots_guard.origin import Origin
 from robots_guard.overriding import Overriding
@@ -570,6 +570,8 @@ class Guard:
         count = self._unrecorded
         try:
             self._journal.note(FailedOpen(at=at, setting="audit_required", count=count, detail="allowed unrecorded"))
+        except UnconfirmedRecord:
+            pass  # it is written, and would be counted twice
         except JournalError:
             return  # not yet: the decision just now needed no record
         except Exception as error:  # noqa: BLE001  the decision itself is recorded, and stands

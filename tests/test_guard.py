@@ -14,7 +14,7 @@ from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.events import FailedOpen
 from robots_guard.core.pacing import Demand, Pacer, Turn
 from robots_guard.core.verdict import Action, Deferral, Question, Reason, Terms, Verdict
-from robots_guard.errors import JournalError, StoreError
+from robots_guard.errors import JournalError, StoreError, UnconfirmedRecord
 from robots_guard.guard import Clocks, Guard
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
@@ -909,6 +909,24 @@ async def test_what_was_let_through_unrecorded_is_owned_up_to_as_soon_as_that_ca
     guard.peek(ask("/b"))
     journal.note = noted.append
     guard.peek(ask("/c"))
+
+    assert [event.count for event in noted] == [1]
+
+
+async def test_what_was_let_through_unrecorded_is_owned_up_to_once_though_that_record_may_not_last(build, journal):
+    noted = []
+
+    def written(event):
+        noted.append(event)
+        raise UnconfirmedRecord("Input/output error")
+
+    guard = build(Script(RULES))
+    await guard.check(ask())
+    journal.broken = True
+    guard.peek(ask("/a"))
+    journal.broken, journal.note = False, written
+    for path in ("/b", "/c"):
+        guard.peek(ask(path))
 
     assert [event.count for event in noted] == [1]
 

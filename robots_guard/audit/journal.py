@@ -29,7 +29,7 @@ from robots_guard.audit.retention import Retention
 from robots_guard.audit.writer import Head, JournalWriter, Writing
 from robots_guard.core.events import Event, FetchMade
 from robots_guard.core.verdict import Action, Decision, Reason
-from robots_guard.errors import JournalError, SettingsError
+from robots_guard.errors import JournalError, SettingsError, UnconfirmedRecord
 from robots_guard.ports import Clocks
 
 if TYPE_CHECKING:
@@ -160,6 +160,8 @@ class FileJournal:
         for run in repeats.ended():
             try:
                 self._append(run.last, partial(repeats_of, run))
+            except UnconfirmedRecord:
+                continue  # told again, it would be counted twice
             except JournalError:
                 untold.append(run)
         if untold:

@@ -33,28 +33,29 @@ class LogFile:
         self._files = files
         self._is_torn = False  # its last line has no end
 
-    def append(self, line: bytes) -> None:
+    def append(self, line: bytes) -> OSError | None:
         """Append a record as a line of its own. Raises OSError; a part of it that was written is then no record.
 
-        The operating system says why a write was short only when the rest is written.
+        Returns the error of a write that put the rest of the record into the file all the same. The operating system
+        says why a write was short only when the rest is written.
         """
         rest = b"\n" + line if self._is_torn else line
-        length = len(rest)
         while rest:
-            try:
-                written = self._files.write(self._descriptor, rest)
-            except OSError:
-                if len(rest) == 1 < length:
-                    return  # but for its newline the record is whole, and the next one brings it
-                raise
-            if not written:
-                raise OSError(errno.ENOSPC, "nothing was written")
-            self.size += written
-            rest = rest[written:]
-            self._is_torn = bool(rest)
+            written, error = self._write(rest)
+            if written:
+                self.size += written
+                rest = rest[written:]
+                self._is_torn = bool(rest)
+            if error is None:
+                continue
+            if rest not in (b"", b"\n"):
+                raise error
+            return error if written else None  # the next record brings the newline
+        return None
 
     def check(self, line: bytes) -> None:
-        """Check that the line just appended is still in the file. Raises OSError (ESTALE) if it is not."""
+        """Check that the line just appended is still in the file. Raises Gone if it is not, and OSError if that
+        cannot be seen."""
         there = self._files.fstat(self._descriptor)
         if there.st_nlink and there.st_size == self.size:
             return
@@ -63,7 +64,7 @@ class LogFile:
         self.is_foreign = not stands or there.st_size < self.size  # if cut shorter, it may have no start any more
         self.size = there.st_size
         if not stands:
-            raise gone()
+            raise Gone
 
     def sync(self) -> None:
         """Flush the file's data to the disk. Raises OSError."""
@@ -89,6 +90,22 @@ class LogFile:
             remove(self.path, self._files)
         self.close()
 
+    def _write(self, rest: bytes) -> tuple[int, OSError | None]:
+        """How many bytes of it are in the file now, and the error that kept the others out."""
+        try:
+            written = self._files.write(self._descriptor, rest)
+        except OSError as error:
+            return self._growth(len(rest)), error
+        return written, None if written else OSError(errno.ENOSPC, "nothing was written")
+
+    def _growth(self, most: int) -> int:
+        """How many bytes a failed write has put into the file: on NFS, data is taken, and then an error reported."""
+        try:
+            grown = self._files.fstat(self._descriptor).st_size - self.size
+        except OSError:
+            return 0
+        return grown if 0 < grown <= most else 0
+
     def _ends_with(self, line: bytes, size: int) -> bool:
         tail = self._files.pread(self._descriptor, len(line) + 1, max(size - len(line) - 1, 0))
         return tail in (line, b"\n" + line)
@@ -104,9 +121,11 @@ class LogFile:
         return (there.st_dev, there.st_ino) == self._identity
 
 
-def gone() -> OSError:
-    """The error of a file that another process took away."""
-    return OSError(errno.ESTALE, "it was removed or changed by another process")
+class Gone(OSError):
+    """The error of a file that another process took away, or from which it took the last line."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ESTALE, "it was removed or changed by another process")
 
 
 def create(path: Path, files: Files = FILES, *, sync: bool = False) -> LogFile:
@@ -133,8 +152,9 @@ def _created(path: Path, files: Files) -> LogFile | None:
     made = None
     try:
         if lock(descriptor, files) and files.fstat(descriptor).st_nlink:
+            file = LogFile(path, descriptor, files)
             _name(new, path, files)
-            made = LogFile(path, descriptor, files)
+            made = file
     finally:
         if made is None:
             with suppress(OSError):

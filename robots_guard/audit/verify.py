@@ -74,7 +74,9 @@ class _Check:
             if seq != 1:
                 found.notes.append(f"begins at {seq}: earlier files are gone")
         elif seq > found.last + 1:
-            found.problems.append(f"{_span(found.last + 1, seq - 1)} missing: not written (a full disk), or removed")
+            found.problems.append(
+                f"{_span(found.last + 1, seq - 1)} missing: not written (full disk, I/O error), or removed"
+            )
         elif seq <= found.last:
             found.problems.append(f"{seq} stands behind {found.last}")
         found.records += 1
@@ -101,7 +103,7 @@ class _Check:
         if not found.records:
             found.notes.append("has written no record")
         if not found.stopped:
-            found.notes.append("is being written" if held else "ends without a stop: killed")
+            found.notes.append("is being written" if held else "ends without a stop: killed, or an I/O error")
         if self._head is not None and self._agreed < found.last - 1:
             found.notes.append(f"no checkpoint vouches for {self._agreed + 1} to {found.last}")
 

@@ -2,8 +2,9 @@
 
 Invariant: a record is in a file, under a name that readers list, before `append` returns. It is one write(2), and
 nothing is buffered, so that a killed process loses nothing that it acknowledged. A record that could not be written
-leaves a gap in the numbers, and the next one begins on a line of its own. With a chain, each line's hash takes in
-the one before, over every file of the writer; checkpoints say where it stands.
+leaves a gap in the numbers, and the next one begins on a line of its own. A number is given once: it is free again only
+if its line is known not to be in a file. With a chain, each line's hash takes in the one before, over every file of the
+writer; checkpoints say where it stands.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ import msgspec
 
 from robots_guard.audit import logfile
 from robots_guard.audit.files import FILES, FULL, Files, make_directory
-from robots_guard.audit.logfile import LogFile
+from robots_guard.audit.logfile import Gone, LogFile
 from robots_guard.audit.record import SCHEMA, Checkpoint, Entry, Start, Stop, Writer, moment
 from robots_guard.audit.segments import JSONL, stem_of
-from robots_guard.errors import JournalError
+from robots_guard.errors import JournalError, UnconfirmedRecord
 from robots_guard.ports import Clocks
 
 log = logging.getLogger("robots_guard")
@@ -79,7 +80,8 @@ class JournalWriter:
         self._segment = 0
         self._head: bytes | None = None
         self._unchecked = 0
-        self._is_started = self._is_failing = self._is_closed = False
+        self._is_started = self._is_closed = False
+        self._doubt: OSError | None = None  # why lines of the file may not last: none is acknowledged any more
         self._midnight = 0.0
         self._next_attempt = -math.inf
         self._file = self._begun(clocks.now())
@@ -92,23 +94,24 @@ class JournalWriter:
     # -- one record -------------------------------------------------------------------------------------------
 
     def append(self, at: float, made: Callable[[Head], Entry]) -> None:
-        """Write the record that `made` gives. Raises JournalError or OSError if it could not be."""
+        """Write the record that `made` gives. Raises JournalError or OSError if it could not be, UnconfirmedRecord if
+        it may not last."""
         with self._lock:
             if self._is_closed:
                 raise JournalError(f"{self.path}: the writer has been closed")
             if self._is_due(at):
                 self._rotate(at)
-            before = self._seq, self.lost, self._head, self._unchecked
             try:
                 self._put(at, made)
-            except OSError as error:
-                if not self._may_leave(error):
-                    raise
-                self._seq, self.lost, self._head, self._unchecked = before
-                self._leave(at, error)
-                self._put(at, made)
+            except (JournalError, OSError):
+                self._seq += 1  # the gap shows that a record is missing
+                self.lost += 1
+                raise
+            if self._doubt is not None:
+                self.lost += 1
+                raise UnconfirmedRecord(f"{self.path}: {self._doubt.strerror}") from self._doubt
             if self._writing.chain and self._unchecked >= CHECKPOINT:
-                with contextlib.suppress(JournalError, OSError):  # the record stands, and the next one tries again
+                with contextlib.suppress(OSError):  # the record stands, and the next one tries again
                     self._checkpoint(moment(at))
 
     def close(self) -> None:
@@ -118,7 +121,7 @@ class JournalWriter:
                 return
             self._is_closed = True
             if self._is_started:
-                with contextlib.suppress(JournalError, OSError):
+                with contextlib.suppress(OSError):
                     self._end(moment(self._clocks.now()))
             self._release(self._file)
 
@@ -127,6 +130,17 @@ class JournalWriter:
         self._file.abandon()
 
     def _put(self, at: float, made: Callable[[Head], Entry]) -> None:
+        """Write a record; in another file, if this one does not take it. Raises JournalError or OSError."""
+        try:
+            self._lines(at, made)
+        except OSError as error:
+            if not self._may_leave(error):
+                raise
+            self._leave(at, error)
+            self._lines(at, made)
+
+    def _lines(self, at: float, made: Callable[[Head], Entry]) -> None:
+        """Write a record, and before it the start of a file that has none. Raises OSError."""
         if not self._is_started:
             self._line(lambda head: self._start(moment(at), head))
             self._is_started = True
@@ -145,37 +159,35 @@ class JournalWriter:
         self._unchecked = 0
 
     def _line(self, made: Callable[[Head], Entry]) -> None:
-        self._seq += 1  # also when it fails: the gap shows that a record is missing
+        """Write a line. Raises OSError if it is not in the file: then its number and place in the chain are free."""
+        self._seq += 1
         line = made(self._numbered()).line_of_json()
         try:
-            failure = self._written(line)
+            self._write(line)
         except OSError:
-            self.lost += 1
+            self._seq -= 1
             raise
         if self._head is not None:
             self._head = chained(self._head, line)
             self._unchecked += 1
-        if failure:  # the line is there, but may not be after a power failure
-            self.lost += 1
-            raise JournalError(f"{self.path}: {failure.strerror}") from failure
 
-    def _written(self, line: bytes) -> OSError | None:
-        """Why the line is not known to be on the disk, if it is to be. Raises OSError if it is not in the file."""
+    def _write(self, line: bytes) -> None:
+        """Write a line, and doubt the file if that line may not last. Raises OSError if it is not in the file."""
         if self._file.is_foreign:
-            raise logfile.gone()
-        self._file.append(line)
-        failure = self._synced() if self._writing.fsync else None
-        self._file.check(line)
-        return failure
+            raise Gone
+        self._doubt = self._file.append(line) or self._doubt
+        if self._writing.fsync and self._doubt is None:  # the system may have dropped data, and not say so again
+            self._confirm(self._file.sync)
+        self._confirm(lambda: self._file.check(line))
 
-    def _synced(self) -> OSError | None:
-        """After an error a file is not synced again: the system may have dropped the data, and would not say so."""
+    def _confirm(self, asks: Callable[[], None]) -> None:
+        """Doubt the file if the answer is an error. Raises Gone."""
         try:
-            self._file.sync()
+            asks()
+        except Gone:
+            raise
         except OSError as error:
-            self._is_failing = error.errno not in FULL
-            return error
-        return None
+            self._doubt = self._doubt or error
 
     def _numbered(self) -> Head:
         identity = self.identity
@@ -190,20 +202,21 @@ class JournalWriter:
     # -- one file ---------------------------------------------------------------------------------------------
 
     def _is_due(self, at: float) -> bool:
-        """Whether to go on in another file: at midnight (UTC), when this one is large, and when it is not synced."""
+        """Whether to go on in another file: at midnight (UTC), when this one is large, and when it is in doubt."""
         is_another_day = at >= self._midnight or at < self._midnight - 2 * DAY  # the clock was set back, too
-        due = is_another_day or self._file.size >= self._writing.rotate_bytes or self._is_failing
+        due = is_another_day or self._file.size >= self._writing.rotate_bytes
+        due = due or self._doubt is not None
         return due and self._clocks.monotonic() >= self._next_attempt
 
     def _rotate(self, at: float) -> None:
         """Go on in another file; in the old one, if no other can be begun."""
-        is_failing = self._is_failing
+        is_in_doubt = self._doubt is not None
         try:
             self._replace(at)
         except OSError:
             self._wait()
         else:
-            if is_failing:
+            if is_in_doubt:
                 self._wait()
 
     def _may_leave(self, error: OSError) -> bool:
@@ -222,7 +235,6 @@ class JournalWriter:
         try:
             self._replace(at)
         except OSError as error:
-            self._seq, self.lost = self._seq + 1, self.lost + 1
             raise JournalError(f"{left}: {why.strerror}, and no other file can be begun: {error.strerror}") from error
         log.warning("journal: %s: %s; it goes on in %s", left, why.strerror, self.path)
 
@@ -234,7 +246,7 @@ class JournalWriter:
         make_directory(self._directory, self._files)
         begun = self._begun(at)
         self._release(old)
-        self._file, self._is_started, self._is_failing = begun, False, False
+        self._file, self._is_started, self._doubt = begun, False, None
 
     def _release(self, file: LogFile) -> None:
         if self._is_started:

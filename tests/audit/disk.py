@@ -52,6 +52,7 @@ class Disk(Files):
         self.made = 0
         self.room = 10**9
         self.fails_to_sync = 0
+        self.sync_error = errno.EIO
 
     def open(self, path, flags, mode=0o640):
         self.before()
@@ -98,7 +99,7 @@ class Disk(Files):
         if self.fails_to_sync:
             self.fails_to_sync -= 1
             inode.dropped = True
-            raise OSError(errno.EIO, "Input/output error")
+            raise OSError(self.sync_error, os.strerror(self.sync_error))
         if not inode.dropped:
             inode.safe = bytes(inode.data)
         inode.safe_names, inode.changes = dict(inode.names), []

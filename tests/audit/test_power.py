@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import random
 import shutil
 import time
@@ -116,8 +118,10 @@ def test_what_is_written_again_survives_too(cuts):
     assert cuts.lost == set()
 
 
-def test_a_record_whose_sync_failed_is_refused_and_the_next_ones_survive(cuts):
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_a_record_whose_sync_failed_is_refused_and_the_next_ones_survive(cuts, error):
     """The system drops the data and takes the next sync of that file for good: so there is none."""
+    cuts.disk.sync_error = error
     journal = journal_on(cuts)
     cuts.write(journal, 0)
     cuts.disk.fails_to_sync = 1
@@ -127,6 +131,24 @@ def test_a_record_whose_sync_failed_is_refused_and_the_next_ones_survive(cuts):
     cuts.look()
 
     assert (cuts.refused, cuts.acknowledged) == (["1"], ["0", "2", "3", "4"])
+    assert cuts.lost == set()
+
+
+def test_while_no_other_file_may_be_tried_none_is_acknowledged_in_one_whose_sync_failed(cuts):
+    """Two files within a second: the second is not left yet, and its next sync would succeed without the data."""
+    clock = itertools.count(1, 0)
+    journal = journal_on(cuts, monotonic=lambda: next(clock))
+    cuts.write(journal, 0)
+    cuts.disk.fails_to_sync = 2
+    for number in range(1, 5):
+        cuts.write(journal, number)
+    clock = itertools.count(100)
+    for number in range(5, 7):
+        cuts.write(journal, number)
+    journal.close()
+    cuts.look()
+
+    assert (cuts.refused, cuts.acknowledged) == (["1", "2", "3", "4"], ["0", "5", "6"])
     assert cuts.lost == set()
 
 

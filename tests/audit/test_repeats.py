@@ -18,18 +18,18 @@ from robots_guard.errors import JournalError
 TESTS = str(Path(__file__).parents[1])
 
 
-def full(descriptor, data):
+def full(*arguments):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def fails_at(nth, whole):
-    """A write that finds no space at the n-th call."""
+    """A system call that finds no space at the n-th call."""
     calls = iter(range(1, 100))
 
-    def write(descriptor, data):
-        return (full if next(calls) == nth else whole)(descriptor, data)
+    def call(*arguments):
+        return (full if next(calls) == nth else whole)(*arguments)
 
-    return write
+    return call
 
 
 def told(directory):
@@ -96,6 +96,26 @@ def test_counts_are_told_when_the_journal_is_closed_though_one_fails(tmp_path, m
     journal.close()
 
     assert [each for each in told(tmp_path) if each[1] == "repeats"] == [("https://b.test", "repeats", 2)]
+
+
+@pytest.mark.parametrize("call", ["fstat", "fdatasync"])
+def test_a_count_is_told_once_though_an_error_leaves_open_whether_it_lasts(tmp_path, monkeypatch, call):
+    """At the decision on b.test the count of a.test is due, and is written; then the call fails."""
+    journal = journal_in(tmp_path, aggregate=60.0, fsync=True)
+    for second in range(10):
+        journal.write(decision("https://a.test/", at=AT + second))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fails_at(2, getattr(os, call)))
+        journal.write(decision("https://b.test/", at=AT + 61))
+    journal.write(decision("https://c.test/", at=AT + 62))
+    journal.close()
+
+    assert told(tmp_path) == [
+        ("https://a.test", "decision", 1),
+        ("https://a.test", "repeats", 9),
+        ("https://b.test", "decision", 1),
+        ("https://c.test", "decision", 1),
+    ]
 
 
 # -- forks ----------------------------------------------------------------------------------------------------------

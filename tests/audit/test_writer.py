@@ -385,7 +385,7 @@ def test_a_removed_line_is_a_gap_and_breaks_the_chain(chained):
     path.write_bytes(b"".join(octets[:10] + octets[11:]))
     (found,) = verify(chained, Trouble())
 
-    assert found.problems[0] == "11 is missing: not written (a full disk), or removed"
+    assert found.problems[0] == "11 is missing: not written (full disk, I/O error), or removed"
     assert found.chain == "broken"
 
 
@@ -413,7 +413,7 @@ def test_without_a_chain_an_edit_is_not_found_but_a_gap_is(tmp_path):
     journal.path.write_bytes(b"".join(octets[:2] + octets[3:]))
     (found,) = verify(tmp_path, Trouble())
 
-    assert (found.chain, found.problems) == ("none", ["3 is missing: not written (a full disk), or removed"])
+    assert (found.chain, found.problems) == ("none", ["3 is missing: not written (full disk, I/O error), or removed"])
 
 
 def test_a_killed_writer_is_noted_not_blamed(tmp_path):
@@ -425,7 +425,7 @@ def test_a_killed_writer_is_noted_not_blamed(tmp_path):
     trouble = Trouble()
     (found,) = verify(tmp_path, trouble)
 
-    assert (found.problems, found.notes) == ([], ["ends without a stop: killed"])
+    assert (found.problems, found.notes) == ([], ["ends without a stop: killed, or an I/O error"])
     assert (trouble.torn, trouble.lines) == ({journal.path.name: 1}, {})
 
 

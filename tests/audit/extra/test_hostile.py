@@ -194,7 +194,7 @@ def test_the_last_lines_of_a_killed_writer_are_vouched_for_by_nothing(tmp_path):
     journal.path.write_bytes(octets.replace(b"private", b"another"))
     (found,) = verify(tmp_path, Trouble())
 
-    assert found.notes == ["ends without a stop: killed", "no checkpoint vouches for 1 to 2"]
+    assert found.notes == ["ends without a stop: killed, or an I/O error", "no checkpoint vouches for 1 to 2"]
 
 
 def test_figures_that_cannot_be_do_not_end_the_report(journal):

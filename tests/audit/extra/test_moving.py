@@ -244,7 +244,7 @@ def test_a_killed_writer_is_not_said_to_be_writing_because_its_file_was_compress
     after_listing(packed)
     (found,) = verify.verify(tmp_path, Trouble())
 
-    assert (found.problems, found.notes) == ([], ["ends without a stop: killed"])
+    assert (found.problems, found.notes) == ([], ["ends without a stop: killed, or an I/O error"])
 
 
 # -- listing ----------------------------------------------------------------------------------------------------------
