@@ -56,11 +56,11 @@ class LogFile:
     def check(self, line: bytes) -> None:
         """Check that the line just appended is still in the file. Raises Gone if it is not, and OSError if that
         cannot be seen."""
-        there = self._files.fstat(self._descriptor)
-        if there.st_nlink and there.st_size == self.size:
+        there = self._under_its_name()
+        if there.st_size == self.size:
             return
         self.is_foreign = True  # also if it cannot be read
-        stands = there.st_nlink and self._ends_with(line, there.st_size)
+        stands = self._ends_with(line, there.st_size)
         self.is_foreign = not stands or there.st_size < self.size  # if cut shorter, it may have no start any more
         self.size = there.st_size
         if not stands:
@@ -105,6 +105,20 @@ class LogFile:
         except OSError:
             return 0
         return grown if 0 < grown <= most else 0
+
+    def _under_its_name(self) -> os.stat_result:
+        """The state of the file. Raises Gone if it lost its name: no reader looks for it under another."""
+        try:
+            there = self._files.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            self.is_foreign = True
+            raise Gone from None
+        except PermissionError:  # the process gave up its right to search the directory when it had opened the file
+            there = self._files.fstat(self._descriptor)
+        if not there.st_nlink or (there.st_dev, there.st_ino) != self._identity:
+            self.is_foreign = True
+            raise Gone
+        return there
 
     def _ends_with(self, line: bytes, size: int) -> bool:
         tail = self._files.pread(self._descriptor, len(line) + 1, max(size - len(line) - 1, 0))

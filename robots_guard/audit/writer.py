@@ -71,7 +71,7 @@ class JournalWriter:
         self.identity = Writer(writer=name, door=writing.door, job=writing.job)
         self.lost = 0
         self.rotated: Callable[[], None] = lambda: None  # called when a file has been begun
-        self._directory = directory
+        self._directory = directory.absolute()  # the process may go to another
         self._writing = writing
         self._clocks = clocks
         self._files = files

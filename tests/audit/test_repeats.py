@@ -18,7 +18,7 @@ from robots_guard.errors import JournalError
 TESTS = str(Path(__file__).parents[1])
 
 
-def full(*arguments):
+def full(*arguments, **named):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -26,8 +26,8 @@ def fails_at(nth, whole):
     """A system call that finds no space at the n-th call."""
     calls = iter(range(1, 100))
 
-    def call(*arguments):
-        return (full if next(calls) == nth else whole)(*arguments)
+    def call(*arguments, **named):
+        return (full if next(calls) == nth else whole)(*arguments, **named)
 
     return call
 
@@ -98,7 +98,7 @@ def test_counts_are_told_when_the_journal_is_closed_though_one_fails(tmp_path, m
     assert [each for each in told(tmp_path) if each[1] == "repeats"] == [("https://b.test", "repeats", 2)]
 
 
-@pytest.mark.parametrize("call", ["fstat", "fdatasync"])
+@pytest.mark.parametrize("call", ["stat", "fdatasync"])
 def test_a_count_is_told_once_though_an_error_leaves_open_whether_it_lasts(tmp_path, monkeypatch, call):
     """At the decision on b.test the count of a.test is due, and is written; then the call fails."""
     journal = journal_in(tmp_path, aggregate=60.0, fsync=True)

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -90,6 +91,30 @@ def test_a_file_that_was_removed_is_gone_on_with_in_another(tmp_path, caplog):
     assert [line["kind"] for line in lines(directory)] == ["start", "decision", "stop"]
     assert [line["seq"] for line in lines(directory)] == [3, 4, 5]
     assert "removed or changed by another process" in caplog.text
+
+
+@pytest.mark.parametrize("moved", ["file", "directory"])
+def test_after_its_file_is_renamed_the_log_goes_on_under_the_names_that_readers_list(tmp_path, moved):
+    directory = tmp_path / "journal"
+    journal = journal_in(directory)
+    journal.write(decision())
+    renamed = journal.path if moved == "file" else directory
+    renamed.rename(f"{renamed}.1")
+    journal.write(decision())
+    journal.close()
+
+    assert [(line["seq"], line["kind"]) for line in lines(directory)] == [(3, "start"), (4, "decision"), (5, "stop")]
+
+
+def test_a_writer_whose_process_goes_to_another_directory_keeps_its_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    journal = journal_in(Path("journal"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    journal.write(decision())
+    journal.close()
+
+    assert kinds(tmp_path / "journal") == ["start", "decision", "stop"]
 
 
 def test_where_none_can_be_begun_the_record_is_refused_until_there_can(tmp_path):
@@ -442,7 +467,10 @@ def test_a_writer_that_was_killed_before_its_first_record_is_noted(tmp_path):
     assert verify(tmp_path, Trouble()) == []  # one that ends leaves no empty file
     assert (alive.records, alive.problems, alive.notes) == (0, [], ["has written no record", "is being written"])
     assert killed.writer == alive.writer != ""
-    assert (killed.problems, killed.notes) == ([], ["has written no record", "ends without a stop: killed"])
+    assert (killed.problems, killed.notes) == (
+        [],
+        ["has written no record", "ends without a stop: killed, or an I/O error"],
+    )
 
 
 def test_a_sampled_relaxation_is_always_there(tmp_path):

@@ -170,12 +170,18 @@ class View(Files):
         self._call(may_fail=False)
         if descriptor not in self._open:
             raise OSError(errno.EBADF, "bad file descriptor")
-        inode = self._open[descriptor]
+        return self._stat_of(self._open[descriptor])
+
+    def _stat_of(self, inode: Inode) -> Any:
         return SimpleNamespace(st_dev=1, st_ino=inode.number, st_nlink=inode.links, st_size=len(inode.data))
 
     def stat(self, path: Path) -> Any:
         self._call(may_fail=False)
-        return SimpleNamespace(st_dev=1)
+        if not path.suffix:
+            return SimpleNamespace(st_dev=1)  # a directory
+        if path not in self._disk.names:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory")
+        return self._stat_of(self._disk.names[path])
 
     def fsync(self, descriptor: int) -> None:
         self._call()
