@@ -2,12 +2,15 @@
 
 HTTP clients differ in how they read an answer with ambiguous framing: they skip trailing bytes, take one of two
 lengths, guess at a chunk. It is not certain where such an answer ends, so it may not be the whole file. Each fetcher
-therefore passes what its connection receives to a `Framing`, which applies the strictest of the clients' rules.
+therefore passes what its connection receives to a `Framing`, which applies the strictest of the clients' rules. It
+also says how many bytes of content its client has read: a client that has read another number has seen other framing.
 
-Invariant: an answer that a fetcher returns has no framing fault, wherever the fetcher sees these bytes.
+Invariant: an answer that a fetcher returns has no framing fault, and its client and this module agree on its length,
+wherever the fetcher sees these bytes.
 
 Only ambiguity is a fault. A line of the head may end in LF alone and a field may be folded, as RFC 9112 sections
-2.2 and 5.2 permit, because all clients agree on these.
+2.2 and 5.2 permit, because all clients agree on these; but not a field that delimits the answer, which some clients
+then overlook.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\0\r\n]*)?")
 _LONGEST_SIZE = 1024  # bytes of the line before a chunk
 _CHUNKED = b"chunked"
 _NO_BODY = (204, 304)
+_DELIMITING = (b"content-length", b"transfer-encoding")
 
 
 class _Doubt(Exception):
@@ -34,11 +38,13 @@ class _Doubt(Exception):
 class Framing:
     """The framing of one answer to a GET, including any interim answer before it.
 
-    `fault` says what is wrong with it, or is "". `is_whole` says whether the answer may end here.
+    `fault` says what is wrong with it, or is "". `content` is the number of bytes of content so far, before any content
+    coding is undone. `is_whole` says whether the answer may end here.
     """
 
     def __init__(self) -> None:
         self.fault = ""
+        self.content = 0
         self._buffer = bytearray()
         self._next: Callable[[], bool] = self._status_line
         self._head = 0  # bytes of lines in heads and trailers so far
@@ -65,12 +71,16 @@ class Framing:
             self.fault = str(doubt)
             self._buffer.clear()
 
-    def objection(self, *, truncated: bool) -> str:
+    def objection(self, *, truncated: bool, content: int) -> str:
         """Why an answer that a client considers complete cannot be relied on, or "". `truncated`: the client did not
-        read it to its end."""
-        if self.fault or truncated or self.is_whole:
+        read it to its end. `content`: how many bytes of content the client has read."""
+        if self.fault:
             return self.fault
-        return "the answer ends before its framing says"
+        if not truncated and not self.is_whole:
+            return "the answer ends before its framing says"
+        if content > self.content or (content < self.content and not truncated):
+            return f"{content} bytes of content were read where the framing says {self.content}"
+        return ""
 
     # -- one step each: True if there may be more to read ---------------------------------------------------
 
@@ -95,7 +105,7 @@ class Framing:
         if line:
             self._take(line)
         elif self._status < 200:
-            if self._all(b"content-length") or self._all(b"transfer-encoding"):
+            if not set(_DELIMITING).isdisjoint(self._names):
                 raise _Doubt("an interim answer with a body")
             self._next = self._status_line  # the answer is behind the interim one
         else:
@@ -103,8 +113,9 @@ class Framing:
         return True
 
     def _take(self, line: bytes) -> None:
-        if self._values and _FOLDED.fullmatch(line):
-            self._values[-1] += b" " + line
+        if self._names and _FOLDED.fullmatch(line):
+            if self._names[-1] in _DELIMITING:
+                raise _Doubt("a folded field that delimits the answer")
             return
         found = _FIELD.fullmatch(line)
         if found is None:
@@ -133,8 +144,9 @@ class Framing:
         return self._counted if self._left else self._end
 
     def _all(self, name: bytes) -> list[bytes]:
+        """The values of a field. Only spaces are taken off: not all clients read a value with a tab beside it."""
         fields = zip(self._names, self._values, strict=True)
-        return [value.strip(b" \t") for each, value in fields if each == name]
+        return [value.strip(b" ") for each, value in fields if each == name]
 
     def _counted(self) -> bool:
         if self._skip():
@@ -142,6 +154,7 @@ class Framing:
         return True
 
     def _until_closed(self) -> bool:
+        self.content += len(self._buffer)
         self._buffer.clear()
         return False
 
@@ -193,6 +206,7 @@ class Framing:
         passed = min(self._left, len(self._buffer))
         del self._buffer[:passed]
         self._left -= passed
+        self.content += passed
         return not self._left
 
     def _line(self, longest: int) -> bytes | None:

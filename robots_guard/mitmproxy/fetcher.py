@@ -183,6 +183,7 @@ class _Hop(ReplayHandler):
         self._octets = 0
         self._fields: dict[str, str] = {}
         self._body = Plain(0)
+        self._content = 0  # bytes that mitmproxy gave as content
         self._undecodable = ""
         self._deadline = asyncio.timeout(None)
         self._end = 0.0
@@ -253,6 +254,7 @@ class _Hop(ReplayHandler):
 
     def _sink(self, data: bytes) -> bytes:
         """Keep what fits; stop the hop at the cap. Nobody else gets the body."""
+        self._content += len(data)
         try:
             if data:
                 self._body.feed(data)
@@ -294,8 +296,7 @@ class _Hop(ReplayHandler):
             return Failed(failure=Failure.PROTOCOL, detail=self._undecodable)
         if self.flow.error and not self._body.truncated:
             return None
-        framing = self._options.framing
-        if framing is not None and (objection := framing.objection(truncated=self._body.truncated)):
+        if objection := self._objection():
             return Failed(failure=Failure.PROTOCOL, detail=objection)
         return Fetched(
             status=response.status_code,
@@ -305,6 +306,11 @@ class _Hop(ReplayHandler):
             tls_verified=self._tls and not ctx.options.ssl_insecure,
             public=self._public,
         )
+
+    def _objection(self) -> str:
+        """What the framing of the answer says against it; over HTTP/2 there is none to ask."""
+        framing = self._options.framing
+        return framing.objection(truncated=self._body.truncated, content=self._content) if framing else ""
 
     def _failure(self) -> Failed:
         detail = self.flow.error.msg if self.flow.error else "no answer from the origin"

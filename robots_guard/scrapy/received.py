@@ -42,10 +42,10 @@ def show(downloader: Any, scheme: str, wanted: Wanted) -> None:
         pool._factory = watching  # noqa: SLF001  (as above)
 
 
-def objection(framings: Iterable[Framing], *, truncated: bool) -> str:
+def objection(framings: Iterable[Framing], *, truncated: bool, content: int) -> str:
     """Why an answer cannot be relied on, or "". A spider's own request for the same URL looks like the guard's: a fault
-    in its answer counts, but not that it may still be under way."""
-    objections = [framing.objection(truncated=truncated) for framing in framings]
+    in its answer counts, but not that it may still be under way, or of another length."""
+    objections = [framing.objection(truncated=truncated, content=content) for framing in framings]
     faults = [framing.fault for framing in framings if framing.fault]
     if "" in objections and not faults:
         return ""

@@ -188,6 +188,7 @@ _OK = "HTTP/1.1 200 OK\n"
 _LENGTH = "Content-Length: 34\n"
 _CHUNKED = f"{_OK}Transfer-Encoding: chunked\n\n"
 _CHUNKS = b"22\r\n" + TEXT + b"\r\n0\r\n\r\n"
+_IN_TWO_CHUNKS = b"13\r\n%s\r\nf\r\n%s\r\n0\r\n\r\n" % (TEXT[:19], TEXT[19:])  # inside a rule
 _ANY_WAY = ("protocol", "reset", "status", "timeout")
 _CLOSED = text(body=b"User-agent: *\nDisallow: /\n")
 _ODD = "/open.txt?[x]"
@@ -354,7 +355,9 @@ FRAMING = [
     misframed("length-plus", length(" +34")),
     misframed("length-minus-zero", length(" -0")),
     misframed("length-with-spaces-inside", length(" 3 4")),
-    rules("length-with-spaces-around", length("  34 \t")),
+    rules("length-with-spaces-around", length("  34 ")),
+    misframed("length-before-a-tab", length(" 34\t")),
+    misframed("length-behind-a-tab", length("\t34")),
     misframed("length-of-nothing", length(" ")),
     misframed("length-of-words", length(" many")),
     misframed("length-in-hex", length(" 0x22")),
@@ -371,6 +374,17 @@ FRAMING = [
     misframed("chunks-twice", raw(f"{_OK}Transfer-Encoding: chunked, chunked\n\n", _CHUNKS)),
     misframed("unknown-transfer-coding", raw(f"{_OK}Transfer-Encoding: x\n{_LENGTH}\n", TEXT)),
     misframed("identity-transfer-coding", raw(f"{_OK}Transfer-Encoding: identity\n\n", TEXT)),
+    *(
+        misframed(f"{where}-chunked", raw(f"{_OK}Transfer-Encoding:{value}\nConnection: close\n\n", _IN_TWO_CHUNKS))
+        for where, value in {
+            "tab-behind": " chunked\t",
+            "space-and-tab-behind": " chunked \t",
+            "tab-before": "\tchunked",
+            "fold-behind": " chunked\n ",
+            "fold-before": "\n chunked",
+        }.items()
+    ),
+    rules("spaces-around-chunked", raw(f"{_OK}Transfer-Encoding:  chunked  \n\n", _IN_TWO_CHUNKS)),
     misframed("vertical-tab-before-chunked", raw(f"{_OK}Transfer-Encoding: \x0bchunked\n\n", _CHUNKS)),
     misframed("chunks-in-http-1.0", chunked(_CHUNKS, version="HTTP/1.0")),
     rules("chunked-in-capitals", raw(f"{_OK}Transfer-Encoding: Chunked\n\n", _CHUNKS)),

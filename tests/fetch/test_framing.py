@@ -41,12 +41,20 @@ DOUBTFUL = {
     "a list of lengths": OK + b"Content-Length: 3,3\r\n\r\nabc",
     "a length with a sign": OK + b"Content-Length: +3\r\n\r\nabc",
     "a folded length": OK + b"Content-Length: 3\r\n 3\r\n\r\nabc",
+    "a length before an empty fold": OK + b"Content-Length: 3\r\n \r\n\r\nabc",
+    "a length behind a tab": OK + b"Content-Length:\t3\r\n\r\nabc",
+    "a length before a tab": OK + b"Content-Length: 3\t\r\n\r\nabc",
     "a length without end": OK + b"Content-Length: " + b"3" * 19 + b"\r\n\r\nabc",
     "a length and chunks": OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
     "chunks twice": OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
     "chunks in HTTP/1.0": CHUNKED.replace(b"1.1", b"1.0") + CHUNKS,
     "another coding": CHUNKED.replace(b"chunked", b"gzip, chunked") + CHUNKS,
     "a coding behind a vertical tab": CHUNKED.replace(b"chunked", b"\x0bchunked") + CHUNKS,
+    "a coding before a tab": CHUNKED.replace(b"chunked", b"chunked\t") + CHUNKS,
+    "a coding before a space and a tab": CHUNKED.replace(b"chunked", b"chunked \t") + CHUNKS,
+    "a coding behind a tab": CHUNKED.replace(b" chunked", b"\tchunked") + CHUNKS,
+    "a coding before an empty fold": CHUNKED.replace(b"chunked", b"chunked\r\n ") + CHUNKS,
+    "a folded coding": CHUNKED.replace(b" chunked", b"\r\n chunked") + CHUNKS,
     "chunks of a 304": CHUNKED.replace(b"200", b"304") + CHUNKS,
     "no size": CHUNKED + b"\r\nabc",
     "a size in other letters": CHUNKED + b"g\r\nabc",
@@ -91,12 +99,17 @@ def read(*pieces: bytes) -> Framing:
     return framing
 
 
+def objection(framing: Framing, *, truncated: bool = False) -> str:
+    """What is said against it to a client that has read the same content."""
+    return framing.objection(truncated=truncated, content=framing.content)
+
+
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_answer_that_is_framed_well_is_whole(name):
     framing = read(WHOLE[name])
 
     assert (framing.fault, framing.is_whole) == ("", True)
-    assert framing.objection(truncated=False) == ""
+    assert objection(framing) == ""
 
 
 @pytest.mark.parametrize("name", DOUBTFUL)
@@ -104,7 +117,7 @@ def test_an_answer_that_two_clients_may_read_in_two_ways_has_a_fault(name):
     framing = read(DOUBTFUL[name])
 
     assert framing.fault
-    assert framing.objection(truncated=False) == framing.objection(truncated=True) == framing.fault
+    assert objection(framing) == objection(framing, truncated=True) == framing.fault
 
 
 @pytest.mark.parametrize("name", CUT_SHORT)
@@ -112,8 +125,8 @@ def test_an_answer_that_is_cut_short_is_not_whole_unless_its_client_cut_it(name)
     framing = read(CUT_SHORT[name])
 
     assert (framing.fault, framing.is_whole) == ("", False)
-    assert framing.objection(truncated=False)
-    assert not framing.objection(truncated=True)
+    assert objection(framing)
+    assert not objection(framing, truncated=True)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
@@ -123,7 +136,29 @@ def test_where_the_pieces_are_cut_makes_no_difference(octets, size):
     piecewise = read(*(octets[start : start + size] for start in range(0, len(octets), size)))
 
     assert bool(piecewise.fault) == bool(whole.fault)
-    assert bool(piecewise.objection(truncated=False)) == bool(whole.objection(truncated=False))
+    assert bool(objection(piecewise)) == bool(objection(whole))
+    assert whole.fault or piecewise.content == whole.content
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a length", 3), ("until closed", 3), ("chunks", 3), ("chunks of hexadecimal sizes", 10), ("204", 0)],
+)
+def test_a_client_that_reads_another_content_than_the_framing_delimits_cannot_be_relied_on(name, content):
+    framing = read(WHOLE[name])
+
+    assert framing.content == content
+    assert not framing.objection(truncated=False, content=content)
+    assert framing.objection(truncated=False, content=content + 1)
+    assert framing.objection(truncated=False, content=content - 1)
+
+
+def test_a_client_that_stops_early_has_read_no_more_than_the_framing_delimits():
+    framing = read(CHUNKED + b"3\r\nabc\r\n3\r\na")
+
+    assert not framing.objection(truncated=True, content=2)
+    assert not framing.objection(truncated=True, content=4)
+    assert framing.objection(truncated=True, content=5)
 
 
 # -- header fields, as all fetchers give them -----------------------------------------------------------------
