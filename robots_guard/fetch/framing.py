@@ -3,7 +3,8 @@
 HTTP clients differ in how they read an answer with ambiguous framing: they skip trailing bytes, take one of two
 lengths, guess at a chunk. It is not certain where such an answer ends, so it may not be the whole file. Each fetcher
 therefore passes what its connection receives to a `Framing`, which applies the strictest of the clients' rules. It
-also says how many bytes of content its client has read: a client that has read another number has seen other framing.
+also says how many bytes of content its client has read, because a client that has read another number has seen other
+framing, and how its connection ended, because only a clean end is the end of an answer without a length.
 
 Invariant: an answer that a fetcher returns has no framing fault, and its client and this module agree on its length,
 wherever the fetcher sees these bytes.
@@ -57,7 +58,7 @@ class Framing:
     @property
     def is_whole(self) -> bool:
         """Whether the answer is complete if nothing more comes."""
-        return self._next in (self._end, self._until_closed)
+        return self._next == self._end
 
     def feed(self, received: bytes) -> None:
         """Read further bytes. After a fault nothing is read."""
@@ -71,11 +72,19 @@ class Framing:
             self.fault = str(doubt)
             self._buffer.clear()
 
+    def closed(self, *, clean: bool) -> None:
+        """Take notice of the connection's end: whether it was TCP's FIN or, in TLS, `close_notify`. An answer that goes
+        on until then is whole only after a clean end (RFC 9112 sections 8 and 9.8). Only the first call counts."""
+        if self._next == self._until_closed:
+            self._next = self._end if clean else self._broken
+
     def objection(self, *, truncated: bool, content: int) -> str:
         """Why an answer that a client considers complete cannot be relied on, or "". `truncated`: the client did not
         read it to its end. `content`: how many bytes of content the client has read."""
         if self.fault:
             return self.fault
+        if not truncated and self._next == self._broken:
+            return "the connection broke off in an answer without a length"
         if not truncated and not self.is_whole:
             return "the answer ends before its framing says"
         if content > self.content or (content < self.content and not truncated):
@@ -160,6 +169,9 @@ class Framing:
 
     def _end(self) -> bool:
         raise _Doubt("more came than the answer's framing says")
+
+    def _broken(self) -> bool:
+        raise _Doubt("bytes behind the end of the connection")
 
     # -- chunks (RFC 9112 section 7.1) ----------------------------------------------------------------------
 

@@ -136,7 +136,7 @@ class HttpFetcher:
 
 
 class _Shown(ResponseHandler):
-    """One connection, which shows what it receives to a `Framing` before aiohttp reads it."""
+    """One connection, which shows what it receives, and how it ends, to a `Framing` before aiohttp reads it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -145,6 +145,14 @@ class _Shown(ResponseHandler):
     def data_received(self, data: bytes) -> None:
         self.framing.feed(data)
         super().data_received(data)
+
+    def eof_received(self) -> None:
+        self.framing.closed(clean=_is_clean_end(self.transport))
+        super().eof_received()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.framing.closed(clean=False)  # no end was received
+        super().connection_lost(exc)
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -169,6 +177,22 @@ class _Connector(aiohttp.TCPConnector):
         await super().close(abort_ssl=abort_ssl)
         if self._transport is not None:
             self._transport.abort()
+
+
+def _is_clean_end(transport: asyncio.Transport | None) -> bool:
+    """Whether the peer itself has ended what a transport receives: by FIN or, in TLS, by `close_notify`. asyncio
+    reports the latter and an end of TCP without it by the same call; the TLS object tells which it was."""
+    if transport is None:
+        return False
+    tls = transport.get_extra_info("ssl_object")
+    if tls is None:
+        return True
+    try:
+        return not tls.read(1)
+    except ssl.SSLZeroReturnError:
+        return True
+    except ssl.SSLError:  # it waits for more
+        return False
 
 
 def _framing(session: aiohttp.ClientSession) -> Framing:

@@ -152,15 +152,21 @@ def _parent(mode: str) -> str:
 
 class _Options(ShownTo):
     """mitmproxy's options with another mode: a ReplayHandler looks at the first one only. What an answer over HTTP/1
-    is made of is shown to `framing`, None while no such answer has begun."""
+    is made of is shown to `framing`, None while no such answer has begun. `had_fin`: the peer has ended
+    its side of the TCP connection, which did not break."""
 
     def __init__(self, mode: str) -> None:
         self.mode = [mode]
         self.framing: Framing | None = None
+        self.had_fin = False
 
     def receive(self, received: bytes) -> None:
         self.framing = self.framing or Framing()
         self.framing.feed(received)
+
+    def closed(self, *, notified: bool | None) -> None:
+        if self.framing is not None:
+            self.framing.closed(clean=self.had_fin if notified is None else notified)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(ctx.options, name)
@@ -275,7 +281,15 @@ class _Hop(ReplayHandler):
             if self._octets > self._limits.max_body + HEAD_CAP:
                 self.done.set()
                 return
+        elif isinstance(event, events.ConnectionClosed):
+            self._options.had_fin = self._has_fin(event.connection)
         await super().server_event(event)
+
+    def _has_fin(self, ended: connection.Connection) -> bool:
+        """Whether a connection ended by the peer's FIN. mitmproxy reports a reset, or our hanging up, likewise."""
+        transport = self.transports.get(ended)
+        reader = transport and transport.reader
+        return isinstance(reader, asyncio.StreamReader) and reader.at_eof() and reader.exception() is None
 
     def log(self, message: str, level: int = 20, exc_info: Any = None) -> None:
         """Only what is wrong with mitmproxy itself is worth a line."""

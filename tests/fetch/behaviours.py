@@ -149,9 +149,9 @@ def chunked(body: bytes, *fields: str, version: str = "HTTP/1.1") -> Reply:
     return raw(f"{version} 200 OK\nTransfer-Encoding: chunked\n{more}\n", body)
 
 
-def misframed(name: str, robots: object) -> Behaviour:
+def misframed(name: str, robots: object, **more) -> Behaviour:
     """Where the answer ends is not certain."""
-    return trouble(name, robots, "protocol", "reset")
+    return trouble(name, robots, "protocol", "reset", **more)
 
 
 def located(*fields: str, status: int = 301) -> Reply:
@@ -409,6 +409,29 @@ FRAMING = [
     rules("http-1.0-with-a-length", raw(f"HTTP/1.0 200 OK\n{_LENGTH}\n", TEXT)),
 ]
 
+_PART = TEXT[:14] + b"Disallow: /a\n"  # "Disallow: /private/" has yet to come
+_UNTIL_CLOSED = {"http-1.0": "HTTP/1.0 200 OK\n\n", "http-1.1": f"{_OK}\n"}
+
+ENDS = [
+    *(misframed(f"{name}-broken-off", raw(head, _PART, broken=True)) for name, head in _UNTIL_CLOSED.items()),
+    *(
+        misframed(f"{name}-broken-off-in-tls", raw(head, _PART, broken=True), tls="good")
+        for name, head in _UNTIL_CLOSED.items()
+    ),
+    *(
+        misframed(f"{name}-without-close-notify", raw(head, _PART, unannounced=True), tls="good")
+        for name, head in _UNTIL_CLOSED.items()
+    ),
+    *(rules(f"{name}-until-closed-in-tls", raw(head, TEXT), tls="good") for name, head in _UNTIL_CLOSED.items()),
+    misframed("404-broken-off", raw("HTTP/1.1 404 Not Found\n\n", b"no", broken=True)),
+    misframed("redirect-broken-off", raw("HTTP/1.1 301 Moved\nLocation: /r.txt\n\n", broken=True)),
+    misframed("404-without-close-notify", raw("HTTP/1.1 404 Not Found\n\n", b"no", unannounced=True), tls="good"),
+    rules("length-and-a-reset", text(broken=True)),
+    rules("chunks-and-a-reset", raw(_CHUNKED, _CHUNKS, broken=True)),
+    rules("length-without-close-notify", text(unannounced=True), tls="good"),
+    rules("chunks-without-close-notify", raw(_CHUNKED, _CHUNKS, unannounced=True), tls="good"),
+]
+
 HEAD = [
     misframed("http-0.9-with-a-tag", Reply(raw=b"<html>HTTP/1.1 200 OK\r\n\r\n" + TEXT)),
     misframed("http-2.0", raw(f"HTTP/2.0 200 OK\n{_LENGTH}\n", TEXT)),
@@ -492,4 +515,4 @@ CACHING = [
     cached("max-age-beats-expires", 3600.0, _DATE, ("Cache-Control", "max-age=3600"), ("Expires", "0")),
 ]
 
-ROWS = STATUSES + REDIRECTS + BODIES + CODINGS + WIRE + FRAMING + HEAD + LOCATIONS + TLS + CACHING
+ROWS = STATUSES + REDIRECTS + BODIES + CODINGS + WIRE + FRAMING + ENDS + HEAD + LOCATIONS + TLS + CACHING

@@ -92,10 +92,12 @@ CUT_SHORT = {
 ANSWERS = {**WHOLE, **DOUBTFUL, **CUT_SHORT}
 
 
-def read(*pieces: bytes) -> Framing:
+def read(*pieces: bytes, clean: bool = True) -> Framing:
+    """The framing of an answer whose connection has ended behind it."""
     framing = Framing()
     for piece in pieces:
         framing.feed(piece)
+    framing.closed(clean=clean)
     return framing
 
 
@@ -138,6 +140,32 @@ def test_where_the_pieces_are_cut_makes_no_difference(octets, size):
     assert bool(piecewise.fault) == bool(whole.fault)
     assert bool(objection(piecewise)) == bool(objection(whole))
     assert whole.fault or piecewise.content == whole.content
+
+
+@pytest.mark.parametrize("name", ["until closed", "until closed at once", "HTTP/1.0"])
+def test_an_answer_until_the_end_of_the_connection_is_whole_only_after_a_clean_end(name):
+    going_on, broken = Framing(), read(WHOLE[name], clean=False)
+    going_on.feed(WHOLE[name])
+    assert not going_on.is_whole
+    assert not broken.is_whole
+    assert objection(broken)
+
+
+def test_a_client_that_stops_early_may_end_the_connection_itself():
+    assert objection(read(WHOLE["until closed"], clean=False), truncated=True) == ""
+
+
+def test_only_the_first_end_of_a_connection_counts():
+    whole, broken = read(WHOLE["until closed"]), read(WHOLE["until closed"], clean=False)
+    whole.closed(clean=False)
+    broken.closed(clean=True)
+    assert objection(whole) == ""
+    assert objection(broken)
+
+
+@pytest.mark.parametrize("name", ["a length", "chunks", "204"])
+def test_an_answer_that_says_its_length_may_be_followed_by_any_end(name):
+    assert objection(read(WHOLE[name], clean=False)) == ""
 
 
 @pytest.mark.parametrize(
