@@ -9,9 +9,9 @@ framing, and how its connection ended, because only a clean end is the end of an
 Invariant: an answer that a fetcher returns has no framing fault, and its client and this module agree on its length,
 wherever the fetcher sees these bytes.
 
-Only ambiguity is a fault. A line of the head may end in LF alone and a field may be folded, as RFC 9112 sections
-2.2 and 5.2 permit, because all clients agree on these; but not a field that delimits the answer, which some clients
-then overlook.
+Only ambiguity is a fault. A line of the head may end in LF alone, as RFC 9112 section 2.2 permits, because all clients
+agree on that. A field that the clients or the core act on is neither folded (section 5.2) nor contains a control
+character, because their readings of such values differ; other fields may.
 """
 
 from __future__ import annotations
@@ -21,15 +21,26 @@ from collections.abc import Callable
 
 from robots_guard.fetch.fields import MAX_FIELD, MAX_HEAD
 
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([0-9]{3})(?: [^\0\r]*)?")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\0\r]*)")
+_FIELD = re.compile(rb"(%b):([^\0\r]*)" % _TOKEN)
 _FOLDED = re.compile(rb"[ \t][^\0\r]*")
-_LENGTH = re.compile(rb"[0-9]{1,18}")
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\0\r\n]*)?")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # not the tab, which may stand around a value
+_LENGTH = re.compile(rb"0|[1-9][0-9]{0,14}")  # not all clients read zeros in front
+_QUOTED = rb'"[ !#-\[\]-~]*"'
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;%b(?:=(?:%b|%b))?)*" % (_TOKEN, _TOKEN, _QUOTED))
 _LONGEST_SIZE = 1024  # bytes of the line before a chunk
 _CHUNKED = b"chunked"
 _NO_BODY = (204, 304)
-_DELIMITING = (b"content-length", b"transfer-encoding")
+_DELIMITING = frozenset({b"content-length", b"transfer-encoding"})
+_OF_CONNECTION = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"upgrade"})
+#: What the clients and the core act on.
+_ACTED_ON = (
+    _DELIMITING
+    | _OF_CONNECTION
+    | {b"content-encoding", b"content-type", b"location"}
+    | {b"age", b"cache-control", b"date", b"etag", b"expires", b"last-modified", b"retry-after"}
+)
 
 
 class _Doubt(Exception):
@@ -101,6 +112,8 @@ class Framing:
         if found is None:
             raise _Doubt("no status line of HTTP/1")
         self._minor, self._status = found[1], int(found[2])
+        if self._status < 200 and self._minor == b"0":  # RFC 9110 section 15.2
+            raise _Doubt("an interim answer in HTTP/1.0")
         if self._status < 100 or self._status == 101:
             raise _Doubt(f"status {self._status} is no answer to a GET")
         self._names, self._values = [], []
@@ -114,8 +127,10 @@ class Framing:
         if line:
             self._take(line)
         elif self._status < 200:
-            if not set(_DELIMITING).isdisjoint(self._names):
+            if not _DELIMITING.isdisjoint(self._names):
                 raise _Doubt("an interim answer with a body")
+            if any(b"close" in value.lower() for value in self._all(b"connection")):
+                raise _Doubt("an interim answer that closes the connection")
             self._next = self._status_line  # the answer is behind the interim one
         else:
             self._next = self._body()
@@ -123,14 +138,17 @@ class Framing:
 
     def _take(self, line: bytes) -> None:
         if self._names and _FOLDED.fullmatch(line):
-            if self._names[-1] in _DELIMITING:
-                raise _Doubt("a folded field that delimits the answer")
+            if self._names[-1] in _ACTED_ON:
+                raise _Doubt("a folded field that is acted on")
             return
         found = _FIELD.fullmatch(line)
         if found is None:
             raise _Doubt("a header line that is no field")
-        self._names.append(found[1].lower())
-        self._values.append(found[2])
+        name, value = found[1].lower(), found[2]
+        if name in _ACTED_ON and _CONTROL.search(value):
+            raise _Doubt("a control character in a field that is acted on")
+        self._names.append(name)
+        self._values.append(value)
 
     def _body(self) -> Callable[[], bool]:
         """What the fields say comes next (RFC 9112 section 6.3)."""
@@ -183,7 +201,10 @@ class Framing:
         if found is None:
             raise _Doubt("a chunk without a size")
         self._left = int(found[1], 16)
-        self._next = self._chunk if self._left else self._trailer
+        self._next = self._chunk
+        if not self._left:
+            self._names, self._values = [], []
+            self._next = self._trailer
         return True
 
     def _chunk(self) -> bool:
@@ -207,6 +228,8 @@ class Framing:
         if line:
             self._count(line)
             self._take(line)
+            if self._names[-1] in _DELIMITING:  # RFC 9110 section 6.5.1
+                raise _Doubt("a trailer that delimits the answer")
         else:
             self._next = self._end
         return True
