@@ -2,12 +2,16 @@
 
 HTTP clients differ in how they read an answer with ambiguous framing: they skip trailing bytes, take one of two
 lengths, guess at a chunk. It is not certain where such an answer ends, so it may not be the whole file. Each fetcher
-therefore passes what its connection receives to a `Framing`, which applies the strictest of the clients' rules.
+therefore passes what its connection receives to a `Framing`, which applies the strictest of the clients' rules. It
+also says how many bytes of content its client has read, because a client that has read another number has seen other
+framing, and how its connection ended, because only a clean end is the end of an answer without a length.
 
-Invariant: an answer that a fetcher returns has no framing fault, wherever the fetcher sees these bytes.
+Invariant: an answer that a fetcher returns has no framing fault, and its client and this module agree on its length,
+wherever the fetcher sees these bytes.
 
-Only ambiguity is a fault. A line of the head may end in LF alone and a field may be folded, as RFC 9112 sections
-2.2 and 5.2 permit, because all clients agree on these.
+Only ambiguity is a fault. A line of the head may end in LF alone, as RFC 9112 section 2.2 permits, because all clients
+agree on that. A field that the clients or the core act on is neither folded (section 5.2) nor contains a control
+character, because their readings of such values differ; other fields may.
 """
 
 from __future__ import annotations
@@ -17,14 +21,26 @@ from collections.abc import Callable
 
 from robots_guard.fetch.fields import MAX_FIELD, MAX_HEAD
 
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([0-9]{3})(?: [^\0\r]*)?")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\0\r]*)")
+_FIELD = re.compile(rb"(%b):([^\0\r]*)" % _TOKEN)
 _FOLDED = re.compile(rb"[ \t][^\0\r]*")
-_LENGTH = re.compile(rb"[0-9]{1,18}")
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\0\r\n]*)?")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # not the tab, which may stand around a value
+_LENGTH = re.compile(rb"0|[1-9][0-9]{0,14}")  # not all clients read zeros in front
+_QUOTED = rb'"[ !#-\[\]-~]*"'
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;%b(?:=(?:%b|%b))?)*" % (_TOKEN, _TOKEN, _QUOTED))
 _LONGEST_SIZE = 1024  # bytes of the line before a chunk
 _CHUNKED = b"chunked"
 _NO_BODY = (204, 304)
+_DELIMITING = frozenset({b"content-length", b"transfer-encoding"})
+_OF_CONNECTION = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"upgrade"})
+#: What the clients and the core act on.
+_ACTED_ON = (
+    _DELIMITING
+    | _OF_CONNECTION
+    | {b"content-encoding", b"content-type", b"location"}
+    | {b"age", b"cache-control", b"date", b"etag", b"expires", b"last-modified", b"retry-after"}
+)
 
 
 class _Doubt(Exception):
@@ -34,11 +50,13 @@ class _Doubt(Exception):
 class Framing:
     """The framing of one answer to a GET, including any interim answer before it.
 
-    `fault` says what is wrong with it, or is "". `is_whole` says whether the answer may end here.
+    `fault` says what is wrong with it, or is "". `content` is the number of bytes of content so far, before any content
+    coding is undone. `is_whole` says whether the answer may end here.
     """
 
     def __init__(self) -> None:
         self.fault = ""
+        self.content = 0
         self._buffer = bytearray()
         self._next: Callable[[], bool] = self._status_line
         self._head = 0  # bytes of lines in heads and trailers so far
@@ -51,7 +69,7 @@ class Framing:
     @property
     def is_whole(self) -> bool:
         """Whether the answer is complete if nothing more comes."""
-        return self._next in (self._end, self._until_closed)
+        return self._next == self._end
 
     def feed(self, received: bytes) -> None:
         """Read further bytes. After a fault nothing is read."""
@@ -65,12 +83,24 @@ class Framing:
             self.fault = str(doubt)
             self._buffer.clear()
 
-    def objection(self, *, truncated: bool) -> str:
+    def closed(self, *, clean: bool) -> None:
+        """Take notice of the connection's end: whether it was TCP's FIN or, in TLS, `close_notify`. An answer that goes
+        on until then is whole only after a clean end (RFC 9112 sections 8 and 9.8). Only the first call counts."""
+        if self._next == self._until_closed:
+            self._next = self._end if clean else self._broken
+
+    def objection(self, *, truncated: bool, content: int) -> str:
         """Why an answer that a client considers complete cannot be relied on, or "". `truncated`: the client did not
-        read it to its end."""
-        if self.fault or truncated or self.is_whole:
+        read it to its end. `content`: how many bytes of content the client has read."""
+        if self.fault:
             return self.fault
-        return "the answer ends before its framing says"
+        if not truncated and self._next == self._broken:
+            return "the connection broke off in an answer without a length"
+        if not truncated and not self.is_whole:
+            return "the answer ends before its framing says"
+        if content > self.content or (content < self.content and not truncated):
+            return f"{content} bytes of content were read where the framing says {self.content}"
+        return ""
 
     # -- one step each: True if there may be more to read ---------------------------------------------------
 
@@ -82,6 +112,8 @@ class Framing:
         if found is None:
             raise _Doubt("no status line of HTTP/1")
         self._minor, self._status = found[1], int(found[2])
+        if self._status < 200 and self._minor == b"0":  # RFC 9110 section 15.2
+            raise _Doubt("an interim answer in HTTP/1.0")
         if self._status < 100 or self._status == 101:
             raise _Doubt(f"status {self._status} is no answer to a GET")
         self._names, self._values = [], []
@@ -95,22 +127,28 @@ class Framing:
         if line:
             self._take(line)
         elif self._status < 200:
-            if self._all(b"content-length") or self._all(b"transfer-encoding"):
+            if not _DELIMITING.isdisjoint(self._names):
                 raise _Doubt("an interim answer with a body")
+            if any(b"close" in value.lower() for value in self._all(b"connection")):
+                raise _Doubt("an interim answer that closes the connection")
             self._next = self._status_line  # the answer is behind the interim one
         else:
             self._next = self._body()
         return True
 
     def _take(self, line: bytes) -> None:
-        if self._values and _FOLDED.fullmatch(line):
-            self._values[-1] += b" " + line
+        if self._names and _FOLDED.fullmatch(line):
+            if self._names[-1] in _ACTED_ON:
+                raise _Doubt("a folded field that is acted on")
             return
         found = _FIELD.fullmatch(line)
         if found is None:
             raise _Doubt("a header line that is no field")
-        self._names.append(found[1].lower())
-        self._values.append(found[2])
+        name, value = found[1].lower(), found[2]
+        if name in _ACTED_ON and _CONTROL.search(value):
+            raise _Doubt("a control character in a field that is acted on")
+        self._names.append(name)
+        self._values.append(value)
 
     def _body(self) -> Callable[[], bool]:
         """What the fields say comes next (RFC 9112 section 6.3)."""
@@ -133,8 +171,9 @@ class Framing:
         return self._counted if self._left else self._end
 
     def _all(self, name: bytes) -> list[bytes]:
+        """The values of a field. Only spaces are taken off: not all clients read a value with a tab beside it."""
         fields = zip(self._names, self._values, strict=True)
-        return [value.strip(b" \t") for each, value in fields if each == name]
+        return [value.strip(b" ") for each, value in fields if each == name]
 
     def _counted(self) -> bool:
         if self._skip():
@@ -142,11 +181,15 @@ class Framing:
         return True
 
     def _until_closed(self) -> bool:
+        self.content += len(self._buffer)
         self._buffer.clear()
         return False
 
     def _end(self) -> bool:
         raise _Doubt("more came than the answer's framing says")
+
+    def _broken(self) -> bool:
+        raise _Doubt("bytes behind the end of the connection")
 
     # -- chunks (RFC 9112 section 7.1) ----------------------------------------------------------------------
 
@@ -158,7 +201,10 @@ class Framing:
         if found is None:
             raise _Doubt("a chunk without a size")
         self._left = int(found[1], 16)
-        self._next = self._chunk if self._left else self._trailer
+        self._next = self._chunk
+        if not self._left:
+            self._names, self._values = [], []
+            self._next = self._trailer
         return True
 
     def _chunk(self) -> bool:
@@ -182,6 +228,8 @@ class Framing:
         if line:
             self._count(line)
             self._take(line)
+            if self._names[-1] in _DELIMITING:  # RFC 9110 section 6.5.1
+                raise _Doubt("a trailer that delimits the answer")
         else:
             self._next = self._end
         return True
@@ -193,6 +241,7 @@ class Framing:
         passed = min(self._left, len(self._buffer))
         del self._buffer[:passed]
         self._left -= passed
+        self.content += passed
         return not self._left
 
     def _line(self, longest: int) -> bytes | None:

@@ -23,7 +23,7 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, Limits
-from robots_guard.fetch.decoding import Undecodable, decoder
+from robots_guard.fetch.decoding import Plain, Undecodable, decoder
 from robots_guard.fetch.destinations import CheckedResolver, Destinations, Refused, Visit
 from robots_guard.fetch.fields import MAX_FIELD, MAX_FIELDS, BadFields, joined
 from robots_guard.fetch.framing import Framing
@@ -121,21 +121,22 @@ class HttpFetcher:
                 answer = await stack.enter_async_context(get_it)
             fields = joined(answer.raw_headers)
             coding = fields.get("content-encoding", "") if 200 <= answer.status < 300 else ""
-            body, truncated = await _body(answer, coding, get.limits.max_body)
-            if objection := _framing(session).objection(truncated=truncated):
+            body = decoder(coding, get.limits.max_body)
+            content = await _read(answer, body)
+            if objection := _framing(session).objection(truncated=body.truncated, content=content):
                 return Failed(failure=Failure.PROTOCOL, detail=objection)
             return Fetched(
                 status=answer.status,
                 headers=fields,
-                body=body if 200 <= answer.status < 300 else b"",
-                truncated=truncated,
+                body=bytes(body.body) if 200 <= answer.status < 300 else b"",
+                truncated=body.truncated,
                 tls_verified=url.scheme == "https" and self._verifies,
                 public=visit.public,
             )
 
 
 class _Shown(ResponseHandler):
-    """One connection, which shows what it receives to a `Framing` before aiohttp reads it."""
+    """One connection, which shows what it receives, and how it ends, to a `Framing` before aiohttp reads it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -144,6 +145,14 @@ class _Shown(ResponseHandler):
     def data_received(self, data: bytes) -> None:
         self.framing.feed(data)
         super().data_received(data)
+
+    def eof_received(self) -> None:
+        self.framing.closed(clean=_is_clean_end(self.transport))
+        super().eof_received()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.framing.closed(clean=False)  # no end was received
+        super().connection_lost(exc)
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -170,6 +179,22 @@ class _Connector(aiohttp.TCPConnector):
             self._transport.abort()
 
 
+def _is_clean_end(transport: asyncio.Transport | None) -> bool:
+    """Whether the peer itself has ended what a transport receives: by FIN or, in TLS, by `close_notify`. asyncio
+    reports the latter and an end of TCP without it by the same call; the TLS object tells which it was."""
+    if transport is None:
+        return False
+    tls = transport.get_extra_info("ssl_object")
+    if tls is None:
+        return True
+    try:
+        return not tls.read(1)
+    except ssl.SSLZeroReturnError:
+        return True
+    except ssl.SSLError:  # it waits for more
+        return False
+
+
 def _framing(session: aiohttp.ClientSession) -> Framing:
     assert isinstance(session.connector, _Connector)
     return session.connector.framing
@@ -182,16 +207,17 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
     return made
 
 
-async def _body(answer: aiohttp.ClientResponse, content_encoding: str, cap: int) -> tuple[bytes, bool]:
-    """The decoded body and whether it was cut at the cap. That of an error is read, too: it shows that the answer is
-    whole."""
-    decoded = decoder(content_encoding, cap)
+async def _read(answer: aiohttp.ClientResponse, body: Plain) -> int:
+    """Read an answer into `body` until that is truncated. The result is how many bytes of content aiohttp gave, before
+    any content coding was undone. The content of an error is read, too: it shows that the answer is whole."""
+    content = 0
     async for octets in answer.content.iter_any():
-        decoded.feed(octets)
-        if decoded.truncated:
+        content += len(octets)
+        body.feed(octets)
+        if body.truncated:
             break
-    decoded.end()
-    return bytes(decoded.body), decoded.truncated
+    body.end()
+    return content
 
 
 def _percent(found: re.Match[str]) -> str:

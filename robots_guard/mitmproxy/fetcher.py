@@ -152,15 +152,21 @@ def _parent(mode: str) -> str:
 
 class _Options(ShownTo):
     """mitmproxy's options with another mode: a ReplayHandler looks at the first one only. What an answer over HTTP/1
-    is made of is shown to `framing`, None while no such answer has begun."""
+    is made of is shown to `framing`, None while no such answer has begun. `had_fin`: the peer has ended
+    its side of the TCP connection, which did not break."""
 
     def __init__(self, mode: str) -> None:
         self.mode = [mode]
         self.framing: Framing | None = None
+        self.had_fin = False
 
     def receive(self, received: bytes) -> None:
         self.framing = self.framing or Framing()
         self.framing.feed(received)
+
+    def closed(self, *, notified: bool | None) -> None:
+        if self.framing is not None:
+            self.framing.closed(clean=self.had_fin if notified is None else notified)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(ctx.options, name)
@@ -183,6 +189,7 @@ class _Hop(ReplayHandler):
         self._octets = 0
         self._fields: dict[str, str] = {}
         self._body = Plain(0)
+        self._content = 0  # bytes that mitmproxy gave as content
         self._undecodable = ""
         self._deadline = asyncio.timeout(None)
         self._end = 0.0
@@ -253,6 +260,7 @@ class _Hop(ReplayHandler):
 
     def _sink(self, data: bytes) -> bytes:
         """Keep what fits; stop the hop at the cap. Nobody else gets the body."""
+        self._content += len(data)
         try:
             if data:
                 self._body.feed(data)
@@ -273,7 +281,15 @@ class _Hop(ReplayHandler):
             if self._octets > self._limits.max_body + HEAD_CAP:
                 self.done.set()
                 return
+        elif isinstance(event, events.ConnectionClosed):
+            self._options.had_fin = self._has_fin(event.connection)
         await super().server_event(event)
+
+    def _has_fin(self, ended: connection.Connection) -> bool:
+        """Whether a connection ended by the peer's FIN. mitmproxy reports a reset, or our hanging up, likewise."""
+        transport = self.transports.get(ended)
+        reader = transport and transport.reader
+        return isinstance(reader, asyncio.StreamReader) and reader.at_eof() and reader.exception() is None
 
     def log(self, message: str, level: int = 20, exc_info: Any = None) -> None:
         """Only what is wrong with mitmproxy itself is worth a line."""
@@ -294,8 +310,7 @@ class _Hop(ReplayHandler):
             return Failed(failure=Failure.PROTOCOL, detail=self._undecodable)
         if self.flow.error and not self._body.truncated:
             return None
-        framing = self._options.framing
-        if framing is not None and (objection := framing.objection(truncated=self._body.truncated)):
+        if objection := self._objection():
             return Failed(failure=Failure.PROTOCOL, detail=objection)
         return Fetched(
             status=response.status_code,
@@ -305,6 +320,11 @@ class _Hop(ReplayHandler):
             tls_verified=self._tls and not ctx.options.ssl_insecure,
             public=self._public,
         )
+
+    def _objection(self) -> str:
+        """What the framing of the answer says against it; over HTTP/2 there is none to ask."""
+        framing = self._options.framing
+        return framing.objection(truncated=self._body.truncated, content=self._content) if framing else ""
 
     def _failure(self) -> Failed:
         detail = self.flow.error.msg if self.flow.error else "no answer from the origin"

@@ -95,6 +95,7 @@ class Flight:
         "began",
         "cap",
         "coding",
+        "content",
         "framings",
         "host",
         "left",
@@ -112,6 +113,7 @@ class Flight:
         self.octets = 0
         self.answered = False
         self.coding = ""
+        self.content = 0  # bytes that the handler gave as content
         self.framings: list[Framing] = []  # of the answers to requests for this URL
         self.began = time.monotonic()
         self.queued = 0.0  # seconds until it left
@@ -276,7 +278,7 @@ class ScrapyFetcher:
         body.feed(response.body)
         if not stopped:
             body.end()
-        if doubt := objection_to(flight.framings, truncated=stopped):
+        if doubt := objection_to(flight.framings, truncated=stopped, content=flight.content):
             return Failed(failure=Failure.PROTOCOL, detail=doubt)
         return Fetched(
             status=response.status,
@@ -327,6 +329,7 @@ class ScrapyFetcher:
         """Before any middleware sees the answer: HttpCompressionMiddleware would throw away what exceeds its bound."""
         flight = request.meta.get(FLIGHT)
         if isinstance(flight, Flight):
+            flight.content = len(response.body)
             flight.coding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
             response.headers.pop("Content-Encoding", None)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urldefrag
 
+from twisted.internet.error import ConnectionDone
 from twisted.web.client import URI, HTTPConnectionPool
 
 from robots_guard.fetch.framing import Framing
@@ -42,10 +43,10 @@ def show(downloader: Any, scheme: str, wanted: Wanted) -> None:
         pool._factory = watching  # noqa: SLF001  (as above)
 
 
-def objection(framings: Iterable[Framing], *, truncated: bool) -> str:
+def objection(framings: Iterable[Framing], *, truncated: bool, content: int) -> str:
     """Why an answer cannot be relied on, or "". A spider's own request for the same URL looks like the guard's: a fault
-    in its answer counts, but not that it may still be under way."""
-    objections = [framing.objection(truncated=truncated) for framing in framings]
+    in its answer counts, but not that it may still be under way, or of another length."""
+    objections = [framing.objection(truncated=truncated, content=content) for framing in framings]
     faults = [framing.fault for framing in framings if framing.fault]
     if "" in objections and not faults:
         return ""
@@ -73,14 +74,15 @@ class _Watching:
 
 
 class _Watch:
-    """Shows what one connection receives, before it reads it, if its present request is for a wanted URL."""
+    """Shows what one connection receives, and how it ends, before it reads it, if its present request is for a wanted
+    URL."""
 
     def __init__(self, protocol: Any, wanted: Wanted) -> None:
         self._wanted = wanted
         self._framing: Framing | None = None
         self._places: list[list[Framing]] = []
-        self._send, self._receive = protocol.request, protocol.dataReceived
-        protocol.request, protocol.dataReceived = self._request, self._received
+        self._send, self._receive, self._lose = protocol.request, protocol.dataReceived, protocol.connectionLost
+        protocol.request, protocol.dataReceived, protocol.connectionLost = self._request, self._received, self._lost
 
     def _request(self, request: Any) -> Any:
         self._framing, self._places = None, self._wanted(request.absoluteURI)
@@ -91,9 +93,20 @@ class _Watch:
             self._show(data)
         self._receive(data)
 
+    def _lost(self, reason: Any) -> None:
+        if self._framing is not None:
+            self._framing.closed(clean=_is_clean(reason))
+        self._lose(reason)
+
     def _show(self, data: bytes) -> None:
         if self._framing is None:  # only now: Twisted repeats a request on a new connection if nothing at all came
             self._framing = Framing()
             for place in self._places:
                 place.append(self._framing)
         self._framing.feed(data)
+
+
+def _is_clean(reason: Any) -> bool:
+    """Whether a connection was lost by the peer's FIN or, in TLS, its `close_notify`: for a reset, and for TLS without
+    that, Twisted's reason is ConnectionLost."""
+    return reason.check(ConnectionDone) is not None

@@ -15,7 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -24,6 +26,8 @@ from types import TracebackType
 from typing import Any, Self
 
 MAX_HEAD = 128 * 1024
+_READ_BY_THEN = 0.3  # seconds
+_GOODBYE = 1.0  # seconds for which a client's close_notify is waited for
 
 # A client that left, and our own closing: asyncio streams before 3.12 report a cancelled conversation as an error.
 _BROKEN_OFF = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, TimeoutError, asyncio.CancelledError)
@@ -35,6 +39,7 @@ class Reply:
 
     `delay` and `hang` stall before the first byte; `reset` closes without one; `raw` is sent instead of an
     HTTP answer; `cut` promises more body than it sends; `drip` is the pause in seconds between octets of the body.
+    `broken` ends the connection behind the answer by a TCP reset; `unannounced` ends TLS without `close_notify`.
     `endless` comes after all that, again and again with `drip` between, until the client has had enough.
     """
 
@@ -48,11 +53,13 @@ class Reply:
     cut: bool = False
     drip: float = 0.0
     endless: bytes = b""
+    broken: bool = False
+    unannounced: bool = False
 
     @property
     def ends(self) -> bool:
         """Whether the connection cannot be used again."""
-        return self.raw is not None or self.cut or bool(self.endless)
+        return self.raw is not None or self.cut or bool(self.endless) or self.broken or self.unannounced
 
     def head(self, length: int) -> bytes:
         """Status line and header fields."""
@@ -206,6 +213,7 @@ async def _converse(site: RecordingOrigin, reader: asyncio.StreamReader, writer:
             return
         await _answer(reply, request, writer)
         if reply.ends or request.headers.get("connection", "").lower() == "close":
+            await _hang_up(reply, writer)
             return
 
 
@@ -252,6 +260,17 @@ async def _go_on(reply: Reply, writer: asyncio.StreamWriter) -> None:
         writer.write(reply.endless)
         await writer.drain()
         await asyncio.sleep(reply.drip)
+
+
+async def _hang_up(reply: Reply, writer: asyncio.StreamWriter) -> None:
+    """End the connection. A clean end of TLS is waited for, because `abort` sends no `close_notify`."""
+    if reply.broken:
+        await asyncio.sleep(_READ_BY_THEN)  # a reset may drop what the client has not read
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    elif not reply.unannounced and writer.get_extra_info("ssl_object") is not None:
+        writer.close()
+        async with asyncio.timeout(_GOODBYE):
+            await writer.wait_closed()
 
 
 async def _send(body: bytes, drip: float, writer: asyncio.StreamWriter) -> None:

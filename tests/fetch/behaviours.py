@@ -149,9 +149,9 @@ def chunked(body: bytes, *fields: str, version: str = "HTTP/1.1") -> Reply:
     return raw(f"{version} 200 OK\nTransfer-Encoding: chunked\n{more}\n", body)
 
 
-def misframed(name: str, robots: object) -> Behaviour:
+def misframed(name: str, robots: object, **more) -> Behaviour:
     """Where the answer ends is not certain."""
-    return trouble(name, robots, "protocol", "reset")
+    return trouble(name, robots, "protocol", "reset", **more)
 
 
 def located(*fields: str, status: int = 301) -> Reply:
@@ -188,6 +188,7 @@ _OK = "HTTP/1.1 200 OK\n"
 _LENGTH = "Content-Length: 34\n"
 _CHUNKED = f"{_OK}Transfer-Encoding: chunked\n\n"
 _CHUNKS = b"22\r\n" + TEXT + b"\r\n0\r\n\r\n"
+_IN_TWO_CHUNKS = b"13\r\n%s\r\nf\r\n%s\r\n0\r\n\r\n" % (TEXT[:19], TEXT[19:])  # inside a rule
 _ANY_WAY = ("protocol", "reset", "status", "timeout")
 _CLOSED = text(body=b"User-agent: *\nDisallow: /\n")
 _ODD = "/open.txt?[x]"
@@ -233,6 +234,10 @@ STATUSES = [
     rules("102-before-the-answer", interim("102 Processing")),
     rules("199-before-the-answer", interim("199 What")),
     rules("30-times-103-before-the-answer", raw("HTTP/1.1 103 Early Hints\n\n" * 30 + _OK + _LENGTH + "\n", TEXT)),
+    misframed(
+        "103-and-close-before-the-answer", raw(f"HTTP/1.1 103 Hints\nConnection: close\n\n{_OK}{_LENGTH}\n", TEXT)
+    ),
+    misframed("100-in-http-1.0-before-the-answer", raw(f"HTTP/1.0 100 Continue\n\n{_OK}{_LENGTH}\n", TEXT)),
     trouble("101-unasked", interim("101 Switching Protocols"), "protocol", "reset", "status"),
     trouble("101-and-nothing-more", raw("HTTP/1.1 101 Switching Protocols\nUpgrade: x\n\n"), *_ANY_WAY),
     trouble("100-and-nothing-more", raw("HTTP/1.1 100 Continue\n\n"), "protocol", "reset"),
@@ -354,12 +359,16 @@ FRAMING = [
     misframed("length-plus", length(" +34")),
     misframed("length-minus-zero", length(" -0")),
     misframed("length-with-spaces-inside", length(" 3 4")),
-    rules("length-with-spaces-around", length("  34 \t")),
+    rules("length-with-spaces-around", length("  34 ")),
+    misframed("length-before-a-tab", length(" 34\t")),
+    misframed("length-behind-a-tab", length("\t34")),
     misframed("length-of-nothing", length(" ")),
     misframed("length-of-words", length(" many")),
     misframed("length-in-hex", length(" 0x22")),
     misframed("length-with-an-underscore", length(" 3_4")),
     misframed("length-in-other-digits", length(" \xb3\xb4")),
+    misframed("length-with-zeros-in-front", length(" 0034")),
+    misframed("length-of-16-digits", length(" 0000000000000034")),
     misframed("length-of-30-digits", length(" 340000000000000000000000000000")),
     misframed("length-34.0", length(" 34.0")),
     misframed("two-equal-lengths", length(" 34", " 34")),
@@ -371,11 +380,29 @@ FRAMING = [
     misframed("chunks-twice", raw(f"{_OK}Transfer-Encoding: chunked, chunked\n\n", _CHUNKS)),
     misframed("unknown-transfer-coding", raw(f"{_OK}Transfer-Encoding: x\n{_LENGTH}\n", TEXT)),
     misframed("identity-transfer-coding", raw(f"{_OK}Transfer-Encoding: identity\n\n", TEXT)),
+    *(
+        misframed(f"{where}-chunked", raw(f"{_OK}Transfer-Encoding:{value}\nConnection: close\n\n", _IN_TWO_CHUNKS))
+        for where, value in {
+            "tab-behind": " chunked\t",
+            "space-and-tab-behind": " chunked \t",
+            "tab-before": "\tchunked",
+            "fold-behind": " chunked\n ",
+            "fold-before": "\n chunked",
+        }.items()
+    ),
+    rules("spaces-around-chunked", raw(f"{_OK}Transfer-Encoding:  chunked  \n\n", _IN_TWO_CHUNKS)),
     misframed("vertical-tab-before-chunked", raw(f"{_OK}Transfer-Encoding: \x0bchunked\n\n", _CHUNKS)),
     misframed("chunks-in-http-1.0", chunked(_CHUNKS, version="HTTP/1.0")),
     rules("chunked-in-capitals", raw(f"{_OK}Transfer-Encoding: Chunked\n\n", _CHUNKS)),
     rules("chunk-extension", chunked(b"22;a=b\r\n" + TEXT + b"\r\n0;c\r\n\r\n")),
     rules("chunk-size-with-zeros", chunked(b"0022\r\n" + TEXT + b"\r\n00\r\n\r\n")),
+    rules("chunk-extensions", chunked(b'22;a;b=c;d="e f"\r\n' + TEXT + b'\r\n0;g="h"\r\n\r\n')),
+    misframed("chunk-size-and-a-space", chunked(b"22 \r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    misframed("chunk-size-and-a-tab", chunked(b"22\t;a\r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    misframed("last-chunk-size-and-a-space", chunked(b"22\r\n" + TEXT + b"\r\n0 \r\n\r\n")),
+    misframed("chunk-extension-of-a-control-character", chunked(b"22;\1\r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    misframed("chunk-extension-of-words", chunked(b"22;a b\r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    misframed("chunk-extension-of-octets", chunked(b"22;\xff\r\n" + TEXT + b"\r\n0\r\n\r\n")),
     misframed("chunk-size-negative", chunked(b"-22\r\n" + TEXT + b"\r\n0\r\n\r\n")),
     misframed("chunk-size-plus", chunked(b"+22\r\n" + TEXT + b"\r\n0\r\n\r\n")),
     misframed("chunk-size-0x", chunked(b"0x22\r\n" + TEXT + b"\r\n0\r\n\r\n")),
@@ -390,9 +417,37 @@ FRAMING = [
     misframed("no-last-chunk", chunked(b"22\r\n" + TEXT + b"\r\n")),
     misframed("no-end-of-the-last-chunk", chunked(b"22\r\n" + TEXT + b"\r\n0\r\n")),
     rules("chunks-with-a-trailer", chunked(_CHUNKS[:-2] + b"X-Sum: 1\r\n\r\n")),
+    rules("chunks-with-a-folded-trailer", chunked(_CHUNKS[:-2] + b"X-Sum: 1\r\n 2\r\n\r\n")),
+    rules("chunks-with-a-coding-in-a-trailer", chunked(_CHUNKS[:-2] + b"Content-Encoding: gzip\r\n\r\n")),
+    misframed("chunks-with-a-length-in-a-trailer", chunked(_CHUNKS[:-2] + b"Content-Length: 34\r\n\r\n")),
+    misframed("chunks-with-chunks-in-a-trailer", chunked(_CHUNKS[:-2] + b"Transfer-Encoding: chunked\r\n\r\n")),
+    misframed("chunks-with-another-coding-in-a-trailer", chunked(_CHUNKS[:-2] + b"Transfer-Encoding: x\r\n\r\n")),
     misframed("chunks-with-a-trailer-that-is-none", chunked(_CHUNKS[:-2] + b"no colon\r\n\r\n")),
     rules("http-1.1-until-closed", raw(f"{_OK}\n", TEXT)),
     rules("http-1.0-with-a-length", raw(f"HTTP/1.0 200 OK\n{_LENGTH}\n", TEXT)),
+]
+
+_PART = TEXT[:14] + b"Disallow: /a\n"  # "Disallow: /private/" has yet to come
+_UNTIL_CLOSED = {"http-1.0": "HTTP/1.0 200 OK\n\n", "http-1.1": f"{_OK}\n"}
+
+ENDS = [
+    *(misframed(f"{name}-broken-off", raw(head, _PART, broken=True)) for name, head in _UNTIL_CLOSED.items()),
+    *(
+        misframed(f"{name}-broken-off-in-tls", raw(head, _PART, broken=True), tls="good")
+        for name, head in _UNTIL_CLOSED.items()
+    ),
+    *(
+        misframed(f"{name}-without-close-notify", raw(head, _PART, unannounced=True), tls="good")
+        for name, head in _UNTIL_CLOSED.items()
+    ),
+    *(rules(f"{name}-until-closed-in-tls", raw(head, TEXT), tls="good") for name, head in _UNTIL_CLOSED.items()),
+    misframed("404-broken-off", raw("HTTP/1.1 404 Not Found\n\n", b"no", broken=True)),
+    misframed("redirect-broken-off", raw("HTTP/1.1 301 Moved\nLocation: /r.txt\n\n", broken=True)),
+    misframed("404-without-close-notify", raw("HTTP/1.1 404 Not Found\n\n", b"no", unannounced=True), tls="good"),
+    rules("length-and-a-reset", text(broken=True)),
+    rules("chunks-and-a-reset", raw(_CHUNKED, _CHUNKS, broken=True)),
+    rules("length-without-close-notify", text(unannounced=True), tls="good"),
+    rules("chunks-without-close-notify", raw(_CHUNKED, _CHUNKS, unannounced=True), tls="good"),
 ]
 
 HEAD = [
@@ -410,6 +465,19 @@ HEAD = [
     misframed("two-spaces-before-the-status", raw(f"HTTP/1.1  200 OK\n{_LENGTH}\n", TEXT)),
     misframed("an-empty-line-first", raw(f"\n{_OK}{_LENGTH}\n", TEXT)),
     rules("folded-field", field_line(b"X-Long: a\r\n b")),
+    *(
+        misframed(f"folded-{name.lower()}", field_line(f"{name}: {value}\r\n ".encode()))
+        for name, value in {
+            "Cache-Control": "max-age=3600",
+            "Connection": "close",
+            "Content-Encoding": "identity",
+            "Content-Type": "text/plain",
+            "ETag": '"1"',
+            "Expires": "0",
+        }.items()
+    ),
+    misframed("folded-retry-after", raw("HTTP/1.1 503 Busy\nRetry-After:\n 77\nContent-Length: 0\n\n")),
+    misframed("control-character-in-a-coding", field_line(b"Content-Encoding: \x0bidentity")),
     misframed("folded-length", raw(f"{_OK}Content-Length: 3\n 4\n\n", TEXT)),
     misframed("field-without-a-colon", field_line(b"X-None")),
     misframed("field-without-a-name", field_line(b": x")),
@@ -435,6 +503,13 @@ LOCATIONS = [
     leads("location-with-a-space", " /r 2"),
     leads_nowhere("location-with-a-tab", " /r\t2"),
     leads("location-in-spaces", "  /r.txt  "),
+    leads("location-in-tabs", "\t/r.txt\t"),
+    leads_nowhere("location-behind-a-fold", "\n /r.txt"),
+    leads_nowhere("location-before-a-fold", " /r.txt\n "),
+    leads_nowhere("location-in-two-lines", " /r\n .txt"),
+    leads_nowhere("location-with-a-vertical-tab", " /r.txt\x0b"),
+    leads_nowhere("location-behind-a-form-feed", " \x0c/r.txt"),
+    leads_nowhere("location-with-del", " /r.txt\x7f"),
     leads("location-in-utf-8", " /r\xc3\xa9"),
     leads("location-in-latin-1", " /r\xe9"),
     leads_nowhere("location-with-a-backslash", " /r\\2"),
@@ -478,4 +553,4 @@ CACHING = [
     cached("max-age-beats-expires", 3600.0, _DATE, ("Cache-Control", "max-age=3600"), ("Expires", "0")),
 ]
 
-ROWS = STATUSES + REDIRECTS + BODIES + CODINGS + WIRE + FRAMING + HEAD + LOCATIONS + TLS + CACHING
+ROWS = STATUSES + REDIRECTS + BODIES + CODINGS + WIRE + FRAMING + ENDS + HEAD + LOCATIONS + TLS + CACHING

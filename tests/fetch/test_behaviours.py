@@ -102,7 +102,8 @@ def _site(
     place: int,
     other: RecordingOrigin | None,
 ) -> RecordingOrigin:
-    address = f"127.9.{run}.{place}" if row.public else f"127.6.{run}.{place}"
+    hundreds, rest = divmod(place, 100)
+    address = f"127.{9 if row.public else 6}.{run * 10 + hundreds}.{rest + 1}"
     tls = None
     if row.tls in ("good", "unknown", "other"):
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

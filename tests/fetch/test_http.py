@@ -361,6 +361,19 @@ async def test_a_broken_answer_is_a_failure(net, reply, failure):
     assert got.failure is failure
 
 
+async def test_an_answer_that_aiohttp_reads_otherwise_than_its_framing_says_is_a_failure(net, monkeypatch):
+    async def longer(content):
+        while octets := await content.readany():
+            yield octets
+        yield b"a"
+
+    monkeypatch.setattr(http.aiohttp.StreamReader, "iter_any", longer)
+
+    got = await outcome(net, Reply(body=TEXT))
+
+    assert got == Failed(failure=Failure.PROTOCOL, detail="35 bytes of content were read where the framing says 34")
+
+
 async def test_a_reset_is_a_failure_and_nothing_is_asked_twice():
     """aiohttp by itself repeats a GET once when a connection breaks."""
     connections = 0

@@ -10,6 +10,7 @@ import time
 import pytest
 import trustme
 from hosts.mitmproxy.conftest import get
+from hosts.mitmproxy.process import SCRIPT
 from hosts.mitmproxy.wire import plain
 
 from robots_guard.testing import Reply
@@ -76,6 +77,32 @@ def test_no_such_host(hurried):
     assert plain(hurried, "http://no-such-host.invalid/open").status == 503
     (record,) = [record for record in hurried.records() if "no-such-host" in record["origin"]]
     assert record["failure"] == "dns"
+
+
+SHORTENING = """
+from mitmproxy.proxy.layers.http import _http1
+plain = _http1.ContentLengthReader.__call__
+
+def shortened(self, buf):
+    event = plain(self, buf)
+    if hasattr(event, "data"):
+        event.data = event.data[:-1]
+    return event
+
+_http1.ContentLengthReader.__call__ = shortened
+"""
+
+
+def test_an_answer_that_mitmproxy_reads_otherwise_than_its_framing_says(start, http_site, tmp_path):
+    script = tmp_path / "shortening.py"
+    script.write_text(SHORTENING)
+    with start("mitmdump", "-s", str(SCRIPT), "-s", str(script)) as door:
+        assert get(door, http_site, "/open").status == 503
+        assert (record_of(door, http_site)["reason"], record_of(door, http_site)["failure"]) == (
+            "unreachable",
+            "protocol",
+        )
+    assert http_site.origin.targets == []
 
 
 def test_a_certificate_nobody_vouches_for(hurried, sites, net):

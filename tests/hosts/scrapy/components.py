@@ -103,6 +103,14 @@ class HangingHandler(BaseDownloadHandler):
         await self._real.close()
 
 
+class ShorteningHandler(HTTP11DownloadHandler):
+    """Scrapy's own handler, but it loses the last byte of a robots.txt."""
+
+    async def download_request(self, request):
+        response = await super().download_request(request)
+        return response.replace(body=response.body[:-1]) if request.url.endswith("/robots.txt") else response
+
+
 class Downloads(FilesPipeline):
     """Files whose outcome is kept on the spider."""
 

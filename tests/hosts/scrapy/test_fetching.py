@@ -71,6 +71,17 @@ def test_every_limit_holds_on_every_reactor(net, mode):
     assert all(len(site.robots_fetches) == 1 for site in sites.values())
 
 
+@pytest.mark.parametrize("packs", [False, True])
+def test_a_download_handler_that_reads_less_than_the_framing_delimits_is_not_relied_on(net, packs):
+    site = net.origin(packed(gzip.compress(RULES.encode())) if packs else RULES)
+    handler = {"DOWNLOAD_HANDLERS": {"http": "hosts.scrapy.components.ShorteningHandler"}}
+
+    done = crawl([f"{site.url}/open"], handler | {"ROBOTS_GUARD_MAX_DEFER": 0})
+
+    assert done.verdict(f"{site.url}/open") == ("drop", "unreachable")
+    assert site.targets == []
+
+
 @pytest.mark.parametrize("mode", ["asyncio reactor", "epoll reactor"])
 def test_a_download_handler_that_never_answers_is_not_waited_for(net, mode):
     """The deadline is ours: Scrapy's own is kept by the handler, and this one keeps none."""
