@@ -66,6 +66,9 @@ def test_processes_whose_store_is_away_ask_no_more_often_together(tmp_path, by):
         assert gaps, "each process goes on"
         assert min(gaps) > 0.95 * COUNT * DELAY
     assert sum(at > gone for each in sent for at in each) <= (ended - gone) / DELAY + COUNT
+    together = sorted(at for each in sent for at in each if at > gone)
+    gaps = sorted(later - earlier for earlier, later in pairwise(together))
+    assert gaps[2] > DELAY / 2, "but for a stall of this machine, no two ask together"
 
 
 def _moments(output) -> list[float]:
