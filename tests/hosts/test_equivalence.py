@@ -25,7 +25,7 @@ from support.programs import program
 
 from robots_guard.testing import Loopback, RecordingOrigin
 
-BRIEF = {"connect_timeout": "8", "first_byte_timeout": "8", "fetch_timeout": "16", "audit_passes": "all"}
+BRIEF = {"connect_timeout": "8", "first_byte_timeout": "8", "fetch_timeout": "10", "audit_passes": "all"}
 RUNS = [
     f"{client}-{scheme}"
     for client in ("scrapy", "mitmdump+raw", "mitmdump+curl", "mitmdump+wget")
