@@ -146,7 +146,8 @@ class TurnStore(Protocol):
         """Take the origin's turn if the last was `delay` seconds ago and no process waits for it that has come before;
         else, how long that will take. Atomic: of many processes that ask at once, one takes it. `name` (letters and
         digits) tells askers apart; one without has no place among those who wait. `now` is a clock: the store reads
-        it where it grants the turn, for a store may be long in coming to that, and says what it read (`asked`)."""
+        it where it grants the turn, for a store may be long in coming to that, and says what it read (`asked`), and
+        by how much a clock of its own is ahead (`skew`)."""
         ...
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> bool:

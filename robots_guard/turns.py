@@ -1,10 +1,10 @@
 """Turns: which process may send the next request to an origin that requires time between requests.
 
-Drives `core.pacing` over the stores: a turn is taken in the shared store, or, if that fails, in this process's memory,
-which has noted all of its own turns, by the process's share of the origin. If the store only takes longer than a
-request may wait, the request is deferred; the store may still grant that turn, which is then lost. Turns are never
-reserved in advance. A request that cannot be requeued waits in a FIFO line, one per origin; one that would wait longer
-than its patience is refused at once.
+Drives `core.pacing` over the stores: a turn is taken in the shared store. If that fails, it is taken in this process's
+memory, which has noted all of its own turns, in a slot that is the process's own by the store's last answer
+(`pacing.Share`). If the store only takes longer than a request may wait, the request is deferred; the store may still
+grant that turn, which is then lost. Turns are never reserved in advance. A request that cannot be requeued waits in a
+FIFO line, one per origin; one that would wait longer than its patience is refused at once.
 
 Invariant: a returned turn was granted at most `SLACK` ago. One that arrives later is not used.
 """
@@ -18,7 +18,17 @@ from dataclasses import dataclass
 from cachetools import LRUCache
 
 from robots_guard.calls import Calls
-from robots_guard.core.pacing import AHEAD, LONGEST_HOLD_OFF, SLACK, Share, Turn, counted_from, has_lapsed, lapsed
+from robots_guard.core.pacing import (
+    AHEAD,
+    LONGEST_HOLD_OFF,
+    SLACK,
+    Share,
+    Turn,
+    counted_from,
+    has_lapsed,
+    lapsed,
+    window,
+)
 from robots_guard.errors import OutOfTime, StoreError
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks, Gate, Handle, NearTurns, Runtime, TurnStore
@@ -28,6 +38,7 @@ HELD = 256  # requests that wait in line at once, of all origins together
 AGAIN = 1.0  # second: when to ask again, where there is no room, or no time, to find out
 GRACE = 1.0  # second the store has for granting a turn beyond the patience for it, which may be 0
 TELLING = 1.0  # second for which an answer is kept waiting because the store has to be told of it
+EARLY = 1.0  # second by which a request is told to come before its slot: a Retry-After is rounded up to whole seconds
 ORIGINS = 100_000  # whose lines are remembered, should the store go away
 
 
@@ -62,6 +73,7 @@ class Turns:
         self._calls = calls
         self._lines: dict[Origin, _Line] = {}
         self._shares: LRUCache[Origin, Share] = LRUCache(ORIGINS)  # of origins that several processes ask for
+        self._calls_aside: dict[Origin, Handle[Turn | None]] = {}  # for turns that were not waited for until the end
         self._aside: dict[tuple[Origin, float], Handle[None]] = {}  # turns that are being moved, by their new stamps
 
     # -- taking one ---------------------------------------------------------------------------------------
@@ -73,19 +85,56 @@ class Turns:
         ours = self._next_of_ours(origin, delay)
         if ours.wait:  # a store that comes back, or was begun anew, does not know of the turns we took without it
             return ours
+        turn = await self._ask(origin, delay, deadline)
+        return self._take_of_ours(origin, delay) if turn is None else self._take_theirs(origin, turn, delay)
+
+    async def _ask(self, origin: Origin, delay: float, deadline: float) -> Turn | None:
+        """The store's answer; None if it has failed, or does not say in time for our slot that it is back.
+
+        A call that takes longer goes on aside, so that its answer or its failure is known to the next to ask.
+        """
+        call = self._calls_aside.pop(origin, None)
+        if call is None or call.done():
+            call = self._runtime.spawn(self._call(origin, delay))
+        share, now = self._share_in_force(origin), self._clocks.monotonic()
+        within = max(0.0, deadline - now) + GRACE if share is None else share.time_to_look(delay, now)
+        if call.done() or await self._runtime.wait_at_most(call, within):
+            return await self._runtime.wait(call)
+        self._calls_aside[origin] = call
+        if share is not None:
+            return None
+        late = f"no answer of the policy store within {within:.1f} s"
+        self._tally.warn("store/error", "a turn is deferred, the policy store may still grant it: %s", OutOfTime(late))
+        return Turn(AGAIN)
+
+    async def _call(self, origin: Origin, delay: float) -> Turn | None:
+        """Call the store; its answer, from which our share is known. None if it fails: then the share is in force."""
+        assert self._far is not None
         try:
-            within = max(0.0, deadline - self._clocks.monotonic()) + GRACE
-            turn = await self._calls.make(self._far.reserve, origin, delay, self._clocks.now, self._name, within=within)
-        except OutOfTime as error:
-            self._tally.warn("store/error", "a turn is deferred, the policy store may still grant it: %s", error)
-            return Turn(AGAIN)
+            turn = await self._calls.make(self._far.reserve, origin, delay, self._clocks.now, self._name)
         except StoreError as error:
             self._tally.warn("store/error", "turns are not shared, the policy store grants none: %s", error)
-            return self._take_of_ours(origin, delay)
+            share = self._shares.get(origin)
+            if share is not None:
+                self._shares[origin] = share.in_force(delay, self._clocks.monotonic())
+            return None
+        finally:
+            self._calls_aside.pop(origin, None)
+        if turn.crowd > 1:
+            self._shares[origin] = Share.of(turn, self._clocks.now() - self._clocks.monotonic())
+        else:
+            self._shares.pop(origin, None)
+        return turn
+
+    def _take_theirs(self, origin: Origin, turn: Turn, delay: float) -> Turn:
+        """The turn that the store has granted, if it may be used, or how long until it is worth asking again."""
         ours = self._next_of_ours(origin, delay)  # look again: a turn of ours may have been moved meanwhile
         if ours.wait and not turn.wait:
             return ours
-        self._note(origin, turn, delay)
+        if turn.by_retry_after:
+            self._near.hold_off(origin, turn.wait, turn.asked)
+        elif not turn.wait:
+            self._near.reserve(origin, 0.0, lambda: turn.asked)
         return self._in_time(turn, delay)
 
     def _in_time(self, turn: Turn, delay: float) -> Turn:
@@ -97,45 +146,52 @@ class Turns:
         self._tally.warn("turn/lapsed", "a turn from the policy store came too late to be used: %s", late)
         return lapsed(turn, delay, now)
 
-    def _note(self, origin: Origin, turn: Turn, delay: float) -> None:
-        """Remember what the store has answered, should it fail."""
-        if turn.by_retry_after:
-            self._near.hold_off(origin, turn.wait, turn.asked)
-        elif not turn.wait:
-            self._near.reserve(origin, 0.0, lambda: turn.asked)
-        if turn.crowd > 1:
-            self._shares[origin] = Share.of(turn, delay)
-        else:
-            self._shares.pop(origin, None)
-
     # -- while the store is away --------------------------------------------------------------------------
 
+    def _share_in_force(self, origin: Origin) -> Share | None:
+        """Our share of the origin, from when the store has failed until it answers again."""
+        share = self._shares.get(origin)
+        return share if share is not None and share.is_in_force else None
+
     def _next_of_ours(self, origin: Origin, delay: float) -> Turn:
-        """When our own memory lets us ask: by all of the origin's turns, or, from when the store has failed until it
-        answers again, by our share of them."""
-        now, share = self._clocks.now(), self._shares.get(origin)
-        if share is None or not share.is_in_force:
-            return self._near.next_turn(origin, delay, now)
-        turn = self._near.next_turn(origin, share.delay(delay), now)
-        return turn._replace(wait=max(turn.wait, share.wait(delay, now)), stamp=0.0)
+        """When our own memory lets us ask: by the turns that we have had, and, while the store is away, in a slot of
+        our own."""
+        turn = self._near.next_turn(origin, delay, self._clocks.now())
+        share = self._share_in_force(origin)
+        if share is None:
+            return turn
+        until_slot = share.wait(delay, self._clocks.monotonic() + turn.wait)
+        return turn._replace(wait=turn.wait + until_slot, stamp=0.0)
 
     def _take_of_ours(self, origin: Origin, delay: float) -> Turn:
         """A turn that the store does not know of."""
-        share = self._shares.get(origin)
-        if share is not None:
-            self._shares[origin] = share._replace(is_in_force=True)
+        share = self._share_in_force(origin)
         turn = self._next_of_ours(origin, delay)
-        if not turn.wait:
-            turn = self._near.reserve(origin, 0.0, self._clocks.now)
-        return turn._replace(is_shared=False)
+        if turn.wait:
+            return turn._replace(is_shared=False)
+        turn = self._near.reserve(origin, 0.0, self._clocks.now)._replace(is_shared=False)
+        return turn if share is None else self._in_slot(share, turn, delay)
+
+    def _in_slot(self, share: Share, turn: Turn, delay: float) -> Turn:
+        """The turn with the end of its slot."""
+        at = self._clocks.monotonic()
+        ends = share.slot(delay, at) + window(delay)
+        return turn._replace(crowd=share.crowd, rank=share.rank, until=turn.asked + ends - at)
 
     # -- waiting for one ----------------------------------------------------------------------------------
 
     async def take_within(self, patience: float, origin: Origin, delay: float) -> Turn:
         """Wait in line for the origin's turn, for at most `patience` seconds."""
+        turn = await self._take_in_line(patience, origin, delay)
+        if not turn.wait or turn.by_retry_after or self._share_in_force(origin) is None:
+            return turn
+        return turn._replace(wait=max(turn.wait / 2, turn.wait - min(EARLY, patience / 2)))
+
+    async def _take_in_line(self, patience: float, origin: Origin, delay: float) -> Turn:
         deadline = self._clocks.monotonic() + patience
         line = self._lines.get(origin)
-        ahead = line.length * delay if line else 0.0
+        share = self._share_in_force(origin)
+        ahead = line.length * (share.spacing(delay) if share else delay) if line else 0.0
         if ahead > patience:
             return Turn(ahead + delay)
         if self.waiting >= HELD:  # no room to wait, but nobody's turn is his for want of it

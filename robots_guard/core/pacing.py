@@ -6,7 +6,7 @@ Knows no clock and no store: (last turn, delay, now) -> next turn.
     closed      when a site with visiting times opens again
     next_turn   how long until the origin's next turn, or that it is now
     in_line     whose it is, of several processes that share a store: first come, first served
-    Share       how much of an origin is a process's own while the shared store is away
+    Share       which moments of an origin are a process's own while the shared store is away
 
 A turn is the right to send one request to an origin. It is taken when the request is sent, never in advance: who
 must wait asks again. A request that is sent later than `SLACK` after its turn was granted needs that turn moved to now
@@ -32,6 +32,8 @@ LONGEST_HOLD_OFF = 3600.0  # seconds an origin's Retry-After is honoured
 SKEW = 1.0  # seconds by which the clocks of two processes may differ
 KEPT = 1.0 + SKEW + SLACK  # seconds a place in the line is kept for a late process: a Retry-After is in whole seconds
 LINE = 1024  # places in one origin's line; a process that finds none has to be lucky
+LONGEST_WINDOW = 1.0  # seconds after its slot begins in which a request may be sent, however long the delay
+AT_ONCE = 1e-5  # seconds: a slot that begins this soon has begun, for moments are rounded
 _LONGEST_PLACE = (LINE + 1) * KEPT  # seconds; who says more has made it up
 
 
@@ -63,8 +65,10 @@ class Turn(NamedTuple):
 
     `stamp` names a turn that was taken. `by_retry_after`: the origin itself has asked to be left alone. `asked` is when
     the store granted it or said to wait, by the asker's clock; a store may have another. `crowd` is how many processes
-    stand in the origin's line, the asker included, and `ahead` how many of them come before it. `is_shared`: the store
-    that all processes share knows of it.
+    stand in the origin's line, the asker included, `ahead` how many of them come before it, and `rank` how many have a
+    name that sorts before the asker's. `skew` is by how many seconds the store's clock is ahead of the asker's.
+    `is_shared`: the store that all processes share knows of it. `until` is when the slot ends for which it was taken,
+    by the asker's clock; its request may not be sent later.
     """
 
     wait: float
@@ -73,7 +77,10 @@ class Turn(NamedTuple):
     asked: float = 0.0
     crowd: int = 1
     ahead: int = 0
+    rank: int = 0
+    skew: float = 0.0
     is_shared: bool = True
+    until: float = math.inf
 
 
 def demand(pace: Pace | None, min_delay: float, max_delay: float, now: float) -> Demand | None:
@@ -165,7 +172,8 @@ def in_line(places: Places, name: str, turn: Turn, delay: float, now: float) -> 
     others = [place for place in standing if place.name != name]
     served = [place for place in held if place.is_served and place.name != name]
     ahead = sum(place.due <= due for place in others[:at])
-    turn = turn._replace(crowd=len(others) + len(served) + 1)
+    rank = sum(place.name < name for place in (*others, *served))
+    turn = turn._replace(crowd=len(others) + len(served) + 1, rank=rank)
     if not turn.wait and (not ahead or not delay):
         if name and delay:
             served.append(_served(name, now + 2 * delay + KEPT))
@@ -183,37 +191,72 @@ def _served(name: str, until: float) -> Place:
 
 
 class Share(NamedTuple):
-    """What is known of an origin's line when the store that keeps it goes away: how many processes share the origin
-    (`crowd`), and when this one's turn comes if each before it takes a delay (`due`, in seconds since 1970).
+    """Which moments of an origin are a process's own when the shared store is away, by the store's last answer.
 
-    With the store away, a process takes one turn in `crowd` delays, the first at `due`. So the origin is asked no more
-    often than before, and in the same order.
+    The time of the store's clock is divided into slots of one delay each, which the `crowd` of processes use in turn:
+    slot k is that of the process whose `rank` is k modulo `crowd`. So processes that were told of the same crowd keep
+    the delay between them without a word, however long their calls to the store take to fail. A request goes within a
+    window at the beginning of a slot; one that is held up beyond it waits for the next slot of its process.
+
+    `skew` is by how many seconds the store's clock is ahead of the process's monotonic clock. The share is in force
+    while the store is away, and no slot that begins before `since` (by the monotonic clock) is used: until the store
+    failed it may have granted turns to other processes.
     """
 
     crowd: int
-    due: float
+    rank: int
+    skew: float
+    since: float = -math.inf
     is_in_force: bool = False
 
     @classmethod
-    def of(cls, turn: Turn, delay: float) -> Share:
-        """By the store's last answer."""
-        if not turn.wait:
-            return cls(turn.crowd, turn.asked + turn.crowd * delay)
-        return cls(turn.crowd, turn.asked + turn.wait + turn.ahead * max(0.0, delay - KEPT))
+    def of(cls, turn: Turn, ahead: float) -> Share:
+        """By the store's last answer. `ahead` is by how many seconds the clock of the turn is ahead of the monotonic
+        clock."""
+        return cls(turn.crowd, turn.rank, turn.skew + ahead)
 
-    def delay(self, delay: float) -> float:
-        """Seconds between two turns of this process."""
+    def in_force(self, delay: float, at: float) -> Share:
+        """The share from when the store fails. One that is in force stays as it is."""
+        return self if self.is_in_force else self._replace(is_in_force=True, since=at + delay)
+
+    def spacing(self, delay: float) -> float:
+        """Seconds between two slots of the process."""
         return delay * self.crowd
 
-    def wait(self, delay: float, now: float) -> float:
-        """Seconds until `due`. One from further in the future than a line can last was stamped by another clock."""
-        left = max(0.0, self.due - now)
-        return left if left <= self.delay(delay) + LONGEST_HOLD_OFF + AHEAD else 0.0
+    def slot(self, delay: float, at: float) -> float:
+        """When the first slot begins, or has begun, that the process may take at `at` or later."""
+        if not delay:
+            return at
+        earliest = max(self.since, at - room(delay)) - AT_ONCE
+        number = math.ceil((earliest + self.skew) / delay)
+        number += (self.rank - number) % self.crowd
+        return number * delay - self.skew
+
+    def wait(self, delay: float, at: float) -> float:
+        """Seconds until the process may take a slot."""
+        left = self.slot(delay, at) - at
+        return left if left > AT_ONCE else 0.0
+
+    def time_to_look(self, delay: float, at: float) -> float:
+        """Seconds for which a request in its slot may wait to hear whether the store has come back."""
+        return max(0.0, self.slot(delay, at) + room(delay) / 2 - at)
+
+
+def window(delay: float) -> float:
+    """Seconds after the beginning of a slot in which its request may be sent: a quarter of the delay. A request cannot
+    be sure to go within less than `SLACK`."""
+    return min(max(SLACK, delay / 4), LONGEST_WINDOW)
+
+
+def room(delay: float) -> float:
+    """Seconds after the beginning of a slot in which it may be taken; the rest of the window is for the sending. Less
+    than the delay, so that no slot is taken twice."""
+    return min(window(delay) / 2, delay / 2)
 
 
 def has_lapsed(turn: Turn, now: float) -> bool:
     """Whether a turn is too old to send a request by: the next might come less than a delay after that request."""
-    return now - turn.asked > SLACK
+    return now - turn.asked > SLACK or now > turn.until
 
 
 def is_old(turn: Turn, now: float) -> bool:

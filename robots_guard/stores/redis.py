@@ -155,12 +155,21 @@ class RedisStore:
 
     def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn:
         """Take the origin's turn, or say how long until it is, by the server's clock; `now` is read before it is
-        asked."""
+        asked, and again when it has answered: its clock was read in between."""
         times = (_micro(delay), _micro(AHEAD), _LATEST, _micro(KEPT))
         asked = now()
         answer = self._run(_RESERVE, self._turn_key(origin), *times, LINE, name)
-        wait, stamp, held, crowd, ahead = (int(part) for part in answer)
-        return Turn(wait / 1e6, stamp / 1e6, by_retry_after=bool(held), asked=asked, crowd=crowd, ahead=ahead)
+        wait, stamp, held, crowd, ahead, rank, there = (int(part) for part in answer)
+        return Turn(
+            wait / 1e6,
+            stamp / 1e6,
+            by_retry_after=bool(held),
+            asked=asked,
+            crowd=crowd,
+            ahead=ahead,
+            rank=rank,
+            skew=there / 1e6 - (asked + now()) / 2,
+        )
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
         """Move the turn, if it is the last."""

@@ -31,6 +31,8 @@ from robots_guard.core.pacing import (
     is_old,
     lapsed,
     next_turn,
+    room,
+    window,
 )
 from robots_guard.rep.lines import Line
 from robots_guard.rep.pace import pace_of
@@ -273,7 +275,7 @@ def test_each_place_ahead_costs_a_delay_but_no_longer_than_a_place_is_kept(delay
 
     turn, _ = in_line(places, "d", next_turn(NEVER, NEVER, delay, 1000.0), delay, 1000.0)
 
-    assert turn == Turn(3 * min(delay, KEPT), 0.0, asked=1000.0, crowd=4, ahead=3)
+    assert turn == Turn(3 * min(delay, KEPT), 0.0, asked=1000.0, crowd=4, ahead=3, rank=3)
 
 
 def test_who_comes_again_keeps_the_place_and_waits_only_for_those_before_it():
@@ -301,7 +303,7 @@ def test_a_process_that_was_served_is_counted_until_it_is_late_twice_and_holds_u
     until = 1000.0 + 2 * 2.0 + KEPT
 
     assert (turn.wait, places) == (0.0, (Place("a", until, until),))
-    assert in_line(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)[0][::4] == (0.0, 2)
+    assert in_line(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)[0][::4][:2] == (0.0, 2)
     assert in_line(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until + 0.001)[0].crowd == 1
     assert in_line(places, "a", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)[0].crowd == 1
 
@@ -413,30 +415,91 @@ def test_a_line_is_no_longer_than_its_places():
 # -- a share of an origin -------------------------------------------------------------------------------------
 
 
-def test_a_share_begins_where_the_place_in_the_line_would_have_come():
-    waits = Turn(2.0 + 3 * KEPT, asked=1000.0, crowd=5, ahead=3)
+def test_a_turn_says_how_many_names_come_before_the_askers():
+    places = (Place("b", 1000.0, 1010.0), Place("d", 1010.0, 1010.0))
+    ranks = [
+        in_line(places, name, next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[0].rank
+        for name in ("a", "b", "c", "e")
+    ]
 
-    share = Share.of(waits, 10.0)
-
-    assert (share.crowd, share.delay(10.0)) == (5, 50.0)
-    assert share.due == pytest.approx(1000.0 + 2.0 + 3 * 10.0)
-    assert Share.of(Turn(0.0, 1000.0, asked=1000.0, crowd=5), 10.0).due == 1050.0
-
-
-def test_a_share_of_a_clock_that_was_set_back_is_not_believed():
-    share = Share(2, 1e9)
-
-    assert share.wait(10.0, 1e9 - 20) == 20
-    assert share.wait(10.0, 1000.0) == 0
+    assert ranks == [0, 0, 1, 2]
 
 
-def test_a_share_waits_as_long_as_a_line_can_last_and_no_longer():
-    longest = 2 * 10.0 + LONGEST_HOLD_OFF + AHEAD
+def test_a_share_is_known_from_the_last_answer():
+    turn = Turn(3.0, asked=1000.0, crowd=5, rank=2, skew=0.5)
 
-    assert Share(2, 1000.0 + longest).wait(10.0, 1000.0) == longest
-    assert Share(2, 1001.0 + longest).wait(10.0, 1000.0) == 0
-    assert Share(2, 900.0).wait(10.0, 1000.0) == 0
+    assert Share.of(turn, 900.0) == Share(5, 2, 900.5)
+    assert Share(5, 2, 900.5).spacing(10.0) == 50.0
 
 
-def test_a_share_of_a_short_delay_begins_when_its_place_would_have_been_lost():
-    assert Share.of(Turn(3.0, asked=1000.0, crowd=5, ahead=3), 1.0).due == 1003.0
+def test_a_share_is_one_slot_in_as_many_as_there_are_processes():
+    share = Share(3, 1, 0.0)
+
+    assert [share.wait(10.0, at) for at in (0.0, 10.0, 10.4, 10.6, 39.0)] == [10.0, 0.0, 0.0, 29.4, 1.0]
+
+
+def test_slots_are_those_of_the_stores_clock():
+    assert Share(3, 1, 995.0).wait(10.0, 0.0) == 5.0
+    assert Share(3, 2, 995.0).wait(10.0, 0.0) == 15.0
+    assert Share(3, 1, -5.0).wait(10.0, 10.0) == 5.0
+
+
+@given(
+    st.floats(0.5, 100), st.integers(2, 16), st.lists(st.floats(-1e6, 2e9), min_size=2, max_size=16), st.floats(0, 1e6)
+)
+def test_no_two_processes_are_in_a_slot_at_once_and_any_two_keep_the_delay(delay, crowd, skews, at):
+    slots = []
+    for rank in range(crowd):
+        skew = skews[rank % len(skews)]
+        share, ours = Share(crowd, rank, skew), at - skew
+        for _ in range(3):
+            begins = share.slot(delay, ours)
+            assert begins >= ours - room(delay) - 1e-3
+            slots.append(begins + skew)
+            ours = begins + delay
+    slots.sort()
+    assert all(later - earlier > delay - 1e-3 for earlier, later in pairwise(slots))
+
+
+def test_a_slot_that_begins_at_once_has_begun():
+    share = Share(2, 0, 0.0)
+
+    assert share.wait(10.0, 20.0 - 1e-6) == 0
+    assert share.wait(10.0, 20.0 - 1e-3) == pytest.approx(1e-3)
+
+
+def test_a_share_comes_into_force_a_delay_after_the_first_failure():
+    share = Share(2, 0, 0.0).in_force(10.0, 1001.0)
+
+    assert share == Share(2, 0, 0.0, 1011.0, is_in_force=True)
+    assert share.in_force(10.0, 1015.0) == share
+    assert share.wait(10.0, 1001.0) == 19.0
+    assert Share(2, 0, 0.0, 1000.1, is_in_force=True).wait(10.0, 1000.2) == pytest.approx(19.8)
+
+
+def test_a_request_waits_for_the_store_for_half_of_the_time_in_which_its_slot_may_be_taken():
+    share = Share(2, 0, 0.0)
+
+    assert share.time_to_look(1.0, 1000.0) == pytest.approx(SLACK / 4)
+    assert share.time_to_look(1.0, 1000.05) == pytest.approx(SLACK / 4 - 0.05)
+    assert share.time_to_look(1.0, 1000.1) == 0
+
+
+def test_without_a_delay_there_are_no_slots():
+    assert Share(2, 1, 0.0).wait(0.0, 1000.3) == 0
+
+
+@pytest.mark.parametrize(
+    ("delay", "sent_within", "taken_within"),
+    [(0.1, SLACK, 0.05), (1.0, 0.25, 0.125), (2.0, 0.5, 0.25), (4.0, 1.0, 0.5), (300.0, 1.0, 0.5)],
+)
+def test_a_request_goes_within_a_quarter_of_its_slot(delay, sent_within, taken_within):
+    assert window(delay) == sent_within
+    assert room(delay) == taken_within
+
+
+def test_a_turn_lapses_with_its_slot():
+    turn = Turn(0.0, 1000.0, asked=1000.1, until=1000.25)
+
+    assert not has_lapsed(turn, 1000.25)
+    assert has_lapsed(turn, 1000.26)

@@ -134,7 +134,7 @@ class Worker:
         pace = decision.verdict.pace
         delay = pace.seconds if pace is not None and decision.turn is not None else None
         self.history.kernel.note(self.name, f"visits {site.url}{decision.question.target} ({decision.id})")
-        return self.history.sites.visited(self.process, site, delay)
+        return self.history.sites.visited(self.process, site, delay, _slots(decision))
 
     async def answered(self, decision: Decision, response: Fetched) -> None:
         """The response begins, after a while, and the guard is told what it asks for."""
@@ -173,6 +173,12 @@ class Worker:
         await self.guard.settle()
         self.guard.close()
         self.history.judge.closed(self, self.process.monotonic() - began)
+
+
+def _slots(decision: Decision) -> tuple[int, int] | None:
+    """Which slots are the process's own, if the decision's turn was taken in one of them."""
+    turn = decision.turn
+    return None if turn is None or turn.is_shared or turn.crowd < 2 else (turn.crowd, turn.rank)
 
 
 class History:

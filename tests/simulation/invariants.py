@@ -12,6 +12,8 @@ decision-timeout  a check ends within the time for a decision
 patience          a turn ends within its patience
 gap               requests reach a site no closer than it asks for, while store and clocks are sound
 own-gap           ... and those of one process, whatever becomes of the store
+away-gap          ... and those of processes that the store, before it failed, told of the same crowd, to within a
+                  quarter of the delay
 held-off          a process leaves a site alone that has asked it to
 fetches           one fetch per lifetime, and one more for each process that dies
 starvation        each request of a paced site has its turn in the end
@@ -29,7 +31,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from robots_guard.core.pacing import LONGEST_HOLD_OFF, SLACK
+from robots_guard.core.pacing import LONGEST_HOLD_OFF, SLACK, window
 from robots_guard.core.verdict import Action, Decision, Reason
 from simulation import oracle
 from simulation.plan import PROMPT, Answer
@@ -191,6 +193,8 @@ class Judge:
                 by_process[arrival.origin, arrival.process].append(arrival)
         for arrivals in by_process.values():
             self._gap("own-gap", arrivals)
+        for arrivals in by_origin.values():
+            self._away_gap([arrival for arrival in arrivals if arrival.slots is not None])
         if self._plan.is_shared and self._plan.is_store_sound:
             for arrivals in by_origin.values():
                 self._gap("gap", arrivals)
@@ -207,6 +211,24 @@ class Judge:
                     f"{later.origin}: {gap:.3f} s at delay {later.delay}, at {earlier.at:.3f} ({earlier.process})"
                     f" and {later.at:.3f} ({later.process})",
                 )
+
+    def _away_gap(self, arrivals: list[Arrival]) -> None:
+        """Each pair within a delay, for between two of one crowd there may be one of another. Where the store keeps the
+        time by the clocks of the processes, these differ."""
+        for number, earlier in enumerate(arrivals):
+            for later in arrivals[number + 1 :]:
+                assert earlier.delay is not None
+                gap = later.at - earlier.at
+                if gap >= earlier.delay:
+                    break
+                is_agreed = earlier.slots is not None and later.slots is not None and earlier.slots[0] == later.slots[0]
+                is_agreed = is_agreed and earlier.slots != later.slots and earlier.delay == later.delay
+                if is_agreed and gap < earlier.delay - window(earlier.delay) - 2 * CLOCKS_DIFFER:
+                    self.violated(
+                        "away-gap",
+                        f"{later.origin}: {gap:.3f} s at delay {later.delay}, at {earlier.at:.3f} ({earlier.process})"
+                        f" and {later.at:.3f} ({later.process}), slots {earlier.slots} and {later.slots}",
+                    )
 
     # -- fetching ---------------------------------------------------------------------------------------------
 

@@ -74,6 +74,12 @@ FAULTS = (
         new="for place in others[:0])",
     ),
     Fault(
+        name="slots-not-agreed",
+        module="robots_guard.core.pacing",
+        old="(earliest + self.skew) / delay)",
+        new="(earliest - self.since) / delay)",
+    ),
+    Fault(
         name="no-patience",
         module="robots_guard.turns",
         old="if not await line.head.acquire_within(patience):",

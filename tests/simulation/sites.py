@@ -31,6 +31,7 @@ class Arrival:
     process: str
     origin: str
     delay: float | None  # that its turn was taken with
+    slots: tuple[int, int] | None = None  # of a turn taken in a slot, without the store: the crowd, and the rank in it
 
 
 class Sites:
@@ -77,9 +78,11 @@ class Sites:
         await self._kernel.after(get.limits.total if answer.failure == "hang" else on_the_way / 2)
         return _outcome(answer, get)
 
-    def visited(self, process: Process, site: Site, delay: float | None) -> Fetched:
+    def visited(
+        self, process: Process, site: Site, delay: float | None, slots: tuple[int, int] | None = None
+    ) -> Fetched:
         """A request for a page has arrived: the head of its response."""
-        self.arrivals.append(Arrival(self._kernel.time, process.name, site.url, delay))
+        self.arrivals.append(Arrival(self._kernel.time, process.name, site.url, delay, slots))
         for begins, ends, seconds in site.busy:
             if begins <= self._kernel.time < ends:
                 return Fetched(status=503, headers={"retry-after": str(seconds)})

@@ -58,7 +58,7 @@ class ModelStore:
 
     def reserve(self, origin: Origin, delay: float, now: Clock, name: str = "") -> Turn:
         turn = self._memory.reserve(origin, delay, self._clock or now, name)
-        return turn._replace(asked=now())
+        return turn._replace(asked=now(), skew=(self._clock or now)() - now())
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
         return self._memory.count_from(origin, stamp, since)

@@ -60,6 +60,14 @@ def test_a_turn_says_how_many_processes_wait(turns):
     assert crowds == [1, 2, 3, 3, 4]
 
 
+def test_a_turn_says_which_slots_are_the_askers_and_by_which_clock(turns):
+    names = ("bb", "c1", "a0", "bb")
+    answers = [turns.reserve(A, 60, time.time, name) for name in names]
+
+    assert [turn.rank for turn in answers] == [0, 1, 0, 1]
+    assert [turn.skew for turn in answers] == pytest.approx([0.0] * 4, abs=0.2)
+
+
 def test_one_that_has_had_its_turn_comes_behind_those_that_came_later(turns):
     assert turns.reserve(A, 0.5, time.time, "one").wait == 0
     assert turns.reserve(A, 0.5, time.time, "two").ahead == 0

@@ -6,7 +6,8 @@
 -- ARGV  the delay, how far ahead a last turn may lie, and a hold-off, how long a place is kept (microseconds);
 --       how many places there are; the asker's name
 -- Returns the wait, the stamp of a turn that was taken, whether the origin has asked for the wait, how many processes
--- stand in line, the asker included, and how many of them come before it.
+-- stand in line, the asker included, how many of them come before it, how many have a name that sorts before the
+-- asker's, and the time.
 local delay, kept, most, name = tonumber(ARGV[1]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -17,9 +18,10 @@ if held > now + tonumber(ARGV[3]) then held = 0 end
 local paced = last > 0 and last + delay or 0
 local due = math.max(now, paced, held)
 
-local others, served, ahead, at = {}, {}, 0, nil
+local others, served, ahead, rank, at = {}, {}, 0, 0, nil
 for who, since, till in string.gmatch(line or '', ' (%w+):(%d+):(%d+)') do
   if tonumber(till) >= now and tonumber(till) <= tonumber(since) + (most + 1) * kept then
+    if who < name then rank = rank + 1 end
     if since == till then
       if who ~= name then served[#served + 1] = ' ' .. who .. ':' .. since .. ':' .. till end
     elseif who == name then
@@ -48,4 +50,4 @@ local life = math.ceil(math.max(delay, wait) / 1000) + 600000
 for _, place in ipairs(served) do others[#others + 1] = place end
 local value = string.format('%.0f %.0f', last, held) .. table.concat(others, '', 1, math.min(#others, most))
 redis.call('SET', KEYS[1], value, 'PX', life)
-return {string.format('%.0f', wait), string.format('%.0f', wait == 0 and now or 0), due > now and held > paced and 1 or 0, crowd, ahead}
+return {string.format('%.0f', wait), string.format('%.0f', wait == 0 and now or 0), due > now and held > paced and 1 or 0, crowd, ahead, rank, string.format('%.0f', now)}
