@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from cachetools import LRUCache
 
-from robots_guard.calls import Calls
+from robots_guard.calls import REST, Calls
 from robots_guard.core.pacing import (
     AHEAD,
     LONGEST_HOLD_OFF,
@@ -27,6 +27,7 @@ from robots_guard.core.pacing import (
     counted_from,
     has_lapsed,
     lapsed,
+    least,
     window,
 )
 from robots_guard.errors import OutOfTime, StoreError
@@ -89,7 +90,7 @@ class Turns:
         return self._take_of_ours(origin, delay) if turn is None else self._take_theirs(origin, turn, delay)
 
     async def _ask(self, origin: Origin, delay: float, deadline: float) -> Turn | None:
-        """The store's answer; None if it has failed, or does not say in time for our slot that it is back.
+        """The store's answer; None if it fails, or is away and does not say in time for our slot that it is back.
 
         A call that takes longer goes on aside, so that its answer or its failure is known to the next to ask.
         """
@@ -97,11 +98,12 @@ class Turns:
         if call is None or call.done():
             call = self._runtime.spawn(self._call(origin, delay))
         share, now = self._share_in_force(origin), self._clocks.monotonic()
-        within = max(0.0, deadline - now) + GRACE if share is None else share.time_to_look(delay, now)
+        is_away = share is not None and not share.is_returning
+        within = share.time_to_look(delay, now) if share and is_away else max(0.0, deadline - now) + GRACE
         if call.done() or await self._runtime.wait_at_most(call, within):
             return await self._runtime.wait(call)
         self._calls_aside[origin] = call
-        if share is not None:
+        if is_away:
             return None
         late = f"no answer of the policy store within {within:.1f} s"
         self._warn("a turn is deferred, the policy store may still grant it: %s", OutOfTime(late))
@@ -110,8 +112,9 @@ class Turns:
     async def _call(self, origin: Origin, delay: float) -> Turn | None:
         """Call the store; its answer, from which our share is known. None if it fails: then the share is in force."""
         assert self._far is not None
+        between = delay if self._share_in_force(origin) is None else least(delay)
         try:
-            turn = await self._calls.make(self._far.reserve, origin, delay, self._clocks.now, self._name)
+            turn = await self._calls.make(self._far.reserve, origin, between, self._clocks.now, self._name)
         except StoreError as error:
             self._warn("turns are not shared, the policy store grants none: %s", error)
             share = self._shares.get(origin)
@@ -121,7 +124,10 @@ class Turns:
         finally:
             self._calls_aside.pop(origin, None)
         self._tally.works("store/error", "reading", "writing")
-        if turn.crowd > 1:
+        share = self._share_in_force(origin)
+        if share is not None:
+            self._shares[origin] = share.returning(delay, self._clocks.monotonic(), REST)
+        elif turn.crowd > 1:
             self._shares[origin] = Share.of(turn, self._clocks.now() - self._clocks.monotonic())
         else:
             self._shares.pop(origin, None)
@@ -136,6 +142,9 @@ class Turns:
             self._near.hold_off(origin, turn.wait, turn.asked)
         elif not turn.wait:
             self._near.reserve(origin, 0.0, lambda: turn.asked)
+        share = self._share_in_force(origin)
+        if share is not None and not turn.wait:
+            turn = self._in_slot(share, turn, delay)
         return self._in_time(turn, delay)
 
     def _in_time(self, turn: Turn, delay: float) -> Turn:
@@ -150,9 +159,10 @@ class Turns:
     # -- while the store is away --------------------------------------------------------------------------
 
     def _share_in_force(self, origin: Origin) -> Share | None:
-        """Our share of the origin, from when the store has failed until it answers again."""
+        """Our share of the origin, from when the store has failed until all processes must have found it again."""
         share = self._shares.get(origin)
-        return share if share is not None and share.is_in_force else None
+        is_in_force = share is not None and share.is_in_force and self._clocks.monotonic() < share.ends
+        return share if is_in_force else None
 
     def _next_of_ours(self, origin: Origin, delay: float) -> Turn:
         """When our own memory lets us ask: by the turns that we have had, and, while the store is away, in a slot of
@@ -176,8 +186,8 @@ class Turns:
     def _in_slot(self, share: Share, turn: Turn, delay: float) -> Turn:
         """The turn with the end of its slot."""
         at = self._clocks.monotonic()
-        ends = share.slot(delay, at) + window(delay)
-        return turn._replace(crowd=share.crowd, rank=share.rank, until=turn.asked + ends - at)
+        left = share.slot(delay, at) + window(delay) - at
+        return turn._replace(crowd=share.crowd, rank=share.rank, until=self._clocks.now() + left)
 
     # -- waiting for one ----------------------------------------------------------------------------------
 

@@ -39,9 +39,35 @@ class Away(MemoryStore):
         return super().count_from(origin, stamp, since)
 
 
+class Breaking:
+    """One process's way to the store."""
+
+    def __init__(self, fleet, number):
+        self._fleet = fleet
+        self._number = number
+
+    def _check(self):
+        fleet = self._fleet
+        if fleet.has_failed and fleet.is_found_again and fleet.kernel.time < fleet.is_found_again[self._number]:
+            raise StoreError("left alone")
+
+    def reserve(self, *args):
+        self._check()
+        return self._fleet.store.reserve(*args)
+
+    def count_from(self, *args):
+        self._check()
+        return self._fleet.store.count_from(*args)
+
+    def hold_off(self, *args):
+        self._check()
+        self._fleet.store.hold_off(*args)
+
+
 @dataclass
 class Fleet:
-    """So many processes over one store. Its failed calls take `hangs` seconds."""
+    """So many processes over one store. Its failed calls take `hangs` seconds. From when it fails, each process leaves
+    it alone until the moment in `is_found_again`."""
 
     count: int
     delay: float
@@ -51,6 +77,8 @@ class Fleet:
     kernel: Kernel = field(default_factory=lambda: Kernel(Random(7)))
     store: Away = field(default_factory=Away)
     sent: list[tuple[float, int]] = field(default_factory=list)
+    is_found_again: list[float] = field(default_factory=list)
+    has_failed: bool = False
 
     def __post_init__(self):
         self.members = [self._member(number) for number in range(self.count)]
@@ -61,7 +89,8 @@ class Fleet:
         clocks = Clocks(now=process.now, monotonic=process.monotonic)
         outside = {"runtime": runtime, "clocks": clocks, "tally": Tally(clocks)}
         calls = Calls("the policy store", STORE_WIDTH, **outside)
-        return process, Turns(near=MemoryStore(), far=self.store, name=process.token(8), calls=calls, **outside)
+        far = Breaking(self, number)
+        return process, Turns(near=MemoryStore(), far=far, name=process.token(8), calls=calls, **outside)
 
     def crawl(self, *, until, answered_after=0.0):
         """All processes ask from now on, one request after another."""
@@ -82,7 +111,10 @@ class Fleet:
             await turns.answered(A, turn)
 
     def leaves_at(self, moment):
-        self.kernel.call_at(moment, lambda: setattr(self.store, "is_away", True))
+        def leave():
+            self.store.is_away = self.has_failed = True
+
+        self.kernel.call_at(moment, leave)
 
     def returns_at(self, moment):
         self.kernel.call_at(moment, lambda: setattr(self.store, "is_away", False))
@@ -149,6 +181,19 @@ def test_the_way_back_to_a_store_whose_calls_hung_breaks_no_delay():
 
     assert min(fleet.gaps()) > 1.0 - 0.25
     assert len(fleet.gaps(begin=80.0)) > 18, "and the full rate is reached again"
+
+
+@pytest.mark.parametrize("answered_after", [0.0, 0.2])
+def test_one_that_finds_the_store_again_before_the_others_breaks_no_delay(answered_after):
+    """Each process leaves a store that has failed alone for a while, some for longer than others."""
+    fleet = Fleet(3, 1.0, 0.0)
+    fleet.leaves_at(40.3)
+    fleet.returns_at(70.6)
+    fleet.is_found_again = [70.6, 85.2, 99.9]
+    fleet.crawl(until=150.0, answered_after=answered_after)
+
+    assert min(fleet.gaps()) > 1.0 - 0.25
+    assert len(fleet.gaps(begin=50.0)) > 0.75 * 100
 
 
 def test_requests_whose_patience_ends_are_put_off():

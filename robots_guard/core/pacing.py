@@ -200,7 +200,8 @@ class Share(NamedTuple):
 
     `skew` is by how many seconds the store's clock is ahead of the process's monotonic clock. The share is in force
     while the store is away, and no slot that begins before `since` (by the monotonic clock) is used: until the store
-    failed it may have granted turns to other processes.
+    failed it may have granted turns to other processes. When the store answers again, the share stays in force until
+    `ends`, and a turn needs both its slot and the store: other processes may still be without it.
     """
 
     crowd: int
@@ -208,6 +209,7 @@ class Share(NamedTuple):
     skew: float
     since: float = -math.inf
     is_in_force: bool = False
+    ends: float = math.inf
 
     @classmethod
     def of(cls, turn: Turn, ahead: float) -> Share:
@@ -216,8 +218,20 @@ class Share(NamedTuple):
         return cls(turn.crowd, turn.rank, turn.skew + ahead)
 
     def in_force(self, delay: float, at: float) -> Share:
-        """The share from when the store fails. One that is in force stays as it is."""
-        return self if self.is_in_force else self._replace(is_in_force=True, since=at + delay)
+        """The share from when the store fails. One that is in force since then stays as it is."""
+        if self.is_in_force and not self.is_returning:
+            return self
+        return self._replace(is_in_force=True, since=at + delay, ends=math.inf)
+
+    def returning(self, delay: float, at: float, rest: float) -> Share:
+        """The share from when the store answers again: until all other processes have asked it, too, which may leave it
+        alone for `rest` seconds."""
+        return self if self.is_returning else self._replace(ends=at + rest + self.spacing(delay))
+
+    @property
+    def is_returning(self) -> bool:
+        """Whether the store has answered again."""
+        return self.ends < math.inf
 
     def spacing(self, delay: float) -> float:
         """Seconds between two slots of the process."""
@@ -246,6 +260,11 @@ def window(delay: float) -> float:
     """Seconds after the beginning of a slot in which its request may be sent: a quarter of the delay. A request cannot
     be sure to go within less than `SLACK`."""
     return min(max(SLACK, delay / 4), LONGEST_WINDOW)
+
+
+def least(delay: float) -> float:
+    """Seconds that the store must see between the turns of two neighbouring slots, of which the first may be late."""
+    return max(delay / 2, delay - window(delay))
 
 
 def room(delay: float) -> float:

@@ -30,6 +30,7 @@ from robots_guard.core.pacing import (
     in_line,
     is_old,
     lapsed,
+    least,
     next_turn,
     room,
     window,
@@ -475,6 +476,21 @@ def test_a_share_comes_into_force_a_delay_after_the_first_failure():
     assert share.in_force(10.0, 1015.0) == share
     assert share.wait(10.0, 1001.0) == 19.0
     assert Share(2, 0, 0.0, 1000.1, is_in_force=True).wait(10.0, 1000.2) == pytest.approx(19.8)
+
+
+def test_a_share_stays_in_force_until_all_others_must_have_found_the_store_again():
+    away = Share(2, 0, 0.0).in_force(10.0, 1001.0)
+    back = away.returning(10.0, 1020.0, 30.0)
+
+    assert not away.is_returning
+    assert back == away._replace(ends=1070.0)
+    assert back.returning(10.0, 1040.0, 30.0) == back
+    assert back.in_force(10.0, 1041.0) == away._replace(since=1051.0), "and the store fails again"
+
+
+@pytest.mark.parametrize(("delay", "seconds"), [(0.1, 0.05), (0.5, 0.25), (1.0, 0.75), (10.0, 9.0)])
+def test_in_its_slot_a_process_is_granted_a_turn_though_the_one_before_was_late(delay, seconds):
+    assert least(delay) == seconds
 
 
 def test_a_request_waits_for_the_store_for_half_of_the_time_in_which_its_slot_may_be_taken():

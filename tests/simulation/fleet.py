@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import Random
@@ -178,7 +179,7 @@ class Worker:
 def _slots(decision: Decision) -> tuple[int, int] | None:
     """Which slots are the process's own, if the decision's turn was taken in one of them."""
     turn = decision.turn
-    return None if turn is None or turn.is_shared or turn.crowd < 2 else (turn.crowd, turn.rank)
+    return None if turn is None or turn.until == math.inf else (turn.crowd, turn.rank)
 
 
 class History:

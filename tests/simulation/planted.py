@@ -80,12 +80,6 @@ FAULTS = (
         new="(earliest - self.since) / delay)",
     ),
     Fault(
-        name="slot-without-end",
-        module="robots_guard.turns",
-        old="until=turn.asked + ends - at)",
-        new="until=math.inf)",
-    ),
-    Fault(
         name="no-patience",
         module="robots_guard.turns",
         old="if not await line.head.acquire_within(patience):",
