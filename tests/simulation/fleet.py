@@ -150,7 +150,8 @@ class Worker:
 
     def _waited(self, first: Decision, request: Request, seconds: float) -> None:
         pace = first.verdict.pace
-        if pace is None or any(site.busy for site in self.history.plan.sites):
+        pauses = any(site.busy or any(each.retry_after for each in site.answers) for site in self.history.plan.sites)
+        if pace is None or pauses:
             return
         waiting = sum(each.site == request.site for each in self.history.plan.requests)
         self.history.judge.starved(self, first, seconds, (waiting + 2) * (pace.seconds + 2.0))
