@@ -143,6 +143,7 @@ class Loopback:
         self._network = next(self._networks) % 250
         self._hosts = itertools.count(1)
         self._servers: list[asyncio.Server] = []
+        self._conversations: set[asyncio.Task[None]] = set()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -181,11 +182,16 @@ class Loopback:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     async def _serve(self, site: RecordingOrigin, tls: ssl.SSLContext | None, port: int) -> asyncio.Server:
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            site.connections += 1
+        async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with contextlib.suppress(*_BROKEN_OFF):
                 await _converse(site, reader, writer)
-            writer.transport.abort()
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            site.connections += 1
+            conversation = self._loop.create_task(converse(reader, writer))
+            self._conversations.add(conversation)
+            conversation.add_done_callback(self._conversations.discard)
+            conversation.add_done_callback(lambda _: writer.transport.abort())  # also of one cancelled before it began
 
         return await asyncio.start_server(connected, site.address, port, ssl=tls, limit=MAX_HEAD)
 
