@@ -188,8 +188,8 @@ FAULTS = (
     Fault(
         name="removal-not-seen",
         module="robots_guard.audit.logfile",
-        old="if there.st_nlink and there.st_size == self.size:",
-        new="if True:",
+        old="there = self._under_its_name()",
+        new="return",
     ),
     Fault(
         name="torn-line-not-ended",
