@@ -68,10 +68,9 @@ def _received(connection: socket.socket) -> Iterator[bytes]:
 
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:
-    for octets in _received(source):
-        with contextlib.suppress(OSError):
-            sink.sendall(octets)
     with contextlib.suppress(OSError):
+        for octets in _received(source):
+            sink.sendall(octets)  # fails when the client has gone, so an answer without end is not read for ever
         sink.shutdown(socket.SHUT_WR)
 
 
