@@ -65,8 +65,8 @@ class Turn(NamedTuple):
 
     `stamp` names a turn that was taken. `by_retry_after`: the origin itself has asked to be left alone. `asked` is when
     the store granted it or said to wait, by the asker's clock; a store may have another. `crowd` is how many processes
-    stand in the origin's line, the asker included, `ahead` how many of them come before it, and `rank` how many have a
-    name that sorts before the asker's. `skew` is by how many seconds the store's clock is ahead of the asker's.
+    stand in the origin's line, the asker included, and `rank` how many of them have a name that sorts before the
+    asker's. `skew` is by how many seconds the store's clock is ahead of the asker's.
     `is_shared`: the store that all processes share knows of it. `until` is when the slot ends for which it was taken,
     by the asker's clock; its request may not be sent later.
     """
@@ -76,7 +76,6 @@ class Turn(NamedTuple):
     by_retry_after: bool = False
     asked: float = 0.0
     crowd: int = 1
-    ahead: int = 0
     rank: int = 0
     skew: float = 0.0
     is_shared: bool = True
@@ -181,7 +180,7 @@ def in_line(places: Places, name: str, turn: Turn, delay: float, now: float) -> 
     wait = turn.wait + ahead * min(delay, KEPT)
     if name:
         others.insert(at, Place(name, due, now + wait + KEPT))
-    return turn._replace(wait=wait, stamp=0.0, ahead=ahead), (*others, *served)[:LINE]
+    return turn._replace(wait=wait, stamp=0.0), (*others, *served)[:LINE]
 
 
 def _served(name: str, until: float) -> Place:
@@ -194,7 +193,7 @@ class Share(NamedTuple):
     """Which moments of an origin are a process's own when the shared store is away, by the store's last answer.
 
     The time of the store's clock is divided into slots of one delay each, which the `crowd` of processes use in turn:
-    slot k is that of the process whose `rank` is k modulo `crowd`. So processes that were told of the same crowd keep
+    slot k is that of the process whose `rank` is k modulo `crowd`. So processes that know the same crowd keep
     the delay between them without a word, however long their calls to the store take to fail. A request goes within a
     window at the beginning of a slot; one that is held up beyond it waits for the next slot of its process.
 

@@ -159,14 +159,13 @@ class RedisStore:
         times = (_micro(delay), _micro(AHEAD), _LATEST, _micro(KEPT))
         asked = now()
         answer = self._run(_RESERVE, self._turn_key(origin), *times, LINE, name)
-        wait, stamp, held, crowd, ahead, rank, there = (int(part) for part in answer)
+        wait, stamp, held, crowd, rank, there = (int(part) for part in answer)
         return Turn(
             wait / 1e6,
             stamp / 1e6,
             by_retry_after=bool(held),
             asked=asked,
             crowd=crowd,
-            ahead=ahead,
             rank=rank,
             skew=there / 1e6 - (asked + now()) / 2,
         )

@@ -265,8 +265,8 @@ def test_of_two_that_ask_at_the_same_moment_the_first_is_served_first():
     first, places = in_line((), "a", next_turn(1000.0, NEVER, 10, 1000.0), 10, 1000.0)
     second, places = in_line(places, "b", next_turn(1000.0, NEVER, 10, 1000.0), 10, 1000.0)
 
-    assert (first.wait, first.ahead, first.crowd) == (10, 0, 1)
-    assert (second.wait, second.ahead, second.crowd) == (10 + KEPT, 1, 2)
+    assert (first.wait, first.crowd) == (10, 1)
+    assert (second.wait, second.crowd) == (10 + KEPT, 2)
     assert [place.name for place in places] == ["a", "b"]
 
 
@@ -276,7 +276,7 @@ def test_each_place_ahead_costs_a_delay_but_no_longer_than_a_place_is_kept(delay
 
     turn, _ = in_line(places, "d", next_turn(NEVER, NEVER, delay, 1000.0), delay, 1000.0)
 
-    assert turn == Turn(3 * min(delay, KEPT), 0.0, asked=1000.0, crowd=4, ahead=3, rank=3)
+    assert turn == Turn(3 * min(delay, KEPT), 0.0, asked=1000.0, crowd=4, rank=3)
 
 
 def test_who_comes_again_keeps_the_place_and_waits_only_for_those_before_it():
@@ -284,7 +284,7 @@ def test_who_comes_again_keeps_the_place_and_waits_only_for_those_before_it():
 
     turn, places = in_line(places, "b", next_turn(NEVER, NEVER, 1.0, 1000.5), 1.0, 1000.5)
 
-    assert (turn.wait, turn.ahead, turn.crowd) == (1.0, 1, 3)
+    assert (turn.wait, turn.crowd) == (1.0, 3)
     assert [place.name for place in places] == ["a", "b", "c"]
     assert places[1] == Place("b", 1000.5, 1000.5 + 1.0 + KEPT)
 
@@ -334,13 +334,13 @@ def test_a_place_is_lost_after_its_time_and_one_that_lasts_too_long_is_made_up()
     held = Place("a", 1000.0, 1000.0 + KEPT)
     longest = Place("a", 1000.0, 1000.0 + (LINE + 1) * KEPT)
 
-    def ahead(place: Place, now: float) -> int:
-        return in_line((place,), "b", next_turn(NEVER, NEVER, 2.0, now), 2.0, now)[0].ahead
+    def wait(place: Place, now: float) -> float:
+        return in_line((place,), "b", next_turn(NEVER, NEVER, 2.0, now), 2.0, now)[0].wait
 
-    assert ahead(held, 1000.0 + KEPT) == 1
-    assert ahead(held, 1000.1 + KEPT) == 0
-    assert ahead(longest, 1000.0) == 1
-    assert ahead(longest._replace(until=longest.until + 1), 1000.0) == 0
+    assert wait(held, 1000.0 + KEPT) == 2.0
+    assert wait(held, 1000.1 + KEPT) == 0
+    assert wait(longest, 1000.0) == 2.0
+    assert wait(longest._replace(until=longest.until + 1), 1000.0) == 0
 
 
 # -- a fleet in line ------------------------------------------------------------------------------------------

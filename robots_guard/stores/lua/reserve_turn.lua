@@ -6,8 +6,7 @@
 -- ARGV  the delay, how far ahead a last turn may lie, and a hold-off, how long a place is kept (microseconds);
 --       how many places there are; the asker's name
 -- Returns the wait, the stamp of a turn that was taken, whether the origin has asked for the wait, how many processes
--- stand in line, the asker included, how many of them come before it, how many have a name that sorts before the
--- asker's, and the time.
+-- stand in line, the asker included, how many of them have a name that sorts before the asker's, and the time.
 local delay, kept, most, name = tonumber(ARGV[1]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -36,7 +35,7 @@ end
 local crowd = #others + #served + 1
 local wait = due - now
 if wait == 0 and (ahead == 0 or delay == 0) then
-  last, ahead = now, 0
+  last = now
   local asks = now + 2 * delay + kept
   if name ~= '' and delay > 0 then served[#served + 1] = string.format(' %s:%.0f:%.0f', name, asks, asks) end
 else
@@ -50,4 +49,5 @@ local life = math.ceil(math.max(delay, wait) / 1000) + 600000
 for _, place in ipairs(served) do others[#others + 1] = place end
 local value = string.format('%.0f %.0f', last, held) .. table.concat(others, '', 1, math.min(#others, most))
 redis.call('SET', KEYS[1], value, 'PX', life)
-return {string.format('%.0f', wait), string.format('%.0f', wait == 0 and now or 0), due > now and held > paced and 1 or 0, crowd, ahead, rank, string.format('%.0f', now)}
+local stamp, is_pause = wait == 0 and now or 0, due > now and held > paced and 1 or 0
+return {string.format('%.0f', wait), string.format('%.0f', stamp), is_pause, crowd, rank, string.format('%.0f', now)}

@@ -1,5 +1,5 @@
--- Take a lease, unless another holds it. A caller that asks again, because the answer was lost, has it. A lease that does not
--- end, or not before long, was not given by us: it counts as ended.
+-- Take a lease, unless another holds it. A caller that asks again, because the answer was lost, has it. A lease that
+-- does not end, or not before long, was not given by us: it counts as ended.
 --
 -- KEYS  the lease
 -- ARGV  the token, how long the lease lasts, how long one may have left (milliseconds)
