@@ -62,7 +62,7 @@ class Calls:
         what: str,
         width: int,
         *,
-        kind: str = "store/error",
+        kind: str,
         runtime: Runtime,
         clocks: Clocks,
         tally: Tally,

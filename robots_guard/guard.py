@@ -110,23 +110,10 @@ class Guard:
         self._tally = Tally(clocks, journal)
         self.counts = self._tally.counts
         self._overriding = Overriding(overrides, terms, clocks, self._tally, partial(self._note_overrides, overrides))
-        store_calls = Calls("the policy store", STORE_WIDTH, runtime=runtime, clocks=clocks, tally=self._tally)
-        log_calls = Calls(
-            "the journal",
-            LOG_WIDTH,
-            kind="journal/error",
-            runtime=runtime,
-            clocks=clocks,
-            tally=self._tally,
-        )
-        self._rules_calls = Calls(
-            "the parser",
-            RULES_WIDTH,
-            kind="rules/error",
-            runtime=runtime,
-            clocks=clocks,
-            tally=self._tally,
-        )
+        calls = partial(Calls, runtime=runtime, clocks=clocks, tally=self._tally)
+        store_calls = calls("the policy store", STORE_WIDTH, kind="store/error")
+        log_calls = calls("the journal", LOG_WIDTH, kind="journal/error")
+        self._rules_calls = calls("the parser", RULES_WIDTH, kind="rules/error")
         self._holding = Holding(
             memory=memory,
             store=store,

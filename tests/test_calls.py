@@ -57,7 +57,7 @@ def tally():
 def calls(tally, monkeypatch):
     monkeypatch.setattr(calls_module, "LONGEST", SHORT)
     runtime = AsyncioRuntime()
-    yield Calls("the disk", STORE_WIDTH, runtime=runtime, clocks=CLOCKS, tally=tally)
+    yield Calls("the disk", STORE_WIDTH, kind="store/error", runtime=runtime, clocks=CLOCKS, tally=tally)
     runtime.close()
 
 

@@ -47,7 +47,7 @@ def turns():
 
 def over(far, clocks=CLOCKS, runtime=None):
     outside = {"runtime": runtime or AsyncioRuntime(), "clocks": clocks, "tally": Tally(clocks)}
-    calls = Calls("the policy store", STORE_WIDTH, **outside)
+    calls = Calls("the policy store", STORE_WIDTH, kind="store/error", **outside)
     return Turns(near=MemoryStore(), far=far, name=secrets.token_hex(8), calls=calls, **outside)
 
 

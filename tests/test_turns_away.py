@@ -32,7 +32,7 @@ from robots_guard.turns import Turns
 async def crawl(url, delay):
     clocks = Clocks(now=time.time, monotonic=time.monotonic)
     outside = {"runtime": AsyncioRuntime(), "clocks": clocks, "tally": Tally(clocks)}
-    calls = Calls("the policy store", STORE_WIDTH, **outside)
+    calls = Calls("the policy store", STORE_WIDTH, kind="store/error", **outside)
     turns = Turns(near=MemoryStore(), far=open_store(url), name=secrets.token_hex(8), calls=calls, **outside)
     while True:
         turn = await turns.take_within(0, origin_of("https://a.test"), delay)

@@ -88,7 +88,7 @@ class Fleet:
         runtime = Runtime(process, lambda _: (self.hangs, 0.0) if self.store.is_away else (CALL, CALL))
         clocks = Clocks(now=process.now, monotonic=process.monotonic)
         outside = {"runtime": runtime, "clocks": clocks, "tally": Tally(clocks)}
-        calls = Calls("the policy store", STORE_WIDTH, **outside)
+        calls = Calls("the policy store", STORE_WIDTH, kind="store/error", **outside)
         far = Breaking(self, number)
         return process, Turns(near=MemoryStore(), far=far, name=process.token(8), calls=calls, **outside)
 
