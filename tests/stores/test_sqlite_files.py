@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -491,13 +492,13 @@ def test_a_call_that_waits_for_the_lock_gives_way_to_a_fork(path):
     store.close()
 
 
-@pytest.fixture
-def hanging(store):
-    """A call that does not end holds the writer."""
+@contextmanager
+def held_by_a_thread(lock):
+    """A thread that hangs holds the lock, until the event is set or the block ends."""
     begun, ending = threading.Event(), threading.Event()
 
     def hang() -> None:
-        with store._database._opened.writing:
+        with lock:
             begun.set()
             ending.wait(60)
 
@@ -507,6 +508,13 @@ def hanging(store):
     yield ending
     ending.set()
     thread.join(60)
+
+
+@pytest.fixture
+def hanging(store):
+    """A call that does not end holds the writer."""
+    with held_by_a_thread(store._database._opened.writing) as ending:
+        yield ending
 
 
 FORKED = "only a process started anew can open it"
@@ -539,19 +547,9 @@ def test_a_file_that_is_closed_again_can_be_opened_by_the_next_child(store, hang
 
 def test_a_file_that_is_being_opened_is_left_alone_by_a_forked_child(store):
     """By a thread that hangs meanwhile."""
-    begun, ending = threading.Event(), threading.Event()
+    with held_by_a_thread(store._database._swapping.held):
+        assert in_a_fork(lambda: is_refused(store))
 
-    def hang() -> None:
-        with store._database._swapping.held:
-            begun.set()
-            ending.wait(60)
-
-    thread = threading.Thread(target=hang)
-    thread.start()
-    assert begun.wait(60)
-    assert in_a_fork(lambda: is_refused(store))
-    ending.set()
-    thread.join(60)
     assert store.get(A) == policy()
 
 
