@@ -39,7 +39,7 @@ HELD = 256  # requests that wait in line at once, of all origins together
 AGAIN = 1.0  # second: when to ask again, where there is no room, or no time, to find out
 GRACE = 1.0  # second the store has for granting a turn beyond the patience for it, which may be 0
 TELLING = 1.0  # second for which an answer is kept waiting because the store has to be told of it
-EARLY = 1.0  # second by which a request is told to come before its slot: a Retry-After is rounded up to whole seconds
+EARLY = 1.0  # second by which a Retry-After ends before the slot, because it is rounded up to whole seconds
 ORIGINS = 100_000  # whose lines are remembered, should the store go away
 
 

@@ -117,7 +117,7 @@ class FileJournal:
         """Record something that is no decision. Raises JournalError when it could not be."""
         try:
             kept = self._kept(event) if isinstance(event, FetchMade) else {}
-        except JournalError:  # told, but it takes no record with it
+        except JournalError:  # reported, but the fetch is recorded without its evidence
             self._append(event.at, lambda head: record_of_event(event, head, self._privacy))
             raise
         self._append(event.at, lambda head: _evident(record_of_event(event, head, self._privacy), kept))
@@ -161,7 +161,7 @@ class FileJournal:
             try:
                 self._append(run.last, partial(repeats_of, run))
             except UnconfirmedRecord:
-                continue  # told again, it would be counted twice
+                continue  # written again, it would be counted twice
             except JournalError:
                 untold.append(run)
         if untold:

@@ -385,8 +385,8 @@ class _Opened:
 # -- forks --------------------------------------------------------------------------------------------------
 
 _ALL: weakref.WeakSet[Database] = weakref.WeakSet()
-# Files that a parent of this process had open when it forked. SQLite, which knows a file by its inode, takes the locks
-# of the parent for ours whoever opens such a file in this process; so it is not opened.
+# Files that a parent of this process had open when it forked. SQLite knows a file by its inode, and in this process
+# takes the parent's locks on such a file for its own, through any connection. So the file is not opened.
 _INHERITED: set[str] = set()
 
 

@@ -138,7 +138,7 @@ class Worker:
         return self.history.sites.visited(self.process, site, delay, _slots(decision))
 
     async def answered(self, decision: Decision, response: Fetched) -> None:
-        """The response begins, after a while, and the guard is told what it asks for."""
+        """Begin the response, after a while, and pass to the guard the pause that it asks for."""
         origin = decision.question.origin
         await self.runtime.sleep(self.history.random.random() * SLACK)
         if response.status == 503:
