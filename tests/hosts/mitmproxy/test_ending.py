@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -103,13 +104,13 @@ def test_sighup_during_the_start(tmp_path, http_site, workers):
     """From the first moment the process can be told apart from one that only starts its interpreter."""
     ignored = []
 
-    def hang_up(process):
-        assert until(lambda: is_proof(process.pid) or is_loaded(process.pid, "mitmproxy_rs"))
-        ignored.append(not is_loaded(process.pid, "mitmproxy_rs"))
-        process.send_signal(signal.SIGHUP)
+    def hang_up(pid):
+        assert until(lambda: is_proof(pid) or is_loaded(pid, "mitmproxy_rs"))
+        ignored.append(not is_loaded(pid, "mitmproxy_rs"))
+        os.kill(pid, signal.SIGHUP)
 
     settings = {"store": f"sqlite:///{tmp_path / 'p.sqlite'}"}
-    with running("proxy", tmp_path, ["--workers", workers], started=hang_up, **settings) as door:
+    with running("proxy", tmp_path, ["--workers", workers], anew=True, started=hang_up, **settings) as door:
         assert plain(door, http_site.url + "/open").status == 200
     assert ignored == [True]
 

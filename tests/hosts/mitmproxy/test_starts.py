@@ -142,7 +142,7 @@ def test_without_the_extra(tmp_path):
 
 
 def test_the_readiness_line_and_the_private_folder(tmp_path):
-    with proxy(tmp_path, agent="mybot") as door:
+    with proxy(tmp_path, anew=True, agent="mybot") as door:
         places = f"CA certificate: {door.ca}; journal: {tmp_path}/journal; store: memory:"
         assert door.output[0] == f"robots-guard: guarding mybot on {door.url} ({places})\n"
         assert door.ca.exists()
@@ -153,7 +153,7 @@ def test_the_readiness_line_and_the_private_folder(tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sigterm_ends_it_cleanly(kind, tmp_path):
-    with running(kind, tmp_path, agent="mybot") as door:
+    with running(kind, tmp_path, anew=True, agent="mybot") as door:
         pass
     assert door.process.returncode == 0
     assert not [line for line in door.output if "Traceback" in line or "rror" in line]
@@ -208,7 +208,7 @@ class _Hammer:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.answers = []
 
-    def start(self, process):
+    def start(self, _pid):
         self._thread.start()
 
     def stop(self):

@@ -123,7 +123,7 @@ def crawl(
         journal = (folder or Path(scratch)) / "journal"
         plan.update(requests=list(requests), settings=_settings(settings, journal), deferred_api=deferred_api)
         began = time.monotonic()
-        child = _FORKS.run(__file__, json.dumps(plan), _environment(env), timeout)
+        child = _FORKS.run([__file__], _environment(env), timeout, json.dumps(plan))
         _refuse_warnings(child.stderr)
         done = Crawl(log=child.stderr, code=child.returncode, seconds=time.monotonic() - began)
         if child.stdout.strip():
