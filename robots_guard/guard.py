@@ -464,22 +464,38 @@ class Guard:
         self, patience: float, decision: Decision, enforced: Callable[[Verdict], Verdict]
     ) -> Decision:
         """The decision with its turn taken, if it needs one; a DEFER if none is free within `patience` seconds."""
-        asked, origin = decision.verdict.pace, decision.question.origin
-        if asked is None or (decision.turn is not None and not is_old(decision.turn, self._clocks.now())):
+        origin = decision.question.origin
+        if decision.verdict.pace is None or (
+            decision.turn is not None and not is_old(decision.turn, self._clocks.now())
+        ):
             return decision
         began = self._clocks.monotonic()
         try:
             turn = await self._turns.renewed(origin, decision.turn) if decision.turn is not None else None
-            turn = turn or await self._turns.take_within(patience, origin, asked.seconds)
+            delay = partial(self._delay, decision)
+            turn = turn or await self._turns.take_within(patience, origin, delay(), delay)
             waited = self._clocks.monotonic() - began
             if not turn.wait:
                 return msgspec.structs.replace(decision, turn=turn, turn_taken_at=turn.asked, waited=waited)
-            verdict = not_yet(decision.verdict, turn, self._clocks.now())
+            verdict = not_yet(self._with_known_delay(decision), turn, self._clocks.now())
         except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
             verdict, waited = self._internal_error().verdict, self._clocks.monotonic() - began
         now = self._clocks.now()
         changed = {"id": self._next_id(), "at": now, "verdict": enforced(verdict), "elapsed": waited, "turn": None}
         return self._released(msgspec.structs.replace(decision, **changed))
+
+    def _delay(self, decision: Decision) -> float:
+        pace = self._with_known_delay(decision).pace
+        return 0.0 if pace is None else pace.seconds
+
+    def _with_known_delay(self, decision: Decision) -> Verdict:
+        """The verdict on a request that may be made; if it was only to wait for the end of a pause, with the delay that
+        has been learned since."""
+        verdict, question = decision.verdict, decision.question
+        if verdict.pace is None or verdict.pace.by is not Pacer.RETRY_AFTER:
+            return verdict
+        known = self._peek_at_delay(check.Opened(verdict, self.terms(question.origin)), question)
+        return verdict if known is None or known.verdict.pace is None else known.verdict
 
     def _decision(self, question: Question, decided: Decided, terms: Terms, source: str, began: float) -> Decision:
         decided = replace(decided, verdict=self._as_enforced(decided.verdict)) if self.reports_only else decided

@@ -191,14 +191,17 @@ class Turns:
 
     # -- waiting for one ----------------------------------------------------------------------------------
 
-    async def take_within(self, patience: float, origin: Origin, delay: float) -> Turn:
-        """Wait in line for the origin's turn, for at most `patience` seconds."""
-        turn = await self._take_in_line(patience, origin, delay)
+    async def take_within(
+        self, patience: float, origin: Origin, delay: float, learned: Callable[[], float] | None = None
+    ) -> Turn:
+        """Wait in line for the origin's turn, for at most `patience` seconds. `learned`, if given, returns the delay as
+        it is known after a wait."""
+        turn = await self._take_in_line(patience, origin, delay, learned or (lambda: delay))
         if not turn.wait or turn.by_retry_after or self._share_in_force(origin) is None:
             return turn
         return turn._replace(wait=max(turn.wait / 2, turn.wait - min(EARLY, patience / 2)))
 
-    async def _take_in_line(self, patience: float, origin: Origin, delay: float) -> Turn:
+    async def _take_in_line(self, patience: float, origin: Origin, delay: float, learned: Callable[[], float]) -> Turn:
         deadline = self._clocks.monotonic() + patience
         line = self._lines.get(origin)
         share = self._share_in_force(origin)
@@ -214,7 +217,7 @@ class Turns:
             if not await line.head.acquire_within(patience):
                 return Turn(max(AGAIN, delay))
             try:
-                return await self._take_until(deadline, origin, delay)
+                return await self._take_until(deadline, origin, learned)
             finally:
                 line.head.release()
         finally:
@@ -222,9 +225,9 @@ class Turns:
             if not line.length:
                 self._lines.pop(origin, None)
 
-    async def _take_until(self, deadline: float, origin: Origin, delay: float) -> Turn:
+    async def _take_until(self, deadline: float, origin: Origin, delay: Callable[[], float]) -> Turn:
         while True:
-            turn = await self._take(origin, delay, deadline)
+            turn = await self._take(origin, delay(), deadline)
             if not turn.wait or self._clocks.monotonic() + turn.wait > deadline:
                 return turn
             await self._runtime.sleep(turn.wait)

@@ -1009,6 +1009,33 @@ async def test_a_decision_that_needs_its_turn_is_recalled_as_it_is(build):
     assert guard.recalled(decision) is decision
 
 
+async def test_a_delay_that_was_learned_after_a_pause_had_begun_is_kept_behind_it(build, clock):
+    guard = build(Script(SLOW))
+    decisions = [await guard.check(ask("/robots.txt")) for _ in range(2)]
+    await guard.hold_off(A, 60)
+    first, second = map(guard.recalled, decisions)
+    await guard.policy(A)
+    clock.advance(60)
+
+    assert (await guard.turn(first)).verdict.action is Action.PASS
+    put_off = (await guard.turn(second)).verdict
+    assert (put_off.reason, put_off.until, put_off.rule.text) == (Reason.CRAWL_DELAY, clock() + 10, "Crawl-delay: 10")
+
+
+async def test_a_delay_that_is_learned_while_a_request_waits_for_the_end_of_a_pause_is_kept(build, clock):
+    guard = build(Script(SLOW))
+    decision = await guard.check(ask("/robots.txt"))
+    await guard.hold_off(A, 0.2)
+    waiting = asyncio.ensure_future(guard.turn(guard.recalled(decision), 5))
+    await asyncio.sleep(0.1)
+    await guard.policy(A)
+    clock.advance(0.2)
+    guard._turns._near.reserve(A, 0.0, clock)  # another takes a turn meanwhile
+
+    put_off = (await waiting).verdict
+    assert (put_off.reason, put_off.until) == (Reason.CRAWL_DELAY, clock() + 10)
+
+
 async def test_where_pauses_are_not_respected_none_is_kept_or_counted(build):
     guard = build(Script(RULES), respect_retry_after=False)
     await guard.hold_off(A, 60)

@@ -10,7 +10,7 @@ lost              a record that was acknowledged is kept
 doubled           ... once, unless somebody removed the file
 decision-timeout  a check ends within the time for a decision
 patience          a turn ends within its patience
-gap               requests reach a site no closer than it asks for, while store and clocks are sound
+gap               requests whose processes know a site's delay reach it no closer, while store and clocks are sound
 own-gap           ... and those of one process, whatever becomes of the store
 away-gap          ... and those of processes that the store, before it failed, told of the same crowd, to within a
                   quarter of the delay
@@ -197,7 +197,7 @@ class Judge:
             self._away_gap([arrival for arrival in arrivals if arrival.slots is not None])
         if self._plan.is_shared and self._plan.is_store_sound:
             for arrivals in by_origin.values():
-                self._gap("gap", arrivals)
+                self._gap("gap", [arrival for arrival in arrivals if arrival.delay])
 
     def _gap(self, name: str, arrivals: list[Arrival]) -> None:
         """A process that dies as it sends a request has not told the store that the turn was taken for later."""
