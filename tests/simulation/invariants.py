@@ -188,7 +188,7 @@ class Judge:
         by_origin: dict[str, list[Arrival]] = defaultdict(list)
         by_process: dict[tuple[str, str], list[Arrival]] = defaultdict(list)
         for arrival in self._sites.arrivals:
-            if arrival.delay is not None:
+            if arrival.delay:
                 by_origin[arrival.origin].append(arrival)
                 by_process[arrival.origin, arrival.process].append(arrival)
         for arrivals in by_process.values():
@@ -197,7 +197,7 @@ class Judge:
             self._away_gap([arrival for arrival in arrivals if arrival.slots is not None])
         if self._plan.is_shared and self._plan.is_store_sound:
             for arrivals in by_origin.values():
-                self._gap("gap", [arrival for arrival in arrivals if arrival.delay])
+                self._gap("gap", arrivals)
 
     def _gap(self, name: str, arrivals: list[Arrival]) -> None:
         """A process that dies as it sends a request has not told the store that the turn was taken for later."""

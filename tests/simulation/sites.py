@@ -30,7 +30,7 @@ class Arrival:
     at: float
     process: str
     origin: str
-    delay: float | None  # that its turn was taken with
+    delay: float | None  # that its turn was taken with; 0 where no delay was known, only a pause
     slots: tuple[int, int] | None = None  # of a turn taken in a slot, without the store: the crowd, and the rank in it
 
 
