@@ -7,7 +7,9 @@ ends, at the latest when the journal is closed; a killed process takes its runni
 
 from __future__ import annotations
 
+import math
 import threading
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +32,8 @@ class Counter:
     def __init__(self, window: float) -> None:
         self._window = window
         self._runs: dict[tuple[Any, ...], Run] = {}  # oldest first
-        self._ended: list[Run] = []  # to be told
+        self._ended: deque[Run] = deque()  # to be told
+        self._next_attempt = -math.inf  # to tell one, after a failure
         self._lock = threading.Lock()
 
     def counts(self, decision: Decision) -> bool:
@@ -49,23 +52,24 @@ class Counter:
         with self._lock:
             self._runs.setdefault(_key(decision), Run(decision))
 
-    def ended(self) -> list[Run]:
-        """The runs to be told. The caller gives back those that it could not tell."""
-        if not self._ended:
-            return []
+    def next_ended(self, now: float) -> Run | None:
+        """The next run to be told, which the caller gives back if it cannot; None also until then. `now` is by the
+        monotonic clock."""
+        if not self._ended or now < self._next_attempt:
+            return None
         with self._lock:
-            ended, self._ended = self._ended, []
-        return ended
+            return self._ended.popleft() if self._ended else None
 
-    def give_back(self, runs: list[Run]) -> None:
-        """These could not be told yet."""
+    def put_off(self, run: Run, until: float) -> None:
+        """This one could not be told: no other is tried until then, for they would fail alike."""
         with self._lock:
-            self._ended = runs + self._ended
+            self._ended.appendleft(run)
+            self._next_attempt = until
 
     def end_all(self) -> None:
         """Every run has ended."""
         with self._lock:
-            self._ended += [run for run in self._runs.values() if run.count]
+            self._ended.extend(run for run in self._runs.values() if run.count)
             self._runs = {}
 
     def _end(self, now: float) -> None:

@@ -1,10 +1,10 @@
 """The writer: one process's files in the journal's directory.
 
 Invariant: a record is in a file, under a name that readers list, before `append` returns. It is one write(2), and
-nothing is buffered, so that a killed process loses nothing that it acknowledged. A record that could not be written
-leaves a gap in the numbers, and the next one begins on a line of its own. A number is given once: it is free again only
-if its line is known not to be in a file. With a chain, each line's hash takes in the one before, over every file of the
-writer; checkpoints say where it stands.
+nothing is buffered, so that a killed process loses nothing that it acknowledged. A record that is lost because it could
+not be written leaves a gap in the numbers, and the next one begins on a line of its own. A number is given once: it is
+free again only if its line is known not to be in a file. With a chain, each line's hash takes in the one before, over
+every file of the writer; checkpoints say where it stands.
 """
 
 from __future__ import annotations
@@ -93,9 +93,12 @@ class JournalWriter:
 
     # -- one record -------------------------------------------------------------------------------------------
 
-    def append(self, at: float, made: Callable[[Head], Entry]) -> None:
+    def append(self, at: float, made: Callable[[Head], Entry], *, is_tried_again: bool = False) -> None:
         """Write the record that `made` gives. Raises JournalError or OSError if it could not be, UnconfirmedRecord if
-        it may not last."""
+        it may not last.
+
+        A record that could not be written is lost, unless the caller tries it again.
+        """
         with self._lock:
             if self._is_closed:
                 raise JournalError(f"{self.path}: the writer has been closed")
@@ -104,8 +107,9 @@ class JournalWriter:
             try:
                 self._put(at, made)
             except (JournalError, OSError):
-                self._seq += 1  # the gap shows that a record is missing
-                self.lost += 1
+                if not is_tried_again:
+                    self._seq += 1  # the gap shows that a record is missing
+                    self.lost += 1
                 raise
             if self._doubt is not None:
                 self.lost += 1
