@@ -206,22 +206,24 @@ class JournalWriter:
     # -- one file ---------------------------------------------------------------------------------------------
 
     def _is_due(self, at: float) -> bool:
-        """Whether to go on in another file: at midnight (UTC), when this one is large, and when it is in doubt."""
+        """Whether to go on in another file: at midnight (UTC), when this one is large, in doubt, or renamed."""
         is_another_day = at >= self._midnight or at < self._midnight - 2 * DAY  # the clock was set back, too
         due = is_another_day or self._file.size >= self._writing.rotate_bytes
-        due = due or self._doubt is not None
+        due = due or self._doubt is not None or self._file.is_moved
         return due and self._clocks.monotonic() >= self._next_attempt
 
     def _rotate(self, at: float) -> None:
         """Go on in another file; in the old one, if no other can be begun."""
-        is_in_doubt = self._doubt is not None
+        left, is_in_doubt = self._file, self._doubt is not None
         try:
             self._replace(at)
         except OSError:
             self._wait()
-        else:
-            if is_in_doubt:
-                self._wait()
+            return
+        if is_in_doubt:
+            self._wait()
+        if left.is_moved:
+            log.warning("journal: another process renamed a file to %s; it goes on in %s", left.path, self.path)
 
     def _may_leave(self, error: OSError) -> bool:
         """Whether another file may take what this one did not. On a full disk it does not, and in a file that another
