@@ -109,7 +109,7 @@ class FileJournal:
         if repeats is None:
             self._append(decision.at, lambda head: self._record(decision, head, weight))
             return
-        if not repeats.counts(decision):
+        if not repeats.counts(decision, weight):
             self._append(decision.at, lambda head: self._record(decision, head, weight))
             repeats.begin(decision)
         self._tell(repeats)

@@ -122,7 +122,7 @@ class Record(Entry, frozen=True, kw_only=True, tag="decision"):
 
 
 class Repeats(Entry, frozen=True, kw_only=True, tag="repeats"):
-    """Further decisions like an earlier one, counted only."""
+    """Further decisions like an earlier one, counted only. A sampled one counts for what it stands for."""
 
     id: str  # of the decision that is like them
     count: int

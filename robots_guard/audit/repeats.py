@@ -36,14 +36,14 @@ class Counter:
         self._next_attempt = -math.inf  # to tell one, after a failure
         self._lock = threading.Lock()
 
-    def counts(self, decision: Decision) -> bool:
-        """Whether this repeats a decision that was written, and is counted with it."""
+    def counts(self, decision: Decision, weight: int) -> bool:
+        """Whether this repeats a decision that was written, and is counted with it, as so many."""
         with self._lock:
             self._end(decision.at)
             run = self._runs.get(_key(decision))
             if run is None:
                 return False
-            run.count += 1
+            run.count += weight
             run.last = decision.at
             return True
 

@@ -184,6 +184,15 @@ def _rule(text):
     return msgspec.structs.replace(DROP.rule, text=text)
 
 
+def test_counted_samples_stand_for_all_that_passed(tmp_path):
+    journal = journal_in(tmp_path, aggregate=60.0, passes=100)
+    for number in range(10_000):
+        journal.write(decision(f"https://a.test/{number}", verdict=PASS))
+    journal.close()
+
+    assert reported(tmp_path)[0].totals["pass"] == 10_000
+
+
 def test_the_figures_count_what_a_record_stands_for(told):
     figures, _ = reported(told)
     tables = {table.title: table.rows for table in figures.tables}
