@@ -159,7 +159,7 @@ class FileJournal:
         now = self._clocks.monotonic()
         while (run := repeats.next_ended(now)) is not None:
             try:
-                self._append(run.last, partial(repeats_of, run), is_tried_again=True)
+                self._append(run.last, partial(repeats_of, run, privacy=self._privacy), is_tried_again=True)
             except UnconfirmedRecord:
                 continue  # written again, it would be counted twice
             except JournalError:
@@ -171,7 +171,7 @@ class FileJournal:
         repeats.end_all()
         while (run := repeats.next_ended(math.inf)) is not None:
             with contextlib.suppress(JournalError):
-                self._append(run.last, partial(repeats_of, run))
+                self._append(run.last, partial(repeats_of, run, privacy=self._privacy))
 
     def _kept(self, event: FetchMade) -> dict[str, str]:
         """The evidence of a fetch, written first: the journal names what is there."""

@@ -135,6 +135,14 @@ class Repeats(Entry, frozen=True, kw_only=True, tag="repeats"):
     rule: str | None = None
     line: int | None = None
     would: str | None = None
+    relaxed: str | None = None
+    escaped: bool = False
+    failure: str | None = None
+    detail: str | None = None
+    override: str | None = None
+    override_owner: str | None = None
+    override_reason: str | None = None
+    override_expires: str | None = None
 
 
 class Fetch(Entry, frozen=True, kw_only=True, tag="fetch"):

@@ -10,13 +10,48 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from robots_guard.audit.record import SCHEMA, Repeats, moment
-from robots_guard.core.verdict import Decision
+from robots_guard.audit.privacy import DEFAULT, Privacy
+from robots_guard.audit.record import SCHEMA, Repeats, moment, record_of
+from robots_guard.core.verdict import Decision, Reason
 
 KEPT = 10_000  # kinds counted at once
+
+
+def _failure(decision: Decision) -> Any:
+    """Why robots.txt could not be had."""
+    trouble = decision.policy.trouble if decision.policy else None
+    return trouble.failure if trouble else None
+
+
+def _unexplained(decision: Decision) -> Any:
+    """What a report shows where a robots.txt could not be had and no failure says why."""
+    is_explained = decision.verdict.reason is not Reason.UNREACHABLE or _failure(decision) is not None
+    return None if is_explained else decision.verdict.detail
+
+
+#: What decisions that are counted together have in common, by the fields of their record: all that reports group by.
+ALIKE: Mapping[str, Callable[[Decision], Any]] = {
+    "door": lambda decision: decision.door,
+    "origin": lambda decision: decision.question.origin,
+    "agent": lambda decision: decision.question.agent,
+    "action": lambda decision: decision.verdict.action,
+    "reason": lambda decision: decision.verdict.reason,
+    "rule": lambda decision: decision.verdict.rule,
+    "line": lambda decision: decision.verdict.rule and decision.verdict.rule.line,
+    "relaxed": lambda decision: decision.verdict.relaxed,
+    "would": lambda decision: decision.verdict.would,
+    "escaped": lambda decision: decision.has_escaped,
+    "failure": _failure,
+    "detail": _unexplained,
+    "override": lambda decision: decision.override and decision.override.id,
+    "override_owner": lambda decision: decision.override and decision.override.owner,
+    "override_reason": lambda decision: decision.override and decision.override.reason,
+    "override_expires": lambda decision: decision.override and decision.override.expires,
+}
 
 
 @dataclass(slots=True)
@@ -27,7 +62,7 @@ class Run:
 
 
 class Counter:
-    """Counts repeats of one (door, origin, agent, action, reason, rule, relaxation, escape) within `window` seconds."""
+    """Counts decisions that have all of ALIKE in common, within `window` seconds of the first."""
 
     def __init__(self, window: float) -> None:
         self._window = window
@@ -83,36 +118,19 @@ class Counter:
 
 
 def _key(decision: Decision) -> tuple[Any, ...]:
-    question, verdict = decision.question, decision.verdict
-    return (
-        decision.door,
-        question.origin,
-        question.agent,
-        verdict.action,
-        verdict.reason,
-        verdict.rule,
-        verdict.relaxed,
-        verdict.would,
-        decision.has_escaped,
-    )
+    return tuple([value(decision) for value in ALIKE.values()])
 
 
-def repeats_of(run: Run, head: dict[str, Any]) -> Repeats:
+def repeats_of(run: Run, head: dict[str, Any], privacy: Privacy = DEFAULT) -> Repeats:
     """The record of a run that has ended. `head` has what every record has, but for `schema` and `at`."""
-    question, verdict = run.first.question, run.first.verdict
+    first = record_of(run.first, privacy=privacy)
+    common = {name: getattr(first, name) for name, value in ALIKE.items() if value(run.first) is not None}
     return Repeats(
-        **head | {"door": run.first.door},
+        **head | common,
         schema=SCHEMA,
         at=moment(run.last),
         id=run.first.id,
         count=run.count,
         since=moment(run.first.at),
         until=moment(run.last),
-        agent=question.agent,
-        origin=str(question.origin),
-        action=verdict.action.value,
-        reason=verdict.reason.value,
-        rule=verdict.rule.text if verdict.rule else None,
-        line=verdict.rule.line if verdict.rule else None,
-        would=verdict.would.value if verdict.would else None,
     )
