@@ -25,7 +25,7 @@ from robots_guard.audit.files import FILES, Files, make_directory
 from robots_guard.audit.keeping import look, tidy
 from robots_guard.audit.privacy import DEFAULT, Privacy
 from robots_guard.audit.record import AnyRecord, Entry, Fetch, Record, Writer, record_of, record_of_event
-from robots_guard.audit.repeats import Counter, repeats_of
+from robots_guard.audit.repeats import Counter, Run, repeats_of
 from robots_guard.audit.retention import Retention
 from robots_guard.audit.writer import PAUSE, Head, JournalWriter, Writing
 from robots_guard.core.events import Event, FetchMade
@@ -159,7 +159,7 @@ class FileJournal:
         now = self._clocks.monotonic()
         while (run := repeats.next_ended(now)) is not None:
             try:
-                self._append(run.last, partial(repeats_of, run, privacy=self._privacy), is_tried_again=True)
+                self._append_run(run, is_tried_again=True)
             except UnconfirmedRecord:
                 continue  # written again, it would be counted twice
             except JournalError:
@@ -171,7 +171,11 @@ class FileJournal:
         repeats.end_all()
         while (run := repeats.next_ended(math.inf)) is not None:
             with contextlib.suppress(JournalError):
-                self._append(run.last, partial(repeats_of, run, privacy=self._privacy))
+                self._append_run(run)
+
+    def _append_run(self, run: Run, *, is_tried_again: bool = False) -> None:
+        now = self._clocks.now()
+        self._append(now, partial(repeats_of, run, now, privacy=self._privacy), is_tried_again=is_tried_again)
 
     def _kept(self, event: FetchMade) -> dict[str, str]:
         """The evidence of a fetch, written first: the journal names what is there."""

@@ -121,14 +121,15 @@ def _key(decision: Decision) -> tuple[Any, ...]:
     return tuple([value(decision) for value in ALIKE.values()])
 
 
-def repeats_of(run: Run, head: dict[str, Any], privacy: Privacy = DEFAULT) -> Repeats:
-    """The record of a run that has ended. `head` has what every record has, but for `schema` and `at`."""
+def repeats_of(run: Run, now: float, head: dict[str, Any], privacy: Privacy = DEFAULT) -> Repeats:
+    """The record of a run that has ended, told now: a file is in order of time, and holds what its day can hold.
+    `head` has what every record has, but for `schema` and `at`."""
     first = record_of(run.first, privacy=privacy)
     common = {name: getattr(first, name) for name, value in ALIKE.items() if value(run.first) is not None}
     return Repeats(
         **head | common,
         schema=SCHEMA,
-        at=moment(run.last),
+        at=moment(now),
         id=run.first.id,
         count=run.count,
         since=moment(run.first.at),

@@ -100,6 +100,24 @@ def test_counts_are_told_when_the_journal_is_closed_though_one_fails(tmp_path, m
     assert [each for each in told(tmp_path) if each[1] == "repeats"] == [("https://b.test", "repeats", 2)]
 
 
+def test_a_count_that_is_told_late_is_written_to_the_file_of_its_day(tmp_path):
+    """Four idle days lie between the last of those counted and the next decision."""
+    journal = journal_in(tmp_path, aggregate=60.0)
+    later = AT + 4 * 86400
+    for at in (AT, AT + 1, AT + 2, later, later + 1, later + 2, later + 100):
+        journal.write(decision(at=at))
+    journal.close()
+    counts = list(entries(tmp_path, Filter(kind="repeats")))
+
+    assert len(list(tmp_path.glob("*.jsonl"))) == 2
+    assert [(each.at[8:19], each.since[8:19], each.until[8:19]) for each in counts] == [
+        ("19T08:00:00", "15T08:00:00", "15T08:00:02"),
+        ("19T08:01:40", "19T08:00:00", "19T08:00:02"),
+    ]
+    (found,) = verify(tmp_path, Trouble())
+    assert found.problems == []
+
+
 class Disk(Files):
     """A disk that is full while it is told to be, but for lines with `takes`, and counts what was tried meanwhile."""
 
