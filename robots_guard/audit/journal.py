@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import re
 import secrets
@@ -24,9 +25,9 @@ from robots_guard.audit.files import FILES, Files, make_directory
 from robots_guard.audit.keeping import look, tidy
 from robots_guard.audit.privacy import DEFAULT, Privacy
 from robots_guard.audit.record import AnyRecord, Entry, Fetch, Record, Writer, record_of, record_of_event
-from robots_guard.audit.repeats import Counter, repeats_of
+from robots_guard.audit.repeats import Counter, Run, repeats_of
 from robots_guard.audit.retention import Retention
-from robots_guard.audit.writer import Head, JournalWriter, Writing
+from robots_guard.audit.writer import PAUSE, Head, JournalWriter, Writing
 from robots_guard.core.events import Event, FetchMade
 from robots_guard.core.verdict import Action, Decision, Reason
 from robots_guard.errors import JournalError, SettingsError, UnconfirmedRecord
@@ -108,7 +109,7 @@ class FileJournal:
         if repeats is None:
             self._append(decision.at, lambda head: self._record(decision, head, weight))
             return
-        if not repeats.counts(decision):
+        if not repeats.counts(decision, weight):
             self._append(decision.at, lambda head: self._record(decision, head, weight))
             repeats.begin(decision)
         self._tell(repeats)
@@ -126,8 +127,7 @@ class FileJournal:
         """Tell what has been counted, close the file, and remove it if nothing was ever written."""
         _journals.discard(self)
         if self._repeats:
-            self._repeats.end_all()
-            self._tell(self._repeats)
+            self._tell_all(self._repeats)
         if self._writer:
             self._writer.close()
         if self._evidence:
@@ -154,18 +154,28 @@ class FileJournal:
         )
 
     def _tell(self, repeats: Counter) -> None:
-        """Write the runs that have ended. One that cannot be written is reported later: no decision waits for it,
-        and none is refused for it."""
-        untold = []
-        for run in repeats.ended():
+        """Write the runs that have ended. After one that cannot be written, all others are written later: no decision
+        waits for them, and none is refused for them."""
+        now = self._clocks.monotonic()
+        while (run := repeats.next_ended(now)) is not None:
             try:
-                self._append(run.last, partial(repeats_of, run))
+                self._append_run(run, is_tried_again=True)
             except UnconfirmedRecord:
                 continue  # written again, it would be counted twice
             except JournalError:
-                untold.append(run)
-        if untold:
-            repeats.give_back(untold)
+                repeats.put_off(run, now + PAUSE)
+                return
+
+    def _tell_all(self, repeats: Counter) -> None:
+        """Write every run, for the last time. One that cannot be written is lost."""
+        repeats.end_all()
+        while (run := repeats.next_ended(math.inf)) is not None:
+            with contextlib.suppress(JournalError):
+                self._append_run(run)
+
+    def _append_run(self, run: Run, *, is_tried_again: bool = False) -> None:
+        now = self._clocks.now()
+        self._append(now, partial(repeats_of, run, now, privacy=self._privacy), is_tried_again=is_tried_again)
 
     def _kept(self, event: FetchMade) -> dict[str, str]:
         """The evidence of a fetch, written first: the journal names what is there."""
@@ -178,9 +188,9 @@ class FileJournal:
 
     # -- how it is written ------------------------------------------------------------------------------------
 
-    def _append(self, at: float, made: Callable[[Head], Entry]) -> None:
+    def _append(self, at: float, made: Callable[[Head], Entry], *, is_tried_again: bool = False) -> None:
         try:
-            (self._writer or self._own()).append(at, made)
+            (self._writer or self._own()).append(at, made, is_tried_again=is_tried_again)
         except OSError as error:
             raise JournalError(f"{self._place()}: {error.strerror or error}") from error
 

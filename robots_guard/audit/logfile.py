@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from robots_guard.audit.files import FILES, NO_LINKS, Files, lock, remove, sync_path
-from robots_guard.audit.segments import unfinished
+from robots_guard.audit.segments import JSONL, NoDirectory, segments, unfinished, why_not_plain
+from robots_guard.errors import SettingsError
 
 # Never through a symlink, and never into a file that is there already: a file has one writer.
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW
@@ -28,6 +29,7 @@ class LogFile:
         self.path = path
         self.size = there.st_size
         self.is_foreign = False  # another process removed or cut it: no more lines go there
+        self.is_moved = False  # another process gave it another name, under which readers find it
         self._identity = (there.st_dev, there.st_ino)
         self._descriptor = descriptor
         self._files = files
@@ -107,18 +109,44 @@ class LogFile:
         return grown if 0 < grown <= most else 0
 
     def _under_its_name(self) -> os.stat_result:
-        """The state of the file. Raises Gone if it lost its name: no reader looks for it under another."""
+        """The state of the file. Raises Gone if no reader finds it, and OSError if that cannot be seen."""
         try:
             there = self._files.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
-            self.is_foreign = True
-            raise Gone from None
+            return self._under_another_name()
         except PermissionError:  # the process gave up its right to search the directory when it had opened the file
             there = self._files.fstat(self._descriptor)
         if not there.st_nlink or (there.st_dev, there.st_ino) != self._identity:
-            self.is_foreign = True
-            raise Gone
+            return self._under_another_name()
         return there
+
+    def _under_another_name(self) -> os.stat_result:
+        """The state of a file that lost its name. Where readers find it under another, its lines are in the log."""
+        found = self._found()
+        if found is None:
+            self.is_foreign = True
+            raise Gone from None
+        self.path, self.is_moved = found, True
+        return self._files.fstat(self._descriptor)
+
+    def _found(self) -> Path | None:
+        """Where readers find the file. Raises OSError if that cannot be seen."""
+        try:
+            listed = segments(self.path.parent)
+        except NoDirectory:
+            return None
+        except SettingsError as error:
+            if not self._files.fstat(self._descriptor).st_nlink:
+                return None
+            raise OSError(errno.EACCES, "it was renamed, perhaps to a name that readers list") from error
+        return next((each.path for each in listed if each.form == JSONL and self._is_at(each.path)), None)
+
+    def _is_at(self, path: Path) -> bool:
+        try:
+            there = self._files.stat(path)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == self._identity and why_not_plain(path) is None
 
     def _ends_with(self, line: bytes, size: int) -> bool:
         tail = self._files.pread(self._descriptor, len(line) + 1, max(size - len(line) - 1, 0))

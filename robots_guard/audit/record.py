@@ -122,7 +122,7 @@ class Record(Entry, frozen=True, kw_only=True, tag="decision"):
 
 
 class Repeats(Entry, frozen=True, kw_only=True, tag="repeats"):
-    """Further decisions like an earlier one, counted only."""
+    """Further decisions like an earlier one, counted only. A sampled one counts for what it stands for."""
 
     id: str  # of the decision that is like them
     count: int
@@ -135,6 +135,14 @@ class Repeats(Entry, frozen=True, kw_only=True, tag="repeats"):
     rule: str | None = None
     line: int | None = None
     would: str | None = None
+    relaxed: str | None = None
+    escaped: bool = False
+    failure: str | None = None
+    detail: str | None = None
+    override: str | None = None
+    override_owner: str | None = None
+    override_reason: str | None = None
+    override_expires: str | None = None
 
 
 class Fetch(Entry, frozen=True, kw_only=True, tag="fetch"):

@@ -1,10 +1,10 @@
 """The writer: one process's files in the journal's directory.
 
 Invariant: a record is in a file, under a name that readers list, before `append` returns. It is one write(2), and
-nothing is buffered, so that a killed process loses nothing that it acknowledged. A record that could not be written
-leaves a gap in the numbers, and the next one begins on a line of its own. A number is given once: it is free again only
-if its line is known not to be in a file. With a chain, each line's hash takes in the one before, over every file of the
-writer; checkpoints say where it stands.
+nothing is buffered, so that a killed process loses nothing that it acknowledged. A record that is lost because it could
+not be written leaves a gap in the numbers, and the next one begins on a line of its own. A number is given once: it is
+free again only if its line is known not to be in a file. With a chain, each line's hash takes in the one before, over
+every file of the writer; checkpoints say where it stands.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class JournalWriter:
         self._doubt: OSError | None = None  # why lines of the file may not last: none is acknowledged any more
         self._midnight = 0.0
         self._next_attempt = -math.inf
-        self._file = self._begun(clocks.now())
+        self._file = self._begun()
 
     @property
     def path(self) -> Path:
@@ -93,19 +93,23 @@ class JournalWriter:
 
     # -- one record -------------------------------------------------------------------------------------------
 
-    def append(self, at: float, made: Callable[[Head], Entry]) -> None:
+    def append(self, at: float, made: Callable[[Head], Entry], *, is_tried_again: bool = False) -> None:
         """Write the record that `made` gives. Raises JournalError or OSError if it could not be, UnconfirmedRecord if
-        it may not last."""
+        it may not last.
+
+        A record that could not be written is lost, unless the caller tries it again.
+        """
         with self._lock:
             if self._is_closed:
                 raise JournalError(f"{self.path}: the writer has been closed")
-            if self._is_due(at):
-                self._rotate(at)
+            if self._is_due():
+                self._rotate()
             try:
                 self._put(at, made)
             except (JournalError, OSError):
-                self._seq += 1  # the gap shows that a record is missing
-                self.lost += 1
+                if not is_tried_again:
+                    self._seq += 1  # the gap shows that a record is missing
+                    self.lost += 1
                 raise
             if self._doubt is not None:
                 self.lost += 1
@@ -136,7 +140,7 @@ class JournalWriter:
         except OSError as error:
             if not self._may_leave(error):
                 raise
-            self._leave(at, error)
+            self._leave(error)
             self._lines(at, made)
 
     def _lines(self, at: float, made: Callable[[Head], Entry]) -> None:
@@ -201,23 +205,29 @@ class JournalWriter:
 
     # -- one file ---------------------------------------------------------------------------------------------
 
-    def _is_due(self, at: float) -> bool:
-        """Whether to go on in another file: at midnight (UTC), when this one is large, and when it is in doubt."""
-        is_another_day = at >= self._midnight or at < self._midnight - 2 * DAY  # the clock was set back, too
+    def _is_due(self) -> bool:
+        """Whether to go on in another file: at midnight (UTC), when this one is large, in doubt, or renamed.
+
+        The day is the clock's, and not a record's, which may be late: of two threads at midnight, say.
+        """
+        now = self._clocks.now()
+        is_another_day = now >= self._midnight or now < self._midnight - 2 * DAY  # the clock was set back, too
         due = is_another_day or self._file.size >= self._writing.rotate_bytes
-        due = due or self._doubt is not None
+        due = due or self._doubt is not None or self._file.is_moved
         return due and self._clocks.monotonic() >= self._next_attempt
 
-    def _rotate(self, at: float) -> None:
+    def _rotate(self) -> None:
         """Go on in another file; in the old one, if no other can be begun."""
-        is_in_doubt = self._doubt is not None
+        left, is_in_doubt = self._file, self._doubt is not None
         try:
-            self._replace(at)
+            self._replace()
         except OSError:
             self._wait()
-        else:
-            if is_in_doubt:
-                self._wait()
+            return
+        if is_in_doubt:
+            self._wait()
+        if left.is_moved:
+            log.warning("journal: another process renamed a file to %s; it goes on in %s", left.path, self.path)
 
     def _may_leave(self, error: OSError) -> bool:
         """Whether another file may take what this one did not. On a full disk it does not, and in a file that another
@@ -229,11 +239,11 @@ class JournalWriter:
         self._wait()
         return True
 
-    def _leave(self, at: float, why: OSError) -> None:
+    def _leave(self, why: OSError) -> None:
         """Go on in another file. Raises JournalError."""
         left = self.path
         try:
-            self._replace(at)
+            self._replace()
         except OSError as error:
             raise JournalError(f"{left}: {why.strerror}, and no other file can be begun: {error.strerror}") from error
         log.warning("journal: %s: %s; it goes on in %s", left, why.strerror, self.path)
@@ -241,10 +251,10 @@ class JournalWriter:
     def _wait(self) -> None:
         self._next_attempt = self._clocks.monotonic() + PAUSE
 
-    def _replace(self, at: float) -> None:
+    def _replace(self) -> None:
         old = self._file
         make_directory(self._directory, self._files)
-        begun = self._begun(at)
+        begun = self._begun()
         self._release(old)
         self._file, self._is_started, self._doubt = begun, False, None
 
@@ -254,12 +264,13 @@ class JournalWriter:
         else:
             file.discard()
 
-    def _begun(self, at: float) -> LogFile:
+    def _begun(self) -> LogFile:
         self._segment += 1  # also when it fails: its name may be left over
-        day = (moment(at) or "0000-00-00")[:10].replace("-", "")
+        now = self._clocks.now()
+        day = (moment(now) or "0000-00-00")[:10].replace("-", "")
         path = self._directory / (stem_of(day, self.identity.writer, self._segment) + JSONL)
         begun = logfile.create(path, self._files, sync=self._writing.fsync)
-        self._midnight = _midnight_after(at)
+        self._midnight = _midnight_after(now)
         return begun
 
     def _start(self, at: str | None, head: Head) -> Start:

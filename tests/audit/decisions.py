@@ -41,6 +41,33 @@ def decision(url="https://a.test/private/x", verdict=DROP, *, at=AT, door="cli",
     return Decision(id="w-1", at=at, door=door, question=question, verdict=verdict, **values)
 
 
+class Wall:
+    """A wall clock that stands still, or is shown the time."""
+
+    def __init__(self, now=None):
+        self._stands = now is not None
+        self._now = AT if now is None else now
+
+    def __call__(self):
+        return self._now
+
+    def show(self, now):
+        if not self._stands:
+            self._now = now
+
+
+class _Journal(FileJournal):
+    wall: Wall
+
+    def write(self, decision):
+        self.wall.show(decision.at)
+        super().write(decision)
+
+    def note(self, event):
+        self.wall.show(event.at)
+        super().note(event)
+
+
 def journal_in(
     directory,
     *,
@@ -49,17 +76,20 @@ def journal_in(
     fsync=False,
     chain=False,
     rotate_bytes=2**28,
-    now=AT,
+    now=None,
     monotonic=None,
     files=None,
     **keeping,
 ):
-    """A journal whose clocks stand still, unless a monotonic one is given, and beside which no process keeps house
-    unless it is asked to."""
+    """A journal whose wall clock shows the moment of the latest decision or event, or stands still at `now`, whose
+    monotonic clock stands still unless one is given, and beside which no process keeps house unless it is asked to."""
     keeping.setdefault("retention", None)
-    clocks = Clocks(now=lambda: now, monotonic=monotonic or (lambda: 7.0))
+    wall = Wall(now)
+    clocks = Clocks(now=wall, monotonic=monotonic or (lambda: 7.0))
     writing = Writing(
         door=door, job=job, fsync=fsync, chain=chain, rotate_bytes=rotate_bytes, settings={"agent": "mybot"}
     )
     more = {} if files is None else {"files": files}
-    return FileJournal(directory, clocks, Keeping(**keeping), writing, **more)
+    journal = _Journal(directory, clocks, Keeping(**keeping), writing, **more)
+    journal.wall = wall
+    return journal

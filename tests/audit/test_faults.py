@@ -17,7 +17,7 @@ from robots_guard.audit.query import Filter, Trouble, entries, records
 from robots_guard.audit.verify import verify
 from robots_guard.core.access import Fetched, Get
 from robots_guard.core.events import FetchMade
-from robots_guard.errors import JournalError
+from robots_guard.errors import JournalError, UnconfirmedRecord
 
 TESTS = str(Path(__file__).parents[1])
 
@@ -234,6 +234,84 @@ def test_a_checkpoint_that_cannot_be_written_refuses_no_record(tmp_path):
 
     assert len(clients(tmp_path)) == 1100
     assert verify(tmp_path, Trouble())[0].chain == "whole"
+
+
+# -- renaming -----------------------------------------------------------------------------------------------------
+
+
+class Renaming(Files):
+    """Another process renames the file before or after the next write of `wanted`."""
+
+    def __init__(self, path, new, wanted, when):
+        self.path, self.new, self.wanted, self.when = path, new, wanted, when
+
+    def write(self, descriptor, data):
+        if self.wanted not in data:
+            return super().write(descriptor, data)
+        self.wanted = b"nothing"
+        if self.when == "before":
+            self.path().rename(self.new)
+        written = super().write(descriptor, data)
+        if self.when == "after":
+            self.path().rename(self.new)
+        return written
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("wanted", [b'"start"', b'"second"', b'"stop"'])
+@pytest.mark.parametrize("name", ["moved.jsonl", "20270115-a-1-b-0001-20270115.jsonl", "moved.jsonl.1", "moved.log"])
+def test_a_file_that_is_renamed_has_each_record_once(tmp_path, name, wanted, when):
+    """Readers take any `*.jsonl` of the directory for a file of the log, and nothing else."""
+    files = Renaming(lambda: journal.path, tmp_path / name, wanted, when)
+    journal = journal_in(tmp_path, files=files, chain=True, retention=None)
+    written = ["first", "second", "third", "fourth"]
+    for client in written:
+        journal.write(decision(client=client))
+    journal.close()
+
+    found = clients(tmp_path)
+    lost = [] if name.endswith(".jsonl") or wanted == b'"start"' else ["first"]
+    if wanted == b'"stop"' and not name.endswith(".jsonl"):
+        lost = written
+    assert found == [client for client in written if client not in lost]
+    numbers = sorted(entry.seq for entry in entries(tmp_path, Filter(kind=None)))
+    assert len(numbers) == len(set(numbers))
+    if name == "moved.jsonl":
+        (finding,) = verify(tmp_path, Trouble())
+        assert (finding.problems, finding.notes, finding.chain) == ([], [], "whole")
+
+
+def test_a_renamed_file_is_gone_on_with_in_another_at_the_next_record(tmp_path, caplog):
+    journal = journal_in(tmp_path, retention=None)
+    journal.write(decision(client="1"))
+    journal.path.rename(tmp_path / "moved.jsonl")
+    journal.write(decision(client="2"))
+    assert journal.path == tmp_path / "moved.jsonl"
+    journal.write(decision(client="3"))
+    journal.close()
+
+    assert journal.path.name.endswith("-0002.jsonl")
+    assert b'"client":"3"' not in (tmp_path / "moved.jsonl").read_bytes()
+    assert "renamed a file to" in caplog.text
+
+
+def test_a_renamed_file_in_a_directory_that_cannot_be_listed_is_not_written_again(tmp_path, monkeypatch):
+    """Readers may find the record or not: it counts as not recorded, and is not written twice."""
+    journal = journal_in(tmp_path, retention=None)
+    journal.write(decision(client="1"))
+    journal.path.rename(tmp_path / "moved.jsonl")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", denied)
+        with pytest.raises(UnconfirmedRecord, match="renamed"):
+            journal.write(decision(client="2"))
+    journal.write(decision(client="3"))
+    journal.close()
+
+    assert clients(tmp_path) == ["1", "2", "3"]
+
+
+def denied(*arguments):
+    raise PermissionError(errno.EACCES, "Permission denied")
 
 
 # -- truncation ---------------------------------------------------------------------------------------------------

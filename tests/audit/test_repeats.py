@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from audit.decisions import AT, decision, journal_in
 
-from robots_guard.audit.query import Filter, entries, kind_of, records
+from robots_guard.audit.files import Files
+from robots_guard.audit.query import Filter, Trouble, entries, kind_of, records
+from robots_guard.audit.verify import verify
 from robots_guard.errors import JournalError
 
 TESTS = str(Path(__file__).parents[1])
@@ -96,6 +98,74 @@ def test_counts_are_told_when_the_journal_is_closed_though_one_fails(tmp_path, m
     journal.close()
 
     assert [each for each in told(tmp_path) if each[1] == "repeats"] == [("https://b.test", "repeats", 2)]
+
+
+def test_a_count_that_is_told_late_is_written_to_the_file_of_its_day(tmp_path):
+    """Four idle days lie between the last of those counted and the next decision."""
+    journal = journal_in(tmp_path, aggregate=60.0)
+    later = AT + 4 * 86400
+    for at in (AT, AT + 1, AT + 2, later, later + 1, later + 2, later + 100):
+        journal.write(decision(at=at))
+    journal.close()
+    counts = list(entries(tmp_path, Filter(kind="repeats")))
+
+    assert len(list(tmp_path.glob("*.jsonl"))) == 2
+    assert [(each.at[8:19], each.since[8:19], each.until[8:19]) for each in counts] == [
+        ("19T08:00:00", "15T08:00:00", "15T08:00:02"),
+        ("19T08:01:40", "19T08:00:00", "19T08:00:02"),
+    ]
+    (found,) = verify(tmp_path, Trouble())
+    assert found.problems == []
+
+
+class Disk(Files):
+    """A disk that is full while it is told to be, but for lines with `takes`, and counts what was tried meanwhile."""
+
+    is_full, takes, tries = False, None, 0
+
+    def write(self, descriptor, data):
+        if self.is_full and not (self.takes and self.takes in data):
+            self.tries += 1
+            full()
+        return super().write(descriptor, data)
+
+
+def test_on_a_full_disk_one_count_is_tried_a_second(tmp_path):
+    """200 counts are due. They are written once there is room; none is lost meanwhile, and none takes a number."""
+    disk, seconds = Disk(), [0.0]
+    journal = journal_in(tmp_path, aggregate=60.0, files=disk, monotonic=lambda: seconds[0])
+    for number in range(200):
+        for _ in range(3):
+            journal.write(decision(f"https://{number}.test/", at=AT))
+    journal.write(decision("https://ok.test/", at=AT + 30))
+    disk.is_full = True
+    for tenth in range(50):  # 5 seconds
+        seconds[0] = tenth / 10
+        journal.write(decision("https://ok.test/", at=AT + 61))
+    assert disk.tries == 5
+    disk.is_full = False
+    seconds[0] = 5.0
+    journal.write(decision("https://ok.test/", at=AT + 62))
+    assert len([each for each in told(tmp_path) if each[1:] == ("repeats", 2)]) == 200
+    journal.close()
+
+    (found,) = verify(tmp_path, Trouble())
+    assert (found.problems, found.notes) == ([], [])
+
+
+def test_a_count_that_cannot_be_written_when_the_journal_is_closed_is_lost_once(tmp_path):
+    disk = Disk()
+    journal = journal_in(tmp_path, aggregate=60.0, files=disk)
+    for _ in range(2):
+        journal.write(decision("https://a.test/"))
+    journal.write(decision("https://b.test/", at=AT + 30))
+    disk.is_full = True
+    journal.write(decision("https://b.test/", at=AT + 61))
+    disk.takes = b'"stop"'
+    journal.close()
+
+    assert next(entries(tmp_path, Filter(kind="stop"))).lost == 2
+    assert disk.tries == 3
 
 
 @pytest.mark.parametrize("call", ["stat", "fdatasync"])

@@ -18,13 +18,15 @@ from warcio.archiveiterator import ArchiveIterator
 from robots_guard.audit.evidence import records_of
 from robots_guard.audit.export import FORMATS, exported
 from robots_guard.audit.privacy import DEFAULT
-from robots_guard.audit.query import Filter, entries
-from robots_guard.audit.record import Writer, record_of, record_of_event
+from robots_guard.audit.query import Filter, entries, records
+from robots_guard.audit.record import Repeats, Writer, record_of, record_of_event
+from robots_guard.audit.repeats import ALIKE
 from robots_guard.audit.replay import Bundle, read_bundle, replay
 from robots_guard.audit.report import page
 from robots_guard.audit.retention import Retention
+from robots_guard.audit.schema import COLUMNS
 from robots_guard.audit.search import Search
-from robots_guard.audit.summary import summary
+from robots_guard.audit.summary import _TOLD, summary
 from robots_guard.core.access import Failed, Failure, Fetched, Get
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.events import FailedOpen, FetchMade
@@ -182,6 +184,66 @@ def told(tmp_path):
 
 def _rule(text):
     return msgspec.structs.replace(DROP.rule, text=text)
+
+
+def table(directory, title):
+    figures, _ = reported(directory)
+    return next(table.rows for table in figures.tables if table.title == title)
+
+
+def test_counted_samples_stand_for_all_that_passed(tmp_path):
+    journal = journal_in(tmp_path, aggregate=60.0, passes=100)
+    for number in range(10_000):
+        journal.write(decision(f"https://a.test/{number}", verdict=PASS))
+    journal.close()
+
+    assert reported(tmp_path)[0].totals["pass"] == 10_000
+
+
+BYPASSED = Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed="override=EX")
+OPENED = Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, relaxed="on_unreachable=allow", detail="timeout")
+
+
+def test_reports_count_each_use_of_an_override(tmp_path):
+    """Of one id whose owner changed, too."""
+    journal = journal_in(tmp_path, aggregate=60.0)
+    for owner in ("ann", "bob"):
+        used = Exemption(id="EX", owner=owner, reason="contract", expires=AT + 99 * DAY)
+        for number in range(50):
+            journal.write(decision(f"https://a.test/{number}", verdict=BYPASSED, override=used))
+    journal.close()
+
+    assert [(row[1], row[-1]) for row in table(tmp_path, "Overrides used")] == [("ann", 50), ("bob", 50)]
+    assert [record.override_owner for record in records(tmp_path)] == ["ann", "bob"]
+
+
+def test_reports_count_all_that_failed_open_and_all_that_was_unreachable(tmp_path):
+    journal = journal_in(tmp_path, aggregate=60.0)
+    for number in range(100):
+        journal.write(decision(f"https://a.test/{number}", verdict=OPENED, policy=troubled(Failure.DNS)))
+    for number in range(10):
+        journal.write(decision(f"https://a.test/{number}", verdict=OPENED, policy=troubled(Failure.TIMEOUT)))
+    for number in range(5):
+        journal.write(decision(f"https://a.test/{number}", verdict=OPENED))
+    journal.close()
+
+    assert table(tmp_path, "Failed open") == [("on_unreachable=allow", 1, 115)]
+    found = [(row[1], row[-1]) for row in table(tmp_path, "Unreachable")]
+    assert found == [("dns", 100), ("timeout", 15)]
+
+
+def troubled(failure):
+    """A policy of an origin whose robots.txt could not be had."""
+    return begin(policy().origin, None, "direct").next(Failed(failure=failure), AT - 60).policy
+
+
+def test_counts_have_every_column_that_reports_group_by():
+    """But for those of deferrals, whose waits are those of single decisions."""
+    grouped = set(re.findall(r"[a-z_]+", _TOLD.partition("CASE")[0].partition("SELECT")[2].lower())) & COLUMNS.keys()
+    carried = {field.name for field in msgspec.structs.fields(Repeats)}
+
+    assert grouped - carried == {"kind", "pace"}
+    assert carried - set(ALIKE) == {"schema", "at", "mono", "seq", "writer", "job", "id", "count", "since", "until"}
 
 
 def test_the_figures_count_what_a_record_stands_for(told):
