@@ -19,7 +19,7 @@ from pathlib import Path
 
 from robots_guard.errors import SettingsError, StoreError, StoreReset
 from robots_guard.stores.breaker import Breaker
-from robots_guard.stores.database_files import DatabaseFiles, Found, Inode, Lock
+from robots_guard.stores.database_files import DatabaseFiles, Found, Inode, Lock, marks_a_store
 from robots_guard.stores.patience import SLICE, Connection, Left, is_busy
 from robots_guard.stores.system import BUSY, System
 
@@ -260,7 +260,7 @@ class Look:
         """Nothing is kept open."""
 
     def _is_ours(self) -> bool:
-        return Path(f"{os.path.realpath(self.path)}.lock").exists()
+        return marks_a_store(os.path.realpath(self.path))
 
     def _fault(self, error: Exception) -> str:
         if isinstance(error, FileNotFoundError):
@@ -425,11 +425,11 @@ def _open(files: DatabaseFiles, lock: Lock) -> tuple[_Opened, StoreReset | None]
         files.part_from_strangers(lock)
         before = files.found().file
         try:
-            opened = _connected(files, before, ours=lock.was_there)
+            opened = _connected(files, before, ours=lock.marks_a_store)
         except _FAULTS as error:
             if before != files.found().file:
                 continue  # removed or replaced while it was opened
-            if not (lock.was_there and _is_damage(error)):
+            if not (lock.marks_a_store and _is_damage(error)):
                 raise
             told = _told(error, files.set_aside())
             continue

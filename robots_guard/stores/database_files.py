@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator
@@ -22,6 +23,9 @@ from robots_guard.stores.patience import Left, Patience
 from robots_guard.stores.system import System
 
 KEPT_ASIDE = 3  # damaged files kept for a person to look at
+
+_MARK = b"robots_guard "  # other programs have files called `.lock`, too, which are empty or hold a number
+_MARKED = re.compile(re.escape(_MARK) + rb"(\d+)")
 
 Inode = tuple[int, int]  # device and number
 
@@ -40,27 +44,45 @@ class Found(NamedTuple):
 
 
 class Lock:
-    """The lock of a database's files, while it is held. It names the file to which the journals belong."""
+    """The lock of a database's files, while it is held. Its content, written once a store has been opened, marks the
+    file as a store, and names the file to which the journals belong."""
 
-    def __init__(self, descriptor: int, *, was_there: bool) -> None:
-        self.was_there = was_there
+    def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+
+    @property
+    def marks_a_store(self) -> bool:
+        """Whether a store has been at the path, so that what is damaged there is ours."""
+        return self._named() is not None
 
     def names_another(self, file: Inode) -> bool:
         """Whether the journals belong to another file; False if the lock names none."""
-        named = self._named()
-        return named.isdigit() and int(named) != file[1]
+        return self._named() not in (None, file[1])
 
     def name(self, file: Inode) -> None:
         """Record which file the journals belong to from now on."""
-        if self._named() == b"%d" % file[1]:
+        if self._named() == file[1]:
             return
         with contextlib.suppress(OSError):  # a full disk: the lock then names none
             os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, b"%d" % file[1], 0)
+            os.pwrite(self._descriptor, b"%s%d" % (_MARK, file[1]), 0)
 
-    def _named(self) -> bytes:
-        return os.pread(self._descriptor, 40, 0)
+    def _named(self) -> int | None:
+        return _named_in(os.pread(self._descriptor, 60, 0))
+
+
+def marks_a_store(file: str) -> bool:
+    """Whether the lock beside a file, which is not taken for that, marks the file as a store."""
+    try:
+        with Path(f"{file}.lock").open("rb") as lock:
+            return _named_in(lock.read(60)) is not None
+    except OSError:
+        return False
+
+
+def _named_in(lock: bytes) -> int | None:
+    found = _MARKED.fullmatch(lock)
+    return int(found[1]) if found else None
 
 
 class DatabaseFiles:
@@ -100,13 +122,13 @@ class DatabaseFiles:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[Lock]:
-        """Hold the lock, which marks the file as a store. A new lock stays only if all went well."""
-        was_there = self._stat(self._lock) is not None
-        descriptor = self._taken()
+        """Hold the lock. One that is created for this stays only if all went well."""
+        descriptor, is_new = self._taken()
+        lock = Lock(descriptor)
         try:
-            yield Lock(descriptor, was_there=was_there)
+            yield lock
         except BaseException:
-            if not was_there:
+            if is_new and not lock.marks_a_store:  # another process may have held it first
                 self._remove(self._lock)
             raise
         finally:
@@ -174,18 +196,18 @@ class DatabaseFiles:
             self._remove(old)
             self._remove(f"{old}-wal")
 
-    def _taken(self) -> int:
-        """Take the lock; its descriptor.
+    def _taken(self) -> tuple[int, bool]:
+        """Take the lock; its descriptor, and whether its file was created for that.
 
         Raises BlockingIOError when another process does not give it back, and Left when the wait is broken off.
         """
         deadline = self.system.monotonic() + self.system.busy
         while True:
-            descriptor = self.system.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            descriptor, is_new = self._lock_opened()
             try:
                 self.system.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _inode(os.fstat(descriptor)) == _inode(self._stat(self._lock)):
-                    return descriptor  # it has not been removed meanwhile
+                    return descriptor, is_new  # it has not been removed meanwhile
             except BlockingIOError as error:
                 if self.system.monotonic() > deadline:
                     self.system.close(descriptor)
@@ -198,6 +220,15 @@ class DatabaseFiles:
                 raise
             self.system.close(descriptor)
             self.system.sleep(0.02)
+
+    def _lock_opened(self) -> tuple[int, bool]:
+        """Open the file of the lock; its descriptor, and whether it was created: never both by two processes."""
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        while True:
+            with contextlib.suppress(FileExistsError):
+                return self.system.open(self._lock, flags | os.O_CREAT | os.O_EXCL, 0o600), True
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                return self.system.open(self._lock, flags, 0o600), False
 
     def _remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -92,7 +92,7 @@ def test_rubbish_is_left_as_it_is(path, beside, says):
     path.parent.mkdir()
     path.write_bytes(b"rubbish" * 1000)
     if beside:
-        path.with_name("policies.sqlite.lock").touch()
+        path.with_name("policies.sqlite.lock").write_text("robots_guard 1")
     before = names(path)
     with pytest.raises(SettingsError, match=re.escape(says)):
         looking(path)

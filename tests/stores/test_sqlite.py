@@ -249,7 +249,7 @@ def damaged(path, octets: bytes) -> None:
     for name in path.parent.iterdir():
         name.unlink()
     path.write_bytes(octets)
-    Path(f"{path}.lock").touch()  # it was ours
+    Path(f"{path}.lock").write_text(f"robots_guard {path.stat().st_ino}")  # it was ours
 
 
 def test_a_thousand_flipped_bits_make_no_wrong_policy(tmp_path, sound):
@@ -570,6 +570,18 @@ def test_another_programs_database_is_refused_and_left_alone(tmp_path, version):
     assert "another program" in refusal(path)
     assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
     other.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"4711"], ids=["empty", "a process"])
+def test_another_programs_file_with_a_lock_of_that_program_is_refused(tmp_path, content):
+    path, lock = tmp_path / "letter", tmp_path / "letter.lock"
+    path.write_text("Dear Sir or Madam, " * 100)
+    lock.write_bytes(content)
+    refusal(path)
+
+    assert path.read_text().startswith("Dear Sir")
+    assert lock.read_bytes() == content
+    assert sorted(tmp_path.iterdir()) == [path, lock]
 
 
 @pytest.mark.parametrize("version", [1, 2, 4, 99])

@@ -5,6 +5,7 @@ For each: no process dies or hangs, none is given another origin's policy, and t
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import random
@@ -14,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from support.stores import A, B, in_a_fork, policy, put
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.stores import database
 from robots_guard.stores.database import Database, Look
+from robots_guard.stores.patience import connect
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.stores.system import System
 
@@ -492,7 +493,7 @@ def test_a_call_that_waits_for_the_lock_gives_way_to_a_fork(path):
     store.close()
 
 
-@contextmanager
+@contextlib.contextmanager
 def held_by_a_thread(lock):
     """A thread that hangs holds the lock, until the event is set or the block ends."""
     begun, ending = threading.Event(), threading.Event()
@@ -642,10 +643,65 @@ def test_a_lock_that_is_deleted_while_it_is_held_is_made_anew(store, beside):
     with files.locked():
         beside(".lock").unlink()
         with files.locked() as second:
-            assert not second.was_there
+            assert not second.marks_a_store
             assert beside(".lock").exists()
     with files.locked() as third:
-        assert third.was_there
+        assert not third.marks_a_store
+    store.path.unlink()
+    store.get(A)
+    with files.locked() as fourth:
+        assert fourth.marks_a_store
+
+
+def started_while_another_start_fails(path) -> list[str]:
+    """Two stores are opened at once: the second waits for the lock of the first. What became of each."""
+    is_in, is_waited_for = threading.Event(), threading.Event()
+
+    def connect_late(there):
+        is_in.set()
+        assert is_waited_for.wait(60)
+        return connect(there)
+
+    def flock(descriptor, operation):
+        try:
+            fcntl.flock(descriptor, operation)
+        except BlockingIOError:
+            is_waited_for.set()
+            raise
+
+    def start(system) -> None:
+        try:
+            Database(path, system).close()
+        except SettingsError as error:
+            answers.append(str(error))
+        else:
+            answers.append("opened")
+
+    answers: list[str] = []
+    first = threading.Thread(target=start, args=(System(connect=connect_late),))
+    first.start()
+    assert is_in.wait(60)
+    start(System(flock=flock))
+    first.join(60)
+    return answers
+
+
+def test_another_programs_database_is_refused_by_each_of_several_starts(path):
+    """The second waits for a lock that the first creates, and removes when it has refused the file."""
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE theirs (x)")
+    for answer in started_while_another_start_fails(path):
+        assert "a database of another program" in answer
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+
+
+def test_another_programs_text_is_refused_by_each_of_several_starts(path):
+    path.write_text("Dear Sir or Madam, " * 100)
+    for answer in started_while_another_start_fails(path):
+        assert "not a database" in answer
+    assert path.read_text().startswith("Dear Sir")
+    assert [*path.parent.iterdir()] == [path]
 
 
 def test_a_lock_that_is_not_given_back_is_an_error_after_a_while(store, path):
