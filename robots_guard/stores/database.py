@@ -488,18 +488,23 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _prepare(connection: sqlite3.Connection, files: DatabaseFiles, *, ours: bool) -> None:
-    """Give a new file our layout; one that is not new must have it already."""
+    """Give a new file our layout; one that is not new must have it already, and is else left unchanged."""
+    _insist_on_ours(connection, files.path, ours=ours)
     _switch_to_wal(connection, files.system)
     with _transaction(connection):
-        objection = _objection(connection, files.path, ours=ours)
-        if objection:
-            raise SettingsError(f"store: {objection}")
+        _insist_on_ours(connection, files.path, ours=ours)  # it may have been written to meanwhile
         if _layout(connection) == 0:
             for statement in _TABLES:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {LAYOUT}")
         _insist_on_columns(connection)
+
+
+def _insist_on_ours(connection: sqlite3.Connection, path: Path, *, ours: bool) -> None:
+    objection = _objection(connection, path, ours=ours)
+    if objection:
+        raise SettingsError(f"store: {objection}")
 
 
 def _insist_on_columns(connection: sqlite3.Connection) -> None:

@@ -584,6 +584,20 @@ def test_another_programs_file_with_a_lock_of_that_program_is_refused(tmp_path, 
     assert sorted(tmp_path.iterdir()) == [path, lock]
 
 
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_not_an_octet_of_another_programs_database_is_changed(tmp_path, mode):
+    """Nor does it become one with a log, which its program may not expect."""
+    path = tmp_path / "other.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute(f"PRAGMA journal_mode = {mode}")
+        other.execute("CREATE TABLE theirs (x)")
+    before = path.read_bytes()
+    refusal(path)
+
+    assert path.read_bytes() == before
+    assert [*tmp_path.iterdir()] == [path]
+
+
 @pytest.mark.parametrize("version", [1, 2, 4, 99])
 def test_another_layout_is_refused_and_left_alone(path, version):
     SqliteStore(path).close()
