@@ -15,12 +15,14 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 
-from robots_guard.errors import SettingsError, StoreError, StoreReset
+from robots_guard.errors import SettingsError, StoreError
 from robots_guard.stores.breaker import Breaker
 from robots_guard.stores.database_files import DatabaseFiles, Found, Inode, Lock, marks_a_store
 from robots_guard.stores.patience import SLICE, Connection, Left, is_busy
+from robots_guard.stores.resets import Resets, reset
 from robots_guard.stores.system import BUSY, System
 
 CLOSING = 2.0  # seconds that closing waits for what is under way: a disk may hang
@@ -57,6 +59,7 @@ class Database:
         self.path = path
         self._system = system or System()
         self._slow = Breaker(self._system.monotonic)
+        self._resets = Resets()
         self._abandoned: list[_Opened] = []  # a parent's, or in use by a call that does not end: not to be closed
         self._closed = self._forking = self._is_open_at_fork = False
         try:
@@ -65,10 +68,10 @@ class Database:
             _insist_on_its_being_closed(self._files.resolved)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._files.locked() as lock:
-                self._opened, self._begun_anew = _open(self._files, lock)
+                self._opened = _open(self._files, lock, self._resets)
         except (sqlite3.Error, OSError, ValueError) as error:
             raise SettingsError(
-                f"store: {str(path)!r} cannot be used as a policy store ({_why(error)}):"
+                f"store: {str(path)!r} cannot be used as a policy store ({_why(error)}{self._resets}):"
                 " name a writable file of its own, or memory:"
             ) from error
         _ALL.add(self)
@@ -80,10 +83,13 @@ class Database:
             yield opened.reader
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """The writer, for one thread at a time, in a transaction."""
+    def writing(self, *, tells: bool = True) -> Iterator[sqlite3.Connection]:
+        """The writer, for one thread at a time, in a transaction.
+
+        Without `tells`, a reset is left for a later call to raise: for a caller that does not pass on what fails.
+        """
         self._slow.check()
-        with self._held("written", self._begun) as opened:
+        with self._held("written", self._begun, tells=tells) as opened:
             yield opened.writer
 
     def close(self) -> None:
@@ -133,8 +139,11 @@ class Database:
             yield
 
     @contextlib.contextmanager
-    def _held(self, what: str, hold: Callable[[_Opened], AbstractContextManager[None]]) -> Iterator[_Opened]:
-        """The file as it is open here, while it is held. What fails is a StoreError."""
+    def _held(
+        self, what: str, hold: Callable[[_Opened], AbstractContextManager[None]], *, tells: bool = True
+    ) -> Iterator[_Opened]:
+        """The file as it is open here, while it is held. What fails is a StoreError; if the call `tells`, a StoreReset
+        for each reset of which no call has been told."""
         opened: _Opened | None = None
         until = self._system.monotonic() + self._system.busy
         try:
@@ -142,7 +151,8 @@ class Database:
                 while True:
                     try:
                         opened = self._current()
-                        self._tell()
+                        if tells:
+                            self._tell()
                         held.enter_context(hold(opened))
                         break
                     except Left:
@@ -152,7 +162,7 @@ class Database:
                 yield opened
         except (*_FAULTS, OSError, SettingsError) as error:
             if opened is not None and isinstance(error, _FAULTS) and _is_damage(error):
-                raise self._replaced(opened, error) from error
+                raise self._replaced(opened, error, tells=tells) from error
             if is_busy(error) or isinstance(error, BlockingIOError):
                 self._slow.trip(f"could not be {what}: {error}")
             raise StoreError(f"could not be {what}: {_why(error)}") from error
@@ -164,7 +174,7 @@ class Database:
 
     def _tell(self) -> None:
         """Raise what became of a damaged file, once."""
-        told, self._begun_anew = self._begun_anew, None
+        told = self._resets.take()
         if told is not None:
             raise told
 
@@ -178,31 +188,31 @@ class Database:
         with self._swapping.held:
             if not self._opened.is_current():
                 self._slow.check()
-                self._begun_anew = self._reopen(None) or self._begun_anew
+                self._reopen(None)
             return self._opened
 
-    def _replaced(self, damaged: _Opened, why: Exception) -> StoreError:
-        """Begin a new file in place of a damaged one, unless another thread or process has; what is to be told."""
-        told = None
+    def _replaced(self, damaged: _Opened, why: Exception, *, tells: bool) -> StoreError:
+        """Begin a new file in place of a damaged one, unless another thread or process has; what is to be raised."""
         try:
             with self._swapping.held:
                 if self._opened is damaged and not self._closed:
-                    told = self._reopen(why)
+                    self._reopen(why)
         except (*_FAULTS, OSError, SettingsError) as error:
             return StoreError(f"is damaged ({why}) and could not be replaced: {_why(error)}")
-        return told or _told(why, None)
+        if not tells:
+            return StoreError(f"was damaged ({why})")
+        return self._resets.take() or reset(why, None)
 
-    def _reopen(self, why: Exception | None) -> StoreReset | None:
+    def _reopen(self, why: Exception | None) -> None:
         """Leave the file that is open for the one at the path; that is set aside first if it is the damaged one."""
         left = self._opened
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._files.resolve()
         _insist_on_its_being_closed(self._files.resolved)
         with self._files.locked() as lock:
-            told = left.set_aside(why)
+            left.set_aside(why, self._resets)
             self._leave(left)
-            self._opened, told_now = _open(self._files, lock)
-        return told_now or told
+            self._opened = _open(self._files, lock, self._resets)
 
     def _close_all(self) -> None:
         """Close what no call keeps open."""
@@ -215,7 +225,7 @@ class Database:
         left = self._opened
         if left.has_lost_its_journals():
             with self._files.locked():
-                self._begun_anew = left.set_aside(None) or self._begun_anew
+                left.set_aside(None, self._resets)
         self._leave(left)
 
     def _leave(self, opened: _Opened) -> None:
@@ -252,7 +262,7 @@ class Look:
         except (*_FAULTS, OSError) as error:
             raise StoreError(f"{str(self.path)!r} {self._fault(error)}") from error
 
-    def writing(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+    def writing(self, *, tells: bool = True) -> contextlib.AbstractContextManager[sqlite3.Connection]:  # noqa: ARG002  (a Database)
         """Nothing is written."""
         raise StoreError(f"{str(self.path)!r} is only looked at")
 
@@ -353,13 +363,16 @@ class _Opened:
         found = self._files.found()
         return found.file == self.file and not found.continues(self._found)
 
-    def set_aside(self, why: Exception | None) -> StoreReset | None:
-        """Set the file aside if it is damaged and still there; what is to be told. The lock is held."""
+    def set_aside(self, why: Exception | None, resets: Resets) -> None:
+        """Set the file aside if it is damaged and still there, which is to be told. The lock is held."""
         if self.has_lost_its_journals():
             why = why or OSError("its -wal or -shm was removed, replaced or cut short by another program")
         if why is None:
-            return None
-        return _told(why, self._files.set_aside() if self._files.found().file == self.file else None)
+            return
+        if self._files.found().file == self.file:
+            self._files.set_aside(partial(resets.keep, why))
+        else:
+            resets.keep(why, None)  # another process has set it aside
 
     def close(self, patience: float = CLOSING / 2) -> bool:
         """Close both when what is under way has ended; whether that was soon enough, and they are ours to close."""
@@ -417,9 +430,8 @@ def _insist_on_its_being_closed(file: str) -> None:
 # -- opening ------------------------------------------------------------------------------------------------
 
 
-def _open(files: DatabaseFiles, lock: Lock) -> tuple[_Opened, StoreReset | None]:
+def _open(files: DatabaseFiles, lock: Lock, resets: Resets) -> _Opened:
     """Open the file under its lock. One of ours that is damaged is set aside first, which is to be told."""
-    told = None
     for _ in range(OPENINGS):
         files.insist_on_a_regular_file()
         files.part_from_strangers(lock)
@@ -431,19 +443,14 @@ def _open(files: DatabaseFiles, lock: Lock) -> tuple[_Opened, StoreReset | None]
                 continue  # removed or replaced while it was opened
             if not (lock.marks_a_store and _is_damage(error)):
                 raise
-            told = _told(error, files.set_aside())
+            files.set_aside(partial(resets.keep, error))
             continue
         if opened.file and opened.is_current():
             lock.name(opened.file)
             files.keep_the_number_of(opened.file)
-            return opened, told
+            return opened
         opened.close()
     raise OSError("it is removed or replaced again and again")
-
-
-def _told(why: Exception, aside: Path | None) -> StoreReset:
-    where = f"; the old file is {str(aside)!r}" if aside else ""
-    return StoreReset(f"was damaged ({why}) and has been begun anew{where}")
 
 
 def _connected(files: DatabaseFiles, before: Inode | None, *, ours: bool) -> _Opened:

@@ -15,7 +15,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -154,9 +154,10 @@ class DatabaseFiles:
                 self._remove(self._link)
                 self.system.link(self._file, self._link)
 
-    def set_aside(self) -> Path | None:
-        """Rename the file and its log, which must not be replayed into the next one. Returns its new name.
+    def set_aside(self, renamed: Callable[[Path | None], None] = lambda _: None) -> None:
+        """Rename the file and its log, which must not be replayed into the next one.
 
+        `renamed` is called with the file's new name, or None if there was no file, before anything else may fail.
         The file goes first: SQLite then does not touch its old names when another process closes it.
         """
         aside = self._name_aside()
@@ -165,9 +166,9 @@ class DatabaseFiles:
             self.system.rename(self._file, aside)
         except FileNotFoundError:
             was_there = False
+        renamed(Path(aside) if was_there else None)
         self._move_journals(aside)
         self._tidy()
-        return Path(aside) if was_there else None
 
     def _move_journals(self, aside: str) -> None:
         """Keep the log, which has the last commits; the index is of no use to a person."""

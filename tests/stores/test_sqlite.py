@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -24,7 +25,10 @@ from robots_guard.runtime import AsyncioRuntime
 from robots_guard.settings import open_guard, settings_of
 from robots_guard.stores import database_files
 from robots_guard.stores.breaker import FIRST, Breaker, LeftAlone
+from robots_guard.stores.database import Database
+from robots_guard.stores.patience import connect
 from robots_guard.stores.sqlite import RETENTION, SqliteStore
+from robots_guard.stores.system import System
 
 DAY = 86400.0
 
@@ -314,6 +318,88 @@ def test_a_file_found_damaged_when_opened_is_in_the_journal(path, tmp_path):
     asyncio.run(asks())
     (entry,) = entries(tmp_path / "journal", Filter(kind="store-reset"))
     assert "begun anew; the old file is" in entry.detail
+
+
+class Disk:
+    """A disk, which is full or not, as a store finds it when it opens its file."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self.system = System(connect=self._connect)
+
+    def _connect(self, path):
+        if self.is_full:
+            raise sqlite3.OperationalError("database or disk is full")
+        return connect(path)
+
+
+def outcomes(calls, store) -> list[str]:
+    """The names of what a store's calls have raised."""
+    found = []
+    for call in calls:
+        try:
+            call(store)
+        except StoreError as error:
+            found.append(type(error).__name__)
+    return found
+
+
+def test_a_reset_is_told_when_the_new_file_could_not_be_made_at_once(path):
+    disk = Disk()
+    store = SqliteStore(path, Database(path, disk.system))
+    put(store, policy())
+    Path(f"{path}-wal").unlink()
+    disk.is_full = True
+    assert outcomes([lambda store: store.get(A)] * 2, store) == ["StoreError", "StoreError"]
+    assert aside(path)
+    disk.is_full = False
+
+    with pytest.raises(StoreReset, match=re.escape(f"begun anew; the old file is {str(aside(path)[0])!r}")):
+        store.get(A)
+    assert store.get(A) is None
+    store.close()
+
+
+def test_a_reset_is_told_when_the_log_could_not_be_moved_along(path):
+    fails = [False]
+
+    def unlink(name):
+        if fails[0]:
+            raise OSError(5, "Input/output error")
+        Path(name).unlink()
+
+    store = SqliteStore(path, Database(path, System(unlink=unlink)))
+    Path(f"{path}-wal").unlink()
+    fails[0] = True
+    assert outcomes([lambda store: store.get(A)], store) == ["StoreError"]
+    fails[0] = False
+
+    assert outcomes([lambda store: store.get(A)] * 3, store) == ["StoreReset"]
+    store.close()
+
+
+def test_a_start_that_cannot_make_the_new_file_names_the_old_one(path):
+    path.parent.mkdir()
+    damaged(path, b"garbage" * 1000)
+    writable = []
+
+    def connect_once(there):
+        if writable:
+            raise sqlite3.OperationalError("database or disk is full")
+        writable.append(True)
+        return connect(there)
+
+    with pytest.raises(SettingsError, match=r"\(database or disk is full; the damaged file is now '.*corrupt-.*'\)"):
+        Database(path, System(connect=connect_once))
+
+
+def test_a_reset_is_told_when_the_call_that_found_the_damage_does_not_pass_it_on(store, rows):
+    """Reading the policy finds the first damage; removing the damaged document finds the next."""
+    put(store, policy())
+    rows.execute("UPDATE documents SET body = x'00'")
+    rows.execute("CREATE TRIGGER broken BEFORE DELETE ON documents BEGIN DELETE FROM nowhere; END")
+
+    assert outcomes([lambda store: store.get(A)] * 4, store) == ["DamagedValue", "StoreReset"]
 
 
 def test_a_table_that_vanishes_under_way_costs_one_error(store, rows, path):
