@@ -24,6 +24,7 @@ from robots_guard.stores.system import System
 
 KEPT_ASIDE = 3  # damaged files kept for a person to look at
 
+_ASIDE = re.compile(r"\.corrupt-(?P<time>\d{8}T\d{6}Z)(-(?P<serial>\d+))?(-wal)?$")
 _MARK = b"robots_guard "  # other programs have files called `.lock`, too, which are empty or hold a number
 _MARKED = re.compile(re.escape(_MARK) + rb"(\d+)")
 
@@ -140,8 +141,9 @@ class DatabaseFiles:
         if found.file is None and (found.wal or found.shm):
             self.set_aside()  # an empty file as well: other processes may have locked it
         elif found.file and lock.names_another(found.file):
-            self._move_journals(self._name_aside())
-            self._tidy()
+            aside = self._name_aside()
+            self._move_journals(aside)
+            self._tidy(aside)
 
     def keep_the_number_of(self, file: Inode) -> None:
         """Give the file a second name. While it has that, no other file is given its inode number.
@@ -168,7 +170,7 @@ class DatabaseFiles:
             was_there = False
         renamed(Path(aside) if was_there else None)
         self._move_journals(aside)
-        self._tidy()
+        self._tidy(aside)
 
     def _move_journals(self, aside: str) -> None:
         """Keep the log, which has the last commits; the index is of no use to a person."""
@@ -177,7 +179,7 @@ class DatabaseFiles:
         self._remove(self._shm)
 
     def _name_aside(self) -> str:
-        label = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())  # for people; nothing depends on it
+        label = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())  # for people, and for the order of removal
         aside = f"{self._file}.corrupt-{label}"
         serial, name = 1, aside
         while self._stat(name) or self._stat(f"{name}-wal"):
@@ -185,15 +187,20 @@ class DatabaseFiles:
             name = f"{aside}-{serial}"
         return name
 
-    def _tidy(self) -> None:
-        """Keep the latest few: a failing disk must not be filled with damaged files."""
+    def _tidy(self, made: str) -> None:
+        """Keep the latest few: a failing disk must not be filled with damaged files.
+
+        By the times in their names, because a restored backup often has an old time of its own. The one just `made` is
+        kept whatever the clock says.
+        """
         file = Path(self._file)
-        kept: dict[str, float] = {}
+        times: dict[str, tuple[str, int]] = {}
         for name in file.parent.glob(f"{_literal(file.name)}.corrupt-*"):
-            with contextlib.suppress(FileNotFoundError):
-                base = str(name).removesuffix("-wal")
-                kept[base] = max(kept.get(base, 0.0), name.stat().st_mtime)
-        for old in sorted(kept, key=lambda name: kept[name])[:-KEPT_ASIDE]:
+            found = _ASIDE.search(str(name))
+            if found:
+                times[str(name).removesuffix("-wal")] = (found["time"], int(found["serial"] or 1))
+        times.pop(made, None)
+        for old in sorted(times, key=lambda name: times[name])[: 1 - KEPT_ASIDE]:
             self._remove(old)
             self._remove(f"{old}-wal")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import re
 import shutil
@@ -484,6 +485,31 @@ def test_damaged_files_do_not_pile_up(path):
     SqliteStore(path).close()
 
     assert len(aside(path)) == database_files.KEPT_ASIDE
+
+
+def set_aside_at(path, time: str) -> Path:
+    """A damaged file that was set aside earlier."""
+    made = Path(f"{path}.corrupt-{time}")
+    made.write_bytes(b"earlier")
+    return made
+
+
+@pytest.mark.parametrize("year", ["2001", "2901"], ids=["before", "by a clock that was wrong"])
+def test_a_file_just_set_aside_is_kept_however_old_its_content(path, year):
+    """A restored backup has its own time; three others were set aside earlier."""
+    SqliteStore(path).close()
+    earlier = [set_aside_at(path, f"{year}0101T00000{second}Z") for second in range(3)]
+    notes = set_aside_at(path, "notes")
+    path.write_bytes(b"no database at all" * 100)
+    os.utime(path, (1.0, 1.0))
+    store = SqliteStore(path)
+    with pytest.raises(StoreReset) as caught:
+        store.get(A)
+    store.close()
+
+    (made,) = {*aside(path)} - {*earlier, notes}
+    assert repr(str(made)) in str(caught.value)
+    assert {*aside(path)} == {made, notes, *earlier[1:]}
 
 
 def test_a_journal_is_not_replayed_into_the_next_file(path):
