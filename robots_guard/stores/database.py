@@ -12,6 +12,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -26,6 +27,7 @@ from robots_guard.stores.resets import Resets, reset
 from robots_guard.stores.system import BUSY, System
 
 CLOSING = 2.0  # seconds that closing waits for what is under way: a disk may hang
+BETWEEN = 0.2  # seconds that may pass between the removal, or creation, of one journal and of the other
 OPENINGS = 5  # times that a file is opened which is replaced meanwhile
 LAYOUT = 3  # user_version
 APPLICATION = 0x52475244  # application_id, "RGRD"
@@ -275,6 +277,8 @@ class Look:
     def _fault(self, error: Exception) -> str:
         if isinstance(error, FileNotFoundError):
             return "is not there: a door creates it, or name the doors' own with --store"
+        if isinstance(error, _NoIndex):
+            return "has a -wal without its -shm: copy that, too, or let a door open the file once, which creates it"
         if not _is_damage(error):
             return f"cannot be read ({_why(error)}): name the doors' own with --store"
         if self._is_ours():
@@ -283,14 +287,34 @@ class Look:
 
 
 def _reader(path: Path) -> sqlite3.Connection:
-    """A connection that leaves no file behind. Raises FileNotFoundError where there is none to be read."""
+    """A connection that writes to no file and leaves none behind.
+
+    Raises FileNotFoundError where there is none to be read, and _NoIndex where there is no index of its log.
+    """
     there = Path(os.path.realpath(path))  # its journal lies beside the file itself, not beside a link to it
     there.stat()
     _insist_on_its_being_closed(str(there))
     # Where no writer is at it, SQLite would begin its journal and leave that lying; `immutable` keeps it from that,
     # and overlooks a writer that comes later, so that it does for one short question only.
-    alone = "" if Path(f"{there}-wal").exists() else "&immutable=1"
-    return sqlite3.connect(f"{there.as_uri()}?mode=ro{alone}", uri=True, timeout=BUSY, isolation_level=None)
+    how = "readonly_shm=1" if _has_log(there) else "immutable=1"
+    return sqlite3.connect(f"{there.as_uri()}?mode=ro&{how}", uri=True, timeout=BUSY, isolation_level=None)
+
+
+class _NoIndex(OSError):
+    """There is a log without the index that SQLite needs to read it, and would create."""
+
+
+def _has_log(file: Path) -> bool:
+    """Whether the file has a log, with its index. The last door to close the file removes the index first."""
+    log, index = Path(f"{file}-wal"), Path(f"{file}-shm")
+    deadline = time.monotonic() + BETWEEN
+    while log.exists():
+        if index.exists():
+            return True
+        if time.monotonic() > deadline:
+            raise _NoIndex
+        time.sleep(BETWEEN / 10)
+    return False
 
 
 class _ProcessLock:
