@@ -63,20 +63,19 @@ class Database:
         self._slow = Breaker(self._system.monotonic)
         self._resets = Resets()
         self._abandoned: list[_Opened] = []  # a parent's, or in use by a call that does not end: not to be closed
+        self._opened: _Opened | None = None
         self._closed = self._forking = self._is_open_at_fork = False
+        self._swapping = _ProcessLock()
         try:
-            self._swapping = _ProcessLock()
             self._files = DatabaseFiles(path, self._system)
-            _insist_on_its_being_closed(self._files.resolved)
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._files.locked() as lock:
-                self._opened = _open(self._files, lock, self._resets)
-        except (sqlite3.Error, OSError, ValueError) as error:
+            with _registering.held:  # before it is opened: a fork must wait for that
+                _ALL.add(self)
+            self._open_at_first()
+        except (sqlite3.Error, OSError, ValueError, Left) as error:
             raise SettingsError(
                 f"store: {str(path)!r} cannot be used as a policy store ({_why(error)}{self._resets}):"
                 " name a writable file of its own, or memory:"
             ) from error
-        _ALL.add(self)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -116,7 +115,7 @@ class Database:
             self._files.patience.end()  # once more: another thread's fork, which has just ended, may have undone it
             self._close_all()
         self._is_open_at_fork = not self._forking or any(
-            opened.is_open_here for opened in (self._opened, *self._abandoned)
+            opened is not None and opened.is_open_here for opened in (self._opened, *self._abandoned)
         )
 
     def after_fork(self) -> None:
@@ -130,6 +129,7 @@ class Database:
         """Let the child open the file, unless the parent still had it open."""
         if self._is_open_at_fork:
             _INHERITED.add(self._files.resolved)
+        self._files.close_inherited_locks()
         self._files.patience.begin()
         self._forking = False
 
@@ -169,6 +169,19 @@ class Database:
                 self._slow.trip(f"could not be {what}: {error}")
             raise StoreError(f"could not be {what}: {_why(error)}") from error
 
+    def _open_at_first(self) -> None:
+        """Open the file, when no thread forks."""
+        until = self._system.monotonic() + self._system.busy
+        while True:
+            try:
+                with self._swapping.held:
+                    self._reopen(None)
+                return
+            except Left:
+                if self._system.monotonic() > until:
+                    raise
+                self._give_way(until)
+
     def _give_way(self, until: float) -> None:
         """Let a thread that forks do so first."""
         while self._files.patience.is_over and self._system.monotonic() <= until:
@@ -185,13 +198,14 @@ class Database:
         opened = self._opened
         if self._closed:
             raise StoreError("is closed")
-        if opened.is_current():
+        if opened is not None and opened.is_current():
             return opened
         with self._swapping.held:
-            if not self._opened.is_current():
-                self._slow.check()
-                self._reopen(None)
-            return self._opened
+            opened = self._opened
+            if opened is not None and opened.is_current():
+                return opened
+            self._slow.check()
+            return self._reopen(None)
 
     def _replaced(self, damaged: _Opened, why: Exception, *, tells: bool) -> StoreError:
         """Begin a new file in place of a damaged one, unless another thread or process has; what is to be raised."""
@@ -205,16 +219,19 @@ class Database:
             return StoreError(f"was damaged ({why})")
         return self._resets.take() or reset(why, None)
 
-    def _reopen(self, why: Exception | None) -> None:
-        """Leave the file that is open for the one at the path; that is set aside first if it is the damaged one."""
+    def _reopen(self, why: Exception | None) -> _Opened:
+        """Leave the file that is open, if one is, for the one at the path; that is set aside first if it is the damaged
+        one."""
         left = self._opened
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._files.resolve()
         _insist_on_its_being_closed(self._files.resolved)
         with self._files.locked() as lock:
-            left.set_aside(why, self._resets)
-            self._leave(left)
+            if left is not None:
+                left.set_aside(why, self._resets)
+                self._leave(left)
             self._opened = _open(self._files, lock, self._resets)
+        return self._opened
 
     def _close_all(self) -> None:
         """Close what no call keeps open."""
@@ -225,6 +242,8 @@ class Database:
     def _rest(self) -> None:
         """Close the file. One whose journals are not its own any more is set aside first, as at the next use."""
         left = self._opened
+        if left is None:
+            return
         if left.has_lost_its_journals():
             with self._files.locked():
                 left.set_aside(None, self._resets)
@@ -422,12 +441,14 @@ class _Opened:
 # -- forks --------------------------------------------------------------------------------------------------
 
 _ALL: weakref.WeakSet[Database] = weakref.WeakSet()
+_registering = _ProcessLock()  # held while a process forks: none is registered then, and so none is opened
 # Files that a parent of this process had open when it forked. SQLite knows a file by its inode, and in this process
 # takes the parent's locks on such a file for its own, through any connection. So the file is not opened.
 _INHERITED: set[str] = set()
 
 
 def _before_fork() -> None:
+    _registering.held.acquire()
     for database in list(_ALL):
         database.before_fork()
 
@@ -435,6 +456,7 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     for database in list(_ALL):
         database.after_fork()
+    _registering.held.release()
 
 
 def _after_fork_in_child() -> None:

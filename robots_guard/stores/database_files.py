@@ -92,6 +92,7 @@ class DatabaseFiles:
     def __init__(self, path: Path, system: System) -> None:
         self.path, self.system = path, system
         self.patience = Patience()
+        self._descriptors: set[int] = set()  # of the lock
         self.resolve()
 
     def resolve(self) -> None:
@@ -133,7 +134,13 @@ class DatabaseFiles:
                 self._remove(self._lock)
             raise
         finally:
-            self.system.close(descriptor)
+            self._close_lock(descriptor)
+
+    def close_inherited_locks(self) -> None:
+        """Close what the parent of this process had open of the lock when it forked: else this process would hold the
+        lock as long as it lives."""
+        for descriptor in list(self._descriptors):
+            self._close_lock(descriptor)
 
     def part_from_strangers(self, lock: Lock) -> None:
         """Move away journals that do not belong to the present file, if there is one."""
@@ -218,15 +225,15 @@ class DatabaseFiles:
                     return descriptor, is_new  # it has not been removed meanwhile
             except BlockingIOError as error:
                 if self.system.monotonic() > deadline:
-                    self.system.close(descriptor)
+                    self._close_lock(descriptor)
                     raise
                 if self.patience.is_over:
-                    self.system.close(descriptor)
+                    self._close_lock(descriptor)
                     raise Left("was left while another process had its lock") from error
             except BaseException:
-                self.system.close(descriptor)
+                self._close_lock(descriptor)
                 raise
-            self.system.close(descriptor)
+            self._close_lock(descriptor)
             self.system.sleep(0.02)
 
     def _lock_opened(self) -> tuple[int, bool]:
@@ -234,9 +241,18 @@ class DatabaseFiles:
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         while True:
             with contextlib.suppress(FileExistsError):
-                return self.system.open(self._lock, flags | os.O_CREAT | os.O_EXCL, 0o600), True
+                return self._open_lock(flags | os.O_CREAT | os.O_EXCL), True
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                return self.system.open(self._lock, flags, 0o600), False
+                return self._open_lock(flags), False
+
+    def _open_lock(self, flags: int) -> int:
+        descriptor = self.system.open(self._lock, flags, 0o600)
+        self._descriptors.add(descriptor)
+        return descriptor
+
+    def _close_lock(self, descriptor: int) -> None:
+        self._descriptors.discard(descriptor)
+        self.system.close(descriptor)
 
     def _remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):

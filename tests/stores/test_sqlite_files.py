@@ -554,6 +554,68 @@ def test_a_file_that_is_being_opened_is_left_alone_by_a_forked_child(store):
     assert store.get(A) == policy()
 
 
+@pytest.fixture
+def opening(path):
+    """A thread opens the store and holds its lock until the event is set; then it goes on."""
+    begun, ending, made = threading.Event(), threading.Event(), []
+
+    def link(old, new):
+        begun.set()
+        ending.wait(60)
+        os.link(old, new)
+
+    thread = threading.Thread(target=lambda: made.append(SqliteStore(path, Database(path, System(link=link)))))
+    thread.start()
+    assert begun.wait(60)
+    yield ending
+    ending.set()
+    thread.join(60)
+    assert made[0].get(A) is None
+    made[0].close()
+
+
+def has_its_lock(path) -> bool:
+    return any(os.path.realpath(each) == f"{path}.lock" for each in Path("/proc/self/fd").iterdir())
+
+
+def test_a_fork_waits_for_a_store_that_is_being_opened_for_the_first_time(opening, path):
+    threading.Timer(0.2, opening.set).start()
+
+    assert in_a_fork(lambda: not has_open(path) and not has_its_lock(path) and SqliteStore(path).get(A) is None)
+
+
+def test_a_forked_child_does_not_hold_the_lock_of_a_store_whose_opening_hangs(opening, path, monkeypatch):
+    """Else no other process could open the store as long as the child lives."""
+    monkeypatch.setattr(database, "CLOSING", 0.1)
+
+    def child() -> bool:
+        with pytest.raises(SettingsError, match=FORKED):
+            SqliteStore(path)
+        return not has_its_lock(path)
+
+    assert in_a_fork(child)
+
+
+def test_a_store_whose_lock_is_awaited_at_its_first_opening_gives_way_to_a_fork(path):
+    held, waiting, made = [True], threading.Event(), []
+
+    def flock(descriptor, operation):
+        if held:
+            waiting.set()
+            raise BlockingIOError("held")
+        fcntl.flock(descriptor, operation)
+
+    thread = threading.Thread(target=lambda: made.append(SqliteStore(path, Database(path, System(flock=flock)))))
+    thread.start()
+    assert waiting.wait(60)
+    assert in_a_fork(lambda: not has_its_lock(path))
+    held.clear()
+    thread.join(60)
+
+    assert made[0].get(A) is None
+    made[0].close()
+
+
 # -- a call that comes between ------------------------------------------------------------------------------
 
 
