@@ -12,18 +12,22 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 
-from robots_guard.errors import SettingsError, StoreError, StoreReset
+from robots_guard.errors import SettingsError, StoreError
 from robots_guard.stores.breaker import Breaker
-from robots_guard.stores.database_files import DatabaseFiles, Found, Inode, Lock
+from robots_guard.stores.database_files import DatabaseFiles, Found, Inode, Lock, marks_a_store
 from robots_guard.stores.patience import SLICE, Connection, Left, is_busy
+from robots_guard.stores.resets import Resets, reset
 from robots_guard.stores.system import BUSY, System
 
 CLOSING = 2.0  # seconds that closing waits for what is under way: a disk may hang
+BETWEEN = 0.2  # seconds that may pass between the removal, or creation, of one journal and of the other
 OPENINGS = 5  # times that a file is opened which is replaced meanwhile
 LAYOUT = 3  # user_version
 APPLICATION = 0x52475244  # application_id, "RGRD"
@@ -57,21 +61,21 @@ class Database:
         self.path = path
         self._system = system or System()
         self._slow = Breaker(self._system.monotonic)
+        self._resets = Resets()
         self._abandoned: list[_Opened] = []  # a parent's, or in use by a call that does not end: not to be closed
+        self._opened: _Opened | None = None
         self._closed = self._forking = self._is_open_at_fork = False
+        self._swapping = _ProcessLock()
         try:
-            self._swapping = _ProcessLock()
             self._files = DatabaseFiles(path, self._system)
-            _insist_on_its_being_closed(self._files.resolved)
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._files.locked() as lock:
-                self._opened, self._begun_anew = _open(self._files, lock)
-        except (sqlite3.Error, OSError, ValueError) as error:
+            with _registering.held:  # before it is opened: a fork must wait for that
+                _ALL.add(self)
+            self._open_at_first()
+        except (sqlite3.Error, OSError, ValueError, Left) as error:
             raise SettingsError(
-                f"store: {str(path)!r} cannot be used as a policy store ({_why(error)}):"
+                f"store: {str(path)!r} cannot be used as a policy store ({_why(error)}{self._resets}):"
                 " name a writable file of its own, or memory:"
             ) from error
-        _ALL.add(self)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -80,10 +84,13 @@ class Database:
             yield opened.reader
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """The writer, for one thread at a time, in a transaction."""
+    def writing(self, *, tells: bool = True) -> Iterator[sqlite3.Connection]:
+        """The writer, for one thread at a time, in a transaction.
+
+        Without `tells`, a reset is left for a later call to raise: for a caller that does not pass on what fails.
+        """
         self._slow.check()
-        with self._held("written", self._begun) as opened:
+        with self._held("written", self._begun, tells=tells) as opened:
             yield opened.writer
 
     def close(self) -> None:
@@ -108,7 +115,7 @@ class Database:
             self._files.patience.end()  # once more: another thread's fork, which has just ended, may have undone it
             self._close_all()
         self._is_open_at_fork = not self._forking or any(
-            opened.is_open_here for opened in (self._opened, *self._abandoned)
+            opened is not None and opened.is_open_here for opened in (self._opened, *self._abandoned)
         )
 
     def after_fork(self) -> None:
@@ -122,6 +129,7 @@ class Database:
         """Let the child open the file, unless the parent still had it open."""
         if self._is_open_at_fork:
             _INHERITED.add(self._files.resolved)
+        self._files.close_inherited_locks()
         self._files.patience.begin()
         self._forking = False
 
@@ -133,8 +141,11 @@ class Database:
             yield
 
     @contextlib.contextmanager
-    def _held(self, what: str, hold: Callable[[_Opened], AbstractContextManager[None]]) -> Iterator[_Opened]:
-        """The file as it is open here, while it is held. What fails is a StoreError."""
+    def _held(
+        self, what: str, hold: Callable[[_Opened], AbstractContextManager[None]], *, tells: bool = True
+    ) -> Iterator[_Opened]:
+        """The file as it is open here, while it is held. What fails is a StoreError; if the call `tells`, a StoreReset
+        for each reset of which no call has been told."""
         opened: _Opened | None = None
         until = self._system.monotonic() + self._system.busy
         try:
@@ -142,7 +153,8 @@ class Database:
                 while True:
                     try:
                         opened = self._current()
-                        self._tell()
+                        if tells:
+                            self._tell()
                         held.enter_context(hold(opened))
                         break
                     except Left:
@@ -152,10 +164,23 @@ class Database:
                 yield opened
         except (*_FAULTS, OSError, SettingsError) as error:
             if opened is not None and isinstance(error, _FAULTS) and _is_damage(error):
-                raise self._replaced(opened, error) from error
+                raise self._replaced(opened, error, tells=tells) from error
             if is_busy(error) or isinstance(error, BlockingIOError):
                 self._slow.trip(f"could not be {what}: {error}")
             raise StoreError(f"could not be {what}: {_why(error)}") from error
+
+    def _open_at_first(self) -> None:
+        """Open the file, when no thread forks."""
+        until = self._system.monotonic() + self._system.busy
+        while True:
+            try:
+                with self._swapping.held:
+                    self._reopen(None)
+                return
+            except Left:
+                if self._system.monotonic() > until:
+                    raise
+                self._give_way(until)
 
     def _give_way(self, until: float) -> None:
         """Let a thread that forks do so first."""
@@ -164,7 +189,7 @@ class Database:
 
     def _tell(self) -> None:
         """Raise what became of a damaged file, once."""
-        told, self._begun_anew = self._begun_anew, None
+        told = self._resets.take()
         if told is not None:
             raise told
 
@@ -173,36 +198,40 @@ class Database:
         opened = self._opened
         if self._closed:
             raise StoreError("is closed")
-        if opened.is_current():
+        if opened is not None and opened.is_current():
             return opened
         with self._swapping.held:
-            if not self._opened.is_current():
-                self._slow.check()
-                self._begun_anew = self._reopen(None) or self._begun_anew
-            return self._opened
+            opened = self._opened
+            if opened is not None and opened.is_current():
+                return opened
+            self._slow.check()
+            return self._reopen(None)
 
-    def _replaced(self, damaged: _Opened, why: Exception) -> StoreError:
-        """Begin a new file in place of a damaged one, unless another thread or process has; what is to be told."""
-        told = None
+    def _replaced(self, damaged: _Opened, why: Exception, *, tells: bool) -> StoreError:
+        """Begin a new file in place of a damaged one, unless another thread or process has; what is to be raised."""
         try:
             with self._swapping.held:
                 if self._opened is damaged and not self._closed:
-                    told = self._reopen(why)
+                    self._reopen(why)
         except (*_FAULTS, OSError, SettingsError) as error:
             return StoreError(f"is damaged ({why}) and could not be replaced: {_why(error)}")
-        return told or _told(why, None)
+        if not tells:
+            return StoreError(f"was damaged ({why})")
+        return self._resets.take() or reset(why, None)
 
-    def _reopen(self, why: Exception | None) -> StoreReset | None:
-        """Leave the file that is open for the one at the path; that is set aside first if it is the damaged one."""
+    def _reopen(self, why: Exception | None) -> _Opened:
+        """Leave the file that is open, if one is, for the one at the path; that is set aside first if it is the damaged
+        one."""
         left = self._opened
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._files.resolve()
         _insist_on_its_being_closed(self._files.resolved)
         with self._files.locked() as lock:
-            told = left.set_aside(why)
-            self._leave(left)
-            self._opened, told_now = _open(self._files, lock)
-        return told_now or told
+            if left is not None:
+                left.set_aside(why, self._resets)
+                self._leave(left)
+            self._opened = _open(self._files, lock, self._resets)
+        return self._opened
 
     def _close_all(self) -> None:
         """Close what no call keeps open."""
@@ -213,9 +242,11 @@ class Database:
     def _rest(self) -> None:
         """Close the file. One whose journals are not its own any more is set aside first, as at the next use."""
         left = self._opened
+        if left is None:
+            return
         if left.has_lost_its_journals():
             with self._files.locked():
-                self._begun_anew = left.set_aside(None) or self._begun_anew
+                left.set_aside(None, self._resets)
         self._leave(left)
 
     def _leave(self, opened: _Opened) -> None:
@@ -252,7 +283,7 @@ class Look:
         except (*_FAULTS, OSError) as error:
             raise StoreError(f"{str(self.path)!r} {self._fault(error)}") from error
 
-    def writing(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+    def writing(self, *, tells: bool = True) -> contextlib.AbstractContextManager[sqlite3.Connection]:  # noqa: ARG002  (a Database)
         """Nothing is written."""
         raise StoreError(f"{str(self.path)!r} is only looked at")
 
@@ -260,11 +291,13 @@ class Look:
         """Nothing is kept open."""
 
     def _is_ours(self) -> bool:
-        return Path(f"{os.path.realpath(self.path)}.lock").exists()
+        return marks_a_store(os.path.realpath(self.path))
 
     def _fault(self, error: Exception) -> str:
         if isinstance(error, FileNotFoundError):
             return "is not there: a door creates it, or name the doors' own with --store"
+        if isinstance(error, _NoIndex):
+            return "has a -wal without its -shm: copy that, too, or let a door open the file once, which creates it"
         if not _is_damage(error):
             return f"cannot be read ({_why(error)}): name the doors' own with --store"
         if self._is_ours():
@@ -273,14 +306,34 @@ class Look:
 
 
 def _reader(path: Path) -> sqlite3.Connection:
-    """A connection that leaves no file behind. Raises FileNotFoundError where there is none to be read."""
+    """A connection that writes to no file and leaves none behind.
+
+    Raises FileNotFoundError where there is none to be read, and _NoIndex where there is no index of its log.
+    """
     there = Path(os.path.realpath(path))  # its journal lies beside the file itself, not beside a link to it
     there.stat()
     _insist_on_its_being_closed(str(there))
     # Where no writer is at it, SQLite would begin its journal and leave that lying; `immutable` keeps it from that,
     # and overlooks a writer that comes later, so that it does for one short question only.
-    alone = "" if Path(f"{there}-wal").exists() else "&immutable=1"
-    return sqlite3.connect(f"{there.as_uri()}?mode=ro{alone}", uri=True, timeout=BUSY, isolation_level=None)
+    how = "readonly_shm=1" if _has_log(there) else "immutable=1"
+    return sqlite3.connect(f"{there.as_uri()}?mode=ro&{how}", uri=True, timeout=BUSY, isolation_level=None)
+
+
+class _NoIndex(OSError):
+    """There is a log without the index that SQLite needs to read it, and would create."""
+
+
+def _has_log(file: Path) -> bool:
+    """Whether the file has a log, with its index. The last door to close the file removes the index first."""
+    log, index = Path(f"{file}-wal"), Path(f"{file}-shm")
+    deadline = time.monotonic() + BETWEEN
+    while log.exists():
+        if index.exists():
+            return True
+        if time.monotonic() > deadline:
+            raise _NoIndex
+        time.sleep(BETWEEN / 10)
+    return False
 
 
 class _ProcessLock:
@@ -353,13 +406,16 @@ class _Opened:
         found = self._files.found()
         return found.file == self.file and not found.continues(self._found)
 
-    def set_aside(self, why: Exception | None) -> StoreReset | None:
-        """Set the file aside if it is damaged and still there; what is to be told. The lock is held."""
+    def set_aside(self, why: Exception | None, resets: Resets) -> None:
+        """Set the file aside if it is damaged and still there, which is to be told. The lock is held."""
         if self.has_lost_its_journals():
             why = why or OSError("its -wal or -shm was removed, replaced or cut short by another program")
         if why is None:
-            return None
-        return _told(why, self._files.set_aside() if self._files.found().file == self.file else None)
+            return
+        if self._files.found().file == self.file:
+            self._files.set_aside(partial(resets.keep, why))
+        else:
+            resets.keep(why, None)  # another process has set it aside
 
     def close(self, patience: float = CLOSING / 2) -> bool:
         """Close both when what is under way has ended; whether that was soon enough, and they are ours to close."""
@@ -385,12 +441,14 @@ class _Opened:
 # -- forks --------------------------------------------------------------------------------------------------
 
 _ALL: weakref.WeakSet[Database] = weakref.WeakSet()
+_registering = _ProcessLock()  # held while a process forks: none is registered then, and so none is opened
 # Files that a parent of this process had open when it forked. SQLite knows a file by its inode, and in this process
 # takes the parent's locks on such a file for its own, through any connection. So the file is not opened.
 _INHERITED: set[str] = set()
 
 
 def _before_fork() -> None:
+    _registering.held.acquire()
     for database in list(_ALL):
         database.before_fork()
 
@@ -398,6 +456,7 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     for database in list(_ALL):
         database.after_fork()
+    _registering.held.release()
 
 
 def _after_fork_in_child() -> None:
@@ -417,33 +476,27 @@ def _insist_on_its_being_closed(file: str) -> None:
 # -- opening ------------------------------------------------------------------------------------------------
 
 
-def _open(files: DatabaseFiles, lock: Lock) -> tuple[_Opened, StoreReset | None]:
+def _open(files: DatabaseFiles, lock: Lock, resets: Resets) -> _Opened:
     """Open the file under its lock. One of ours that is damaged is set aside first, which is to be told."""
-    told = None
     for _ in range(OPENINGS):
         files.insist_on_a_regular_file()
         files.part_from_strangers(lock)
         before = files.found().file
         try:
-            opened = _connected(files, before, ours=lock.was_there)
+            opened = _connected(files, before, ours=lock.marks_a_store)
         except _FAULTS as error:
             if before != files.found().file:
                 continue  # removed or replaced while it was opened
-            if not (lock.was_there and _is_damage(error)):
+            if not (lock.marks_a_store and _is_damage(error)):
                 raise
-            told = _told(error, files.set_aside())
+            files.set_aside(partial(resets.keep, error))
             continue
         if opened.file and opened.is_current():
             lock.name(opened.file)
             files.keep_the_number_of(opened.file)
-            return opened, told
+            return opened
         opened.close()
     raise OSError("it is removed or replaced again and again")
-
-
-def _told(why: Exception, aside: Path | None) -> StoreReset:
-    where = f"; the old file is {str(aside)!r}" if aside else ""
-    return StoreReset(f"was damaged ({why}) and has been begun anew{where}")
 
 
 def _connected(files: DatabaseFiles, before: Inode | None, *, ours: bool) -> _Opened:
@@ -488,18 +541,23 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _prepare(connection: sqlite3.Connection, files: DatabaseFiles, *, ours: bool) -> None:
-    """Give a new file our layout; one that is not new must have it already."""
+    """Give a new file our layout; one that is not new must have it already, and is else left unchanged."""
+    _insist_on_ours(connection, files.path, ours=ours)
     _switch_to_wal(connection, files.system)
     with _transaction(connection):
-        objection = _objection(connection, files.path, ours=ours)
-        if objection:
-            raise SettingsError(f"store: {objection}")
+        _insist_on_ours(connection, files.path, ours=ours)  # it may have been written to meanwhile
         if _layout(connection) == 0:
             for statement in _TABLES:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {LAYOUT}")
         _insist_on_columns(connection)
+
+
+def _insist_on_ours(connection: sqlite3.Connection, path: Path, *, ours: bool) -> None:
+    objection = _objection(connection, path, ours=ours)
+    if objection:
+        raise SettingsError(f"store: {objection}")
 
 
 def _insist_on_columns(connection: sqlite3.Connection) -> None:

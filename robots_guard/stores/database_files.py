@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,10 @@ from robots_guard.stores.patience import Left, Patience
 from robots_guard.stores.system import System
 
 KEPT_ASIDE = 3  # damaged files kept for a person to look at
+
+_ASIDE = re.compile(r"\.corrupt-(?P<time>\d{8}T\d{6}Z)(-(?P<serial>\d+))?(-wal)?$")
+_MARK = b"robots_guard "  # other programs have files called `.lock`, too, which are empty or hold a number
+_MARKED = re.compile(re.escape(_MARK) + rb"(\d+)")
 
 Inode = tuple[int, int]  # device and number
 
@@ -40,27 +45,45 @@ class Found(NamedTuple):
 
 
 class Lock:
-    """The lock of a database's files, while it is held. It names the file to which the journals belong."""
+    """The lock of a database's files, while it is held. Its content, written once a store has been opened, marks the
+    file as a store, and names the file to which the journals belong."""
 
-    def __init__(self, descriptor: int, *, was_there: bool) -> None:
-        self.was_there = was_there
+    def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+
+    @property
+    def marks_a_store(self) -> bool:
+        """Whether a store has been at the path, so that what is damaged there is ours."""
+        return self._named() is not None
 
     def names_another(self, file: Inode) -> bool:
         """Whether the journals belong to another file; False if the lock names none."""
-        named = self._named()
-        return named.isdigit() and int(named) != file[1]
+        return self._named() not in (None, file[1])
 
     def name(self, file: Inode) -> None:
         """Record which file the journals belong to from now on."""
-        if self._named() == b"%d" % file[1]:
+        if self._named() == file[1]:
             return
         with contextlib.suppress(OSError):  # a full disk: the lock then names none
             os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, b"%d" % file[1], 0)
+            os.pwrite(self._descriptor, b"%s%d" % (_MARK, file[1]), 0)
 
-    def _named(self) -> bytes:
-        return os.pread(self._descriptor, 40, 0)
+    def _named(self) -> int | None:
+        return _named_in(os.pread(self._descriptor, 60, 0))
+
+
+def marks_a_store(file: str) -> bool:
+    """Whether the lock beside a file, which is not taken for that, marks the file as a store."""
+    try:
+        with Path(f"{file}.lock").open("rb") as lock:
+            return _named_in(lock.read(60)) is not None
+    except OSError:
+        return False
+
+
+def _named_in(lock: bytes) -> int | None:
+    found = _MARKED.fullmatch(lock)
+    return int(found[1]) if found else None
 
 
 class DatabaseFiles:
@@ -69,6 +92,7 @@ class DatabaseFiles:
     def __init__(self, path: Path, system: System) -> None:
         self.path, self.system = path, system
         self.patience = Patience()
+        self._descriptors: set[int] = set()  # of the lock
         self.resolve()
 
     def resolve(self) -> None:
@@ -100,17 +124,23 @@ class DatabaseFiles:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[Lock]:
-        """Hold the lock, which marks the file as a store. A new lock stays only if all went well."""
-        was_there = self._stat(self._lock) is not None
-        descriptor = self._taken()
+        """Hold the lock. One that is created for this stays only if all went well."""
+        descriptor, is_new = self._taken()
+        lock = Lock(descriptor)
         try:
-            yield Lock(descriptor, was_there=was_there)
+            yield lock
         except BaseException:
-            if not was_there:
+            if is_new and not lock.marks_a_store:  # another process may have held it first
                 self._remove(self._lock)
             raise
         finally:
-            self.system.close(descriptor)
+            self._close_lock(descriptor)
+
+    def close_inherited_locks(self) -> None:
+        """Close what the parent of this process had open of the lock when it forked: else this process would hold the
+        lock as long as it lives."""
+        for descriptor in list(self._descriptors):
+            self._close_lock(descriptor)
 
     def part_from_strangers(self, lock: Lock) -> None:
         """Move away journals that do not belong to the present file, if there is one."""
@@ -118,8 +148,9 @@ class DatabaseFiles:
         if found.file is None and (found.wal or found.shm):
             self.set_aside()  # an empty file as well: other processes may have locked it
         elif found.file and lock.names_another(found.file):
-            self._move_journals(self._name_aside())
-            self._tidy()
+            aside = self._name_aside()
+            self._move_journals(aside)
+            self._tidy(aside)
 
     def keep_the_number_of(self, file: Inode) -> None:
         """Give the file a second name. While it has that, no other file is given its inode number.
@@ -132,9 +163,10 @@ class DatabaseFiles:
                 self._remove(self._link)
                 self.system.link(self._file, self._link)
 
-    def set_aside(self) -> Path | None:
-        """Rename the file and its log, which must not be replayed into the next one. Returns its new name.
+    def set_aside(self, renamed: Callable[[Path | None], None] = lambda _: None) -> None:
+        """Rename the file and its log, which must not be replayed into the next one.
 
+        `renamed` is called with the file's new name, or None if there was no file, before anything else may fail.
         The file goes first: SQLite then does not touch its old names when another process closes it.
         """
         aside = self._name_aside()
@@ -143,9 +175,9 @@ class DatabaseFiles:
             self.system.rename(self._file, aside)
         except FileNotFoundError:
             was_there = False
+        renamed(Path(aside) if was_there else None)
         self._move_journals(aside)
-        self._tidy()
-        return Path(aside) if was_there else None
+        self._tidy(aside)
 
     def _move_journals(self, aside: str) -> None:
         """Keep the log, which has the last commits; the index is of no use to a person."""
@@ -154,7 +186,7 @@ class DatabaseFiles:
         self._remove(self._shm)
 
     def _name_aside(self) -> str:
-        label = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())  # for people; nothing depends on it
+        label = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())  # for people, and for the order of removal
         aside = f"{self._file}.corrupt-{label}"
         serial, name = 1, aside
         while self._stat(name) or self._stat(f"{name}-wal"):
@@ -162,42 +194,65 @@ class DatabaseFiles:
             name = f"{aside}-{serial}"
         return name
 
-    def _tidy(self) -> None:
-        """Keep the latest few: a failing disk must not be filled with damaged files."""
+    def _tidy(self, made: str) -> None:
+        """Keep the latest few: a failing disk must not be filled with damaged files.
+
+        By the times in their names, because a restored backup often has an old time of its own. The one just `made` is
+        kept whatever the clock says.
+        """
         file = Path(self._file)
-        kept: dict[str, float] = {}
+        times: dict[str, tuple[str, int]] = {}
         for name in file.parent.glob(f"{_literal(file.name)}.corrupt-*"):
-            with contextlib.suppress(FileNotFoundError):
-                base = str(name).removesuffix("-wal")
-                kept[base] = max(kept.get(base, 0.0), name.stat().st_mtime)
-        for old in sorted(kept, key=lambda name: kept[name])[:-KEPT_ASIDE]:
+            found = _ASIDE.search(str(name))
+            if found:
+                times[str(name).removesuffix("-wal")] = (found["time"], int(found["serial"] or 1))
+        times.pop(made, None)
+        for old in sorted(times, key=lambda name: times[name])[: 1 - KEPT_ASIDE]:
             self._remove(old)
             self._remove(f"{old}-wal")
 
-    def _taken(self) -> int:
-        """Take the lock; its descriptor.
+    def _taken(self) -> tuple[int, bool]:
+        """Take the lock; its descriptor, and whether its file was created for that.
 
         Raises BlockingIOError when another process does not give it back, and Left when the wait is broken off.
         """
         deadline = self.system.monotonic() + self.system.busy
         while True:
-            descriptor = self.system.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            descriptor, is_new = self._lock_opened()
             try:
                 self.system.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _inode(os.fstat(descriptor)) == _inode(self._stat(self._lock)):
-                    return descriptor  # it has not been removed meanwhile
+                    return descriptor, is_new  # it has not been removed meanwhile
             except BlockingIOError as error:
                 if self.system.monotonic() > deadline:
-                    self.system.close(descriptor)
+                    self._close_lock(descriptor)
                     raise
                 if self.patience.is_over:
-                    self.system.close(descriptor)
+                    self._close_lock(descriptor)
                     raise Left("was left while another process had its lock") from error
             except BaseException:
-                self.system.close(descriptor)
+                self._close_lock(descriptor)
                 raise
-            self.system.close(descriptor)
+            self._close_lock(descriptor)
             self.system.sleep(0.02)
+
+    def _lock_opened(self) -> tuple[int, bool]:
+        """Open the file of the lock; its descriptor, and whether it was created: never both by two processes."""
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        while True:
+            with contextlib.suppress(FileExistsError):
+                return self._open_lock(flags | os.O_CREAT | os.O_EXCL), True
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                return self._open_lock(flags), False
+
+    def _open_lock(self, flags: int) -> int:
+        descriptor = self.system.open(self._lock, flags, 0o600)
+        self._descriptors.add(descriptor)
+        return descriptor
+
+    def _close_lock(self, descriptor: int) -> None:
+        self._descriptors.discard(descriptor)
+        self.system.close(descriptor)
 
     def _remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):

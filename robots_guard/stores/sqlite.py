@@ -217,7 +217,7 @@ class SqliteStore:
         sha256 = policy.document.sha256 if policy.document else codec.EMPTY
         filled = codec.filled(policy, None) or codec.filled(policy, self._packed(sha256))
         if filled is None:
-            with contextlib.suppress(StoreError), self._database.writing() as connection:
+            with contextlib.suppress(StoreError), self._database.writing(tells=False) as connection:
                 connection.execute("DELETE FROM documents WHERE sha256 = ?", (bytes.fromhex(sha256),))
             raise DamagedValue(f"the document held for {policy.origin} is missing or damaged")
         return filled

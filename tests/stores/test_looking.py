@@ -6,6 +6,7 @@ import contextlib
 import re
 import shutil
 import sqlite3
+import threading
 
 import pytest
 from support.stores import A, policy, put
@@ -59,6 +60,49 @@ def test_a_look_leaves_no_file_behind(door, path):
     look.close()
 
 
+def copied(path, *ends):
+    """A copy of what a door has open: the file, its lock, and the journals of these ends."""
+    copy = path.parent.with_name("copy") / path.name
+    copy.parent.mkdir()
+    for end in ("", ".lock", *ends):
+        shutil.copy(f"{path}{end}", f"{copy}{end}")
+    return copy
+
+
+def octets(path):
+    return {each.name: each.read_bytes() for each in path.parent.iterdir()}
+
+
+def test_a_copy_with_its_log_and_index_is_read_and_left_as_it_is(door, path):
+    copy = copied(path, "-wal", "-shm")
+    before = octets(copy)
+
+    assert looking(copy).get(A) == policy()
+    assert octets(copy) == before
+
+
+def test_a_copy_with_its_log_but_without_the_index_is_refused_and_left_as_it_is(door, path):
+    """SQLite would create the index; without the log, what is read may be old, or torn."""
+    copy = copied(path, "-wal")
+    before = octets(copy)
+    with pytest.raises(SettingsError, match="has a -wal without its -shm: copy that, too, or let a door open the file"):
+        looking(copy)
+
+    assert octets(copy) == before
+
+
+def test_a_look_between_the_removal_of_the_index_and_that_of_the_log_waits(door, path):
+    """As the last door removes them."""
+    door.close()
+    log = path.with_name(f"{path.name}-wal")
+    log.write_bytes(b"folded in")
+    removal = threading.Timer(0.05, log.unlink)
+    removal.start()
+
+    assert looking(path).get(A) == policy()
+    removal.join()
+
+
 def test_nothing_is_written(door, path):
     look = looking(path)
     with pytest.raises(StoreError, match="only looked at"):
@@ -92,7 +136,7 @@ def test_rubbish_is_left_as_it_is(path, beside, says):
     path.parent.mkdir()
     path.write_bytes(b"rubbish" * 1000)
     if beside:
-        path.with_name("policies.sqlite.lock").touch()
+        path.with_name("policies.sqlite.lock").write_text("robots_guard 1")
     before = names(path)
     with pytest.raises(SettingsError, match=re.escape(says)):
         looking(path)

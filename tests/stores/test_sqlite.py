@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -24,7 +26,10 @@ from robots_guard.runtime import AsyncioRuntime
 from robots_guard.settings import open_guard, settings_of
 from robots_guard.stores import database_files
 from robots_guard.stores.breaker import FIRST, Breaker, LeftAlone
+from robots_guard.stores.database import Database
+from robots_guard.stores.patience import connect
 from robots_guard.stores.sqlite import RETENTION, SqliteStore
+from robots_guard.stores.system import System
 
 DAY = 86400.0
 
@@ -249,7 +254,7 @@ def damaged(path, octets: bytes) -> None:
     for name in path.parent.iterdir():
         name.unlink()
     path.write_bytes(octets)
-    Path(f"{path}.lock").touch()  # it was ours
+    Path(f"{path}.lock").write_text(f"robots_guard {path.stat().st_ino}")  # it was ours
 
 
 def test_a_thousand_flipped_bits_make_no_wrong_policy(tmp_path, sound):
@@ -314,6 +319,88 @@ def test_a_file_found_damaged_when_opened_is_in_the_journal(path, tmp_path):
     asyncio.run(asks())
     (entry,) = entries(tmp_path / "journal", Filter(kind="store-reset"))
     assert "begun anew; the old file is" in entry.detail
+
+
+class Disk:
+    """A disk, which is full or not, as a store finds it when it opens its file."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self.system = System(connect=self._connect)
+
+    def _connect(self, path):
+        if self.is_full:
+            raise sqlite3.OperationalError("database or disk is full")
+        return connect(path)
+
+
+def outcomes(calls, store) -> list[str]:
+    """The names of what a store's calls have raised."""
+    found = []
+    for call in calls:
+        try:
+            call(store)
+        except StoreError as error:
+            found.append(type(error).__name__)
+    return found
+
+
+def test_a_reset_is_told_when_the_new_file_could_not_be_made_at_once(path):
+    disk = Disk()
+    store = SqliteStore(path, Database(path, disk.system))
+    put(store, policy())
+    Path(f"{path}-wal").unlink()
+    disk.is_full = True
+    assert outcomes([lambda store: store.get(A)] * 2, store) == ["StoreError", "StoreError"]
+    assert aside(path)
+    disk.is_full = False
+
+    with pytest.raises(StoreReset, match=re.escape(f"begun anew; the old file is {str(aside(path)[0])!r}")):
+        store.get(A)
+    assert store.get(A) is None
+    store.close()
+
+
+def test_a_reset_is_told_when_the_log_could_not_be_moved_along(path):
+    fails = [False]
+
+    def unlink(name):
+        if fails[0]:
+            raise OSError(5, "Input/output error")
+        Path(name).unlink()
+
+    store = SqliteStore(path, Database(path, System(unlink=unlink)))
+    Path(f"{path}-wal").unlink()
+    fails[0] = True
+    assert outcomes([lambda store: store.get(A)], store) == ["StoreError"]
+    fails[0] = False
+
+    assert outcomes([lambda store: store.get(A)] * 3, store) == ["StoreReset"]
+    store.close()
+
+
+def test_a_start_that_cannot_make_the_new_file_names_the_old_one(path):
+    path.parent.mkdir()
+    damaged(path, b"garbage" * 1000)
+    writable = []
+
+    def connect_once(there):
+        if writable:
+            raise sqlite3.OperationalError("database or disk is full")
+        writable.append(True)
+        return connect(there)
+
+    with pytest.raises(SettingsError, match=r"\(database or disk is full; the damaged file is now '.*corrupt-.*'\)"):
+        Database(path, System(connect=connect_once))
+
+
+def test_a_reset_is_told_when_the_call_that_found_the_damage_does_not_pass_it_on(store, rows):
+    """Reading the policy finds the first damage; removing the damaged document finds the next."""
+    put(store, policy())
+    rows.execute("UPDATE documents SET body = x'00'")
+    rows.execute("CREATE TRIGGER broken BEFORE DELETE ON documents BEGIN DELETE FROM nowhere; END")
+
+    assert outcomes([lambda store: store.get(A)] * 4, store) == ["DamagedValue", "StoreReset"]
 
 
 def test_a_table_that_vanishes_under_way_costs_one_error(store, rows, path):
@@ -398,6 +485,31 @@ def test_damaged_files_do_not_pile_up(path):
     SqliteStore(path).close()
 
     assert len(aside(path)) == database_files.KEPT_ASIDE
+
+
+def set_aside_at(path, time: str) -> Path:
+    """A damaged file that was set aside earlier."""
+    made = Path(f"{path}.corrupt-{time}")
+    made.write_bytes(b"earlier")
+    return made
+
+
+@pytest.mark.parametrize("year", ["2001", "2901"], ids=["before", "by a clock that was wrong"])
+def test_a_file_just_set_aside_is_kept_however_old_its_content(path, year):
+    """A restored backup has its own time; three others were set aside earlier."""
+    SqliteStore(path).close()
+    earlier = [set_aside_at(path, f"{year}0101T00000{second}Z") for second in range(3)]
+    notes = set_aside_at(path, "notes")
+    path.write_bytes(b"no database at all" * 100)
+    os.utime(path, (1.0, 1.0))
+    store = SqliteStore(path)
+    with pytest.raises(StoreReset) as caught:
+        store.get(A)
+    store.close()
+
+    (made,) = {*aside(path)} - {*earlier, notes}
+    assert repr(str(made)) in str(caught.value)
+    assert {*aside(path)} == {made, notes, *earlier[1:]}
 
 
 def test_a_journal_is_not_replayed_into_the_next_file(path):
@@ -570,6 +682,32 @@ def test_another_programs_database_is_refused_and_left_alone(tmp_path, version):
     assert "another program" in refusal(path)
     assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
     other.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"4711"], ids=["empty", "a process"])
+def test_another_programs_file_with_a_lock_of_that_program_is_refused(tmp_path, content):
+    path, lock = tmp_path / "letter", tmp_path / "letter.lock"
+    path.write_text("Dear Sir or Madam, " * 100)
+    lock.write_bytes(content)
+    refusal(path)
+
+    assert path.read_text().startswith("Dear Sir")
+    assert lock.read_bytes() == content
+    assert sorted(tmp_path.iterdir()) == [path, lock]
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_not_an_octet_of_another_programs_database_is_changed(tmp_path, mode):
+    """Nor does it become one with a log, which its program may not expect."""
+    path = tmp_path / "other.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute(f"PRAGMA journal_mode = {mode}")
+        other.execute("CREATE TABLE theirs (x)")
+    before = path.read_bytes()
+    refusal(path)
+
+    assert path.read_bytes() == before
+    assert [*tmp_path.iterdir()] == [path]
 
 
 @pytest.mark.parametrize("version", [1, 2, 4, 99])

@@ -5,6 +5,7 @@ For each: no process dies or hangs, none is given another origin's policy, and t
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import random
@@ -14,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from support.stores import A, B, in_a_fork, policy, put
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.stores import database
 from robots_guard.stores.database import Database, Look
+from robots_guard.stores.patience import connect
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.stores.system import System
 
@@ -492,7 +493,7 @@ def test_a_call_that_waits_for_the_lock_gives_way_to_a_fork(path):
     store.close()
 
 
-@contextmanager
+@contextlib.contextmanager
 def held_by_a_thread(lock):
     """A thread that hangs holds the lock, until the event is set or the block ends."""
     begun, ending = threading.Event(), threading.Event()
@@ -551,6 +552,68 @@ def test_a_file_that_is_being_opened_is_left_alone_by_a_forked_child(store):
         assert in_a_fork(lambda: is_refused(store))
 
     assert store.get(A) == policy()
+
+
+@pytest.fixture
+def opening(path):
+    """A thread opens the store and holds its lock until the event is set; then it goes on."""
+    begun, ending, made = threading.Event(), threading.Event(), []
+
+    def link(old, new):
+        begun.set()
+        ending.wait(60)
+        os.link(old, new)
+
+    thread = threading.Thread(target=lambda: made.append(SqliteStore(path, Database(path, System(link=link)))))
+    thread.start()
+    assert begun.wait(60)
+    yield ending
+    ending.set()
+    thread.join(60)
+    assert made[0].get(A) is None
+    made[0].close()
+
+
+def has_its_lock(path) -> bool:
+    return any(os.path.realpath(each) == f"{path}.lock" for each in Path("/proc/self/fd").iterdir())
+
+
+def test_a_fork_waits_for_a_store_that_is_being_opened_for_the_first_time(opening, path):
+    threading.Timer(0.2, opening.set).start()
+
+    assert in_a_fork(lambda: not has_open(path) and not has_its_lock(path) and SqliteStore(path).get(A) is None)
+
+
+def test_a_forked_child_does_not_hold_the_lock_of_a_store_whose_opening_hangs(opening, path, monkeypatch):
+    """Else no other process could open the store as long as the child lives."""
+    monkeypatch.setattr(database, "CLOSING", 0.1)
+
+    def child() -> bool:
+        with pytest.raises(SettingsError, match=FORKED):
+            SqliteStore(path)
+        return not has_its_lock(path)
+
+    assert in_a_fork(child)
+
+
+def test_a_store_whose_lock_is_awaited_at_its_first_opening_gives_way_to_a_fork(path):
+    held, waiting, made = [True], threading.Event(), []
+
+    def flock(descriptor, operation):
+        if held:
+            waiting.set()
+            raise BlockingIOError("held")
+        fcntl.flock(descriptor, operation)
+
+    thread = threading.Thread(target=lambda: made.append(SqliteStore(path, Database(path, System(flock=flock)))))
+    thread.start()
+    assert waiting.wait(60)
+    assert in_a_fork(lambda: not has_its_lock(path))
+    held.clear()
+    thread.join(60)
+
+    assert made[0].get(A) is None
+    made[0].close()
 
 
 # -- a call that comes between ------------------------------------------------------------------------------
@@ -642,10 +705,65 @@ def test_a_lock_that_is_deleted_while_it_is_held_is_made_anew(store, beside):
     with files.locked():
         beside(".lock").unlink()
         with files.locked() as second:
-            assert not second.was_there
+            assert not second.marks_a_store
             assert beside(".lock").exists()
     with files.locked() as third:
-        assert third.was_there
+        assert not third.marks_a_store
+    store.path.unlink()
+    store.get(A)
+    with files.locked() as fourth:
+        assert fourth.marks_a_store
+
+
+def started_while_another_start_fails(path) -> list[str]:
+    """Two stores are opened at once: the second waits for the lock of the first. What became of each."""
+    is_in, is_waited_for = threading.Event(), threading.Event()
+
+    def connect_late(there):
+        is_in.set()
+        assert is_waited_for.wait(60)
+        return connect(there)
+
+    def flock(descriptor, operation):
+        try:
+            fcntl.flock(descriptor, operation)
+        except BlockingIOError:
+            is_waited_for.set()
+            raise
+
+    def start(system) -> None:
+        try:
+            Database(path, system).close()
+        except SettingsError as error:
+            answers.append(str(error))
+        else:
+            answers.append("opened")
+
+    answers: list[str] = []
+    first = threading.Thread(target=start, args=(System(connect=connect_late),))
+    first.start()
+    assert is_in.wait(60)
+    start(System(flock=flock))
+    first.join(60)
+    return answers
+
+
+def test_another_programs_database_is_refused_by_each_of_several_starts(path):
+    """The second waits for a lock that the first creates, and removes when it has refused the file."""
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE theirs (x)")
+    for answer in started_while_another_start_fails(path):
+        assert "a database of another program" in answer
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+
+
+def test_another_programs_text_is_refused_by_each_of_several_starts(path):
+    path.write_text("Dear Sir or Madam, " * 100)
+    for answer in started_while_another_start_fails(path):
+        assert "not a database" in answer
+    assert path.read_text().startswith("Dear Sir")
+    assert [*path.parent.iterdir()] == [path]
 
 
 def test_a_lock_that_is_not_given_back_is_an_error_after_a_while(store, path):
