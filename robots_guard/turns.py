@@ -40,6 +40,7 @@ AGAIN = 1.0  # second: when to ask again, where there is no room, or no time, to
 GRACE = 1.0  # second the store has for granting a turn beyond the patience for it, which may be 0
 TELLING = 1.0  # second for which an answer is kept waiting because the store has to be told of it
 EARLY = 1.0  # second by which a Retry-After ends before the slot, because it is rounded up to whole seconds
+UNWANTED = Turn(AGAIN)  # the answer to a request that may not be made any more
 ORIGINS = 100_000  # whose lines are remembered, should the store go away
 
 
@@ -192,23 +193,26 @@ class Turns:
     # -- waiting for one ----------------------------------------------------------------------------------
 
     async def take_within(
-        self, patience: float, origin: Origin, delay: float, learned: Callable[[], float] | None = None
+        self, patience: float, origin: Origin, delay: float, learned: Callable[[], float | None] | None = None
     ) -> Turn:
-        """Wait in line for the origin's turn, for at most `patience` seconds. `learned`, if given, returns the delay as
-        it is known after a wait."""
+        """Wait in line for the origin's turn, for at most `patience` seconds. `learned`, if given, is called whenever
+        the turn is about to be asked for. It returns the delay as it is known then; None if the request may not be made
+        any more: then no turn is taken, and the answer is `UNWANTED`."""
         turn = await self._take_in_line(patience, origin, delay, learned or (lambda: delay))
         if not turn.wait or turn.by_retry_after or self._share_in_force(origin) is None:
             return turn
         return turn._replace(wait=max(turn.wait / 2, turn.wait - min(EARLY, patience / 2)))
 
-    async def _take_in_line(self, patience: float, origin: Origin, delay: float, learned: Callable[[], float]) -> Turn:
+    async def _take_in_line(
+        self, patience: float, origin: Origin, delay: float, learned: Callable[[], float | None]
+    ) -> Turn:
         deadline = self._clocks.monotonic() + patience
         line = self._lines.get(origin)
         share = self._share_in_force(origin)
         ahead = line.length * (share.spacing(delay) if share else delay) if line else 0.0
         if ahead > patience:
             return Turn(ahead + delay)
-        if self.waiting >= HELD:  # no room to wait, but nobody's turn is his for want of it
+        if self.waiting >= HELD:  # there is no room to wait; a turn that is free may still be taken
             return Turn(max(AGAIN, ahead + delay)) if line else await self._take(origin, delay, deadline)
         if line is None:
             line = self._lines[origin] = _Line(self._runtime.gate(1))
@@ -225,9 +229,12 @@ class Turns:
             if not line.length:
                 self._lines.pop(origin, None)
 
-    async def _take_until(self, deadline: float, origin: Origin, delay: Callable[[], float]) -> Turn:
+    async def _take_until(self, deadline: float, origin: Origin, learned: Callable[[], float | None]) -> Turn:
         while True:
-            turn = await self._take(origin, delay(), deadline)
+            delay = learned()
+            if delay is None:
+                return UNWANTED
+            turn = await self._take(origin, delay, deadline)
             if not turn.wait or self._clocks.monotonic() + turn.wait > deadline:
                 return turn
             await self._runtime.sleep(turn.wait)
