@@ -10,7 +10,9 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import os
 import secrets
+import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -137,6 +139,7 @@ class Guard:
             judge=self._judge_redirect,
             answered=self.answered,
         )
+        self._tokens = tokens
         self._turns = Turns(
             near=memory,
             far=store,
@@ -147,8 +150,18 @@ class Guard:
             tally=self._tally,
         )
         self._rules: LRUCache[Reading, Ruleset] = LRUCache(RULES_OCTETS, getsizeof=lambda rules: rules.size)
-        self._writer = tokens(5)
+        self._begin_numbers()
+        _guards.add(self)
+
+    def _begin_numbers(self) -> None:
+        """The ids of decisions begin with a name that no other process has."""
+        self._writer = self._tokens(5)
         self._sequence = itertools.count(1)
+
+    def begin_in_child(self) -> None:
+        """A forked child is another process: it has its own ids, and its own place in the line of each origin."""
+        self._turns.begin_in_child(self._tokens(8))
+        self._begin_numbers()
 
     # -- the two ways to ask ------------------------------------------------------------------------------
 
@@ -623,6 +636,17 @@ class Guard:
             problems=tuple(f"{which}: {why}" for which, why in (*read.faults, *expired)),
         )
         self._tally.note(loaded)
+
+
+_guards: weakref.WeakSet[Guard] = weakref.WeakSet()  # those of this process
+
+
+def _begin_in_child() -> None:
+    for guard in list(_guards):
+        guard.begin_in_child()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def _reading(document: Document, agent: str, terms: Terms) -> Reading:

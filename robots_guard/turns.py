@@ -71,8 +71,13 @@ class Turns:
         self._runtime = runtime
         self._clocks = clocks
         self._tally = tally
-        self._name = name
         self._calls = calls
+        self.begin_in_child(name)
+
+    def begin_in_child(self, name: str) -> None:
+        """Begin without a history, under the process's own name: a child that was forked has no place in any line, no
+        calls under way, and its parent's share is not its own. The turns that were taken stay in memory."""
+        self._name = name
         self._lines: dict[Origin, _Line] = {}
         self._shares: LRUCache[Origin, Share] = LRUCache(ORIGINS)  # of origins that several processes ask for
         self._calls_aside: dict[Origin, Handle[Turn | None]] = {}  # for turns that were not waited for until the end

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import threading
+import time
 
 import msgspec
 import pytest
@@ -21,6 +23,7 @@ from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.runtime import AsyncioRuntime
 from robots_guard.stores.memory import MemoryStore
+from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.tally import QUIET
 
 A = origin_of("https://a.test")
@@ -85,7 +88,7 @@ def journal():
 def build(clock, journal):
     guards = []
 
-    def build(fetcher, store=None, terms=None, **options):
+    def build(fetcher, store=None, terms=None, wall=clock, **options):
         options.setdefault("demands_verified", True)
         guard = Guard(
             door="test",
@@ -95,7 +98,7 @@ def build(clock, journal):
             store=store,
             fetcher=fetcher,
             journal=journal,
-            clocks=Clocks(now=clock, monotonic=clock),
+            clocks=Clocks(now=wall, monotonic=wall),
             limits=Limits(),
             **options,
         )
@@ -1037,6 +1040,7 @@ async def test_a_delay_that_is_learned_while_a_request_waits_for_the_end_of_a_pa
 
 
 PACED = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 10", tls_verified=True)
+BRIEF = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 0.5", tls_verified=True)
 SHUT = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/\nCrawl-delay: 10", tls_verified=True)
 
 
@@ -1174,6 +1178,44 @@ async def test_a_turn_that_was_waited_for_says_how_long(build, clock, monkeypatc
     assert second.turn_taken_at == clock() == second.turn.asked
     assert (third.verdict.action, third.turn, third.waited) == (Action.DEFER, None, 0)
     assert third.id != second.id
+
+
+# -- after a fork -----------------------------------------------------------------------------------------------------
+
+
+def in_child(work):
+    """What `work` returns in a forked child, as text."""
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.write(writes, work().encode())
+        os._exit(0)
+    os.close(writes)
+    with open(reads) as answer:
+        told = answer.read()
+    os.waitpid(pid, 0)
+    return told
+
+
+def test_no_decision_of_a_forked_child_has_an_id_of_its_parents(build):
+    guard = build(Script(RULES))
+    question = ask("/robots.txt")
+
+    theirs = in_child(lambda: " ".join(guard.peek(question).id for _ in range(3))).split()
+    ours = [guard.peek(question).id for _ in range(3)]
+    assert len({*theirs, *ours}) == 6
+
+
+def test_a_forked_child_has_its_own_place_in_the_line_of_turns(build, tmp_path):
+    def crowd():
+        async def first_turn():
+            return (await guard.turn(await guard.check(ask("/a")), 1)).turn
+
+        return str(asyncio.run(first_turn()).crowd)
+
+    guard = build(Script(BRIEF), store=SqliteStore(tmp_path / "policies.sqlite"), wall=time.time)
+    assert in_child(crowd) == "1"
+    assert crowd() == "2"
 
 
 # -- the terms of an origin, and what is taken away -----------------------------------------------------------------
