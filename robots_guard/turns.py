@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cachetools import LRUCache
 
@@ -52,6 +53,13 @@ class _Line:
     length: int = 0
 
 
+class _CallAside(NamedTuple):
+    """A call for a turn under way, and the delay by which the store grants it."""
+
+    call: Handle[Turn | None]
+    delay: float
+
+
 class Turns:
     """`near` never blocks; `far` is None where turns are not shared."""
 
@@ -80,7 +88,7 @@ class Turns:
         self._name = name
         self._lines: dict[Origin, _Line] = {}
         self._shares: LRUCache[Origin, Share] = LRUCache(ORIGINS)  # of origins that several processes ask for
-        self._calls_aside: dict[Origin, Handle[Turn | None]] = {}  # for turns that were not waited for until the end
+        self._calls_aside: dict[Origin, _CallAside] = {}  # for turns that were not waited for until the end
         self._aside: dict[tuple[Origin, float], Handle[None]] = {}  # turns that are being moved, by their new stamps
 
     # -- taking one ---------------------------------------------------------------------------------------
@@ -98,22 +106,33 @@ class Turns:
     async def _ask(self, origin: Origin, delay: float, deadline: float) -> Turn | None:
         """The store's answer; None if it fails, or is away and does not say in time for our slot that it is back.
 
-        A call that takes longer goes on aside, so that its answer or its failure is known to the next to ask.
+        A call that takes longer goes on aside, so that its answer or its failure is known to the next to ask. If it was
+        made for a shorter delay, the turn it grants is too early for this request, and is lost; the store is asked again.
         """
-        call = self._calls_aside.pop(origin, None)
-        if call is None or call.done():
-            call = self._runtime.spawn(self._call(origin, delay))
         share, now = self._share_in_force(origin), self._clocks.monotonic()
         is_away = share is not None and not share.is_returning
         within = share.time_to_look(delay, now) if share and is_away else max(0.0, deadline - now) + GRACE
-        if call.done() or await self._runtime.wait_at_most(call, within):
-            return await self._runtime.wait(call)
-        self._calls_aside[origin] = call
+        ends = now + within
+        aside = self._calls_aside.pop(origin, None)
+        if aside is None or aside.call.done():
+            aside = self._begin_call(origin, delay)
+        while await self._has_ended(aside.call, ends):
+            turn = await self._runtime.wait(aside.call)
+            if turn is None or turn.wait or aside.delay >= delay:
+                return turn
+            aside = self._begin_call(origin, delay)
+        self._calls_aside[origin] = aside
         if is_away:
             return None
         late = f"no answer of the policy store within {within:.1f} s"
         self._warn("a turn is deferred, the policy store may still grant it: %s", OutOfTime(late))
         return Turn(AGAIN)
+
+    def _begin_call(self, origin: Origin, delay: float) -> _CallAside:
+        return _CallAside(self._runtime.spawn(self._call(origin, delay)), delay)
+
+    async def _has_ended(self, call: Handle[Turn | None], ends: float) -> bool:
+        return call.done() or await self._runtime.wait_at_most(call, max(0.0, ends - self._clocks.monotonic()))
 
     async def _call(self, origin: Origin, delay: float) -> Turn | None:
         """Call the store; its answer, from which our share is known. None if it fails: then the share is in force."""

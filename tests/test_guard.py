@@ -1191,8 +1191,8 @@ def in_child(work):
         os.write(writes, work().encode())
         os._exit(0)
     os.close(writes)
-    with open(reads) as answer:
-        told = answer.read()
+    told = os.read(reads, 1000).decode()
+    os.close(reads)
     os.waitpid(pid, 0)
     return told
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sqlite3
+import threading
 import time
 from itertools import pairwise
 
@@ -375,6 +376,57 @@ async def test_a_turn_is_not_moved_by_a_store_that_is_late_again(clock):
     far.late = 1.0
 
     assert await turns.renewed(A, turn) is None
+
+
+class Hanging(MemoryStore):
+    """A store whose calls wait for the gate, if they are of a kind that hangs."""
+
+    def __init__(self, *hanging):
+        super().__init__()
+        self.gate = threading.Event()
+        self.hanging = set(hanging)
+
+    def _wait(self, kind):
+        if kind in self.hanging:
+            self.gate.wait(10)
+
+    def reserve(self, origin, delay, now, name=""):
+        self._wait("reserve")
+        return super().reserve(origin, delay, now, name)
+
+    def count_from(self, origin, stamp, since):
+        self._wait("count_from")
+        return super().count_from(origin, stamp, since)
+
+
+@pytest.mark.parametrize("shorter", [0.0, 1.0])
+async def test_a_turn_that_was_asked_for_by_a_shorter_delay_is_not_used_for_a_longer_one(clock, monkeypatch, shorter):
+    monkeypatch.setattr("robots_guard.turns.GRACE", 0.05)
+    far = Hanging()
+    far.reserve(A, 10, clock, "b")
+    clock.advance(1.1)
+    far.hanging.add("reserve")
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+    assert (await turns.take_within(0, A, shorter)).wait  # given up; the call goes on
+    monkeypatch.setattr("robots_guard.turns.GRACE", 5)
+    waiting = asyncio.ensure_future(turns.take_within(0, A, 10))
+    await asyncio.sleep(0.05)
+    far.gate.set()
+
+    assert (await waiting).wait > 8
+
+
+async def test_a_turn_that_was_asked_for_by_a_longer_delay_is_used_for_a_shorter_one(clock, monkeypatch):
+    monkeypatch.setattr("robots_guard.turns.GRACE", 0.05)
+    far = Hanging("reserve")
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+    assert (await turns.take_within(0, A, 10)).wait
+    monkeypatch.setattr("robots_guard.turns.GRACE", 5)
+    waiting = asyncio.ensure_future(turns.take_within(0, A, 1))
+    await asyncio.sleep(0.05)
+    far.gate.set()
+
+    assert (await waiting).wait == 0
 
 
 # -- while the store is away ----------------------------------------------------------------------------------
