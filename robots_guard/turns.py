@@ -12,8 +12,9 @@ Invariant: a returned turn was granted at most `SLACK` ago. One that arrives lat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from cachetools import LRUCache
@@ -273,14 +274,21 @@ class Turns:
     async def count_from(self, origin: Origin, turn: Turn, since: float) -> bool:
         """Count the turn from `since` seconds after it was granted. Returns whether it is still the last, as far as is
         known."""
-        aside = self._aside.get((origin, turn.stamp))
-        if aside is not None:  # the store must not hear of this first
-            await self._runtime.wait(aside)
         is_last = self._near.count_from(origin, turn.asked, since)
         if self._far is None or not turn.is_shared:
             return is_last
-        told = await self._tell(self._far.count_from, origin, turn.stamp, since, within=TELLING)
+        ends = self._clocks.monotonic() + TELLING
+        tell = partial(self._tell, self._far.count_from, origin, turn.stamp, since)
+        aside = self._aside.get((origin, turn.stamp))  # the store must not hear of this first
+        if aside is not None and not await self._runtime.wait_at_most(aside, TELLING):
+            self._runtime.spawn(self._tell_behind(aside, tell))
+            return False
+        told = await tell(within=max(0.0, ends - self._clocks.monotonic()))
         return is_last and told  # one that we took later may be known to us alone
+
+    async def _tell_behind(self, aside: Handle[None], tell: Callable[[], Awaitable[bool]]) -> None:
+        await self._runtime.wait(aside)
+        await tell()
 
     async def answered(self, origin: Origin, turn: Turn) -> None:
         """Note that the answer to the turn's request begins. A slow site is visited no less often than it allows."""

@@ -429,6 +429,37 @@ async def test_a_turn_that_was_asked_for_by_a_longer_delay_is_used_for_a_shorter
     assert (await waiting).wait == 0
 
 
+@pytest.mark.parametrize("is_moved", [False, True])
+async def test_an_answer_is_kept_waiting_for_a_second_at_most_while_the_store_hangs(clock, monkeypatch, is_moved):
+    monkeypatch.setattr("robots_guard.turns.TELLING", 0.2)
+    far = Hanging("count_from")
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+    turn = await turns.take_within(0, A, 10)
+    clock.advance(0.1)
+    if is_moved:
+        turn = turns.count_aside(A, turn, 0.1)
+    began = time.monotonic()
+    await turns.answered(A, turn)
+
+    assert time.monotonic() - began < 1
+    far.gate.set()
+
+
+async def test_a_store_that_hung_hears_of_the_answer_behind_the_sending(clock, monkeypatch):
+    monkeypatch.setattr("robots_guard.turns.TELLING", 0.1)
+    far = Hanging("count_from")
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+    turn = await turns.take_within(0, A, 10)
+    clock.advance(0.1)
+    moved = turns.count_aside(A, turn, 0.1)
+    clock.advance(0.1)
+    await turns.answered(A, moved)
+    far.gate.set()
+    await asyncio.sleep(0.2)
+
+    assert far.next_turn(A, 10, clock()).wait == pytest.approx(10)
+
+
 # -- while the store is away ----------------------------------------------------------------------------------
 
 
