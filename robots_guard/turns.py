@@ -108,7 +108,8 @@ class Turns:
         """The store's answer; None if it fails, or is away and does not say in time for our slot that it is back.
 
         A call that takes longer goes on aside, so that its answer or its failure is known to the next to ask. If it was
-        made for a shorter delay, the turn it grants is too early for this request, and is lost; the store is asked again.
+        made for a shorter delay, the turn it grants comes too early for this request, and is lost; the store is asked
+        again.
         """
         share, now = self._share_in_force(origin), self._clocks.monotonic()
         is_away = share is not None and not share.is_returning
@@ -164,8 +165,8 @@ class Turns:
         ours = self._next_of_ours(origin, delay)  # look again: a turn of ours may have been moved meanwhile
         if ours.wait and not turn.wait:
             return ours
-        if turn.by_retry_after:
-            self._near.hold_off(origin, turn.wait, turn.asked)
+        if turn.pause:
+            self._near.hold_off(origin, turn.pause, turn.asked)
         elif not turn.wait:
             self._near.reserve(origin, 0.0, lambda: turn.asked)
         share = self._share_in_force(origin)

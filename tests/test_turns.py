@@ -182,6 +182,21 @@ async def test_others_pauses_are_learned_with_a_turn():
     assert ours.is_held_off(A)
 
 
+async def test_a_pause_that_is_learned_with_a_turn_lasts_no_longer_for_a_long_line(clock):
+    far = MemoryStore()
+    far.hold_off(A, 0.5, clock())
+    for number in range(9):
+        far.reserve(A, 2.0, clock, f"p{number}")
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+
+    told = await turns.take_within(0, A, 2.0)
+    assert told.by_retry_after
+    assert told.wait == pytest.approx(0.5 + 9 * 2.0)
+    assert turns.is_held_off(A)
+    clock.advance(0.6)
+    assert not turns.is_held_off(A)
+
+
 async def test_a_turn_that_was_long_in_coming_was_asked_for_before(clock):
     """What the store took is not lost between stamp and answer, whose difference moves the turn."""
 

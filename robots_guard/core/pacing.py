@@ -68,7 +68,8 @@ class Turn(NamedTuple):
     stand in the origin's line, the asker included, and `rank` how many of them have a name that sorts before the
     asker's. `skew` is by how many seconds the store's clock is ahead of the asker's.
     `is_shared`: the store that all processes share knows of it. `until` is when the slot ends for which it was taken,
-    by the asker's clock; its request may not be sent later.
+    by the asker's clock; its request may not be sent later. `pause` is for how many seconds from `asked` the origin
+    has asked to be left alone, which may be less than `wait`.
     """
 
     wait: float
@@ -80,6 +81,7 @@ class Turn(NamedTuple):
     skew: float = 0.0
     is_shared: bool = True
     until: float = math.inf
+    pause: float = 0.0
 
 
 def demand(pace: Pace | None, min_delay: float, max_delay: float, now: float) -> Demand | None:
@@ -131,8 +133,9 @@ def next_turn(last: float, not_before: float, delay: float, now: float) -> Turn:
     """
     paced = last + delay if last <= now + AHEAD else -math.inf
     held_off = not_before if not_before <= now + LONGEST_HOLD_OFF + AHEAD else -math.inf
-    wait = max(0.0, paced - now, held_off - now)
-    return Turn(wait, 0.0 if wait else now, by_retry_after=wait > 0 and held_off > paced, asked=now)
+    pause = max(0.0, held_off - now)
+    wait = max(pause, paced - now)
+    return Turn(wait, 0.0 if wait else now, by_retry_after=wait > 0 and held_off > paced, asked=now, pause=pause)
 
 
 class Place(NamedTuple):

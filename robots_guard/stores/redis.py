@@ -159,7 +159,7 @@ class RedisStore:
         times = (_micro(delay), _micro(AHEAD), _LATEST, _micro(KEPT))
         asked = now()
         answer = self._run(_RESERVE, self._turn_key(origin), *times, LINE, name)
-        wait, stamp, held, crowd, rank, there = (int(part) for part in answer)
+        wait, stamp, held, crowd, rank, there, pause = (int(part) for part in answer)
         return Turn(
             wait / 1e6,
             stamp / 1e6,
@@ -168,6 +168,7 @@ class RedisStore:
             crowd=crowd,
             rank=rank,
             skew=there / 1e6 - (asked + now()) / 2,
+            pause=pause / 1e6,
         )
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> bool:

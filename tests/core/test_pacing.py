@@ -166,9 +166,9 @@ def test_the_next_turn_comes_after_the_delay():
 
 
 def test_an_origin_that_asked_for_a_pause():
-    assert next_turn(1000.0, 1060.0, 10, 1004.0) == Turn(56.0, 0.0, True, 1004.0)
-    assert next_turn(1000.0, 1006.0, 10, 1004.0) == Turn(6.0, 0.0, False, 1004.0)
-    assert next_turn(NEVER, 1004.5, 10, 1004.0) == Turn(0.5, 0.0, True, 1004.0)
+    assert next_turn(1000.0, 1060.0, 10, 1004.0) == Turn(56.0, 0.0, True, 1004.0, pause=56.0)
+    assert next_turn(1000.0, 1006.0, 10, 1004.0) == Turn(6.0, 0.0, False, 1004.0, pause=2.0)
+    assert next_turn(NEVER, 1004.5, 10, 1004.0) == Turn(0.5, 0.0, True, 1004.0, pause=0.5)
 
 
 def test_a_pause_that_is_over_is_not_the_reason_for_anything():
