@@ -155,7 +155,8 @@ class Turns:
         if share is not None:
             self._shares[origin] = share.returning(delay, self._clocks.monotonic(), REST)
         elif turn.crowd > 1:
-            self._shares[origin] = Share.of(turn, self._clocks.now() - self._clocks.monotonic())
+            ahead = self._clocks.now() - self._clocks.monotonic()
+            self._shares[origin] = Share.of(turn, ahead, self._shares.get(origin))
         else:
             self._shares.pop(origin, None)
         return turn

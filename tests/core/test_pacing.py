@@ -519,3 +519,15 @@ def test_a_turn_lapses_with_its_slot():
 
     assert not has_lapsed(turn, 1000.25)
     assert has_lapsed(turn, 1000.26)
+
+
+def test_the_skew_is_that_of_the_answer_that_took_least():
+    quick = Share.of(Turn(0.0, crowd=2, skew=0.5, doubt=0.001), 100.0)
+    stalled = Share.of(Turn(0.0, crowd=3, rank=1, skew=1.4, doubt=0.9), 100.0, quick)
+    assert (stalled.skew, stalled.doubt, stalled.crowd, stalled.rank) == (100.5, 0.001, 3, 1)
+    assert Share.of(Turn(0.0, crowd=2, skew=0.6, doubt=0.0005), 100.0, stalled).skew == 100.6
+
+
+def test_the_skew_is_that_of_the_last_answer_if_a_clock_has_been_set():
+    quick = Share.of(Turn(0.0, crowd=2, skew=0.5, doubt=0.001), 100.0)
+    assert Share.of(Turn(0.0, crowd=2, skew=7.0, doubt=0.9), 100.0, quick).skew == 107.0

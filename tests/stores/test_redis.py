@@ -517,3 +517,11 @@ def test_threads_that_ask_the_sentinels_at_once_do_not_take_them_from_each_other
     assert sentinels.discover_master("service") == ("10.0.0.1", 6379)
     assert before == seen
     assert sentinels.sentinels == [third, *seen[:2]]
+
+
+def test_a_turn_says_by_how_much_the_servers_clock_may_be_misread(redis_server):
+    """The server's clock was read at some moment of the call, which one is not known."""
+    moments = iter((100.0, 101.8))
+    turn = open_redis(redis_server.url).reserve(A, 0.0, lambda: next(moments))
+
+    assert turn.doubt == pytest.approx(0.9)
