@@ -10,7 +10,9 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import os
 import secrets
+import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -27,7 +29,7 @@ from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, 
 from robots_guard.core.events import FailedOpen, OverridesLoaded
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.overrides import Overrides
-from robots_guard.core.pacing import Demand, Pacer, has_lapsed, is_old
+from robots_guard.core.pacing import Demand, Pacer, Turn, has_lapsed, is_old
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.renewal import Redirected
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict, not_yet, reported
@@ -40,7 +42,7 @@ from robots_guard.renewing import Renewals
 from robots_guard.rep.ruleset import Ruleset, compile_rules
 from robots_guard.tally import Tally
 from robots_guard.threads import ends_within
-from robots_guard.turns import Turns
+from robots_guard.turns import UNWANTED, Turns
 
 __all__ = ["Clocks", "Guard"]
 
@@ -49,7 +51,7 @@ log = logging.getLogger("robots_guard")
 OFF_LOOP = 64 * 1024  # octets of robots.txt above which compiling would hold the event loop too long
 RULES_OCTETS = 64 * 1024 * 1024
 DECISION_TIMEOUT = 35.0
-JUST_NOW = 0.005  # seconds
+JUST_NOW = 0.005  # seconds for which a decision, or a turn, needs no second look
 SETTLING = 5.0  # seconds for which `settle` waits, at most: with `close` less than the 10 of `docker stop`
 CLOSING = 2.0  # seconds for which `close` waits for the journal, and again for the store
 UNRECORDED = Verdict(action=Action.DROP, reason=Reason.UNRECORDED, detail="the journal cannot be written")
@@ -137,6 +139,7 @@ class Guard:
             judge=self._judge_redirect,
             answered=self.answered,
         )
+        self._tokens = tokens
         self._turns = Turns(
             near=memory,
             far=store,
@@ -147,8 +150,18 @@ class Guard:
             tally=self._tally,
         )
         self._rules: LRUCache[Reading, Ruleset] = LRUCache(RULES_OCTETS, getsizeof=lambda rules: rules.size)
-        self._writer = tokens(5)
+        self._begin_numbers()
+        _guards.add(self)
+
+    def _begin_numbers(self) -> None:
+        """The ids of decisions begin with a name that no other process has."""
+        self._writer = self._tokens(5)
         self._sequence = itertools.count(1)
+
+    def begin_in_child(self) -> None:
+        """A forked child is another process: it has its own ids, and its own place in the line of each origin."""
+        self._turns.begin_in_child(self._tokens(8))
+        self._begin_numbers()
 
     # -- the two ways to ask ------------------------------------------------------------------------------
 
@@ -199,7 +212,8 @@ class Guard:
         """The origin's turn for a request that was let pass: the same decision, to be acted on at once, or, if the
         turn would not come within `patience` seconds, a DEFER. To be asked when nothing stands any more between the
         request and the wire: a turn taken for what is then not sent is lost. Of a decision that has had its turn for
-        too long, the turn is moved to now, or, if another process has taken one since, another is taken."""
+        too long, the turn is moved to now, or, if another process has taken one since, another is taken. If by
+        what has come into memory meanwhile the request may not be made, the answer is that decision."""
         return await self._turn_within(0.0 if self.reports_only else patience, decision, self._as_enforced)
 
     def leaves(self, decision: Decision) -> Decision:
@@ -287,6 +301,13 @@ class Guard:
     # -- driving a check ----------------------------------------------------------------------------------
 
     def _peek(self, question: Question, terms: Terms, fetcher: Fetcher) -> Decided | None:
+        decided = self._judged_from_memory(question, terms)
+        if decided is not None and decided.renew and decided.policy is not None:
+            self._renewals.begin_aside(question.origin, decided.policy, fetcher)
+        return decided
+
+    def _judged_from_memory(self, question: Question, terms: Terms) -> Decided | None:
+        """The end of a check that needs no I/O; None if it needs some."""
         state = check.begin(question, terms)
         if isinstance(state, Decided):
             return state
@@ -300,10 +321,7 @@ class Guard:
             rules = self._rules_at_hand(judging.document, question.agent, terms)
             if rules is None:
                 return None
-        decided = judging.next(rules, self._clocks.now(), held_off=self.is_held_off(question.origin))
-        if decided.renew:
-            self._renewals.begin_aside(question.origin, judging.policy, fetcher)
-        return decided
+        return judging.next(rules, self._clocks.now(), held_off=self.is_held_off(question.origin))
 
     def _peek_at_delay(self, state: Opened, question: Question) -> Decided | None:
         """The decision on /robots.txt itself, with the delay that is in memory; None if the store has to be asked."""
@@ -463,39 +481,64 @@ class Guard:
     async def _turn_within(
         self, patience: float, decision: Decision, enforced: Callable[[Verdict], Verdict]
     ) -> Decision:
-        """The decision with its turn taken, if it needs one; a DEFER if none is free within `patience` seconds."""
-        origin = decision.question.origin
+        """The decision with its turn taken, if it needs one. A DEFER if none is free within `patience` seconds; another
+        decision if what has come into memory since it was made lets the request pass no longer."""
         if decision.verdict.pace is None or (
             decision.turn is not None and not is_old(decision.turn, self._clocks.now())
         ):
             return decision
-        began = self._clocks.monotonic()
+        began, current = self._clocks.monotonic(), decision
         try:
-            turn = await self._turns.renewed(origin, decision.turn) if decision.turn is not None else None
-            delay = partial(self._delay, decision)
-            turn = turn or await self._turns.take_within(patience, origin, delay(), delay)
+            turn = await self._taken(patience, decision)
             waited = self._clocks.monotonic() - began
-            if not turn.wait:
+            current = self._judged_again(decision)
+            verdict = current.verdict
+            if verdict.action is Action.PASS and not turn.wait:
                 return msgspec.structs.replace(decision, turn=turn, turn_taken_at=turn.asked, waited=waited)
-            verdict = not_yet(self._with_known_delay(decision), turn, self._clocks.now())
+            if verdict.action is Action.PASS:
+                asked = verdict if verdict.pace is not None else decision.verdict
+                verdict = not_yet(asked, turn, self._clocks.now())
         except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
             verdict, waited = self._internal_error().verdict, self._clocks.monotonic() - began
         now = self._clocks.now()
         changed = {"id": self._next_id(), "at": now, "verdict": enforced(verdict), "elapsed": waited, "turn": None}
-        return self._released(msgspec.structs.replace(decision, **changed))
+        return self._released(msgspec.structs.replace(current, **changed))
 
-    def _delay(self, decision: Decision) -> float:
-        pace = self._with_known_delay(decision).pace
-        return 0.0 if pace is None else pace.seconds
+    async def _taken(self, patience: float, decision: Decision) -> Turn:
+        """The origin's turn, moved to now if the decision has one that still holds; or how long until it is worth
+        asking again. None is taken for a request that may not be made any more."""
+        origin, delay = decision.question.origin, self._required_delay(decision)
+        if delay is None:
+            return UNWANTED
+        renewed = await self._turns.renewed(origin, decision.turn) if decision.turn is not None else None
+        learned = partial(self._required_delay, decision)
+        return renewed or await self._turns.take_within(patience, origin, delay, learned)
 
-    def _with_known_delay(self, decision: Decision) -> Verdict:
-        """The verdict on a request that may be made; if it was only to wait for the end of a pause, with the delay that
-        has been learned since."""
-        verdict, question = decision.verdict, decision.question
-        if verdict.pace is None or verdict.pace.by is not Pacer.RETRY_AFTER:
-            return verdict
-        known = self._peek_at_delay(check.Opened(verdict, self.terms(question.origin)), question)
-        return verdict if known is None or known.verdict.pace is None else known.verdict
+    def _required_delay(self, decision: Decision) -> float | None:
+        """Seconds between two requests, by what is in memory now; None if the request may not be made any more."""
+        verdict = self._judged_again(decision).verdict
+        if verdict.action is not Action.PASS:
+            return None
+        return 0.0 if verdict.pace is None else verdict.pace.seconds
+
+    def _judged_again(self, decision: Decision) -> Decision:
+        """The decision as it would be made now, by what is in memory. Nothing is recorded. It stays as it is if it was
+        made just now, or if the question cannot be answered from memory."""
+        if 0.0 <= self._clocks.now() - decision.at < JUST_NOW:
+            return decision
+        terms = self.terms(decision.question.origin)
+        decided = self._judged_from_memory(decision.question, terms)
+        if decided is None:
+            return decision
+        return msgspec.structs.replace(
+            decision,
+            verdict=decided.verdict,
+            policy=decided.policy,
+            dialect=terms.dialect.name,
+            matching=terms.matching.name,
+            override=terms.override,
+            source="memory" if decided.policy else "",
+        )
 
     def _decision(self, question: Question, decided: Decided, terms: Terms, source: str, began: float) -> Decision:
         decided = replace(decided, verdict=self._as_enforced(decided.verdict)) if self.reports_only else decided
@@ -593,6 +636,17 @@ class Guard:
             problems=tuple(f"{which}: {why}" for which, why in (*read.faults, *expired)),
         )
         self._tally.note(loaded)
+
+
+_guards: weakref.WeakSet[Guard] = weakref.WeakSet()  # those of this process
+
+
+def _begin_in_child() -> None:
+    for guard in list(_guards):
+        guard.begin_in_child()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def _reading(document: Document, agent: str, terms: Terms) -> Reading:

@@ -12,8 +12,10 @@ Invariant: a returned turn was granted at most `SLACK` ago. One that arrives lat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from cachetools import LRUCache
 
@@ -40,6 +42,7 @@ AGAIN = 1.0  # second: when to ask again, where there is no room, or no time, to
 GRACE = 1.0  # second the store has for granting a turn beyond the patience for it, which may be 0
 TELLING = 1.0  # second for which an answer is kept waiting because the store has to be told of it
 EARLY = 1.0  # second by which a Retry-After ends before the slot, because it is rounded up to whole seconds
+UNWANTED = Turn(AGAIN)  # the answer to a request that may not be made any more
 ORIGINS = 100_000  # whose lines are remembered, should the store go away
 
 
@@ -49,6 +52,13 @@ class _Line:
 
     head: Gate
     length: int = 0
+
+
+class _CallAside(NamedTuple):
+    """A call for a turn under way, and the delay by which the store grants it."""
+
+    call: Handle[Turn | None]
+    delay: float
 
 
 class Turns:
@@ -70,11 +80,16 @@ class Turns:
         self._runtime = runtime
         self._clocks = clocks
         self._tally = tally
-        self._name = name
         self._calls = calls
+        self.begin_in_child(name)
+
+    def begin_in_child(self, name: str) -> None:
+        """Begin without a history, under the process's own name: a child that was forked has no place in any line, no
+        calls under way, and its parent's share is not its own. The turns that were taken stay in memory."""
+        self._name = name
         self._lines: dict[Origin, _Line] = {}
         self._shares: LRUCache[Origin, Share] = LRUCache(ORIGINS)  # of origins that several processes ask for
-        self._calls_aside: dict[Origin, Handle[Turn | None]] = {}  # for turns that were not waited for until the end
+        self._calls_aside: dict[Origin, _CallAside] = {}  # for turns that were not waited for until the end
         self._aside: dict[tuple[Origin, float], Handle[None]] = {}  # turns that are being moved, by their new stamps
 
     # -- taking one ---------------------------------------------------------------------------------------
@@ -92,22 +107,34 @@ class Turns:
     async def _ask(self, origin: Origin, delay: float, deadline: float) -> Turn | None:
         """The store's answer; None if it fails, or is away and does not say in time for our slot that it is back.
 
-        A call that takes longer goes on aside, so that its answer or its failure is known to the next to ask.
+        A call that takes longer goes on aside, so that its answer or its failure is known to the next to ask. If it was
+        made for a shorter delay, the turn it grants comes too early for this request, and is lost; the store is asked
+        again.
         """
-        call = self._calls_aside.pop(origin, None)
-        if call is None or call.done():
-            call = self._runtime.spawn(self._call(origin, delay))
         share, now = self._share_in_force(origin), self._clocks.monotonic()
         is_away = share is not None and not share.is_returning
         within = share.time_to_look(delay, now) if share and is_away else max(0.0, deadline - now) + GRACE
-        if call.done() or await self._runtime.wait_at_most(call, within):
-            return await self._runtime.wait(call)
-        self._calls_aside[origin] = call
+        ends = now + within
+        aside = self._calls_aside.pop(origin, None)
+        if aside is None or aside.call.done():
+            aside = self._begin_call(origin, delay)
+        while await self._has_ended(aside.call, ends):
+            turn = await self._runtime.wait(aside.call)
+            if turn is None or turn.wait or aside.delay >= delay:
+                return turn
+            aside = self._begin_call(origin, delay)
+        self._calls_aside[origin] = aside
         if is_away:
             return None
         late = f"no answer of the policy store within {within:.1f} s"
         self._warn("a turn is deferred, the policy store may still grant it: %s", OutOfTime(late))
         return Turn(AGAIN)
+
+    def _begin_call(self, origin: Origin, delay: float) -> _CallAside:
+        return _CallAside(self._runtime.spawn(self._call(origin, delay)), delay)
+
+    async def _has_ended(self, call: Handle[Turn | None], ends: float) -> bool:
+        return call.done() or await self._runtime.wait_at_most(call, max(0.0, ends - self._clocks.monotonic()))
 
     async def _call(self, origin: Origin, delay: float) -> Turn | None:
         """Call the store; its answer, from which our share is known. None if it fails: then the share is in force."""
@@ -128,7 +155,8 @@ class Turns:
         if share is not None:
             self._shares[origin] = share.returning(delay, self._clocks.monotonic(), REST)
         elif turn.crowd > 1:
-            self._shares[origin] = Share.of(turn, self._clocks.now() - self._clocks.monotonic())
+            ahead = self._clocks.now() - self._clocks.monotonic()
+            self._shares[origin] = Share.of(turn, ahead, self._shares.get(origin))
         else:
             self._shares.pop(origin, None)
         return turn
@@ -138,8 +166,8 @@ class Turns:
         ours = self._next_of_ours(origin, delay)  # look again: a turn of ours may have been moved meanwhile
         if ours.wait and not turn.wait:
             return ours
-        if turn.by_retry_after:
-            self._near.hold_off(origin, turn.wait, turn.asked)
+        if turn.pause:
+            self._near.hold_off(origin, turn.pause, turn.asked)
         elif not turn.wait:
             self._near.reserve(origin, 0.0, lambda: turn.asked)
         share = self._share_in_force(origin)
@@ -192,23 +220,26 @@ class Turns:
     # -- waiting for one ----------------------------------------------------------------------------------
 
     async def take_within(
-        self, patience: float, origin: Origin, delay: float, learned: Callable[[], float] | None = None
+        self, patience: float, origin: Origin, delay: float, learned: Callable[[], float | None] | None = None
     ) -> Turn:
-        """Wait in line for the origin's turn, for at most `patience` seconds. `learned`, if given, returns the delay as
-        it is known after a wait."""
+        """Wait in line for the origin's turn, for at most `patience` seconds. `learned`, if given, is called whenever
+        the turn is about to be asked for. It returns the delay as it is known then; None if the request may not be made
+        any more: then no turn is taken, and the answer is `UNWANTED`."""
         turn = await self._take_in_line(patience, origin, delay, learned or (lambda: delay))
         if not turn.wait or turn.by_retry_after or self._share_in_force(origin) is None:
             return turn
         return turn._replace(wait=max(turn.wait / 2, turn.wait - min(EARLY, patience / 2)))
 
-    async def _take_in_line(self, patience: float, origin: Origin, delay: float, learned: Callable[[], float]) -> Turn:
+    async def _take_in_line(
+        self, patience: float, origin: Origin, delay: float, learned: Callable[[], float | None]
+    ) -> Turn:
         deadline = self._clocks.monotonic() + patience
         line = self._lines.get(origin)
         share = self._share_in_force(origin)
         ahead = line.length * (share.spacing(delay) if share else delay) if line else 0.0
         if ahead > patience:
             return Turn(ahead + delay)
-        if self.waiting >= HELD:  # no room to wait, but nobody's turn is his for want of it
+        if self.waiting >= HELD:  # there is no room to wait; a turn that is free may still be taken
             return Turn(max(AGAIN, ahead + delay)) if line else await self._take(origin, delay, deadline)
         if line is None:
             line = self._lines[origin] = _Line(self._runtime.gate(1))
@@ -225,9 +256,12 @@ class Turns:
             if not line.length:
                 self._lines.pop(origin, None)
 
-    async def _take_until(self, deadline: float, origin: Origin, delay: Callable[[], float]) -> Turn:
+    async def _take_until(self, deadline: float, origin: Origin, learned: Callable[[], float | None]) -> Turn:
         while True:
-            turn = await self._take(origin, delay(), deadline)
+            delay = learned()
+            if delay is None:
+                return UNWANTED
+            turn = await self._take(origin, delay, deadline)
             if not turn.wait or self._clocks.monotonic() + turn.wait > deadline:
                 return turn
             await self._runtime.sleep(turn.wait)
@@ -242,14 +276,21 @@ class Turns:
     async def count_from(self, origin: Origin, turn: Turn, since: float) -> bool:
         """Count the turn from `since` seconds after it was granted. Returns whether it is still the last, as far as is
         known."""
-        aside = self._aside.get((origin, turn.stamp))
-        if aside is not None:  # the store must not hear of this first
-            await self._runtime.wait(aside)
         is_last = self._near.count_from(origin, turn.asked, since)
         if self._far is None or not turn.is_shared:
             return is_last
-        told = await self._tell(self._far.count_from, origin, turn.stamp, since, within=TELLING)
+        ends = self._clocks.monotonic() + TELLING
+        tell = partial(self._tell, self._far.count_from, origin, turn.stamp, since)
+        aside = self._aside.get((origin, turn.stamp))  # the store must not hear of this first
+        if aside is not None and not await self._runtime.wait_at_most(aside, TELLING):
+            self._runtime.spawn(self._tell_behind(aside, tell))
+            return False
+        told = await tell(within=max(0.0, ends - self._clocks.monotonic()))
         return is_last and told  # one that we took later may be known to us alone
+
+    async def _tell_behind(self, aside: Handle[None], tell: Callable[[], Awaitable[bool]]) -> None:
+        await self._runtime.wait(aside)
+        await tell()
 
     async def answered(self, origin: Origin, turn: Turn) -> None:
         """Note that the answer to the turn's request begins. A slow site is visited no less often than it allows."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import threading
+import time
 
 import msgspec
 import pytest
@@ -21,6 +23,7 @@ from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.runtime import AsyncioRuntime
 from robots_guard.stores.memory import MemoryStore
+from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.tally import QUIET
 
 A = origin_of("https://a.test")
@@ -85,7 +88,7 @@ def journal():
 def build(clock, journal):
     guards = []
 
-    def build(fetcher, store=None, terms=None, **options):
+    def build(fetcher, store=None, terms=None, wall=clock, **options):
         options.setdefault("demands_verified", True)
         guard = Guard(
             door="test",
@@ -95,7 +98,7 @@ def build(clock, journal):
             store=store,
             fetcher=fetcher,
             journal=journal,
-            clocks=Clocks(now=clock, monotonic=clock),
+            clocks=Clocks(now=wall, monotonic=wall),
             limits=Limits(),
             **options,
         )
@@ -1036,6 +1039,123 @@ async def test_a_delay_that_is_learned_while_a_request_waits_for_the_end_of_a_pa
     assert (put_off.reason, put_off.until) == (Reason.CRAWL_DELAY, clock() + 10)
 
 
+PACED = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 10", tls_verified=True)
+BRIEF = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 0.5", tls_verified=True)
+SHUT = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/\nCrawl-delay: 10", tls_verified=True)
+
+
+async def test_a_request_that_waits_out_a_pause_is_not_sent_when_a_robots_txt_that_forbids_it_is_read_meanwhile(
+    build, clock, journal
+):
+    unread = Failed(failure=Failure.TIMEOUT)
+    guard = build(Script(unread, SHUT), terms={"on_unreachable": "allow"})
+    await guard.hold_off(A, 0.2)
+    decision = await guard.check(ask("/private/x"))
+    waiting = asyncio.ensure_future(guard.turn(decision, 5))
+    await asyncio.sleep(0.1)
+    await guard.policy(A, renew=True)
+    clock.advance(0.2)
+
+    refused = await waiting
+    assert (refused.verdict.action, refused.verdict.reason, refused.turn) == (Action.DROP, Reason.DISALLOWED, None)
+    assert journal == [decision, refused]
+    assert refused.id != decision.id
+    assert refused.policy.document.body == SHUT.body
+
+
+@pytest.mark.parametrize("store", [None, MemoryStore()], ids=["alone", "shared"])
+async def test_a_request_that_waits_for_its_turn_is_not_sent_when_a_robots_txt_that_forbids_it_is_read_meanwhile(
+    build, clock, monkeypatch, store
+):
+    guard = build(Script(PACED, SHUT), store=store)
+
+    async def sleep(seconds):
+        clock.advance(seconds)
+        await guard.policy(A, renew=True)
+
+    monkeypatch.setattr(guard._runtime, "sleep", sleep)
+    first, second, third = [await guard.check(ask(f"/{path}")) for path in ("a", "private/b", "c")]
+    assert (await guard.turn(first)).is_due
+
+    refused = await guard.turn(second, 15)
+    assert (refused.verdict.action, refused.verdict.reason, refused.is_due) == (Action.DROP, Reason.DISALLOWED, False)
+    assert (await guard.turn(third)).is_due  # the one that was refused has taken no turn
+
+
+async def test_a_robots_txt_that_is_read_while_the_store_grants_a_turn_is_heeded(build, clock):
+    class Slow(MemoryStore):
+        def reserve(self, *args):
+            clock.advance(0.1)
+            guard._holding._memory.put(shut, clock())
+            return super().reserve(*args)
+
+    guard = build(Script(PACED), store=Slow())
+    decision = await guard.check(ask("/private/x"))
+    clock.advance(0.001)
+    shut = await build(Script(SHUT)).policy(A)
+
+    assert (await guard.turn(decision)).verdict.reason is Reason.DISALLOWED
+
+
+async def test_a_delay_that_grows_while_a_request_waits_is_kept(build, clock, monkeypatch):
+    slower = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 60", tls_verified=True)
+    guard = build(Script(PACED, slower))
+
+    async def sleep(seconds):
+        clock.advance(seconds)
+        await guard.policy(A, renew=True)
+
+    monkeypatch.setattr(guard._runtime, "sleep", sleep)
+    first, second = [await guard.check(ask(f"/{path}")) for path in "ab"]
+    began = clock()
+    await guard.turn(first)
+
+    put_off = (await guard.turn(second, 15)).verdict
+    assert (put_off.reason, put_off.until, put_off.rule.text) == (Reason.CRAWL_DELAY, began + 60, "Crawl-delay: 60")
+
+
+async def test_a_request_whose_turn_is_granted_at_once_is_judged_once(build, clock, monkeypatch, journal):
+    guard = build(Script(PACED))
+    decision = await guard.check(ask("/a"))
+    monkeypatch.setattr(guard, "_judged_from_memory", None)
+
+    assert (await guard.turn(decision)).is_due
+    assert journal == [decision]
+
+
+async def test_what_only_waits_for_its_turn_is_recorded_once(build, clock, monkeypatch, journal):
+    async def sleep(seconds):
+        clock.advance(seconds)
+
+    guard = build(Script(PACED))
+    monkeypatch.setattr(guard._runtime, "sleep", sleep)
+    decisions = [await guard.check(ask(f"/{path}")) for path in "ab"]
+    turns = [await guard.turn(decision, 15) for decision in decisions]
+
+    assert [turn.id for turn in turns] == [decision.id for decision in journal]
+
+
+async def test_an_exemption_is_not_judged_again(build, clock):
+    bypassed = Verdict(action=Action.PASS, reason=Reason.BYPASSED)
+    guard = build(Script(SHUT))
+    decision = guard.decide(ask("/private/x"), bypassed)
+    await guard.policy(A)
+    clock.advance(60)
+
+    assert await guard.turn(guard.recalled(decision)) is decision
+
+
+async def test_in_report_mode_what_is_forbidden_meanwhile_goes_and_is_named(build, clock):
+    guard = build(Script(PACED, SHUT), reports_only=True)
+    decision = await guard.check(ask("/private/x"))
+    await guard.policy(A, renew=True)
+    clock.advance(1)
+
+    told = await guard.turn(decision)
+    assert told.is_due
+    assert (told.verdict.action, told.verdict.would) == (Action.PASS, Action.DROP)
+
+
 async def test_where_pauses_are_not_respected_none_is_kept_or_counted(build):
     guard = build(Script(RULES), respect_retry_after=False)
     await guard.hold_off(A, 60)
@@ -1058,6 +1178,44 @@ async def test_a_turn_that_was_waited_for_says_how_long(build, clock, monkeypatc
     assert second.turn_taken_at == clock() == second.turn.asked
     assert (third.verdict.action, third.turn, third.waited) == (Action.DEFER, None, 0)
     assert third.id != second.id
+
+
+# -- after a fork -----------------------------------------------------------------------------------------------------
+
+
+def in_child(work):
+    """What `work` returns in a forked child, as text."""
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.write(writes, work().encode())
+        os._exit(0)
+    os.close(writes)
+    told = os.read(reads, 1000).decode()
+    os.close(reads)
+    os.waitpid(pid, 0)
+    return told
+
+
+def test_no_decision_of_a_forked_child_has_an_id_of_its_parents(build):
+    guard = build(Script(RULES))
+    question = ask("/robots.txt")
+
+    theirs = in_child(lambda: " ".join(guard.peek(question).id for _ in range(3))).split()
+    ours = [guard.peek(question).id for _ in range(3)]
+    assert len({*theirs, *ours}) == 6
+
+
+def test_a_forked_child_has_its_own_place_in_the_line_of_turns(build, tmp_path):
+    def crowd():
+        async def first_turn():
+            return (await guard.turn(await guard.check(ask("/a")), 1)).turn
+
+        return str(asyncio.run(first_turn()).crowd)
+
+    guard = build(Script(BRIEF), store=SqliteStore(tmp_path / "policies.sqlite"), wall=time.time)
+    assert in_child(crowd) == "1"
+    assert crowd() == "2"
 
 
 # -- the terms of an origin, and what is taken away -----------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sqlite3
+import threading
 import time
 from itertools import pairwise
 
@@ -179,6 +180,21 @@ async def test_others_pauses_are_learned_with_a_turn():
     assert not ours.is_held_off(A)
     assert (await ours.take_within(0, A, 1)).by_retry_after
     assert ours.is_held_off(A)
+
+
+async def test_a_pause_that_is_learned_with_a_turn_lasts_no_longer_for_a_long_line(clock):
+    far = MemoryStore()
+    far.hold_off(A, 0.5, clock())
+    for number in range(9):
+        far.reserve(A, 2.0, clock, f"p{number}")
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+
+    told = await turns.take_within(0, A, 2.0)
+    assert told.by_retry_after
+    assert told.wait == pytest.approx(0.5 + 9 * 2.0)
+    assert turns.is_held_off(A)
+    clock.advance(0.6)
+    assert not turns.is_held_off(A)
 
 
 async def test_a_turn_that_was_long_in_coming_was_asked_for_before(clock):
@@ -375,6 +391,88 @@ async def test_a_turn_is_not_moved_by_a_store_that_is_late_again(clock):
     far.late = 1.0
 
     assert await turns.renewed(A, turn) is None
+
+
+class Hanging(MemoryStore):
+    """A store whose calls wait for the gate, if they are of a kind that hangs."""
+
+    def __init__(self, *hanging):
+        super().__init__()
+        self.gate = threading.Event()
+        self.hanging = set(hanging)
+
+    def _wait(self, kind):
+        if kind in self.hanging:
+            self.gate.wait(10)
+
+    def reserve(self, origin, delay, now, name=""):
+        self._wait("reserve")
+        return super().reserve(origin, delay, now, name)
+
+    def count_from(self, origin, stamp, since):
+        self._wait("count_from")
+        return super().count_from(origin, stamp, since)
+
+
+@pytest.mark.parametrize("shorter", [0.0, 1.0])
+async def test_a_turn_that_was_asked_for_by_a_shorter_delay_is_not_used_for_a_longer_one(clock, monkeypatch, shorter):
+    monkeypatch.setattr("robots_guard.turns.GRACE", 0.05)
+    far = Hanging()
+    far.reserve(A, 10, clock, "b")
+    clock.advance(1.1)
+    far.hanging.add("reserve")
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+    assert (await turns.take_within(0, A, shorter)).wait  # given up; the call goes on
+    monkeypatch.setattr("robots_guard.turns.GRACE", 5)
+    waiting = asyncio.ensure_future(turns.take_within(0, A, 10))
+    await asyncio.sleep(0.05)
+    far.gate.set()
+
+    assert (await waiting).wait > 8
+
+
+async def test_a_turn_that_was_asked_for_by_a_longer_delay_is_used_for_a_shorter_one(clock, monkeypatch):
+    monkeypatch.setattr("robots_guard.turns.GRACE", 0.05)
+    far = Hanging("reserve")
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+    assert (await turns.take_within(0, A, 10)).wait
+    monkeypatch.setattr("robots_guard.turns.GRACE", 5)
+    waiting = asyncio.ensure_future(turns.take_within(0, A, 1))
+    await asyncio.sleep(0.05)
+    far.gate.set()
+
+    assert (await waiting).wait == 0
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+async def test_an_answer_is_kept_waiting_for_a_second_at_most_while_the_store_hangs(clock, monkeypatch, is_moved):
+    monkeypatch.setattr("robots_guard.turns.TELLING", 0.2)
+    far = Hanging("count_from")
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+    turn = await turns.take_within(0, A, 10)
+    clock.advance(0.1)
+    if is_moved:
+        turn = turns.count_aside(A, turn, 0.1)
+    began = time.monotonic()
+    await turns.answered(A, turn)
+
+    assert time.monotonic() - began < 1
+    far.gate.set()
+
+
+async def test_a_store_that_hung_hears_of_the_answer_behind_the_sending(clock, monkeypatch):
+    monkeypatch.setattr("robots_guard.turns.TELLING", 0.1)
+    far = Hanging("count_from")
+    turns = over(far, Clocks(now=clock, monotonic=clock))
+    turn = await turns.take_within(0, A, 10)
+    clock.advance(0.1)
+    moved = turns.count_aside(A, turn, 0.1)
+    clock.advance(0.1)
+    await turns.answered(A, moved)
+    far.gate.set()
+    await asyncio.sleep(0.2)
+
+    assert far.next_turn(A, 10, clock()).wait == pytest.approx(10)
 
 
 # -- while the store is away ----------------------------------------------------------------------------------

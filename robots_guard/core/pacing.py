@@ -68,7 +68,8 @@ class Turn(NamedTuple):
     stand in the origin's line, the asker included, and `rank` how many of them have a name that sorts before the
     asker's. `skew` is by how many seconds the store's clock is ahead of the asker's.
     `is_shared`: the store that all processes share knows of it. `until` is when the slot ends for which it was taken,
-    by the asker's clock; its request may not be sent later.
+    by the asker's clock; its request may not be sent later. `pause` is for how many seconds from `asked` the origin
+    has asked to be left alone, which may be less than `wait`. `doubt` is by how many seconds `skew` may be wrong.
     """
 
     wait: float
@@ -80,6 +81,8 @@ class Turn(NamedTuple):
     skew: float = 0.0
     is_shared: bool = True
     until: float = math.inf
+    pause: float = 0.0
+    doubt: float = 0.0
 
 
 def demand(pace: Pace | None, min_delay: float, max_delay: float, now: float) -> Demand | None:
@@ -131,8 +134,9 @@ def next_turn(last: float, not_before: float, delay: float, now: float) -> Turn:
     """
     paced = last + delay if last <= now + AHEAD else -math.inf
     held_off = not_before if not_before <= now + LONGEST_HOLD_OFF + AHEAD else -math.inf
-    wait = max(0.0, paced - now, held_off - now)
-    return Turn(wait, 0.0 if wait else now, by_retry_after=wait > 0 and held_off > paced, asked=now)
+    pause = max(0.0, held_off - now)
+    wait = max(pause, paced - now)
+    return Turn(wait, 0.0 if wait else now, by_retry_after=wait > 0 and held_off > paced, asked=now, pause=pause)
 
 
 class Place(NamedTuple):
@@ -197,10 +201,11 @@ class Share(NamedTuple):
     the delay between them without a word, however long their calls to the store take to fail. A request goes within a
     window at the beginning of a slot; one that is held up beyond it waits for the next slot of its process.
 
-    `skew` is by how many seconds the store's clock is ahead of the process's monotonic clock. The share is in force
-    while the store is away, and no slot that begins before `since` (by the monotonic clock) is used: until the store
-    failed it may have granted turns to other processes. When the store answers again, the share stays in force until
-    `ends`, and a turn needs both its slot and the store: other processes may still be without it.
+    `skew` is by how many seconds the store's clock is ahead of the process's monotonic clock, and `doubt` by how many
+    it may be wrong: an answer that took long says little about the moment at which that clock was read. The share is in
+    force while the store is away, and no slot that begins before `since` (by the monotonic clock) is used: until the
+    store failed it may have granted turns to other processes. When the store answers again, the share stays in force
+    until `ends`, and a turn needs both its slot and the store: other processes may still be without it.
     """
 
     crowd: int
@@ -209,12 +214,18 @@ class Share(NamedTuple):
     since: float = -math.inf
     is_in_force: bool = False
     ends: float = math.inf
+    doubt: float = 0.0
 
     @classmethod
-    def of(cls, turn: Turn, ahead: float) -> Share:
+    def of(cls, turn: Turn, ahead: float, before: Share | None = None) -> Share:
         """By the store's last answer. `ahead` is by how many seconds the clock of the turn is ahead of the monotonic
-        clock."""
-        return cls(turn.crowd, turn.rank, turn.skew + ahead)
+        clock. The skew of the share `before` stays if it is known better, and agrees with that answer: if not, a clock
+        has been set since."""
+        share = cls(turn.crowd, turn.rank, turn.skew + ahead, doubt=turn.doubt)
+        if before is None or before.doubt > share.doubt:
+            return share
+        agrees = abs(before.skew - share.skew) <= before.doubt + share.doubt
+        return share._replace(skew=before.skew, doubt=before.doubt) if agrees else share
 
     def in_force(self, delay: float, at: float) -> Share:
         """The share from when the store fails. One that is in force since then stays as it is."""

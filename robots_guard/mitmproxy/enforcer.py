@@ -458,10 +458,10 @@ class Enforcer(Connections):
         guard = self._guard
         if guard is None:
             return
-        await guard.answered(decision)
         headers = {"retry-after": response.headers.get("retry-after", "")}
         if seconds := asked_to_wait(response.status_code, headers, CLOCKS.now()):
             await guard.hold_off(decision.question.origin, seconds)
+        await guard.answered(decision)  # last: it may wait for the store
 
     def response(self, flow: http.HTTPFlow) -> None:
         """The flow is over."""

@@ -233,6 +233,9 @@ class RobotsGuardMiddleware:
     async def _stand_in_line(self, request: Request) -> None:
         try:
             await self._pacing.before_slot(request)
+        except RobotsDisallowed as refusal:
+            self._refuse(request, refusal)
+            raise
         except RobotsDeferred as refusal:
             self._note(refusal.decision)
             self._warn_of_foreign_queue()
@@ -259,13 +262,24 @@ class RobotsGuardMiddleware:
             seal = _seal_of(request)
             decision = await self._decide(request, self._deferrals.get(request))
             if decision is not None and decision.verdict.action is Action.DROP:
-                self._refused.add(request)
-                self._note(decision)
-                raise RobotsDisallowed(decision)
+                raise self._refuse(request, RobotsDisallowed(decision))
             if decision is not None and decision.verdict.action is Action.DEFER:
                 raise NotYet(decision)
             self._let_pass(request, seal, decision)
-        return await self._pacing.travel(request, send)
+        return await self._travel(request, send)
+
+    async def _travel(self, request: Request, send: Send) -> Response:
+        try:
+            return await self._pacing.travel(request, send)
+        except RobotsDisallowed as refusal:
+            self._refuse(request, refusal)
+            raise
+
+    def _refuse(self, request: Request, refusal: RobotsDisallowed) -> RobotsDisallowed:
+        """A request that was let pass before is refused at the write. Returns the refusal."""
+        self._refused.add(request)
+        self._note(refusal.decision)
+        return refusal
 
     # -- an answer ----------------------------------------------------------------------------------------
 

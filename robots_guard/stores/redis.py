@@ -159,7 +159,8 @@ class RedisStore:
         times = (_micro(delay), _micro(AHEAD), _LATEST, _micro(KEPT))
         asked = now()
         answer = self._run(_RESERVE, self._turn_key(origin), *times, LINE, name)
-        wait, stamp, held, crowd, rank, there = (int(part) for part in answer)
+        answered = now()
+        wait, stamp, held, crowd, rank, there, pause = (int(part) for part in answer)
         return Turn(
             wait / 1e6,
             stamp / 1e6,
@@ -167,7 +168,9 @@ class RedisStore:
             asked=asked,
             crowd=crowd,
             rank=rank,
-            skew=there / 1e6 - (asked + now()) / 2,
+            skew=there / 1e6 - (asked + answered) / 2,
+            pause=pause / 1e6,
+            doubt=abs(answered - asked) / 2,
         )
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> bool:

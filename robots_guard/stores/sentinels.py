@@ -44,8 +44,8 @@ class Sentinels(Sentinel):
         raise answers.error()
 
     def _ask_first(self, sentinel: Any) -> None:
-        self.sentinels.remove(sentinel)
-        self.sentinels.insert(0, sentinel)
+        """Put a Sentinel first, in one assignment: other threads may be asking, too."""
+        self.sentinels = [sentinel, *(each for each in self.sentinels if each is not sentinel)]
 
 
 class _Answers:

@@ -166,9 +166,9 @@ def test_the_next_turn_comes_after_the_delay():
 
 
 def test_an_origin_that_asked_for_a_pause():
-    assert next_turn(1000.0, 1060.0, 10, 1004.0) == Turn(56.0, 0.0, True, 1004.0)
-    assert next_turn(1000.0, 1006.0, 10, 1004.0) == Turn(6.0, 0.0, False, 1004.0)
-    assert next_turn(NEVER, 1004.5, 10, 1004.0) == Turn(0.5, 0.0, True, 1004.0)
+    assert next_turn(1000.0, 1060.0, 10, 1004.0) == Turn(56.0, 0.0, True, 1004.0, pause=56.0)
+    assert next_turn(1000.0, 1006.0, 10, 1004.0) == Turn(6.0, 0.0, False, 1004.0, pause=2.0)
+    assert next_turn(NEVER, 1004.5, 10, 1004.0) == Turn(0.5, 0.0, True, 1004.0, pause=0.5)
 
 
 def test_a_pause_that_is_over_is_not_the_reason_for_anything():
@@ -519,3 +519,15 @@ def test_a_turn_lapses_with_its_slot():
 
     assert not has_lapsed(turn, 1000.25)
     assert has_lapsed(turn, 1000.26)
+
+
+def test_the_skew_is_that_of_the_answer_that_took_least():
+    quick = Share.of(Turn(0.0, crowd=2, skew=0.5, doubt=0.001), 100.0)
+    stalled = Share.of(Turn(0.0, crowd=3, rank=1, skew=1.4, doubt=0.9), 100.0, quick)
+    assert (stalled.skew, stalled.doubt, stalled.crowd, stalled.rank) == (100.5, 0.001, 3, 1)
+    assert Share.of(Turn(0.0, crowd=2, skew=0.6, doubt=0.0005), 100.0, stalled).skew == 100.6
+
+
+def test_the_skew_is_that_of_the_last_answer_if_a_clock_has_been_set():
+    quick = Share.of(Turn(0.0, crowd=2, skew=0.5, doubt=0.001), 100.0)
+    assert Share.of(Turn(0.0, crowd=2, skew=7.0, doubt=0.9), 100.0, quick).skew == 107.0

@@ -20,6 +20,7 @@ from robots_guard.origin import origin_of
 from robots_guard.stores import look_at, open_store
 from robots_guard.stores.breaker import FIRST, Breaker, LeftAlone
 from robots_guard.stores.redis import DOCUMENT_LIFE, POLICY_LIFE, RedisStore
+from robots_guard.stores.sentinels import Sentinels
 from robots_guard.stores.servers import open_redis
 
 STORES = Path(__file__).parents[2] / "docs" / "stores.md"
@@ -501,3 +502,26 @@ def test_a_fork_is_no_trouble(store):
 
     assert in_a_fork(lambda: put(store, policy(B)) or store.get(A) == policy())
     assert store.get(B) == policy(B)
+
+
+def test_threads_that_ask_the_sentinels_at_once_do_not_take_them_from_each_other():
+    """While one thread puts the Sentinel that has answered first, another must find all of them."""
+    sentinels = Sentinels([("127.0.0.1", port) for port in (1, 2, 3)], {})
+    up = {"is_master": True, "is_sdown": False, "is_odown": False, "ip": "10.0.0.1", "port": 6379}
+    before, third = sentinels.sentinels, sentinels.sentinels[2]
+    for each in before[:2]:
+        each.sentinel_masters = dict
+    third.sentinel_masters = lambda: {"service": up}
+    seen = list(before)
+
+    assert sentinels.discover_master("service") == ("10.0.0.1", 6379)
+    assert before == seen
+    assert sentinels.sentinels == [third, *seen[:2]]
+
+
+def test_a_turn_says_by_how_much_the_servers_clock_may_be_misread(redis_server):
+    """The server's clock was read at some moment of the call, which one is not known."""
+    moments = iter((100.0, 101.8))
+    turn = open_redis(redis_server.url).reserve(A, 0.0, lambda: next(moments))
+
+    assert turn.doubt == pytest.approx(0.9)

@@ -212,7 +212,9 @@ def test_a_pause_is_kept_and_never_shortened(turns):
 
     assert turn.by_retry_after
     assert turn.wait == pytest.approx(100, abs=2)
-    assert turns.reserve(B, 1, lambda: now).wait == 0
+    assert turn.pause == pytest.approx(100, abs=2)
+    other = turns.reserve(B, 1, lambda: now)
+    assert (other.wait, other.pause) == (0, 0)
 
 
 def test_a_pause_after_a_turn(turns):
@@ -221,7 +223,10 @@ def test_a_pause_after_a_turn(turns):
     turns.hold_off(A, 100, now)
 
     assert turns.reserve(A, 5, lambda: now).by_retry_after
-    assert not turns.reserve(A, 200, lambda: now).by_retry_after
+    longer = turns.reserve(A, 200, lambda: now)
+    assert not longer.by_retry_after
+    assert longer.pause == pytest.approx(100, abs=2)
+    assert longer.wait == pytest.approx(200, abs=2)
 
 
 def test_one_turn_among_many_threads(turns):

@@ -22,7 +22,7 @@ from robots_guard.guard import Guard
 from robots_guard.origin import Origin
 from robots_guard.scrapy.deferral.gate import Gate
 from robots_guard.scrapy.deferral.wire import Send
-from robots_guard.scrapy.errors import NotYet, RobotsDeferred
+from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed
 from robots_guard.scrapy.runtime import HostRuntime
 
 if TYPE_CHECKING:
@@ -87,13 +87,15 @@ class Pacing:
         return not (self.is_on_wire and self._gate.is_scheduled(request))
 
     async def before_slot(self, request: Request) -> None:
-        """Get the turn in the last middleware. Raises RobotsDeferred or NotYet."""
+        """Get the turn in the last middleware. Raises RobotsDisallowed, RobotsDeferred or NotYet."""
         if self._gate.is_scheduled(request):
             return await self._take(request)  # this downloader has no wire that we know
         patience = self._patience(self._expected[request])
         with self._gate.standing_aside(request):
             decision = await self._guard.turn(self._expected.pop(request), patience)
-        if decision.verdict.action is not Action.PASS:
+        if decision.verdict.action is Action.DROP:
+            raise RobotsDisallowed(decision)
+        if decision.verdict.action is Action.DEFER:
             raise RobotsDeferred(decision)
         if decision.turn is not None:
             self._expected[request] = decision
@@ -111,7 +113,8 @@ class Pacing:
     # -- on the wire --------------------------------------------------------------------------------------
 
     async def travel(self, request: Request, send: Send) -> Response:
-        """Send a request when it is its turn. Raises NotYet when it is not."""
+        """Send a request when it is its turn. Raises NotYet when it is not, and RobotsDisallowed when a robots.txt
+        that was read meanwhile forbids it."""
         self._recall(request)
         if request in self._expected:
             await self._take(request)
@@ -130,11 +133,13 @@ class Pacing:
             self._expected[request] = recalled
 
     async def _take(self, request: Request) -> None:
-        """The turn, now; raises NotYet. One that has lain long in the slot's queue is moved to now, or is given up for
-        another."""
+        """The turn, now; raises NotYet or RobotsDisallowed. One that has lain long in the slot's queue is moved to now,
+        or is given up for another."""
         decision = self._expected.pop(request)
         taken = await self._guard.turn(decision, NAP)
-        if taken.verdict.action is not Action.PASS:
+        if taken.verdict.action is Action.DROP:
+            raise RobotsDisallowed(taken)
+        if taken.verdict.action is Action.DEFER:
             raise NotYet(taken)
         if taken.turn is not None:  # where nothing is refused (`mode = "report"`), one goes without
             self._sent[request] = self._guard.leaves(taken)

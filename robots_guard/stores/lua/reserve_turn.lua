@@ -6,7 +6,8 @@
 -- ARGV  the delay, how far ahead a last turn may lie, and a hold-off, how long a place is kept (microseconds);
 --       how many places there are; the asker's name
 -- Returns the wait, the stamp of a turn that was taken, whether the origin has asked for the wait, how many processes
--- stand in line, the asker included, how many of them have a name that sorts before the asker's, and the time.
+-- stand in line, the asker included, how many of them have a name that sorts before the asker's, the time, and for how
+-- long the origin has asked to be left alone.
 local delay, kept, most, name = tonumber(ARGV[1]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -50,4 +51,6 @@ for _, place in ipairs(served) do others[#others + 1] = place end
 local value = string.format('%.0f %.0f', last, held) .. table.concat(others, '', 1, math.min(#others, most))
 redis.call('SET', KEYS[1], value, 'PX', life)
 local stamp, is_pause = wait == 0 and now or 0, due > now and held > paced and 1 or 0
-return {string.format('%.0f', wait), string.format('%.0f', stamp), is_pause, crowd, rank, string.format('%.0f', now)}
+local pause = math.max(0, held - now)
+local function whole(number) return string.format('%.0f', number) end
+return {whole(wait), whole(stamp), is_pause, crowd, rank, whole(now), whole(pause)}
