@@ -119,6 +119,11 @@ class Flight:
         self.queued = 0.0  # seconds until it left
         self.left: Future[None] = Future()  # the wire may be reached in any reactor
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the guard itself has cut the body, because more octets came than the cap."""
+        return self.octets > self.cap
+
     def leave(self) -> None:
         """It is handed to its download handler, or has ended before that."""
         if not self.left.done():
@@ -273,18 +278,19 @@ class ScrapyFetcher:
         headers = joined((name, value) for name, values in response.headers.items() for value in values)
         if "dataloss" in response.flags:
             return Failed(failure=Failure.PROTOCOL, detail="the body was cut short")
-        stopped = "download_stopped" in response.flags
+        if "download_stopped" in response.flags and not flight.is_cut:
+            return Failed(failure=Failure.PROTOCOL, detail="another component has stopped the download")
         body = decoder(flight.coding if 200 <= response.status < 300 else "", flight.cap)
         body.feed(response.body)
-        if not stopped:
+        if not flight.is_cut:
             body.end()
-        if doubt := objection_to(flight.framings, truncated=stopped, content=flight.content):
+        if doubt := objection_to(flight.framings, truncated=flight.is_cut, content=flight.content):
             return Failed(failure=Failure.PROTOCOL, detail=doubt)
         return Fetched(
             status=response.status,
             headers=headers,
             body=bytes(body.body),
-            truncated=body.truncated or stopped,
+            truncated=body.truncated or flight.is_cut,
             tls_verified=self._tls_verified and response.url.startswith("https:"),
             public=public,
         )
@@ -322,7 +328,7 @@ class ScrapyFetcher:
         flight = request.meta.get(FLIGHT)
         if isinstance(flight, Flight):
             flight.octets += len(data)
-            if flight.octets > flight.cap:
+            if flight.is_cut:
                 raise StopDownload(fail=False)  # the part that has come is what we judge by (RFC 9309 section 2.5)
 
     def _on_downloaded(self, response: Response, request: Request) -> None:

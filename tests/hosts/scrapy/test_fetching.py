@@ -82,6 +82,21 @@ def test_a_download_handler_that_reads_less_than_the_framing_delimits_is_not_rel
     assert site.targets == []
 
 
+@pytest.mark.parametrize("component", ["StopsAtHeaders", "StopsAtBytes"])
+@pytest.mark.parametrize("mode", ["asyncio reactor", "epoll reactor"])
+def test_what_another_component_has_stopped_is_no_robots_txt(net, mode, component):
+    """The file is shorter than the cap, so its end is not what the guard has cut off."""
+    filler = "User-agent: *\n" + "Disallow: /filler/\n" * 15_000 + "Disallow: /private/\n"
+    site = net.origin(filler)
+    extension = {"EXTENSIONS": {f"hosts.scrapy.components.{component}": 0}}
+
+    done = crawl([f"{site.url}/private/x"], **with_settings(mode, extension))
+
+    assert done.verdict(f"{site.url}/private/x") == ("defer", "unreachable")
+    assert done.record(f"{site.url}/private/x")["failure"] == "protocol"
+    assert site.targets == []
+
+
 @pytest.mark.parametrize("mode", ["asyncio reactor", "epoll reactor"])
 def test_a_download_handler_that_never_answers_is_not_waited_for(net, mode):
     """The deadline is ours: Scrapy's own is kept by the handler, and this one keeps none."""
