@@ -133,6 +133,18 @@ class StopsAtBytes(StopsAtHeaders):
     signal = signals.bytes_received
 
 
+class OpaqueHandler(BaseDownloadHandler):
+    """A download handler over a client of its own, of whose connections nothing can be seen."""
+
+    async def download_request(self, request):
+        answer = await asyncio.to_thread(urllib.request.urlopen, request.url)
+        with answer:
+            return Response(request.url, status=answer.status, body=answer.read())
+
+    async def close(self):
+        pass
+
+
 class Downloads(FilesPipeline):
     """Files whose outcome is kept on the spider."""
 
