@@ -78,12 +78,11 @@ class Threads:
     def _start_one(self) -> None:
         """Start one more thread. If the system refuses it, those that serve have to do."""
         name = f"{self._name}_{self._started + 1}"
-        thread = threading.Thread(target=self._serve, name=name, daemon=True)
         try:
-            thread.start()
-        except RuntimeError as error:
+            start(self._serve, name=name)
+        except NoThread:
             if not self._started:
-                raise NoThread(str(error)) from error
+                raise
         else:
             self._started += 1
 
@@ -118,6 +117,17 @@ def _begin_in_child() -> None:
 os.register_at_fork(after_in_child=_begin_in_child)
 
 
+def start(function: Callable[..., None], *args: Any, name: str) -> threading.Thread:
+    """Call the function in a daemon thread of its own, which has started. Raises NoThread if the system refuses one:
+    so what the caller notes of the thread is noted only if there is one."""
+    thread = threading.Thread(target=function, args=args, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise NoThread(str(error)) from error
+    return thread
+
+
 def ends_within(seconds: float, function: Callable[[], None]) -> bool:
     """Call the function in its own thread. Returns whether it ended in time; raises what it raised.
 
@@ -126,13 +136,10 @@ def ends_within(seconds: float, function: Callable[[], None]) -> bool:
     """
     done: Future[None] = Future()
     call = _Submitted(done, function, ())
-    thread = threading.Thread(target=call.run, name="robots_guard closing", daemon=True)
     try:
-        thread.start()
-    except RuntimeError:
+        start(call.run, name="robots_guard closing").join(seconds)
+    except NoThread:
         call.run()
-    else:
-        thread.join(seconds)
     if not done.done():
         return False
     done.result()

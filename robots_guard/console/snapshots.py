@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,6 +21,7 @@ from robots_guard.audit.search import Search
 from robots_guard.audit.segments import NoDirectory, segments
 from robots_guard.errors import RobotsGuardError, SettingsError
 from robots_guard.ports import Clocks
+from robots_guard.threads import NoThread, start
 
 ANSWERS = 512  # kept of one snapshot
 REST = 9.0  # times as long as the last opening took, until the next
@@ -110,8 +111,8 @@ class Snapshots:
             elif self._took <= AT_ONCE:
                 self._replace(self._opened(files))
             else:
-                self._aside = threading.Thread(target=self._open_aside, args=(files,), daemon=True)
-                self._aside.start()
+                with suppress(NoThread):  # the next look tries again
+                    self._aside = start(self._open_aside, files, name="robots_guard snapshot")
         return self._held
 
     def _open_aside(self, files: _Files) -> None:
@@ -122,7 +123,8 @@ class Snapshots:
         except RobotsGuardError:  # gone meanwhile: the next look says so
             self._next_look = self._clocks.monotonic()
         finally:
-            self._aside = None
+            with self._lock:  # not before the thread has been noted
+                self._aside = None
 
     def _opened(self, files: _Files) -> Snapshot:
         began = self._clocks.monotonic()

@@ -7,13 +7,13 @@ must not keep a thread from the store.
 from __future__ import annotations
 
 import asyncio
-import threading
 
 from scrapy.utils.asyncio import is_asyncio_available
 
-from robots_guard.core.access import FetchOutcome, Get
+from robots_guard.core.access import Failed, Failure, FetchOutcome, Get
 from robots_guard.ports import Fetcher
 from robots_guard.scrapy.runtime import from_thread
+from robots_guard.threads import NoThread, start
 
 
 class DirectFetcher:
@@ -29,13 +29,15 @@ class DirectFetcher:
         """The outcome of one hop."""
         if self._has_loop:
             return await self._fetcher.fetch(get)
-        work = asyncio.run_coroutine_threadsafe(self._fetcher.fetch(get), self._own_loop())
-        return await from_thread(work)
+        try:
+            loop = self._own_loop()
+        except NoThread as error:
+            return Failed(failure=Failure.INTERNAL, detail=f"there is no thread to fetch in: {error}")
+        return await from_thread(asyncio.run_coroutine_threadsafe(self._fetcher.fetch(get), loop))
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(target=_run, args=(self._loop,), name="robots_guard fetches", daemon=True).start()
+            self._loop = _started_loop()
         return self._loop
 
     def close(self) -> None:
@@ -43,6 +45,17 @@ class DirectFetcher:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._loop = None
+
+
+def _started_loop() -> asyncio.AbstractEventLoop:
+    """A loop that runs in a thread. Raises NoThread."""
+    loop = asyncio.new_event_loop()
+    try:
+        start(_run, loop, name="robots_guard fetches")
+    except NoThread:
+        loop.close()
+        raise
+    return loop
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

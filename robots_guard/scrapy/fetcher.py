@@ -24,6 +24,7 @@ from urllib.parse import quote, urldefrag
 import msgspec
 from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest, StopDownload
+from scrapy.http import Response
 from scrapy.http.request import NO_CALLBACK
 
 from robots_guard.audit.record import shown_url
@@ -36,13 +37,15 @@ from robots_guard.fetch.framing import Framing
 from robots_guard.origin import split_url
 from robots_guard.plain import printable
 from robots_guard.scrapy.reached import are_same
+from robots_guard.scrapy.received import handler_of, show, url_written
 from robots_guard.scrapy.received import objection as objection_to
-from robots_guard.scrapy.received import show, url_written
 from robots_guard.scrapy.runtime import GIVEN_UP, HostRuntime
+from robots_guard.scrapy.standing_in import is_opaque, stand_in, unseen_end, with_fields
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
+
+    from robots_guard.scrapy.deferral.wire import Send
 
 log = logging.getLogger("robots_guard")
 
@@ -50,6 +53,8 @@ log = logging.getLogger("robots_guard")
 FLIGHT = "robots_guard_fetch"
 LONGEST_IN_SLOT = 3600.0  # seconds for which a fetch waits for its download slot
 _URL_OCTETS = "".join(map(chr, range(0x21, 0x7F)))
+
+_DELIMITED = frozenset(("h2", "HTTP/2"))  # protocols whose frames delimit an answer, as handlers name them
 
 _ROUTE_META = ("proxy", "_auth_proxy", "bindaddress", "download_slot")
 _ON_ROUTE = frozenset(_ROUTE_META)
@@ -97,27 +102,40 @@ class Flight:
         "coding",
         "content",
         "framings",
+        "get",
         "host",
+        "is_received",
         "left",
         "octets",
+        "outcome",
+        "protocol",
         "queued",
         "url",
         "written",
     )
 
-    def __init__(self, url: str, cap: int) -> None:
-        self.url = url
+    def __init__(self, get: Get) -> None:
+        self.get = get
+        self.url = quote(get.url, safe=_URL_OCTETS, encoding="latin-1", errors="replace")
         self.host = b""  # until there is a request
         self.written = b""  # likewise; the URL as Twisted spells it
-        self.cap = cap
+        self.cap = get.limits.max_body
         self.octets = 0
         self.answered = False
         self.coding = ""
         self.content = 0  # bytes that the handler gave as content
         self.framings: list[Framing] = []  # of the answers to requests for this URL
+        self.is_received = False  # whether a download handler, and not a middleware, has answered
+        self.protocol = ""  # of that answer, as the handler names it
+        self.outcome: FetchOutcome | None = None  # known where nothing was left to the handler
         self.began = time.monotonic()
         self.queued = 0.0  # seconds until it left
         self.left: Future[None] = Future()  # the wire may be reached in any reactor
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the guard itself has cut the body, because more octets came than the cap."""
+        return self.octets > self.cap
 
     def leave(self) -> None:
         """It is handed to its download handler, or has ended before that."""
@@ -171,6 +189,26 @@ class ScrapyFetcher:
         request.meta[FLIGHT].leave()
         return True
 
+    async def send(self, request: Request, send: Send) -> Response:
+        """Send one of our fetches: by its download handler or, if that does not show its connections, in its place.
+        Raises IgnoreRequest if there is no other way."""
+        flight: Flight = request.meta[FLIGHT]
+        handler = self._handler(flight)
+        if not is_opaque(handler):
+            return await send(request)
+        client = stand_in(handler, request, verifies=self._tls_verified)
+        if client is None:
+            flight.outcome = Failed(failure=Failure.PROTOCOL, detail=unseen_end(handler))
+        else:
+            flight.answered = True  # this client keeps all times by itself
+            flight.outcome = await client.fetch(with_fields(flight.get, request))
+        if isinstance(flight.outcome, Failed):
+            raise IgnoreRequest(flight.outcome.detail)
+        return Response(request.url, status=flight.outcome.status)  # for the crawl's statistics
+
+    def _handler(self, flight: Flight) -> Any:
+        return handler_of(self._crawler.engine.downloader, flight.url.partition(":")[0])
+
     async def fetch(self, get: Get) -> FetchOutcome:
         """The outcome of one hop, by the default route."""
         return await self.fetch_by(Route(), get)
@@ -186,7 +224,7 @@ class ScrapyFetcher:
 
     async def _in_time(self, route: Route, get: Get) -> FetchOutcome:
         """The download, which ends when its time does even if the slot or the handler does not."""
-        flight = Flight(quote(get.url, safe=_URL_OCTETS, encoding="latin-1", errors="replace"), get.limits.max_body)
+        flight = Flight(get)
         work = self._runtime.spawn(self._download(flight, route, get))
         left = self._runtime.spawn(self._runtime.result(flight.left))
         first = min(get.limits.total, get.limits.connect + get.limits.first_byte)
@@ -213,6 +251,8 @@ class ScrapyFetcher:
             if get.verbatim and (respelt := _respelt(request.url, get.url)):
                 return Failed(failure=Failure.REFUSED, detail=f"Scrapy would ask for {respelt} instead")
             response = await self._crawler.engine.download_async(request)
+            if flight.outcome is not None:
+                return flight.outcome
             if not are_same(response.url, flight.url):
                 return await self._led_away(response, get)
             addresses = await self._addresses_of(response, get.url)
@@ -220,7 +260,7 @@ class ScrapyFetcher:
                 return Failed(failure=Failure.REFUSED, detail=objection)
             return self._fetched(response, flight, any(map(is_public, addresses)) if addresses else None)
         except (Exception, *GIVEN_UP) as error:  # noqa: BLE001  whatever it is, it is no answer
-            return Failed(failure=failure_of(error), detail=_detail(error))
+            return flight.outcome or Failed(failure=failure_of(error), detail=_detail(error))
         finally:
             self._end(flight)
 
@@ -273,18 +313,21 @@ class ScrapyFetcher:
         headers = joined((name, value) for name, values in response.headers.items() for value in values)
         if "dataloss" in response.flags:
             return Failed(failure=Failure.PROTOCOL, detail="the body was cut short")
-        stopped = "download_stopped" in response.flags
+        if "download_stopped" in response.flags and not flight.is_cut:
+            return Failed(failure=Failure.PROTOCOL, detail="another component has stopped the download")
+        if flight.is_received and not flight.framings and flight.protocol not in _DELIMITED:
+            return Failed(failure=Failure.PROTOCOL, detail=unseen_end(self._handler(flight)))
         body = decoder(flight.coding if 200 <= response.status < 300 else "", flight.cap)
         body.feed(response.body)
-        if not stopped:
+        if not flight.is_cut:
             body.end()
-        if doubt := objection_to(flight.framings, truncated=stopped, content=flight.content):
+        if doubt := objection_to(flight.framings, truncated=flight.is_cut, content=flight.content):
             return Failed(failure=Failure.PROTOCOL, detail=doubt)
         return Fetched(
             status=response.status,
             headers=headers,
             body=bytes(body.body),
-            truncated=body.truncated or stopped,
+            truncated=body.truncated or flight.is_cut,
             tls_verified=self._tls_verified and response.url.startswith("https:"),
             public=public,
         )
@@ -322,13 +365,15 @@ class ScrapyFetcher:
         flight = request.meta.get(FLIGHT)
         if isinstance(flight, Flight):
             flight.octets += len(data)
-            if flight.octets > flight.cap:
+            if flight.is_cut:
                 raise StopDownload(fail=False)  # the part that has come is what we judge by (RFC 9309 section 2.5)
 
     def _on_downloaded(self, response: Response, request: Request) -> None:
         """Before any middleware sees the answer: HttpCompressionMiddleware would throw away what exceeds its bound."""
         flight = request.meta.get(FLIGHT)
         if isinstance(flight, Flight):
+            flight.is_received = True
+            flight.protocol = response.protocol or ""
             flight.content = len(response.body)
             flight.coding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
             response.headers.pop("Content-Encoding", None)

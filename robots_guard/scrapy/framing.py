@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scrapy import Request
 
 _FRAMING = (b"content-length", b"transfer-encoding")
-_OF_OTHER_LIBRARIES = tuple(f"scrapy.core.downloader.handlers._{name}" for name in ("aiohttp", "httpx"))
+OF_OTHER_LIBRARIES = tuple(f"scrapy.core.downloader.handlers._{name}" for name in ("aiohttp", "httpx"))
 
 
 def frame(request: Request, handler: Any) -> None:
@@ -35,4 +35,4 @@ def _speaks_http1(handler: Any) -> bool:
     8.2.2), and the end of a body cannot be mistaken."""
     if isinstance(handler, HTTP11DownloadHandler):
         return True
-    return type(handler).__module__ in _OF_OTHER_LIBRARIES and not getattr(handler, "_enable_h2", False)
+    return type(handler).__module__ in OF_OTHER_LIBRARIES and not getattr(handler, "_enable_h2", False)

@@ -257,7 +257,7 @@ class RobotsGuardMiddleware:
         """Send a request as it was judged; one that was changed after the last middleware is judged again first.
         Raises RobotsDisallowed or NotYet."""
         if self._fetcher.leaves(request):
-            return await send(request)
+            return await self._fetcher.send(request, send)
         while self._sealed.get(request) != _seal_of(request):
             seal = _seal_of(request)
             decision = await self._decide(request, self._deferrals.get(request))

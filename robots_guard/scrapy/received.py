@@ -4,13 +4,14 @@ Scrapy's own HTTP/1.1 handler uses Twisted's client, which skips trailing bytes 
 response and no signal shows it. So each new connection of that handler's pool is watched while it carries a fetch of
 the guard; for all other requests nothing changes.
 
-A handler of another kind has no such pool. HTTP/2, and Scrapy's handlers for other libraries, are strict by themselves;
-what a browser skips is not seen.
+A handler that passes requests to such a handler is watched there. Any other kind has no such pool, and nothing of its
+connections is seen: its answer to a fetch counts only if it came over HTTP/2, whose frames delimit it (RFC 9113
+section 8.1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import urldefrag
 
@@ -30,17 +31,30 @@ def url_written(url: str) -> bytes:
     return written
 
 
+def handler_of(downloader: Any, scheme: str) -> Any:
+    """The download handler of a scheme; None if there is none, or it cannot be asked for."""
+    load = getattr(getattr(downloader, "handlers", None), "_get_handler", lambda _scheme: None)
+    return load(scheme)
+
+
 def show(downloader: Any, scheme: str, wanted: Wanted) -> None:
     """Show the answers that this scheme's handler receives, from its next connection on. Call this before its first,
     because a connection is used for many requests."""
-    load = getattr(getattr(downloader, "handlers", None), "_get_handler", lambda _scheme: None)
-    pool: Any = getattr(load(scheme), "_pool", None)
-    if not isinstance(pool, HTTPConnectionPool):
-        return
-    plain: Any = pool._factory  # noqa: SLF001  (the pool has no option for it)
-    if not isinstance(plain, _Watching):
-        watching: Any = _Watching(plain, wanted)
-        pool._factory = watching  # noqa: SLF001  (as above)
+    for pool in _pools(handler_of(downloader, scheme)):
+        plain: Any = pool._factory  # noqa: SLF001  (the pool has no option for it)
+        if not isinstance(plain, _Watching):
+            watching: Any = _Watching(plain, wanted)
+            pool._factory = watching  # noqa: SLF001  (as above)
+
+
+def _pools(handler: Any, depth: int = 3) -> Iterator[Any]:
+    """The pools of a handler, and of the handlers to which it may pass a request."""
+    pool = getattr(handler, "_pool", None)
+    if isinstance(pool, HTTPConnectionPool):
+        yield pool
+    for part in getattr(handler, "__dict__", {}).values() if depth else ():
+        if hasattr(part, "download_request"):
+            yield from _pools(part, depth - 1)
 
 
 def objection(framings: Iterable[Framing], *, truncated: bool, content: int) -> str:

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from audit.decisions import AT, decision, journal_in
+from support.threads import System
 
 from robots_guard.audit.compact import compact
 from robots_guard.audit.resident import Resident
@@ -88,6 +89,20 @@ def test_nobody_waits_for_a_long_opening(snapshots, journal, opening, clock):
     opening.gate.set()
     aside.join(60)
     assert (count(snapshots), opening.count) == (2, 2)
+
+
+def test_a_refused_thread_keeps_no_later_look_from_the_files(snapshots, journal, opening, clock, monkeypatch):
+    opening.seconds = 2.0
+    assert count(snapshots) == 1
+    journal.write(decision(at=AT))
+    clock.advance(REST * 2.0)
+    system = System(monkeypatch)
+    system.refuses = 1
+    assert count(snapshots) == 1
+    assert count(snapshots) in (1, 2)  # opened aside
+    if (aside := snapshots._aside) is not None:
+        aside.join(60)
+    assert count(snapshots) == 2
 
 
 def test_a_compacted_file_that_is_removed_is_no_trouble(snapshots, journal, opening):

@@ -13,7 +13,7 @@ from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.core.scheduler import Scheduler
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.dupefilters import BaseDupeFilter
-from scrapy.exceptions import IgnoreRequest
+from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http import Response
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.utils.defer import maybe_deferred_to_future
@@ -109,6 +109,40 @@ class ShorteningHandler(HTTP11DownloadHandler):
     async def download_request(self, request):
         response = await super().download_request(request)
         return response.replace(body=response.body[:-1]) if request.url.endswith("/robots.txt") else response
+
+
+class StopsAtHeaders:
+    """Stops each download when its fields have come, and has it count as successful."""
+
+    signal = signals.headers_received
+
+    def __init__(self, crawler):
+        crawler.signals.connect(self.stop, self.signal)
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler)
+
+    def stop(self):
+        raise StopDownload(fail=False)
+
+
+class StopsAtBytes(StopsAtHeaders):
+    """... when the first bytes have come."""
+
+    signal = signals.bytes_received
+
+
+class OpaqueHandler(BaseDownloadHandler):
+    """A download handler over a client of its own, of whose connections nothing can be seen."""
+
+    async def download_request(self, request):
+        answer = await asyncio.to_thread(urllib.request.urlopen, request.url)
+        with answer:
+            return Response(request.url, status=answer.status, body=answer.read())
+
+    async def close(self):
+        pass
 
 
 class Downloads(FilesPipeline):

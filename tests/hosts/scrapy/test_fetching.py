@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import ssl
+from importlib.util import find_spec
 
 import pytest
+from hosts.mitmproxy.h2_site import h2_site
 from hosts.scrapy.crawl import MODES, crawl
 from OpenSSL import SSL
 from scrapy.exceptions import IgnoreRequest
@@ -80,6 +82,120 @@ def test_a_download_handler_that_reads_less_than_the_framing_delimits_is_not_rel
 
     assert done.verdict(f"{site.url}/open") == ("drop", "unreachable")
     assert site.targets == []
+
+
+@pytest.mark.parametrize("component", ["StopsAtHeaders", "StopsAtBytes"])
+@pytest.mark.parametrize("mode", ["asyncio reactor", "epoll reactor"])
+def test_what_another_component_has_stopped_is_no_robots_txt(net, mode, component):
+    """The file is shorter than the cap, so its end is not what the guard has cut off."""
+    filler = "User-agent: *\n" + "Disallow: /filler/\n" * 15_000 + "Disallow: /private/\n"
+    site = net.origin(filler)
+    extension = {"EXTENSIONS": {f"hosts.scrapy.components.{component}": 0}}
+
+    done = crawl([f"{site.url}/private/x"], **with_settings(mode, extension))
+
+    assert done.verdict(f"{site.url}/private/x") == ("defer", "unreachable")
+    assert done.record(f"{site.url}/private/x")["failure"] == "protocol"
+    assert site.targets == []
+
+
+# -- download handlers of which no connection can be watched ---------------------------------------------------
+
+HTTPX = "scrapy.core.downloader.handlers._httpx.HttpxDownloadHandler"
+AIOHTTP = "scrapy.core.downloader.handlers._aiohttp.AiohttpDownloadHandler"
+OPAQUE = [path for path in (HTTPX, AIOHTTP) if find_spec(path.rpartition(".")[0])]
+PART, REST = b"User-agent: *\nDisallow: /x/\n", b"Disallow: /private/\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
+CHUNKS = b"1c\r\n" + PART + b"\r\n0\r\n\r\n"
+DOUBTFUL = {
+    "longer than its length": Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 28\r\n\r\n" + PART + REST),
+    "bytes behind the last chunk": Reply(raw=CHUNKED + b"\r\n" + CHUNKS + REST),
+    "chunks and a length": Reply(raw=CHUNKED + b"Content-Length: 28\r\n\r\n" + CHUNKS),
+    "TLS without close_notify": Reply(raw=b"HTTP/1.1 200 OK\r\n\r\n" + PART, unannounced=True),
+}
+
+
+def by(handler: str) -> dict:
+    return {"DOWNLOAD_HANDLERS": dict.fromkeys(("http", "https"), handler)}
+
+
+@pytest.mark.parametrize("handler", OPAQUE)
+def test_an_answer_in_doubt_is_refused_whatever_library_the_crawl_uses(net, authority, handler):
+    sites = {
+        name: net.origin(reply, tls=authority("127.0.0.1") if name.startswith("TLS") else None)
+        for name, reply in DOUBTFUL.items()
+    }
+    whole = net.origin(RULES)
+
+    done = crawl([f"{site.url}/private/x" for site in (*sites.values(), whole)], by(handler))
+
+    for name, site in sites.items():
+        assert done.verdict(f"{site.url}/private/x") == ("defer", "unreachable"), name
+        assert done.record(f"{site.url}/private/x")["failure"] == "protocol", name
+        assert site.targets == []
+    assert done.verdict(f"{whole.url}/private/x") == ("drop", "disallowed")
+    assert len(whole.robots_fetches) == 1
+
+
+@pytest.mark.parametrize("handler", OPAQUE)
+def test_with_another_library_robots_txt_travels_as_the_page_does_too(net, handler):
+    """By the same proxy with the same credentials, and under the same name."""
+    nowhere = "http://127.1.250.250:9999"
+    proxy = net.origin("", {f"{nowhere}/robots.txt": Reply(body=RULES)})
+    through = {"proxy": proxy.url.replace("://", "://me:secret@")}
+    as_bot = {"User-Agent": "MyBot/2.0"}
+
+    done = crawl([{"url": f"{nowhere}/{page}", "meta": through, "headers": as_bot} for page in ("open", "private/x")],
+                 by(handler))  # fmt: skip
+
+    assert [request.target for request in proxy.received] == [f"{nowhere}/robots.txt", f"{nowhere}/open"]
+    robots, page = proxy.received
+    for name in ("user-agent", "proxy-authorization"):
+        assert robots.headers[name] == page.headers[name]
+    assert done.verdict(f"{nowhere}/private/x") == ("drop", "disallowed")
+
+
+@pytest.mark.parametrize("handler", OPAQUE)
+def test_what_another_library_connects_from_is_not_bypassed(net, handler):
+    site = net.origin(RULES)
+
+    done = crawl([f"{site.url}/open"], by(handler) | {"DOWNLOAD_BIND_ADDRESS": "127.0.0.9"})
+
+    assert done.record(f"{site.url}/open")["failure"] == "protocol"
+    assert 'set ROBOTS_GUARD_FETCH = "direct"' in done.log
+    assert site.received == []
+
+
+def test_an_answer_of_a_handler_that_shows_nothing_is_not_relied_on(net):
+    site = net.origin(RULES)
+
+    done = crawl([f"{site.url}/open"], by("hosts.scrapy.components.OpaqueHandler"))
+
+    assert done.verdict(f"{site.url}/open") == ("defer", "unreachable")
+    assert done.record(f"{site.url}/open")["failure"] == "protocol"
+    assert "hosts.scrapy.components.OpaqueHandler does not show where its answer ends" in done.log
+    assert site.targets == []
+
+
+def test_an_answer_over_http2_is_delimited_by_its_frames(ca, tmp_path):
+    """Nothing of such a connection is watched either."""
+    with h2_site(tmp_path, ca, "127.0.0.1") as site:
+        handler = {"DOWNLOAD_HANDLERS": {"https": "scrapy.core.downloader.handlers.http2.H2DownloadHandler"}}
+
+        done = crawl([f"{site.url}/open", f"{site.url}/private/x"], handler)
+
+    assert done.verdict(f"{site.url}/open") == ("pass", None)
+    assert done.verdict(f"{site.url}/private/x") == ("drop", "disallowed")
+
+
+def test_it_is_with_a_direct_fetch(net):
+    site = net.origin(RULES)
+    handler = by("hosts.scrapy.components.OpaqueHandler")
+
+    done = crawl([f"{site.url}/open", f"{site.url}/private/x"], handler | {"ROBOTS_GUARD_FETCH": "direct"})
+
+    assert done.verdict(f"{site.url}/private/x") == ("drop", "disallowed")
+    assert site.targets == ["/open"]
 
 
 @pytest.mark.parametrize("mode", ["asyncio reactor", "epoll reactor"])

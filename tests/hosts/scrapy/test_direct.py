@@ -1,0 +1,61 @@
+"""Direct fetches on a reactor that is not asyncio's: on a loop in a thread of their own."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support.threads import System
+
+from robots_guard.core.access import Failed, Failure, Fetched, Get
+from robots_guard.scrapy import direct
+from robots_guard.scrapy.direct import DirectFetcher
+
+GET = Get(url="http://a.test/robots.txt")
+
+
+class Site:
+    """What is fetched by."""
+
+    via = "direct"
+
+    async def fetch(self, get):
+        return Fetched(status=200)
+
+
+@pytest.fixture
+def fetcher(monkeypatch):
+    monkeypatch.setattr(direct, "is_asyncio_available", lambda: False)
+    made = DirectFetcher(Site())
+    yield made
+    made.close()
+
+
+def outcome(fetcher):
+    """The outcome of a fetch that does not have to wait for its thread."""
+    fetch = fetcher.fetch(GET)
+    with pytest.raises(StopIteration) as ended:
+        fetch.send(None)
+    return ended.value.value
+
+
+def test_a_refused_thread_is_the_failure_of_one_fetch(fetcher, monkeypatch):
+    works = []
+    monkeypatch.setattr(direct, "from_thread", lambda work: works.append(work) or _nothing())
+    system = System(monkeypatch)
+    system.refuses = 1
+
+    refused = outcome(fetcher)
+    outcome(fetcher)
+
+    assert isinstance(refused, Failed)
+    assert refused.failure is Failure.INTERNAL
+    (work,) = works
+    deadline = time.monotonic() + 60
+    while not work.done() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert work.result(0) == Fetched(status=200)
+
+
+async def _nothing():
+    """Stands for the reactor, which does not run here."""
