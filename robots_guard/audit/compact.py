@@ -7,8 +7,6 @@ what is read back, verified or handed on is the line itself. The steps can be cu
 from __future__ import annotations
 
 import errno
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count, groupby
@@ -17,11 +15,10 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
-from robots_guard.audit.keeping import unheld
+from robots_guard.audit.keeping import compacting, finish, unheld
 from robots_guard.audit.query import Trouble, unpacked
 from robots_guard.audit.schema import COLUMNS, files_in, first_line, lines_in, literal, named, structure
 from robots_guard.audit.segments import (
-    JSONL,
     PARQUET,
     PART,
     SOURCES,
@@ -33,7 +30,6 @@ from robots_guard.audit.segments import (
     put_in_place,
     segments,
     stem_of,
-    taken_in,
     why_not_plain,
 )
 from robots_guard.errors import MissingExtra, SettingsError
@@ -41,7 +37,6 @@ from robots_guard.errors import MissingExtra, SettingsError
 if TYPE_CHECKING:
     import duckdb
 
-LOCK = ".compacting"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
@@ -112,26 +107,8 @@ def _why_no_table(connection: duckdb.DuckDBPyConnection, path: Path) -> str | No
 def compact(directory: Path, before: str, trouble: Trouble | None = None) -> list[Compacted]:
     """Compact what was closed and begun before a day (YYYYMMDD). What cannot be read stays where it is, and is named
     in `trouble`. Raises MissingExtra."""
-    with _alone(directory):
+    with compacting(directory):
         return _compact(directory, before, Trouble() if trouble is None else trouble)
-
-
-@contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """Only one compacts at a time. Raises SettingsError."""
-    try:  # never through a symlink, never waiting for a pipe
-        lock = os.open(directory / LOCK, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
-    except OSError as error:
-        raise SettingsError(
-            f"{str(directory / LOCK)!r} cannot be used as a lock ({error.strerror}): mend it, or remove it"
-        ) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise SettingsError(f"somebody is compacting {str(directory)!r} already: wait until it is done") from error
-    finally:
-        os.close(lock)
 
 
 def _compact(directory: Path, before: str, trouble: Trouble) -> list[Compacted]:
@@ -239,21 +216,6 @@ def _count(connection: duckdb.DuckDBPyConnection, rows: str) -> int:
 def _free(directory: Path, day: str) -> Path:
     """The first name of the day that is not taken."""
     return next(path for number in count(1) if not (path := directory / f"{day}.{number}{PARQUET}").exists())
-
-
-def finish(directory: Path) -> None:
-    """Remove what a compacted file has taken in, and the listing of it, also after being cut off."""
-    for sources in directory.glob(f"*{SOURCES}"):
-        if not day_of(sources.name) or sources.is_dir():
-            continue
-        if sources.with_suffix(PARQUET).exists():
-            for stem in taken_in(sources):
-                for form in (JSONL, ZSTD):
-                    (directory / f"{Path(stem).name}{form}").unlink(missing_ok=True)
-        sources.unlink(missing_ok=True)
-    for form in (PARQUET, SOURCES):
-        for part in directory.glob(f"*{form}{PART}"):  # of one that was cut off: only one compacts at a time
-            part.unlink(missing_ok=True)
 
 
 def lines_of(path: Path, order: str) -> Iterator[bytes]:

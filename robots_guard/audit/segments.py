@@ -18,6 +18,7 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,20 +85,25 @@ def day_of(filename: str) -> str:
     return found[1] if found else ""
 
 
+def is_kept(filename: str) -> bool:
+    """Whether this is a file of ours that holds records or evidence. What compression and compaction work with does
+    not: it repeats what other files hold, until it takes their place."""
+    return day_of(filename) != "" and not filename.endswith((PART, SOURCES))
+
+
 def key_of(filename: str) -> str:
     """What a file of ours is called in all its forms: the stem of lines and evidence, the name of any other."""
-    whole = filename.removesuffix(PART)
     for form in (ZSTD, JSONL, WARC):
-        if whole.endswith(form):
-            return whole.removesuffix(form)
-    return whole
+        if filename.endswith(form):
+            return filename.removesuffix(form)
+    return filename
 
 
 def segments(directory: Path) -> list[Segment]:
     """What is to be read, in order of names. Raises NoDirectory, and SettingsError for what cannot be read."""
     names = set(names_in(directory))
     found = filter(None, (_segment(directory / name) for name in sorted(names)))
-    hidden = _replaced(directory, names)
+    hidden = {stem for _, stems in exchanges(directory, names) for stem in stems}
     return [
         segment
         for segment in found
@@ -147,13 +153,12 @@ def _segment(path: Path) -> Segment | None:
     return None
 
 
-def _replaced(directory: Path, names: set[str]) -> set[str]:
-    """The stems that a compacted file has taken in, and that are there still."""
-    stems: set[str] = set()
+def exchanges(directory: Path, names: set[str]) -> Iterator[tuple[str, list[str]]]:
+    """The compacted files beside which there may still be what they have taken in, each with the stems of that."""
     for filename in names:
-        if filename.endswith(SOURCES) and filename.removesuffix(SOURCES) + PARQUET in names and day_of(filename):
-            stems.update(taken_in(directory / filename))
-    return stems
+        compacted = filename.removesuffix(SOURCES) + PARQUET
+        if filename.endswith(SOURCES) and compacted in names and day_of(filename):
+            yield compacted, taken_in(directory / filename)
 
 
 def taken_in(sources: Path) -> list[str]:
