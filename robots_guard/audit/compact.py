@@ -7,7 +7,7 @@ what is read back, verified or handed on is the line itself. The steps can be cu
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count, groupby
 from pathlib import Path
@@ -16,9 +16,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 from robots_guard.audit.keeping import compacting, finish, unheld
-from robots_guard.audit.query import Trouble, unpacked
-from robots_guard.audit.schema import COLUMNS, files_in, first_line, lines_in, literal, named, structure
+from robots_guard.audit.query import Reader, Trouble, unpacked
+from robots_guard.audit.schema import COLUMNS, files_in, first_line, lines_in, literal, named, records_in, structure
 from robots_guard.audit.segments import (
+    JSONL,
     PARQUET,
     PART,
     SOURCES,
@@ -104,6 +105,26 @@ def _why_no_table(connection: duckdb.DuckDBPyConnection, path: Path) -> str | No
     return f"damaged: no table of records (column {strange[0]!r})" if strange else None
 
 
+def is_legible(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
+    """Whether DuckDB can read all lines of a file, and what lies between them."""
+    try:
+        for table, column in ((lines_in([path]), "raw"), (records_in([path]), '"at"')):
+            connection.execute(f"SELECT count({column}) FROM {table}").fetchone()
+    except duckdb_error():
+        return False
+    return True
+
+
+def copied_out(segment: Segment, place: Path, trouble: Trouble, apart: Collection[str] = ()) -> Path:
+    """A copy of a file, of its records only, as they were written: DuckDB can read that whatever else the file holds.
+
+    Raises OSError."""
+    copy = place / f"{segment.stem}{JSONL}"
+    with copy.open("wb") as file:
+        file.writelines(line + b"\n" for line, _ in Reader(segment, trouble, apart=apart).lines(last=True))
+    return copy
+
+
 def compact(directory: Path, before: str, trouble: Trouble | None = None) -> list[Compacted]:
     """Compact what was closed and begun before a day (YYYYMMDD). What cannot be read stays where it is, and is named
     in `trouble`. Raises MissingExtra."""
@@ -119,7 +140,7 @@ def _compact(directory: Path, before: str, trouble: Trouble) -> list[Compacted]:
         with ExitStack() as held:
             closed = [each for each in group if _is_closed(each, held, trouble)]
             if closed:
-                made.append(_compacted(directory, day, closed))
+                made.append(_compacted(directory, day, closed, trouble))
     return made
 
 
@@ -145,12 +166,16 @@ def _why_not_whole(segment: Segment) -> str | None:
     return None
 
 
-def _compacted(directory: Path, day: str, closed: list[Segment]) -> Compacted:
+def _compacted(directory: Path, day: str, closed: list[Segment], trouble: Trouble) -> Compacted:
     whole = _free(directory, day)
     part, sources = whole.with_name(whole.name + PART), whole.with_suffix(SOURCES)
     with database() as connection, TemporaryDirectory(prefix="robots-guard-") as spill:
         connection.execute(f"SET temp_directory = {literal(named(Path(spill)))}")
-        records, lines = _copy(connection, [segment.path for segment in closed], part)
+        try:
+            records, lines = _copied(connection, [segment.path for segment in closed], part)
+        except duckdb_error():
+            files = [_legible(connection, segment, Path(spill), trouble) for segment in closed]
+            records, lines = _copy(connection, files, part)
     listing = sources.with_name(sources.name + PART)
     listing.write_text("\n".join(segment.stem for segment in closed))
     put_in_place(listing, sources)
@@ -158,6 +183,10 @@ def _compacted(directory: Path, day: str, closed: list[Segment]) -> Compacted:
     put_in_place(part, whole)
     finish(directory)
     return Compacted(whole, len(closed), records, lines - records)
+
+
+def _legible(connection: duckdb.DuckDBPyConnection, segment: Segment, place: Path, trouble: Trouble) -> Path:
+    return segment.path if is_legible(connection, segment.path) else copied_out(segment, place, trouble)
 
 
 def _copy(connection: duckdb.DuckDBPyConnection, files: list[Path], part: Path) -> tuple[int, int]:
