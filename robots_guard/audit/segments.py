@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from robots_guard.audit.files import FILES, Files, sync_directory
+from robots_guard.audit.files import FILES, NO_LINKS, Files, remove, sync_directory
 from robots_guard.errors import SettingsError
 
 JSONL = ".jsonl"
@@ -188,10 +188,35 @@ def read_plain(path: Path) -> bytes:
 
 def put_in_place(part: Path, whole: Path, files: Files = FILES) -> None:
     """Give a file that has been written its name, for good. Raises OSError."""
-    descriptor = files.open(part, os.O_RDONLY)
+    _sync(part, files)
+    files.rename(part, whole)
+    sync_directory(whole.parent, files)
+
+
+def put_if_new(part: Path, whole: Path, files: Files = FILES) -> None:
+    """The same, unless the name is taken: then only `part` is removed. Raises OSError.
+
+    Where a file system has no hard links, two processes at the same moment can each put theirs: the last one stays.
+    """
+    try:
+        _sync(part, files)
+        try:
+            files.link(part, whole)  # never in the place of another
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            if not os.path.lexists(whole):
+                files.rename(part, whole)
+    except FileExistsError:
+        pass
+    finally:
+        remove(part, files)
+    sync_directory(whole.parent, files)
+
+
+def _sync(path: Path, files: Files) -> None:
+    descriptor = files.open(path, os.O_RDONLY)
     try:
         files.fsync(descriptor)
     finally:
         files.close(descriptor)
-    files.rename(part, whole)
-    sync_directory(whole.parent, files)
