@@ -29,11 +29,11 @@ from robots_guard.audit.segments import (
     SOURCES,
     WARC,
     ZSTD,
+    beside,
     day_of,
     exchanges,
     is_kept,
     is_unfinished,
-    key_of,
     names_in,
     put_in_place,
     read_plain,
@@ -309,10 +309,14 @@ def _save(directory: Path, account: Account) -> None:
 def _removed(path: Path) -> bool:
     """Whether a file is gone now: one that is being written stays, and so does the evidence beside it."""
     with unheld(path) as descriptor:
-        if descriptor is None or (path.name.endswith(WARC) and _is_written(path.with_name(key_of(path.name) + JSONL))):
+        if descriptor is None or (path.name.endswith(WARC) and _is_evidence_of_written(path)):
             return False
         path.unlink()
         return True
+
+
+def _is_evidence_of_written(path: Path) -> bool:
+    return any(_is_written(path.with_name(stem + JSONL)) for stem in beside(path.name))
 
 
 def _is_written(path: Path) -> bool:

@@ -99,6 +99,14 @@ def key_of(filename: str) -> str:
     return filename
 
 
+def beside(evidence: str) -> list[str]:
+    """The stems of which one is that of the writer's file beside which this evidence lies: a second file of evidence
+    has a number behind it."""
+    stem = key_of(evidence)
+    shorter, _, number = stem.rpartition("-")
+    return [stem, shorter] if _STEM.fullmatch(shorter) and number.isdecimal() else [stem]
+
+
 def segments(directory: Path) -> list[Segment]:
     """What is to be read, in order of names. Raises NoDirectory, and SettingsError for what cannot be read."""
     names = set(names_in(directory))
