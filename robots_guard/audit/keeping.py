@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from robots_guard.audit.files import FILES
+from robots_guard.audit.files import FILES, FULL
 from robots_guard.audit.retention import Account, Look, Retention, aged
 from robots_guard.audit.segments import (
     JSONL,
@@ -77,24 +77,30 @@ def tidy(directory: Path, retention: Retention, now: Look) -> None:
         log.debug("closed files of the journal stay as they are: zstandard is not installed")
     except (OSError, ValueError, OverflowError) as error:  # a clock beyond the calendar, too
         log.warning("a closed file of the journal could not be compressed: %s", error)
-    try:
-        clear(directory)
-        retain(directory, retention, now)
-    except (OSError, SettingsError) as error:
-        log.warning("old files of the journal could not be removed: %s", error)
+    for work in (lambda: clear(directory), lambda: retain(directory, retention, now)):
+        try:
+            work()
+        except (OSError, SettingsError) as error:
+            log.warning("old files of the journal could not be removed: %s", error)
 
 
 def compress(directory: Path, chosen: Callable[[Path], bool] = lambda path: True) -> int:  # noqa: ARG005  (any file)
-    """Compress every file that is chosen and that its writer has closed; how many.
+    """Compress every file that is chosen and that its writer has closed; how many. One that cannot be is warned of.
 
-    Raises OSError, and MissingExtra for zstandard.
+    Raises OSError for a full disk and for the directory, and MissingExtra for zstandard.
     """
     done = 0
     for path in _ours(directory):
-        with suppress(FileNotFoundError):  # another process was faster
+        try:
             if path.name.endswith(JSONL) and why_not_plain(path) is None and chosen(path):
                 with unheld(path) as descriptor:
                     done += descriptor is not None and _compressed(path, descriptor)
+        except FileNotFoundError:  # another process was faster
+            continue
+        except OSError as error:
+            if error.errno in FULL:
+                raise
+            log.warning("%s could not be compressed: %s", path.name, error)
     return done
 
 
@@ -311,7 +317,11 @@ def _removed(path: Path) -> bool:
     with unheld(path) as descriptor:
         if descriptor is None or (path.name.endswith(WARC) and _is_evidence_of_written(path)):
             return False
-        path.unlink()
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s could not be removed: %s", path.name, error)
+            return False
         return True
 
 

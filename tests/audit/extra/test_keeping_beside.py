@@ -1,13 +1,16 @@
-"""Housekeeping while `audit compact` works on the same directory, or after it was killed."""
+"""Housekeeping beside a compaction, after one that was killed, and where a file fails."""
 
 from __future__ import annotations
 
+import errno
 import json
+from pathlib import Path
 
 import pytest
 from audit.decisions import AT, decision, journal_in
 
 from robots_guard.audit import compact as compacting
+from robots_guard.audit import keeping
 from robots_guard.audit.keeping import clear, compress, look, retain, tidy
 from robots_guard.audit.query import Filter, entries
 from robots_guard.audit.retention import DAY, Look, Retention
@@ -155,3 +158,52 @@ def test_the_account_has_files_that_are_whole(tmp_path):
 
     (name,) = tmp_path.glob("*.zst")
     assert [*json.loads((tmp_path / ".retention").read_bytes())["seen"]] == [name.name.removesuffix(".jsonl.zst")]
+
+
+# -- a file that fails ------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_cannot_be_compressed_holds_no_other_up(tmp_path, monkeypatch, caplog):
+    journal_of(tmp_path, writers=3, records=1)
+    bad = sorted(tmp_path.glob("*.jsonl"))[1]
+    real = keeping._compressed
+
+    def fails(path, descriptor):
+        if path == bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(path, descriptor)
+
+    monkeypatch.setattr(keeping, "_compressed", fails)
+
+    assert compress(tmp_path) == 2
+    assert [*tmp_path.glob("*.jsonl")] == [bad]
+    assert f"{bad.name} could not be compressed" in caplog.text
+
+
+def test_a_full_disk_stops_compression(tmp_path, monkeypatch):
+    def fails(path, descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    journal_of(tmp_path, writers=1, records=1)
+    monkeypatch.setattr(keeping, "_compressed", fails)
+    with pytest.raises(OSError, match="No space left"):
+        compress(tmp_path)
+
+
+def test_a_file_that_cannot_be_removed_holds_no_other_up(tmp_path, monkeypatch, caplog):
+    journal_of(tmp_path, writers=3, records=1)
+    bad = min(tmp_path.glob("*.jsonl"))
+    real = Path.unlink
+
+    def fails(path, missing_ok=False):
+        if path == bad:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        return real(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", fails)
+    gone = retain(tmp_path, Retention(days=0, octets=1), after(0))
+
+    assert len(gone) == 2
+    assert [*tmp_path.glob("*.jsonl")] == [bad]
+    assert (tmp_path / ".retention").exists()
+    assert f"{bad.name} could not be removed" in caplog.text
