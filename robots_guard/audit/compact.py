@@ -7,9 +7,7 @@ what is read back, verified or handed on is the line itself. The steps can be cu
 from __future__ import annotations
 
 import errno
-import fcntl
-import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count, groupby
 from pathlib import Path
@@ -17,9 +15,9 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
-from robots_guard.audit.keeping import unheld
-from robots_guard.audit.query import Trouble, unpacked
-from robots_guard.audit.schema import COLUMNS, files_in, first_line, lines_in, literal, named, structure
+from robots_guard.audit.keeping import compacting, finish, unheld
+from robots_guard.audit.query import Reader, Trouble, unpacked
+from robots_guard.audit.schema import COLUMNS, files_in, first_line, lines_in, literal, named, records_in, structure
 from robots_guard.audit.segments import (
     JSONL,
     PARQUET,
@@ -33,7 +31,6 @@ from robots_guard.audit.segments import (
     put_in_place,
     segments,
     stem_of,
-    taken_in,
     why_not_plain,
 )
 from robots_guard.errors import MissingExtra, SettingsError
@@ -41,7 +38,6 @@ from robots_guard.errors import MissingExtra, SettingsError
 if TYPE_CHECKING:
     import duckdb
 
-LOCK = ".compacting"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
@@ -109,29 +105,31 @@ def _why_no_table(connection: duckdb.DuckDBPyConnection, path: Path) -> str | No
     return f"damaged: no table of records (column {strange[0]!r})" if strange else None
 
 
+def is_legible(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
+    """Whether DuckDB can read all lines of a file, and what lies between them."""
+    try:
+        for table, column in ((lines_in([path]), "raw"), (records_in([path]), '"at"')):
+            connection.execute(f"SELECT count({column}) FROM {table}").fetchone()
+    except duckdb_error():
+        return False
+    return True
+
+
+def copied_out(segment: Segment, place: Path, trouble: Trouble, apart: Collection[str] = ()) -> Path:
+    """A copy of a file, of its records only, as they were written: DuckDB can read that whatever else the file holds.
+
+    Raises OSError."""
+    copy = place / f"{segment.stem}{JSONL}"
+    with copy.open("wb") as file:
+        file.writelines(line + b"\n" for line, _ in Reader(segment, trouble, apart=apart).lines(last=True))
+    return copy
+
+
 def compact(directory: Path, before: str, trouble: Trouble | None = None) -> list[Compacted]:
     """Compact what was closed and begun before a day (YYYYMMDD). What cannot be read stays where it is, and is named
     in `trouble`. Raises MissingExtra."""
-    with _alone(directory):
+    with compacting(directory):
         return _compact(directory, before, Trouble() if trouble is None else trouble)
-
-
-@contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """Only one compacts at a time. Raises SettingsError."""
-    try:  # never through a symlink, never waiting for a pipe
-        lock = os.open(directory / LOCK, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
-    except OSError as error:
-        raise SettingsError(
-            f"{str(directory / LOCK)!r} cannot be used as a lock ({error.strerror}): mend it, or remove it"
-        ) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise SettingsError(f"somebody is compacting {str(directory)!r} already: wait until it is done") from error
-    finally:
-        os.close(lock)
 
 
 def _compact(directory: Path, before: str, trouble: Trouble) -> list[Compacted]:
@@ -142,7 +140,7 @@ def _compact(directory: Path, before: str, trouble: Trouble) -> list[Compacted]:
         with ExitStack() as held:
             closed = [each for each in group if _is_closed(each, held, trouble)]
             if closed:
-                made.append(_compacted(directory, day, closed))
+                made.append(_compacted(directory, day, closed, trouble))
     return made
 
 
@@ -168,12 +166,16 @@ def _why_not_whole(segment: Segment) -> str | None:
     return None
 
 
-def _compacted(directory: Path, day: str, closed: list[Segment]) -> Compacted:
+def _compacted(directory: Path, day: str, closed: list[Segment], trouble: Trouble) -> Compacted:
     whole = _free(directory, day)
     part, sources = whole.with_name(whole.name + PART), whole.with_suffix(SOURCES)
     with database() as connection, TemporaryDirectory(prefix="robots-guard-") as spill:
         connection.execute(f"SET temp_directory = {literal(named(Path(spill)))}")
-        records, lines = _copy(connection, [segment.path for segment in closed], part)
+        try:
+            records, lines = _copied(connection, [segment.path for segment in closed], part)
+        except duckdb_error():
+            files = [_legible(connection, segment, Path(spill), trouble) for segment in closed]
+            records, lines = _copy(connection, files, part)
     listing = sources.with_name(sources.name + PART)
     listing.write_text("\n".join(segment.stem for segment in closed))
     put_in_place(listing, sources)
@@ -181,6 +183,10 @@ def _compacted(directory: Path, day: str, closed: list[Segment]) -> Compacted:
     put_in_place(part, whole)
     finish(directory)
     return Compacted(whole, len(closed), records, lines - records)
+
+
+def _legible(connection: duckdb.DuckDBPyConnection, segment: Segment, place: Path, trouble: Trouble) -> Path:
+    return segment.path if is_legible(connection, segment.path) else copied_out(segment, place, trouble)
 
 
 def _copy(connection: duckdb.DuckDBPyConnection, files: list[Path], part: Path) -> tuple[int, int]:
@@ -239,21 +245,6 @@ def _count(connection: duckdb.DuckDBPyConnection, rows: str) -> int:
 def _free(directory: Path, day: str) -> Path:
     """The first name of the day that is not taken."""
     return next(path for number in count(1) if not (path := directory / f"{day}.{number}{PARQUET}").exists())
-
-
-def finish(directory: Path) -> None:
-    """Remove what a compacted file has taken in, and the listing of it, also after being cut off."""
-    for sources in directory.glob(f"*{SOURCES}"):
-        if not day_of(sources.name) or sources.is_dir():
-            continue
-        if sources.with_suffix(PARQUET).exists():
-            for stem in taken_in(sources):
-                for form in (JSONL, ZSTD):
-                    (directory / f"{Path(stem).name}{form}").unlink(missing_ok=True)
-        sources.unlink(missing_ok=True)
-    for form in (PARQUET, SOURCES):
-        for part in directory.glob(f"*{form}{PART}"):  # of one that was cut off: only one compacts at a time
-            part.unlink(missing_ok=True)
 
 
 def lines_of(path: Path, order: str) -> Iterator[bytes]:

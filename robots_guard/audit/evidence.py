@@ -80,7 +80,17 @@ class Evidence:
         self._descriptor = -1
 
     def _is_there(self) -> bool:
-        return self._descriptor >= 0 and self._files.fstat(self._descriptor).st_nlink > 0
+        """Whether the open file still has its name, under which the records refer to it."""
+        if self._descriptor < 0:
+            return False
+        there = self._files.fstat(self._descriptor)
+        try:
+            named = self._files.stat(self._directory / self._name)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except PermissionError:  # the process gave up its right to search the directory when it had opened the file
+            return there.st_nlink > 0
+        return (named.st_dev, named.st_ino) == (there.st_dev, there.st_ino)
 
     def _begin(self, beside: str) -> None:
         """A new file: the first beside one of the writer's has its name."""

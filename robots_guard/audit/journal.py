@@ -7,6 +7,7 @@ says. Everything is written by audit/writer.py, in a directory that all doors sh
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import math
 import os
@@ -21,12 +22,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from robots_guard.audit.files import FILES, Files, make_directory
+from robots_guard.audit.files import FILES, Files, make_directory, remove
 from robots_guard.audit.keeping import look, tidy
 from robots_guard.audit.privacy import DEFAULT, Privacy
 from robots_guard.audit.record import AnyRecord, Entry, Fetch, Record, Writer, record_of, record_of_event
 from robots_guard.audit.repeats import Counter, Run, repeats_of
 from robots_guard.audit.retention import Retention
+from robots_guard.audit.segments import put_if_new
 from robots_guard.audit.writer import PAUSE, Head, JournalWriter, Writing
 from robots_guard.core.events import Event, FetchMade
 from robots_guard.core.verdict import Action, Decision, Reason
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from robots_guard.audit.evidence import Evidence
 
 KEY = ".key"  # of hashed query values: one for all writers, so that equal values look equal
+KEY_OCTETS = 32
 _SAMPLE = re.compile(r"sample:([1-9][0-9]{0,8})")
 
 
@@ -79,7 +82,7 @@ class FileJournal:
         self._passed = itertools.count()
         try:
             make_directory(directory, files)
-            self._privacy = _with_key(self._keeping.privacy, directory)
+            self._privacy = _with_key(self._keeping.privacy, directory, files)
             self._begin()
             self._own()
         except (OSError, ValueError) as error:
@@ -287,20 +290,47 @@ def passes_of(text: str) -> int:
     return int(found[1])
 
 
-def _with_key(privacy: Privacy, directory: Path) -> Privacy:
-    """With the directory's key, made by whoever needs it first. Raises OSError."""
+def _with_key(privacy: Privacy, directory: Path, files: Files) -> Privacy:
+    """With the directory's key, made by the process that needs it first. Raises OSError, and SettingsError for what
+    is no key."""
     if privacy.query != "hash" or privacy.key:
         return privacy
     path = directory / KEY
-    with contextlib.suppress(FileExistsError):
-        part = directory / f"{KEY}.{secrets.token_hex(4)}"
-        part.touch(0o600, exist_ok=False)
-        part.write_bytes(secrets.token_bytes(32))
-        try:
-            os.link(part, path)  # whole, or not there
-        finally:
-            part.unlink()
-    return msgspec.structs.replace(privacy, key=path.read_bytes())
+    try:
+        key = _key_in(path, files)
+    except FileNotFoundError:
+        _make_key(path, files)
+        key = _key_in(path, files)
+    if len(key) != KEY_OCTETS:
+        raise SettingsError(
+            f"audit_query = hash: {str(path)!r} is not a key of {KEY_OCTETS} octets:"
+            " put it back from a backup, or remove it, and values are hashed by a new key from then on"
+        )
+    return msgspec.structs.replace(privacy, key=key)
+
+
+def _key_in(path: Path, files: Files) -> bytes:
+    """What the file of a key holds, and no more than tells that it is too long. Raises OSError."""
+    descriptor = files.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return files.pread(descriptor, KEY_OCTETS + 1, 0)
+    finally:
+        files.close(descriptor)
+
+
+def _make_key(path: Path, files: Files) -> None:
+    """Make a key, which is whole on the disk before it has its name, unless another process has. Raises OSError."""
+    part = path.with_name(f"{KEY}.{secrets.token_hex(4)}")
+    descriptor = files.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        if files.write(descriptor, secrets.token_bytes(KEY_OCTETS)) != KEY_OCTETS:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        remove(part, files)
+        raise
+    finally:
+        files.close(descriptor)
+    put_if_new(part, path, files)
 
 
 def _evident(record: AnyRecord, kept: dict[str, str]) -> AnyRecord:

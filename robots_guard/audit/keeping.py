@@ -20,16 +20,20 @@ from pathlib import Path
 
 import msgspec
 
-from robots_guard.audit.files import FILES
+from robots_guard.audit.files import FILES, FULL
 from robots_guard.audit.retention import Account, Look, Retention, aged
 from robots_guard.audit.segments import (
     JSONL,
+    PARQUET,
     PART,
+    SOURCES,
     WARC,
     ZSTD,
+    beside,
     day_of,
+    exchanges,
+    is_kept,
     is_unfinished,
-    key_of,
     names_in,
     put_in_place,
     read_plain,
@@ -46,6 +50,8 @@ SMALL = 16 * 1024 * 1024  # octets up to which a closed file of today stays as i
 
 
 ACCOUNT = ".retention"
+COMPACTING = ".compacting"  # the lock of the process that compacts
+_OF_COMPACTION = (SOURCES, SOURCES + PART, PARQUET + PART)
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -71,24 +77,30 @@ def tidy(directory: Path, retention: Retention, now: Look) -> None:
         log.debug("closed files of the journal stay as they are: zstandard is not installed")
     except (OSError, ValueError, OverflowError) as error:  # a clock beyond the calendar, too
         log.warning("a closed file of the journal could not be compressed: %s", error)
-    try:
-        clear(directory)
-        retain(directory, retention, now)
-    except (OSError, SettingsError) as error:
-        log.warning("old files of the journal could not be removed: %s", error)
+    for work in (lambda: clear(directory), lambda: retain(directory, retention, now)):
+        try:
+            work()
+        except (OSError, SettingsError) as error:
+            log.warning("old files of the journal could not be removed: %s", error)
 
 
 def compress(directory: Path, chosen: Callable[[Path], bool] = lambda path: True) -> int:  # noqa: ARG005  (any file)
-    """Compress every file that is chosen and that its writer has closed; how many.
+    """Compress every file that is chosen and that its writer has closed; how many. One that cannot be is warned of.
 
-    Raises OSError, and MissingExtra for zstandard.
+    Raises OSError for a full disk and for the directory, and MissingExtra for zstandard.
     """
     done = 0
     for path in _ours(directory):
-        with suppress(FileNotFoundError):  # another process was faster
+        try:
             if path.name.endswith(JSONL) and why_not_plain(path) is None and chosen(path):
                 with unheld(path) as descriptor:
                     done += descriptor is not None and _compressed(path, descriptor)
+        except FileNotFoundError:  # another process was faster
+            continue
+        except OSError as error:
+            if error.errno in FULL:
+                raise
+            log.warning("%s could not be compressed: %s", path.name, error)
     return done
 
 
@@ -137,19 +149,79 @@ def unheld(path: Path) -> Iterator[int | None]:
 
 
 def clear(directory: Path) -> None:
-    """Remove what killed processes left when they were beginning a file: not locked, and without a record of its own.
+    """Remove what killed processes left when they were beginning, compressing or compacting files. Raises OSError."""
+    names = FILES.listdir(directory)
+    _clear_begun(directory, names)
+    _clear_packed(directory, names)
+    if any(day_of(name) and name.endswith(_OF_COMPACTION) for name in names):
+        with suppress(SettingsError), compacting(directory):  # the process that compacts removes them itself
+            finish(directory)
 
-    Its age, on the file system's own clock, only saves a live writer from trying again: a writer that lost its file
+
+def _clear_begun(directory: Path, names: list[str]) -> None:
+    """Remove begun files that are not locked, and have no record of their own.
+
+    Their age, on the file system's own clock, only saves a live writer from trying again: a writer that lost its file
     before it was locked sees that, and begins another.
     """
     latest = directory.stat().st_mtime
-    for name in FILES.listdir(directory):
+    for name in names:
         path = directory / name
         if not is_unfinished(name) or latest - _modified(path) < HOUR:
             continue
         with unheld(path) as descriptor:
             if descriptor is not None and _is_void(os.fstat(descriptor)):
                 path.unlink(missing_ok=True)
+
+
+def _clear_packed(directory: Path, names: list[str]) -> None:
+    """Remove half-compressed files whose originals have gone; as long as there is one, it is compressed again."""
+    for name in names:
+        if day_of(name) and name.endswith(ZSTD + PART) and not os.path.lexists(directory / _packed_from(name)):
+            (directory / name).unlink(missing_ok=True)
+
+
+def _packed_from(name: str) -> str:
+    return name.removesuffix(ZSTD + PART) + JSONL
+
+
+@contextmanager
+def compacting(directory: Path) -> Iterator[None]:
+    """Only one process compacts at a time. Raises SettingsError."""
+    lock = -1
+    try:  # never through a symlink, never waiting for a pipe
+        lock = os.open(
+            directory / COMPACTING, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o640
+        )
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise SettingsError(f"somebody is compacting {str(directory)!r} already: wait until it is done") from error
+    except OSError as error:
+        if lock >= 0:
+            os.close(lock)
+        raise SettingsError(
+            f"{str(directory / COMPACTING)!r} cannot be used as a lock ({error.strerror}): mend it, or remove it"
+        ) from error
+    try:
+        yield
+    finally:
+        fcntl.flock(lock, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor, too
+        os.close(lock)
+
+
+def finish(directory: Path) -> None:
+    """Remove what a compacted file has taken in, and the listing of it, also after being cut off. Only the process
+    that compacts may do so. Raises OSError."""
+    names = FILES.listdir(directory)
+    for _, stems in exchanges(directory, set(names)):
+        for stem in stems:
+            for form in (JSONL, ZSTD):
+                (directory / f"{Path(stem).name}{form}").unlink(missing_ok=True)
+    for name in names:
+        path = directory / name
+        if day_of(name) and name.endswith(_OF_COMPACTION) and not path.is_dir():
+            path.unlink(missing_ok=True)
 
 
 def _is_void(there: os.stat_result) -> bool:
@@ -192,10 +264,11 @@ def _alone(directory: Path) -> Iterator[bool]:
 
 
 def _retained(directory: Path, retention: Retention, now: Look) -> list[Path]:
-    names = [name for name in names_in(directory) if day_of(name)]
+    names = [name for name in names_in(directory) if is_kept(name)]
     before = _account(directory)
     ageing = aged(before, now, names, retention)
-    files = [directory / name for name in sorted(names, key=lambda name: (-ageing.age_of(name), name))]
+    settled = set(names) - _in_exchange(directory)
+    files = [directory / name for name in sorted(settled, key=lambda name: (-ageing.age_of(name), name))]
     sizes = {path: _size(path) for path in files}
     held, gone = sum(sizes.values()), []
     for path in files:
@@ -207,6 +280,15 @@ def _retained(directory: Path, retention: Retention, now: Look) -> list[Path]:
     if ageing.account != before:
         _save(directory, ageing.account)
     return gone
+
+
+def _in_exchange(directory: Path) -> set[str]:
+    """The files of compactions that are not finished: the compacted one, and what it has taken in. Their records are
+    there twice until `finish` has removed the latter. Without the former, it would remove the only copy."""
+    found = set()
+    for compacted, stems in exchanges(directory, set(names_in(directory))):
+        found.update([compacted, *(stem + form for stem in stems for form in (JSONL, ZSTD))])
+    return found
 
 
 def _account(directory: Path) -> Account | None:
@@ -233,10 +315,18 @@ def _save(directory: Path, account: Account) -> None:
 def _removed(path: Path) -> bool:
     """Whether a file is gone now: one that is being written stays, and so does the evidence beside it."""
     with unheld(path) as descriptor:
-        if descriptor is None or (path.name.endswith(WARC) and _is_written(path.with_name(key_of(path.name) + JSONL))):
+        if descriptor is None or (path.name.endswith(WARC) and _is_evidence_of_written(path)):
             return False
-        path.unlink()
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s could not be removed: %s", path.name, error)
+            return False
         return True
+
+
+def _is_evidence_of_written(path: Path) -> bool:
+    return any(_is_written(path.with_name(stem + JSONL)) for stem in beside(path.name))
 
 
 def _is_written(path: Path) -> bool:

@@ -15,6 +15,8 @@ import msgspec
 
 from robots_guard.audit.record import AnyRecord
 
+LONGEST = 32 * 1024 * 1024  # octets of a line that DuckDB reads: what a power failure left may be long
+
 _TYPES: dict[Any, str] = {
     str: "VARCHAR",
     int: "BIGINT",
@@ -70,9 +72,11 @@ def named(path: Path) -> str:
 
 
 def lines_in(paths: Iterable[Path]) -> str:
-    """A table of the lines of files, `raw`."""
+    """A table of the lines of files, `raw`. What is no line of ours may be several rows, or none, and fails nothing:
+    a carriage return ends a line here, too, and a longer line than the longest is left out."""
     return (
         f"read_csv({files_in(paths)}, columns = {{raw: 'VARCHAR'}}, delim = '\x01', quote = '', escape = '',"
+        f" new_line = '\\n', strict_mode = false, max_line_size = {LONGEST}, buffer_size = {LONGEST},"
         " header = false, auto_detect = false, ignore_errors = true)"
     )
 
@@ -82,7 +86,7 @@ def records_in(paths: Iterable[Path]) -> str:
     types = ", ".join(f'"{name}": {literal(kind)}' for name, kind in COLUMNS.items())
     return (
         f"read_json({files_in(paths)}, format = 'newline_delimited', columns = {{{types}}}, ignore_errors = true,"
-        " filename = true)"
+        f" maximum_object_size = {LONGEST}, filename = true)"
     )
 
 

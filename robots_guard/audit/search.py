@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from robots_guard.audit.compact import database, duckdb_error, why_not_readable
-from robots_guard.audit.query import Filter, Reader, Trouble
+from robots_guard.audit.compact import copied_out, database, duckdb_error, is_legible, why_not_readable
+from robots_guard.audit.query import Filter, Trouble
 from robots_guard.audit.record import AnyRecord
 from robots_guard.audit.schema import COLUMNS, files_in, first_line, literal, named, records_in, records_with, unglobbed
 from robots_guard.audit.segments import JSONL, PARQUET, Segment, is_gone, segments, why_not_plain
@@ -64,6 +64,7 @@ class Search:
         self._looked_at: set[str] = set()  # stems
         self._asked = "the journal"  # to whom a fault is due
         self._read: list[Segment] = []
+        self._illegible: set[str] = set()  # stems of files that DuckDB fails at
         try:
             self._again(lambda: None, opens=True)
         except BaseException:
@@ -168,11 +169,22 @@ class Search:
                 if opens:
                     self._open(copies=look >= LOOKS // 2)
                 return work()
-            except (SettingsError, FileNotFoundError):
-                opens = any(map(is_gone, self._read))
+            except (SettingsError, FileNotFoundError) as error:
+                opens = any(map(is_gone, self._read)) or self._is_of_a_file(error)
                 if not opens:
                     raise
         raise SettingsError(f"{str(self._directory)!r} changes faster than it can be read: ask again later")
+
+    def _is_of_a_file(self, error: Exception) -> bool:
+        """Whether DuckDB failed at files that it had not failed at before. From now on it reads copies of them."""
+        import duckdb
+
+        if not isinstance(error.__cause__, (duckdb.InvalidInputException, duckdb.IOException)):
+            return False
+        lines = {segment.stem: segment.path for segment in self._read if segment.form != PARQUET}
+        found = {stem for stem in lines.keys() - self._illegible if not is_legible(self._connection, lines[stem])}
+        self._illegible |= found
+        return bool(found)
 
     def _answer(
         self, sql: Callable[[], str], values: list[Any] | None = None
@@ -205,8 +217,8 @@ class Search:
         self._connection = database()
         self._connections.append(self._connection)
         self._read = segments(self._directory)
-        if copies:
-            self._copy()
+        if copies or self._illegible:
+            self._copy(None if copies else self._illegible)
         plain = [segment for segment in self._read if self._is_plain(segment)]
         if any(map(is_gone, self._read)):
             raise FileNotFoundError
@@ -215,15 +227,14 @@ class Search:
         self._define(f"CREATE VIEW records AS {union(self._read)}")
         self._define("CREATE VIEW decisions AS SELECT * FROM records WHERE kind = 'decision'")
 
-    def _copy(self) -> None:
+    def _copy(self, stems: set[str] | None) -> None:
+        """Go on with copies of these files; None for all."""
         self._read = [segment for segment in self._read if _may_hold(segment, self._wanted)]
         apart = {segment.stem for segment in self._read if segment.form == PARQUET}
         place, trouble = Path(tempfile.mkdtemp(dir=self._spill.name)), Trouble()
         for number, segment in enumerate(self._read):
-            if segment.form != PARQUET:
-                copy = place / f"{segment.stem}{JSONL}"
-                with copy.open("wb") as file:
-                    file.writelines(line + b"\n" for line, _ in Reader(segment, trouble, apart=apart).lines(last=True))
+            if segment.form != PARQUET and (stems is None or segment.stem in stems):
+                copy = copied_out(segment, place, trouble, apart)
                 self._read[number] = Segment(copy, segment.stem, JSONL)
         self.trouble.add(trouble)
 

@@ -18,10 +18,11 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from robots_guard.audit.files import FILES, Files, sync_directory
+from robots_guard.audit.files import FILES, NO_LINKS, Files, remove, sync_directory
 from robots_guard.errors import SettingsError
 
 JSONL = ".jsonl"
@@ -84,20 +85,33 @@ def day_of(filename: str) -> str:
     return found[1] if found else ""
 
 
+def is_kept(filename: str) -> bool:
+    """Whether this is a file of ours that holds records or evidence. What compression and compaction work with does
+    not: it repeats what other files hold, until it takes their place."""
+    return day_of(filename) != "" and not filename.endswith((PART, SOURCES))
+
+
 def key_of(filename: str) -> str:
     """What a file of ours is called in all its forms: the stem of lines and evidence, the name of any other."""
-    whole = filename.removesuffix(PART)
     for form in (ZSTD, JSONL, WARC):
-        if whole.endswith(form):
-            return whole.removesuffix(form)
-    return whole
+        if filename.endswith(form):
+            return filename.removesuffix(form)
+    return filename
+
+
+def beside(evidence: str) -> list[str]:
+    """The stems of which one is that of the writer's file beside which this evidence lies: a second file of evidence
+    has a number behind it."""
+    stem = key_of(evidence)
+    shorter, _, number = stem.rpartition("-")
+    return [stem, shorter] if _STEM.fullmatch(shorter) and number.isdecimal() else [stem]
 
 
 def segments(directory: Path) -> list[Segment]:
     """What is to be read, in order of names. Raises NoDirectory, and SettingsError for what cannot be read."""
     names = set(names_in(directory))
     found = filter(None, (_segment(directory / name) for name in sorted(names)))
-    hidden = _replaced(directory, names)
+    hidden = {stem for _, stems in exchanges(directory, names) for stem in stems}
     return [
         segment
         for segment in found
@@ -147,13 +161,12 @@ def _segment(path: Path) -> Segment | None:
     return None
 
 
-def _replaced(directory: Path, names: set[str]) -> set[str]:
-    """The stems that a compacted file has taken in, and that are there still."""
-    stems: set[str] = set()
+def exchanges(directory: Path, names: set[str]) -> Iterator[tuple[str, list[str]]]:
+    """The compacted files beside which there may still be what they have taken in, each with the stems of that."""
     for filename in names:
-        if filename.endswith(SOURCES) and filename.removesuffix(SOURCES) + PARQUET in names and day_of(filename):
-            stems.update(taken_in(directory / filename))
-    return stems
+        compacted = filename.removesuffix(SOURCES) + PARQUET
+        if filename.endswith(SOURCES) and compacted in names and day_of(filename):
+            yield compacted, taken_in(directory / filename)
 
 
 def taken_in(sources: Path) -> list[str]:
@@ -183,10 +196,35 @@ def read_plain(path: Path) -> bytes:
 
 def put_in_place(part: Path, whole: Path, files: Files = FILES) -> None:
     """Give a file that has been written its name, for good. Raises OSError."""
-    descriptor = files.open(part, os.O_RDONLY)
+    _sync(part, files)
+    files.rename(part, whole)
+    sync_directory(whole.parent, files)
+
+
+def put_if_new(part: Path, whole: Path, files: Files = FILES) -> None:
+    """The same, unless the name is taken: then only `part` is removed. Raises OSError.
+
+    Where a file system has no hard links, two processes at the same moment can each put theirs: the last one stays.
+    """
+    try:
+        _sync(part, files)
+        try:
+            files.link(part, whole)  # never in the place of another
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            if not os.path.lexists(whole):
+                files.rename(part, whole)
+    except FileExistsError:
+        pass
+    finally:
+        remove(part, files)
+    sync_directory(whole.parent, files)
+
+
+def _sync(path: Path, files: Files) -> None:
+    descriptor = files.open(path, os.O_RDONLY)
     try:
         files.fsync(descriptor)
     finally:
         files.close(descriptor)
-    files.rename(part, whole)
-    sync_directory(whole.parent, files)

@@ -15,6 +15,7 @@ from audit.decisions import AT, decision, journal_in, policy
 from audit.disk import ROOT, Disk
 
 from robots_guard.audit.keeping import look, tidy
+from robots_guard.audit.privacy import Privacy
 from robots_guard.audit.query import Filter, Trouble, entries, records
 from robots_guard.audit.retention import Retention
 from robots_guard.audit.segments import NoDirectory
@@ -200,3 +201,19 @@ def _holds(path, identity):
             if record.rec_headers.get_header("WARC-Record-ID") == identity:
                 return True
     return False
+
+
+def test_a_power_cut_leaves_a_whole_key_of_hashed_values_or_none(tmp_path):
+    chance, place, cuts = random.Random(5), tmp_path / "left", []
+
+    def look():
+        for share in SHARES:
+            disk.leave(place, chance, share)
+            cuts.extend(key.read_bytes() for key in place.rglob(".key"))
+            shutil.rmtree(place)
+
+    disk = Disk(look)
+    journal_in(PLACE, files=disk, privacy=Privacy(query="hash")).close()
+
+    assert cuts
+    assert [len(key) for key in cuts] == [32] * len(cuts)

@@ -20,7 +20,7 @@ from robots_guard.audit.verify import verify
 from robots_guard.core.access import Failed, Failure, Fetched, Get
 from robots_guard.core.events import FailedOpen, FetchMade, OverridesLoaded, StoreBegunAnew
 from robots_guard.core.verdict import Action, Reason, Verdict
-from robots_guard.errors import JournalError
+from robots_guard.errors import JournalError, SettingsError
 
 DAY = 86400
 
@@ -266,6 +266,33 @@ def test_the_key_of_hashed_values_is_one_for_all_writers_and_for_nobody_else(tmp
     assert len(urls) == 1
     assert "hello" not in urls.pop()
     assert (tmp_path / ".key").stat().st_mode & 0o177 == 0
+    assert [path.name for path in tmp_path.glob(".key*")] == [".key"]
+
+
+def test_on_a_file_system_without_hard_links_there_is_a_key_too(tmp_path, monkeypatch):
+    from robots_guard.audit.privacy import Privacy
+
+    def link(*_, **__):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    for _ in range(2):
+        journal = journal_in(tmp_path, privacy=Privacy(query="hash"))
+        journal.write(decision("https://a.test/x?q=hello"))
+        journal.close()
+
+    assert len({record.url for record in records(tmp_path)}) == 1
+    assert [path.name for path in tmp_path.glob(".key*")] == [".key"]
+
+
+@pytest.mark.parametrize("octets", [b"", b"k" * 31, b"k" * 33])
+def test_what_is_no_key_is_refused(tmp_path, octets):
+    """Under an empty key, what a power failure may leave, values can be found by trying them out."""
+    from robots_guard.audit.privacy import Privacy
+
+    (tmp_path / ".key").write_bytes(octets)
+    with pytest.raises(SettingsError, match=r"\.key' is not a key of 32 octets: put it back .* or remove it"):
+        journal_in(tmp_path, privacy=Privacy(query="hash"))
 
 
 # -- keeping ----------------------------------------------------------------------------------------------------

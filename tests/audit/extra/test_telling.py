@@ -455,3 +455,20 @@ def test_evidence_is_kept_as_long_as_its_journal(tmp_path):
 
     days = (Look("boot", day * DAY, AT) for day in (0, 1, 12, 13))
     assert [len(retain(tmp_path, Retention(days=10), day)) for day in days] == [0, 0, 0, 2]
+
+
+@pytest.mark.parametrize("spoil", [lambda path: path.unlink(), lambda path: path.rename(path.with_name("rotated.1"))])
+def test_evidence_that_lost_its_name_goes_on_in_another_file_which_stays_while_its_journal_is_written(tmp_path, spoil):
+    from robots_guard.audit.keeping import retain
+    from robots_guard.audit.retention import Look
+
+    journal = journal_in(tmp_path, warc=True)
+    journal.note(fetch(Fetched(status=404)))
+    spoil(next(tmp_path.glob("*.warc.gz")))
+    journal.note(fetch(Fetched(status=404)))
+    retain(tmp_path, Retention(days=0, octets=1), Look("boot", 1.0, AT))
+    latest = list(entries(tmp_path, Filter(kind="fetch")))[-1]
+
+    assert (tmp_path / latest.evidence_file).exists()
+    journal.close()
+    assert len(retain(tmp_path, Retention(days=0, octets=1), Look("boot", 1.0, AT))) == 2

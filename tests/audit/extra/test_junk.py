@@ -1,0 +1,92 @@
+"""Files that hold more than records: all readers find the same records in them, and compaction keeps these."""
+
+from __future__ import annotations
+
+import pytest
+from audit.decisions import decision, journal_in
+
+from robots_guard.audit import compact as compacting
+from robots_guard.audit.keeping import compress
+from robots_guard.audit.query import Filter, Trouble, entries
+from robots_guard.audit.resident import Resident
+from robots_guard.audit.search import Search
+
+LATER = "99999999"
+ANY = Filter(kind=None)
+
+JUNK = {
+    "a carriage return within a line": lambda lines: lines + b"a\rb\n",
+    "a carriage return that tears a record": lambda lines: lines[:-30] + b"\r" + lines[-30:],
+    "a file edited on Windows": lambda lines: lines.replace(b"\n", b"\r\n"),
+    "a line edited on Windows": lambda lines: lines.replace(b"\n", b"\r\n", 1),
+    "the character that divides columns": lambda lines: b"a\x01b\x01c\n" + lines,
+    "that and a carriage return": lambda lines: b"a\x01b\rc\n" + lines,
+    "what is no UTF-8": lambda lines: b"\xff\xfe\x80\r\n" + lines,
+    "a long line": lambda lines: b"\0" * 3_000_000 + b"\n" + lines,
+    "a longer line than DuckDB reads": lambda lines: b"\0" * 70_000_000 + b"\n" + lines,
+    "a long last line": lambda lines: lines + b"\0" * 20_000_000,
+    "a last line longer than DuckDB reads": lambda lines: lines + b"\0" * 70_000_000,
+}
+
+
+@pytest.fixture(params=JUNK)
+def log(request, tmp_path):
+    """A log of two files, one with junk, and how many records there are."""
+    for _ in range(2):
+        journal = journal_in(tmp_path)
+        for number in range(3):
+            journal.write(decision(client=f"c{number}"))
+        journal.close()
+    path = min(tmp_path.glob("*.jsonl"))
+    path.write_bytes(JUNK[request.param](path.read_bytes()))
+    return tmp_path
+
+
+def read(log):
+    return [entry.client for entry in entries(log, Filter())]
+
+
+def searched(log, **wanted):
+    with Search(log, Filter(**wanted)) as found:
+        return [entry.client for entry in found.records()]
+
+
+def test_every_question_finds_the_records(log):
+    there = read(log)
+
+    assert len(there) >= 5
+    assert searched(log) == there
+    assert searched(log, id="w-1") == there
+
+
+def test_the_console_finds_the_records(log):
+    resident = Resident(log)
+    (row,) = resident.rows("SELECT count(*) FROM decisions")
+    resident.close()
+
+    assert row == (len(read(log)),)
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_compaction_keeps_the_records(log, is_compressed):
+    there = read(log)
+    if is_compressed:
+        compress(log)
+    trouble = Trouble()
+    (done,) = compacting.compact(log, LATER, trouble)
+
+    assert not trouble.files
+    assert done.files == 2
+    assert read(log) == there
+    assert searched(log) == there
+
+
+def test_a_file_that_duckdb_cannot_read_is_told_as_by_the_other_reader(tmp_path):
+    journal = journal_in(tmp_path)
+    journal.write(decision())
+    journal.close()
+    (path,) = tmp_path.glob("*.jsonl")
+    path.write_bytes(b"\0" * 70_000_000 + b"\n" + path.read_bytes())
+    with Search(tmp_path, ANY) as found:
+        list(found.records())
+        assert found.unreadable().lines == {path.name: 1}
