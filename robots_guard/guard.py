@@ -54,6 +54,7 @@ DECISION_TIMEOUT = 35.0
 JUST_NOW = 0.005  # seconds for which a decision, or a turn, needs no second look
 SETTLING = 5.0  # seconds for which `settle` waits, at most: with `close` less than the 10 of `docker stop`
 CLOSING = 2.0  # seconds for which `close` waits for the journal, and again for the store
+NO_DELAY = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)  # of a request that needs a turn only because of a pause
 UNRECORDED = Verdict(action=Action.DROP, reason=Reason.UNRECORDED, detail="the journal cannot be written")
 INTERNAL_ERROR = Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR)
 
@@ -205,8 +206,7 @@ class Guard:
         exempt = decision.policy is None and verdict.reason is not Reason.ROBOTS_TXT
         if exempt or verdict.pace is not None or not self.is_held_off(origin):
             return decision
-        pause = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)
-        return msgspec.structs.replace(decision, verdict=msgspec.structs.replace(verdict, pace=pause))
+        return msgspec.structs.replace(decision, verdict=msgspec.structs.replace(verdict, pace=NO_DELAY))
 
     async def turn(self, decision: Decision, patience: float = 0.0) -> Decision:
         """The origin's turn for a request that was let pass: the same decision, to be acted on at once, or, if the
@@ -494,7 +494,9 @@ class Guard:
             current = self._judged_again(decision)
             verdict = current.verdict
             if verdict.action is Action.PASS and not turn.wait:
-                return msgspec.structs.replace(decision, turn=turn, turn_taken_at=turn.asked, waited=waited)
+                paced = msgspec.structs.replace(decision.verdict, pace=verdict.pace or NO_DELAY)
+                changed = {"verdict": paced, "turn": turn, "turn_taken_at": turn.asked, "waited": waited}
+                return msgspec.structs.replace(decision, **changed)
             if verdict.action is Action.PASS:
                 asked = verdict if verdict.pace is not None else decision.verdict
                 verdict = not_yet(asked, turn, self._clocks.now())

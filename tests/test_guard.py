@@ -1156,6 +1156,19 @@ async def test_in_report_mode_what_is_forbidden_meanwhile_goes_and_is_named(buil
     assert (told.verdict.action, told.verdict.would) == (Action.PASS, Action.DROP)
 
 
+@pytest.mark.parametrize("delay", [0.0, 4.0])
+async def test_a_turn_says_which_delay_it_was_taken_with(build, clock, delay):
+    new = RULES.body + b"\nCrawl-delay: 4" if delay else RULES.body
+    guard = build(Script(SLOW, answer(new)))
+    decision = await guard.check(ask("/open"))
+    clock.advance(1)
+    await guard.policy(A, renew=True)
+
+    turned = await guard.turn(decision)
+    assert (decision.verdict.pace.seconds, turned.verdict.pace.seconds) == (10.0, delay)
+    assert turned.turn is not None
+
+
 async def test_where_pauses_are_not_respected_none_is_kept_or_counted(build):
     guard = build(Script(RULES), respect_retry_after=False)
     await guard.hold_off(A, 60)
