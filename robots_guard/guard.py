@@ -493,13 +493,13 @@ class Guard:
             waited = self._clocks.monotonic() - began
             current = self._judged_again(decision)
             verdict = current.verdict
-            if verdict.action is Action.PASS and not turn.wait:
-                paced = msgspec.structs.replace(decision.verdict, pace=verdict.pace or NO_DELAY)
-                changed = {"verdict": paced, "turn": turn, "turn_taken_at": turn.asked, "waited": waited}
-                return msgspec.structs.replace(decision, **changed)
             if verdict.action is Action.PASS:
-                asked = verdict if verdict.pace is not None else decision.verdict
-                verdict = not_yet(asked, turn, self._clocks.now())
+                current = max(current, decision, key=_seconds)
+                verdict = current.verdict
+                if not turn.wait:
+                    moved = decision.turn is not None  # it was taken with the delay of that time
+                    return _with_turn(decision, turn, decision.verdict.pace if moved else verdict.pace, waited)
+                verdict = not_yet(verdict, turn, self._clocks.now())
         except Exception:  # noqa: BLE001  fail closed: our fault must not let a request through
             verdict, waited = self._internal_error().verdict, self._clocks.monotonic() - began
         now = self._clocks.now()
@@ -517,11 +517,12 @@ class Guard:
         return renewed or await self._turns.take_within(patience, origin, delay, learned)
 
     def _required_delay(self, decision: Decision) -> float | None:
-        """Seconds between two requests, by what is in memory now; None if the request may not be made any more."""
-        verdict = self._judged_again(decision).verdict
-        if verdict.action is not Action.PASS:
+        """Seconds between two requests, by what is in memory now, but no less than the decision says, for so it is
+        recorded; None if the request may not be made any more."""
+        current = self._judged_again(decision)
+        if current.verdict.action is not Action.PASS:
             return None
-        return 0.0 if verdict.pace is None else verdict.pace.seconds
+        return max(_seconds(current), _seconds(decision))
 
     def _judged_again(self, decision: Decision) -> Decision:
         """The decision as it would be made now, by what is in memory. Nothing is recorded. It stays as it is if it was
@@ -638,6 +639,18 @@ class Guard:
             problems=tuple(f"{which}: {why}" for which, why in (*read.faults, *expired)),
         )
         self._tally.note(loaded)
+
+
+def _with_turn(decision: Decision, turn: Turn, pace: Demand | None, waited: float) -> Decision:
+    """The decision with a turn that was taken with this delay, after so many seconds."""
+    verdict = msgspec.structs.replace(decision.verdict, pace=pace)
+    return msgspec.structs.replace(decision, verdict=verdict, turn=turn, turn_taken_at=turn.asked, waited=waited)
+
+
+def _seconds(decision: Decision) -> float:
+    """What a decision asks for between two requests; -inf if it needs no turn."""
+    pace = decision.verdict.pace
+    return -math.inf if pace is None else pace.seconds
 
 
 _guards: weakref.WeakSet[Guard] = weakref.WeakSet()  # those of this process

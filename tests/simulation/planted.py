@@ -34,8 +34,8 @@ FAULTS = (
     Fault(
         name="no-hold-off",
         module="robots_guard.core.pacing",
-        old="paced - now, held_off - now)",
-        new="paced - now)",
+        old="max(pause, paced - now)",
+        new="max(0.0, paced - now)",
     ),
     Fault(
         name="turn-not-kept",
@@ -170,8 +170,8 @@ FAULTS = (
     Fault(
         name="unrecorded-turn",
         module="robots_guard.guard",
-        old="return self._released(msgspec.structs.replace(decision, **changed))",
-        new="return msgspec.structs.replace(decision, **changed)",
+        old="return self._released(msgspec.structs.replace(current, **changed))",
+        new="return msgspec.structs.replace(current, **changed)",
     ),
     Fault(
         name="unrecorded-passes",
