@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 from hosts.mitmproxy.h2_site import h2_site
-from hosts.scrapy.crawl import MODES, crawl
+from hosts.scrapy.crawl import MODES, SCRAPY, crawl
 from OpenSSL import SSL
 from scrapy.exceptions import IgnoreRequest
 from scrapy.settings import Settings
@@ -177,6 +177,7 @@ def test_an_answer_of_a_handler_that_shows_nothing_is_not_relied_on(net):
     assert site.targets == []
 
 
+@pytest.mark.skipif(SCRAPY < (2, 15), reason="the HTTP/2 handler of Scrapy 2.14 fails with today's Twisted")
 def test_an_answer_over_http2_is_delimited_by_its_frames(ca, tmp_path):
     """Nothing of such a connection is watched either."""
     with h2_site(tmp_path, ca, "127.0.0.1") as site:
