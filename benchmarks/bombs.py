@@ -1,11 +1,13 @@
-"""What a hostile robots.txt costs: memory, the longest stall of the event loop, and the time until the verdict.
+"""The cost of a hostile robots.txt: memory, the longest stall of the event loop, and the time to
+the verdict.
 
     python benchmarks/bombs.py [--cases gzip,br,...] [--by direct,scrapy,proxy,builtin]
 
-Each bomb is served on a loopback address and asked for by a process of its own, which has fetched a harmless file
-before, so that only the bomb is measured. Goals: 16 MiB of growth, a stall of 100 ms, the end within 31 s; exits 1
-where one is missed, but for what a host does not let us bound (docs/scrapy.md). `builtin` is Scrapy's own
-RobotsTxtMiddleware, for comparison; it is given a minute.
+Each bomb is served on a loopback address and fetched by a separate process, which has fetched a
+harmless file before, so that only the bomb is measured. Goals: 16 MiB of growth, stalls of at most
+100 ms, a verdict within 31 s. Exits with 1 if a goal is missed, except for limits that the
+framework does not allow to enforce (docs/scrapy.md). `builtin` is Scrapy's own RobotsTxtMiddleware,
+for comparison, with a limit of one minute.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ PATIENCE = 60.0
 BEAT = 0.002
 
 
-# -- the bombs ------------------------------------------------------------------------------------------------
+# -- the bombs -------------------------------------------------------------------------------------
 
 
 def _packed(coding: str, body: bytes) -> Reply:
@@ -65,7 +67,9 @@ def _brotli() -> Reply | None:
 
 
 def _zstd() -> Reply:
-    """By hand (RFC 8878 section 3.1.1): a raw block, then blocks of one octet, 128 KiB each unpacked."""
+    """Build a zstd frame by hand (RFC 8878 section 3.1.1): a raw block, then RLE blocks of 128 KiB
+    each.
+    """
     count = UNPACKED // (128 * 1024)
     head = b"\x28\xb5\x2f\xfd\x00\x38" + (len(TEXT) << 3).to_bytes(3, "little") + TEXT
     block = (1 << 1 | 128 * 1024 << 3).to_bytes(3, "little") + b"\n"
@@ -99,11 +103,11 @@ CASES: dict[str, Callable[[], Reply | None]] = {
 }
 
 
-# -- what a process costs -------------------------------------------------------------------------------------
+# -- what a process costs --------------------------------------------------------------------------
 
 
 def _status(pid: int | str, name: str) -> float:
-    """MiB, of a line of /proc/PID/status."""
+    """Return the MiB in a line of /proc/PID/status."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(name):
             return int(line.split()[1]) / 1024
@@ -111,13 +115,13 @@ def _status(pid: int | str, name: str) -> float:
 
 
 class Meter:
-    """From `begin` on: how far memory grew at most, and the longest time the loop did not come round."""
+    """Measures from `begin` on: the peak growth of memory, and the longest stall of the event loop."""
 
     def __init__(self) -> None:
         self._stall = 0.0
 
     def begin(self) -> None:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         self._before = _status("self", "VmRSS:")
         self._stall, self._began = 0.0, time.monotonic()
         self._beat = asyncio.ensure_future(self._beating())
@@ -129,28 +133,28 @@ class Meter:
             self._stall = max(self._stall, time.monotonic() - before - BEAT)
 
     def end(self, verdict: str) -> None:
-        """Print what it came to."""
+        """Print the result."""
         self._beat.cancel()
         grown = max(0.0, _status("self", "VmHWM:") - self._before)
         found = {"MiB": grown, "stall ms": self._stall * 1000, "seconds": time.monotonic() - self._began}
         print(json.dumps(found | {"verdict": verdict}), flush=True)
 
 
-# -- the processes --------------------------------------------------------------------------------------------
+# -- the processes ---------------------------------------------------------------------------------
 
 
 def direct(harmless: str, bomb: str) -> None:
-    """The direct fetcher, as the command line has it."""
+    """Fetch with the direct fetcher, as configured by the command line."""
     from robots_guard.core.verdict import Question
+    from robots_guard.guard.runtime import AsyncioRuntime
     from robots_guard.origin import split_url
-    from robots_guard.runtime import AsyncioRuntime
     from robots_guard.settings import direct_fetcher, open_guard, settings_of
 
     async def ask() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            settings = settings_of({"agent": "mybot", "store": "memory:", "journal": folder})
+            settings = settings_of({"agent": "mybot", "store": "memory:", "audit_log": folder})
             fetcher = direct_fetcher(settings, trusts_asked=True)
-            guard = open_guard(settings, door="cli", runtime=AsyncioRuntime(), fetcher=fetcher)
+            guard = open_guard(settings, component="cli", runtime=AsyncioRuntime(), fetcher=fetcher)
             meter = Meter()
             for url in (harmless, bomb):
                 if url == bomb:
@@ -199,29 +203,29 @@ def crawl(harmless: str, bomb: str, settings: dict[str, Any]) -> None:
 
 
 def by_scrapy(harmless: str, bomb: str) -> None:
-    """Our add-on, through Scrapy's downloader."""
+    """Fetch with the Scrapy add-on, through Scrapy's downloader."""
     with tempfile.TemporaryDirectory() as folder:
-        ours = {"AGENT": "mybot", "STORE": "memory:", "JOURNAL": folder}
-        settings = {f"ROBOTS_GUARD_{name}": value for name, value in ours.items()}
+        options = {"AGENT": "mybot", "STORE": "memory:", "AUDIT_LOG": folder}
+        settings = {f"ROBOTS_GUARD_{name}": value for name, value in options.items()}
         crawl(harmless, bomb, settings | {"ADDONS": {"robots_guard.scrapy.Addon": 500}})
 
 
 def builtin(harmless: str, bomb: str) -> None:
-    """Scrapy's RobotsTxtMiddleware."""
+    """Fetch with Scrapy's RobotsTxtMiddleware."""
     crawl(harmless, bomb, {"ROBOTSTXT_OBEY": True, "USER_AGENT": "mybot"})
 
 
 def proxy(harmless: str, bomb: str) -> None:
-    """`robots-guard proxy`, asked by a client in a thread."""
-    from robots_guard.mitmproxy.launcher import Proxy, Ready, serve
+    """Fetch through `robots-guard proxy`, with a client in a thread."""
+    from robots_guard.mitmproxy.command.launcher import Proxy, Ready, serve
     from robots_guard.settings import settings_of
 
     def ask(address: tuple[str, int], url: str) -> str:
         with socket.create_connection(address) as connection:
             connection.sendall(f"GET {url}/private/x HTTP/1.1\r\nHost: {url[7:]}\r\nConnection: close\r\n\r\n".encode())
             head = b""
-            while octets := connection.recv(65536):
-                head += octets
+            while data := connection.recv(65536):
+                head += data
         guard = [line for line in head.decode("latin-1").splitlines() if line.lower().startswith("robots-guard:")]
         return guard[0].split(": ", 1)[1].split("; rule")[0] if guard else head[:20].decode("latin-1")
 
@@ -235,7 +239,7 @@ def proxy(harmless: str, bomb: str) -> None:
 
     under_way = []
     with tempfile.TemporaryDirectory() as folder:
-        settings = settings_of({"agent": "mybot", "store": "memory:", "journal": f"{folder}/journal"})
+        settings = settings_of({"agent": "mybot", "store": "memory:", "audit_log": f"{folder}/audit_log"})
         plan = Proxy(settings=settings, port=0, confdir=Path(folder))
         serve(plan, lambda ready: under_way.append(asyncio.ensure_future(measure(ready))))
 
@@ -248,11 +252,14 @@ BY: dict[str, Callable[[str, str], None]] = {
 }
 
 
-# -- the table ------------------------------------------------------------------------------------------------
+# -- the table -------------------------------------------------------------------------------------
 
 
 def measured(by: str, harmless: str, bomb: str) -> dict[str, Any]:
-    """What a process of its own says, or what can be said of one that was ended."""
+    """Run a measurement in a separate process.
+
+    Returns its result, or what is known if it was killed.
+    """
     command = [sys.executable, __file__, "--child", by, harmless, bomb]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     grown, began, before = 0.0, time.monotonic(), None
@@ -273,7 +280,7 @@ def measured(by: str, harmless: str, bomb: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Print the table; 1 if one of ours misses a goal."""
+    """Print the table. Returns 1 if an integration of robots_guard misses a goal."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--cases", default="")
     parser.add_argument("--by", default=",".join(BY))
@@ -289,7 +296,7 @@ def main() -> int:
         for case in filter(None, chosen.cases.split(",")) if chosen.cases else CASES:
             reply = CASES[case]()
             if reply is None:
-                print(f"{case:26}no library packs it here")
+                print(f"{case:26}no library to compress it")
                 continue
             for by in chosen.by.split(","):
                 found = measured(by, harmless, net.origin(reply).url)

@@ -1,12 +1,14 @@
-"""The console's pages over a million records: how long each takes to be made, in milliseconds. The goal: below 300.
+"""The time to render each page of the console over a million records, in milliseconds. The goal is
+below 300.
 
     python benchmarks/console.py [--records N] [--directory DIRECTORY] [--lines N]
 
-The records are generated once (a directory that holds some is used as it is) and compacted into Parquet; `--lines`
-leaves so many more of the last day as they were written. Each page is asked for of a new console, of which nothing
-but opening the journal has been asked before (`first`), and again (`again`: what one snapshot has answered is kept);
-the best of three is told.
-The opening itself is told apart: it is paid again whenever the journal has changed, as a tenth of the time at most.
+The records are generated once (a directory that contains records is used as it is) and compacted
+into Parquet; `--lines` leaves additional records of the last day uncompacted. Each page is
+requested from a new console that has only opened the audit log (`first`), and once more (`again`,
+with the answers of the snapshot cached). The best of three is reported. Opening is reported
+separately, because it is repeated whenever the audit log has changed, for at most a tenth of the
+time.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pathlib import Path
 
 import httpx
 
-from robots_guard.audit.compact import compact
+from robots_guard.audit.compaction import compact
 from robots_guard.audit.record import Record
 from robots_guard.console import Sources, app
 from robots_guard.core.verdict import Terms
@@ -32,7 +34,7 @@ from robots_guard.rep.paths import matching
 
 BEGINS = datetime(2026, 11, 1, tzinfo=UTC)
 DAYS = 14
-TRIES = 3  # consoles a page is asked of; the best is told
+TRIES = 3  # consoles per page; the best result is reported
 ORIGINS = 5_000
 _OUTCOMES = (
     ("pass", "allowed", None, None),
@@ -69,14 +71,14 @@ PAGES = (
 
 
 def main() -> None:
-    """Generate, ask and print."""
+    """Generate the records, request the pages and print the times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--lines", type=int, default=0)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        directory = chosen.directory or Path(scratch) / "journal"
+        directory = chosen.directory or Path(scratch) / "audit_log"
         if not directory.exists():
             began = time.perf_counter()
             generate(directory, chosen.records)
@@ -87,16 +89,18 @@ def main() -> None:
 
 
 async def measure(directory: Path) -> None:
-    """Ask for each page of a new console."""
+    """Request each page from new consoles and print the times."""
     print(f"{'':26}{'open':>8}{'first':>8}{'again':>8}   ms")
     for says, path in PAGES:
-        every = [[asked async for asked in _asked(directory, path)] for _ in range(TRIES)]
+        every = [[milliseconds async for milliseconds in _request_times(directory, path)] for _ in range(TRIES)]
         opening, first, again = (min(each) for each in zip(*every, strict=True))
         print(f"{says:26}{opening:8.0f}{first:8.0f}{again:8.0f}")
 
 
-async def _asked(directory: Path, path: str) -> AsyncIterator[float]:
-    """Milliseconds for opening (a page that asks next to nothing), for the page, and for the page again."""
+async def _request_times(directory: Path, path: str) -> AsyncIterator[float]:
+    """Yield the milliseconds for opening (a page with hardly any query), for the page, and for the
+    page again.
+    """
     end = (BEGINS + timedelta(days=DAYS)).timestamp()
     clocks = Clocks(now=lambda: end, monotonic=time.monotonic)
     terms = Terms(dialect=dialect("rfc9309"), matching=matching("standard"))
@@ -111,7 +115,7 @@ async def _asked(directory: Path, path: str) -> AsyncIterator[float]:
 
 
 def leave_lines(directory: Path, count: int) -> None:
-    """So many records of the last hour, as they are written."""
+    """Write `count` uncompacted records of the last hour."""
     chance, at = random.Random(8), BEGINS + timedelta(days=DAYS, hours=-1)
     step = timedelta(hours=1) / count
     lines = [_line(10**9 + number, at + step * number, chance) for number in range(count)]
@@ -119,7 +123,7 @@ def leave_lines(directory: Path, count: int) -> None:
 
 
 def generate(directory: Path, records: int, seed: int = 7) -> None:
-    """A journal of so many decisions over two weeks, by four writers, as Parquet."""
+    """Write an audit log of `count` decisions over two weeks, by four writers, as Parquet."""
     chance = random.Random(seed)
     step = timedelta(days=DAYS) / records
     per_day: dict[str, list[bytes]] = {}
@@ -149,7 +153,7 @@ def _line(number: int, at: datetime, chance: random.Random) -> bytes:
         at=moment,
         seq=number + 1,
         writer=f"bench-{number % 4}",
-        door="scrapy" if number % 3 else "mitmproxy",
+        component="scrapy" if number % 3 else "proxy",
         id=f"bench-{number}",
         agent=("mybot", "imagebot", "newsbot")[number % 3],
         user_agent="mybot/1.0 (+https://bot.example)",

@@ -1,6 +1,8 @@
-"""What the benchmarks measure on: a corpus file, or files made with the distribution of a real collection.
+"""The input of the benchmarks: a corpus file, or files generated with the distribution of a real
+collection.
 
-A corpus is JSON Lines, perhaps xz-compressed: {"class": "small" | "medium" | "large" | "huge", "body_b64": ...}.
+A corpus is JSON Lines, optionally xz-compressed: {"class": "small" | "medium" | "large" | "huge",
+"body_b64": ...}.
 """
 
 from __future__ import annotations
@@ -14,23 +16,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CLASSES = ("small", "medium", "large", "huge")
-# Rules in the * group, and how many files of each class are made.
+# By class: the number of rules in the * group, and of files to generate.
 _SIZES = {"small": (1, 20, 60), "medium": (20, 200, 40), "large": (200, 2_000, 12), "huge": (2_000, 12_000, 4)}
 _WORDS = ("admin", "search", "cart", "user", "private", "tmp", "print", "login", "feed", "api", "tag", "page", "img")
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--corpus", type=Path, help="JSON Lines of real files; default: files made up")
-    parser.add_argument("--files", type=int, default=60, help="files a class at most")
+    parser.add_argument("--corpus", type=Path, help="JSON Lines of real files; default: generated files")
+    parser.add_argument("--files", type=int, default=60, help="maximum number of files per class")
     parser.add_argument("--seed", type=int, default=9309)
     return parser
 
 
 def files(corpus: Path | None, limit: int, seed: int) -> dict[str, list[bytes]]:
-    """Bodies by class, at most `limit` of each."""
+    """Return bodies by class, at most `limit` of each."""
     chance = random.Random(seed)
-    pairs = list(_read(corpus) if corpus else _made(chance))
+    pairs = list(_read(corpus) if corpus else _generate(chance))
     chance.shuffle(pairs)
     found: dict[str, list[bytes]] = {name: [] for name in CLASSES}
     for name, body in pairs:
@@ -47,11 +49,11 @@ def _read(path: Path) -> Iterator[tuple[str, bytes]]:
             yield row["class"], base64.b64decode(row["body_b64"])
 
 
-# Of 100 files that hold rules about: how many have so many wildcards.
+# The distribution of the number of wildcards, of 100 files with that many rules.
 _WILDCARDS = ((0, 55), (2, 15), (6, 12), (14, 9), (25, 6), (90, 3))
 
 
-def _made(chance: random.Random) -> Iterator[tuple[str, bytes]]:
+def _generate(chance: random.Random) -> Iterator[tuple[str, bytes]]:
     amounts, weights = zip(*_WILDCARDS, strict=True)
     for name, (low, high, count) in _SIZES.items():
         for _ in range(count):
@@ -72,7 +74,7 @@ def _rule(chance: random.Random, *, wildcard: bool) -> str:
 
 
 def urls(body: bytes, count: int, seed: int) -> list[str]:
-    """Questions about a file: a third from its rules, a third near misses, a third random."""
+    """Return questions about a file: a third from its rules, a third near misses, a third random."""
     chance = random.Random(seed)
     values = [line.partition(b":")[2].strip() for line in body.splitlines() if line[:1] in b"DdAa" and b"/" in line]
     patterns = [value.decode("utf-8", "ignore") for value in values if value.startswith(b"/")] or ["/"]

@@ -1,7 +1,7 @@
-"""Crawls in this process, of a server in another: what the Scrapy benchmarks share.
+"""Crawls in this process of a server in another process, for the Scrapy benchmarks.
 
-The server answers on every loopback address, so hosts cost nothing. `/N` is a small page; /robots.txt asks for
-`Crawl-delay: 0.5` on 127.3.*, and for nothing on others. Pages take `latency` seconds.
+The server answers on every loopback address, so hosts cost nothing. `/N` is a small page;
+/robots.txt has `Crawl-delay: 0.5` on 127.3.*, and no rules elsewhere. Pages take `latency` seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\
 
 
 def settings(mode: str, scratch: str) -> dict[str, Any]:
-    """A crawl without a check, with Scrapy's own, or with ours."""
+    """Return a crawl without a robots.txt check, with Scrapy's check, or with the guard."""
     if mode != "guard":
         return {**QUIET, "ROBOTSTXT_OBEY": mode == "builtin"}
     return {
@@ -30,13 +30,13 @@ def settings(mode: str, scratch: str) -> dict[str, Any]:
         "ADDONS": {"robots_guard.scrapy.Addon": 500},
         "ROBOTS_GUARD_AGENT": "mybot",
         "ROBOTS_GUARD_STORE": "memory:",
-        "ROBOTS_GUARD_JOURNAL": scratch,
+        "ROBOTS_GUARD_AUDIT_LOG": scratch,
     }
 
 
 @contextlib.contextmanager
 def serving(latency: float) -> Iterator[int]:
-    """A server in a process of its own: its port."""
+    """Run the server in a separate process, and yield its port."""
     server = subprocess.Popen([sys.executable, __file__, str(latency)], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     try:
@@ -47,7 +47,7 @@ def serving(latency: float) -> Iterator[int]:
 
 
 def in_reactor(work: Callable[[str], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine on Scrapy's default reactor. It is given a scratch directory."""
+    """Run a coroutine on Scrapy's default reactor, with a scratch directory as its argument."""
     from scrapy.utils.reactor import install_reactor
 
     install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")

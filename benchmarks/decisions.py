@@ -1,10 +1,12 @@
-"""From a full URL to a verdict with its rule, beside protego and the standard library, in one interleaved run.
+"""The time from a full URL to a verdict with its rule, compared with protego and the standard
+library.
 
     python benchmarks/decisions.py [--corpus FILE] [--files N]
 
-Medians over files of the best of several rounds; each round asks every peer in turn, so that a slow moment of the
-machine is everybody's. A turn asks the questions twice: first after the other peers have pushed the policy out of the
-processor's caches, as work between two requests does, and then "again" with the policy warm.
+Prints medians over files of the best of several rounds. Each round measures every peer in turn, so
+that a slow moment of the machine affects all. The questions are asked twice: first after the other
+peers have evicted the policy from the processor's caches, as work between two requests does, and
+then "again" with warm caches.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ def main() -> None:
 
 
 def measure(body: bytes, questions: list[str]) -> dict[str, float]:
-    """Nanoseconds a question, by peer."""
+    """Return the nanoseconds per question, by peer."""
     peers = {name: make(body) for name, make in PEERS.items()}
     for ask in peers.values():
         for url in questions:
@@ -116,18 +118,22 @@ def _our_policy(body: bytes) -> object:
 
 def _protego_policy(body: bytes) -> object:
     parsed = Protego.parse(body.decode("utf-8", "ignore"))
-    parsed.can_fetch("https://www.example.com/some/page", AGENT)  # it compiles when first asked
+    # it compiles at the first question
+    parsed.can_fetch("https://www.example.com/some/page", AGENT)
     return parsed
 
 
 def memory(corpus: dict[str, list[bytes]]) -> None:
-    """Octets a policy that has been asked once, by class. Ours keeps the body too, as its document does anyway."""
+    """Print the bytes per policy after one question, by class.
+
+    A policy of robots_guard includes the body.
+    """
     for name in CLASSES:
         bodies = corpus[name][:60]
         if not bodies:
             continue
-        ours = [_held(_our_policy, body) for body in bodies]
-        theirs = [_held(_protego_policy, body) for body in bodies]
+        ours = [_memory_of(_our_policy, body) for body in bodies]
+        theirs = [_memory_of(_protego_policy, body) for body in bodies]
         estimates = [compile_rules(body, dialect("rfc9309"), AGENT).size - len(body) for body in bodies]
         ratio = statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
         mine, other, estimate = (statistics.median(sizes) / 1024 for sizes in (ours, theirs, estimates))
@@ -138,15 +144,15 @@ def memory(corpus: dict[str, list[bytes]]) -> None:
         )
 
 
-def _held(build: Callable[[bytes], object], body: bytes) -> int:
+def _memory_of(build: Callable[[bytes], object], body: bytes) -> int:
     build(body)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     kept = build(body)
-    held = tracemalloc.get_traced_memory()[0] - before
+    size = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     del kept
-    return held
+    return size
 
 
 if __name__ == "__main__":

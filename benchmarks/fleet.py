@@ -2,12 +2,14 @@
 
     python benchmarks/fleet.py [--small] [--workers 16] [--origins 2000] [--urls 20000] [--seconds 60] [--delay 1]
 
-The same URLs, Zipf-distributed over the origins and dealt out to the workers, are crawled twice: with the origins'
-Crawl-delay ignored (`max_delay = 0`), and kept. Measured at the origins: fetches of robots.txt, gaps between two
-pages of one origin, pages a second; and how many pages the delays allow at all in the time the crawl took.
-A machine that is busier than it can be stalls whoever sends and whoever receives, and what of that goes beyond what
-`pacing.SLACK` makes good can shorten a gap; so both are measured, too. Exit status 1 if an origin was asked twice for
-its robots.txt, or a gap is shorter than the delay (tolerance 1 %) by more than the stalls explain.
+The same URLs, Zipf-distributed over the origins and dealt out to the workers, are crawled twice:
+with the origins' Crawl-delay ignored (`max_delay = 0`), and respected. Measured at the origins:
+fetches of robots.txt, gaps between two pages of one origin, pages per second, and how many pages
+the delays allow in the time the crawl took.
+
+An overloaded machine stalls senders and receivers. Stalls longer than `pacing.SLACK` compensates
+can shorten a gap, so they are measured too. Exits with 1 if a robots.txt was fetched twice, or if a
+gap is shorter than the delay (tolerance 1 %) by more than the stalls explain.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ from origins import Origins
 
 from robots_guard.core.pacing import SLACK
 from robots_guard.core.verdict import Action, Decision, Question
-from robots_guard.guard import Guard
+from robots_guard.guard.guard import Guard
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import split_url
-from robots_guard.runtime import AsyncioRuntime
 from robots_guard.settings import Settings, direct_fetcher, open_guard
 
-AT_ONCE = 16  # requests of a worker under way
+AT_ONCE = 16  # concurrent requests of a worker
 TOLERANCE = 0.01
 TIMEOUT = 5.0  # seconds for Redis: sixteen workers on two cores are slower than its default allows
 
@@ -54,7 +56,7 @@ class Work(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a crawl came to."""
+    """The results of a crawl."""
 
     took: float
     pages: int
@@ -62,19 +64,19 @@ class Result(NamedTuple):
     gaps: list[float]
     allowed: int  # pages that the delays allow in that time
     late: float  # seconds from a turn to its request, at most
-    stalled: float  # seconds that an origin could not see what came, at most
+    stalled: float  # seconds of the longest stall of an origin
 
     @property
     def explained(self) -> float:
-        """Seconds by which a gap can be too short for want of processors."""
+        """The seconds by which an overloaded machine can shorten a gap."""
         return max(0.0, self.late - SLACK) + max(0.0, self.stalled - SLACK)
 
 
-# -- a worker -----------------------------------------------------------------------------------------------
+# -- a worker --------------------------------------------------------------------------------------
 
 
 class Worker:
-    """Keeps a queue an origin, and asks for the one whose time comes first."""
+    """A crawler with one queue per origin, which requests the page that is due first."""
 
     def __init__(self, work: Work, guard: Guard) -> None:
         self._guard = guard
@@ -98,15 +100,15 @@ class Worker:
                 await asyncio.sleep(0.005)
                 continue
             _, origin = heapq.heappop(self._due)
-            again = await self._ask(self._queues[origin][0])
+            again = await self._request(self._queues[origin][0])
             if again is None:
                 self._left -= 1
                 self._queues[origin].popleft()
             if self._queues[origin]:
                 heapq.heappush(self._due, (again or time.time(), origin))
 
-    async def _ask(self, url: str) -> float | None:
-        """Get a page; or when to ask again."""
+    async def _request(self, url: str) -> float | None:
+        """Get a page. Returns when to try again, or None."""
         origin, target = split_url(url)
         question = Question(origin=origin, target=target, agent=self._agent)
         decision = self._guard.peek(question) or await self._guard.check(question)
@@ -119,7 +121,7 @@ class Worker:
     async def _get(self, decision: Decision) -> float | None:
         question = decision.question
         reader, writer = await asyncio.open_connection(question.origin.host, question.origin.port)
-        decision = await self._guard.turn(decision)  # moved to now, if connecting took long
+        decision = await self._guard.turn(decision)  # re-stamped, if connecting took long
         if decision.verdict.action is Action.DEFER:
             writer.close()
             return decision.verdict.until
@@ -140,7 +142,7 @@ def worker(work: Work) -> float:
 
 async def crawl(work: Work) -> float:
     fetcher = direct_fetcher(work.settings, trusts_asked=True)
-    guard = open_guard(work.settings, door="cli", runtime=AsyncioRuntime(), fetcher=fetcher)
+    guard = open_guard(work.settings, component="cli", runtime=AsyncioRuntime(), fetcher=fetcher)
     crawling = Worker(work, guard)
     await asyncio.sleep(max(0.0, work.begins - time.time()))
     await crawling.run()
@@ -149,13 +151,14 @@ async def crawl(work: Work) -> float:
     return crawling.late
 
 
-# -- the fleet ----------------------------------------------------------------------------------------------
+# -- the fleet -------------------------------------------------------------------------------------
 
 
 def run(
     origins: Origins, urls: list[str], options: argparse.Namespace, store: str, folder: Path, **more: float
 ) -> Result:
-    settings = Settings(agent="fleetbot", store=store, journal=str(folder), **more)  # type: ignore[arg-type]  # floats
+    # the values are floats
+    settings = Settings(agent="fleetbot", store=store, audit_log=str(folder), **more)  # type: ignore[arg-type]
     begins = time.time() + 2 + options.workers / 4  # when all have started
     context = multiprocessing.get_context("spawn")
     works = [
@@ -204,7 +207,7 @@ def report(name: str, it: Result, delay: float) -> None:
 
 @contextmanager
 def redis(folder: Path) -> Iterator[str]:
-    """A redis-server of our own; its URL."""
+    """Run a private redis-server, and yield its URL."""
     program = shutil.which("redis-server")
     if program is None:
         sys.exit("redis-server is not installed: apt-get install redis-server")
@@ -244,7 +247,7 @@ def main() -> int:
     options = arguments()
     robots = f"User-agent: *\nDisallow: /private/\nCrawl-delay: {options.delay:g}\n"
     with tempfile.TemporaryDirectory() as temporary, redis(Path(temporary)) as server, Origins(robots) as origins:
-        urls, folder = zipf(origins, options), Path(temporary) / "journal"
+        urls, folder = zipf(origins, options), Path(temporary) / "audit_log"
         free = run(origins, urls, options, f"{server}/0?timeout={TIMEOUT:g}", folder, max_delay=0.0)
         report("unpaced", free, options.delay)
         kept = run(origins, urls, options, f"{server}/1?timeout={TIMEOUT:g}", folder)

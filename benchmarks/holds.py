@@ -1,10 +1,12 @@
-"""What held requests cost a real mitmdump: memory, stalls of its event loop, and other traffic meanwhile.
+"""The cost of waiting requests in a real mitmdump: memory, stalls of the event loop, and effects on
+other traffic.
 
     python benchmarks/holds.py [--held 500] [--seconds 10]
 
-So many clients wait at once, each for an origin of its own that has been asked just now (Crawl-delay: 60), while one
-client goes on asking a site that wants no pauses. Once with room for all of them, and once with the 256 that a
-guard holds; the rest is told so at once. In the end all of them leave.
+Many clients wait at once, each for a different origin that was just requested (Crawl-delay: 60),
+while one client keeps requesting a site without a delay. This is measured with room for all waiting
+requests, and with the default limit of 256, beyond which requests are refused at once. In the end
+all clients disconnect.
 """
 
 from __future__ import annotations
@@ -26,23 +28,24 @@ from origins import Origins
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "mitmproxy_addon.py"
 
-# Tells the longest stall of the event loop and how many wait, a line of JSON every 0.1 s.
+# An addon that prints the longest stall of the event loop and the number of waiting requests as
+# JSON, every 0.1 s.
 BEAT = """
 import asyncio, json, time
 from mitmproxy import ctx
-from robots_guard import turns
+from robots_guard.guard import turns
 turns.HELD = {held}
 async def beat():
-    worst, told = 0.0, time.monotonic()
+    worst, printed = 0.0, time.monotonic()
     with open({path!r}, "w") as file:
         while True:
             before = time.monotonic()
             await asyncio.sleep(0.005)
             worst = max(worst, time.monotonic() - before - 0.005)
-            if time.monotonic() > told + 0.1:
+            if time.monotonic() > printed + 0.1:
                 guard = ctx.master.addons.get("robots_guard_enforcer")._guard
                 print(json.dumps([time.time(), worst, guard.held if guard else 0]), file=file, flush=True)
-                worst, told = 0.0, time.monotonic()
+                worst, printed = 0.0, time.monotonic()
 def running():
     global task
     task = asyncio.ensure_future(beat())
@@ -51,7 +54,7 @@ def running():
 
 @contextlib.contextmanager
 def mitmdump(folder: Path, held: int) -> Iterator[tuple[int, int]]:
-    """Its port and process id."""
+    """Run mitmdump, and yield its port and process id."""
     script = folder / "beat.py"
     script.write_text(BEAT.format(held=held, path=str(folder / "beats")))
     values = {
@@ -59,7 +62,7 @@ def mitmdump(folder: Path, held: int) -> Iterator[tuple[int, int]]:
         "flow_detail": 0,
         "robots_guard_agent": "mybot",
         "robots_guard_store": "memory:",
-        "robots_guard_journal": folder / "journal",
+        "robots_guard_audit_log": folder / "audit_log",
         "robots_guard_hold_max": 300,
     }
     sets = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
@@ -82,7 +85,7 @@ def mitmdump(folder: Path, held: int) -> Iterator[tuple[int, int]]:
 
 
 class Client:
-    """One connection to the proxy."""
+    """A connection to the proxy."""
 
     def __init__(self, port: int, timeout: float = 120) -> None:
         self.connection = socket.create_connection(("127.0.0.1", port), timeout=timeout)
@@ -92,29 +95,29 @@ class Client:
         self.connection.sendall(f"GET {url} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode())
 
     def answer(self) -> int:
-        """The status."""
+        """Return the status of the response."""
         return int(self.reply()[0].split()[1])
 
     def reply(self) -> tuple[bytes, bytes]:
-        """Head and body."""
-        octets = b""
-        while b"\r\n\r\n" not in octets:
-            octets += self._more()
-        head, end, body = octets.partition(b"\r\n\r\n")
+        """Return the head and the body of the response."""
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += self._more()
+        head, end, body = data.partition(b"\r\n\r\n")
         length = re.search(rb"content-length: *([0-9]+)", head, re.IGNORECASE)
         while length and len(body) < int(length[1]):
             body += self._more()
         return head + end, body
 
     def _more(self) -> bytes:
-        octets = self.connection.recv(65536)
-        if not octets:
+        data = self.connection.recv(65536)
+        if not data:
             raise ConnectionResetError("the proxy closed the connection")
-        return octets
+        return data
 
 
 def resident(pid: int) -> float:
-    """MiB of the process now."""
+    """Return the resident memory of a process, in MiB."""
     status = Path(f"/proc/{pid}/status").read_text()
     found = re.search(r"VmRSS:\s+(\d+) kB", status)
     assert found is not None
@@ -122,7 +125,7 @@ def resident(pid: int) -> float:
 
 
 def traffic(port: int, url: str, seconds: float) -> list[float]:
-    """Milliseconds of each of one client's requests, one after another on fresh connections, some at a time."""
+    """Return the milliseconds of each request of one client, in batches on fresh connections."""
     spent, until = [], time.monotonic() + seconds
     while time.monotonic() < until:
         began = time.perf_counter()
@@ -136,7 +139,7 @@ def traffic(port: int, url: str, seconds: float) -> list[float]:
 
 
 def stalls(folder: Path, begins: float, ends: float) -> float:
-    """Milliseconds of the longest in that time."""
+    """Return the milliseconds of the longest stall in that time."""
     beats = [json.loads(line) for line in (folder / "beats").read_text().splitlines()]
     return max((worst for at, worst, _ in beats if begins <= at <= ends + 0.1), default=0.0) * 1000
 
@@ -149,8 +152,8 @@ def waiting(folder: Path) -> int:
 def show(when: str, spent: list[float], stall: float, memory: float) -> None:
     ordered = sorted(spent)
     middle, late = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
-    told = f"other traffic {middle:6.1f} ms median {late:6.1f} ms p99 ({len(spent)} requests)"
-    print(f"  {when:22} {told}   longest stall {stall:5.1f} ms   RSS {memory:6.1f} MiB")
+    printed = f"other traffic {middle:6.1f} ms median {late:6.1f} ms p99 ({len(spent)} requests)"
+    print(f"  {when:22} {printed}   longest stall {stall:5.1f} ms   RSS {memory:6.1f} MiB")
 
 
 def measured(when: str, folder: Path, port: int, pid: int, url: str, seconds: float) -> float:
@@ -200,8 +203,8 @@ def run(slow: Origins, quick: Origins, options: argparse.Namespace, held: int) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--held", type=int, default=500, help="clients that wait at once")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of other traffic, each time")
+    parser.add_argument("--held", type=int, default=500, help="number of clients that wait at once")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds of other traffic per measurement")
     options = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,9 +1,10 @@
-"""Hostile files of the legal size with a target of 8 KiB: compile, first decision, later decisions, memory.
+"""Hostile files of the legal size with a target of 8 KiB: compile, first decision, later decisions,
+memory.
 
     python benchmarks/hostile.py [--protego]
 
-Each case runs in a process of its own, so that its memory is its own. Goals: a decision within 5 ms after the first,
-compile within 400 ms, 32 MiB of growth at most; exits 1 where one is missed.
+Each case runs in a process of its own, so that its memory is its own. Goals: a decision within 5 ms
+after the first, compile within 400 ms, 32 MiB of growth at most; exits 1 where one is missed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _rules(pattern: Callable[[int], str], agents: str = "User-agent: *\n") -> by
 
 
 def _pairs() -> str:
-    """A target that holds as many pairs of printable characters as 8 KiB can."""
+    """Return an 8 KiB target with as many different pairs of printable characters as possible."""
     letters = [chr(code) for code in range(0x30, 0x7A) if chr(code) not in "*$%;#\\?/<>^`|"]
     return "/" + "".join(a + b for a in letters for b in letters)[:8_100]
 
@@ -139,14 +140,14 @@ def _ours(body: bytes) -> Callable[[str], object]:
 
 
 def _protego(body: bytes) -> Callable[[str], object]:
-    from protego import Protego  # imported here, so that its memory is not ours
+    from protego import Protego  # imported here, so that its memory is not counted for robots_guard
 
     parsed = Protego.parse(body.decode("utf-8", "ignore"))
     return lambda target: parsed.can_fetch("https://www.example.com" + target, "examplebot")
 
 
 def _resident() -> int:
-    """The most memory held so far, in KiB."""
+    """Return the peak memory so far, in KiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 

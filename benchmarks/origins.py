@@ -1,9 +1,11 @@
-"""Thousands of origins in one process, for benchmarks: every loopback address is one, and what reaches them is noted.
+"""Thousands of origins in one process, for benchmarks: every loopback address is one, and requests
+are recorded.
 
 with Origins("User-agent: *\\nCrawl-delay: 1\\n") as origins:
     origins.url(7)          # http://127.20.0.8:PORT
-    origins.received()      # [(address, target, seconds on the monotonic clock), ...] so far, and forgets them
-    origins.stalled()       # seconds that they could not see what came, at most, so far; and forgets that
+    # [(address, target, seconds on the monotonic clock), ...] so far; clears the record
+    origins.received()
+    origins.stalled()       # seconds of the longest stall of the server so far; clears it
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ Received = tuple[str, str, float]
 
 
 class Origins:
-    """A server process that answers on any address. All origins have the same robots.txt."""
+    """A server process that answers on every loopback address.
+
+    All origins have the same robots.txt.
+    """
 
     def __init__(self, robots: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -58,7 +63,7 @@ class _Serving(asyncio.Protocol):
     def __init__(self, robots: bytes, received: list[Received]) -> None:
         self._robots = robots
         self._received = received
-        self._octets = b""
+        self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -66,9 +71,9 @@ class _Serving(asyncio.Protocol):
         self._address = transport.get_extra_info("sockname")[0]
 
     def data_received(self, data: bytes) -> None:
-        self._octets += data
-        while b"\r\n\r\n" in self._octets:
-            head, _, self._octets = self._octets.partition(b"\r\n\r\n")
+        self._buffer += data
+        while b"\r\n\r\n" in self._buffer:
+            head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
             target = head.split(b" ", 2)[1].decode("latin-1")
             self._received.append((self._address, target, time.monotonic()))
             body = self._robots if target == "/robots.txt" else b"page"
@@ -88,7 +93,7 @@ async def _serve(pipe: Connection, robots: bytes) -> None:
     server = await loop.create_server(lambda: _Serving(robots, received), sock=listener, backlog=1024)
     pipe.send(listener.getsockname()[1])
 
-    def asked() -> None:
+    def on_command() -> None:
         if pipe.recv() == "received":
             pipe.send(received)
             received.clear()
@@ -96,7 +101,7 @@ async def _serve(pipe: Connection, robots: bytes) -> None:
             pipe.send(max(stalls))
             stalls[:] = [0.0]
 
-    loop.add_reader(pipe.fileno(), asked)
+    loop.add_reader(pipe.fileno(), on_command)
     async with server:
         while True:
             before = time.monotonic()

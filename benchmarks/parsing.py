@@ -1,19 +1,20 @@
-"""Parsing alone, with one crawler's rules compiled, and up to a first answer, beside protego and the standard library.
+"""The time to parse, to compile one crawler's rules, and to a first answer, compared with protego
+and the stdlib.
 
     python benchmarks/parsing.py [--corpus FILE] [--files N]
 
 What is compared:
 
-    parse     ours: octets to groups; every line read, marks, caps and control characters dealt with.
-              protego: text to the rules of every agent, each pattern quoted and the rules sorted; nothing is indexed.
-    compile   ours: that, a crawler's group chosen, its patterns rewritten and its matcher built. protego: as before.
-    answer    both: from octets to the first answer, which is what a crawler waits for when it meets an origin. The same
-              work on both sides, for protego chooses the agent and builds its index when it is first asked.
-    C calls   no parser, but what one in Python must call for a line whatever else it does: splitlines, partition, a
-              look at the field, strip. No parser of this kind can beat protego by more.
+    parse     ours: bytes to groups, including byte order marks, limits and control characters.
+              protego: text to the sorted rules of every agent with quoted patterns; nothing is indexed.
+    compile   ours: parse, choose a crawler's group, rewrite its patterns and build its matcher. protego: as parse.
+    answer    both: from bytes to the first answer, which is what a crawler waits for at a new origin. The work is
+              comparable, because protego chooses the agent and builds its index at the first question.
+    C calls   the minimum that any parser in Python must call per line: splitlines, partition, a lookup of the field,
+              strip. No such parser can beat protego by a larger ratio.
 
-Every file is asked about by every peer in turn, the best of several rounds. Nothing is remembered from one round to
-the next by either side, but for the names of crawlers and of groups.
+Every peer processes every file in turn; the best of several rounds counts. Neither side caches
+results between rounds, except names of crawlers and groups.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def main() -> None:
 
 
 def measure(body: bytes) -> dict[str, float]:
-    """Nanoseconds, by way."""
+    """Return the nanoseconds, by way."""
     best = dict.fromkeys(WAYS, float("inf"))
     for _ in range(ROUNDS):
         for name, way in WAYS.items():

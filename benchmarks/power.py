@@ -1,9 +1,11 @@
-"""Power cuts on a real file system: ext4 is shut down without its journal being flushed, then mounted again.
+"""Power cuts on a real file system: ext4 is shut down without flushing its journal, then mounted
+again.
 
     python benchmarks/power.py [--cuts 50] [--fsync yes|no]
 
-Needs root, a loop device and mkfs.ext4. A writer says which records it was told are written; after a while the file
-system forgets what it has not put on its device (EXT4_IOC_SHUTDOWN), and what is there after the next mount is counted.
+Needs root, a loop device and mkfs.ext4. A writer prints the ids of acknowledged records. After a
+while the file system drops all data that is not on its device yet (EXT4_IOC_SHUTDOWN), and the
+records found after the next mount are counted.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from audit.decisions import decision, journal_in
+from audit.decisions import audit_log_in, decision
 
-from robots_guard.audit.query import Trouble, records
-from robots_guard.errors import JournalError
+from robots_guard.audit.read.reader import Unreadable, records
+from robots_guard.errors import AuditLogError
 
 SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
 NO_LOG_FLUSH = (2).to_bytes(4, sys.byteorder)
@@ -34,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cuts", type=int, default=50)
     parser.add_argument("--fsync", choices=["yes", "no"], default="yes")
-    parser.add_argument("--write", type=Path, help="be the writer, in this directory")
+    parser.add_argument("--write", type=Path, help="run as the writer, in this directory")
     given = parser.parse_args()
     if given.write:
         write(given.write, fsync=given.fsync == "yes")
@@ -54,7 +56,10 @@ def main() -> None:
 
 
 def cut(image: Path, mount: Path, number: int, fsync: str) -> tuple[int, int]:
-    """One power cut: records acknowledged before it, and those of them that are not there after it."""
+    """Simulate one power cut.
+
+    Returns how many records were acknowledged, and how many of them are lost.
+    """
     directory = mount / f"made-{number}" / "log"
     run("mount", "-o", "loop", image, mount)
     command = [sys.executable, __file__, "--write", str(directory), "--fsync", fsync]
@@ -70,13 +75,15 @@ def cut(image: Path, mount: Path, number: int, fsync: str) -> tuple[int, int]:
     run("umount", mount)
     run("mount", "-o", "loop", image, mount)
     acknowledged = {said[place : place + 8].decode() for place in range(0, len(said) - len(said) % 8, 8)}
-    found = {record.client for record in records(directory, trouble=Trouble())} if directory.exists() else set()
+    found = {record.client for record in records(directory, trouble=Unreadable())} if directory.exists() else set()
     run("umount", mount)
     return len(acknowledged), len(acknowledged - found)
 
 
 def _read(descriptor: int) -> bytes:
-    """What has been said so far: what was said before the power failed."""
+    """Return what the writer has printed so far, which is what it acknowledged before the power
+    cut.
+    """
     os.set_blocking(descriptor, False)
     said = b""
     try:
@@ -88,13 +95,16 @@ def _read(descriptor: int) -> bytes:
 
 
 def write(directory: Path, *, fsync: bool) -> None:
-    """Record, then say so, until no more can be recorded. Files are short, so that some cuts fall on a new one."""
-    journal = journal_in(directory, fsync=fsync, rotate_bytes=4096, retention=None)
+    """Record and acknowledge until recording fails.
+
+    Files are short, so that some cuts hit a new file.
+    """
+    audit_log = audit_log_in(directory, fsync=fsync, rotate_bytes=4096, retention=None)
     number = 10_000_000
     while True:
         try:
-            journal.write(decision(client=str(number)))
-        except JournalError:
+            audit_log.write(decision(client=str(number)))
+        except AuditLogError:
             return
         os.write(1, str(number).encode())
         number += 1

@@ -1,10 +1,12 @@
-"""The proxy beside bare mitmdump, interleaved in one run: requests/s, CPU per request, p50 and p99.
+"""The proxy compared with bare mitmdump, interleaved in one run: requests/s, CPU per request, p50
+and p99.
 
     python benchmarks/proxy.py [--requests N] [--rounds N] [--only WORD] [--flows N]
 
-Every proxy is a program of its own on one core; the sites and the client share another. A round drives each of them
-in turn with each kind of traffic over kept connections, warm; the best round counts, by the proxy's own CPU, because
-a shared machine's wall clock is everybody's. Exits 1 if a goal is missed. `--flows 100000` watches the memory instead.
+Every proxy is a separate process on one core; the sites and the client share another. A round
+drives each proxy in turn with each kind of traffic over persistent connections, warm. The best
+round counts, by the CPU time of the proxy, because the wall clock of a shared machine depends on
+other load. Exits with 1 if a goal is missed. `--flows 100000` measures memory instead.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ NOTHING = (
 
 @dataclass
 class Result:
-    """Of the best round: microseconds of CPU per request, requests/s, seconds."""
+    """The best round: microseconds of CPU per request, requests/s, seconds."""
 
     cpu: float = float("inf")
     rate: float = 0.0
@@ -52,7 +54,7 @@ class Result:
 
 @dataclass
 class Running:
-    """A proxy that listens."""
+    """A running proxy."""
 
     name: str
     port: int
@@ -62,13 +64,13 @@ class Running:
 
     @property
     def cpu(self) -> float:
-        """Seconds of CPU so far."""
+        """The seconds of CPU used so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICK
 
     @property
     def rss(self) -> float:
-        """Megabytes."""
+        """The resident memory in megabytes."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
 
@@ -80,12 +82,12 @@ def commands(place: Path) -> dict[str, list[str]]:
     script = ["-s", str(HERE.parent / "examples" / "mitmproxy_addon.py")]
     common = {"agent": "mybot", "allow_private": "127.0.0.0/8", "connect_ports": "1-65535"}
 
-    def addon(store: str, journal: str) -> list[str]:
-        chosen = common | {"store": store, "journal": str(place / journal)}
+    def addon(store: str, audit_log: str) -> list[str]:
+        chosen = common | {"store": store, "audit_log": str(place / audit_log)}
         return [*dump, *script, *[part for name in chosen for part in ("--set", f"robots_guard_{name}={chosen[name]}")]]
 
-    def launcher(store: str, journal: str) -> list[str]:
-        chosen = common | {"store": store, "journal": str(place / journal)}
+    def launcher(store: str, audit_log: str) -> list[str]:
+        chosen = common | {"store": store, "audit_log": str(place / audit_log)}
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in chosen.items()]
         return [str(BIN / "robots-guard"), "proxy", "--upstream-ca", str(place / "ca.pem"), *flags]
 
@@ -126,11 +128,11 @@ def _pin(pid: int, core: int) -> None:
         os.sched_setaffinity(pid, {core})
 
 
-# -- kinds of traffic -----------------------------------------------------------------------------------------
+# -- kinds of traffic ------------------------------------------------------------------------------
 
 
 class Traffic:
-    """What is asked of a proxy, by name. `ports` are the sites': clear, TLS, HTTP/2."""
+    """Return the kinds of traffic by name. `ports` are those of the sites: clear, TLS, HTTP/2."""
 
     def __init__(self, ports: list[int], place: Path) -> None:
         self.ports, self.place = ports, place
@@ -182,11 +184,11 @@ def measure(proxy: Running, traffic: Traffic, kind: str, requests: int) -> None:
     proxy.results.setdefault(kind, Result()).keep(cpu * 1e6, rate, taken)
 
 
-# -- what is said ---------------------------------------------------------------------------------------------
+# -- the report ------------------------------------------------------------------------------------
 
 
 def goals(proxies: dict[str, Running]) -> list[tuple[str, float, float]]:
-    """What, the figure, and what it should be at least."""
+    """Return each goal: its name, the figure, and the minimum."""
     bare = proxies[BARE].results
     found = []
     for name, proxy in proxies.items():
@@ -233,7 +235,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--requests", type=int, default=3000)
     options.add_argument("--rounds", type=int, default=4)
-    options.add_argument("--only", default="", help="proxies whose name holds this word, and the bare one")
+    options.add_argument("--only", default="", help="only proxies whose name contains this word, and the bare one")
     options.add_argument("--flows", type=int, default=0)
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:

@@ -1,7 +1,8 @@
-"""Sites and a client for benchmarks/proxy.py: both cheap, so that the proxy between them is what is measured.
+"""Sites and a client for benchmarks/proxy.py, both cheap, so that mostly the proxy is measured.
 
-`python proxying.py CERTIFICATES` serves one site in clear, one in TLS with HTTP/1.1 and one with HTTP/2, and prints
-their ports. `drive` keeps a number of connections busy, and says how long each answer took.
+`python proxying.py CERTIFICATES` serves one site in clear, one in TLS with HTTP/1.1 and one with
+HTTP/2, and prints their ports. `drive` keeps a number of connections busy, and returns the time of
+each answer.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ ROBOTS = b"User-agent: *\nDisallow: /private/\n" + b"".join(b"Disallow: /area-%d
 
 
 class Http1(asyncio.Protocol):
-    """Answers each head, whatever it asks for."""
+    """A server protocol that answers every request head alike."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport, self.held = transport, b""
+        self.transport, self.buffer = transport, b""
 
     def data_received(self, data: bytes) -> None:
-        self.held += data
-        while b"\r\n\r\n" in self.held:
-            head, _, self.held = self.held.partition(b"\r\n\r\n")
+        self.buffer += data
+        while b"\r\n\r\n" in self.buffer:
+            head, _, self.buffer = self.buffer.partition(b"\r\n\r\n")
             body = ROBOTS if b" /robots.txt " in head else PAGE
             self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
 
 class Http2(asyncio.Protocol):
-    """The same over HTTP/2, and over HTTP/1.1 where that was agreed on."""
+    """The same over HTTP/2, or over HTTP/1.1 if that was negotiated."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -74,14 +75,14 @@ async def serve(certificates: str) -> None:
     await asyncio.Event().wait()
 
 
-# -- the client -----------------------------------------------------------------------------------------------
+# -- the client ------------------------------------------------------------------------------------
 
 
 class OneByOne:
-    """A connection with one request under way."""
+    """A connection with one outstanding request."""
 
     def __init__(self, connection: socket.socket, request: bytes) -> None:
-        self.connection, self.request, self.held, self.sent = connection, request, b"", 0.0
+        self.connection, self.request, self.buffer, self.sent = connection, request, b"", 0.0
         connection.setblocking(False)
 
     def begin(self) -> None:
@@ -89,17 +90,17 @@ class OneByOne:
         self.connection.send(self.request)
 
     def answers(self) -> Iterator[float]:
-        """How long the answers that have come took; the next requests are sent."""
-        self.held += _received(self.connection)
-        head, end, body = self.held.partition(b"\r\n\r\n")
+        """Return the times of the received answers, and send the next requests."""
+        self.buffer += _received(self.connection)
+        head, end, body = self.buffer.partition(b"\r\n\r\n")
         if end and len(body) >= int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]):
-            self.held = b""
+            self.buffer = b""
             yield time.perf_counter() - self.sent
             self.begin()
 
 
 class Multiplexed:
-    """An HTTP/2 connection with several."""
+    """An HTTP/2 connection with several outstanding requests."""
 
     def __init__(self, connection: socket.socket, headers: list[tuple[str, str]], width: int) -> None:
         self.connection, self.headers, self.width = connection, headers, width
@@ -137,7 +138,7 @@ def _received(connection: socket.socket) -> bytes:
 
 
 def drive(connect: Callable[[], OneByOne | Multiplexed], connections: int, count: int) -> list[float]:
-    """Seconds each of `count` answers took."""
+    """Return the seconds of each of `count` answers."""
     busy, taken = selectors.DefaultSelector(), []
     for _ in range(connections):
         each = connect()

@@ -1,11 +1,12 @@
-"""What a page costs in processor time: with the guard, with Scrapy's own check, with none.
+"""The processor time per page: with the guard, with Scrapy's own check, and with none.
 
     python benchmarks/scrapy_overhead.py [blocks]
 
-Whole crawls of 4 origins, all in this process, one after another in shuffled order; of each, 400 pages in its middle
-are measured, when as many are under way at the beginning as at the end. The server is another process. Machines are
-noisy, so what counts is the median of paired ratios: each block holds one crawl of each kind. Then the cached
-decision alone, best of five.
+Runs whole crawls of 4 origins in this process, one after another in shuffled order. In each, 400
+pages in the middle are measured, with as many requests outstanding at the beginning as at the end.
+The server is another process. Because machines are noisy, the result is the median of paired
+ratios: each block contains one crawl of each kind. Then the cached decision is measured alone, best
+of five.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def spider(port: int, after: Any = None) -> Any:
 
 
 async def cpu_per_page(mode: str, port: int, scratch: str) -> float:
-    """Microseconds."""
+    """Return the microseconds of CPU per page."""
     from scrapy.crawler import AsyncCrawlerRunner
 
     pages = spider(port)
@@ -56,7 +57,7 @@ async def cpu_per_page(mode: str, port: int, scratch: str) -> float:
 
 
 async def micro(mode: str, port: int, scratch: str) -> float:
-    """Microseconds of one cached decision, best of five."""
+    """Return the microseconds of one cached decision, best of five."""
     from scrapy import Request
     from scrapy.crawler import AsyncCrawlerRunner
     from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware

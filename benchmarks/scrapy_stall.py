@@ -1,9 +1,10 @@
-"""What a slow host costs the others: nothing, if nobody waits for it.
+"""The cost of a slow host for other hosts, which should be none.
 
     python benchmarks/scrapy_stall.py [rounds]
 
-16 concurrent requests; one host with `Crawl-delay: 0.5` and 1,000 URLs in the queue; other hosts whose 50 pages are
-discovered one by one. How long the others take, with the slow host in the crawl and without, in turns.
+16 concurrent requests; one host with `Crawl-delay: 0.5` and 1,000 URLs in the queue; other hosts
+whose 50 pages are discovered one by one. Measures, alternately, how long the other hosts take with
+the slow host in the crawl and without it.
 """
 
 from __future__ import annotations

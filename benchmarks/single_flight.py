@@ -1,10 +1,12 @@
-"""Many processes ask for the same cold origins at once: how often is each robots.txt fetched? Must be once.
+"""How often is a robots.txt fetched when many processes request the same cold origin at once? It
+must be once.
 
     python benchmarks/single_flight.py --store sqlite [--processes 16] [--askers 625] [--bursts 100]
     python benchmarks/single_flight.py --store redis://127.0.0.1:6379/0
 
-Each burst is an origin nobody has asked for. Every process asks for it `--askers` times at once, through a guard
-of its own with the real fetcher, and all must get the right verdict. Exits 1 if a burst cost more than one fetch.
+Each burst is for a new origin. Every process requests it `--askers` times at once, through its own
+guard with the real fetcher, and all must get the right verdict. Exits with 1 if a burst cost more
+than one fetch.
 """
 
 from __future__ import annotations
@@ -20,17 +22,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from robots_guard import renewing
-from robots_guard.audit.journal import CapturingJournal
+from robots_guard.audit.write.log import CapturingAuditLog
 from robots_guard.core.access import Limits
 from robots_guard.core.verdict import Question, Terms
 from robots_guard.fetch.destinations import Destinations
 from robots_guard.fetch.http import HttpFetcher
-from robots_guard.guard import Guard
+from robots_guard.guard import single_flight
+from robots_guard.guard.guard import Guard
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
-from robots_guard.runtime import AsyncioRuntime
 from robots_guard.settings import CLOCKS
 from robots_guard.stores import open_store
 from robots_guard.stores.memory import MemoryStore
@@ -38,7 +40,7 @@ from robots_guard.testing import Loopback, Reply
 
 
 class Asker:
-    """A process that asks: told an origin, it answers with how many got which verdict."""
+    """A process that is sent an origin, and answers with the number of each verdict."""
 
     def __init__(self, store: str, *options: str) -> None:
         self.process = subprocess.Popen(
@@ -53,7 +55,7 @@ class Asker:
         self.process.stdin.write(origin + "\n")
         self.process.stdin.flush()
 
-    def told(self) -> dict[str, int]:
+    def receive(self) -> dict[str, int]:
         assert self.process.stdout
         line = self.process.stdout.readline()
         assert line, "an asker has died"
@@ -69,18 +71,18 @@ class Asker:
 
 
 def ask(options: argparse.Namespace) -> None:
-    """What an asker does: one line in, an origin; one line out, its verdicts."""
-    renewing.MARGIN = options.margin
+    """Run a client process: read an origin per line, and print a line with its verdicts."""
+    single_flight.MARGIN = options.margin
     store = open_store(options.store)
     guard = Guard(
-        door="asker",
+        component="asker",
         terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
         runtime=AsyncioRuntime(),
         memory=MemoryStore(),
         store=store,
         leases=store,
         fetcher=HttpFetcher("mybot", destinations=Destinations(trusts_asked=True)),  # loopback
-        journal=CapturingJournal(),
+        audit_log=CapturingAuditLog(),
         clocks=CLOCKS,
         limits=Limits(total=options.fetch_timeout),
     )
@@ -102,18 +104,18 @@ async def verdicts(guard: Guard, question: Question, askers: int) -> dict[str, i
 
 
 def measure(store: str, processes: int, askers: int, bursts: int) -> tuple[list[int], list[float]]:
-    """Fetches of each burst, and the seconds until all were answered."""
+    """Return the fetches of each burst, and the seconds until all were answered."""
     fetches, seconds = [], []
     pool = [Asker(store, "--askers", str(askers)) for _ in range(processes)]
     for asker in pool:
-        asker.told()
+        asker.receive()
     with Loopback() as net:
         for _ in range(bursts):
             site = net.origin(robots=Reply(body="User-agent: *\nDisallow: /private/\n", delay=0.05))
             began = time.perf_counter()
             for asker in pool:
                 asker.tell(site.url)
-            answers = [asker.told() for asker in pool]
+            answers = [asker.receive() for asker in pool]
             seconds.append(time.perf_counter() - began)
             assert answers == [{"disallowed": askers}] * processes, answers
             fetches.append(len(site.robots_fetches))
@@ -126,10 +128,10 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", default="sqlite", help="sqlite (a new file), or a store's URL")
     parser.add_argument("--processes", type=int, default=16)
-    parser.add_argument("--askers", type=int, default=625, help="a process")
+    parser.add_argument("--askers", type=int, default=625, help="concurrent requests per process")
     parser.add_argument("--bursts", type=int, default=100)
     parser.add_argument("--fetch-timeout", type=float, default=30.0)
-    parser.add_argument("--margin", type=float, default=renewing.MARGIN, help="seconds a lease outlives a fetch")
+    parser.add_argument("--margin", type=float, default=single_flight.MARGIN, help="seconds a lease outlives a fetch")
     parser.add_argument("--ask", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 

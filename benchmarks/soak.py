@@ -1,14 +1,17 @@
-"""A soak: two proxies and a crawl under faults that a seed draws, for as long as it takes.
+"""A soak test: two proxies and a crawl run for a long time, under faults drawn by a seed.
 
     python benchmarks/soak.py [--requests 1000000] [--pages 100000] [--minutes 600] [--seed 1] [--keep DIR]
 
-A proxy with two workers shares a redis-server, one that is never killed has SQLite; a Scrapy crawl begins with either
-each time it is started. All write one audit log. redis-server is stopped, killed and emptied, the SQLite file deleted,
-the log's disk filled, workers and the crawl killed, clocks moved, and the origins answer late, badly or not at all.
-Exit status 1 unless these are 0: forbidden requests that an origin received; records lost (a page that an origin
-received without the record of its PASS, a refusal told to a client without its record unless the disk was full, a gap
-in the log that no full disk explains); requests hung; processes whose memory, descriptors or threads grew.
-Needs redis-server, and root for the full disk (a tmpfs).
+One proxy with two workers uses a redis-server; another, which is never killed, uses SQLite; a
+Scrapy crawl uses either one each time it is started. All write one audit log. redis-server is
+stopped, killed and emptied, the SQLite file is deleted, the log's disk is filled, workers and the
+crawl are killed, clocks are moved, and the origins answer late, badly or not at all.
+
+Exits with 1 unless these counts are 0: forbidden requests that an origin received; lost records (a
+page that an origin received without the record of its PASS, a refusal sent to a client without its
+record while the disk was not full, a gap in the log that no full disk explains); hung requests;
+processes whose memory, descriptors or threads grew. Needs redis-server, and root for the full disk
+(a tmpfs).
 """
 
 from __future__ import annotations
@@ -40,10 +43,11 @@ from soaking.spider import Outcome, Work, outcomes
 
 from robots_guard.testing import Loopback
 
-WARM = 60  # seconds of a process's life that are not compared: caches and connections are few then
-LONG = 600  # seconds a process is seen before it can be said to have grown: each client's connections add up till then
-PATIENCE = 90.0  # seconds a client waits for an answer: several times what the proxy may take (decision_timeout)
-STOPS = 60.0  # seconds in which a program ends
+WARM = 60  # seconds at the start of a process that are not compared: caches are filling
+# seconds a process must live to be judged for growth: until then clients still open connections
+LONG = 600
+PATIENCE = 90.0  # seconds a client waits for an answer: several times decision_timeout
+STOPS = 60.0  # seconds within which a program must stop
 SPIDER = Path(__file__).parent / "soaking" / "spider.py"
 SPIDER_BEGINS = 1_000_000_000  # the number of the crawl's first page
 SETTINGS = {
@@ -58,12 +62,12 @@ SETTINGS = {
     "fetch_timeout": "6",
     "max_defer": "60",
 }
-ROOM = {"MiB": 32, "descriptors": 64, "threads": 16}  # what a process may take more at its end than at its beginning
+ROOM = {"MiB": 32, "descriptors": 64, "threads": 16}  # allowed growth of a process
 _ID = re.compile(rb'\r\nrobots-guard: (\w+); reason=([\w-]+)[^\r]*?(?:id="([^"]+)")?\r\n', re.IGNORECASE)
 
 
-class Told(NamedTuple):
-    """A refusal as a client saw it, and the moments between which it was made."""
+class Refusal(NamedTuple):
+    """A refusal received by a client, with the times of request and answer."""
 
     id: str
     sent: float
@@ -71,11 +75,14 @@ class Told(NamedTuple):
 
 
 class Load:
-    """Clients of the proxies, each in a thread with one request under way. One that breaks off is made again."""
+    """Clients of the proxies, each a thread with one outstanding request.
+
+    Aborted requests are repeated.
+    """
 
     def __init__(self, options: argparse.Namespace, ports: list[int], sites: list[str]) -> None:
         self.ends: Counter[str] = Counter()
-        self.told: list[Told] = []
+        self.refusals: list[Refusal] = []
         self.hung: list[str] = []
         self.milliseconds: list[float] = []
         self.is_over = False
@@ -119,14 +126,14 @@ class Load:
         now = time.monotonic()
         self.milliseconds.append((now - began) * 1000)
         status = head.split(b" ", 2)[1].decode()
-        ours = _ID.search(head)
-        self.ends[f"{status} {ours[2].decode()}" if ours else status] += 1
-        if ours and ours[3]:
-            self.told.append(Told(ours[3].decode(), began, now))
+        refusal = _ID.search(head)
+        self.ends[f"{status} {refusal[2].decode()}" if refusal else status] += 1
+        if refusal and refusal[3]:
+            self.refusals.append(Refusal(refusal[3].decode(), began, now))
 
 
 class Stage:
-    """Everything that a soak runs."""
+    """All programs, origins and files of a soak test."""
 
     def __init__(self, options: argparse.Namespace, folder: Path, stack: contextlib.ExitStack) -> None:
         self.options, self.folder = options, folder
@@ -135,14 +142,14 @@ class Stage:
         self.sites = [Site(net, each, options.seed, self.ledger).origin.url for each in range(options.sites)]
         self.disk = faults.Disk(folder / "disk")
         stack.callback(self.disk.close)
-        self.journal = self.disk.place / "log"
+        self.audit_log = self.disk.place / "log"
         self.database = folder / "store" / "policies.sqlite"
         self.database.parent.mkdir()
         self.outcomes = folder / "outcomes"
         self.redis_port = free_port()
         self.clocks = {name: Clock(folder, name) for name in ("proxy-redis", "proxy-sqlite", "crawl")}
         self.programs: dict[str, Program] = {}
-        self.has_crawled = False  # the crawl has ended by itself
+        self.has_crawled = False  # the crawl finished by itself
         stack.callback(self._kill)
         self._start("redis", self._redis)
         self.ports = [self._proxy("proxy-redis", self._store("redis"), 2), self._proxy("proxy-sqlite", "", 1)]
@@ -162,7 +169,7 @@ class Stage:
 
     def _proxy(self, name: str, store: str, workers: int) -> int:
         port = free_port()
-        chosen = SETTINGS | {"store": store or self._store("sqlite"), "journal": str(self.journal)}
+        chosen = SETTINGS | {"store": store or self._store("sqlite"), "audit_log": str(self.audit_log)}
         flags = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items()]
         command = [path_of("robots-guard"), "proxy", *flags, "--confdir", str(self.folder / "ca"), "--drain", "2"]
         command += ["--listen", f"127.0.0.1:{port}", "--workers", str(workers)]
@@ -170,9 +177,9 @@ class Stage:
         return port
 
     def _crawl(self) -> list[str]:
-        """The crawl of what is left, with a store that the seed draws."""
+        """Return the command for crawling the remaining pages, with a store drawn by the seed."""
         chance = Random(f"{self.options.seed}/crawl/{len(outcomes(self.outcomes))}")
-        chosen = SETTINGS | {"store": self._store(chance.choice(("redis", "sqlite"))), "journal": str(self.journal)}
+        chosen = SETTINGS | {"store": self._store(chance.choice(("redis", "sqlite"))), "audit_log": str(self.audit_log)}
         settings = {f"ROBOTS_GUARD_{key.upper()}": value for key, value in chosen.items()} | {
             "ADDONS": {"robots_guard.scrapy.Addon": 500},
             "CONCURRENT_REQUESTS": 32,
@@ -187,7 +194,7 @@ class Stage:
         ]
 
     def faults(self) -> tuple[dict[str, list[str]], dict[str, faults.Begin]]:
-        """The faults by lane, and what begins each."""
+        """Return the names of the faults by lane, and the function that begins each."""
         redis, proxy, sqlite = (self.programs[name] for name in ("redis", "proxy-redis", "proxy-sqlite"))
         store = {
             "redis stopped": faults.pause(redis),
@@ -211,7 +218,7 @@ class Stage:
                 time.sleep(0.1)
 
     def stop(self) -> list[str]:
-        """End all programs; the names of those that did not end."""
+        """Stop all programs. Returns the names of those that did not stop in time."""
         order = [self.programs[name] for name in reversed(self.programs)]
         return [each.name for each in order if not each.stop(STOPS)]
 
@@ -229,7 +236,10 @@ def _listens(port: int) -> bool:
 
 
 def soak(stage: Stage, load: Load) -> tuple[Watch, Counter[str], list[str]]:
-    """Run until the load is done or the time is over. What was sampled, the faults done, and what did not stop."""
+    """Run until the load is done or the time is over.
+
+    Returns the samples, the faults that were applied, and the programs that did not stop.
+    """
     options = stage.options
     lanes, begins = stage.faults()
     planned = faults.schedule(options.seed, options.minutes * 60, lanes)
@@ -242,30 +252,30 @@ def soak(stage: Stage, load: Load) -> tuple[Watch, Counter[str], list[str]]:
             load.start()
             while time.monotonic() < until and not (load.is_done() and (crawl is None or crawl.has_ended.is_set())):
                 time.sleep(0.5)
-                _tell(stage, load)
+                _print_progress(stage, load)
         load.is_over = True
         load.join()
     stage.has_crawled = crawl is not None and crawl.has_ended.is_set()
     return watch, Counter(faulty.done), stage.stop()
 
 
-_told_at = [time.monotonic()]
+_last_progress = [time.monotonic()]
 
 
-def _tell(stage: Stage, load: Load) -> None:
-    if time.monotonic() - _told_at[0] > 60:
-        _told_at[0] = time.monotonic()
+def _print_progress(stage: Stage, load: Load) -> None:
+    if time.monotonic() - _last_progress[0] > 60:
+        _last_progress[0] = time.monotonic()
         pages = stage.outcomes.read_bytes().count(b"\n") if stage.outcomes.exists() else 0
         print(f"  {len(load.milliseconds)} requests, {pages} pages, {len(load.hung)} hung", flush=True)
 
 
-# -- what is said ---------------------------------------------------------------------------------------------
+# -- the report ------------------------------------------------------------------------------------
 
 
 def lost(stage: Stage, load: Load, crawled: list[Outcome], found: records.Found) -> tuple[list[str], int]:
-    """Records that should be there, and how many are not because the disk was full."""
-    told = [*load.told, *(Told(each.id, each.at - 30, each.at) for each in crawled if each.id)]
-    missing = [each for each in told if each.id not in found.ids]
+    """Return the lost records, and the number of those missing because the disk was full."""
+    refusals = [*load.refusals, *(Refusal(each.id, each.at - 30, each.at) for each in crawled if each.id)]
+    missing = [each for each in refusals if each.id not in found.ids]
     accused = [each for each in missing if not stage.disk.full.meet(each.sent, each.answered)]
     sentences = [f"no record of the refusal {each.id}" for each in accused]
     sentences += [f"no record of the PASS of page {number}" for number in sorted(stage.ledger.pages - found.passed)]
@@ -273,8 +283,10 @@ def lost(stage: Stage, load: Load, crawled: list[Outcome], found: records.Found)
 
 
 def grown(watch: Watch) -> Iterator[str]:
-    """Processes that lived long and took more in the last quarter of their life than in the first. A table of all is
-    printed."""
+    """Yield the processes that used more in the last quarter of a long life than in the first.
+
+    Also prints a table of all processes.
+    """
     print(f"\n{'process':16}{'s':>6}   {'MiB, first and last quarter':32}{'descriptors':28}threads")
     for usage in watch.longest_lived():
         samples = usage.samples[WARM:]
@@ -282,7 +294,7 @@ def grown(watch: Watch) -> Iterator[str]:
         if not quarter:
             continue
         first, last = samples[:quarter], samples[-quarter:]
-        columns = [_compared([each[at] for each in first], [each[at] for each in last]) for at in range(3)]
+        columns = [_compare([each[at] for each in first], [each[at] for each in last]) for at in range(3)]
         print(f"{usage.program:16}{len(samples):>6}   {columns[0]:32}{columns[1]:28}{columns[2]}")
         for at, (what, room) in enumerate(ROOM.items()):
             more = statistics.median(each[at] for each in last) - statistics.median(each[at] for each in first)
@@ -290,12 +302,14 @@ def grown(watch: Watch) -> Iterator[str]:
                 yield f"{usage.program}: {more:.0f} more {what}"
 
 
-def _compared(first: list[float], last: list[float]) -> str:
+def _compare(first: list[float], last: list[float]) -> str:
     return " -> ".join(f"{statistics.median(each):.0f} ({min(each):.0f}-{max(each):.0f})" for each in (first, last))
 
 
 def hung(stage: Stage, load: Load, crawled: list[Outcome], late: list[str]) -> list[str]:
-    """Requests without an answer: in the crawl, those without an outcome when it has ended by itself."""
+    """Return the requests without an answer, including pages without an outcome of a finished
+    crawl.
+    """
     sentences = [f"no answer within {PATIENCE:.0f} s: {page}" for page in load.hung]
     left = stage.options.pages - len({each.number for each in crawled})
     if stage.has_crawled and left:
@@ -304,9 +318,9 @@ def hung(stage: Stage, load: Load, crawled: list[Outcome], late: list[str]) -> l
 
 
 def report(stage: Stage, load: Load, watch: Watch, done: Counter[str], late: list[str], took: float) -> bool:
-    """Print it all; whether the four sums are 0."""
+    """Print the report. Returns whether all four counts are 0."""
     crawled = outcomes(stage.outcomes)
-    found = records.read(stage.journal, stage.disk.full)
+    found = records.read(stage.audit_log, stage.disk.full)
     print(f"\nseed {stage.options.seed}, {took:.0f} s: {len(load.milliseconds)} requests through the proxies,"
           f" {len(crawled)} Scrapy pages, {len(stage.ledger.pages)} pages received by {len(stage.sites)} origins,"
           f" {found.records} records")  # fmt: skip
@@ -321,7 +335,7 @@ def report(stage: Stage, load: Load, watch: Watch, done: Counter[str], late: lis
               f" longest {max(load.milliseconds):.0f}")  # fmt: skip
     missing, excused = lost(stage, load, crawled, found)
     print(f"log: {found.explained} records missing in gaps while the disk was full, {excused} of refusals that clients"
-          f" were told; {found.killed} writers killed; {found.trouble or 'nothing torn'}")  # fmt: skip
+          f" received; {found.killed} writers killed; {found.trouble or 'nothing torn'}")  # fmt: skip
     sums = {
         "forbidden requests received": stage.ledger.forbidden,
         "records lost": missing,

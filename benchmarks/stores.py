@@ -1,8 +1,9 @@
-"""What the policy stores cost: per lookup, per put, per origin, and with processes at once.
+"""The cost of the policy stores: per lookup, per put, per origin, and with concurrent processes.
 
     python benchmarks/stores.py [--corpus FILE] [--redis URL] [--origins 1000000] [--seconds 5]
 
-L1 is a guard's memory; L2 a store, from the call to compiled rules. Prints what it measured, beside the goals.
+L1 is a guard's local cache; L2 is a store, from the call to compiled rules. Prints the results with
+their goals.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from robots_guard.stores.memory import MemoryStore
 RFC9309 = dialect("rfc9309")
 NOW = 1_800_000_000.0
 LOOKUPS = 20_000
-SHARES = {"small": 740, "medium": 230, "large": 30}  # of a thousand files as they are found in the wild
+SHARES = {"small": 740, "medium": 230, "large": 30}  # per thousand files in the wild
 HEADERS = {"content-type": "text/plain", "etag": '"5f3c-60a1b2c3d4e5f"', "cache-control": "max-age=86400"}
 
 
@@ -51,7 +52,7 @@ def origin(number: int) -> Origin:
 
 
 def timed(work: Callable[[Any], object], items: list[Any]) -> list[float]:
-    """Microseconds of each call."""
+    """Return the microseconds of each call."""
     spent = []
     for item in items:
         began = time.perf_counter_ns()
@@ -67,22 +68,22 @@ def show(name: str, spent: list[float], goal: str = "") -> None:
 
 
 def lookups(store: SharedStore, name: str, bodies: list[bytes]) -> None:
-    """Put, get, and get with the rules compiled, of many origins that serve these bodies."""
+    """Measure put, get, and get with compiled rules, for many origins that serve these bodies."""
     policies = [policy(number, body) for number, body in zip(range(LOOKUPS), cycle(bodies), strict=False)]
-    show(f"{name}: put, a new origin", timed(lambda held: store.put(held, NOW), policies), "goal 100 us")
-    asked = [held.origin for held in policies]
-    random.Random(1).shuffle(asked)
-    show(f"{name}: get", timed(store.get, asked))
-    show(f"{name}: get, parse and compile", timed(lambda key: compiled(store, key), asked[:4000]), "goal 60 us (small)")
-    show(f"{name}: get, nothing held", timed(store.get, [origin(LOOKUPS + number) for number in range(4000)]))
-    show(f"{name}: take and release a lease", timed(lambda key: leased(store, key), asked[:4000]))
+    show(f"{name}: put, a new origin", timed(lambda stored: store.put(stored, NOW), policies), "goal 100 us")
+    keys = [stored.origin for stored in policies]
+    random.Random(1).shuffle(keys)
+    show(f"{name}: get", timed(store.get, keys))
+    show(f"{name}: get, parse and compile", timed(lambda key: compiled(store, key), keys[:4000]), "goal 60 us (small)")
+    show(f"{name}: get, nothing stored", timed(store.get, [origin(LOOKUPS + number) for number in range(4000)]))
+    show(f"{name}: take and release a lease", timed(lambda key: leased(store, key), keys[:4000]))
 
 
 def compiled(store: SharedStore, key: Origin) -> None:
-    held = store.get(key)
-    assert held is not None
-    assert held.document is not None
-    compile_rules(held.document.body, RFC9309, "examplebot", "standard")
+    stored = store.get(key)
+    assert stored is not None
+    assert stored.document is not None
+    compile_rules(stored.document.body, RFC9309, "examplebot", "standard")
 
 
 def leased(store: SharedStore, key: Origin) -> None:
@@ -93,29 +94,29 @@ def leased(store: SharedStore, key: Origin) -> None:
 def memory(bodies: list[bytes]) -> None:
     store = MemoryStore()
     policies = [policy(number, body) for number, body in zip(range(10_000), cycle(bodies), strict=False)]
-    for held in policies:
-        store.put(held, NOW)
-    asked = [held.origin for held in policies] * 20
+    for stored in policies:
+        store.put(stored, NOW)
+    keys = [stored.origin for stored in policies] * 20
     began = time.perf_counter()
-    for key in asked:
+    for key in keys:
         store.get(key)
-    print(f"{'L1 hit':44}{(time.perf_counter() - began) / len(asked) * 1e6:10.2f} us mean")
+    print(f"{'L1 hit':44}{(time.perf_counter() - began) / len(keys) * 1e6:10.2f} us mean")
 
 
-# -- a million origins --------------------------------------------------------------------------------------
+# -- a million origins -----------------------------------------------------------------------------
 
 
 def million(count: int, bodies: list[bytes], directory: Path, *, distinct: bool) -> None:
-    """Fill a file with so many origins, read them at random, and say what it cost."""
+    """Fill a file with `count` origins, read them at random, and print the cost."""
     path = directory / f"million-{distinct}.sqlite"
     store = open_store(f"sqlite:///{path}")
     assert store is not None
     near = MemoryStore()
     began = time.perf_counter()
     for number, body in zip(range(count), cycle(bodies), strict=False):
-        held = policy(number, b"# %d\n" % number + body if distinct else body)
-        store.put(held, NOW)
-        near.put(held, NOW)
+        stored = policy(number, b"# %d\n" % number + body if distinct else body)
+        store.put(stored, NOW)
+        near.put(stored, NOW)
     filling = time.perf_counter() - began
     chance = random.Random(2)
     show(
@@ -127,21 +128,21 @@ def million(count: int, bodies: list[bytes], directory: Path, *, distinct: bool)
     packed = statistics.fmean(len(codec.pack(body)) for body in bodies)
     kind = "each with a body of its own" if distinct else f"{len(set(bodies))} bodies among them"
     print(
-        f"{count} origins, {kind} (packed: {packed:.0f} octets): {size / count:.0f} octets an origin (goal 600),"
+        f"{count} origins, {kind} (packed: {packed:.0f} bytes): {size / count:.0f} bytes per origin (goal 600),"
         f" {count / filling:.0f} puts/s, {listed} listed, RSS at most {rss():.0f} MiB (goal 256)"
     )
 
 
 def rss() -> float:
-    """MiB, at most, so far."""
+    """Return the peak resident memory so far, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-# -- processes at once --------------------------------------------------------------------------------------
+# -- concurrent processes --------------------------------------------------------------------------
 
 
 def mixed(url: str, seed: int, seconds: float, bodies: list[bytes], results: Any) -> None:
-    """90 lookups to 10 puts for so long."""
+    """Make 90 lookups per 10 puts for the given time."""
     chance = random.Random(seed)
     store = open_store(url)
     assert store is not None
@@ -149,12 +150,12 @@ def mixed(url: str, seed: int, seconds: float, bodies: list[bytes], results: Any
     done, errors, puts = 0, 0, []
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
-        held = chance.choice(policies)
+        stored = chance.choice(policies)
         try:
             if chance.random() < 0.1:
-                puts += timed(lambda held: store.put(held, NOW), [held])
+                puts += timed(lambda stored: store.put(stored, NOW), [stored])
             else:
-                store.get(held.origin)
+                store.get(stored.origin)
         except StoreError:
             errors += 1
         done += 1
@@ -186,8 +187,8 @@ def places(directory: Path, redis: str | None) -> Iterator[tuple[str, str]]:
 def main() -> None:
     parser: argparse.ArgumentParser = arguments(__doc__ or "")
     parser.add_argument("--redis", help="a server to fill and measure, such as redis://127.0.0.1:6379/0")
-    parser.add_argument("--origins", type=int, default=100_000, help="how many fill the large file")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of processes at once")
+    parser.add_argument("--origins", type=int, default=100_000, help="number of origins in the large file")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds of concurrent processes")
     options = parser.parse_args()
     corpus = files(options.corpus, 900, options.seed)
     small, mixture = corpus["small"], [body for name, share in SHARES.items() for body in corpus[name][:share]]

@@ -1,14 +1,14 @@
-"""robots_guard: asks robots.txt before a crawler does, in Scrapy and in front of any other.
+"""robots_guard enforces robots.txt, inside Scrapy and as a proxy in front of any other crawler.
 
-The public names, sorted. The hosts are imported from where they live: `robots_guard.scrapy`,
+These are the public names, sorted. The integrations are in `robots_guard.scrapy` and
 `robots_guard.mitmproxy`.
 """
 
 from robots_guard.core.access import Access, Failed, Failure, Fetched, Get, Limits
-from robots_guard.core.policy import Document, Policy, Trouble
+from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.core.verdict import Action, Decision, Question, Reason, RuleRef, Terms, Verdict
 from robots_guard.errors import (
-    JournalError,
+    AuditLogError,
     MalformedURL,
     MissingExtra,
     NotGoverned,
@@ -16,23 +16,24 @@ from robots_guard.errors import (
     SettingsError,
     StoreError,
 )
-from robots_guard.guard import Guard
+from robots_guard.guard.guard import Guard
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import Origin, split_url
-from robots_guard.runtime import AsyncioRuntime
 from robots_guard.settings import Settings, open_guard, settings_of
 
 __all__ = [
     "Access",
     "Action",
     "AsyncioRuntime",
+    "AuditLogError",
     "Decision",
     "Document",
     "Failed",
     "Failure",
+    "FetchTrouble",
     "Fetched",
     "Get",
     "Guard",
-    "JournalError",
     "Limits",
     "MalformedURL",
     "MissingExtra",
@@ -47,7 +48,6 @@ __all__ = [
     "SettingsError",
     "StoreError",
     "Terms",
-    "Trouble",
     "Verdict",
     "open_guard",
     "settings_of",

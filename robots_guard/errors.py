@@ -1,66 +1,74 @@
-"""What can go wrong by somebody's fault, as one small tree.
+"""The exceptions of robots_guard, as one small tree.
 
     RobotsGuardError
-      x SettingsError    a setting cannot be used: the operator's to mend
+      x SettingsError    a setting cannot be used: the operator has to correct it
           x MissingExtra     an optional part of the package is not installed
-      x NotGoverned      the URL is of another scheme than http(s): no robots.txt governs it
-      x MalformedURL     an http(s) URL whose authority cannot be read: refused, never guessed at
-      x StoreError       a policy store failed: a miss, counted and shown
-          x OutOfTime        it did not answer in the time its caller had
-          x StoreReset       it was damaged, and an empty one stands in its place
-          x DamagedValue     it works, but what it holds for an origin is damaged, forged or another's
-      x JournalError     a record could not be written
-          x UnconfirmedRecord  it was written, but an error leaves open whether it lasts
+      x NotGoverned      the URL has another scheme than http(s): no robots.txt governs it
+      x MalformedURL     an http(s) URL whose authority is ambiguous: refused, never guessed at
+      x StoreError       a policy store failed: treated as a miss, counted and logged
+          x OutOfTime        it did not answer within the caller's time limit
+          x StoreReset       it was damaged and has been replaced by an empty one
+          x DamagedValue     it works, but the value of an origin is damaged, forged or another origin's
+      x AuditLogError    a record could not be written
+          x UnconfirmedRecord  it was written, but after an error it may not be durable
 
-A network failure, a 503 or a robots.txt full of garbage are not errors: they are fetch outcomes.
+A network failure, a 503 or a malformed robots.txt is not an error: it is a fetch outcome.
 """
 
 from __future__ import annotations
 
 
 class RobotsGuardError(Exception):
-    """The root: catch this to catch all of ours."""
+    """The base class of all exceptions of this package."""
 
 
 class SettingsError(RobotsGuardError):
-    """A setting cannot be used. The message is one sentence that names the setting and the remedy."""
+    """A setting cannot be used. The message is one sentence that names the setting and the
+    remedy."""
 
 
 class MissingExtra(SettingsError):
-    """An optional part of the package is needed and not installed."""
+    """An optional part of the package is needed but not installed."""
 
     def __init__(self, extra: str, needed_for: str) -> None:
         super().__init__(f"{needed_for} needs an extra that is not installed: pip install 'robots_guard[{extra}]'")
 
 
 class NotGoverned(RobotsGuardError):
-    """The URL is of another scheme than http and https, so no robots.txt governs it (RFC 9309 section 2.3)."""
+    """The URL has another scheme than http and https, so no robots.txt governs it (RFC 9309 section
+    2.3)."""
 
 
 class MalformedURL(RobotsGuardError):
-    """An http(s) URL whose authority cannot be read. Whoever asks is refused: two readers may differ on it."""
+    """An http(s) URL whose authority is ambiguous. The request is refused, because parsers may read
+    it differently."""
 
 
 class StoreError(RobotsGuardError):
-    """A policy store failed. A guard treats it as a miss."""
+    """A policy store failed. The guard treats this as a miss."""
 
 
 class OutOfTime(StoreError):
-    """A policy store did not answer in the time its caller had. It may yet, so this says nothing of the store."""
+    """A policy store did not answer within the caller's time limit. It does not count as down: it
+    may only be slow."""
 
 
 class StoreReset(StoreError):
-    """A policy store was damaged and has been begun anew. What it held is lost, and fetched again."""
+    """A policy store was damaged and has been replaced by an empty one. Lost policies are fetched
+    again."""
 
 
 class DamagedValue(StoreError):
-    """What a store holds for an origin is damaged, forged or another origin's. A miss; somebody should look."""
+    """A stored value is damaged, forged or another origin's. It counts as a miss; the operator
+    should investigate."""
 
 
-class JournalError(RobotsGuardError):
-    """A record could not be written to the journal."""
+class AuditLogError(RobotsGuardError):
+    """A record could not be written to the audit log."""
 
 
-class UnconfirmedRecord(JournalError):
-    """A record was written to the journal, but an error leaves open whether it lasts. It counts as not recorded, and
-    is not written again: it would stand there twice."""
+class UnconfirmedRecord(AuditLogError):
+    """A record was written to the audit log, but after an error it may not be durable.
+
+    It counts as not recorded. It is not written again, because the log would then contain it twice.
+    """

@@ -1,9 +1,10 @@
-"""Origins: what one robots.txt governs (RFC 9309 section 2.3, RFC 6454).
+"""Origins: the scope of one robots.txt (RFC 9309 section 2.3, RFC 6454).
 
-An origin is (scheme, host, port). http and https are different origins; the default port and no port are
-the same one; the host is lower-case, an A-label, an IP literal in its one canonical spelling, and has no
-trailing dot; userinfo never takes part. What two readers could take for different hosts (percent signs,
-backslashes, control characters, numbers that are not addresses) is refused, never guessed at.
+An origin is (scheme, host, port). http and https are different origins; the default port and no
+port are the same. The host is lower-case, an A-label or an IP literal in its canonical spelling,
+and has no trailing dot; userinfo is ignored. An authority that parsers could read as different
+hosts (percent signs, backslashes, control characters, numbers that are not addresses) is refused,
+never guessed at.
 """
 
 from __future__ import annotations
@@ -16,27 +17,28 @@ from typing import NamedTuple
 import idna
 
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.plain import restored
+from robots_guard.text import restored
 
 ROBOTS_TXT = "/robots.txt"  # the target of every origin's rules (RFC 9309 section 2.3)
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
-_DIVIDES = re.compile(r"[\x00-\x20\x7f\\]")
+_UNSAFE_IN_USERINFO = re.compile(r"[\x00-\x20\x7f\\]")
 _AUTHORITY_END = re.compile(r"[/?#]")
-_ODD = re.compile(r"[^A-Za-z0-9.:/\[\]_-]")  # what a memo of origins does not hold
+_NOT_CACHEABLE = re.compile(r"[^A-Za-z0-9.:/\[\]_-]")
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
-#: Schemes that no robots.txt governs. `ws` and `wss` are not among them: a WebSocket is opened by an HTTP request.
-ELSEWHERE = frozenset(
+#: Schemes that no robots.txt governs. `ws` and `wss` are missing because an HTTP request opens a
+#: WebSocket.
+UNGOVERNED_SCHEMES = frozenset(
     {"about", "blob", "data", "file", "ftp", "ftps", "gs", "javascript", "mailto", "s3", "sftp", "tel"}
 )
-_BEGINNING = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?![0-9]+(?:[/?#]|$))")  # digits alone behind it are a port
+_SCHEME_COLON = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?![0-9]+(?:[/?#]|$))")  # only digits after it: a port
 
 
 class Origin(NamedTuple):
-    """Scheme, canonical host and port: the key of a policy."""
+    """An origin: scheme, canonical host and port. It is the key of a policy."""
 
     scheme: str
     host: str
@@ -48,39 +50,40 @@ class Origin(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """Host and port as they stand in a URL or a Host field, without a default port."""
+        """Host and port as in a URL or a Host field, without a default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def robots_url(self) -> str:
-        """Where this origin's rules stand (RFC 9309 section 2.3)."""
+        """The URL of this origin's robots.txt (RFC 9309 section 2.3)."""
         return f"{self}{ROBOTS_TXT}"
 
 
 def objection(url: str) -> str | None:
-    """What is wrong with a URL that nobody can be asked about, for want of a scheme; else None.
+    """Say what is wrong with a URL that has no known scheme; None if it has one.
 
-    A forgotten or misspelt scheme must not be taken for one that is not governed: a script would go on.
+    A forgotten or misspelt scheme must not count as an ungoverned one, because a script would then
+    continue.
     """
-    found = _BEGINNING.match(url)
-    if found and found[1].lower() in ELSEWHERE | DEFAULT_PORTS.keys():
+    found = _SCHEME_COLON.match(url)
+    if found and found[1].lower() in UNGOVERNED_SCHEMES | DEFAULT_PORTS.keys():
         return None
-    return f"{url[:80]!r} is no absolute URL: begin with http:// or https://"
+    return f"{url[:80]!r} is not an absolute URL: begin with http:// or https://"
 
 
 def split_url(url: str) -> tuple[Origin, str]:
-    """The origin of an absolute http(s) URL, and the request target it asks for.
+    """Return the origin of an absolute http(s) URL, and its request target.
 
-    The target keeps its octets as they are (one Latin-1 character an octet, text outside ASCII as UTF-8),
-    begins with ``/`` and has no fragment. Bytes that the locale could not decode (PEP 383) are restored. Raises
-    NotGoverned for another scheme, MalformedURL for an authority that cannot be read and for a lone surrogate that
-    stands for no byte.
+    The target's bytes are unchanged (one Latin-1 character per byte, non-ASCII text as UTF-8); it
+    begins with ``/`` and has no fragment. Bytes that the locale could not decode (PEP 383) are
+    restored. Raises NotGoverned for another scheme, MalformedURL for an ambiguous authority and for
+    a lone surrogate that represents no byte.
     """
     slash = url.find("/", 8)
     origin = _RECENT.get(url[:slash]) if slash > 0 else None
     if origin is None:
-        return _split_slowly(url)
+        return _split_uncached(url)
     target = url[slash:]
     if "#" in target:
         target = target.partition("#")[0]
@@ -88,23 +91,24 @@ def split_url(url: str) -> tuple[Origin, str]:
 
 
 def octets(text: str) -> str:
-    """Text as it goes on the wire: UTF-8, one Latin-1 character per byte.
+    """Return text as it is sent on the wire: UTF-8, one Latin-1 character per byte.
 
-    A lone surrogate that stands for a byte (PEP 383) becomes that byte. Raises MalformedURL for any other.
+    A lone surrogate that represents a byte (PEP 383) becomes that byte. Raises MalformedURL for any
+    other.
     """
     if text.isascii():
         return text
     try:
         return text.encode("utf-8", "surrogateescape").decode("latin-1")
     except UnicodeEncodeError:
-        raise _no_text(text) from None
+        raise _surrogate_error(text) from None
 
 
-def _no_text(url: str) -> MalformedURL:
-    return MalformedURL(f"a lone surrogate, which stands for no byte and no character: {url[:80]!r}")
+def _surrogate_error(url: str) -> MalformedURL:
+    return MalformedURL(f"a lone surrogate, which represents no byte and no character: {url[:80]!r}")
 
 
-#: Origins by ``scheme://authority`` as it was written, for authorities that hold nothing odd. Emptied when full.
+#: Origins by ``scheme://authority`` as written, for plain authorities only. Emptied when full.
 _RECENT: dict[str, Origin] = {}
 _MOST_RECENT = 8192
 
@@ -112,18 +116,18 @@ _MOST_RECENT = 8192
 def _remember(prefix: str, origin: Origin) -> None:
     if len(_RECENT) >= _MOST_RECENT:
         _RECENT.clear()
-    if len(prefix) <= 256 and not _ODD.search(prefix):
+    if len(prefix) <= 256 and not _NOT_CACHEABLE.search(prefix):
         _RECENT[prefix] = origin
 
 
-def _split_slowly(url: str) -> tuple[Origin, str]:
+def _split_uncached(url: str) -> tuple[Origin, str]:
     try:
         url = restored(url)
     except UnicodeEncodeError:
-        raise _no_text(url) from None
+        raise _surrogate_error(url) from None
     start = url.find("://") + 3
     if start == 2:
-        raise _no_authority(url)
+        raise _authority_error(url)
     end = _AUTHORITY_END.search(url, start)
     if end is None:
         return origin_of(url), "/"
@@ -136,7 +140,7 @@ def _split_slowly(url: str) -> tuple[Origin, str]:
     return origin, target if target.startswith("/") else "/" + target
 
 
-def _no_authority(url: str) -> NotGoverned | MalformedURL:
+def _authority_error(url: str) -> NotGoverned | MalformedURL:
     scheme = _SCHEME.match(url)
     if scheme and url[scheme.end() : scheme.end() + 1] == ":" and scheme[0].lower() not in DEFAULT_PORTS:
         return NotGoverned(f"{scheme[0]}: is not http or https")
@@ -145,7 +149,8 @@ def _no_authority(url: str) -> NotGoverned | MalformedURL:
 
 @lru_cache(maxsize=8192)
 def origin_of(prefix: str) -> Origin:
-    """The origin of ``scheme://authority``. A bounded memo: crawlers ask for the same few again and again."""
+    """Return the origin of ``scheme://authority``. Results are cached, because crawlers use the
+    same few repeatedly."""
     scheme, _, authority = prefix.partition("://")
     scheme = scheme.lower()
     if scheme not in DEFAULT_PORTS:
@@ -153,16 +158,16 @@ def origin_of(prefix: str) -> Origin:
             raise NotGoverned(f"{scheme}: is not http or https")
         raise MalformedURL(f"not an absolute http(s) URL: {prefix[:80]!r}")
     userinfo, _, authority = authority.rpartition("@")
-    # Some end the authority at one of these, and take what is before it for the host.
-    if "@" in userinfo or _DIVIDES.search(userinfo):
+    # Some parsers end the authority at one of these and take the text before it as the host.
+    if "@" in userinfo or _UNSAFE_IN_USERINFO.search(userinfo):
         raise MalformedURL("unreadable userinfo")
     return parse_authority(scheme, authority)
 
 
 def parse_authority(scheme: str, authority: str) -> Origin:
-    """The origin that ``host`` or ``host:port`` names under a scheme; no userinfo.
+    """Return the origin of ``host`` or ``host:port``, without userinfo, under a scheme.
 
-    Raises MalformedURL naming what is wrong.
+    Raises MalformedURL with the reason.
     """
     if authority.startswith("["):
         literal, bracket, rest = authority[1:].partition("]")
@@ -187,8 +192,8 @@ def _ipv6(literal: str) -> str:
     except ValueError as error:
         raise MalformedURL(f"not an IPv6 address: {literal[:80]!r}") from error
     if address.scope_id is not None:
-        raise MalformedURL(f"an IPv6 zone has no place in a URL: {literal[:80]!r}")
-    if address.ipv4_mapped is not None:  # Pythons differ on its spelling, and share stores
+        raise MalformedURL(f"an IPv6 zone is not allowed in a URL: {literal[:80]!r}")
+    if address.ipv4_mapped is not None:  # Python versions that share a store spell it differently
         value = int(address.ipv4_mapped)
         return f"::ffff:{value >> 16:x}:{value & 0xFFFF:x}"
     return address.compressed
@@ -213,7 +218,8 @@ def _a_label(text: str) -> str:
 
 
 def _ipv4(host: str) -> str:
-    """The address a host that ends in a number spells, read as browsers read it (WHATWG URL, IPv4 parser)."""
+    """Return the IPv4 address of a host that ends in a number, parsed as browsers do (WHATWG URL,
+    IPv4 parser)."""
     parts = host.split(".")
     try:
         numbers = [_ipv4_number(part) for part in parts]
@@ -224,7 +230,7 @@ def _ipv4(host: str) -> str:
             raise ValueError
         return str(ipaddress.IPv4Address(value))
     except ValueError as error:
-        raise MalformedURL(f"ends in a number but is no IPv4 address: {host[:80]!r}") from error
+        raise MalformedURL(f"ends in a number but is not an IPv4 address: {host[:80]!r}") from error
 
 
 def _ipv4_number(part: str) -> int:

@@ -1,8 +1,9 @@
-"""What the guard needs of the outside: small protocols, and the clocks.
+"""The interfaces of the guard to the outside: small protocols, and the clocks.
 
-What only stores shared by several processes can do (leases, documents by digest) are protocols of their own.
-Stores are plain synchronous classes; the guard calls them in its runtime's own threads. Nothing here is tied
-to an event loop, so the same guard runs under asyncio, under any Twisted reactor and inside mitmproxy.
+Features that only stores shared by several processes have (leases, documents by digest) are
+separate protocols. Stores are plain synchronous classes; the guard calls them in its runtime's
+threads. Nothing here is tied to an event loop, so the same guard runs under asyncio, under any
+Twisted reactor and inside mitmproxy.
 """
 
 from __future__ import annotations
@@ -24,57 +25,57 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clocks:
-    """Where time enters. Both in seconds: `now` since 1970, `monotonic` for durations."""
+    """The clocks, in seconds: `now` since 1970, `monotonic` for durations."""
 
     now: Callable[[], float]
     monotonic: Callable[[], float]
 
 
 class Handle(Protocol[T_co]):
-    """Work that was spawned and may have ended already."""
+    """A spawned task, which may have ended already."""
 
     def done(self) -> bool:
         """Whether it has ended."""
         ...
 
 
-class Gate(Protocol):
-    """Lets so many in at a time; the others wait their turn."""
+class Semaphore(Protocol):
+    """A semaphore that admits waiters in the order in which they came."""
 
     def acquire(self) -> Awaitable[Any]:
-        """Wait to be let in."""
+        """Wait for a free slot and take it."""
         ...
 
     async def acquire_within(self, seconds: float) -> bool:
-        """Wait to be let in, but no longer than `seconds`; whether that came true."""
+        """Wait at most `seconds` for a free slot; return whether it was taken."""
         ...
 
     def release(self) -> Any:
-        """Let the next one in."""
+        """Free the slot."""
         ...
 
 
 class Runtime(Protocol):
-    """How coroutines run here. Work handed to `spawn` must not raise: it returns an outcome."""
+    """Runs coroutines. A coroutine given to `spawn` must not raise: it returns an outcome."""
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> Handle[T]:
-        """Start work of its own. It may run to its first wait, or to its end, before this returns."""
+        """Start a task. It may run to its first wait, or to its end, before this returns."""
         ...
 
     async def wait(self, handle: Handle[T]) -> T:
-        """The work's result. Cancelling a waiter never cancels the work."""
+        """Return the task's result. Cancelling a waiter never cancels the task."""
         ...
 
     async def wait_at_most(self, handle: Handle[Any], seconds: float) -> bool:
-        """Wait for the work to end, but no longer than `seconds`; whether it has ended. Never cancels it."""
+        """Wait at most `seconds` for the task; return whether it has ended. Never cancels it."""
         ...
 
-    def gate(self, width: int) -> Gate:
-        """A gate for `width` at a time."""
+    def gate(self, width: int) -> Semaphore:
+        """Return a semaphore with `width` slots."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Let others run for so long."""
+        """Sleep while other tasks run."""
         ...
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
@@ -82,30 +83,32 @@ class Runtime(Protocol):
         ...
 
     def close(self) -> None:
-        """Let the threads go. Work under way is not waited for."""
+        """Stop the threads. Pending calls are not waited for."""
         ...
 
 
 class PolicyStore(Protocol):
-    """Where policies are kept. Blocking; safe to call from several threads; raises StoreError.
+    """A store of policies. Blocking; safe to call from several threads; raises StoreError.
 
     `now` is seconds since 1970.
     """
 
     def get(self, origin: Origin) -> Policy | None:
-        """The policy held for the origin, fresh or not. Raises DamagedValue for what is no policy of this origin."""
+        """Return the origin's policy, fresh or not. Raises DamagedValue if the value is no policy
+        of this origin."""
         ...
 
     def put(self, policy: Policy, now: float) -> None:
-        """Keep a policy under its origin, if what is held gives way to it (`Policy.gives_way_to`)."""
+        """Store a policy under its origin if it may replace the stored one
+        (`Policy.gives_way_to`)."""
         ...
 
     def forget(self, origin: Origin) -> bool:
-        """Drop what is held for the origin; whether there was anything."""
+        """Delete the origin's policy; return whether there was one."""
         ...
 
     def origins(self) -> Iterable[Origin]:
-        """Every origin held, in no order."""
+        """Return every origin that has a policy, in no order."""
         ...
 
     def close(self) -> None:
@@ -114,100 +117,126 @@ class PolicyStore(Protocol):
 
 
 class Leases(Protocol):
-    """One process's right to renew an origin, which ends by itself. Blocking; raises StoreError."""
+    """Leases: one process's right to renew an origin, which expires. Blocking; raises
+    StoreError."""
 
     def take(self, origin: Origin, token: str, now: float, seconds: float) -> bool:
-        """Take the origin's lease for so long, under a token never used before; False if another holds it."""
+        """Take the origin's lease for `seconds` under a token never used before.
+
+        Returns False if another process has it.
+        """
         ...
 
     def release(self, origin: Origin, token: str) -> None:
-        """Give back the lease taken under the token, if it has not ended."""
+        """Release the lease taken under the token, if it has not expired."""
         ...
 
 
 class Documents(Protocol):
-    """Bodies of robots.txt by their SHA-256 in hex, kept beyond their policies, so that a past verdict can be
-    replayed. Blocking; raises StoreError."""
+    """Bodies of robots.txt by their SHA-256 in hex. They outlive their policies so that a past
+    verdict can be replayed.
+
+    Blocking; raises StoreError.
+    """
 
     def document(self, sha256: str) -> bytes | None:
-        """The body of that digest, or None."""
+        """Return the body with that digest, or None."""
         ...
 
     def purge(self, now: float, keep: Iterable[str] = ()) -> int:
-        """Remove what was not used within the store's retention; how many documents. `keep` are digests that a
-        journal refers to: they count as used now."""
+        """Remove documents not used within the store's retention; return their number.
+
+        `keep` are digests that an audit log refers to: they count as used now.
+        """
         ...
 
 
 class TurnStore(Protocol):
-    """Whose turn it is to send a request to an origin, by `core.pacing`. Blocking; raises StoreError."""
+    """The turns of origins, by the rules of `core.pacing`. Blocking; raises StoreError."""
 
     def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn:
-        """Take the origin's turn if the last was `delay` seconds ago and no process waits for it that has come before;
-        else, how long that will take. Atomic: of many processes that ask at once, one takes it. `name` (letters and
-        digits) tells askers apart; one without has no place among those who wait. `now` is a clock: the store reads
-        it where it grants the turn, for a store may be long in coming to that, and says what it read (`asked`), and
-        by how much a clock of its own is ahead (`skew`)."""
+        """Acquire the origin's turn if `delay` seconds have passed since the last one and no
+        earlier waiter is queued; otherwise return the wait.
+
+        Atomic: of several processes that ask at once, one gets the turn. `name` (letters and
+        digits) identifies the caller; a caller without a name gets no place in the queue. `now` is
+        a clock, which the store reads at the moment it grants the turn, because a store may take
+        long to get there. The turn contains that reading (`asked`) and by how much the store's own
+        clock is ahead of it (`skew`).
+        """
         ...
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
-        """The turn taken at `stamp`, if no other has been taken since, counts from `since` seconds later. Returns
-        whether it is still the last."""
+        """Count the turn taken at `stamp` from `since` seconds later, unless another has been taken
+        since.
+
+        Returns whether it is still the last.
+        """
         ...
 
     def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
-        """No turn before so many seconds from now; never earlier than was said before."""
+        """Grant no turn for `seconds` from `now`. A pause is never shortened."""
         ...
 
 
 class NearTurns(TurnStore, Protocol):
-    """Turns in memory."""
+    """The turns in this process's memory. Never blocks."""
 
     def next_turn(self, origin: Origin, delay: float, now: float) -> Turn:
-        """What `reserve` would say; nothing is taken."""
+        """Return what `reserve` would return, without taking the turn."""
         ...
 
     def is_held_off(self, origin: Origin, now: float) -> bool:
-        """Whether `hold_off` still holds."""
+        """Whether a pause set by `hold_off` is not over."""
         ...
 
 
 class Store(PolicyStore, TurnStore, Protocol):
-    """What a guard needs at least."""
+    """The least that a guard needs of a store."""
 
 
 class NearStore(PolicyStore, NearTurns, Protocol):
-    """What never blocks."""
+    """A store in this process's memory. Never blocks."""
 
 
 class SharedStore(Store, Leases, Documents, Protocol):
-    """What processes share: all four. And, for who only looks, when an origin's next turn is."""
+    """A store shared by several processes: all four protocols, plus a read-only view of an origin's
+    turns."""
 
     def last_turn(self, origin: Origin) -> tuple[float, float]:
-        """When the origin's last turn was taken, and until when it wants to be left alone: the first two arguments
-        of `core.pacing.next_turn`, in seconds since 1970; 0 for never. Takes nothing."""
+        """Return when the origin's last turn was taken and when its pause ends, without taking a
+        turn.
+
+        These are the first two arguments of `core.pacing.next_turn`, in seconds since 1970; 0 means
+        never.
+        """
         ...
 
 
 class Fetcher(Protocol):
-    """One GET: no redirect followed, body capped, deadlines kept. Never raises; a failure is an outcome."""
+    """Makes one GET: follows no redirect, caps the body, keeps deadlines. Never raises; a failure
+    is an outcome."""
 
     via: str
 
     async def fetch(self, get: Get) -> FetchOutcome:
-        """The outcome of one hop."""
+        """Fetch one hop; return its outcome."""
         ...
 
 
-class Journal(Protocol):
-    """Where decisions are recorded before they are released."""
+class AuditLog(Protocol):
+    """The audit log, in which a decision is recorded before the guard returns it."""
 
     def write(self, decision: Decision) -> None:
-        """Record a decision. Raises JournalError when it could not be."""
+        """Record a decision. Raises AuditLogError if that fails."""
         ...
 
-    def note(self, event: Event) -> None:
-        """Record something that is no decision. May be called from any thread. Raises JournalError."""
+    def note(self, event: Event, *, is_tried_again: bool = False) -> None:
+        """Record an event that is not a decision. May be called from any thread.
+
+        Raises AuditLogError if that fails; the event then counts as lost unless the caller
+        `is_tried_again`.
+        """
         ...
 
     def close(self) -> None:

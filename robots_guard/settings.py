@@ -1,7 +1,7 @@
-"""The composition root: settings in, a guard out. The one place where the clock enters.
+"""The composition root: builds a guard from settings. The clocks enter the package here only.
 
-A setting has one name everywhere: `agent` here, `ROBOTS_GUARD_AGENT` in Scrapy, `robots_guard_agent` among
-mitmproxy's options, `--agent` on the command line.
+A setting has one name everywhere: `agent` here, `ROBOTS_GUARD_AGENT` in Scrapy,
+`robots_guard_agent` among mitmproxy's options, `--agent` on the command line.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import platformdirs
 
-from robots_guard.audit.journal import FileJournal, Keeping, passes_of
 from robots_guard.audit.privacy import DEFAULT, Privacy
-from robots_guard.audit.retention import Retention
-from robots_guard.audit.writer import Writing
+from robots_guard.audit.write.log import FileAuditLog, Keeping, passes_of
+from robots_guard.audit.write.retention import Retention
+from robots_guard.audit.write.writer import Writing
 from robots_guard.core.access import Limits
 from robots_guard.core.addresses import networks
 from robots_guard.core.pacing import LONGEST_DELAY
@@ -28,146 +28,154 @@ from robots_guard.core.verdict import MAX_DELAY, Terms
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.destinations import Destinations
 from robots_guard.fetch.http import HttpFetcher
-from robots_guard.guard import Clocks, Guard
-from robots_guard.plain import meant, unfit
+from robots_guard.guard.guard import Clocks, Guard
 from robots_guard.ports import Fetcher, Runtime
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.stores import open_store
 from robots_guard.stores.memory import MemoryStore
+from robots_guard.text import meant, unfit
 
 _TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
 _PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/?")
 
 
-#: The clocks of a running program: what needs the time above this floor takes it from here.
+#: The clocks of a running program, for all layers above this one.
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
 
 
 def default_store() -> str:
-    """Where policies are kept where nothing is chosen."""
+    """Return the URL of the default store."""
     return f"sqlite:///{platformdirs.user_cache_path('robots_guard') / 'policies.sqlite'}"
 
 
-def default_journal() -> str:
-    """The journal's directory where none is chosen."""
-    return str(platformdirs.user_state_path("robots_guard") / "journal")
+def default_audit_log() -> str:
+    """Return the default directory of the audit log."""
+    return str(platformdirs.user_state_path("robots_guard") / "audit_log")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything an operator can choose. docs/settings.md has the same list, for users."""
+    """All settings of every integration. docs/settings.md describes them for users."""
 
-    #: The product token judged: letters, "-" and "_" (RFC 9309 section 2.2.1).
+    #: The product token that is judged: letters, "-" and "_" (RFC 9309 section 2.2.1).
     agent: str
-    #: Where policies are shared: `sqlite:///PATH`, `redis://HOST:PORT/DB` (or `redis+cluster:`, `redis+sentinel:`), or
-    #: `memory:` for this process only.
+    #: Where policies are shared: `sqlite:///PATH`, `redis://HOST:PORT/DB` (or `redis+cluster:`,
+    #: `redis+sentinel:`), or `memory:` for this process only.
     store: str = msgspec.field(default_factory=default_store)
-    #: The directory of the journal.
-    journal: str = msgspec.field(default_factory=default_journal)
+    #: The directory of the audit log.
+    audit_log: str = msgspec.field(default_factory=default_audit_log)
     #: Which ordinary PASSes are recorded: `none`, `sample:N` (one of N) or `all`.
     audit_passes: str = "none"
-    #: Where an allowance that cannot be recorded is refused: in the `proxy`, `always` or `never`.
+    #: When a PASS that cannot be recorded becomes a refusal: in the `proxy`, `always` or `never`.
     audit_required: Literal["proxy", "always", "never"] = "proxy"
-    #: When a record counts as written: the system has it (`os`), or the disk (`fsync`).
+    #: When a record counts as written: when the system has it (`os`), or the disk (`fsync`).
     audit_durability: Literal["os", "fsync"] = "os"
-    #: Seconds within which repeats of one rule, origin and agent are counted in one record; 0: never.
+    #: Seconds within which repeats of one rule, origin and agent are counted in one record; 0:
+    #: never.
     audit_aggregate: float = 0.0
-    #: Values in recorded queries: `redact` those that look secret, `keep`, `drop`, or `hash` all.
+    #: Values in recorded queries: `redact` the values that look secret, or `keep`, `drop` or `hash`
+    #: all.
     audit_query: Literal["redact", "keep", "drop", "hash"] = "redact"
     #: Addresses of clients in records: `keep`, `truncate` (/24, /48) or `drop`.
     audit_client: Literal["keep", "truncate", "drop"] = "keep"
-    #: A label put on every record: the crawl, the job.
+    #: A label on every record, such as the name of the crawl or job.
     audit_job: str = ""
     #: Chain each writer's lines by hashes: `none` or `sha256`.
     audit_chain: Literal["none", "sha256"] = "none"
-    #: Octets after which a writer begins a new file; at midnight (UTC) it does anyhow.
+    #: Bytes after which a writer starts a new file; it also does so at midnight (UTC).
     audit_rotate_bytes: int = 268_435_456
     #: Days after which closed files are removed; 0: never.
     audit_retention_days: int = 90
-    #: Octets of closed files beyond which the oldest are removed; 0: no bound.
+    #: Bytes of closed files above which the oldest are removed; 0: no limit.
     audit_retention_bytes: int = 0
     #: Keep each fetch of a robots.txt as evidence: `none` or `warc`.
     evidence: Literal["none", "warc"] = "none"
-    #: How robots.txt is read: a dialect, or `strictest(a, b)`.
+    #: How robots.txt is interpreted: a dialect, or `strictest(a, b)`.
     dialect: str = "rfc9309"
     #: Which spellings of a target count as the same: `spec`, `standard` or `strict`.
     matching: str = "standard"
-    #: `enforce`, or `report`: nothing is refused, and the journal says what would be.
+    #: `enforce`, or `report`: nothing is refused, and the audit log says what would be.
     mode: Literal["enforce", "report"] = "enforce"
-    #: A TOML file of exceptions for single sites; empty: none.
+    #: A TOML file of exceptions for individual sites; empty: none.
     overrides: str = ""
-    #: A robots.txt that answers 401 or 403: `drop` or `allow`.
+    #: A robots.txt request answered with 401 or 403: `drop` or `allow`.
     on_restricted: Literal["drop", "allow"] = "drop"
-    #: A robots.txt that cannot be had: `defer` (then drop after `max_defer`), `drop` or `allow`.
+    #: A robots.txt that cannot be fetched: `defer` (then drop after `max_defer`), `drop` or
+    #: `allow`.
     on_unreachable: Literal["defer", "drop", "allow"] = "defer"
-    #: A robots.txt whose redirects run in a circle or beyond five: `unreachable` or `allow`.
+    #: A robots.txt that redirects in a loop or more than five times: `unreachable` or `allow`.
     on_redirect_limit: Literal["unreachable", "allow"] = "unreachable"
-    #: A request that a rule forbids: `drop`, or `defer` until the next robots.txt (then drop after `max_defer`).
+    #: A request that a rule forbids: `drop`, or `defer` until the next robots.txt (drop after
+    #: `max_defer`).
     on_disallowed: Literal["drop", "defer"] = "drop"
-    #: Seconds after which a request is dropped that was deferred because its origin is unreachable, or it disallowed.
+    #: Seconds after which a deferred request is dropped, if its origin is unreachable or forbids
+    #: it.
     max_defer: float = 900.0
-    #: Seconds between two requests to an origin, at least, whatever its file says.
+    #: The least number of seconds between two requests to an origin, whatever its robots.txt says.
     min_delay: float = 0.0
-    #: Seconds of what a file may ask for with Crawl-delay and Request-rate; 0: they are not kept.
+    #: The most seconds that Crawl-delay and Request-rate may require; 0: they are ignored.
     max_delay: float = MAX_DELAY
-    #: Times of the day at which a file wants to be visited: `keep` or `ignore`.
+    #: The times of day that a robots.txt allows for visits: `keep` or `ignore`.
     visit_time: Literal["keep", "ignore"] = "keep"
-    #: Whether a 429 or 503 with Retry-After holds off all further requests to the origin.
+    #: Whether a 429 or 503 with Retry-After pauses all further requests to the origin.
     respect_retry_after: bool = True
-    #: Seconds a request that cannot be put back waits for its turn, at most; in Scrapy 60 unless it is set.
+    #: The most seconds that a request which cannot be requeued waits for its turn; in Scrapy 60
+    #: unless set.
     hold_max: float = 3.0
     #: Seconds a request may wait for its decision; after that it is deferred.
     decision_timeout: float = 35.0
     #: Seconds for connecting to fetch a robots.txt.
     connect_timeout: float = 5.0
-    #: Seconds until the first byte of its answer.
+    #: Seconds until the first byte of the response.
     first_byte_timeout: float = 10.0
-    #: Seconds for the whole fetch, redirects included.
+    #: Seconds for the whole fetch, including redirects.
     fetch_timeout: float = 30.0
-    #: How a door fetches: by its host's own `engine`, as the pages travel, or `direct`. The command line: `direct`.
+    #: How an integration fetches: through the framework's own `engine`, like the pages, or
+    #: `direct`. The command line always fetches `direct`.
     fetch: Literal["engine", "direct"] = "engine"
-    #: The URL of an HTTP proxy that direct fetches go through; empty: none, whatever the environment says.
+    #: The URL of an HTTP proxy for direct fetches; empty: none, whatever the environment says.
     fetch_proxy: str = ""
-    #: Networks (CIDRs, comma-separated) that direct fetches, and pages through the proxy, may reach though not public.
+    #: Networks (CIDRs, comma-separated) that are not public but that direct fetches, and pages
+    #: through the proxy, may reach.
     allow_private: str = ""
-    #: The User-Agent header of our own fetches; empty: that of the crawler, or the agent with our name.
+    #: The User-Agent header of the guard's own fetches; empty: that of the crawler, or `AGENT
+    #: (robots_guard)`.
     user_agent: str = ""
 
     def __post_init__(self) -> None:
         if not _TOKEN.fullmatch(self.agent):
             raise SettingsError(
                 f"agent {self.agent!r} is not a product token: use letters, '-' and '_' only, such as 'mybot'"
-                " (the name that stands after User-agent: in a robots.txt)"
+                " (the name after User-agent: in a robots.txt)"
             )
         for name in ("decision_timeout", "connect_timeout", "first_byte_timeout", "fetch_timeout"):
             if not 0 < getattr(self, name) <= 3600:
                 raise SettingsError(
-                    f"{name} {getattr(self, name)!r} is no number of seconds: use more than 0 and at most 3600"
+                    f"{name} {getattr(self, name)!r} is not a number of seconds: use more than 0 and at most 3600"
                 )
         if not self.max_defer >= 0:
-            raise SettingsError(f"max_defer {self.max_defer!r} is no number of seconds: use 0 or more")
+            raise SettingsError(f"max_defer {self.max_defer!r} is not a number of seconds: use 0 or more")
         for name in ("min_delay", "max_delay", "hold_max"):
             if not 0 <= getattr(self, name) <= LONGEST_DELAY:
                 raise SettingsError(
-                    f"{name} {getattr(self, name)!r} is no number of seconds: use 0 to {LONGEST_DELAY:g}"
+                    f"{name} {getattr(self, name)!r} is not a number of seconds: use 0 to {LONGEST_DELAY:g}"
                 )
         if not 0 <= self.audit_aggregate <= 86400:
-            raise SettingsError(f"audit_aggregate {self.audit_aggregate!r} is no number of seconds: use 0 to 86400")
+            raise SettingsError(f"audit_aggregate {self.audit_aggregate!r} is not a number of seconds: use 0 to 86400")
         if self.audit_rotate_bytes < 65536:
-            raise SettingsError(f"audit_rotate_bytes {self.audit_rotate_bytes!r} is too few: use 65536 or more")
+            raise SettingsError(f"audit_rotate_bytes {self.audit_rotate_bytes!r} is too small: use 65536 or more")
         for name in ("audit_retention_days", "audit_retention_bytes"):
             if not 0 <= getattr(self, name) < 2**63:
-                raise SettingsError(f"{name} {getattr(self, name)!r} is no bound: use 0 (none) or more")
+                raise SettingsError(f"{name} {getattr(self, name)!r} is not a limit: use 0 (none) or more")
         passes_of(self.audit_passes)
         networks(self.allow_private)
         if self.fetch_proxy and not _PROXY.fullmatch(self.fetch_proxy):
-            raise SettingsError(
-                "fetch_proxy is no URL of an HTTP proxy: write it as http://host:port"
-            )  # it may hold a password
-        self.terms()  # names a dialect or matching that does not exist
+            # the value is not quoted, because it may contain a password
+            raise SettingsError("fetch_proxy is not the URL of an HTTP proxy: write it as http://host:port")
+        self.terms()  # raises for an unknown dialect or matching
 
     def terms(self) -> Terms:
-        """How questions are judged under these settings. Raises SettingsError."""
+        """Return how questions are judged under these settings. Raises SettingsError."""
         return Terms(
             dialect=dialect(self.dialect),
             matching=matching(self.matching),
@@ -182,31 +190,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
     def limits(self) -> Limits:
-        """What one fetch may cost under these settings."""
+        """Return the limits of one fetch under these settings."""
         return Limits(
             connect=self.connect_timeout,
             first_byte=self.first_byte_timeout,
             total=self.fetch_timeout,
         )
 
-    def keeping(self, door: str) -> Keeping:
-        """What a door records, and for how long, under these settings; commands that come and go remove nothing.
+    def keeping(self, component: str) -> Keeping:
+        """Return what an integration records under these settings, and for how long.
 
-        Raises SettingsError.
+        Short-lived commands remove nothing. Raises SettingsError.
         """
         bounds = Retention(days=self.audit_retention_days, octets=self.audit_retention_bytes)
         return Keeping(
             passes=passes_of(self.audit_passes),
             aggregate=self.audit_aggregate,
             privacy=Privacy(query=self.audit_query, client=self.audit_client),
-            retention=None if door == "cli" else bounds,
+            retention=None if component == "cli" else bounds,
             warc=self.evidence == "warc",
         )
 
-    def writing(self, door: str) -> Writing:
-        """How a door's journal is written under these settings."""
+    def writing(self, component: str) -> Writing:
+        """Return how an integration's audit log is written under these settings."""
         return Writing(
-            door=door,
+            component=component,
             job=self.audit_job,
             fsync=self.audit_durability == "fsync",
             chain=self.audit_chain == "sha256",
@@ -214,36 +222,39 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             settings={name: DEFAULT.text(str(getattr(self, name))) for name in NAMES},
         )
 
-    def requires_audit(self, door: str) -> bool:
-        """Whether a door refuses what it cannot record."""
-        return self.audit_required == "always" or (self.audit_required == "proxy" and door == "mitmproxy")
+    def requires_audit(self, component: str) -> bool:
+        """Whether an integration refuses what it cannot record."""
+        return self.audit_required == "always" or (self.audit_required == "proxy" and component == "proxy")
 
     @property
     def fetch_user_agent(self) -> str:
-        """The User-Agent of a fetch that no crawler's own header goes with; the product token is in it."""
+        """The User-Agent of a fetch without a crawler's own header. It contains the product
+        token."""
         return self.user_agent or f"{self.agent} (robots_guard)"
 
 
 class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be chosen for the proxy only. docs/proxy.md has the same list, for users."""
+    """All settings of the proxy. docs/proxy.md describes the additional ones for users."""
 
-    #: Options of mitmproxy (comma-separated) that lead around the guard and are allowed to.
+    #: Options of mitmproxy (comma-separated) that bypass the guard and are allowed nevertheless.
     allow_unsafe: str = ""
-    #: Ports (comma-separated, `8000-8999` is a range) that a tunnel may lead to.
+    #: Ports (comma-separated, `8000-8999` is a range) that a tunnel may connect to.
     connect_ports: str = "80, 443"
-    #: Hosts (comma-separated, `*.example.com` is all below) whose TLS is let through uninspected.
+    #: Hosts (comma-separated, `*.example.com` means all subdomains) whose TLS passes uninspected.
     passthrough: str = ""
-    #: Who is judged: the `agent` always, or the product token in each request's User-Agent (`header`).
+    #: The agent that is judged: always `agent`, or the product token in each request's User-Agent
+    #: (`header`).
     agent_from: Literal["agent", "header"] = "agent"
-    #: With `agent_from = header`: judge `agent` too, and let pass what both may fetch.
+    #: With `agent_from = header`: judge `agent` too, and permit only requests that both may make.
     deny_if_any: bool = False
-    #: A TOML file that gives each authenticated user an agent.
+    #: A TOML file that assigns an agent to each authenticated user.
     agents: str = ""
     #: Write the agent's User-Agent into every request.
     set_user_agent: bool = False
-    #: Answer a crawler's own request for /robots.txt from the cache while that is fresh.
+    #: Answer a crawler's own request for /robots.txt from the cache while the policy is fresh.
     serve_robots_from_cache: bool = False
-    #: The memory that the bodies of all requests together may take, in each process: bytes, or `512k`, `256m`, `1g`.
+    #: The memory for the bodies of all requests together, in each process: bytes, or `512k`,
+    #: `256m`, `1g`.
     body_memory: str = "256m"
 
     def __post_init__(self) -> None:
@@ -251,15 +262,16 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
         self.connectable()
         _ = self.body_memory_bytes
         if self.deny_if_any and self.agent_from != "header":
-            raise SettingsError("deny_if_any changes nothing while agent_from is agent: set agent_from to header, too")
+            raise SettingsError("deny_if_any has no effect while agent_from is agent: set agent_from to header, too")
 
     def connectable(self) -> tuple[range, ...]:
-        """`connect_ports` as ranges. Raises SettingsError."""
+        """Return `connect_ports` as ranges. Raises SettingsError."""
         found = [_PORTS.fullmatch(part) for part in parts(self.connect_ports)]
         ranges = tuple(range(int(part[1]), int(part[2] or part[1]) + 1) for part in found if part is not None)
         if not all(found) or not all(0 < ports.start < ports.stop <= 65536 for ports in ranges):
             raise SettingsError(
-                f"connect_ports {self.connect_ports!r} are no ports: write numbers and ranges, as in 80, 443, 8000-8999"
+                f"connect_ports {self.connect_ports!r} is not a list of ports: write numbers and ranges,"
+                " as in 80, 443, 8000-8999"
             )
         return ranges
 
@@ -269,7 +281,7 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
         found = _SIZE.fullmatch(self.body_memory)
         if found is None or not int(found["number"]):
             raise SettingsError(
-                f"body_memory {self.body_memory!r} is no size: write bytes, or such as 512k, 256m or 1g"
+                f"body_memory {self.body_memory!r} is not a size: write bytes, or such as 512k, 256m or 1g"
             )
         return int(found["number"]) * _UNITS[found["unit"].lower()]
 
@@ -285,7 +297,7 @@ _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 def parts(text: str) -> tuple[str, ...]:
-    """The texts that commas divide."""
+    """Split a comma-separated text; leave out empty parts."""
     return tuple(filter(None, (part.strip() for part in text.split(","))))
 
 
@@ -296,66 +308,72 @@ FLAGS = {"mode": "guard-mode"}  # on the command line, where `proxy --mode` is m
 
 
 def settings_of(values: Mapping[str, Any], spelling: str = "{}", kind: type[S] = Settings) -> S:  # type: ignore[assignment]  # the default is one
-    """Settings from names and values, which may be text. `spelling` is how the host writes a name.
+    """Build settings from names and values, which may be text. `spelling` is how the framework
+    writes a name.
 
-    Raises SettingsError, in the host's own spelling, for a name that does not exist or a value that does not fit.
+    Raises SettingsError, in the framework's spelling, for an unknown name or a value of the wrong
+    type.
     """
     for name in values:
         if name not in kind.__struct_fields__:
-            raise SettingsError(_unknown(name, spelling, kind))
+            raise SettingsError(_describe_unknown(name, spelling, kind))
     if not values.get("agent"):
-        name = spelling.format(_shown("agent", spelling))
+        name = spelling.format(_spell("agent", spelling))
         raise SettingsError(f"{name} is not set: give the crawler's product token, such as 'mybot'")
     try:
-        return msgspec.convert({name: _joined(value) for name, value in values.items()}, kind, strict=False)
+        return msgspec.convert({name: _join(value) for name, value in values.items()}, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise SettingsError(_spelt(_unfit(values, kind) or f"robots_guard's settings: {error}", spelling)) from None
+        sentence = _describe_wrong_type(values, kind) or f"robots_guard's settings: {error}"
+        raise SettingsError(_respell(sentence, spelling)) from None
     except SettingsError as error:
-        raise SettingsError(_spelt(str(error), spelling)) from None
+        raise SettingsError(_respell(str(error), spelling)) from None
 
 
-def _unfit(values: Mapping[str, Any], kind: type[Settings]) -> str | None:
-    """A sentence on the first value that is not of its setting's kind."""
+def _describe_wrong_type(values: Mapping[str, Any], kind: type[Settings]) -> str | None:
+    """Describe the first value that is not of its setting's type; None if there is none."""
     for field in msgspec.structs.fields(kind):
         try:
-            msgspec.convert(_joined(values.get(field.name, field.default)), field.type, strict=False)
+            msgspec.convert(_join(values.get(field.name, field.default)), field.type, strict=False)
         except msgspec.ValidationError:
             if field.name in values:
                 return f"{field.name} {values[field.name]!r} {unfit(field.type)}"
     return None
 
 
-def _spelt(sentence: str, spelling: str) -> str:
-    """A sentence that begins with a setting's name, with the name as the host writes it."""
+def _respell(sentence: str, spelling: str) -> str:
+    """Respell the setting's name at the beginning of a sentence as the framework writes it."""
     name = sentence.partition(" ")[0].rstrip(":")
-    return spelling.format(_shown(name, spelling)) + sentence[len(name) :] if name in PROXY_NAMES else sentence
+    if name not in PROXY_NAMES:
+        return sentence
+    return spelling.format(_spell(name, spelling)) + sentence[len(name) :]
 
 
-def _joined(value: Any) -> Any:
-    """Several texts are one, divided by commas: hosts have lists."""
+def _join(value: Any) -> Any:
+    """Join a list of texts with commas, because frameworks have settings that are lists."""
     if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
         return ",".join(value)
     return value
 
 
-def _unknown(name: str, spelling: str, kind: type[Settings]) -> str:
-    def shown(one: str) -> str:
-        return spelling.format(_shown(one, spelling))
+def _describe_unknown(name: str, spelling: str, kind: type[Settings]) -> str:
+    def spell(one: str) -> str:
+        return spelling.format(_spell(one, spelling))
 
-    return f"unknown setting {shown(name)}: {meant(name, kind.__struct_fields__, shown)}"
+    return f"unknown setting {spell(name)}: {meant(name, kind.__struct_fields__, spell)}"
 
 
-def _shown(name: str, spelling: str) -> str:
+def _spell(name: str, spelling: str) -> str:
     if spelling.startswith("--"):
         return FLAGS.get(name) or name.replace("_", "-")
     return name.upper() if spelling.isupper() else name
 
 
 def direct_fetcher(settings: Settings, *, trusts_asked: bool, authorities: str | None = None) -> HttpFetcher:
-    """A fetcher of our own, beside whatever the host fetches with.
+    """Return a fetcher that is independent of the framework's own client.
 
-    `trusts_asked`: who asks could reach the origin anyhow (a crawl, a person), so it may be private; else only
-    `allow_private` may be. `authorities` is a PEM file trusted instead of the system's.
+    `trusts_asked`: the caller (a crawl, a person) can reach the origin anyway, so its address may
+    be private; otherwise only networks in `allow_private` may. `authorities` is a PEM file trusted
+    instead of the system's authorities.
     """
     return HttpFetcher(
         settings.fetch_user_agent,
@@ -368,24 +386,25 @@ def direct_fetcher(settings: Settings, *, trusts_asked: bool, authorities: str |
 def open_guard(
     settings: Settings,
     *,
-    door: str,
+    component: str,
     runtime: Runtime,
     fetcher: Fetcher,
     demands_verified: bool = True,
 ) -> Guard:
-    """A guard for one door, with its store and journal open.
+    """Open a guard for one integration, with its store and audit log.
 
-    Raises SettingsError if the store cannot be opened or the journal's directory cannot be written to.
+    Raises SettingsError if the store cannot be opened or the audit log's directory cannot be
+    written to.
     """
-    with contextlib.ExitStack() as opened:  # closed again should one of them fail
+    with contextlib.ExitStack() as opened:  # closes them if one cannot be opened
         store = open_store(settings.store)
         if store is not None:
             opened.callback(store.close)
-        place = Path(settings.journal).expanduser()
-        journal = FileJournal(place, CLOCKS, settings.keeping(door), settings.writing(door))
-        opened.callback(journal.close)
+        place = Path(settings.audit_log).expanduser()
+        audit_log = FileAuditLog(place, CLOCKS, settings.keeping(component), settings.writing(component))
+        opened.callback(audit_log.close)
         guard = Guard(
-            door=door,
+            component=component,
             agent=settings.agent,
             terms=settings.terms(),
             overrides=Path(settings.overrides).expanduser() if settings.overrides else None,
@@ -394,14 +413,14 @@ def open_guard(
             store=store,
             leases=store,
             fetcher=fetcher,
-            journal=journal,
+            audit_log=audit_log,
             clocks=CLOCKS,
             limits=settings.limits(),
             demands_verified=demands_verified,
             decision_timeout=settings.decision_timeout,
             respect_retry_after=settings.respect_retry_after,
             reports_only=settings.mode == "report",
-            audit_required=settings.requires_audit(door),
+            audit_required=settings.requires_audit(component),
         )
         opened.pop_all()
         return guard

@@ -1,4 +1,4 @@
-"""What all tests share: a clock that stands still until it is moved, origins on loopback, a Redis server."""
+"""Fixtures for all tests: a settable clock, origins on loopback, a Redis server and a cluster."""
 
 from __future__ import annotations
 
@@ -53,14 +53,16 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]
 
 
 def pytest_configure() -> None:
-    """Let the programs under test be interrupted, though a shell that runs us in the background ignores interrupts."""
+    """Restore the handling of SIGINT, which a shell disables for background processes."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests that share a fixture of their module in one worker, so that it is made once, not once a worker."""
+    """Run tests that share a module fixture in one worker, so that the fixture is created only
+    once.
+    """
     for item in items:
         shared = _shared_fixtures(item) if isinstance(item, pytest.Function) else []
         if shared and not item.get_closest_marker("xdist_group"):
@@ -68,7 +70,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _shared_fixtures(item: pytest.Function) -> list[str]:
-    """Names of the module's fixtures that a test uses, each with the number of its parameter, if it has any."""
+    """Return the names of the module fixtures that a test uses, with the index of their parameter,
+    if any.
+    """
     numbers = item.callspec.indices if hasattr(item, "callspec") else {}
     return sorted(
         f"{name}{numbers.get(name, '')}"
@@ -78,6 +82,8 @@ def _shared_fixtures(item: pytest.Function) -> list[str]:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """To ask for the timed tests among some that have none is no failure: tox asks for them apart."""
+    """Selecting the timing tests (`-m timing`) where there are none is no failure: tox runs them
+    separately.
+    """
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.option.markexpr.startswith("timing"):
         session.exitstatus = pytest.ExitCode.OK

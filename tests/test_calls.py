@@ -1,4 +1,4 @@
-"""Calls that hang: the caller has an end, and there are never more of them than threads for them."""
+"""Hanging calls: the caller's wait is bounded, and there are never more such calls than threads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import time
 import pytest
 from support.threads import System
 
-from robots_guard import calls as calls_module
-from robots_guard.calls import STORE_WIDTH, Calls
 from robots_guard.errors import OutOfTime, StoreError
+from robots_guard.guard import calls as calls_module
+from robots_guard.guard.calls import STORE_WIDTH, Calls
+from robots_guard.guard.counters import Tally
+from robots_guard.guard.runtime import THREADS, AsyncioRuntime
+from robots_guard.guard.threads import NoThread
 from robots_guard.ports import Clocks
-from robots_guard.runtime import THREADS, AsyncioRuntime
-from robots_guard.tally import Tally
-from robots_guard.threads import NoThread
 
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
 SHORT = 0.4  # instead of `LONGEST`
@@ -62,10 +62,10 @@ def calls(tally, monkeypatch):
 
 
 async def overrun(calls, disk, count):
-    """Have so many calls hang, for longer than a call may take."""
+    """Let this many calls hang for longer than a call may take."""
     disk.answers.clear()
     ends = await asyncio.gather(*(calls.make(disk.read) for _ in range(count)), return_exceptions=True)
-    assert [str(end) for end in ends] == [f"no answer of the disk within {SHORT:g} s"] * count
+    assert [str(end) for end in ends] == [f"no answer from the disk within {SHORT:g} s"] * count
 
 
 async def until(condition):
@@ -74,19 +74,19 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
-async def test_what_comes_of_a_call_is_the_callers(calls, disk):
+async def test_call_returns_its_result_or_error_to_the_caller(calls, disk):
     assert await calls.make(disk.read, "mine") == "mine"
     with pytest.raises(StoreError, match="disk I/O error"):
         await calls.make(disk.fail)
 
 
-async def test_a_call_that_hangs_fails_in_the_end(calls, disk):
+async def test_hanging_call_fails_after_its_time_limit(calls, disk):
     disk.answers.clear()
-    with pytest.raises(StoreError, match="no answer of the disk within"):
+    with pytest.raises(StoreError, match="no answer from the disk within"):
         await calls.make(disk.read)
 
 
-async def test_a_call_without_a_thread_is_one_to_a_disk_that_fails(calls, disk, monkeypatch):
+async def test_call_without_a_thread_fails_as_a_store_error(calls, disk, monkeypatch):
     system = System(monkeypatch)
     system.refuse_all()
     for _ in range(3 * STORE_WIDTH):
@@ -97,13 +97,13 @@ async def test_a_call_without_a_thread_is_one_to_a_disk_that_fails(calls, disk, 
     assert disk.most == 1
 
 
-async def test_a_call_that_the_end_finds_waiting_for_a_thread_fails(calls, disk):
+async def test_queued_call_fails_when_the_pool_closes(calls, disk):
     """It must neither hang nor seem to have been cancelled by its caller."""
     disk.answers.clear()
     for _ in range(THREADS):
         calls._runtime._threads.submit(disk.read)
     asking = asyncio.ensure_future(calls.make(int))
-    await until(lambda: calls._under_way)
+    await until(lambda: calls._pending)
     calls._runtime.close()
     with pytest.raises(StoreError, match="the disk cannot be called: the guard is closed"):
         await asking
@@ -111,8 +111,8 @@ async def test_a_call_that_the_end_finds_waiting_for_a_thread_fails(calls, disk)
         await calls.make(int)
 
 
-async def test_a_call_whose_work_is_cancelled_fails(calls, disk):
-    """As that of every task is when its loop ends."""
+async def test_call_whose_task_is_cancelled_fails(calls, disk):
+    """Every task is cancelled when its loop ends."""
     disk.answers.clear()
     asking = asyncio.ensure_future(calls.make(disk.read))
     await until(lambda: disk.most)
@@ -120,11 +120,11 @@ async def test_a_call_whose_work_is_cancelled_fails(calls, disk):
         work.cancel()
     with pytest.raises(StoreError, match="a call to the disk was cancelled"):
         await asking
-    assert not calls._under_way
+    assert not calls._pending
 
 
-async def test_a_failure_of_the_call_itself_is_the_callers(calls):
-    """Also where it reads like one of the threads."""
+async def test_error_of_the_call_is_raised_in_the_caller(calls):
+    """This holds even for an error that looks like one of the thread pool."""
 
     def fail():
         raise RuntimeError("can't start new thread")
@@ -134,27 +134,27 @@ async def test_a_failure_of_the_call_itself_is_the_callers(calls):
     assert not isinstance(failed.value, (StoreError, NoThread))
 
 
-async def test_a_caller_with_less_time_is_told_so(calls, disk):
-    """Its time being over says nothing of the disk."""
+async def test_caller_with_a_shorter_limit_gets_out_of_time(calls, disk):
+    """The caller's time limit says nothing about the disk."""
     disk.answers.clear()
     with pytest.raises(OutOfTime, match="within"):
         await calls.make(disk.read, within=0.05)
 
 
 @pytest.mark.parametrize("count", [1, 2, STORE_WIDTH])
-async def test_a_disk_that_lets_calls_hang_is_down_until_one_ends(calls, disk, count):
+async def test_disk_with_hanging_calls_is_down_until_one_ends(calls, disk, count):
     await overrun(calls, disk, count)
-    with pytest.raises(StoreError, match="the disk hangs, and is left alone"):
+    with pytest.raises(StoreError, match="the disk hangs; no further calls"):
         await calls.make(disk.read)
     assert next(disk.asked) == count  # the last was not made
 
     disk.answers.set()
-    await until(lambda: not calls._under_way)
+    await until(lambda: not calls._pending)
     assert await calls.make(disk.read, "again") == "again"
 
 
-async def test_one_call_that_ends_is_enough(calls, disk):
-    """The others may hang for ever."""
+async def test_one_returning_call_marks_the_disk_as_up(calls, disk):
+    """The other calls may hang forever."""
     first = threading.Event()
     hanging = [asyncio.ensure_future(calls.make(first.wait, 60))]
     await asyncio.sleep(0)
@@ -164,11 +164,11 @@ async def test_one_call_that_ends_is_enough(calls, disk):
     with pytest.raises(StoreError, match="hangs"):
         await calls.make(str)
     first.set()
-    await until(lambda: len(calls._under_way) < STORE_WIDTH)
+    await until(lambda: len(calls._pending) < STORE_WIDTH)
     assert await calls.make(str) == ""
 
 
-async def test_a_call_that_hangs_alone_takes_nothing_from_the_others(calls, disk, monkeypatch):
+async def test_single_hanging_call_does_not_block_others(calls, disk, monkeypatch):
     monkeypatch.setattr(calls_module, "LONGEST", 2.0)
     alone = threading.Event()
     hanging = asyncio.ensure_future(calls.make(alone.wait, 60))
@@ -179,22 +179,22 @@ async def test_a_call_that_hangs_alone_takes_nothing_from_the_others(calls, disk
     alone.set()
 
 
-async def test_what_is_down_is_tried_again_one_call_at_a_time(calls, disk, monkeypatch):
-    """As many as there is room for: the call that hangs may be the only one."""
+async def test_down_disk_is_retried_one_call_at_a_time(calls, disk, monkeypatch):
+    """As many are retried as there are free slots: the hanging call may be the only one."""
     await overrun(calls, disk, 1)
     monkeypatch.setattr(calls_module, "REST", 2 * SHORT)
     for others in range(1, STORE_WIDTH):
-        while len(calls._under_way) == others:
+        while len(calls._pending) == others:
             await asyncio.sleep(SHORT / 20)
             await asyncio.gather(*(calls.make(disk.read) for _ in range(10)), return_exceptions=True)
-        assert len(calls._under_way) == others + 1
+        assert len(calls._pending) == others + 1
     await asyncio.sleep(2 * SHORT)
     with pytest.raises(StoreError, match="hangs"):
         await calls.make(disk.read)
-    assert len(calls._under_way) == STORE_WIDTH
+    assert len(calls._pending) == STORE_WIDTH
 
 
-async def test_a_try_that_succeeds_ends_it(calls, disk, monkeypatch):
+async def test_successful_retry_ends_the_outage(calls, disk, monkeypatch):
     alone = threading.Event()
     with pytest.raises(StoreError):
         await calls.make(alone.wait, 60)
@@ -208,7 +208,7 @@ async def test_a_try_that_succeeds_ends_it(calls, disk, monkeypatch):
 
 
 async def test_a_hung_disk_costs_neither_memory_nor_threads(calls, disk):
-    """A thousand who ask all come to their end, and leave nothing behind."""
+    """A thousand callers all get an answer, and leave nothing behind."""
     disk.answers.clear()
     before = threading.active_count()
     ends = await asyncio.gather(*(calls.make(disk.read) for _ in range(1000)), return_exceptions=True)
@@ -220,7 +220,7 @@ async def test_a_hung_disk_costs_neither_memory_nor_threads(calls, disk):
 
 
 async def test_a_busy_disk_is_not_down(calls, monkeypatch):
-    """Who waits for room waits for as long as calls end."""
+    """A caller waits for a slot as long as calls return."""
     monkeypatch.setattr(calls_module, "LONGEST", 2.0)
 
     def work():
@@ -230,7 +230,7 @@ async def test_a_busy_disk_is_not_down(calls, monkeypatch):
     assert set(await asyncio.gather(*(calls.make(work) for _ in range(STORE_WIDTH * 30)))) == {"done"}
 
 
-async def test_what_was_given_up_is_undone(calls, disk):
+async def test_late_result_is_undone(calls, disk):
     undone = []
     disk.answers.clear()
     with pytest.raises(StoreError):
@@ -241,18 +241,18 @@ async def test_what_was_given_up_is_undone(calls, disk):
     assert undone == ["lease"]
 
 
-async def test_what_came_in_time_is_not(calls, disk):
+async def test_timely_result_is_not_undone(calls, disk):
     undone = []
     assert await calls.make(disk.read, "lease", undo=undone.append) == "lease"
-    await until(lambda: not calls._under_way)
+    await until(lambda: not calls._pending)
     assert undone == []
 
 
-async def test_a_caller_that_is_cancelled_has_given_up(calls, disk):
+async def test_cancelled_caller_has_its_call_undone(calls, disk):
     undone = []
     disk.answers.clear()
     asking = asyncio.ensure_future(calls.make(disk.read, "lease", undo=undone.append))
-    await until(lambda: calls._under_way and disk.most)
+    await until(lambda: calls._pending and disk.most)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
@@ -260,7 +260,7 @@ async def test_a_caller_that_is_cancelled_has_given_up(calls, disk):
     await until(lambda: undone)
 
 
-async def test_a_failure_that_nobody_waits_for_is_counted(calls, disk, tally):
+async def test_failure_after_the_caller_gave_up_is_counted(calls, disk, tally):
     undone = []
     disk.answers.clear()
     with pytest.raises(StoreError):
@@ -270,8 +270,8 @@ async def test_a_failure_that_nobody_waits_for_is_counted(calls, disk, tally):
     assert undone == []
 
 
-async def test_room_is_neither_lost_nor_doubled(calls):
-    """Callers that are in time, too late and cancelled, many times over."""
+async def test_slots_are_neither_lost_nor_doubled(calls):
+    """Callers are in time, too late and cancelled, many times."""
 
     async def call(number):
         work = asyncio.ensure_future(calls.make(time.sleep, number % 7 / 2000, within=number % 5 / 1000))
@@ -281,12 +281,12 @@ async def test_room_is_neither_lost_nor_doubled(calls):
 
     for _ in range(5):
         await asyncio.gather(*map(call, range(200)))
-    await until(lambda: not calls._under_way)
+    await until(lambda: not calls._pending)
     assert calls._room._free == STORE_WIDTH
     assert await asyncio.gather(*(calls.make(int) for _ in range(STORE_WIDTH))) == [0] * STORE_WIDTH
 
 
-def test_the_room_is_there_in_one_loop_after_another():
+def test_slots_survive_a_change_of_event_loop():
     """A program may call `asyncio.run` for each of its batches."""
     runtime = AsyncioRuntime()
     gate = runtime.gate(1)
@@ -305,7 +305,7 @@ def test_the_room_is_there_in_one_loop_after_another():
     runtime.close()
 
 
-async def test_a_place_that_is_given_up_is_the_next_ones():
+async def test_abandoned_slot_goes_to_the_next_waiter():
     gate = AsyncioRuntime().gate(1)
     await gate.acquire()
     first, second = (asyncio.ensure_future(gate.acquire_within(5)) for _ in range(2))
@@ -317,15 +317,46 @@ async def test_a_place_that_is_given_up_is_the_next_ones():
     assert not await gate.acquire_within(0.001)
 
 
-async def test_a_call_of_the_log_that_fails_late_is_no_failure_of_the_store(disk, tally, monkeypatch):
+async def test_late_failure_of_the_log_is_not_counted_for_the_store(disk, tally, monkeypatch):
     monkeypatch.setattr(calls_module, "LONGEST", SHORT)
     runtime = AsyncioRuntime()
-    log_calls = Calls("the journal", 1, kind="journal/error", runtime=runtime, clocks=CLOCKS, tally=tally)
+    log_calls = Calls("the audit log", 1, kind="audit_log/error", runtime=runtime, clocks=CLOCKS, tally=tally)
     disk.answers.clear()
     with pytest.raises(StoreError):
         await log_calls.make(disk.fail)
     disk.answers.set()
 
-    await until(lambda: tally.counts["journal/error"])
+    await until(lambda: tally.counts["audit_log/error"])
     assert not tally.counts["store/error"]
     runtime.close()
+
+
+async def test_call_that_begins_as_another_ends_may_hang(tally, disk, monkeypatch):
+    """A coarse clock may give both the same time."""
+    monkeypatch.setattr(calls_module, "LONGEST", SHORT)
+    time_now = [0.0]
+    clocks = Clocks(now=lambda: time_now[0], monotonic=lambda: time_now[0])
+    runtime = AsyncioRuntime()
+    calls = Calls("the disk", STORE_WIDTH, kind="store/error", runtime=runtime, clocks=clocks, tally=tally)
+    await calls.make(disk.read)
+    await overrun(calls, disk, 1)
+    time_now[0] = SHORT
+
+    with pytest.raises(StoreError, match="the disk hangs; no further calls"):
+        await calls.make(disk.read)
+    disk.answers.set()
+    runtime.close()
+
+
+def test_call_prevented_by_the_end_of_a_loop_frees_its_slot(calls, disk):
+    """A program may run one loop for each question, which cuts off tasks that outlast the
+    answer."""
+
+    async def begin() -> None:
+        asyncio.ensure_future(calls.make(disk.read))  # noqa: RUF006  (it is to be cut off)
+
+    for _ in range(STORE_WIDTH + 1):
+        asyncio.run(begin())
+
+    assert asyncio.run(calls.make(disk.read, within=1)) == "page"
+    assert calls._pending == []

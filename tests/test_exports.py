@@ -10,13 +10,13 @@ import pytest
 import robots_guard
 
 
-def test_the_public_names_are_sorted_and_there():
+def test_public_names_are_sorted_and_exist():
     assert sorted(robots_guard.__all__) == robots_guard.__all__
     assert all(hasattr(robots_guard, name) for name in robots_guard.__all__)
 
 
 @pytest.mark.parametrize(("host", "extra"), [("scrapy", "scrapy"), ("mitmproxy", "proxy")])
-def test_a_host_that_is_not_installed_is_one_sentence(host, extra):
+def test_missing_framework_is_reported_in_one_sentence(host, extra):
     code = (
         f"import sys; sys.modules['{host}'] = None\nfrom robots_guard.errors import MissingExtra\n"
         f"try: import robots_guard.{host}\nexcept MissingExtra as error: print(error)"
@@ -26,7 +26,7 @@ def test_a_host_that_is_not_installed_is_one_sentence(host, extra):
     assert f"pip install 'robots_guard[{extra}]'" in out.stdout
 
 
-def test_importing_the_core_imports_no_host():
+def test_importing_the_core_imports_no_framework():
     code = "import robots_guard, robots_guard.cli, sys; print(*{'scrapy', 'mitmproxy', 'twisted'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
 

@@ -1,4 +1,5 @@
-"""The guard over scripted ports: one renewal an origin, nobody's cancellation is the others', closed on our faults."""
+"""The guard over scripted ports: one renewal per origin, independent cancellation, and refusals
+after errors."""
 
 from __future__ import annotations
 
@@ -11,27 +12,27 @@ import time
 import msgspec
 import pytest
 
-import robots_guard.guard as guard_module
+import robots_guard.guard.guard as guard_module
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.events import FailedOpen
 from robots_guard.core.pacing import Demand, Pacer, Turn
 from robots_guard.core.verdict import Action, Deferral, Question, Reason, Terms, Verdict
-from robots_guard.errors import JournalError, StoreError, UnconfirmedRecord
-from robots_guard.guard import Clocks, Guard
+from robots_guard.errors import AuditLogError, StoreError, UnconfirmedRecord
+from robots_guard.guard.counters import QUIET
+from robots_guard.guard.guard import Clocks, Guard
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
-from robots_guard.runtime import AsyncioRuntime
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
-from robots_guard.tally import QUIET
 
 A = origin_of("https://a.test")
 RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)
 
 
 class Script:
-    """A fetcher that gives outcomes by URL, and waits for a gate if there is one."""
+    """A fetcher that returns outcomes by URL, and waits for a gate if there is one."""
 
     via = "script"
 
@@ -55,20 +56,30 @@ class Script:
 
 
 class Records(list):
-    """A journal that keeps decisions, or fails."""
+    """An audit log that keeps decisions, or fails."""
 
     broken = False
 
     def write(self, decision):
         if self.broken:
-            raise JournalError("disk full")
+            raise AuditLogError("disk full")
         self.append(decision)
 
-    def note(self, event):
+    def note(self, event, **named):
         pass
 
     def close(self):
         pass
+
+
+def keeper(noted):
+    """An audit log's `note`, which keeps what can be tried again."""
+
+    def note(event, *, is_tried_again):
+        assert is_tried_again
+        noted.append(event)
+
+    return note
 
 
 class BrokenStore(MemoryStore):
@@ -80,24 +91,24 @@ class BrokenStore(MemoryStore):
 
 
 @pytest.fixture
-def journal():
+def audit_log():
     return Records()
 
 
 @pytest.fixture
-def build(clock, journal):
+def build(clock, audit_log):
     guards = []
 
     def build(fetcher, store=None, terms=None, wall=clock, **options):
         options.setdefault("demands_verified", True)
         guard = Guard(
-            door="test",
+            component="test",
             terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard"), **(terms or {})),
             runtime=AsyncioRuntime(),
             memory=MemoryStore(),
             store=store,
             fetcher=fetcher,
-            journal=journal,
+            audit_log=audit_log,
             clocks=Clocks(now=wall, monotonic=wall),
             limits=Limits(),
             **options,
@@ -127,13 +138,13 @@ async def test_the_first_check_fetches_and_the_rest_are_answered_at_once(build):
     assert fetcher.asked == ["https://a.test/robots.txt"]
 
 
-async def test_fifty_askers_one_cancelled_one_fetch(build):
+async def test_fifty_callers_share_one_fetch_though_one_is_cancelled(build):
     gate = asyncio.Event()
     fetcher = Script(RULES, gate=gate)
     guard = build(fetcher)
     askers = [asyncio.ensure_future(guard.check(ask(f"/{n}"))) for n in range(50)]
     await asyncio.sleep(0)
-    askers[0].cancel()  # the one who began the fetch
+    askers[0].cancel()  # the caller that began the fetch
     await asyncio.sleep(0)
     gate.set()
     answers = await asyncio.gather(*askers, return_exceptions=True)
@@ -189,7 +200,7 @@ async def test_an_expired_policy_is_not_used(build, clock):
     assert (await guard.check(ask("/private/x"))).verdict.reason is Reason.UNRESTRICTED
 
 
-async def test_what_another_door_stored_is_used_without_a_fetch(build):
+async def test_policy_stored_by_another_integration_is_used_without_a_fetch(build):
     store = MemoryStore()
     await build(Script(RULES), store).check(ask())
     second = Script(Failed(failure=Failure.DNS))
@@ -206,10 +217,10 @@ async def test_a_broken_store_is_a_miss_and_counted(build, caplog):
 
     assert decision.verdict.action is Action.DROP
     assert guard.counts["store/error"] == 3  # looking, looking again, putting
-    assert caplog.text.count("policy store") == 1  # said once a minute
+    assert caplog.text.count("policy store") == 1  # logged once a minute
 
 
-async def test_that_a_store_works_again_is_logged_once(build, clock, caplog, monkeypatch):
+async def test_recovery_of_a_store_is_logged_once(build, clock, caplog, monkeypatch):
     guard = build(Script(RULES), BrokenStore())
     await guard.check(ask())
     for name in ("get", "put"):
@@ -219,17 +230,17 @@ async def test_that_a_store_works_again_is_logged_once(build, clock, caplog, mon
         await guard.check(ask(origin=origin_of(f"https://{host}.test")))
 
     assert [message.partition(":")[0] for message in caplog.messages] == [
-        "the policy store cannot be read, going on without it",
+        "the policy store cannot be read; continuing without it",
         "the policy store works again",
     ]
 
 
-async def test_that_the_audit_log_works_again_is_logged_once(build, clock, journal, caplog):
+async def test_recovery_of_the_audit_log_is_logged_once(build, clock, audit_log, caplog):
     guard = build(Script(RULES))
     await guard.check(ask())
-    journal.broken = True
+    audit_log.broken = True
     guard.peek(ask("/private/x"))
-    journal.broken = False
+    audit_log.broken = False
     clock.advance(QUIET)
     for _ in range(2):
         guard.peek(ask("/private/x"))
@@ -237,7 +248,7 @@ async def test_that_the_audit_log_works_again_is_logged_once(build, clock, journ
     assert caplog.messages == ["a decision could not be recorded: disk full", "the audit log works again"]
 
 
-async def test_a_policy_over_unverified_tls_is_a_miss_for_a_door_that_verifies(build):
+async def test_a_policy_over_unverified_tls_is_a_miss_for_an_integration_that_verifies(build):
     store = MemoryStore()
     unverified = Fetched(status=200, body=b"")
     await build(Script(unverified), store, demands_verified=False).check(ask())
@@ -247,7 +258,7 @@ async def test_a_policy_over_unverified_tls_is_a_miss_for_a_door_that_verifies(b
     assert len(fetcher.asked) == 1
 
 
-async def test_an_unreachable_origin_is_not_asked_again_before_its_time(build, clock):
+async def test_unreachable_origin_is_not_retried_early(build, clock):
     fetcher = Script(Fetched(status=503, tls_verified=True), RULES)
     guard = build(fetcher)
     first = await guard.check(ask())
@@ -269,7 +280,7 @@ async def test_http_and_https_are_two_origins(build):
     assert fetcher.asked == ["https://a.test/robots.txt", "http://a.test/robots.txt"]
 
 
-async def test_all_hops_together_have_the_total_time(build, clock):
+async def test_all_hops_share_the_total_time(build, clock):
     class Slow(Script):
         async def fetch(self, get):
             clock.advance(12)
@@ -301,7 +312,7 @@ async def test_a_large_file_is_compiled_off_the_event_loop(build, monkeypatch):
     assert guard.peek(ask("/private/x")).verdict.action is Action.DROP
 
 
-async def test_our_own_exception_refuses(build, monkeypatch, journal):
+async def test_internal_exception_refuses(build, monkeypatch, audit_log):
     guard = build(Script(RULES))
     await guard.check(ask())
     monkeypatch.setattr("robots_guard.core.check.judge", lambda *_: 1 / 0)
@@ -309,41 +320,41 @@ async def test_our_own_exception_refuses(build, monkeypatch, journal):
     for decision in (guard.peek(ask()), await guard.check(ask())):
         assert decision.verdict.action is Action.DROP
         assert decision.verdict.reason is Reason.INTERNAL_ERROR
-    assert len(journal) == 3
+    assert len(audit_log) == 3
 
 
-async def test_every_decision_is_recorded_before_it_is_released(build, journal):
+async def test_every_decision_is_recorded_before_it_is_released(build, audit_log):
     guard = build(Script(RULES))
     decision = await guard.check(ask("/private/x"))
 
-    assert journal == [decision]
+    assert audit_log == [decision]
     assert decision.id
     assert decision.policy.document.sha256
 
 
-async def test_a_refusal_that_cannot_be_recorded_is_still_a_refusal(build, journal):
+async def test_a_refusal_that_cannot_be_recorded_is_still_a_refusal(build, audit_log):
     guard = build(Script(RULES))
-    journal.broken = True
+    audit_log.broken = True
 
     assert (await guard.check(ask("/private/x"))).verdict.action is Action.DROP
-    assert guard.counts["journal/error"] == 1
+    assert guard.counts["audit_log/error"] == 1
 
 
 @pytest.fixture
-def faulty(journal):
+def faulty(audit_log):
     """Makes the next writes to the audit log fail in a way that it does not foresee."""
-    write, faults = journal.write, []
+    write, faults = audit_log.write, []
 
     def fail(decision):
         if faults:
             raise faults.pop()
         write(decision)
 
-    journal.write = fail
+    audit_log.write = fail
     return lambda times: faults.extend([UnicodeEncodeError("utf-8", "\udcff", 0, 1, "no such character")] * times)
 
 
-async def test_a_fault_in_the_audit_log_refuses_whatever_was_decided(build, journal, faulty):
+async def test_fault_in_the_audit_log_refuses_any_decision(build, audit_log, faulty):
     guard = build(Script(RULES))
     await guard.check(ask())
     exempt = Verdict(action=Action.PASS, reason=Reason.BYPASSED)
@@ -358,19 +369,19 @@ async def test_a_fault_in_the_audit_log_refuses_whatever_was_decided(build, jour
     decisions.append(guard.decide(ask(), exempt))
 
     assert {(one.verdict.action, one.verdict.reason) for one in decisions} == {(Action.DROP, Reason.INTERNAL_ERROR)}
-    assert journal[1:] == decisions, "the refusals could be recorded"
-    assert guard.counts["drop/internal-error"] == guard.counts["journal/error"] == 5
+    assert audit_log[1:] == decisions, "the refusals could be recorded"
+    assert guard.counts["drop/internal-error"] == guard.counts["audit_log/error"] == 5
 
 
 @pytest.mark.parametrize("required", [False, True])
-async def test_a_fault_that_lasts_refuses_without_a_record(build, journal, faulty, required):
+async def test_lasting_fault_refuses_without_a_record(build, audit_log, faulty, required):
     guard = build(Script(RULES), audit_required=required)
     await guard.check(ask())
     faulty(2)
     decision = guard.peek(ask("/open"))
 
     assert (decision.verdict.action, decision.verdict.reason) == (Action.DROP, Reason.INTERNAL_ERROR)
-    assert len(journal) == 1
+    assert len(audit_log) == 1
 
 
 async def test_where_nothing_is_refused_a_fault_refuses_only_what_is_refused_in_every_mode(build, faulty):
@@ -385,7 +396,7 @@ async def test_where_nothing_is_refused_a_fault_refuses_only_what_is_refused_in_
     assert ambiguous.verdict.action is Action.DROP
 
 
-async def test_a_fault_while_a_turn_is_put_off_or_taken_refuses(build, clock, journal, faulty, monkeypatch):
+async def test_fault_while_taking_a_turn_refuses(build, clock, audit_log, faulty, monkeypatch):
     guard = build(Script(SLOW))
     first, second, third = await guard.check(ask("/a")), guard.peek(ask("/b")), guard.peek(ask("/c"))
     await guard.turn(first)
@@ -397,24 +408,24 @@ async def test_a_fault_while_a_turn_is_put_off_or_taken_refuses(build, clock, jo
     for decision in (unrecorded, broken):
         assert (decision.verdict.action, decision.verdict.reason) == (Action.DROP, Reason.INTERNAL_ERROR)
         assert not decision.is_due
-    assert journal[-2:] == [unrecorded, broken]
+    assert audit_log[-2:] == [unrecorded, broken]
 
 
-async def test_a_verdict_of_the_integration_survives_overrides_that_cannot_be_looked_at(build, monkeypatch):
+async def test_integration_verdict_survives_unreadable_overrides(build, monkeypatch):
     guard = build(Script(RULES))
-    monkeypatch.setattr("robots_guard.overriding.Overriding.terms", lambda *_: 1 / 0)
+    monkeypatch.setattr("robots_guard.guard.overrides.OverridesFile.terms", lambda *_: 1 / 0)
     decision = guard.decide(ask(), Verdict(action=Action.PASS, reason=Reason.BYPASSED))
 
     assert (decision.verdict.action, decision.verdict.reason) == (Action.DROP, Reason.INTERNAL_ERROR)
 
 
-async def test_a_fault_while_unrecorded_passes_are_noted_refuses_nothing(build, journal):
+async def test_a_fault_while_unrecorded_passes_are_noted_refuses_nothing(build, audit_log):
     guard = build(Script(RULES))
     await guard.check(ask())
-    journal.broken = True
+    audit_log.broken = True
     guard.peek(ask("/unrecorded"))
-    journal.broken = False
-    journal.note = lambda event: 1 / 0
+    audit_log.broken = False
+    audit_log.note = lambda event, **named: 1 / 0
 
     assert guard.peek(ask("/open")).verdict.action is Action.PASS
 
@@ -429,7 +440,7 @@ async def test_knows_says_whether_peek_will_answer(build, clock):
 
 
 class SlowStore(MemoryStore):
-    """The first to look sees what there is, and is told late."""
+    """A store whose first look-up reads at once and returns late."""
 
     def __init__(self):
         super().__init__()
@@ -443,7 +454,7 @@ class SlowStore(MemoryStore):
         return found
 
 
-async def test_who_looked_in_the_store_before_a_renewal_ended_does_not_begin_another(build):
+async def test_lookup_that_began_before_a_renewal_ended_starts_no_other(build):
     fetcher, store = Script(RULES), SlowStore()
     guard = build(fetcher, store)
     late = asyncio.ensure_future(guard.check(ask("/late")))
@@ -456,15 +467,15 @@ async def test_who_looked_in_the_store_before_a_renewal_ended_does_not_begin_ano
 
 
 @pytest.mark.parametrize("failure", [Failure.TLS, Failure.REFUSED, Failure.INTERNAL])
-async def test_a_trouble_that_lies_with_who_asked_is_not_shared(build, failure):
-    """One door does not trust the certificate; another, which does, is not held back by that."""
+async def test_local_failure_is_not_shared(build, failure):
+    """One integration does not trust the certificate; another that does is not affected."""
     store = MemoryStore()
     assert (await build(Script(Failed(failure=failure)), store).check(ask())).verdict.action is Action.DEFER
 
     assert (await build(Script(RULES), store).check(ask("/private/x"))).verdict.action is Action.DROP
 
 
-async def test_a_trouble_of_the_site_is_shared(build):
+async def test_failure_of_the_site_is_shared(build):
     store = MemoryStore()
     await build(Script(Fetched(status=503, tls_verified=True)), store).check(ask())
     other = Script(RULES)
@@ -473,8 +484,8 @@ async def test_a_trouble_of_the_site_is_shared(build):
     assert other.asked == []
 
 
-async def test_trouble_beside_a_document_that_a_door_does_not_trust(build):
-    """It is believed; the document goes on serving those who may use it."""
+async def test_failure_is_used_though_its_document_is_not_trusted(build):
+    """The failure is used; the document still serves the integrations that may use it."""
     store = MemoryStore()
     unverified, again = Fetched(status=200, body=RULES.body), Script(RULES)
     await build(Script(unverified), store, demands_verified=False).check(ask())
@@ -486,14 +497,14 @@ async def test_trouble_beside_a_document_that_a_door_does_not_trust(build):
     assert again.asked == []
 
 
-async def test_an_unverified_trouble_is_not_believed_by_a_door_that_verifies(build):
+async def test_unverified_failure_is_ignored_by_an_integration_that_verifies(build):
     store = MemoryStore()
     await build(Script(Fetched(status=503)), store, demands_verified=False).check(ask())
 
     assert (await build(Script(RULES), store).check(ask("/private/x"))).verdict.action is Action.DROP
 
 
-# -- pacing and setting aside -----------------------------------------------------------------------------------
+# -- pacing and deferring ---------------------------------------------------------------------------------------
 
 SLOW = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 10\nDisallow: /private/", tls_verified=True)
 
@@ -502,7 +513,7 @@ def answer(body: bytes) -> Fetched:
     return Fetched(status=200, body=body, tls_verified=True)
 
 
-async def test_what_is_let_pass_asks_for_its_turn(build, clock, journal):
+async def test_permitted_request_takes_its_turn(build, clock, audit_log):
     guard = build(Script(SLOW))
     first = await guard.check(ask("/a"))
     second = guard.peek(ask("/b"))
@@ -513,12 +524,12 @@ async def test_what_is_let_pass_asks_for_its_turn(build, clock, journal):
     assert (put_off.verdict.action, put_off.verdict.reason) == (Action.DEFER, Reason.CRAWL_DELAY)
     assert put_off.verdict.until == clock() + 10
     assert put_off.verdict.rule.text == "Crawl-delay: 10"
-    assert journal[-1] is put_off
+    assert audit_log[-1] is put_off
     clock.advance(10)
     assert (await guard.turn(second)).turn is not None
 
 
-async def test_a_turn_counts_from_when_the_request_leaves_and_then_from_its_answer(build, clock):
+async def test_turn_counts_from_sending_and_then_from_the_response(build, clock):
     guard = build(Script(SLOW))
     decision = await guard.turn(await guard.check(ask("/a")))
     assert guard.leaves(decision) is decision, "at once"
@@ -532,7 +543,7 @@ async def test_a_turn_counts_from_when_the_request_leaves_and_then_from_its_answ
     assert (await guard.turn(guard.peek(ask("/b")))).verdict.until == pytest.approx(clock() + 10)
 
 
-async def test_a_request_that_leaves_long_after_its_turn_needs_it_anew(build, clock):
+async def test_request_sent_long_after_its_turn_needs_a_new_one(build, clock):
     guard = build(Script(SLOW))
     decision = await guard.turn(await guard.check(ask("/a")))
     clock.advance(0.6)
@@ -544,7 +555,7 @@ async def test_a_request_that_leaves_long_after_its_turn_needs_it_anew(build, cl
     assert (await guard.turn(guard.peek(ask("/b")))).verdict.until == pytest.approx(clock() + 0.5)
 
 
-async def test_a_turn_that_another_process_has_had_since_is_not_used(build, clock):
+async def test_turn_is_not_used_after_another_process_took_one(build, clock):
     store = MemoryStore()
     guard, other = build(Script(SLOW), store), build(Script(SLOW), store)
     decision = await guard.turn(await guard.check(ask("/a")))
@@ -565,11 +576,11 @@ async def test_a_decision_without_pace_needs_no_turn(build):
     assert await guard.turn(decision) is decision
 
 
-async def test_what_is_refused_takes_no_turn(build):
+async def test_refused_request_takes_no_turn(build):
     assert (await build(Script(SLOW)).check(ask("/private/"))).verdict.pace is None
 
 
-async def test_the_file_itself_takes_a_turn_where_a_delay_is_known(build, clock):
+async def test_robots_txt_takes_a_turn_where_a_delay_is_known(build, clock):
     guard = build(Script(SLOW))
     await guard.turn(await guard.check(ask("/a")))
     asked = guard.peek(ask("/robots.txt"))
@@ -583,7 +594,7 @@ async def test_the_file_itself_takes_a_turn_where_a_delay_is_known(build, clock)
     assert (await guard.turn(guard.peek(ask("/b")))).verdict.reason is Reason.CRAWL_DELAY, "it counts for others"
 
 
-async def test_the_file_itself_is_asked_for_at_once_where_nothing_is_known(build):
+async def test_robots_txt_is_requested_at_once_where_nothing_is_known(build):
     fetcher = Script(SLOW)
     guard = build(fetcher)
     decision = guard.peek(ask("/robots.txt"))
@@ -592,7 +603,7 @@ async def test_the_file_itself_is_asked_for_at_once_where_nothing_is_known(build
     assert fetcher.asked == []
 
 
-async def test_a_delay_that_only_the_store_knows_is_kept_for_the_file_itself(build):
+async def test_delay_known_only_to_the_store_applies_to_robots_txt(build):
     store = MemoryStore()
     await build(Script(SLOW), store).check(ask("/a"))
     fetcher = Script(SLOW)
@@ -604,23 +615,23 @@ async def test_a_delay_that_only_the_store_knows_is_kept_for_the_file_itself(bui
     assert fetcher.asked == []
 
 
-async def test_a_store_that_fails_keeps_nobody_from_the_file_itself(build):
+async def test_failing_store_does_not_block_robots_txt(build):
     guard = build(Script(SLOW), BrokenStore())
     decision = await guard.check(ask("/robots.txt"))
 
     assert (decision.verdict.action, decision.verdict.reason) == (Action.PASS, Reason.ROBOTS_TXT)
 
 
-async def test_a_large_file_says_its_delay_off_the_event_loop(build, monkeypatch):
+async def test_delay_of_a_large_file_is_read_off_the_event_loop(build, monkeypatch):
     guard = build(Script(SLOW))
     await guard.policy(A)
-    monkeypatch.setattr(guard_module, "OFF_LOOP", 1)
+    monkeypatch.setattr(guard_module, "COMPILE_IN_THREAD_ABOVE", 1)
 
     assert guard.peek(ask("/robots.txt")) is None
     assert (await guard.check(ask("/robots.txt"))).verdict.pace.seconds == 10.0
 
 
-async def test_a_pause_holds_the_file_itself_too(build):
+async def test_pause_applies_to_robots_txt_too(build):
     guard = build(Script(RULES))
     before = guard.peek(ask("/robots.txt"))
     await guard.hold_off(A, 60)
@@ -629,7 +640,7 @@ async def test_a_pause_holds_the_file_itself_too(build):
     assert (await guard.turn(guard.recalled(before))).verdict.reason is Reason.RETRY_AFTER
 
 
-async def test_a_warm_path_asks_the_store_no_more_than_before(build):
+async def test_warm_path_makes_no_further_store_calls(build):
     class Counting(MemoryStore):
         gets = 0
 
@@ -670,7 +681,7 @@ async def test_a_turn_counts_from_when_its_request_is_sent_and_then_answered(bui
     assert guard.leaves(guard.peek(ask("/b"))).turn is None
 
 
-async def test_a_pause_that_an_origin_asks_for_holds_all_its_requests(build, clock):
+async def test_pause_applies_to_all_requests_of_the_origin(build, clock):
     guard = build(Script(RULES))
     await guard.check(ask("/a"))
 
@@ -683,14 +694,14 @@ async def test_a_pause_that_an_origin_asks_for_holds_all_its_requests(build, clo
     assert guard.peek(ask("/b")).verdict.pace is None
 
 
-async def test_the_operators_own_delay_holds_for_sites_without_a_file(build):
+async def test_min_delay_applies_to_sites_without_a_file(build):
     guard = build(Script(Fetched(status=404, tls_verified=True)), terms={"min_delay": 2.0})
     decision = await guard.check(ask("/a"))
 
     assert (decision.verdict.reason, decision.verdict.pace.by) == (Reason.UNRESTRICTED, "min-delay")
 
 
-async def test_a_visiting_time_puts_off_until_it_comes(build, clock):
+async def test_visit_time_defers_until_it_begins(build, clock):
     clock.now = 1_800_000_000.0  # 08:00 UTC
     guard = build(Script(answer(b"User-agent: *\nVisit-time: 0900-1000\nDisallow: /private/")))
 
@@ -728,10 +739,10 @@ async def test_a_line_that_cannot_be_read_is_recorded(build):
 
     verdict = (await guard.check(ask("/a"))).verdict
 
-    assert (verdict.pace, verdict.detail) == (None, "line 2 cannot be read and is not kept: Crawl-delay: soon")
+    assert (verdict.pace, verdict.detail) == (None, "line 2 is unreadable and ignored: Crawl-delay: soon")
 
 
-async def test_what_is_disallowed_can_be_set_aside(build, clock):
+async def test_disallowed_request_can_be_deferred(build, clock):
     guard = build(Script(RULES), terms={"on_disallowed": "defer", "max_defer": 200_000.0})
     first = await guard.check(ask("/private/x"))
 
@@ -748,7 +759,7 @@ async def test_what_is_disallowed_can_be_set_aside(build, clock):
     assert (last.verdict.action, last.verdict.reason) == (Action.DROP, Reason.DISALLOWED)
 
 
-async def test_it_goes_when_the_file_has_changed(build, clock):
+async def test_deferred_request_passes_after_the_file_changed(build, clock):
     guard = build(Script(RULES, answer(b"")), terms={"on_disallowed": "defer", "max_defer": 200_000.0})
     first = await guard.check(ask("/private/x"))
     clock.advance(90_000)
@@ -759,7 +770,7 @@ async def test_it_goes_when_the_file_has_changed(build, clock):
 
 
 @pytest.mark.parametrize("respect", [True, False])
-async def test_a_robots_txt_that_says_later_means_the_pages_too(build, clock, respect):
+async def test_retry_after_of_robots_txt_applies_to_pages(build, clock, respect):
     later = Fetched(status=503, headers={"retry-after": "120"}, tls_verified=True)
     guard = build(Script(RULES, later), respect_retry_after=respect)
     await guard.check(ask("/a"))
@@ -774,8 +785,8 @@ async def test_a_robots_txt_that_says_later_means_the_pages_too(build, clock, re
 # -- trouble, and its end -------------------------------------------------------------------------------------
 
 
-async def test_a_site_that_was_away_yesterday_and_is_away_now_is_deferred(build, clock):
-    """No request has asked for it in between, so nothing has waited for `max_defer`."""
+async def test_site_that_is_down_again_after_a_day_is_deferred(build, clock):
+    """No request was made in between, so none has waited for `max_defer`."""
     guard = build(Script(Failed(failure=Failure.TIMEOUT)))
     assert (await guard.check(ask("/a"))).verdict.action is Action.DEFER
     clock.advance(86_400)
@@ -786,7 +797,7 @@ async def test_a_site_that_was_away_yesterday_and_is_away_now_is_deferred(build,
     assert again.verdict.until > clock()
 
 
-async def test_a_site_that_stays_away_is_dropped_in_the_end(build, clock):
+async def test_site_that_stays_down_is_dropped_eventually(build, clock):
     guard = build(Script(Failed(failure=Failure.TIMEOUT)))
     began, decision = clock(), await guard.check(ask("/a"))
     while decision.verdict.action is Action.DEFER:
@@ -817,13 +828,13 @@ async def test_a_decision_says_when_it_was_made_where_its_policy_came_from_and_h
     assert (second.source, second.at, second.elapsed) == ("memory", began + 3, 0)
     assert third.source == "store"
     assert (exempt.source, exempt.policy) == ("", None)
-    assert {(each.door, each.dialect, each.matching) for each in (first, second, third, exempt)} == {
+    assert {(each.component, each.dialect, each.matching) for each in (first, second, third, exempt)} == {
         ("test", "rfc9309", "standard")
     }
 
 
 async def test_decisions_of_a_guard_are_numbered_under_a_name_of_its_own(build):
-    guard = build(Script(RULES), tokens=lambda octets: "ab" * octets)
+    guard = build(Script(RULES), tokens=lambda count: "ab" * count)
     decisions = [
         await guard.check(ask()),
         guard.peek(ask()),
@@ -833,7 +844,7 @@ async def test_decisions_of_a_guard_are_numbered_under_a_name_of_its_own(build):
     assert [decision.id for decision in decisions] == [f"ababababab-{number}" for number in (1, 2, 3)]
 
 
-async def test_a_fault_of_ours_rests_on_no_policy(build, monkeypatch):
+async def test_internal_error_names_no_policy(build, monkeypatch):
     guard = build(Script(RULES))
     await guard.check(ask())
     monkeypatch.setattr(guard_module.check, "begin", lambda *_: 1 / 0)
@@ -842,7 +853,7 @@ async def test_a_fault_of_ours_rests_on_no_policy(build, monkeypatch):
         assert (decision.verdict.reason, decision.policy, decision.source) == (Reason.INTERNAL_ERROR, None, "")
 
 
-async def test_what_was_sent_already_and_is_not_allowed_is_counted(build):
+async def test_sent_request_that_is_not_allowed_is_counted(build):
     guard = build(Script(RULES))
     await guard.check(ask())
     sent = msgspec.structs.replace(ask("/private/x"), sent=True)
@@ -855,7 +866,7 @@ async def test_what_was_sent_already_and_is_not_allowed_is_counted(build):
 
 
 @pytest.mark.parametrize("reports", [False, True])
-async def test_only_where_refusals_are_only_reported_is_a_refusal_let_pass(build, reports):
+async def test_refusal_passes_in_report_mode_only(build, reports):
     guard = build(Script(RULES), reports_only=reports)
     checked, peeked = await guard.check(ask("/private/x")), guard.peek(ask("/private/y"))
 
@@ -866,15 +877,15 @@ async def test_only_where_refusals_are_only_reported_is_a_refusal_let_pass(build
 
 @pytest.mark.parametrize("required", [False, True])
 @pytest.mark.parametrize("action", [Action.DROP, Action.DEFER])
-async def test_a_refusal_survives_an_audit_log_that_cannot_be_written(build, journal, action, required):
-    """It is the same refusal, and no allowance that has to be owned up to."""
+async def test_a_refusal_survives_an_audit_log_that_cannot_be_written(build, audit_log, action, required):
+    """It remains the same refusal, and does not count as an unrecorded PASS."""
     guard, noted = build(Script(RULES), audit_required=required), []
     await guard.check(ask())
-    journal.note = noted.append
+    audit_log.note = keeper(noted)
     refusal = Verdict(action=action, reason=Reason.UNREACHABLE, detail="as it was")
-    journal.broken = True
+    audit_log.broken = True
     decision = guard.decide(ask(), refusal)
-    journal.broken = False
+    audit_log.broken = False
     guard.peek(ask("/open"))
 
     assert decision.verdict == refusal
@@ -882,13 +893,13 @@ async def test_a_refusal_survives_an_audit_log_that_cannot_be_written(build, jou
 
 
 @pytest.mark.parametrize("required", [False, True])
-async def test_an_allowance_without_a_record_is_released_only_where_none_is_required(build, journal, required):
+async def test_unrecorded_pass_is_returned_only_where_no_record_is_required(build, audit_log, required):
     guard, noted = build(Script(RULES), audit_required=required), []
     await guard.check(ask())
-    journal.note = noted.append
-    journal.broken = True
+    audit_log.note = keeper(noted)
+    audit_log.broken = True
     decisions = [guard.peek(ask("/a")), guard.peek(ask("/b"))]
-    journal.broken = False
+    audit_log.broken = False
     after = [guard.peek(ask("/c")), guard.peek(ask("/d"))]
 
     unrecorded = (Action.DROP, Reason.UNRECORDED)
@@ -898,45 +909,45 @@ async def test_an_allowance_without_a_record_is_released_only_where_none_is_requ
     assert noted == ([] if required else [event]), "said once"
 
 
-async def test_what_was_let_through_unrecorded_is_owned_up_to_as_soon_as_that_can_be_written(build, journal):
+async def test_unrecorded_passes_are_recorded_as_soon_as_possible(build, audit_log):
     noted = []
 
-    def full(event):
-        raise JournalError("disk full")
+    def full(event, **named):
+        raise AuditLogError("disk full")
 
     guard = build(Script(RULES))
     await guard.check(ask())
-    journal.broken = True
+    audit_log.broken = True
     guard.peek(ask("/a"))
-    journal.broken, journal.note = False, full
+    audit_log.broken, audit_log.note = False, full
     guard.peek(ask("/b"))
-    journal.note = noted.append
+    audit_log.note = keeper(noted)
     guard.peek(ask("/c"))
 
     assert [event.count for event in noted] == [1]
 
 
-async def test_what_was_let_through_unrecorded_is_owned_up_to_once_though_that_record_may_not_last(build, journal):
+async def test_unrecorded_passes_are_recorded_once_though_not_durably(build, audit_log):
     noted = []
 
-    def written(event):
+    def written(event, **named):
         noted.append(event)
         raise UnconfirmedRecord("Input/output error")
 
     guard = build(Script(RULES))
     await guard.check(ask())
-    journal.broken = True
+    audit_log.broken = True
     guard.peek(ask("/a"))
-    journal.broken, journal.note = False, written
+    audit_log.broken, audit_log.note = False, written
     for path in ("/b", "/c"):
         guard.peek(ask(path))
 
     assert [event.count for event in noted] == [1]
 
 
-async def test_each_reading_of_the_overrides_is_noted_with_what_is_wrong(build, journal, clock, tmp_path):
+async def test_each_reading_of_the_overrides_is_recorded_with_its_problems(build, audit_log, clock, tmp_path):
     noted, path = [], tmp_path / "overrides.toml"
-    journal.note = noted.append
+    audit_log.note = noted.append
     about = 'owner = "ann"\nreason = "a test"\naction = "drop"\n'
     path.write_text(
         f'[[override]]\nid = "in-force"\norigin = "https://a.test"\nexpires = 2100-01-01\n{about}'
@@ -950,29 +961,29 @@ async def test_each_reading_of_the_overrides_is_noted_with_what_is_wrong(build, 
     assert (event.at, event.source, event.count) == (clock(), str(path), 1)
     assert event.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert [problem.partition(":")[0] for problem in event.problems] == ["wrong", "over"]
-    assert event.problems[1] == "over: it has expired: renew it or take it out"
+    assert event.problems[1] == "over: it has expired: renew it or remove it"
 
 
-# -- asked in advance, and recalled ---------------------------------------------------------------------------------
+# -- preparing and rechecking ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("large", [False, True])
-async def test_what_is_prepared_for_is_answered_at_once_and_nothing_is_decided_meanwhile(build, journal, large):
-    body = RULES.body + b"\n#" + b"x" * (guard_module.OFF_LOOP if large else 0)
+async def test_prepared_question_is_answered_at_once_and_nothing_is_decided_before(build, audit_log, large):
+    body = RULES.body + b"\n#" + b"x" * (guard_module.COMPILE_IN_THREAD_ABOVE if large else 0)
     guard, fetcher = build(script := Script(answer(body))), Script(answer(body))
     await guard.prepare(ask("/private/x"), fetcher)
 
-    assert (fetcher.asked, script.asked, journal) == (["https://a.test/robots.txt"], [], [])
+    assert (fetcher.asked, script.asked, audit_log) == (["https://a.test/robots.txt"], [], [])
     assert guard.peek(ask("/private/x")).verdict.reason is Reason.DISALLOWED
     await guard.prepare(ask("/private/x"))
     assert (len(fetcher.asked), script.asked) == (1, [])
 
 
-async def test_preparing_for_what_cannot_be_had_raises_nothing(build, journal):
+async def test_preparing_for_an_unreachable_origin_raises_nothing(build, audit_log):
     guard = build(Script(RuntimeError("a fault of the fetcher")))
     await guard.prepare(ask())
 
-    assert journal == []
+    assert audit_log == []
 
 
 async def test_a_policy_is_fetched_once_unless_it_is_to_be_renewed(build, clock):
@@ -988,7 +999,7 @@ async def test_a_policy_is_fetched_once_unless_it_is_to_be_renewed(build, clock)
     assert (await guard.policy(A)).settled_at == clock()
 
 
-async def test_a_decision_that_is_recalled_waits_if_the_origin_has_asked_for_a_pause_since(build, clock):
+async def test_rechecked_decision_needs_a_turn_after_a_new_pause(build, clock):
     guard = build(Script(RULES))
     decision, itself = await guard.check(ask()), await guard.check(ask("/robots.txt"))
     exempt = guard.decide(ask(), Verdict(action=Action.PASS, reason=Reason.BYPASSED))
@@ -1004,7 +1015,7 @@ async def test_a_decision_that_is_recalled_waits_if_the_origin_has_asked_for_a_p
     assert guard.recalled(decision) is decision
 
 
-async def test_a_decision_that_needs_its_turn_is_recalled_as_it_is(build):
+async def test_rechecked_decision_that_needs_a_turn_is_unchanged(build):
     guard = build(Script(SLOW))
     decision = await guard.check(ask())
     await guard.hold_off(A, 60)
@@ -1045,7 +1056,7 @@ SHUT = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/\nCrawl-dela
 
 
 async def test_a_request_that_waits_out_a_pause_is_not_sent_when_a_robots_txt_that_forbids_it_is_read_meanwhile(
-    build, clock, journal
+    build, clock, audit_log
 ):
     unread = Failed(failure=Failure.TIMEOUT)
     guard = build(Script(unread, SHUT), terms={"on_unreachable": "allow"})
@@ -1058,7 +1069,7 @@ async def test_a_request_that_waits_out_a_pause_is_not_sent_when_a_robots_txt_th
 
     refused = await waiting
     assert (refused.verdict.action, refused.verdict.reason, refused.turn) == (Action.DROP, Reason.DISALLOWED, None)
-    assert journal == [decision, refused]
+    assert audit_log == [decision, refused]
     assert refused.id != decision.id
     assert refused.policy.document.body == SHUT.body
 
@@ -1082,11 +1093,11 @@ async def test_a_request_that_waits_for_its_turn_is_not_sent_when_a_robots_txt_t
     assert (await guard.turn(third)).is_due  # the one that was refused has taken no turn
 
 
-async def test_a_robots_txt_that_is_read_while_the_store_grants_a_turn_is_heeded(build, clock):
+async def test_robots_txt_read_while_a_turn_is_granted_applies(build, clock):
     class Slow(MemoryStore):
         def reserve(self, *args):
             clock.advance(0.1)
-            guard._holding._memory.put(shut, clock())
+            guard._cache._memory.put(shut, clock())
             return super().reserve(*args)
 
     guard = build(Script(PACED), store=Slow())
@@ -1127,16 +1138,16 @@ async def test_a_delay_that_shrinks_while_a_request_waits_is_kept_as_it_was_reco
     assert put_off.policy.document.body == PACED.body  # the one that has the rule that the record names
 
 
-async def test_a_request_whose_turn_is_granted_at_once_is_judged_once(build, clock, monkeypatch, journal):
+async def test_a_request_whose_turn_is_granted_at_once_is_judged_once(build, clock, monkeypatch, audit_log):
     guard = build(Script(PACED))
     decision = await guard.check(ask("/a"))
-    monkeypatch.setattr(guard, "_judged_from_memory", None)
+    monkeypatch.setattr(guard, "_judge_from_memory", None)
 
     assert (await guard.turn(decision)).is_due
-    assert journal == [decision]
+    assert audit_log == [decision]
 
 
-async def test_what_only_waits_for_its_turn_is_recorded_once(build, clock, monkeypatch, journal):
+async def test_request_that_waits_for_its_turn_is_recorded_once(build, clock, monkeypatch, audit_log):
     async def sleep(seconds):
         clock.advance(seconds)
 
@@ -1145,7 +1156,7 @@ async def test_what_only_waits_for_its_turn_is_recorded_once(build, clock, monke
     decisions = [await guard.check(ask(f"/{path}")) for path in "ab"]
     turns = [await guard.turn(decision, 15) for decision in decisions]
 
-    assert [turn.id for turn in turns] == [decision.id for decision in journal]
+    assert [turn.id for turn in turns] == [decision.id for decision in audit_log]
 
 
 async def test_an_exemption_is_not_judged_again(build, clock):
@@ -1158,7 +1169,7 @@ async def test_an_exemption_is_not_judged_again(build, clock):
     assert await guard.turn(guard.recalled(decision)) is decision
 
 
-async def test_in_report_mode_what_is_forbidden_meanwhile_goes_and_is_named(build, clock):
+async def test_request_forbidden_meanwhile_passes_in_report_mode_and_is_recorded(build, clock):
     guard = build(Script(PACED, SHUT), reports_only=True)
     decision = await guard.check(ask("/private/x"))
     await guard.policy(A, renew=True)
@@ -1189,7 +1200,7 @@ async def test_where_pauses_are_not_respected_none_is_kept_or_counted(build):
     assert guard.counts["held_off"] == 0
 
 
-async def test_a_turn_that_was_waited_for_says_how_long(build, clock, monkeypatch):
+async def test_turn_says_how_long_it_was_waited_for(build, clock, monkeypatch):
     async def sleep(seconds):
         clock.advance(seconds)
 
@@ -1209,7 +1220,7 @@ async def test_a_turn_that_was_waited_for_says_how_long(build, clock, monkeypatc
 
 
 def in_child(work):
-    """What `work` returns in a forked child, as text."""
+    """Return what `work` returns in a forked child, as text."""
     reads, writes = os.pipe()
     pid = os.fork()
     if not pid:
@@ -1231,7 +1242,7 @@ def test_no_decision_of_a_forked_child_has_an_id_of_its_parents(build):
     assert len({*theirs, *ours}) == 6
 
 
-def test_a_forked_child_has_its_own_place_in_the_line_of_turns(build, tmp_path):
+def test_forked_child_has_its_own_place_in_the_turn_queue(build, tmp_path):
     def crowd():
         async def first_turn():
             return (await guard.turn(await guard.check(ask("/a")), 1)).turn
@@ -1241,6 +1252,23 @@ def test_a_forked_child_has_its_own_place_in_the_line_of_turns(build, tmp_path):
     guard = build(Script(BRIEF), store=SqliteStore(tmp_path / "policies.sqlite"), wall=time.time)
     assert in_child(crowd) == "1"
     assert crowd() == "2"
+
+
+async def test_forked_child_does_not_record_unrecorded_passes_of_its_parent(build, audit_log):
+    guard, noted = build(Script(RULES)), []
+    await guard.check(ask())
+    audit_log.note = keeper(noted)
+    audit_log.broken = True
+    guard.peek(ask("/a"))
+    audit_log.broken = False
+
+    def child() -> str:
+        guard.peek(ask("/b"))
+        return str(len(noted))
+
+    assert in_child(child) == "0"
+    guard.peek(ask("/c"))
+    assert [event.count for event in noted] == [1]
 
 
 # -- the terms of an origin, and what is taken away -----------------------------------------------------------------
@@ -1278,7 +1306,7 @@ async def test_how_long_a_policy_may_be_used_depends_on_the_origins_own_dialect(
     assert not plain.knows(A)
 
 
-async def test_a_delay_for_a_time_of_the_day_holds_for_the_file_itself_then(build, clock):
+async def test_delay_for_a_time_of_day_applies_to_robots_txt(build, clock):
     clock.now = 1_800_000_000.0  # 08:00 UTC
     guard = build(Script(answer(b"User-agent: *\nRequest-rate: 1/9s 0900-1000")))
     await guard.policy(A)
@@ -1288,7 +1316,7 @@ async def test_a_delay_for_a_time_of_the_day_holds_for_the_file_itself_then(buil
     assert guard.peek(ask("/robots.txt")).verdict.pace.seconds == 9
 
 
-async def test_a_refusal_for_a_faulty_record_carries_nothing_that_could_be_at_fault(build, faulty):
+async def test_refusal_for_a_faulty_record_contains_no_suspect_data(build, faulty):
     guard = build(Script(RULES))
     await guard.check(ask())
     faulty(1)
@@ -1297,10 +1325,10 @@ async def test_a_refusal_for_a_faulty_record_carries_nothing_that_could_be_at_fa
     assert (refused.policy, refused.source) == (None, "")
 
 
-async def test_a_turn_that_leaves_later_than_just_now_counts_from_then(build, clock):
+async def test_turn_used_later_than_just_now_counts_from_then(build, clock):
     guard = build(Script(SLOW))
     taken = await guard.turn(await guard.check(ask("/a")))
-    clock.now = guard_module.JUST_NOW
+    clock.now = guard_module.FRESH_FOR
     decision = msgspec.structs.replace(taken, turn=Turn(0.0, 0.0, asked=0.0), turn_taken_at=0.0)
     left = guard.leaves(decision)
 
@@ -1308,7 +1336,7 @@ async def test_a_turn_that_leaves_later_than_just_now_counts_from_then(build, cl
     assert guard.leaves(left) is left
 
 
-async def test_where_refusals_are_only_reported_no_request_waits_for_its_turn(build, clock, monkeypatch):
+async def test_no_request_waits_for_its_turn_in_report_mode(build, clock, monkeypatch):
     async def sleep(seconds):
         clock.advance(seconds)
 
@@ -1323,8 +1351,10 @@ async def test_where_refusals_are_only_reported_no_request_waits_for_its_turn(bu
 
 
 @pytest.mark.parametrize("followed", [False, True])
-async def test_the_record_of_a_redirect_says_what_led_to_the_page_and_whether_it_was_reached(build, journal, followed):
-    """A fetcher that has followed the redirect by itself has reached the page before it could be judged."""
+async def test_the_record_of_a_redirect_says_what_led_to_the_page_and_whether_it_was_reached(
+    build, audit_log, followed
+):
+    """A fetcher that follows redirects itself reaches the page before it can be judged."""
 
     def moved(to, **options):
         return Fetched(status=302, headers={"location": to}, tls_verified=True, **options)
@@ -1332,7 +1362,7 @@ async def test_the_record_of_a_redirect_says_what_led_to_the_page_and_whether_it
     script = Script(moved("/hop"), moved("https://b.test/private/x", was_followed=followed), RULES)
     guard = build(script)
     await guard.check(ask())
-    judged = journal[0]
+    judged = audit_log[0]
 
     assert (judged.question.origin, judged.question.target) == (origin_of("https://b.test"), "/private/x")
     assert (judged.question.robots_txt_of, judged.source) == (A, "fetch")
@@ -1345,7 +1375,7 @@ async def test_the_record_of_a_redirect_says_what_led_to_the_page_and_whether_it
 async def test_a_redirect_waits_for_its_turn_as_long_as_there_is_time_to_fetch_after_it(
     build, clock, monkeypatch, delay, is_fetched
 ):
-    """Of the 30 seconds for all hops together, 5 are for connecting and 10 for the first octet."""
+    """Of the 30 seconds for all hops together, 5 are for connecting and 10 for the first byte."""
 
     async def sleep(seconds):
         clock.advance(seconds)

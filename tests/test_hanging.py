@@ -1,4 +1,5 @@
-"""A store, or a journal, that hangs: at any call, every check, turn and renewal ends, and so does the guard."""
+"""A hung store or audit log: whichever call hangs, every check, turn and renewal ends, and so does
+the guard."""
 
 from __future__ import annotations
 
@@ -15,20 +16,20 @@ import pytest
 from support.stores import in_a_fork, start_redis
 from support.threads import System
 
-import robots_guard.calls as calls_module
-import robots_guard.guard as guard_module
-import robots_guard.turns as turns_module
-from robots_guard.audit.journal import CapturingJournal
-from robots_guard.calls import RULES_WIDTH
+import robots_guard.guard.calls as calls_module
+import robots_guard.guard.guard as guard_module
+import robots_guard.guard.turns as turns_module
+from robots_guard.audit.write.log import CapturingAuditLog
 from robots_guard.core.access import Fetched, Limits
 from robots_guard.core.verdict import Action, Question, Terms
-from robots_guard.fetch.scripted import ScriptedFetcher
-from robots_guard.guard import Guard
+from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.calls import RULES_WIDTH, STORE_WIDTH
+from robots_guard.guard.guard import Guard
+from robots_guard.guard.runtime import THREADS, AsyncioRuntime
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
-from robots_guard.runtime import THREADS, AsyncioRuntime
 from robots_guard.stores import open_store
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
@@ -42,7 +43,8 @@ CALLS = ("get", "put", "take", "release", "reserve", "count_from", "hold_off")
 
 
 class Hanging:
-    """A store in which the chosen calls hang, or all from the `hangs_from`-th on, until it `answers` again."""
+    """A store in which the chosen calls hang, or all from the `hangs_from`-th on, until it
+    `answers` again."""
 
     def __init__(self, *hangs: str, hangs_from: float = float("inf")) -> None:
         self.hangs = set(hangs)
@@ -75,8 +77,9 @@ class Hanging:
             assert self.answers.wait(120)
 
 
-class HangingJournal:
-    """Notes and the end hang, until it `answers` again; decisions are recorded inline, so they do not."""
+class HangingAuditLog:
+    """`note` and `close` hang until it `answers` again; `write` does not, because decisions are
+    recorded inline."""
 
     def __init__(self) -> None:
         self.answers = threading.Event()
@@ -84,7 +87,7 @@ class HangingJournal:
     def write(self, decision):
         pass
 
-    def note(self, event):
+    def note(self, event, **named):
         assert self.answers.wait(120)
 
     def close(self):
@@ -94,9 +97,9 @@ class HangingJournal:
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     monkeypatch.setattr(calls_module, "LONGEST", SHORT)
-    for name in ("GRACE", "TELLING"):
+    for name in ("STORE_GRACE", "UPDATE_TIMEOUT"):
         monkeypatch.setattr(turns_module, name, SHORT / 2, raising=False)
-    for name in ("SETTLING", "CLOSING"):
+    for name in ("DRAIN_TIMEOUT", "CLOSE_TIMEOUT"):
         monkeypatch.setattr(guard_module, name, 2 * SHORT, raising=False)
 
 
@@ -104,18 +107,18 @@ def short(monkeypatch):
 def build(tmp_path):
     answering = []
 
-    def build(store, journal=None, outcome=SLOWLY, **options):
-        journal = journal or CapturingJournal()
-        answering.extend(each.answers for each in (store, journal) if hasattr(each, "answers"))
+    def build(store, audit_log=None, outcome=SLOWLY, **options):
+        audit_log = audit_log or CapturingAuditLog()
+        answering.extend(each.answers for each in (store, audit_log) if hasattr(each, "answers"))
         return Guard(
-            door="test",
+            component="test",
             terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
             runtime=AsyncioRuntime(),
             memory=MemoryStore(),
             store=store,
             leases=store,
             fetcher=ScriptedFetcher({f"{A}/robots.txt": outcome}),
-            journal=journal,
+            audit_log=audit_log,
             clocks=Clocks(now=time.time, monotonic=time.monotonic),
             limits=Limits(),
             **options,
@@ -131,7 +134,7 @@ def ask(origin=A) -> Question:
 
 
 async def use(guard: Guard) -> list[Action]:
-    """All that a host does with a guard, one after another; what was decided."""
+    """Do everything that an integration does with a guard; return the decisions."""
     async with asyncio.timeout(ENDS):
         decision = guard.peek(ask()) or await guard.check(ask())
         turn = await guard.turn(decision, 0.1)
@@ -143,7 +146,7 @@ async def use(guard: Guard) -> list[Action]:
 
 
 def close(guard: Guard) -> None:
-    """In a thread, for a guard that hangs would hang the tests."""
+    """Close in a thread, because a hung guard would hang the tests."""
     closing = threading.Thread(target=guard.close, daemon=True)
     closing.start()
     closing.join(ENDS)
@@ -151,7 +154,7 @@ def close(guard: Guard) -> None:
 
 
 @pytest.mark.parametrize("hangs", [*((call,) for call in CALLS), CALLS], ids="+".join)
-async def test_whatever_call_hangs_a_request_gets_its_answer(build, hangs):
+async def test_request_is_answered_whatever_call_hangs(build, hangs):
     guard = build(Hanging(*hangs, "close"))
     checked, _ = await use(guard)
     close(guard)
@@ -161,7 +164,7 @@ async def test_whatever_call_hangs_a_request_gets_its_answer(build, hangs):
 
 
 @pytest.mark.parametrize("call", range(8))
-async def test_whatever_call_is_the_first_to_hang(build, call):
+async def test_request_is_answered_whatever_call_hangs_first(build, call):
     guard = build(Hanging(hangs_from=call))
     checked, _ = await use(guard)
     close(guard)
@@ -191,18 +194,18 @@ async def test_preparing_ends_with_the_time_for_a_decision(build):
     close(guard)
 
 
-async def test_a_hung_journal_holds_up_no_renewal(build):
-    guard = build(None, HangingJournal())
+async def test_a_hung_audit_log_holds_up_no_renewal(build):
+    guard = build(None, HangingAuditLog())
     assert await use(guard) == [Action.PASS, Action.PASS]
-    assert guard.counts["journal/error"]
+    assert guard.counts["audit_log/error"]
     close(guard)
 
 
-async def test_rules_are_compiled_though_store_and_journal_hang(build, monkeypatch):
-    """Those of a large robots.txt are in a thread."""
+async def test_rules_are_compiled_though_store_and_audit_log_hang(build, monkeypatch):
+    """The rules of a large robots.txt are compiled in a thread."""
     monkeypatch.setattr(calls_module, "LONGEST", 2.0)  # of compiling, too
     origins = [origin_of(f"https://a{number}.test") for number in range(20)]
-    guard = build(Hanging(*CALLS), HangingJournal())
+    guard = build(Hanging(*CALLS), HangingAuditLog())
     guard._fetcher = ScriptedFetcher({f"{origin}/robots.txt": LARGE for origin in origins})
     async with asyncio.timeout(ENDS):
         decisions = await asyncio.gather(*(guard.check(ask(origin)) for origin in origins))
@@ -221,8 +224,9 @@ def system(monkeypatch):
 
 @pytest.mark.parametrize("outcome", [SLOWLY, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("kind", ["memory", "shared"])
-async def test_a_moment_without_threads_ends_when_there_are_threads(build, system, kind, outcome):
-    """However many calls are refused."""
+async def test_shortage_of_threads_ends_when_threads_are_available(build, system, monkeypatch, kind, outcome):
+    """Any number of calls is refused; none is waited for."""
+    monkeypatch.setattr(calls_module, "LONGEST", 2 * ENDS)
     guard = build(Hanging() if kind == "shared" else None, outcome=outcome)
     system.refuse_all()
     async with asyncio.timeout(ENDS):
@@ -237,7 +241,7 @@ async def test_a_moment_without_threads_ends_when_there_are_threads(build, syste
     assert bool(guard.counts["rules/error"]) == (outcome is LARGE)
 
 
-async def test_without_a_thread_it_is_said_why(build, system):
+async def test_reason_names_the_missing_thread(build, system):
     guard = build(None, outcome=LARGE)
     system.refuse_all()
     decision = await guard.check(ask())
@@ -256,11 +260,11 @@ async def test_a_fetch_that_no_thread_records_is_counted(build, system):
     close(guard)
 
     assert decision.verdict.action is Action.PASS
-    assert guard.counts["fetch/count"] == guard.counts["journal/error"] == 1
+    assert guard.counts["fetch/count"] == guard.counts["audit_log/error"] == 1
 
 
 async def test_a_check_ends_by_its_time_though_no_thread_is_free(build, monkeypatch):
-    """The calls of the guard's own that wait for one are no more than `RULES_WIDTH`."""
+    """At most `RULES_WIDTH` calls of the guard wait for a thread."""
     monkeypatch.setattr(calls_module, "LONGEST", 60.0)
     free = threading.Event()
     guard = build(None, outcome=LARGE, decision_timeout=0.5)
@@ -278,12 +282,12 @@ async def test_a_check_ends_by_its_time_though_no_thread_is_free(build, monkeypa
     close(guard)
 
     assert {decision.verdict.action for decision in decisions} == {Action.DEFER}
-    assert all("no answer of the parser" in decision.verdict.detail for decision in decisions)
+    assert all("no answer from the parser" in decision.verdict.detail for decision in decisions)
     assert after.verdict.action is Action.PASS
 
 
 def test_closing_without_a_thread_closes_all_the_same(build, system):
-    class Closing(CapturingJournal):
+    class Closing(CapturingAuditLog):
         closed = False
 
         def close(self):
@@ -295,12 +299,12 @@ def test_closing_without_a_thread_closes_all_the_same(build, system):
         def close(self):
             self.closed = True
 
-    store, journal = ClosingStore(), Closing()
-    guard = build(store, journal)
+    store, audit_log = ClosingStore(), Closing()
+    guard = build(store, audit_log)
     system.refuse_all()
     guard.close()
 
-    assert (journal.closed, store.closed) == (True, True)
+    assert (audit_log.closed, store.closed) == (True, True)
 
 
 def test_a_forked_child_uses_the_guard(build, tmp_path):
@@ -317,11 +321,63 @@ def test_a_forked_child_uses_the_guard(build, tmp_path):
     close(guard)
 
 
+class Waiting(ScriptedFetcher):
+    """Sends what it fetches when it `may_go_on`."""
+
+    may_go_on = False
+
+    async def fetch(self, get):
+        while not self.may_go_on:
+            await asyncio.sleep(0.01)
+        return await super().fetch(get)
+
+
+async def test_a_forked_child_waits_for_no_fetch_of_its_parents(build):
+    guard = build(None)
+    guard._fetcher = fetcher = Waiting({f"{A}/robots.txt": LARGE})
+    parents = asyncio.ensure_future(guard.check(ask()))
+    async with asyncio.timeout(ENDS):
+        while not guard.counts["fetch/count"]:
+            await asyncio.sleep(0.01)
+
+    def child() -> bool:
+        asyncio._set_running_loop(None)
+        fetcher.may_go_on = True
+        decision = asyncio.run(asyncio.wait_for(guard.check(ask()), ENDS))
+        return decision.verdict.action is Action.PASS
+
+    assert in_a_fork(child)
+    fetcher.may_go_on = True
+    assert (await parents).verdict.action is Action.PASS
+    close(guard)
+
+
+async def test_a_forked_child_has_no_calls_of_its_parents(build):
+    """The parent's calls hang in threads that the child does not have."""
+    store = Hanging("get")
+    guard = build(store)
+    parents = [asyncio.ensure_future(guard.check(ask(origin_of(f"https://{n}.test")))) for n in range(STORE_WIDTH)]
+    async with asyncio.timeout(ENDS):
+        while len(guard._all_calls[0]._pending) < STORE_WIDTH:
+            await asyncio.sleep(0.01)
+
+    def child() -> bool:
+        asyncio._set_running_loop(None)
+        store.answers.set()
+        asyncio.run(asyncio.wait_for(guard.check(ask()), ENDS))
+        return not guard.counts["store/error"]
+
+    assert in_a_fork(child)
+    store.answers.set()
+    await asyncio.gather(*parents)
+    close(guard)
+
+
 # -- turns --------------------------------------------------------------------------------------------------
 
 
 async def test_a_turn_that_the_store_does_not_grant_in_time_is_deferred(build, monkeypatch):
-    """Not taken alone: the store may be busy, and the others be served."""
+    """It is deferred rather than granted locally: the store may be busy serving other processes."""
     monkeypatch.setattr(calls_module, "LONGEST", 60.0)
     guard = build(Hanging("reserve"))
     async with asyncio.timeout(ENDS):
@@ -342,8 +398,8 @@ async def test_without_a_store_that_answers_turns_are_kept_here(build):
     close(guard)
 
 
-async def test_who_waits_behind_a_turn_that_hangs_waits_for_his_patience(build, monkeypatch):
-    monkeypatch.setattr(turns_module, "GRACE", 60.0)
+async def test_waiter_behind_a_hanging_turn_waits_for_its_patience(build, monkeypatch):
+    monkeypatch.setattr(turns_module, "STORE_GRACE", 60.0)
     monkeypatch.setattr(calls_module, "LONGEST", 60.0)
     store = Hanging("reserve")
     guard = build(store)
@@ -364,7 +420,7 @@ async def test_who_waits_behind_a_turn_that_hangs_waits_for_his_patience(build, 
 # -- leases -------------------------------------------------------------------------------------------------
 
 
-async def test_a_lease_granted_too_late_is_given_back(build):
+async def test_late_lease_is_released(build):
     store = Hanging("take")
     guard = build(store)
     async with asyncio.timeout(ENDS):
@@ -372,14 +428,14 @@ async def test_a_lease_granted_too_late_is_given_back(build):
         assert decision.verdict.action is Action.PASS
         assert store.leases == {}
         store.answers.set()
-        while guard._renewals._store_calls._under_way:
+        while guard._renewals._store_calls._pending:
             await asyncio.sleep(0.001)
 
     assert store.leases == {}
     close(guard)
 
 
-async def test_a_lease_whose_answer_was_lost_is_given_back(build):
+async def test_lease_is_released_though_the_reply_was_lost(build):
     class Lossy(Hanging):
         def take(self, *args):
             super().take(*args)
@@ -397,8 +453,8 @@ async def test_a_lease_whose_answer_was_lost_is_given_back(build):
 # -- the end ------------------------------------------------------------------------------------------------
 
 
-async def test_settling_has_an_end(build):
-    """Also if what is fetched does not come."""
+async def test_settling_is_bounded(build):
+    """This holds even if a fetch never ends."""
     answers = asyncio.Event()
 
     class Never(ScriptedFetcher):
@@ -418,17 +474,17 @@ async def test_settling_has_an_end(build):
     close(guard)
 
 
-def test_closing_says_what_hangs(build, caplog):
-    close(build(Hanging("close"), HangingJournal()))
+def test_closing_names_what_hangs(build, caplog):
+    close(build(Hanging("close"), HangingAuditLog()))
 
     assert [record.getMessage() for record in caplog.records] == [
-        "the journal hangs, going on without closing it",
-        "the policy store hangs, going on without closing it",
+        "the audit log hangs; continuing without closing it",
+        "the policy store hangs; continuing without closing it",
     ]
 
 
 def test_a_fault_while_closing_is_not_swallowed(build):
-    class Failing(HangingJournal):
+    class Failing(HangingAuditLog):
         def close(self):
             raise OSError("gone")
 
@@ -439,7 +495,7 @@ def test_a_fault_while_closing_is_not_swallowed(build):
 # -- names --------------------------------------------------------------------------------------------------
 
 
-async def test_names_and_tokens_come_from_where_they_are_asked_of(build):
+async def test_names_and_tokens_come_from_the_given_source(build):
     numbers = itertools.count(1)
     taken = []
 

@@ -1,4 +1,5 @@
-"""Origins: one key for one site however it is spelt, and no key for what two readers could take differently."""
+"""Origins: one key per site in any spelling, and no key for URLs that parsers could read
+differently."""
 
 from __future__ import annotations
 
@@ -141,7 +142,7 @@ def test_one_key_for_one_site(url, origin):
         " http://a.test",
     ],
 )
-def test_no_key_for_what_cannot_be_read_one_way(url):
+def test_ambiguous_url_has_no_key(url):
     with pytest.raises(MalformedURL):
         split_url(url)
 
@@ -166,7 +167,7 @@ def test_other_schemes_are_not_governed(url):
 
 @pytest.mark.parametrize("spelling", ["http:a.test", "HTTP:/a.test", "https:\\\\a.test"])
 def test_http_without_its_slashes_is_refused_and_not_passed_as_another_scheme(spelling):
-    """Browsers and some clients repair it to http://a.test, so it must not slip through as not governed."""
+    """Browsers and some clients repair it to http://a.test, so it must not pass as ungoverned."""
     with pytest.raises(MalformedURL):
         split_url(spelling)
 
@@ -196,11 +197,11 @@ def test_an_origin_is_its_scheme_host_and_port():
         ("http://a.test/gr\udcc3\udcb6", "/gr\xc3\xb6"),
     ],
 )
-def test_the_target_keeps_its_octets(url, target):
+def test_target_keeps_its_bytes(url, target):
     assert split_url(url)[1] == target
 
 
-def test_userinfo_never_takes_part_and_is_never_told():
+def test_userinfo_is_ignored_and_never_shown():
     with pytest.raises(MalformedURL) as caught:
         split_url("http://me:secret@a b/")
     assert "secret" not in str(caught.value)
@@ -257,7 +258,7 @@ def test_an_ipv6_address_has_one_key_however_it_is_written(address):
     assert ipaddress.IPv6Address(hosts.pop()) == address
 
 
-def test_the_memo_of_origins_is_bounded():
+def test_cache_of_origins_is_bounded():
     for number in range(10_000):
         origin_of(f"http://{number}.test")
 
@@ -268,11 +269,11 @@ def test_the_memo_of_origins_is_bounded():
     st.sampled_from(["http://a.test", "https://A.test:443", "http://[::1]:8080", "http://a.test."]),
     st.text(max_size=20),
 )
-def test_the_memo_gives_what_the_slow_way_gives(prefix, rest):
-    """Asked twice, the second time from the memo, with anything after the authority."""
+def test_cache_and_parser_agree(prefix, rest):
+    """The second look-up comes from the cache, with any text after the authority."""
     split_url(prefix + "/")
     for url in (prefix + "/" + rest, prefix + rest):
-        assert _answer(split_url, url) == _answer(origin._split_slowly, url)
+        assert _answer(split_url, url) == _answer(origin._split_uncached, url)
 
 
 def _answer(split, url):
@@ -288,7 +289,7 @@ def _answer(split, url):
 def test_a_url_without_a_path_is_not_taken_for_a_shorter_one(url):
     split_url("http://a.test/")
 
-    assert _answer(split_url, url) == _answer(origin._split_slowly, url)
+    assert _answer(split_url, url) == _answer(origin._split_uncached, url)
 
 
 @pytest.mark.parametrize(
@@ -310,8 +311,8 @@ def test_a_known_authority_gives_the_same_target_outside_ascii(rest, target):
 
 
 @pytest.mark.parametrize("url", ["http://a.test/\ud83d", "http://a\ud83d.test/", "http://\udcff.test/"])
-def test_a_surrogate_that_stands_for_no_byte_is_refused(url):
-    """In a host also one that stands for a byte, if the byte is no UTF-8."""
+def test_surrogate_that_represents_no_byte_is_refused(url):
+    """In a host this includes one that represents a byte, if the byte is not UTF-8."""
     for _ in range(2):  # the authority is known the second time
         with pytest.raises(MalformedURL, match=r"surrogate|host name"):
             split_url(url)
@@ -319,7 +320,7 @@ def test_a_surrogate_that_stands_for_no_byte_is_refused(url):
 
 
 def test_a_host_in_bytes_that_the_locale_could_not_decode_is_itself():
-    """LC_ALL=C: Python puts lone surrogates in the place of bytes (PEP 383)."""
+    """With LC_ALL=C Python replaces bytes by lone surrogates (PEP 383)."""
     assert split_url("http://b\udcc3\udcbccher.test/")[0] == split_url("http://b\u00fccher.test/")[0]
 
 
@@ -461,7 +462,7 @@ def test_an_origin_is_the_one_that_the_whatwg_parser_finds(node, url):
         return
 
     if not governed:
-        assert "xn--" in ours.host  # a label that decodes to nothing; ours is its ASCII text
+        assert "xn--" in ours.host  # a label that decodes to nothing; this package keeps its ASCII text
         return
     port = f":{found['port']}" if found["port"] else ""
     assert (ours.scheme + ":", ours.authority) == (found["protocol"], found["hostname"].removesuffix(".") + port)

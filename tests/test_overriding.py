@@ -1,4 +1,5 @@
-"""The overrides file of a running guard, on disk: read again when it changes, kept when it breaks, in each record."""
+"""The overrides file of a running guard: reread when it changes, kept when it breaks, named in
+records."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from robots_guard.core.access import Fetched, Limits
 from robots_guard.core.events import OverridesLoaded
 from robots_guard.core.verdict import Action, Question, Reason, Terms
 from robots_guard.errors import SettingsError
-from robots_guard.fetch.scripted import ScriptedFetcher
-from robots_guard.guard import Clocks, Guard
+from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.guard import Clocks, Guard
+from robots_guard.guard.overrides import CHECK_EVERY, MAX_BYTES
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of
-from robots_guard.overriding import LARGEST, LOOK_EVERY
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
-from robots_guard.runtime import AsyncioRuntime
 from robots_guard.stores.memory import MemoryStore
 
 A = origin_of("https://a.test")
@@ -39,7 +40,7 @@ class Records(list):
     def write(self, decision):
         self.append(decision)
 
-    def note(self, event):
+    def note(self, event, **named):
         self.events.append(event)
 
     def close(self):
@@ -51,17 +52,17 @@ def file(tmp_path):
     return tmp_path / "overrides.toml"
 
 
-def made(file, clock, **options) -> Guard:
+def open_guard_over(file, clock, **options) -> Guard:
     return Guard(
         **{
-            "door": "test",
+            "component": "test",
             "terms": Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
             "overrides": file,
             "runtime": AsyncioRuntime(),
             "memory": MemoryStore(),
             "store": None,
             "fetcher": ScriptedFetcher({A.robots_url: RULES}),
-            "journal": Records(),
+            "audit_log": Records(),
             "clocks": Clocks(now=clock, monotonic=clock),
             "limits": Limits(),
             **options,
@@ -74,7 +75,7 @@ def build(clock, file):
     guards = []
 
     def build(**options):
-        guard = made(file, clock, **options)
+        guard = open_guard_over(file, clock, **options)
         guards.append(guard)
         return guard
 
@@ -87,17 +88,17 @@ def ask(target: str) -> Question:
     return Question(origin=A, target=target, agent="mybot")
 
 
-async def test_it_holds_changes_and_ends_without_a_restart(build, file, clock):
+async def test_override_begins_changes_and_ends_without_a_restart(build, file, clock):
     file.write_text(entry('action = "pass"'))
     guard = build()
     first = await guard.check(ask("/private/x"))
 
     file.write_text(entry('action = "drop"', "two"))
-    clock.advance(LOOK_EVERY)
+    clock.advance(CHECK_EVERY)
     second = await guard.check(ask("/open"))
 
     file.write_text("")
-    clock.advance(LOOK_EVERY)
+    clock.advance(CHECK_EVERY)
     third = await guard.check(ask("/private/x"))
 
     assert (first.verdict.action, first.verdict.reason, first.verdict.relaxed) == (
@@ -131,38 +132,38 @@ async def test_a_dialect_for_one_site(build, file):
     assert (decision.dialect, decision.verdict.action) == ("koster1994", Action.DROP)
 
 
-async def test_what_breaks_while_it_runs_leaves_what_was_read(build, file, clock, caplog):
+async def test_broken_file_leaves_the_previous_overrides(build, file, clock, caplog):
     file.write_text(entry('action = "drop"'))
     guard = build()
 
-    for broken in ("[[override", "x" * (LARGEST + 1)):
+    for broken in ("[[override", "x" * (MAX_BYTES + 1)):
         file.write_text(broken)
-        clock.advance(LOOK_EVERY)
+        clock.advance(CHECK_EVERY)
         assert (await guard.check(ask("/a"))).verdict.reason is Reason.BLOCKED
-    assert "the overrides read before stay in force" in caplog.text
+    assert "the previous overrides stay in force" in caplog.text
 
     file.unlink()
-    clock.advance(LOOK_EVERY)
+    clock.advance(CHECK_EVERY)
     assert (await guard.check(ask("/a"))).verdict.reason is Reason.BLOCKED
 
     file.write_text("")
-    clock.advance(LOOK_EVERY)
+    clock.advance(CHECK_EVERY)
     assert (await guard.check(ask("/a"))).verdict.reason is Reason.ALLOWED
 
 
-async def test_a_pipe_in_its_place_holds_up_no_question(build, file, clock):
+async def test_pipe_instead_of_the_file_blocks_no_question(build, file, clock):
     file.write_text(entry('action = "drop"'))
     guard = build()
     file.unlink()
     os.mkfifo(file)
-    clock.advance(LOOK_EVERY)
+    clock.advance(CHECK_EVERY)
 
     assert (await guard.check(ask("/a"))).verdict.reason is Reason.BLOCKED
     with pytest.raises(SettingsError, match="not a regular file"):
         build()
 
 
-async def test_the_last_day_of_the_calendar_is_one(build, file):
+async def test_last_day_of_the_calendar_is_valid(build, file):
     file.write_text(entry('action = "drop"', expires="9999-12-31"))
     decision = await build().check(ask("/a"))
 
@@ -174,20 +175,20 @@ def test_a_suffix_with_a_port_does_not_open_every_port(build, file, caplog):
     file.write_text(entry('action = "pass"').replace('origin = "https://', 'suffix = "').replace(".test", ".test:8443"))
     build()
 
-    assert "is for every port: name a host without one" in caplog.text
+    assert "has a port, but applies to all" in caplog.text
 
 
 def test_a_reading_is_recorded_with_what_was_read(build, file, caplog):
     expired = entry('action = "pass"', "two", "2001-01-01").replace("a.test", "b.test")
     file.write_text(entry('action = "drop"') + expired)
-    (event,) = (event for event in build()._journal.events if isinstance(event, OverridesLoaded))
+    (event,) = (event for event in build()._audit_log.events if isinstance(event, OverridesLoaded))
 
     assert event.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert (event.count, event.problems) == (1, ("two: it has expired: renew it or take it out",))
+    assert (event.count, event.problems) == (1, ("two: it has expired: renew it or remove it",))
     assert "override 'two' has no effect: it has expired" in caplog.text
 
 
-async def test_what_is_invalid_is_spoken_of_and_has_no_effect(build, file, caplog):
+async def test_invalid_override_is_logged_and_has_no_effect(build, file, caplog):
     file.write_text(entry('action = "drop"', expires='"never"'))
 
     assert (await build().check(ask("/a"))).verdict.reason is Reason.ALLOWED
@@ -206,10 +207,10 @@ async def test_a_record_names_the_terms_it_was_judged_under_not_those_that_came_
     class Slow(ScriptedFetcher):
         async def fetch(self, get):
             file.write_text(entry('dialect = "google"', "two"))
-            clock.advance(LOOK_EVERY)
+            clock.advance(CHECK_EVERY)
             return await super().fetch(get)
 
-    guard = made(file, clock, fetcher=Slow({A.robots_url: RULES}))
+    guard = open_guard_over(file, clock, fetcher=Slow({A.robots_url: RULES}))
     decision = await guard.check(ask("/private/x"))
     guard.close()
 

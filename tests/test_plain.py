@@ -1,4 +1,4 @@
-"""What a stranger wrote shows itself; lengths of time for people."""
+"""Untrusted text made printable, and durations for people."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robots_guard.plain import printable, span
+from robots_guard.text import printable, span
 
 
 @given(st.text(st.characters(codec=None)))
-def test_whatever_it_was_it_is_printable_now(text):
+def test_any_text_becomes_printable(text):
     assert printable(text).isprintable()
     assert printable(text) == text or not text.isprintable()
 
@@ -21,11 +21,11 @@ def test_whatever_it_was_it_is_printable_now(text):
     ("text", "shown"),
     [("a\x1b[31mb", "a\\x1b[31mb"), ("\u202ea", "\\u202ea"), ("\U000e0001", "\\U000e0001"), ("\ud800", "\\ud800")],
 )
-def test_what_is_not_shows_its_number(text, shown):
+def test_unprintable_character_shows_its_number(text, shown):
     assert printable(text) == shown
 
 
-def test_what_may_stay_stays():
+def test_kept_characters_are_unchanged():
     assert printable("a\nb\tc", keep="\n") == "a\nb\\x09c"
 
 

@@ -1,4 +1,4 @@
-"""What the README and the docs tell people to type exists."""
+"""The commands and options in the README and the docs exist."""
 
 from __future__ import annotations
 

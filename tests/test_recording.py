@@ -1,4 +1,4 @@
-"""What a guard writes beside decisions, and what it does when it cannot write."""
+"""Records of a guard other than decisions, and its behaviour when it cannot write."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import os
 from pathlib import Path
 
 import pytest
-from audit.decisions import AT, journal_in
+from audit.decisions import AT, audit_log_in
 
-from robots_guard.audit.query import Filter, entries, kind_of
+from robots_guard.audit.read.reader import Filter, entries, kind_of
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.verdict import Action, Question, Reason, Terms
 from robots_guard.errors import SettingsError, StoreReset
-from robots_guard.fetch.scripted import ScriptedFetcher
-from robots_guard.guard import Clocks, Guard
+from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.guard import Clocks, Guard
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
-from robots_guard.runtime import AsyncioRuntime
 from robots_guard.settings import Settings
 from robots_guard.stores.memory import MemoryStore
 
@@ -33,13 +33,13 @@ def build(tmp_path):
 
     def build(outcomes, store=None, passes=1, **options):
         guard = Guard(
-            door="test",
+            component="test",
             terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
             runtime=AsyncioRuntime(),
             memory=MemoryStore(),
             store=store,
             fetcher=ScriptedFetcher(outcomes),
-            journal=journal_in(tmp_path, passes=passes, door="test"),
+            audit_log=audit_log_in(tmp_path, passes=passes, component="test"),
             clocks=Clocks(now=lambda: AT, monotonic=lambda: 7.0),
             limits=Limits(),
             **options,
@@ -56,16 +56,16 @@ def ask(target="/", origin=A):
     return Question(origin=origin_of(origin), target=target, agent="mybot")
 
 
-def written(directory):
+def read_records(directory):
     return [entry for entry in entries(directory, Filter(kind=None)) if kind_of(entry) != "start"]
 
 
 @pytest.fixture
 def full(monkeypatch):
-    """A disk that is full, and then is not."""
+    """A disk that is full for a while."""
     whole = os.write
 
-    def no_space(descriptor, octets):
+    def no_space(descriptor, data):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     def switch(on):
@@ -77,7 +77,7 @@ def full(monkeypatch):
 async def test_each_hop_of_a_fetch_is_recorded_before_the_decision_that_rests_on_it(build, tmp_path):
     guard = build({f"{A}/robots.txt": MOVED, "https://www.a.test/robots.txt": RULES})
     decision = await guard.check(ask("/private/"))
-    first, second, made = written(tmp_path)
+    first, second, made = read_records(tmp_path)
 
     assert (first.url, first.status, first.location) == (f"{A}/robots.txt", 301, "https://www.a.test/robots.txt")
     assert (second.url, second.origin, second.status) == ("https://www.a.test/robots.txt", A, 200)
@@ -88,7 +88,7 @@ async def test_a_fetch_that_failed_is_recorded_with_its_failure(build, tmp_path)
     guard = build({f"{A}/robots.txt": Failed(failure=Failure.DNS, detail="no such host")})
     await guard.check(ask())
 
-    assert [getattr(entry, "failure", None) for entry in written(tmp_path)] == ["dns", "dns"]
+    assert [getattr(entry, "failure", None) for entry in read_records(tmp_path)] == ["dns", "dns"]
 
 
 async def test_where_the_audit_is_required_an_allowance_without_a_record_is_refused(build, full, tmp_path):
@@ -103,12 +103,12 @@ async def test_where_the_audit_is_required_an_allowance_without_a_record_is_refu
     assert (refused.verdict.action, refused.verdict.reason) == (Action.DROP, Reason.DISALLOWED)
     assert after.verdict.action is Action.PASS
     assert guard.counts["drop/unrecorded"] == 1
-    assert guard.counts["journal/error"] == 2
-    assert [entry.seq for entry in written(tmp_path)] == [2, 3, 6]
-    assert {kind_of(entry) for entry in written(tmp_path)} == {"fetch", "decision"}
+    assert guard.counts["audit_log/error"] == 2
+    assert [entry.seq for entry in read_records(tmp_path)] == [2, 3, 6]
+    assert {kind_of(entry) for entry in read_records(tmp_path)} == {"fetch", "decision"}
 
 
-async def test_an_allowance_that_needs_no_record_needs_no_journal(build, full):
+async def test_an_allowance_that_needs_no_record_needs_no_audit_log(build, full):
     guard = build({f"{A}/robots.txt": RULES}, audit_required=True, passes=0)
     await guard.check(ask())
     full(True)
@@ -117,69 +117,69 @@ async def test_an_allowance_that_needs_no_record_needs_no_journal(build, full):
     full(False)
 
 
-async def test_elsewhere_it_is_released_and_owned_up_to(build, full, tmp_path, caplog):
+async def test_unrecorded_pass_is_returned_and_recorded_later(build, full, tmp_path, caplog):
     guard = build({f"{A}/robots.txt": RULES})
     await guard.check(ask())
     full(True)
     released = [guard.peek(ask(f"/{number}")) for number in range(3)]
     full(False)
     guard.peek(ask("/later"))
-    told = written(tmp_path)[-1]
+    recorded = read_records(tmp_path)[-1]
 
     assert {decision.verdict.action for decision in released} == {Action.PASS}
-    assert (kind_of(told), told.relaxed, told.count) == ("fail-open", "audit_required", 3)
+    assert (kind_of(recorded), recorded.relaxed, recorded.count) == ("fail-open", "audit_required", 3)
     assert "could not be recorded" in caplog.text
 
 
-async def test_a_store_that_was_begun_anew_is_recorded(build, tmp_path):
+async def test_replaced_store_is_recorded(build, tmp_path):
     class Damaged(MemoryStore):
         def get(self, origin):
-            raise StoreReset("was damaged and has been begun anew")
+            raise StoreReset("was damaged and has been recreated")
 
     guard = build({f"{A}/robots.txt": RULES}, store=Damaged())
     await guard.check(ask())
 
-    assert "store-reset" in {kind_of(entry) for entry in written(tmp_path)}
+    assert "store-reset" in {kind_of(entry) for entry in read_records(tmp_path)}
 
 
 async def test_each_reading_of_the_overrides_is_recorded(build, tmp_path):
     file = tmp_path / "overrides.toml"
     file.write_text('[[override]]\nid = "x"\nowner = "ann"\n')
     build({}, overrides=file)
-    (loaded,) = written(tmp_path)
+    (loaded,) = read_records(tmp_path)
 
     assert (kind_of(loaded), loaded.source, loaded.count) == ("overrides", str(file), 0)
     assert len(loaded.problems) == 1
 
 
 @pytest.mark.parametrize(
-    ("choice", "door", "required"),
+    ("choice", "component", "required"),
     [
-        ("proxy", "mitmproxy", True),
+        ("proxy", "proxy", True),
         ("proxy", "scrapy", False),
         ("proxy", "cli", False),
         ("always", "scrapy", True),
-        ("never", "mitmproxy", False),
+        ("never", "proxy", False),
     ],
 )
-def test_where_the_audit_is_required(choice, door, required):
-    assert Settings(agent="mybot", audit_required=choice).requires_audit(door) is required
+def test_where_the_audit_is_required(choice, component, required):
+    assert Settings(agent="mybot", audit_required=choice).requires_audit(component) is required
 
 
-def test_the_settings_that_a_start_tells_of_hold_no_password():
+def test_recorded_settings_contain_no_password():
     settings = Settings(agent="mybot", store="redis://:hunter2@r.test/0", fetch_proxy="http://me:hunter2@p.test:1")
-    told = settings.writing("cli").settings
+    recorded = settings.writing("cli").settings
 
-    assert "hunter2" not in repr(told)
-    assert told["agent"] == "mybot"
-    assert set(told) == set(Settings.__struct_fields__)
+    assert "hunter2" not in repr(recorded)
+    assert recorded["agent"] == "mybot"
+    assert set(recorded) == set(Settings.__struct_fields__)
 
 
-def test_a_command_removes_nothing_of_a_journal_that_others_keep_longer():
+def test_a_command_removes_nothing_of_an_audit_log_that_others_keep_longer():
     settings = Settings(agent="mybot", audit_retention_days=30)
 
     assert settings.keeping("cli").retention is None
-    assert settings.keeping("scrapy").retention.days == settings.keeping("mitmproxy").retention.days == 30
+    assert settings.keeping("scrapy").retention.days == settings.keeping("proxy").retention.days == 30
 
 
 @pytest.mark.parametrize(
@@ -201,4 +201,4 @@ def test_a_value_that_does_not_fit_is_one_sentence_with_the_remedy(name, value):
 def test_the_docs_have_no_setting_that_is_gone():
     docs = Path(__file__).parents[1] / "docs"
 
-    assert not [path.name for path in docs.glob("*.md") if "journal_passes" in path.read_text()]
+    assert not [path.name for path in docs.glob("*.md") if "audit_log_passes" in path.read_text()]

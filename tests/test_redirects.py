@@ -1,4 +1,5 @@
-"""Where a robots.txt redirects to: another origin's page is fetched only if that origin's rules allow it."""
+"""Redirects of a robots.txt: another origin's page is fetched only if that origin's rules allow
+it."""
 
 from __future__ import annotations
 
@@ -8,17 +9,17 @@ import time
 
 import pytest
 
-from robots_guard import renewing
-from robots_guard.audit.journal import CapturingJournal
+from robots_guard.audit.write.log import CapturingAuditLog
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.verdict import Action, Question, Reason, Terms
-from robots_guard.errors import JournalError
-from robots_guard.fetch.scripted import ScriptedFetcher
-from robots_guard.guard import Clocks, Guard
+from robots_guard.errors import AuditLogError
+from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard import single_flight
+from robots_guard.guard.guard import Clocks, Guard
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
-from robots_guard.runtime import AsyncioRuntime
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 
@@ -38,12 +39,12 @@ def ask(target: str = "/page", origin=A) -> Question:
     return Question(origin=origin, target=target, agent="mybot")
 
 
-def asked(guard: Guard) -> list[str]:
-    """What was fetched, in order."""
+def fetched_urls(guard: Guard) -> list[str]:
+    """The fetched URLs, in order."""
     return [get.url for get in guard.fetcher.gets]
 
 
-def on(guard: Guard, url: str) -> list:
+def records_on(guard: Guard, url: str) -> list:
     """The records on a URL."""
     return [record for record in guard.records if record.url == url]
 
@@ -52,12 +53,12 @@ def on(guard: Guard, url: str) -> list:
 def build(tmp_path):
     guards = []
 
-    def build(script, *, shared=False, terms=None, limits=None, journal=None, clock=time.monotonic, **options):
+    def build(script, *, shared=False, terms=None, limits=None, audit_log=None, clock=time.monotonic, **options):
         store = SqliteStore(tmp_path / "policies.sqlite") if shared else None
         fetcher = script if isinstance(script, ScriptedFetcher) else ScriptedFetcher(script)
-        journal = journal or CapturingJournal()
+        audit_log = audit_log or CapturingAuditLog()
         guard = Guard(
-            door="test",
+            component="test",
             agent="mybot",
             terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard"), **(terms or {})),
             runtime=AsyncioRuntime(),
@@ -65,12 +66,12 @@ def build(tmp_path):
             store=store,
             leases=store,
             fetcher=fetcher,
-            journal=journal,
+            audit_log=audit_log,
             clocks=Clocks(now=time.time, monotonic=clock),
             limits=limits or Limits(),
             **options,
         )
-        guard.fetcher, guard.records = fetcher, getattr(journal, "records", [])
+        guard.fetcher, guard.records = fetcher, getattr(audit_log, "records", [])
         guards.append(guard)
         return guard
 
@@ -85,9 +86,9 @@ def build(tmp_path):
 async def test_a_forbidden_page_is_not_fetched_and_the_records_say_why(build):
     guard = build({f"{A}/robots.txt": moved(f"{B}/private/x"), f"{B}/robots.txt": file()})
     decision = await guard.check(ask())
-    (target,), (page,) = on(guard, f"{B}/private/x"), on(guard, f"{A}/page")
+    (target,), (page,) = records_on(guard, f"{B}/private/x"), records_on(guard, f"{A}/page")
 
-    assert asked(guard) == [f"{A}/robots.txt", f"{B}/robots.txt"]
+    assert fetched_urls(guard) == [f"{A}/robots.txt", f"{B}/robots.txt"]
     assert (decision.verdict.action, decision.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
     assert (target.action, target.reason, target.rule) == ("drop", "disallowed", "Disallow: /private/")
     assert (target.robots_txt_of, target.agent) == (str(A), "mybot")
@@ -103,19 +104,19 @@ async def test_a_page_that_is_allowed_is_fetched_and_read_for_the_first_origin(b
     guard = build({f"{A}/robots.txt": moved(f"{B}/shop/a.txt"), f"{B}/robots.txt": file(), f"{B}/shop/a.txt": rules})
     decision = await guard.check(ask())
 
-    assert asked(guard) == [f"{A}/robots.txt", f"{B}/robots.txt", f"{B}/shop/a.txt"]
+    assert fetched_urls(guard) == [f"{A}/robots.txt", f"{B}/robots.txt", f"{B}/shop/a.txt"]
     assert [get.verbatim for get in guard.fetcher.gets] == [False, False, True]
     assert (decision.verdict.action, decision.verdict.reason) == (Action.DROP, Reason.DISALLOWED)
     assert decision.policy.document.url == f"{B}/shop/a.txt"
-    assert [(each.action, each.robots_txt_of) for each in on(guard, f"{B}/shop/a.txt")] == [("pass", str(A))]
+    assert [(each.action, each.robots_txt_of) for each in records_on(guard, f"{B}/shop/a.txt")] == [("pass", str(A))]
     assert guard.peek(ask("/page", B)).verdict.action is Action.PASS, "its own policy is held for others, too"
 
 
-async def test_a_redirect_to_a_robots_txt_asks_nobody(build):
+async def test_redirect_to_a_robots_txt_is_not_judged(build):
     guard = build({f"{A}/robots.txt": moved(f"{B}/robots.txt"), f"{B}/robots.txt": file("User-agent: *\nDisallow: /")})
 
     assert (await guard.check(ask())).verdict.reason is Reason.DISALLOWED
-    assert asked(guard) == [f"{A}/robots.txt", f"{B}/robots.txt"]
+    assert fetched_urls(guard) == [f"{A}/robots.txt", f"{B}/robots.txt"]
     assert len(guard.records) == 1
 
 
@@ -123,13 +124,13 @@ async def test_a_redirect_to_a_robots_txt_asks_nobody(build):
     "outcome",
     [Failed(failure=Failure.DNS), Fetched(status=503), Fetched(status=403, tls_verified=True), moved("file:///etc")],
 )
-async def test_where_it_cannot_be_judged_it_is_not_fetched(build, outcome):
+async def test_redirect_that_cannot_be_judged_is_not_fetched(build, outcome):
     guard = build({f"{A}/robots.txt": moved(f"{B}/open"), f"{B}/robots.txt": outcome, f"{B}/open": file()})
     decision = await guard.check(ask())
 
     assert decision.verdict.reason is Reason.UNREACHABLE
-    assert asked(guard) == [f"{A}/robots.txt", f"{B}/robots.txt"]
-    assert len(on(guard, f"{B}/open")) == 1
+    assert fetched_urls(guard) == [f"{A}/robots.txt", f"{B}/robots.txt"]
+    assert len(records_on(guard, f"{B}/open")) == 1
 
 
 async def test_the_guards_own_agent_and_the_terms_of_the_target_count(build, tmp_path):
@@ -144,44 +145,47 @@ async def test_the_guards_own_agent_and_the_terms_of_the_target_count(build, tmp
     theirs = Question(origin=A, target="/page", agent="another")
 
     assert (await plain.check(theirs)).verdict.reason is Reason.UNREACHABLE
-    assert on(plain, f"{B}/shop/a.txt")[0].reason == "disallowed"
+    assert records_on(plain, f"{B}/shop/a.txt")[0].reason == "disallowed"
     assert (await closed.check(ask())).verdict.reason is Reason.UNREACHABLE
-    assert on(closed, f"{B}/shop/a.txt")[0].reason == "blocked"
-    assert asked(closed) == [f"{A}/robots.txt"]
+    assert records_on(closed, f"{B}/shop/a.txt")[0].reason == "blocked"
+    assert fetched_urls(closed) == [f"{A}/robots.txt"]
 
 
-async def test_what_is_only_reported_on_is_refused_to_ourselves(build):
+async def test_forbidden_redirect_is_refused_in_report_mode_too(build):
     script = {f"{A}/robots.txt": moved(f"{B}/private/x"), f"{B}/robots.txt": file()}
     guard = build(script, reports_only=True)
     decision = await guard.check(ask())
 
     assert (decision.verdict.action, decision.verdict.would) == (Action.PASS, Action.DEFER)
-    assert (on(guard, f"{B}/private/x")[0].action, on(guard, f"{B}/private/x")[0].would) == ("drop", None)
-    assert f"{B}/private/x" not in asked(guard)
+    assert (records_on(guard, f"{B}/private/x")[0].action, records_on(guard, f"{B}/private/x")[0].would) == (
+        "drop",
+        None,
+    )
+    assert f"{B}/private/x" not in fetched_urls(guard)
 
 
-async def test_our_own_fault_leads_nowhere(build, monkeypatch):
+async def test_internal_error_stops_the_redirect(build, monkeypatch):
     guard = build({f"{A}/robots.txt": moved(f"{B}/open"), f"{B}/robots.txt": file(), f"{B}/open": file()})
-    monkeypatch.setattr(guard._renewals, "settled_for_redirect", None)
+    monkeypatch.setattr(guard._renewals, "fetch_for_redirect", None)
     decision = await guard.check(ask())
 
     assert decision.verdict.reason is Reason.UNREACHABLE
-    assert on(guard, f"{B}/open")[0].reason == "internal-error"
-    assert f"{B}/open" not in asked(guard)
+    assert records_on(guard, f"{B}/open")[0].reason == "internal-error"
+    assert f"{B}/open" not in fetched_urls(guard)
 
 
 async def test_what_cannot_be_recorded_is_not_fetched_where_the_audit_is_required(build):
-    class Full(CapturingJournal):
+    class Full(CapturingAuditLog):
         def write(self, decision):
-            raise JournalError("disk full")
+            raise AuditLogError("disk full")
 
     script = {f"{A}/robots.txt": moved(f"{B}/open"), f"{B}/robots.txt": file(), f"{B}/open": file()}
-    strict, lax = build(script, journal=Full(), audit_required=True), build(script, journal=Full())
+    strict, lax = build(script, audit_log=Full(), audit_required=True), build(script, audit_log=Full())
     await strict.check(ask())
     await lax.check(ask())
 
-    assert f"{B}/open" not in asked(strict)
-    assert f"{B}/open" in asked(lax)
+    assert f"{B}/open" not in fetched_urls(strict)
+    assert f"{B}/open" in fetched_urls(lax)
 
 
 async def test_the_fetch_takes_the_turn_of_where_it_goes(build):
@@ -190,7 +194,7 @@ async def test_the_fetch_takes_the_turn_of_where_it_goes(build):
     await guard.check(ask())
     after = await guard.turn(await guard.check(ask("/page", B)))
 
-    assert f"{B}/a.txt" in asked(guard)
+    assert f"{B}/a.txt" in fetched_urls(guard)
     assert (after.verdict.action, after.verdict.reason) == (Action.DEFER, Reason.CRAWL_DELAY)
 
 
@@ -204,14 +208,14 @@ async def test_a_turn_that_comes_too_late_makes_it_unreachable_for_now(build, re
 
     assert decision.verdict.reason is Reason.UNREACHABLE
     assert decision.policy.trouble.retry_at - decision.policy.trouble.at > 50
-    assert [each.reason for each in on(guard, f"{B}/a.txt")] == ["allowed", "crawl-delay"]
-    assert f"{B}/a.txt" not in asked(guard)
+    assert [each.reason for each in records_on(guard, f"{B}/a.txt")] == ["allowed", "crawl-delay"]
+    assert f"{B}/a.txt" not in fetched_urls(guard)
 
 
 # -- from the public to the private -------------------------------------------------------------------------
 
 
-async def test_what_a_public_site_has_us_ask_stays_public_at_every_hop(build):
+async def test_redirects_of_a_public_site_stay_public_at_every_hop(build):
     def private(get):
         return Failed(failure=Failure.REFUSED, detail="not public") if get.public_only else file(public=False)
 
@@ -224,7 +228,7 @@ async def test_what_a_public_site_has_us_ask_stays_public_at_every_hop(build):
     guard = build(script)
     await guard.check(ask())
     public = [(get.url, get.public_only) for get in guard.fetcher.gets]
-    refused = on(guard, f"{B}/open")
+    refused = records_on(guard, f"{B}/open")
     allowed = await guard.check(ask("/page", C))
 
     assert public == [(f"{A}/robots.txt", False), (f"{B}/robots.txt", True)]
@@ -233,8 +237,9 @@ async def test_what_a_public_site_has_us_ask_stays_public_at_every_hop(build):
     assert (await guard.check(ask("/page", B))).verdict.action is Action.PASS
 
 
-async def test_a_policy_that_is_held_leads_the_public_inside_no_more_than_none(build):
-    """The rules of the private origin are known; its page is still refused, by the address, at its own hop."""
+async def test_cached_policy_does_not_open_private_addresses_to_a_public_site(build):
+    """The rules of the private origin are known; its page is still refused, by the address, at its
+    own hop."""
 
     def private(get):
         return Failed(failure=Failure.REFUSED, detail="not public") if get.public_only else file(public=False)
@@ -264,7 +269,7 @@ async def test_two_origins_that_redirect_to_each_other_come_to_an_end(build, sha
 
 
 async def test_in_two_processes_too(build):
-    """Each holds the lease of one origin while it asks for the other."""
+    """Each process has the lease of one origin while it requests that of the other."""
     both = threading.Barrier(2)
 
     class Both(ScriptedFetcher):
@@ -279,7 +284,7 @@ async def test_in_two_processes_too(build):
         decisions = await asyncio.gather(one.check(ask()), another.check(ask("/page", B)))
 
     assert {decision.verdict.reason for decision in decisions} == {Reason.UNREACHABLE}
-    assert {url for guard in (one, another) for url in asked(guard)} == {f"{A}/robots.txt", f"{B}/robots.txt"}
+    assert {url for guard in (one, another) for url in fetched_urls(guard)} == {f"{A}/robots.txt", f"{B}/robots.txt"}
 
 
 async def test_an_origin_that_comes_back_to_itself_through_another(build):
@@ -287,27 +292,27 @@ async def test_an_origin_that_comes_back_to_itself_through_another(build):
     guard = build(script)
 
     assert (await guard.check(ask())).verdict.reason is Reason.UNREACHABLE
-    assert asked(guard) == [f"{A}/robots.txt", f"{B}/robots.txt", f"{B}/x"]
-    assert on(guard, f"{A}/private/x")[0].reason == "unreachable"
+    assert fetched_urls(guard) == [f"{A}/robots.txt", f"{B}/robots.txt", f"{B}/x"]
+    assert records_on(guard, f"{A}/private/x")[0].reason == "unreachable"
 
 
-async def test_a_chain_ends_at_its_first_link_and_harms_no_other(build):
+async def test_chain_of_redirects_ends_at_its_first_link(build):
     script = {f"{A}/robots.txt": moved(f"{B}/x"), f"{B}/robots.txt": moved(f"{C}/y"), f"{C}/robots.txt": file()}
     script |= {f"{B}/x": file(), f"{C}/y": file()}
     guard = build(script)
     first = await guard.check(ask())
-    before = asked(guard)
+    before = fetched_urls(guard)
     second = await guard.check(ask("/page", B))
 
     assert first.verdict.reason is Reason.UNREACHABLE
     assert before == [f"{A}/robots.txt", f"{B}/robots.txt"]
-    assert second.verdict.action is Action.PASS, "asked for by itself, it is one redirect only"
-    assert asked(guard)[2:] == [f"{B}/robots.txt", f"{C}/robots.txt", f"{C}/y"]
+    assert second.verdict.action is Action.PASS, "requested directly, it is one redirect only"
+    assert fetched_urls(guard)[2:] == [f"{B}/robots.txt", f"{C}/robots.txt", f"{C}/y"]
 
 
-async def test_the_gate_of_fetches_stops_no_judgement(build, monkeypatch):
-    """All places are taken by those who have to know where they are led."""
-    monkeypatch.setattr(renewing, "FETCHES", 3)
+async def test_full_fetch_limit_does_not_block_judging_a_redirect(build, monkeypatch):
+    """All fetch slots are taken by renewals that need the policy of a redirect target."""
+    monkeypatch.setattr(single_flight, "FETCHES", 3)
     shops = [origin_of(f"https://shop{number}.test") for number in range(12)]
     script = {f"{shop}/robots.txt": moved(f"{B}/{shop.host}.txt") for shop in shops}
     script |= {f"{B}/{shop.host}.txt": file() for shop in shops} | {f"{B}/robots.txt": file()}
@@ -319,7 +324,7 @@ async def test_the_gate_of_fetches_stops_no_judgement(build, monkeypatch):
     assert len(guard._renewals._for_redirects) == 0
 
 
-async def test_many_shops_on_one_platform_ask_for_its_rules_once(build):
+async def test_redirects_to_one_origin_share_one_fetch_of_its_rules(build):
     shops = [origin_of(f"https://shop{number}.test") for number in range(40)]
     script = {f"{shop}/robots.txt": moved(f"{B}/{shop.host}.txt") for shop in shops}
     script |= {f"{B}/{shop.host}.txt": file() for shop in shops}
@@ -356,8 +361,8 @@ async def test_a_target_whose_rules_hang_takes_no_longer_than_the_fetch(build):
     await guard.settle()
 
     assert decision.verdict.reason is Reason.UNREACHABLE
-    assert f"{B}/x" not in asked(guard)
-    assert on(guard, f"{B}/x")[0].detail == "no robots.txt within the time for a redirect"
+    assert f"{B}/x" not in fetched_urls(guard)
+    assert records_on(guard, f"{B}/x")[0].detail == "no robots.txt within the time for a redirect"
 
 
 async def test_settling_waits_for_the_rules_of_a_target_too(build):
@@ -381,7 +386,7 @@ async def test_settling_waits_for_the_rules_of_a_target_too(build):
     assert guard.knows(B)
 
 
-async def test_a_lease_taken_for_a_redirect_is_given_back(build, tmp_path):
+async def test_lease_taken_for_a_redirect_is_released(build, tmp_path):
     script = {f"{A}/robots.txt": moved(f"{B}/x"), f"{B}/robots.txt": Failed(failure=Failure.TIMEOUT)}
     await build(script, shared=True).check(ask())
     store = SqliteStore(tmp_path / "policies.sqlite")

@@ -1,4 +1,5 @@
-"""Renewals: one an origin, in a process and among processes; bounded; each asker with a deadline of his own."""
+"""Renewals: one per origin, in a process and across processes; bounded; each caller with its own
+deadline."""
 
 from __future__ import annotations
 
@@ -8,19 +9,20 @@ import time
 
 import pytest
 
-from robots_guard import renewing
-from robots_guard.audit.journal import CapturingJournal
+from robots_guard.audit.write.log import CapturingAuditLog
 from robots_guard.core import renewal
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Action, Question, Reason, Terms
 from robots_guard.errors import DamagedValue, StoreError
-from robots_guard.fetch.scripted import ScriptedFetcher
-from robots_guard.guard import Clocks, Guard
+from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard import single_flight
+from robots_guard.guard.counters import QUIET
+from robots_guard.guard.guard import Clocks, Guard
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
-from robots_guard.runtime import AsyncioRuntime
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 
@@ -29,7 +31,8 @@ RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_veri
 
 
 class Everywhere(ScriptedFetcher):
-    """Every origin has the same robots.txt, behind a gate; `most` were asked for at once."""
+    """Every origin has the same robots.txt, behind a gate; `most` is the peak of concurrent
+    fetches."""
 
     def __init__(self, outcome=RULES) -> None:
         super().__init__()
@@ -59,14 +62,14 @@ def build(tmp_path):
             store = SqliteStore(tmp_path / "policies.sqlite")
         options.setdefault("limits", Limits())
         guard = Guard(
-            door="test",
+            component="test",
             terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
             runtime=AsyncioRuntime(),
             memory=MemoryStore(),
             store=store,
             leases=options.pop("leases", store),
             fetcher=fetcher,
-            journal=CapturingJournal(),
+            audit_log=CapturingAuditLog(),
             clocks=clocks or Clocks(now=time.time, monotonic=time.monotonic),
             **options,
         )
@@ -103,7 +106,7 @@ async def test_ten_thousand_askers_on_a_cold_origin_one_fetch(build, shared):
 
 
 async def test_more_than_may_wait_are_deferred_and_recorded(build, monkeypatch):
-    monkeypatch.setattr(renewing, "WAITERS", 3)
+    monkeypatch.setattr(single_flight, "WAITERS", 3)
     fetcher = Everywhere()
     guard = build(fetcher)
     askers = [asyncio.ensure_future(guard.check(ask())) for _ in range(3)]
@@ -113,18 +116,18 @@ async def test_more_than_may_wait_are_deferred_and_recorded(build, monkeypatch):
     await asyncio.gather(*askers)
 
     assert (refused.verdict.action, refused.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
-    assert refused.verdict.detail == "3 requests wait for a robots.txt already"
-    assert [record.action for record in guard._journal.records] == ["defer", "drop", "drop", "drop"]
+    assert refused.verdict.detail == "3 requests already wait for a robots.txt"
+    assert [record.action for record in guard._audit_log.records] == ["defer", "drop", "drop", "drop"]
     assert (await guard.check(ask())).verdict.action is Action.DROP
 
 
-async def test_each_asker_waits_no_longer_than_he_may_and_the_fetch_goes_on(build):
+async def test_each_caller_has_its_own_limit_and_the_fetch_continues(build):
     fetcher = Everywhere()
     guard = build(fetcher, decision_timeout=0.05)
     late = await asyncio.gather(*(guard.check(ask()) for _ in range(20)))
 
     assert {decision.verdict.action for decision in late} == {Action.DEFER}
-    assert {decision.verdict.detail for decision in late} == {"no robots.txt within the time for a decision"}
+    assert {decision.verdict.detail for decision in late} == {"no robots.txt within the decision timeout"}
     assert len(guard._renewals) == 1
     fetcher.gate.set()
     await until(lambda: len(guard._renewals) == 0)
@@ -136,19 +139,19 @@ async def test_so_many_fetches_at_once_and_no_more(build):
     fetcher = Everywhere()
     guard = build(fetcher, shared=True)
     askers = [asyncio.ensure_future(guard.check(ask(origin=origin_of(f"https://{n}.test")))) for n in range(200)]
-    await until(lambda: fetcher.under_way == renewing.FETCHES)
+    await until(lambda: fetcher.under_way == single_flight.FETCHES)
     await asyncio.sleep(0.05)
     at_first = len(fetcher.gets)
     fetcher.gate.set()
     decisions = await asyncio.gather(*askers)
 
-    assert at_first == fetcher.most == renewing.FETCHES == 64
+    assert at_first == fetcher.most == single_flight.FETCHES == 64
     assert len(fetcher.gets) == 200
     assert {decision.verdict.action for decision in decisions} == {Action.DROP}
 
 
-async def test_whoever_waits_for_anothers_lease_keeps_nobody_from_fetching(build, monkeypatch, tmp_path):
-    monkeypatch.setattr(renewing, "FETCHES", 1)
+async def test_waiting_for_a_lease_does_not_block_other_fetches(build, monkeypatch, tmp_path):
+    monkeypatch.setattr(single_flight, "FETCHES", 1)
     fetcher = Everywhere()
     fetcher.gate.set()
     guard = build(fetcher, shared=True)
@@ -164,13 +167,13 @@ async def test_whoever_waits_for_anothers_lease_keeps_nobody_from_fetching(build
     assert (await waiting).verdict.action is Action.DROP
 
 
-async def test_a_stale_policy_is_not_renewed_aside_when_too_many_renewals_run(build, clock, monkeypatch):
+async def test_stale_policy_is_not_refreshed_when_too_many_renewals_run(build, clock, monkeypatch):
     brief = Fetched(status=200, headers={"cache-control": "max-age=600"}, tls_verified=True)
     fetcher = ScriptedFetcher({"https://a.test/robots.txt": brief})
     guard = build(fetcher, clocks=Clocks(now=clock, monotonic=clock))
     await guard.check(ask())
     clock.advance(700)
-    monkeypatch.setattr(renewing, "WAITERS", 0)
+    monkeypatch.setattr(single_flight, "WAITERS", 0)
 
     assert guard.peek(ask()).verdict.action is Action.PASS
     assert len(fetcher.gets) == 1
@@ -207,9 +210,10 @@ async def test_when_the_holder_has_died_the_next_takes_over_when_the_lease_ends(
     assert 0.2 < time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("verified", [True, False], ids=["late", "another's, which this door does not trust"])
-async def test_trouble_of_one_takes_no_document_from_the_others(build, tmp_path, verified):
-    """The other has fetched it while we were stopped, or we may not use it: either way it is the last good copy."""
+@pytest.mark.parametrize("verified", [True, False], ids=["late", "another's, which this integration does not trust"])
+async def test_local_failure_replaces_no_shared_document(build, tmp_path, verified):
+    """Another process fetched it meanwhile, or this one does not trust it: either way it is the
+    last good copy."""
     theirs = Fetched(status=200, body=RULES.body, tls_verified=verified)
     fetcher = Everywhere(Failed(failure=Failure.TIMEOUT))
     guard = build(fetcher, shared=True)
@@ -228,8 +232,8 @@ async def test_trouble_of_one_takes_no_document_from_the_others(build, tmp_path,
     assert held.document == document
 
 
-async def test_a_lease_that_never_ends_is_not_waited_for_for_ever(build, monkeypatch):
-    """Somebody has put it into the store without an end."""
+async def test_wait_for_an_endless_lease_is_bounded(build, monkeypatch):
+    """The store contains a lease that does not expire."""
 
     class Stuck(MemoryStore):
         def take(self, *_):
@@ -238,7 +242,7 @@ async def test_a_lease_that_never_ends_is_not_waited_for_for_ever(build, monkeyp
         def release(self, *_):
             raise AssertionError("it is not ours")
 
-    monkeypatch.setattr(renewing, "MARGIN", 0.1)
+    monkeypatch.setattr(single_flight, "MARGIN", 0.1)
     fetcher = Everywhere()
     fetcher.gate.set()
     async with asyncio.timeout(60):
@@ -248,7 +252,7 @@ async def test_a_lease_that_never_ends_is_not_waited_for_for_ever(build, monkeyp
     assert len(fetcher.gets) == 1
 
 
-async def test_a_lease_is_given_back_whatever_becomes_of_the_fetch(build, tmp_path):
+async def test_lease_is_released_whatever_the_fetch_returns(build, tmp_path):
     class Broken(ScriptedFetcher):
         async def fetch(self, get):
             raise RuntimeError("boom")
@@ -261,10 +265,11 @@ async def test_a_lease_is_given_back_whatever_becomes_of_the_fetch(build, tmp_pa
         store.close()
 
 
-async def test_a_guard_that_is_closed_halfway_gives_its_leases_back(build, tmp_path):
-    guard = build(Everywhere(), shared=True)
+async def test_closing_guard_releases_its_leases(build, tmp_path):
+    fetcher = Everywhere()
+    guard = build(fetcher, shared=True)
     asking = asyncio.ensure_future(guard.check(ask()))
-    await until(lambda: guard._renewals._tokens)
+    await until(lambda: fetcher.gets)  # so the lease is held
     guard.close()
     asking.cancel()
     store = SqliteStore(tmp_path / "policies.sqlite")
@@ -274,7 +279,8 @@ async def test_a_guard_that_is_closed_halfway_gives_its_leases_back(build, tmp_p
 
 
 async def test_settling_waits_for_fetches_but_not_for_anothers_lease(build, tmp_path, caplog):
-    """At the end of a crawl: what is on its way is kept, and nobody is kept waiting half a minute for the rest."""
+    """At the end of a crawl running fetches are kept, and the rest does not delay the end by half a
+    minute."""
     fetcher = Everywhere()
     guard = build(fetcher, shared=True)
     other = SqliteStore(tmp_path / "policies.sqlite")
@@ -297,7 +303,20 @@ async def test_settling_waits_for_fetches_but_not_for_anothers_lease(build, tmp_
     other.close()
 
 
-async def test_a_policy_of_another_process_is_used_although_it_came_while_we_waited(build, tmp_path):
+async def test_settling_gives_up_a_fetch_that_does_not_come(build, caplog):
+    fetcher = Everywhere()
+    guard = build(fetcher)
+    asking = asyncio.ensure_future(guard.check(ask()))
+    await until(lambda: fetcher.gets)
+    async with asyncio.timeout(30):
+        await guard._renewals.drain(0.05)
+
+    assert caplog.messages == ["1 robots.txt fetches abandoned: not finished within 0.05 s"]
+    fetcher.gate.set()
+    assert (await asking).verdict.action is Action.DROP
+
+
+async def test_policy_stored_by_another_process_during_the_wait_is_used(build, tmp_path):
     fetcher = Everywhere()
     guard = build(fetcher, shared=True)
     other = SqliteStore(tmp_path / "policies.sqlite")
@@ -313,7 +332,7 @@ async def test_a_policy_of_another_process_is_used_although_it_came_while_we_wai
 
 
 async def test_a_store_that_hangs_takes_no_longer_than_the_time_for_a_decision(build):
-    """More ask than there are threads: the last of them would wait for all before him."""
+    """There are more callers than threads: the last would wait for all earlier ones."""
     answers = threading.Event()
 
     class Hanging(MemoryStore):
@@ -337,7 +356,7 @@ async def test_a_store_that_hangs_takes_no_longer_than_the_time_for_a_decision(b
 
 
 class Broken(MemoryStore):
-    """Everything fails; which of it, can be chosen."""
+    """A store of which the chosen calls fail, or all."""
 
     def __init__(self, *works: str) -> None:
         super().__init__()
@@ -366,11 +385,11 @@ async def test_with_a_broken_store_there_is_one_fetch_a_process(build, works, ca
     assert {decision.verdict.reason for decision in decisions} == {Reason.DISALLOWED}
     assert len(fetcher.gets) == 1
     assert guard.counts["store/error"] > 0
-    assert caplog.text.count("policy store") + caplog.text.count("a lease was not") == 1  # said once a minute
+    assert caplog.text.count("policy store") + caplog.text.count("a lease was not") == 1  # logged once a minute
     assert guard.peek(ask()).verdict.action is Action.DROP
 
 
-async def test_what_is_damaged_is_a_miss_with_an_alarm_of_its_own(build, caplog):
+async def test_damaged_value_is_a_miss_with_its_own_warning(build, caplog):
     class Forged(Broken):
         def get(self, origin):
             raise DamagedValue("does not carry our MAC")
@@ -383,7 +402,7 @@ async def test_what_is_damaged_is_a_miss_with_an_alarm_of_its_own(build, caplog)
     assert "does not carry our MAC" in caplog.text
 
 
-async def test_trouble_is_shared_so_that_the_next_guard_does_not_ask_again(build):
+async def test_failure_is_shared_so_that_the_next_guard_does_not_fetch(build):
     first = ScriptedFetcher({"https://a.test/robots.txt": Failed(failure=Failure.CONNECT)})
     second = ScriptedFetcher({"https://a.test/robots.txt": RULES})
     deferred = await build(first, shared=True).check(ask())
@@ -391,3 +410,73 @@ async def test_trouble_is_shared_so_that_the_next_guard_does_not_ask_again(build
 
     assert deferred.verdict.action is again.verdict.action is Action.DEFER
     assert second.gets == []
+
+
+# -- one step by itself -------------------------------------------------------------------------------------
+
+
+class Noting(MemoryStore):
+    """Grants every lease, and notes for how many seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken = []
+
+    def take(self, origin, token, now, seconds):
+        self.taken.append(seconds)
+        return True
+
+    def release(self, origin, token):
+        pass
+
+
+async def test_a_lease_outlasts_its_fetch_by_the_margin(build):
+    store = Noting()
+    await build(ScriptedFetcher({"https://a.test/robots.txt": RULES}), store=store, limits=Limits(total=20.0)).policy(A)
+
+    assert store.taken == [20.0 + single_flight.MARGIN]
+
+
+async def test_a_lease_is_waited_for_no_longer_than_twice_its_time(build, monkeypatch):
+    patiences, begin = [], single_flight.lease.begin
+
+    def noting(held, dialect, patience):
+        patiences.append(patience)
+        return begin(held, dialect, patience)
+
+    monkeypatch.setattr(single_flight.lease, "begin", noting)
+    guard = build(ScriptedFetcher({"https://a.test/robots.txt": RULES}), limits=Limits(total=20.0))
+    await guard.policy(A)
+
+    assert patiences == [2 * (20.0 + single_flight.MARGIN)]
+
+
+async def test_each_hop_is_counted_once(build):
+    moved = Fetched(status=301, headers={"location": "/r.txt"}, tls_verified=True)
+    fetcher = ScriptedFetcher({"https://a.test/robots.txt": moved, "https://a.test/r.txt": RULES})
+    guard = build(fetcher)
+    await guard.policy(A)
+
+    assert guard.counts["fetch/count"] == len(fetcher.gets) == 2
+
+
+async def test_a_fault_of_our_own_is_named_in_the_policy(build):
+    class Broken(ScriptedFetcher):
+        async def fetch(self, get):
+            raise ZeroDivisionError
+
+    trouble = (await build(Broken()).policy(A)).trouble
+
+    assert (trouble.failure, trouble.detail) == (Failure.INTERNAL, "ZeroDivisionError")
+
+
+@pytest.mark.parametrize("part", ["reading", "writing"])
+async def test_a_lease_that_is_granted_shows_that_the_store_works_again(build, caplog, part):
+    time_now = [1_000.0]
+    clocks = Clocks(now=lambda: time_now[0], monotonic=lambda: time_now[0])
+    guard = build(Everywhere(), store=Noting(), clocks=clocks)
+    guard._tally.warn("store/error", "gone: %s", StoreError("refused"), part=part)
+    time_now[0] += QUIET
+
+    assert await guard._renewals._take(single_flight._Job(A, None, Everywhere()))
+    assert caplog.messages == ["gone: refused", "the policy store works again"]

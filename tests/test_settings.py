@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from robots_guard.errors import SettingsError
-from robots_guard.fetch.scripted import ScriptedFetcher
-from robots_guard.runtime import AsyncioRuntime
+from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.settings import NAMES, Settings, open_guard, settings_of
 
 DOCS = Path(__file__).parent.parent / "docs" / "settings.md"
@@ -18,7 +18,7 @@ DOCS = Path(__file__).parent.parent / "docs" / "settings.md"
 def test_every_setting_is_documented_once_with_its_default():
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", DOCS.read_text(), re.MULTILINE))
     plain = {
-        name: getattr(Settings(agent="mybot"), name) for name in NAMES if name not in ("agent", "store", "journal")
+        name: getattr(Settings(agent="mybot"), name) for name in NAMES if name not in ("agent", "store", "audit_log")
     }
 
     assert list(rows) == list(NAMES)
@@ -27,7 +27,7 @@ def test_every_setting_is_documented_once_with_its_default():
         assert rows[name] == shown, name
 
 
-def test_text_becomes_what_the_setting_is():
+def test_text_is_converted_to_the_type_of_the_setting():
     settings = settings_of({"agent": "mybot", "max_defer": "60", "audit_passes": "all"})
 
     assert (settings.max_defer, settings.audit_passes) == (60.0, "all")
@@ -48,10 +48,10 @@ def test_text_becomes_what_the_setting_is():
         ({"agent": "mybot", "on_unreachable": "wait"}, "on_unreachable"),
         ({"agent": "mybot", "on_redirect_limit": "defer"}, "on_redirect_limit"),
         ({"agent": "mybot", "fetch": "aiohttp"}, "fetch"),
-        ({"agent": "mybot", "fetch_proxy": "socks5://a.test:1"}, "fetch_proxy is no URL of an HTTP proxy"),
-        ({"agent": "mybot", "fetch_proxy": "a.test:8080"}, "fetch_proxy is no URL of an HTTP proxy"),
-        ({"agent": "mybot", "allow_private": "10.0.0.1/8"}, "'10.0.0.1/8' is no network"),
-        ({"agent": "mybot", "allow_private": ["10.0.0.0/8", "localhost"]}, "'localhost' is no network"),
+        ({"agent": "mybot", "fetch_proxy": "socks5://a.test:1"}, "fetch_proxy is not the URL of an HTTP proxy"),
+        ({"agent": "mybot", "fetch_proxy": "a.test:8080"}, "fetch_proxy is not the URL of an HTTP proxy"),
+        ({"agent": "mybot", "allow_private": "10.0.0.1/8"}, "'10.0.0.1/8' is not a network"),
+        ({"agent": "mybot", "allow_private": ["10.0.0.0/8", "localhost"]}, "'localhost' is not a network"),
         ({"agent": "mybot", "max_defer": "soon"}, "max_defer"),
         ({"agent": "mybot", "max_defer": "-1"}, "max_defer"),
         ({"agent": "mybot", "max_defer": "nan"}, "max_defer"),
@@ -60,7 +60,7 @@ def test_text_becomes_what_the_setting_is():
         ({"agent": "mybot", "audit_passes": "perhaps"}, "audit_passes"),
     ],
 )
-def test_what_cannot_be_used_is_named_in_one_sentence(values, sentence):
+def test_unusable_value_is_named_in_one_sentence(values, sentence):
     with pytest.raises(SettingsError, match=re.escape(sentence)) as caught:
         settings_of(values)
 
@@ -72,51 +72,51 @@ def test_what_cannot_be_used_is_named_in_one_sentence(values, sentence):
     [
         ("on_restricted", "pass", "--on-restricted 'pass' is not known: use drop or allow"),
         ("on_unreachable", "wait", "--on-unreachable 'wait' is not known: use defer, drop or allow"),
-        ("max_defer", "x", "--max-defer 'x' is no number of seconds"),
-        ("max_defer", "-1", "--max-defer -1.0 is no number of seconds: use 0 or more"),
-        ("fetch_timeout", 0, "--fetch-timeout 0.0 is no number of seconds: use more than 0 and at most 3600"),
+        ("max_defer", "x", "--max-defer 'x' is not a number of seconds"),
+        ("max_defer", "-1", "--max-defer -1.0 is not a number of seconds: use 0 or more"),
+        ("fetch_timeout", 0, "--fetch-timeout 0.0 is not a number of seconds: use more than 0 and at most 3600"),
         (
             "audit_passes",
             "perhaps",
             "--audit-passes 'perhaps' is not known: use none, all or sample:N, such as sample:100",
         ),
-        ("store", 7, "--store 7 is no text"),
+        ("store", 7, "--store 7 is not text"),
         ("agent", "my bot", "--agent 'my bot' is not a product token"),
         ("dialect", "rfc9310", "--dialect 'rfc9310' is not known; use one of"),
         ("matching", "loose", "--matching 'loose' is not known; use one of"),
     ],
 )
-def test_a_value_is_named_as_the_host_writes_it(name, value, sentence):
+def test_setting_is_named_as_the_framework_writes_it(name, value, sentence):
     with pytest.raises(SettingsError) as caught:
         settings_of({"agent": "mybot", name: value}, spelling="--{}")
 
     assert str(caught.value).startswith(sentence)
 
 
-def test_capitals_are_kept_in_the_hosts_spelling():
-    with pytest.raises(SettingsError, match=r"^ROBOTS_GUARD_MAX_DEFER 'soon' is no number of seconds"):
+def test_capitals_are_kept_in_the_spelling_of_the_framework():
+    with pytest.raises(SettingsError, match=r"^ROBOTS_GUARD_MAX_DEFER 'soon' is not a number of seconds"):
         settings_of({"agent": "mybot", "max_defer": "soon"}, spelling="ROBOTS_GUARD_{}")
 
 
-def test_names_are_shown_as_the_host_writes_them():
+def test_names_are_shown_as_the_framework_writes_them():
     with pytest.raises(SettingsError, match="unknown setting ROBOTS_GUARD_MAX_DEFFER: did you mean ROBOTS_GUARD_MAX"):
         settings_of({"agent": "mybot", "max_deffer": 1}, spelling="ROBOTS_GUARD_{}")
     with pytest.raises(SettingsError, match="ROBOTS_GUARD_AGENT is not set"):
         settings_of({}, spelling="ROBOTS_GUARD_{}")
 
 
-@pytest.mark.parametrize(("name", "value"), [("store", "sqlite:////proc/no/such"), ("journal", "/proc/no/such")])
+@pytest.mark.parametrize(("name", "value"), [("store", "sqlite:////proc/no/such"), ("audit_log", "/proc/no/such")])
 def test_a_path_that_cannot_be_used_stops_the_start(tmp_path, name, value):
-    good = {"agent": "mybot", "store": f"sqlite:///{tmp_path}/p.sqlite", "journal": str(tmp_path / "j")}
+    good = {"agent": "mybot", "store": f"sqlite:///{tmp_path}/p.sqlite", "audit_log": str(tmp_path / "j")}
     with pytest.raises(SettingsError, match=name) as caught:
         open_guard(
-            settings_of({**good, name: value}), door="test", runtime=AsyncioRuntime(), fetcher=ScriptedFetcher({})
+            settings_of({**good, name: value}), component="test", runtime=AsyncioRuntime(), fetcher=ScriptedFetcher({})
         )
 
     assert "\n" not in str(caught.value)
 
 
-def test_a_list_is_its_parts_divided_by_commas():
+def test_list_is_joined_with_commas():
     settings = settings_of({"agent": "mybot", "allow_private": ["10.0.0.0/8", "::1/128"]})
 
     assert settings.allow_private == "10.0.0.0/8,::1/128"

@@ -31,7 +31,7 @@ def test_sixteen_processes_twenty_bursts_one_fetch_each(url):
 
 
 def test_the_holder_is_killed_and_all_are_answered_within_lease_and_fetch(url, net):
-    """The first fetch hangs, its process is killed with -9; of those who wait, one takes over."""
+    """The first fetch hangs and its process is killed with -9; one waiting process takes over."""
 
     def robots(_) -> Reply:
         return Reply(hang=len(site.robots_fetches) == 1, body="User-agent: *\nDisallow: /private/\n")
@@ -40,7 +40,7 @@ def test_the_holder_is_killed_and_all_are_answered_within_lease_and_fetch(url, n
     short = ("--fetch-timeout", str(FETCH), "--margin", str(MARGIN))
     holder, *others = [Asker(url, "--askers", "100", *short) for _ in range(4)]
     for asker in (holder, *others):
-        asker.told()
+        asker.receive()
     holder.tell(site.url)
     deadline = time.monotonic() + 60
     while not site.robots_fetches:
@@ -50,7 +50,7 @@ def test_the_holder_is_killed_and_all_are_answered_within_lease_and_fetch(url, n
         asker.tell(site.url)
     holder.process.kill()
     began = time.monotonic()
-    answers = [asker.told() for asker in others]
+    answers = [asker.receive() for asker in others]
     took = time.monotonic() - began
     for asker in (holder, *others):
         asker.close()

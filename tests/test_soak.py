@@ -1,4 +1,4 @@
-"""The checks of benchmarks/soak.py notice what they are for: a forbidden request, a record that is not there."""
+"""The checks of benchmarks/soak.py notice a forbidden request and a missing record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from audit.decisions import decision, journal_in
+from audit.decisions import audit_log_in, decision
 
 from robots_guard.core.verdict import Action, Reason, Verdict
 
@@ -62,11 +62,11 @@ def test_a_part_of_a_file_permits_nothing(net, monkeypatch, quiet):
 @pytest.fixture
 def log(tmp_path):
     """A log of a PASS of page 1, and two refusals."""
-    journal = journal_in(tmp_path)
-    journal.write(decision("https://a.test/open/1", Verdict(action=Action.PASS, reason=Reason.BYPASSED)))
-    journal.write(decision())
-    journal.write(decision())
-    journal.close()
+    audit_log = audit_log_in(tmp_path)
+    audit_log.write(decision("https://a.test/open/1", Verdict(action=Action.PASS, reason=Reason.BYPASSED)))
+    audit_log.write(decision())
+    audit_log.write(decision())
+    audit_log.close()
     return tmp_path
 
 

@@ -1,12 +1,12 @@
-"""Failures: each is counted; a fault is logged once a minute; and so is that what failed works again."""
+"""Failures: each is counted, each fault is logged once a minute, and recovery is logged."""
 
 from __future__ import annotations
 
 import pytest
 
-from robots_guard.errors import DamagedValue, JournalError, StoreError, StoreReset
+from robots_guard.errors import AuditLogError, DamagedValue, StoreError, StoreReset
+from robots_guard.guard.counters import FAULTS, QUIET, WARN_EVERY, Tally
 from robots_guard.ports import Clocks
-from robots_guard.tally import FAULTS, QUIET, WARN_EVERY, Tally
 
 READ = "cannot be read: %s"
 
@@ -58,41 +58,41 @@ def test_however_many_faults_there_are_a_few_a_minute_are_logged(tally, clock, c
     assert len(caplog.messages) == FAULTS + 1
 
 
-def test_that_the_store_works_again_is_logged_once(tally, clock, caplog):
-    tally.works("store/error", "reading", "writing")
+def test_recovery_of_the_store_is_logged_once(tally, clock, caplog):
+    tally.mark_working("store/error", "reading", "writing")
     fail(tally)
     clock.advance(QUIET)
     for _ in range(3):
-        tally.works("store/error", "reading", "writing")
+        tally.mark_working("store/error", "reading", "writing")
 
     assert caplog.messages == ["cannot be read: refused", "the policy store works again"]
 
 
-def test_that_the_audit_log_works_again_is_logged(tally, clock, caplog):
-    tally.warn("journal/error", "not recorded: %s", JournalError("disk full"), part="records")
+def test_recovery_of_the_audit_log_is_logged(tally, clock, caplog):
+    tally.warn("audit_log/error", "not recorded: %s", AuditLogError("disk full"), part="records")
     clock.advance(QUIET)
-    tally.works("journal/error", "records")
+    tally.mark_working("audit_log/error", "records")
 
     assert caplog.messages == ["not recorded: disk full", "the audit log works again"]
 
 
 def test_a_store_that_can_be_read_but_not_written_does_not_work_again(tally, clock, caplog):
-    """It is full, say."""
+    """For example, its disk is full."""
     fail(tally, part="writing")
     clock.advance(QUIET)
-    tally.works("store/error", "reading")
+    tally.mark_working("store/error", "reading")
     assert len(caplog.messages) == 1
-    tally.works("store/error", "writing")
+    tally.mark_working("store/error", "writing")
 
     assert caplog.messages[1:] == ["the policy store works again"]
 
 
 def test_a_store_that_fails_every_now_and_then_does_not_work_again(tally, clock, caplog):
-    """One node of several is away, say."""
+    """For example, one node of several is down."""
     for _ in range(20):
         fail(tally)
         clock.advance(QUIET / 2)
-        tally.works("store/error", "reading")
+        tally.mark_working("store/error", "reading")
 
     assert caplog.messages == ["cannot be read: refused"]
 
@@ -101,17 +101,17 @@ def test_a_new_outage_is_logged_though_a_minute_has_not_passed(tally, clock, cap
     for _ in range(2):
         fail(tally)
         clock.advance(QUIET)
-        tally.works("store/error", "reading")
+        tally.mark_working("store/error", "reading")
 
     assert caplog.messages == ["cannot be read: refused", "the policy store works again"] * 2
 
 
-def test_of_a_store_begun_anew_is_said_that_it_is_used(tally, clock, caplog):
-    """It is no outage: nothing is gone on without."""
-    fail(tally, StoreReset("was damaged (no database) and has been begun anew"))
+def test_replaced_store_is_logged(tally, clock, caplog):
+    """It is no outage: the store is usable."""
+    fail(tally, StoreReset("was damaged (no database) and has been recreated"))
     clock.advance(QUIET)
-    tally.works("store/error", "reading")
+    tally.mark_working("store/error", "reading")
 
     assert caplog.messages == [
-        "the policy store was damaged (no database) and has been begun anew: going on with the new one"
+        "the policy store was damaged (no database) and has been recreated: continuing with the new one"
     ]

@@ -1,4 +1,5 @@
-"""Threads of our own: as many as are needed, never more than allowed, and none keeps a process from ending."""
+"""The guard's threads: started as needed, bounded in number, and no obstacle to the end of the
+process."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ import pytest
 from support.stores import in_a_fork
 from support.threads import System
 
-from robots_guard.threads import NoThread, Threads, ends_within
+from robots_guard.guard.threads import NoThread, Threads, ends_within
 
 HANGS = """
 import threading
 from robots_guard.{module} import {name} as make
-from robots_guard.threads import ends_within
+from robots_guard.guard.threads import ends_within
 hanging = threading.Event()
 def hang():
     hanging.set()
@@ -50,7 +51,7 @@ def test_a_thread_that_is_free_is_used_again(threads):
     assert len(names) <= 2  # a thread may still be on its way back from the call before
 
 
-def test_there_are_no_more_than_allowed(threads):
+def test_number_of_threads_is_bounded(threads):
     free = threading.Event()
     calls = [threads.submit(free.wait, 20) for _ in range(50)]
     ours = [thread for thread in threading.enumerate() if thread.name.startswith("test_")]
@@ -61,7 +62,7 @@ def test_there_are_no_more_than_allowed(threads):
 
 
 def test_a_refused_thread_is_an_error_of_that_call_only(threads, system):
-    """As many refusals as there are threads leave all threads to be had."""
+    """After as many refusals as there are threads, all threads are still available."""
     system.refuses = 3
     for _ in range(3):
         with pytest.raises(NoThread, match="can't start new thread"):
@@ -78,7 +79,7 @@ def test_a_call_that_was_refused_is_not_made_later(threads, system):
     assert made == ["accepted"]
 
 
-def test_the_threads_there_are_make_the_calls_of_one_that_is_refused(threads, system):
+def test_existing_threads_make_the_calls_of_a_refused_one(threads, system):
     free = threading.Event()
     first = threads.submit(free.wait, 60)
     system.refuses = 1
@@ -88,8 +89,8 @@ def test_the_threads_there_are_make_the_calls_of_one_that_is_refused(threads, sy
     assert second.result(60) == 7
 
 
-def test_a_refused_thread_is_asked_for_again(threads, system):
-    """By the next call, also if the threads there are never come back."""
+def test_refused_thread_is_requested_again(threads, system):
+    """The next call requests it, even if the existing threads never return."""
     free = threading.Event()
     threads.submit(free.wait, 60)
     system.refuses = 1
@@ -101,7 +102,7 @@ def test_a_refused_thread_is_asked_for_again(threads, system):
 
 NO_PROCESSES = """
 import os, resource
-from robots_guard.threads import NoThread, Threads
+from robots_guard.guard.threads import NoThread, Threads
 os.setgid(61234)
 os.setuid(61234)
 threads = Threads(8, "test")
@@ -126,7 +127,7 @@ def test_a_limit_of_the_system_is_survived():
 
 
 def test_a_forked_child_has_threads_of_its_own(threads):
-    """Those of its parent are busy, here for as long as the child lives, and one may hold the lock."""
+    """The parent's threads are busy as long as the child lives, and one may hold the lock."""
     free, begun = threading.Event(), threading.Semaphore(0)
 
     def call():
@@ -154,7 +155,7 @@ def test_a_closed_pool_is_closed_in_a_forked_child_too(threads):
     assert in_a_fork(child)
 
 
-def test_closing_refuses_what_has_not_begun(threads):
+def test_closing_refuses_queued_calls(threads):
     free, begun = threading.Event(), threading.Semaphore(0)
 
     def call():
@@ -192,7 +193,7 @@ def test_closing_ends_the_threads(threads):
     assert not any(thread.is_alive() for thread in ours)
 
 
-def test_an_end_that_comes_in_time_and_one_that_does_not():
+def test_ends_within_says_whether_the_call_ended_in_time():
     hangs = threading.Event()
     assert ends_within(20, lambda: None)
     assert not ends_within(0.01, lambda: hangs.wait(60) and None)
@@ -201,7 +202,7 @@ def test_an_end_that_comes_in_time_and_one_that_does_not():
         ends_within(20, lambda: 1 // 0 and None)
 
 
-def test_an_end_is_made_here_where_no_thread_can_be_had(system):
+def test_ends_within_calls_directly_where_no_thread_is_available(system):
     system.refuses = 2
     made = []
     assert ends_within(20, lambda: made.append(threading.current_thread()))
@@ -213,9 +214,9 @@ def test_an_end_is_made_here_where_no_thread_can_be_had(system):
 @pytest.mark.parametrize(
     ("module", "name", "start"),
     [
-        ("threads", "Threads", "make(2, 'test').submit(hang)"),
-        ("threads", "ends_within", "make(0.1, hang)"),
-        ("runtime", "AsyncioRuntime", "threading.Thread(target=__import__('asyncio').run, daemon=True,"
+        ("guard.threads", "Threads", "make(2, 'test').submit(hang)"),
+        ("guard.threads", "ends_within", "make(0.1, hang)"),
+        ("guard.runtime", "AsyncioRuntime", "threading.Thread(target=__import__('asyncio').run, daemon=True,"
          " args=(make().in_thread(hang),)).start()"),
         ("scrapy.runtime", "TwistedRuntime", "threading.Thread(target=lambda: make().in_thread(hang).send(None),"
          " daemon=True).start()"),

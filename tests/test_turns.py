@@ -1,4 +1,4 @@
-"""Turns over real and failing stores: one at a time, in line, and never lost with the store."""
+"""Turns over real and failing stores: one at a time, in order, and not lost with the store."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from itertools import pairwise
 
 import pytest
 
-from robots_guard.calls import REST, STORE_WIDTH, Calls
-from robots_guard.core.pacing import SLACK
+from robots_guard.core.pacing import SLACK, Share, Turn, window
 from robots_guard.errors import StoreError
+from robots_guard.guard.calls import REST, STORE_WIDTH, Calls
+from robots_guard.guard.counters import QUIET, Tally
+from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.turns import HELD, RETRY_IN, Turns
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
-from robots_guard.runtime import AsyncioRuntime
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
-from robots_guard.tally import Tally
-from robots_guard.turns import HELD, Turns
 
 A, B = origin_of("https://a.test"), origin_of("https://b.test")
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
@@ -61,7 +61,7 @@ async def test_one_turn_then_a_wait_with_a_shared_store_and_without(far):
     assert (await turns.take_within(0, B, 60)).wait == 0
 
 
-async def test_who_waits_gets_his_turn_in_line(turns):
+async def test_waiters_get_turns_in_order(turns):
     order = []
 
     async def ask(number):
@@ -77,7 +77,7 @@ async def test_who_waits_gets_his_turn_in_line(turns):
     assert turns.waiting == 0
 
 
-async def test_who_would_wait_too_long_is_told_at_once(turns):
+async def test_request_that_would_wait_too_long_is_refused_at_once(turns):
     await turns.take_within(1, A, 60)
     began = time.monotonic()
 
@@ -87,7 +87,7 @@ async def test_who_would_wait_too_long_is_told_at_once(turns):
     assert time.monotonic() - began < 0.5
 
 
-async def test_a_line_longer_than_the_patience_is_not_joined(turns):
+async def test_queue_longer_than_the_patience_is_not_joined(turns):
     await turns.take_within(0, A, 1)
     first = asyncio.ensure_future(turns.take_within(1.5, A, 1))
     await asyncio.sleep(0)
@@ -98,7 +98,7 @@ async def test_a_line_longer_than_the_patience_is_not_joined(turns):
     assert (await first).wait == 0
 
 
-async def test_who_leaves_frees_his_place(turns):
+async def test_cancelled_waiter_frees_its_place(turns):
     await turns.take_within(0, A, 0.3)
     leaving = asyncio.ensure_future(turns.take_within(1, A, 0.3))
     staying = asyncio.ensure_future(turns.take_within(1, A, 0.3))
@@ -113,7 +113,7 @@ async def test_who_leaves_frees_his_place(turns):
     assert turns.waiting == 0
 
 
-async def test_no_more_wait_than_can_be_held(turns):
+async def test_number_of_waiters_is_bounded(turns):
     await turns.take_within(0, A, 0.001)
     waiting = [asyncio.ensure_future(turns.take_within(60, A, 0.2)) for _ in range(HELD + 1)]
     await asyncio.sleep(0.01)
@@ -129,8 +129,8 @@ async def test_no_more_wait_than_can_be_held(turns):
     assert turns.waiting == 0
 
 
-async def test_who_finds_no_room_behind_a_pause_has_no_turn(turns):
-    """The line for an origin that has asked for a pause has no delay of its own."""
+async def test_full_queue_behind_a_pause_grants_no_turn(turns):
+    """The queue for an origin that has asked for a pause has no delay."""
     await turns.hold_off(A, 30)
     waiting = [asyncio.ensure_future(turns.take_within(60, A, 0.0)) for _ in range(HELD)]
     await asyncio.sleep(0.01)
@@ -141,7 +141,7 @@ async def test_who_finds_no_room_behind_a_pause_has_no_turn(turns):
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def test_a_store_that_fails_does_not_forget_our_own_turns():
+async def test_failing_store_does_not_lose_turns_of_this_process():
     far = Failing()
     turns = over(far)
     assert (await turns.take_within(0, A, 60)).wait == 0
@@ -163,7 +163,7 @@ async def test_an_origin_that_asks_for_a_pause_gets_it(turns):
     assert 29 < turn.wait <= 30
 
 
-async def test_a_pause_that_the_store_cannot_keep_is_kept_here():
+async def test_pause_is_kept_in_memory_when_the_store_fails():
     turns = over(Failing())
 
     await turns.hold_off(A, 30)
@@ -171,7 +171,7 @@ async def test_a_pause_that_the_store_cannot_keep_is_kept_here():
     assert turns.is_held_off(A)
 
 
-async def test_others_pauses_are_learned_with_a_turn():
+async def test_pauses_of_other_processes_are_learned_with_a_turn():
     far = MemoryStore()
     theirs, ours = over(far), over(far)
 
@@ -197,7 +197,7 @@ async def test_a_pause_that_is_learned_with_a_turn_lasts_no_longer_for_a_long_li
     assert not turns.is_held_off(A)
 
 
-async def test_a_turn_that_was_long_in_coming_was_asked_for_before(clock):
+async def test_late_turn_counts_from_its_request(clock):
     """What the store took is not lost between stamp and answer, whose difference moves the turn."""
 
     class Slow(MemoryStore):
@@ -214,8 +214,8 @@ async def test_a_turn_that_was_long_in_coming_was_asked_for_before(clock):
     assert turn.stamp == turn.asked == began
 
 
-async def test_a_store_hears_of_the_sending_before_the_answer(clock):
-    """However slow it is to hear: else the turn would not be known by its new name."""
+async def test_store_gets_the_sending_before_the_response(clock):
+    """This holds even for a slow store: otherwise it would not know the turn by its new stamp."""
 
     class Slow(MemoryStore):
         first = True
@@ -233,7 +233,7 @@ async def test_a_store_hears_of_the_sending_before_the_answer(clock):
 
     clock.advance(10)
     assert (await turns.take_within(0, A, 10)).wait == pytest.approx(0.3)
-    assert not turns._aside
+    assert not turns._updates
 
 
 async def test_a_turn_counts_from_its_answer(clock):
@@ -241,14 +241,14 @@ async def test_a_turn_counts_from_its_answer(clock):
     turn = await turns.take_within(0, A, 10)
 
     clock.advance(0.1)
-    await turns.answered(A, turn)
+    await turns.mark_response_started(A, turn)
     clock.advance(9.9)
     assert (await turns.take_within(0, A, 10)).wait == pytest.approx(0.1)
     clock.advance(0.2)
 
     slow = await turns.take_within(0, A, 10)
     clock.advance(7)
-    await turns.answered(A, slow)
+    await turns.mark_response_started(A, slow)
     clock.advance(3)
     assert (await turns.take_within(0, A, 10)).wait == pytest.approx(SLACK)
 
@@ -257,8 +257,9 @@ async def test_a_turn_counts_from_its_answer(clock):
 
 
 async def test_a_file_whose_lock_was_held_does_not_break_the_delay(tmp_path):
-    """One process waits for the write lock for longer than the delay, and is granted a turn when it is free. For
-    another one that asks then, that turn is as old as the request that went by it, and not as old as the wait."""
+    """One process waits for the write lock for longer than the delay, and is granted a turn when it
+    is free. For another process that asks then, that turn is as old as the request that used it,
+    not as old as the wait."""
     path, delay = tmp_path / "policies.sqlite", 2.0
     stores = [SqliteStore(path), SqliteStore(path)]
     one, another = over(stores[0]), over(stores[1])
@@ -280,7 +281,7 @@ async def test_a_file_whose_lock_was_held_does_not_break_the_delay(tmp_path):
 
 
 class Late(MemoryStore):
-    """A store that is `late` seconds in giving its answer."""
+    """A store that answers `late` seconds late."""
 
     late = 0.0
 
@@ -353,7 +354,7 @@ async def test_a_turn_is_moved_in_the_store_before_a_late_request_goes(clock):
     turn = await ours.take_within(0, A, 10)
     clock.advance(3)
 
-    moved = await ours.renewed(A, turn)
+    moved = await ours.renew(A, turn)
 
     assert moved.asked == clock()
     clock.advance(7)
@@ -368,7 +369,7 @@ async def test_a_turn_is_not_moved_when_another_has_been_taken(clock):
     clock.advance(1)
     assert (await theirs.take_within(0, A, 1)).wait == 0
 
-    assert await ours.renewed(A, turn) is None
+    assert await ours.renew(A, turn) is None
 
 
 async def test_a_turn_is_not_moved_when_the_store_cannot_say_that_it_holds(clock):
@@ -380,7 +381,7 @@ async def test_a_turn_is_not_moved_when_the_store_cannot_say_that_it_holds(clock
     turn = await turns.take_within(0, A, 10)
     clock.advance(1)
 
-    assert await turns.renewed(A, turn) is None
+    assert await turns.renew(A, turn) is None
 
 
 async def test_a_turn_is_not_moved_by_a_store_that_is_late_again(clock):
@@ -390,7 +391,7 @@ async def test_a_turn_is_not_moved_by_a_store_that_is_late_again(clock):
     clock.advance(1)
     far.late = 1.0
 
-    assert await turns.renewed(A, turn) is None
+    assert await turns.renew(A, turn) is None
 
 
 class Hanging(MemoryStore):
@@ -416,14 +417,14 @@ class Hanging(MemoryStore):
 
 @pytest.mark.parametrize("shorter", [0.0, 1.0])
 async def test_a_turn_that_was_asked_for_by_a_shorter_delay_is_not_used_for_a_longer_one(clock, monkeypatch, shorter):
-    monkeypatch.setattr("robots_guard.turns.GRACE", 0.05)
+    monkeypatch.setattr("robots_guard.guard.turns.STORE_GRACE", 0.05)
     far = Hanging()
     far.reserve(A, 10, clock, "b")
     clock.advance(1.1)
     far.hanging.add("reserve")
     turns = over(far, Clocks(now=clock, monotonic=clock))
     assert (await turns.take_within(0, A, shorter)).wait  # given up; the call goes on
-    monkeypatch.setattr("robots_guard.turns.GRACE", 5)
+    monkeypatch.setattr("robots_guard.guard.turns.STORE_GRACE", 5)
     waiting = asyncio.ensure_future(turns.take_within(0, A, 10))
     await asyncio.sleep(0.05)
     far.gate.set()
@@ -432,11 +433,11 @@ async def test_a_turn_that_was_asked_for_by_a_shorter_delay_is_not_used_for_a_lo
 
 
 async def test_a_turn_that_was_asked_for_by_a_longer_delay_is_used_for_a_shorter_one(clock, monkeypatch):
-    monkeypatch.setattr("robots_guard.turns.GRACE", 0.05)
+    monkeypatch.setattr("robots_guard.guard.turns.STORE_GRACE", 0.05)
     far = Hanging("reserve")
     turns = over(far, Clocks(now=clock, monotonic=clock))
     assert (await turns.take_within(0, A, 10)).wait
-    monkeypatch.setattr("robots_guard.turns.GRACE", 5)
+    monkeypatch.setattr("robots_guard.guard.turns.STORE_GRACE", 5)
     waiting = asyncio.ensure_future(turns.take_within(0, A, 1))
     await asyncio.sleep(0.05)
     far.gate.set()
@@ -445,8 +446,8 @@ async def test_a_turn_that_was_asked_for_by_a_longer_delay_is_used_for_a_shorter
 
 
 @pytest.mark.parametrize("is_moved", [False, True])
-async def test_an_answer_is_kept_waiting_for_a_second_at_most_while_the_store_hangs(clock, monkeypatch, is_moved):
-    monkeypatch.setattr("robots_guard.turns.TELLING", 0.2)
+async def test_response_waits_at_most_a_second_for_a_hung_store(clock, monkeypatch, is_moved):
+    monkeypatch.setattr("robots_guard.guard.turns.UPDATE_TIMEOUT", 0.2)
     far = Hanging("count_from")
     turns = over(far, Clocks(now=clock, monotonic=clock))
     turn = await turns.take_within(0, A, 10)
@@ -454,21 +455,21 @@ async def test_an_answer_is_kept_waiting_for_a_second_at_most_while_the_store_ha
     if is_moved:
         turn = turns.count_aside(A, turn, 0.1)
     began = time.monotonic()
-    await turns.answered(A, turn)
+    await turns.mark_response_started(A, turn)
 
     assert time.monotonic() - began < 1
     far.gate.set()
 
 
-async def test_a_store_that_hung_hears_of_the_answer_behind_the_sending(clock, monkeypatch):
-    monkeypatch.setattr("robots_guard.turns.TELLING", 0.1)
+async def test_recovered_store_gets_the_response_after_the_sending(clock, monkeypatch):
+    monkeypatch.setattr("robots_guard.guard.turns.UPDATE_TIMEOUT", 0.1)
     far = Hanging("count_from")
     turns = over(far, Clocks(now=clock, monotonic=clock))
     turn = await turns.take_within(0, A, 10)
     clock.advance(0.1)
     moved = turns.count_aside(A, turn, 0.1)
     clock.advance(0.1)
-    await turns.answered(A, moved)
+    await turns.mark_response_started(A, moved)
     far.gate.set()
     await asyncio.sleep(0.2)
 
@@ -483,7 +484,8 @@ def fleet_over(far, clocks, count):
 
 
 async def crawl(fleet, clock, delay, seconds):
-    """Each process asks when it is told to, and at once when it was served; who was served when."""
+    """Each process asks when its wait is over, and at once after a turn; returns the processes
+    served, and when."""
     comes, served, end = dict.fromkeys(range(len(fleet)), clock()), [], clock() + seconds
     while min(comes.values()) < end:
         number = min(comes, key=lambda each: (comes[each], each))
@@ -497,7 +499,7 @@ async def crawl(fleet, clock, delay, seconds):
 
 @pytest.mark.parametrize("count", [1, 2, 5, 16])
 @pytest.mark.parametrize("lasts", [0.0, 37.0])
-async def test_without_the_store_the_origin_is_asked_no_more_often(clock, count, lasts):
+async def test_origin_is_requested_no_more_often_without_the_store(clock, count, lasts):
     delay, far = 10.0, Failing()
     fleet = fleet_over(far, Clocks(now=clock, monotonic=clock), count)
     await crawl(fleet, clock, delay, 4 * count * delay + lasts)
@@ -513,7 +515,7 @@ async def test_without_the_store_the_origin_is_asked_no_more_often(clock, count,
 
 
 @pytest.mark.parametrize("count", [2, 5])
-async def test_the_way_back_to_the_store_breaks_no_delay(clock, count):
+async def test_return_to_the_store_breaks_no_delay(clock, count):
     delay, far = 10.0, Failing()
     fleet = fleet_over(far, Clocks(now=clock, monotonic=clock), count)
     served = await crawl(fleet, clock, delay, 4 * count * delay)
@@ -537,13 +539,13 @@ async def test_the_crowd_is_remembered_until_all_must_have_found_the_store_again
         turns._runtime.close()
     clock.advance(300)
 
-    await crawl(fleet[:1], clock, delay, REST + 3 * delay)  # the others might not have found it yet
+    await crawl(fleet[:1], clock, delay, REST + 3 * delay)  # the other processes might not have found it yet
     alone = [at for _, at in await crawl(fleet[:1], clock, delay, 100)]
 
     assert all(later - earlier == pytest.approx(delay, abs=1.3) for earlier, later in pairwise(alone))
 
 
-async def test_a_store_that_comes_back_does_not_know_our_turns_but_we_do():
+async def test_turns_taken_without_the_store_count_after_its_return():
     far = Failing()
     turns = over(far)
     far.broken = True
@@ -555,8 +557,9 @@ async def test_a_store_that_comes_back_does_not_know_our_turns_but_we_do():
     assert (await turns.take_within(0, B, 60)).wait == 0
 
 
-async def test_a_turn_of_the_store_is_not_used_when_one_of_ours_was_moved_meanwhile(clock):
-    """Found by the simulation: a turn taken without the store was moved to now, while the store granted another."""
+async def test_granted_turn_is_not_used_when_a_local_one_was_moved_meanwhile(clock):
+    """Found by the simulation: a turn taken without the store was moved to now, while the store
+    granted another."""
 
     class Moving(MemoryStore):
         def reserve(self, origin, delay, now, name=""):
@@ -575,18 +578,19 @@ async def test_a_turn_of_the_store_is_not_used_when_one_of_ours_was_moved_meanwh
 
 
 @pytest.mark.parametrize("far", [None, MemoryStore()])
-async def test_a_turn_is_not_moved_when_the_origin_has_asked_to_be_left_alone_since(clock, far):
+async def test_turn_is_not_moved_when_the_origin_has_asked_for_a_pause_since(clock, far):
     """Found by the simulation: a late request kept its turn through a Retry-After."""
     turns = over(far, Clocks(now=clock, monotonic=clock))
     turn = await turns.take_within(0, A, 1)
     clock.advance(0.5)
     await turns.hold_off(A, 30)
 
-    assert await turns.renewed(A, turn) is None
+    assert await turns.renew(A, turn) is None
 
 
 async def test_a_turn_is_not_moved_when_a_later_one_was_taken_without_the_store(clock):
-    """Found by the simulation: the store knew of the first turn only, and said that it was the last."""
+    """Found by the simulation: the store knew of the first turn only, and reported that it was the
+    last."""
     far = Failing()
     turns = over(far, Clocks(now=clock, monotonic=clock))
     first = await turns.take_within(0, A, 2)
@@ -596,4 +600,76 @@ async def test_a_turn_is_not_moved_when_a_later_one_was_taken_without_the_store(
     far.broken = False
     clock.advance(1)
 
-    assert await turns.renewed(A, first) is None
+    assert await turns.renew(A, first) is None
+
+
+class Watch:
+    """A clock that advances only when it is set."""
+
+    def __init__(self) -> None:
+        self.time = 1_000.0
+        self.clocks = Clocks(now=lambda: self.time, monotonic=lambda: self.time)
+
+
+async def test_waiter_whose_patience_ends_in_the_queue_asks_again_later(turns):
+    await turns.hold_off(A, 30)
+    first = asyncio.ensure_future(turns.take_within(60, A, 0.0))
+    await asyncio.sleep(0)
+
+    assert (await turns.take_within(0.05, A, 0.0)).wait == RETRY_IN
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+
+
+@pytest.mark.parametrize("part", ["reading", "writing"])
+@pytest.mark.parametrize("call", ["take", "answered", "hold_off"])
+async def test_a_call_for_turns_that_succeeds_shows_that_the_store_works_again(caplog, call, part):
+    watch, store = Watch(), MemoryStore()
+    turns = over(store, watch.clocks)
+    turn = await turns.take_within(0, B, 1.0)
+    turns._tally.warn("store/error", "gone: %s", StoreError("refused"), part=part)
+    watch.time += QUIET
+    if call == "take":
+        await turns.take_within(0, A, 1.0)
+    elif call == "answered":
+        await turns.mark_response_started(B, turn)
+    else:
+        await turns.hold_off(A, 1.0)
+
+    assert caplog.messages == ["gone: refused", "the policy store works again"]
+
+
+async def test_while_the_store_is_away_a_line_moves_once_in_each_slot_of_the_process():
+    watch = Watch()
+    turns = over(MemoryStore(), watch.clocks)
+    turns._shares[A] = Share(crowd=4, rank=0, skew=0.0, is_in_force=True, since=watch.time + 1)
+    first = asyncio.ensure_future(turns.take_within(60, A, 2.0))
+    await asyncio.sleep(0)
+
+    assert turns.waiting == 1
+    assert (await turns.take_within(7, A, 2.0)).wait > 7  # 2 s times 4 processes, and not 2 s
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+
+
+def test_a_turn_in_a_slot_ends_with_the_window_at_the_beginning_of_the_slot():
+    watch = Watch()
+    turns = over(MemoryStore(), watch.clocks)
+    share = Share(crowd=2, rank=0, skew=0.0, is_in_force=True)
+    watch.time += 0.5  # in the slot that began at 1,000 s
+
+    assert turns._in_slot(share, Turn(0.0), 10.0).until == pytest.approx(1_000.0 + window(10.0))
+
+
+async def test_clock_skew_from_a_quick_answer_outlasts_a_slow_one():
+    answers = [Turn(0.0, crowd=2, skew=0.1, doubt=0.01), Turn(0.0, crowd=2, skew=0.3, doubt=0.4)]
+
+    class Answering(MemoryStore):
+        def reserve(self, *args):
+            return answers.pop(0)
+
+    turns = over(Answering(), Watch().clocks)
+    await turns._call_store(A, 1.0)
+    await turns._call_store(A, 1.0)
+
+    assert (turns._shares[A].skew, turns._shares[A].doubt) == (0.1, 0.01)

@@ -1,4 +1,5 @@
-"""Processes that share a real redis-server, and what they do when it goes away: no more than before, all together."""
+"""Processes that share a real redis-server and lose it: together they send no more requests than
+before."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ AWAY = 5 * COUNT * DELAY  # seconds
 
 CRAWL = """
 import asyncio, secrets, sys, time
-from robots_guard.calls import STORE_WIDTH, Calls
+from robots_guard.guard.calls import STORE_WIDTH, Calls
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
-from robots_guard.runtime import AsyncioRuntime
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.stores import open_store
 from robots_guard.stores.memory import MemoryStore
-from robots_guard.tally import Tally
-from robots_guard.turns import Turns
+from robots_guard.guard.counters import Tally
+from robots_guard.guard.turns import Turns
 
 async def crawl(url, delay):
     clocks = Clocks(now=time.time, monotonic=time.monotonic)
@@ -46,7 +47,7 @@ asyncio.run(crawl(sys.argv[1], float(sys.argv[2])))
 
 
 @pytest.mark.parametrize("by", [signal.SIGSTOP, signal.SIGKILL])
-def test_processes_whose_store_is_away_ask_no_more_often_together(tmp_path, by):
+def test_processes_without_their_store_keep_the_delay_together(tmp_path, by):
     server = start_redis(tmp_path)
     outputs = [tmp_path / f"{number}.out" for number in range(COUNT)]
     with ExitStack() as ends:

@@ -1,4 +1,4 @@
-"""Processes that lose their store together, in virtual time: each waits for a slot of its own."""
+"""Processes that lose their store together, in virtual time: each waits for its own slot."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from random import Random
 import pytest
 from simulation.kernel import Kernel, Process, Runtime
 
-from robots_guard.calls import STORE_WIDTH, Calls
 from robots_guard.core.pacing import window
 from robots_guard.errors import StoreError
+from robots_guard.guard.calls import STORE_WIDTH, Calls
+from robots_guard.guard.counters import Tally
+from robots_guard.guard.turns import Turns
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
-from robots_guard.tally import Tally
-from robots_guard.turns import Turns
 
 A = origin_of("https://a.test")
 CALL = 0.002  # seconds that a call takes while the store is well
 
 
 class Away(MemoryStore):
-    """A store that may be away."""
+    """A store that may be down."""
 
     is_away = False
 
@@ -40,7 +40,7 @@ class Away(MemoryStore):
 
 
 class Breaking:
-    """One process's way to the store."""
+    """One process's connection to the store."""
 
     def __init__(self, fleet, number):
         self._fleet = fleet
@@ -66,8 +66,8 @@ class Breaking:
 
 @dataclass
 class Fleet:
-    """So many processes over one store. Its failed calls take `hangs` seconds. From when it fails, each process leaves
-    it alone until the moment in `is_found_again`."""
+    """Several processes over one store. Failed calls take `hangs` seconds. After a failure, each
+    process does not use the store until its moment in `is_found_again`."""
 
     count: int
     delay: float
@@ -108,7 +108,7 @@ class Fleet:
                 continue
             self.sent.append((self.kernel.time, number))
             await self.kernel.after(answered_after)
-            await turns.answered(A, turn)
+            await turns.mark_response_started(A, turn)
 
     def leaves_at(self, moment):
         def leave():
@@ -136,7 +136,7 @@ def test_without_the_store_the_site_has_its_delay_however_long_the_calls_take_to
 
 
 @pytest.mark.parametrize("hangs", [0.0, 1.0, 4.9])
-def test_a_client_that_is_told_whole_seconds_does_not_miss_each_of_its_slots(hangs):
+def test_client_that_gets_whole_seconds_does_not_miss_its_slots(hangs):
     fleet = Fleet(8, 1.0, hangs, is_told_whole_seconds=True)
     fleet.leaves_at(60.0)
     fleet.crawl(until=300.0)
@@ -185,7 +185,7 @@ def test_the_way_back_to_a_store_whose_calls_hung_breaks_no_delay():
 
 @pytest.mark.parametrize("answered_after", [0.0, 0.2])
 def test_one_that_finds_the_store_again_before_the_others_breaks_no_delay(answered_after):
-    """Each process leaves a store that has failed alone for a while, some for longer than others."""
+    """Each process avoids a failed store for a while, some for longer than others."""
     fleet = Fleet(3, 1.0, 0.0)
     fleet.leaves_at(40.3)
     fleet.returns_at(70.6)
@@ -209,7 +209,8 @@ def test_requests_whose_patience_ends_are_put_off():
 
 
 def in_slot(scenario):
-    """The outcome of a scenario: that of one process of two without their store, which has just taken its slot."""
+    """Return a scenario's outcome for one of two processes without their store that has just taken
+    its slot."""
     fleet, outcome = Fleet(2, 1.0, 0.0), []
     fleet.leaves_at(10.3)
     fleet.crawl(until=10.0)
@@ -228,9 +229,9 @@ def in_slot(scenario):
 def test_a_turn_of_a_slot_ends_with_its_window():
     async def scenario(kernel, turns, turn):
         await kernel.after(0.2)
-        in_window = await turns.renewed(A, turn)
+        in_window = await turns.renew(A, turn)
         await kernel.after(0.1)
-        return turn, in_window, await turns.renewed(A, in_window)
+        return turn, in_window, await turns.renew(A, in_window)
 
     turn, in_window, behind = in_slot(scenario)
 

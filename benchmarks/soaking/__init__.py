@@ -1,1 +1,3 @@
-"""The parts of benchmarks/soak.py: origins that judge, programs that are started again, faults, and the log's check."""
+"""The parts of benchmarks/soak.py: judging origins, restarted programs, faults, and the check of
+the log.
+"""

@@ -1,4 +1,4 @@
-"""The faults of a soak, and the schedule by which they begin and end. A seed draws both."""
+"""The faults of a soak test, and the schedule of their begins and ends, both drawn by a seed."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ import redis
 from soaking.programs import Clock, Program
 from soaking.sites import Ledger
 
-# Not by up to an hour: a pause (Retry-After) that was noted meanwhile is believed for up to an hour afterwards.
+# Not by up to an hour: a pause (Retry-After) that was noted meanwhile is believed for up to an hour
+# afterwards.
 JUMPS = (-172_800.0, -7200.0, -60.0, 60.0, 7200.0, 86_400.0, 120 * 86_400.0)
 ROOMY = "size=16g"
-SPARE = 16 * 1024  # bytes that are left on a disk that is nearly full
+SPARE = 16 * 1024  # bytes left free on a nearly full disk
 
-Begin = Callable[[Random], Callable[[], None]]  # begins a fault, and gives what ends it
+# begins a fault and returns the function that ends it
+Begin = Callable[[Random], Callable[[], None]]
 
 
 class Fault(NamedTuple):
-    """What is planned: seconds after the start, how long, and which."""
+    """A planned fault: seconds after the start, duration, and name."""
 
     at: float
     seconds: float
@@ -36,7 +38,7 @@ class Fault(NamedTuple):
 
 
 def schedule(seed: int, seconds: float, lanes: dict[str, list[str]]) -> list[Fault]:
-    """Faults of a lane come one after another; those of different lanes can come at once."""
+    """Draw a schedule. Faults in one lane never overlap; those in different lanes may."""
     planned = []
     for lane, names in lanes.items():
         chance = Random(f"{seed}/{lane}")
@@ -50,7 +52,7 @@ def schedule(seed: int, seconds: float, lanes: dict[str, list[str]]) -> list[Fau
 
 @dataclass(slots=True)
 class Spans:
-    """Spans of time on the monotonic clock, the last perhaps without an end."""
+    """Spans of time on the monotonic clock; the last may be open."""
 
     spans: list[tuple[float, float]] = field(default_factory=list)
 
@@ -65,7 +67,7 @@ class Spans:
 
 
 class Disk:
-    """A file system in memory, which can be made full."""
+    """A file system in memory that can be filled."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -94,7 +96,7 @@ def _mount(*arguments: str) -> bool:
 
 
 class Faults:
-    """Begins and ends what is planned, in a thread of its own for each lane's fault."""
+    """Begins and ends the planned faults, each in its own thread."""
 
     def __init__(self, seed: int, planned: list[Fault], begins: dict[str, Begin]) -> None:
         self.done: dict[str, int] = {}
@@ -132,16 +134,16 @@ class Faults:
 
 
 def _moments(planned: list[Fault]) -> list[tuple[float, Fault]]:
-    """All beginnings and ends, in order."""
+    """Yield all begins and ends, in order."""
     both = [(moment, fault) for fault in planned for moment in (fault.at, fault.at + fault.seconds)]
     return sorted(both, key=lambda each: each[0])
 
 
-# -- what each of them does ----------------------------------------------------------------------------------------
+# -- the faults ------------------------------------------------------------------------------------
 
 
 def _nothing() -> None:
-    """The end of a fault that is over at once."""
+    """End a fault that has no duration."""
 
 
 def pause(program: Program) -> Begin:
@@ -153,7 +155,10 @@ def pause(program: Program) -> Begin:
 
 
 def kill(program: Program, *, held: bool = False) -> Begin:
-    """`held`: it is started again only when the fault ends."""
+    """Kill a process of a program.
+
+    With `held`, the program is restarted only when the fault ends.
+    """
 
     def begin(chance: Random) -> Callable[[], None]:
         program.is_held = held
@@ -176,7 +181,7 @@ def flush(port: int) -> Begin:
 
 
 def delete(database: Path) -> Begin:
-    """The file, or the file and what lies beside it."""
+    """Delete the file, with or without the files beside it."""
 
     def begin(chance: Random) -> Callable[[], None]:
         beside = ("-wal", "-shm") if chance.random() < 0.5 else ()
@@ -196,7 +201,7 @@ def jump(clock: Clock) -> Begin:
 
 
 def down(ledger: Ledger) -> Begin:
-    """No origin serves a robots.txt."""
+    """Let no origin serve a robots.txt."""
 
     def begin(_chance: Random) -> Callable[[], None]:
         ledger.is_down = True

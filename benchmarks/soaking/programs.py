@@ -1,4 +1,6 @@
-"""Programs that a soak kills and starts again, the clock that it sets, and what the processes take of the machine."""
+"""Programs that a soak test kills and restarts, the clocks that it sets, and the resource usage of
+processes.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-# faketime makes time.sleep fail (EINVAL from clock_nanosleep), so the clock is moved where Python reads it.
-CLOCK = '''"""The calendar's clock of this process is off by the seconds that stand in a file."""
+# faketime makes time.sleep fail (EINVAL from clock_nanosleep), so the clock is patched where Python
+# reads it.
+CLOCK = '''"""The wall clock of this process is off by the seconds in a file."""
 import mmap, os, struct, time
 def _shift(path, now=time.time):
     shift = mmap.mmap(os.open(path, os.O_RDONLY), 8, prot=mmap.PROT_READ)
@@ -30,7 +33,7 @@ _shift(os.environ["SOAK_CLOCK"])
 
 
 def path_of(name: str) -> str:
-    """The path of a program, beside this Python's or on PATH."""
+    """Return the path of a program, next to this Python's executable or on PATH."""
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
@@ -45,7 +48,7 @@ def free_port() -> int:
 
 
 class Clock:
-    """The calendar's clock of a program, which can be set."""
+    """The wall clock of a program, which can be set."""
 
     def __init__(self, folder: Path, name: str) -> None:
         path = folder / f"clock-{name}"
@@ -62,7 +65,7 @@ class Clock:
 
 
 class Program:
-    """A program that is started again whenever it has ended with an error, until it is stopped."""
+    """A program that is restarted whenever it exits with an error, until it is stopped."""
 
     def __init__(
         self, name: str, folder: Path, command: Callable[[], list[str]], environment: dict[str, str] | None = None
@@ -70,8 +73,8 @@ class Program:
         self.name = name
         self.log = folder / f"{name}.log"
         self.starts = 0
-        self.is_held = False  # not to be started again just now
-        self.has_ended = threading.Event()  # with status 0, or stopped
+        self.is_held = False  # not to be restarted now
+        self.has_ended = threading.Event()  # exited with status 0, or stopped
         self.stop_took = 0.0
         self._command = command
         self._environment = environment
@@ -93,7 +96,7 @@ class Program:
                 self._start()
 
     def pids(self) -> list[int]:
-        """The processes of the program; of those that only wait for children, the children."""
+        """Return the processes of the program, or its children if it has any."""
         first = self.process.pid
         with contextlib.suppress(OSError):
             children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
@@ -101,14 +104,14 @@ class Program:
         return []
 
     def signal(self, number: int, chance: Random) -> None:
-        """Send a signal to one of its processes."""
+        """Send a signal to a random process of the program."""
         pids = self.pids()
         if pids and not self.has_ended.is_set():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(chance.choice(pids), number)
 
     def stop(self, seconds: float) -> bool:
-        """End it; whether it ended within that time."""
+        """Stop the program. Returns whether it stopped in time."""
         self.has_ended.set()
         self._watch.join()
         began = time.monotonic()
@@ -128,7 +131,7 @@ class Program:
 
 @dataclass(slots=True)
 class Usage:
-    """What a process takes, sampled: MiB of memory, descriptors, threads."""
+    """Samples of a process's resource usage: MiB of memory, descriptors, threads."""
 
     program: str
     samples: list[tuple[float, int, int]] = field(default_factory=list)
@@ -143,7 +146,7 @@ class Usage:
 
 
 class Watch:
-    """Samples all processes of the programs, once a second."""
+    """Samples the resource usage of all processes of the programs once a second."""
 
     def __init__(self, programs: list[Program]) -> None:
         self.usages: dict[int, Usage] = {}
@@ -166,7 +169,7 @@ class Watch:
         self._thread.join()
 
     def longest_lived(self) -> Iterator[Usage]:
-        """Of each program, the process that was seen longest."""
+        """Yield the usage of the longest-lived process of each program."""
         for program in self._programs:
             of_it = [usage for usage in self.usages.values() if usage.program == program.name]
             if of_it:

@@ -1,4 +1,4 @@
-"""What the log of a soak holds, against what the clients and the origins have seen."""
+"""Reads the audit log of a soak test, to compare it with what clients and origins received."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from robots_guard.audit.query import Filter, Trouble, entries
+from robots_guard.audit.read.reader import Filter, Unreadable, entries
+from robots_guard.audit.read.verify import verify
 from robots_guard.audit.record import Record
-from robots_guard.audit.verify import verify
 from soaking.faults import Spans
 
 _STARTS = 30.0  # seconds from a writer's start to its first record, if the disk is full then
@@ -18,19 +18,22 @@ _NUMBER = re.compile(r"/(\d+)$")
 
 @dataclass(slots=True)
 class Found:
-    """What stands in the log. A gap is explained if the disk was full between the records around it."""
+    """The content of the log.
+
+    A gap is explained if the disk was full between the records around it.
+    """
 
     records: int = 0
     ids: set[str] = field(default_factory=set)
     passed: set[int] = field(default_factory=set)  # pages, by number
-    explained: int = 0  # records missing
+    explained: int = 0  # number of records missing in explained gaps
     unexplained: list[str] = field(default_factory=list)
-    killed: int = 0  # writers without an end
+    killed: int = 0  # number of writers without an end record
     trouble: str = ""
 
 
 def read(directory: Path, full: Spans) -> Found:
-    found, trouble = Found(), Trouble()
+    found, trouble = Found(), Unreadable()
     numbers: dict[str, list[tuple[int, float]]] = {}
     for entry in entries(directory, Filter(kind=None), trouble):
         found.records += 1
@@ -57,8 +60,8 @@ def _look_for_gaps(found: Found, writer: str, seen: list[tuple[int, float]], ful
 
 
 def _ask_verify(found: Found, directory: Path) -> None:
-    """All that `robots-guard audit verify` objects to, but for the gaps, which we have looked at ourselves."""
-    for finding in verify(directory, Trouble()):
+    """Add all problems found by `robots-guard audit verify`, except gaps, which are checked above."""
+    for finding in verify(directory, Unreadable()):
         found.killed += not finding.stopped
         found.unexplained += [
             f"{finding.writer}: {problem}" for problem in finding.problems if " missing: " not in problem

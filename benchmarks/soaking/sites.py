@@ -1,9 +1,10 @@
-"""The origins of a soak: they answer for robots.txt in good ways and bad ones, and judge each request they receive.
+"""The origins of a soak test: they serve good and bad answers to /robots.txt, and judge each
+request they receive.
 
-Each file forbids `/private/`, and of `/v/1/`, `/v/2/`, ... all but one, another at every second fetch. A copy may be
-used for 30 days while an origin cannot be asked, which is longer than a soak; so a request is forbidden if every file
-that its origin has served so far forbids it. An answer that is no robots.txt (an error, a part, a cut body) permits
-nothing.
+Each file forbids `/private/`, and all but one of `/v/1/`, `/v/2/`, ..., changing at every second
+fetch. A copy may be used for 30 days while an origin is unreachable, which is longer than a soak
+test. So a request is forbidden if every file that its origin has served so far forbids it. An
+answer that is not a robots.txt (an error, a part, a truncated body) permits nothing.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ ANSWERS = {
 }
 PAGES = {"good": 960, "slow": 20, "reset": 10, "busy": 10}
 AREAS = {"open": 70, "private": 15, "version": 15}
-STUB = "User-agent: *\n"  # what opens an origin if a part is taken for the whole
+STUB = "User-agent: *\n"  # allows everything, if mistaken for the whole file
 
 
 @dataclass(slots=True)
 class Ledger:
-    """What all origins have received. `pages` are the numbers at the ends of the targets."""
+    """What all origins received. `pages` are the page numbers at the ends of the targets."""
 
     pages: set[int] = field(default_factory=set)
     forbidden: list[str] = field(default_factory=list)
@@ -48,7 +49,7 @@ class Ledger:
 
 
 class Site:
-    """An origin and what it has served for robots.txt."""
+    """An origin, and the robots.txt files it has served."""
 
     def __init__(self, net: Loopback, number: int, seed: int, ledger: Ledger) -> None:
         self._chance = Random(f"{seed}/site/{number}")
@@ -124,7 +125,7 @@ class _Every(Mapping[str, Script]):
 
 
 def url(seed: int, number: int, sites: list[str]) -> str:
-    """The page of this number, which is at the end of its URL."""
+    """Return the URL of a page, which ends with its number."""
     chance = Random(f"{seed}/page/{number}")
     area = _draw(chance, AREAS)
     path = f"v/{chance.randrange(VERSIONS)}" if area == "version" else area
@@ -132,7 +133,7 @@ def url(seed: int, number: int, sites: list[str]) -> str:
 
 
 class Numbers:
-    """Numbers of requests, for many threads."""
+    """A thread-safe iterator of request numbers."""
 
     def __init__(self, count: int) -> None:
         self._numbers = iter(range(count))

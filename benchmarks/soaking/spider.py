@@ -1,8 +1,10 @@
-"""A crawl of a soak: the pages whose outcome does not stand in a file yet; each outcome is added to it, one write each.
+"""The crawl of a soak test: requests the pages without an outcome in a file, and appends each
+outcome in one write.
 
     python spider.py JSON      (the fields of Work)
 
-A line says the page's number, the outcome, the decision's id, and the moment on the monotonic clock.
+A line contains the page's number, the outcome, the decision's id, and the time on the monotonic
+clock.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from crawling import QUIET  # noqa: E402  (found on the path set above)
 
 from soaking.sites import url  # noqa: E402  (likewise)
 
-AT_ONCE = 512  # chains, of which many wait for their origins: the end of a page is the beginning of another
+# chains of requests, each of which continues when its page ends; many wait for their origins
+AT_ONCE = 512
 
 
 class Work(msgspec.Struct):
@@ -46,7 +49,7 @@ class Outcome(msgspec.Struct, array_like=True):
 
 
 def outcomes(path: Path) -> list[Outcome]:
-    """What stands in the file."""
+    """Return the outcomes in the file."""
     lines = path.read_bytes().splitlines() if path.exists() else []
     return [msgspec.json.decode(line, type=Outcome) for line in lines]
 

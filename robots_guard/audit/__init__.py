@@ -1,1 +1,1 @@
-"""The audit trail: what a record is, where it is written, how it is read back."""
+"""The audit log: its records, and how they are written, read and shown."""

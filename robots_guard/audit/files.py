@@ -1,7 +1,7 @@
 """Files: the system calls that write and maintain the audit log, in one object.
 
-A test can replace it by one that fails at a chosen call, lets another process run in between, or forgets what was not
-synced, as a disk does in a power cut.
+Tests replace it by one that fails at a chosen call, lets another process run in between, or loses
+what was not synced, as a disk does in a power cut.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ FILES = Files()
 
 
 def lock(descriptor: int, files: Files = FILES) -> bool:
-    """Lock a file. False if another process holds it; True also on a file system that has no locks. Raises OSError."""
+    """Lock a file. Return False if another process has locked it, and True also if the file system
+    has no locks. Raises OSError."""
     try:
         files.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -79,13 +80,13 @@ def lock(descriptor: int, files: Files = FILES) -> bool:
 
 
 def remove(path: Path, files: Files = FILES) -> None:
-    """Remove a file, if it is there. Raises OSError."""
+    """Remove a file if it exists. Raises OSError."""
     with suppress(FileNotFoundError):
         files.unlink(path)
 
 
 def make_directory(directory: Path, files: Files = FILES, mode: int = 0o750) -> None:
-    """Make a directory, and its parents, where they are missing. Raises OSError."""
+    """Create a directory and its parents if they are missing. Raises OSError."""
     with suppress(FileExistsError):
         try:
             files.mkdir(directory, mode)
@@ -104,14 +105,16 @@ def sync_directory(directory: Path, files: Files = FILES) -> None:
 
 
 def sync_path(directory: Path, files: Files = FILES) -> None:
-    """Flush the names in a directory, and its own path up to the mount point, to the disk. Raises OSError.
+    """Flush the names in a directory and in its parents up to the mount point to the disk. Raises
+    OSError.
 
-    Another process may just have made the directory without syncing it.
+    Another process may just have created the directory without syncing it.
     """
     sync_directory(directory, files)
     device = files.stat(directory).st_dev
     for parent in directory.absolute().parents:
         if files.stat(parent).st_dev != device:
             break
-        with suppress(PermissionError):  # this process may not list it, and did not make what lies in it
+        with suppress(PermissionError):
+            # A directory that this process cannot open, it cannot have created either.
             sync_directory(parent, files)

@@ -1,7 +1,8 @@
-"""What of a request may be written down.
+"""Privacy: which parts of a request are recorded.
 
-The law of this file: userinfo and fragments never, secrets by their names and by their looks not, clients as the
-operator chooses. It errs towards hiding: a value that is hidden without need costs a reader little.
+Invariant: userinfo and fragments are never recorded, nor are values that look like secrets by their
+names or their characters; clients are recorded as the operator chooses. When in doubt a value is
+hidden, which costs a reader little.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from urllib.parse import unquote
 
 import msgspec
 
-from robots_guard.plain import encodable
+from robots_guard.text import encodable
 
-LONGEST = 2048  # characters of any one value
+LONGEST = 2048  # characters of any value
 REDACTED = "REDACTED"
 QUERIES = ("redact", "keep", "drop", "hash")
 CLIENTS = ("keep", "truncate", "drop")
 
-_UNSAFE_OCTET = re.compile(r"[^!-~]")
-_USERINFO = re.compile(r"(?<=://)/*[^/?#]*@")  # a slash too many hides no password
+_UNSAFE = re.compile(r"[^!-~]")
+_USERINFO = re.compile(r"(?<=://)/*[^/?#]*@")  # extra slashes must not hide a password
 _FRAGMENT = re.compile(r"(://[^\s#]*)#\S*")
 _PAIR = re.compile(r"(?<=[?&;])([^?&;=/]*)=([^?&;]*)")
 _PATH_PAIR = re.compile(r"(?<=;)([^;=/]*)=([^;/]*)")
@@ -34,28 +35,30 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _RANDOM = re.compile(r"(?=[^/]*[0-9])[A-Za-z0-9+/_=.~-]{33,}")
-_RANDOM_BITS = 3.5  # of entropy a character: words of a language have fewer
+_RANDOM_BITS = 3.5  # bits of entropy per character; words have fewer
 
 
 class Privacy(msgspec.Struct, frozen=True, kw_only=True):
-    """How much an operator wants written down of queries and of clients; `key` is for `query = "hash"`."""
+    """How much of queries and clients the operator wants to be recorded; `key` is for `query =
+    "hash"`."""
 
     query: str = "redact"
     client: str = "keep"
     key: bytes = b""
 
     def url(self, url: str) -> str:
-        """A URL fit for the journal: no userinfo, fragment or secret; octets outside printable ASCII escaped."""
+        """A URL fit for the audit log: without userinfo, fragment and secrets; printable ASCII,
+        other bytes escaped."""
         whole = url.partition("#")[0]
         if "@" in whole:
             whole = _USERINFO.sub("", whole, count=1)
         if "?" in whole or ";" in whole:
-            whole = self._queried(whole)
+            whole = self._hide_query(whole)
         if not (whole.isascii() and whole.isprintable() and " " not in whole):
-            whole = _UNSAFE_OCTET.sub(_percent, whole)
+            whole = _UNSAFE.sub(_percent, whole)
         return cut(whole)
 
-    def _queried(self, url: str) -> str:
+    def _hide_query(self, url: str) -> str:
         if self.query == "keep":
             return url
         path, mark, query = url.partition("?")
@@ -63,69 +66,82 @@ class Privacy(msgspec.Struct, frozen=True, kw_only=True):
             return redacted(url)
         if self.query == "drop":
             return redacted(path)
-        return redacted(path) + _PAIR.sub(self._hashed, mark + query)
+        return redacted(path) + _PAIR.sub(self._hash_value, mark + query)
 
-    def _hashed(self, pair: re.Match[str]) -> str:
-        """Equal values stay equal, and without the key nobody can try values out."""
+    def _hash_value(self, pair: re.Match[str]) -> str:
+        """The pair with its value hashed. Equal values stay equal; the key prevents finding values
+        by trial."""
         digest = hmac.new(self.key, pair[2].encode("utf-8", "surrogatepass"), hashlib.sha256)
         return f"{pair[1]}={digest.hexdigest()[:16]}"
 
     def text(self, text: str) -> str:
-        """Text for people, in which URLs may stand."""
+        """Text for people that may contain URLs, with their userinfo, fragments and secrets
+        removed."""
         return cut(redacted(_FRAGMENT.sub(r"\1", _USERINFO.sub("", text))))
 
-    def client_shown(self, client: str) -> str:
-        """Who asked, as far as it may be known. What is no address (a spider's name) is nobody's secret."""
+    def client_text(self, client: str) -> str:
+        """The client as far as it may be recorded. Only addresses are truncated: the name of a
+        spider is no secret."""
         if self.client == "keep" or not client:
             return client
-        return "" if self.client == "drop" else _network(client)
+        if self.client == "drop":
+            return ""
+        return _network(client)
 
 
 DEFAULT = Privacy()
 
 
 def shown_url(url: str) -> str:
-    """A URL fit for journals, logs and terminals, under the default privacy."""
+    """A URL fit for audit logs, logs and terminals, under the default privacy."""
     return DEFAULT.url(url)
 
 
 def redacted(text: str) -> str:
-    """Text with the values of parameters that look secret replaced."""
+    """Replace the values of parameters that look secret."""
     path, mark, query = text.partition("?")
     if ";" in path:
-        path = _PATH_PAIR.sub(_without_secret, path)
-    return path + _PAIR.sub(_without_secret, mark + query)
+        path = _PATH_PAIR.sub(_redact_pair, path)
+    return path + _PAIR.sub(_redact_pair, mark + query)
 
 
-def _without_secret(pair: re.Match[str]) -> str:
+def _redact_pair(pair: re.Match[str]) -> str:
     name, value = pair.groups()
-    return f"{name}={REDACTED}" if _SECRET_NAME.search(unquote(name)) or _hides_secret(value) else pair[0]
+    if _SECRET_NAME.search(unquote(name)) or _has_secret(value):
+        return f"{name}={REDACTED}"
+    return pair[0]
 
 
-def _hides_secret(value: str) -> bool:
-    """Whether a value looks random, or is itself a URL that carries a password or a secret parameter."""
-    inner = _unquoted(value)
+def _has_secret(value: str) -> bool:
+    """Whether a value looks random, or is itself a URL that has a password or a secret parameter."""
+    inner = _unquote_all(value)
     if _USERINFO.search(inner) or _looks_random(inner):
         return True
-    return any(_SECRET_NAME.search(name) for name, _ in _PAIR.findall(inner)) if inner != value else False
+    return inner != value and any(_SECRET_NAME.search(name) for name, _ in _PAIR.findall(inner))
 
 
-def _unquoted(text: str, deep: int = 4) -> str:
-    """Text as it stood before it was quoted, also when a URL went from one into the next."""
+def _unquote_all(text: str, depth: int = 4) -> str:
+    """Undo repeated percent-encoding, as of a URL in the query of a URL in a query."""
     inner = unquote(text)
-    return inner if inner == text or not deep else _unquoted(inner, deep - 1)
+    if inner == text or not depth:
+        return inner
+    return _unquote_all(inner, depth - 1)
 
 
 def _looks_random(value: str) -> bool:
-    """More than 32 characters of the alphabets that keys are written in, as mixed as no words are."""
+    """Whether a value has more than 32 characters of the alphabets used for keys, with more entropy
+    than words."""
     if len(value) <= 32 or not _RANDOM.fullmatch(value):
         return False
     return -sum(n / len(value) * math.log2(n / len(value)) for n in Counter(value).values()) > _RANDOM_BITS
 
 
 def _network(client: str) -> str:
-    """The /24 or /48 of an address with or without its port; text that is no address as it is."""
-    host = client[1:].partition("]")[0] if client.startswith("[") else client
+    """The /24 or /48 of an address with or without a port; text that is not an address is
+    unchanged."""
+    host = client
+    if client.startswith("["):
+        host = client[1:].partition("]")[0]
     for text in (host, host.rpartition(":")[0]):
         try:
             address = ipaddress.ip_address(text.partition("%")[0])
@@ -136,16 +152,21 @@ def _network(client: str) -> str:
 
 
 def _percent(found: re.Match[str]) -> str:
-    return "".join(f"%{octet:02X}" for octet in _octets(found[0]))
+    return "".join(f"%{byte:02X}" for byte in _to_bytes(found[0]))
 
 
-def _octets(character: str) -> bytes:
-    """A target has one Latin-1 character an octet; anything beyond is text from elsewhere."""
-    return character.encode("latin-1") if character <= "\xff" else character.encode("utf-8", "surrogatepass")
+def _to_bytes(character: str) -> bytes:
+    """A request target has one Latin-1 character per byte; other characters are of text from
+    elsewhere."""
+    if character <= "\xff":
+        return character.encode("latin-1")
+    return character.encode("utf-8", "surrogatepass")
 
 
 def cut(text: str, longest: int = LONGEST) -> str:
-    """At most so many characters, and none that cannot be encoded."""
+    """Text cut to `longest` characters, with characters replaced that cannot be encoded."""
     if not text.isascii():
         text = encodable(text)
-    return text if len(text) <= longest else text[: longest - 3] + "..."
+    if len(text) > longest:
+        text = text[: longest - 3] + "..."
+    return text

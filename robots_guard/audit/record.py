@@ -1,9 +1,10 @@
-"""Records: what a line of the journal can be.
+"""Records: the kinds of lines in the audit log.
 
-The law of this file: whatever a stranger wrote stays data. Secrets are taken out (audit/privacy.py), long values
-are cut, and a line is printable ASCII from end to end, so that no octet of an address can end a line or steer a
-terminal. The names are a promise: fields are added, never renamed; `schema` counts changes of meaning. What has
-its default is left out of a line. docs/audit.md explains each field; the JSON Schema is made from these classes.
+Invariant: values from clients and sites stay data. Secrets are removed (audit/privacy.py), long
+values are cut, and a line is printable ASCII throughout, so that no byte of a URL can end a line or
+control a terminal. Fields are added, never renamed, and `schema` counts changes of meaning. A field
+with its default value is omitted from a line. docs/audit.md explains each field; the JSON Schema is
+generated from these classes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from robots_guard.core.access import Fetched
 from robots_guard.core.events import Event, FailedOpen, FetchMade, OverridesLoaded, StoreBegunAnew
 from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Decision, Exemption
-from robots_guard.plain import encodable
+from robots_guard.text import encodable
 
 __all__ = [
     "LONGEST",
@@ -45,22 +46,22 @@ LONGEST_USER_AGENT = 256
 
 
 class Writer(msgspec.Struct, frozen=True, kw_only=True):
-    """Who writes: named on every record."""
+    """The identity of a writer, which each of its records has."""
 
     writer: str = ""
-    door: str = ""
+    component: str = ""
     job: str = ""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """What every record has. Times are ISO 8601 in UTC with milliseconds."""
+    """The fields common to all records. Times are ISO 8601 in UTC with milliseconds."""
 
     schema: Literal[1]
     at: str | None
     mono: float | None = None  # seconds on the writer's monotonic clock
-    seq: int = 0  # of this writer, from 1, without gaps: a gap is a lost record
+    seq: int = 0  # counts this writer's records from 1; a gap is a lost record
     writer: str = ""
-    door: str = ""
+    component: str = ""
     job: str = ""
 
     kind: ClassVar[str]
@@ -69,7 +70,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
         """This record as one line of JSON, printable ASCII and a newline."""
         try:
             encoded = _encoder.encode(self)
-        except UnicodeEncodeError:  # a lone surrogate: bytes of an argument that the locale could not decode
+        except UnicodeEncodeError:
+            # A lone surrogate: bytes of an argument that the locale could not decode.
             encoded = _encoder.encode(_encodable(msgspec.to_builtins(self)))
         return printable(encoded) + b"\n"
 
@@ -122,7 +124,7 @@ class Record(Entry, frozen=True, kw_only=True, tag="decision"):
 
 
 class Repeats(Entry, frozen=True, kw_only=True, tag="repeats"):
-    """Further decisions like an earlier one, counted only. A sampled one counts for what it stands for."""
+    """A count of further decisions like a recorded one; a sampled one counts for all it stands for."""
 
     id: str  # of the decision that is like them
     count: int
@@ -148,7 +150,7 @@ class Repeats(Entry, frozen=True, kw_only=True, tag="repeats"):
 class Fetch(Entry, frozen=True, kw_only=True, tag="fetch"):
     """One hop of fetching a robots.txt."""
 
-    origin: str  # whose robots.txt it is
+    origin: str  # that the robots.txt is for
     url: str
     via: str
     conditional: bool = False
@@ -166,7 +168,7 @@ class Fetch(Entry, frozen=True, kw_only=True, tag="fetch"):
 
 
 class Start(Entry, frozen=True, kw_only=True, tag="start"):
-    """A file begins."""
+    """The beginning of a file."""
 
     version: str
     host: str
@@ -178,32 +180,32 @@ class Start(Entry, frozen=True, kw_only=True, tag="start"):
 
 
 class Stop(Entry, frozen=True, kw_only=True, tag="stop"):
-    """A writer ends, in order."""
+    """The orderly end of a writer."""
 
     lost: int = 0
 
 
 class Checkpoint(Entry, frozen=True, kw_only=True, tag="checkpoint"):
-    """Where the chain stands before this line."""
+    """The hash of the chain before this line."""
 
     head: str
 
 
-class StoreReset(Entry, frozen=True, kw_only=True, tag="store-reset"):
-    """The policy store was begun anew."""
+class StoreResetRecord(Entry, frozen=True, kw_only=True, tag="store-reset"):
+    """The policy store was damaged and has been replaced by an empty one."""
 
     detail: str
 
 
 class FailOpen(Entry, frozen=True, kw_only=True, tag="fail-open"):
-    """Requests were let through that nothing vouches for."""
+    """A setting let requests through that would otherwise have been refused."""
 
     relaxed: str
     count: int
     detail: str | None = None
 
 
-class Overrides(Entry, frozen=True, kw_only=True, tag="overrides"):
+class OverridesRecord(Entry, frozen=True, kw_only=True, tag="overrides"):
     """The operator's exceptions were read."""
 
     source: str
@@ -212,44 +214,47 @@ class Overrides(Entry, frozen=True, kw_only=True, tag="overrides"):
     problems: list[str] = msgspec.field(default_factory=list)
 
 
-AnyRecord = Record | Repeats | Fetch | Start | Stop | Checkpoint | StoreReset | FailOpen | Overrides
+AnyRecord = Record | Repeats | Fetch | Start | Stop | Checkpoint | StoreResetRecord | FailOpen | OverridesRecord
 
 _encoder = msgspec.json.Encoder()
 _UNPRINTABLE = re.compile(r"[^ -~]")
 
 
 def _encodable(value: Any) -> Any:
-    """A record's values with all text made encodable, so that no record is lost because of the text in it."""
+    """A record's values with all text made encodable, so that no record is lost because of the text
+    in it."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, dict):
         return {_encodable(name): _encodable(each) for name, each in value.items()}
-    return [_encodable(each) for each in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_encodable(each) for each in value]
+    return value
 
 
-def printable(octets: bytes) -> bytes:
-    """JSON as printable ASCII: it escapes control characters below space itself, the rest is ours."""
-    if octets.isascii() and b"\x7f" not in octets:
-        return octets
-    return _UNPRINTABLE.sub(_escaped, octets.decode()).encode("ascii")
+def printable(line: bytes) -> bytes:
+    """JSON as printable ASCII. The encoder escapes control characters below space; this escapes all
+    others."""
+    if line.isascii() and b"\x7f" not in line:
+        return line
+    return _UNPRINTABLE.sub(_escape, line.decode()).encode("ascii")
 
 
-def _escaped(found: re.Match[str]) -> str:
-    octets = found[0].encode("utf-16-be")
-    return "".join(f"\\u{octets[at : at + 2].hex()}" for at in range(0, len(octets), 2))
+def _escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a line, whatever its kind."""
-    made = msgspec.json.schema(AnyRecord)
+    """The JSON Schema of a line of any kind."""
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A record of robots_guard's journal",
+        "title": "A record of robots_guard's audit log",
     }
-    return head | made
+    return head | msgspec.json.schema(AnyRecord)
 
 
-# -- decisions ----------------------------------------------------------------------------------------------
+# -- decisions -------------------------------------------------------------------------------------
 
 
 def record_of(
@@ -261,7 +266,8 @@ def record_of(
     privacy: Privacy = DEFAULT,
     sampled: int | None = None,
 ) -> Record:
-    """The record of a decision, under a writer's name and number. `sampled`: it stands for so many."""
+    """The record of a decision, with the writer's identity and number. It stands for `sampled`
+    decisions, if given."""
     question, verdict, rule = decision.question, decision.verdict, decision.verdict.rule
     origin = str(question.origin)
     return Record(
@@ -270,12 +276,12 @@ def record_of(
         mono=mono,
         seq=seq,
         writer=writer.writer if writer else "",
-        door=decision.door,
+        component=decision.component,
         job=writer.job if writer else "",
         id=decision.id,
         agent=cut(question.agent, LONGEST_USER_AGENT),
         user_agent=cut(question.user_agent, LONGEST_USER_AGENT),
-        client=cut(privacy.client_shown(question.client), LONGEST_USER_AGENT),
+        client=cut(privacy.client_text(question.client), LONGEST_USER_AGENT),
         method=cut(question.method, 32),
         url=privacy.url(origin + question.target),
         origin=origin,
@@ -297,30 +303,30 @@ def record_of(
         detail=privacy.text(verdict.detail) if verdict.detail else None,
         stale=verdict.stale,
         would=verdict.would.value if verdict.would else None,
-        **(_exception(decision.override) if decision.override else {}),
+        **(_override_fields(decision.override) if decision.override else {}),
         source=decision.source,
         elapsed_us=round(decision.elapsed * 1e6),
         sampled=sampled,
         robots_txt_of=str(question.robots_txt_of) if question.robots_txt_of else None,
-        **(_basis(decision.policy, decision.at, privacy) if decision.policy else {}),
+        **(_policy_fields(decision.policy, decision.at, privacy) if decision.policy else {}),
     )
 
 
-def _exception(made: Exemption) -> dict[str, Any]:
+def _override_fields(exemption: Exemption) -> dict[str, Any]:
     return {
-        "override": cut(made.id, 128),
-        "override_owner": cut(made.owner, 128),
-        "override_reason": cut(made.reason, 512),
-        "override_expires": moment(made.expires),
+        "override": cut(exemption.id, 128),
+        "override_owner": cut(exemption.owner, 128),
+        "override_reason": cut(exemption.reason, 512),
+        "override_expires": moment(exemption.expires),
     }
 
 
-def _basis(policy: Policy, now: float, privacy: Privacy) -> dict[str, Any]:
-    """What the verdict rests on: the document held, and the trouble there is."""
-    basis: dict[str, Any] = {}
+def _policy_fields(policy: Policy, now: float, privacy: Privacy) -> dict[str, Any]:
+    """The document and the fetch trouble on which the verdict is based."""
+    fields: dict[str, Any] = {}
     if policy.document is not None:
         document = policy.document
-        basis = {
+        fields = {
             "sha256": document.sha256,
             "status": document.status,
             "fetched_at": moment(document.fetched_at),
@@ -330,27 +336,28 @@ def _basis(policy: Policy, now: float, privacy: Privacy) -> dict[str, Any]:
             "tls_verified": document.tls_verified if policy.origin.scheme == "https" else None,
         }
     if policy.trouble is not None:
-        basis["failure"] = policy.trouble.failure.value
-        basis["trouble_since"] = moment(policy.trouble.since)
-        basis.setdefault("status", policy.trouble.status)
-    return basis
+        fields["failure"] = policy.trouble.failure.value
+        fields["trouble_since"] = moment(policy.trouble.since)
+        fields.setdefault("status", policy.trouble.status)
+    return fields
 
 
-# -- events -------------------------------------------------------------------------------------------------
+# -- events ----------------------------------------------------------------------------------------
 
 
 def record_of_event(event: Event, head: dict[str, Any], privacy: Privacy = DEFAULT) -> AnyRecord:
-    """The record of an event. `head` has what every record has, but for `schema` and `at`."""
+    """The record of an event. `head` has the fields common to all records, except `schema` and
+    `at`."""
     head = head | {"schema": SCHEMA, "at": moment(event.at)}
     match event:
         case FetchMade():
             return _fetch(event, head, privacy)
         case StoreBegunAnew():
-            return StoreReset(**head, detail=privacy.text(event.detail))
+            return StoreResetRecord(**head, detail=privacy.text(event.detail))
         case FailedOpen():
             return FailOpen(**head, relaxed=event.setting, count=event.count, detail=event.detail or None)
         case OverridesLoaded():
-            return Overrides(
+            return OverridesRecord(
                 **head,
                 source=cut(event.source),
                 count=event.count,
@@ -383,11 +390,12 @@ def _fetch(event: FetchMade, head: dict[str, Any], privacy: Privacy) -> Fetch:
     )
 
 
-# -- other values -------------------------------------------------------------------------------------------
+# -- other values ----------------------------------------------------------------------------------
 
 
 def moment(seconds: float | None) -> str | None:
-    """Seconds since 1970 as ISO 8601 in UTC with milliseconds; None for what is no moment of the calendar."""
+    """Seconds since 1970 as ISO 8601 in UTC with milliseconds; None if the calendar has no such
+    date."""
     if seconds is None:
         return None
     try:
@@ -397,7 +405,7 @@ def moment(seconds: float | None) -> str | None:
         return None
 
 
-@lru_cache(maxsize=64)  # most records share their second with the one before
+@lru_cache(maxsize=64)  # most records have the same second as the previous one
 def _second(whole: int) -> str:
     return datetime.fromtimestamp(whole, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 

@@ -1,5 +1,5 @@
-"""`python -m robots_guard.cli`: the same as `robots-guard`, by the interpreter at hand."""
+"""`python -m robots_guard.cli` runs `robots-guard` with the current interpreter."""
 
-from robots_guard.cli import main
+from robots_guard.cli.main import main
 
 main()

@@ -1,4 +1,4 @@
-"""`robots-guard console`: the journal, the policies and the exceptions in a browser."""
+"""`robots-guard console`: the audit log, the policies and the overrides in a browser."""
 
 from __future__ import annotations
 
@@ -18,34 +18,40 @@ from robots_guard.settings import Settings
 
 _LISTEN = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-9]{1,5})")
 _NAME = re.compile(r"[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]")
-NOBODY = "robots-guard"  # by whom files are read where no agent is named
+DEFAULT_AGENT = "robots-guard"  # the agent for which robots.txt files are read without --agent
 
 
 @click.command()
 @settings_options
-@click.option("--listen", default="127.0.0.1:8099", show_default=True, help="HOST:PORT; port 0 takes a free one.")
+@click.option(
+    "--listen",
+    default="127.0.0.1:8099",
+    show_default=True,
+    help="Address and port to listen on, as HOST:PORT; port 0 picks a free one.",
+)
 @click.option(
     "--host",
     "names",
     multiple=True,
     metavar="NAME",
-    help="Also answer under this name. Needed to listen beyond this machine; put TLS in front of it.",
+    help="Also answer requests for this host name. Required to listen beyond loopback; put TLS in front of it. "
+    "May be repeated.",
 )
 def console(listen: str, names: tuple[str, ...], **values: Any) -> None:
-    """Show the journal, the policies and the overrides in a browser, at the address that is printed.
+    """Show the audit log, the policies and the overrides in a browser, at the printed address.
 
-    The token in it lets in; whoever has it may read all that is recorded, and, with --agent, have an origin's
-    robots.txt asked for.
+    The address contains an access token. Anyone who has it can read everything that is recorded and,
+    with --agent, make the console fetch an origin's robots.txt.
     """
-    settings = settings_from(values, agent=NOBODY)
-    refuse_strange(names)
+    settings = settings_from(values, agent=DEFAULT_AGENT)
+    validate_host_names(names)
     host, port = _address(listen, names)
-    with contextlib.closing(_listening(host, port)) as listener:
+    with contextlib.closing(_open_listener(host, port)) as listener:
         serve(settings, listener, names, can_refresh=values.get("agent") is not None)
 
 
 def serve(settings: Settings, listener: socket.socket, names: tuple[str, ...], *, can_refresh: bool) -> None:
-    """Serve on an open socket until interrupted."""
+    """Serve the console on an open socket until interrupted."""
     try:
         import uvicorn
     except ImportError as error:
@@ -60,42 +66,56 @@ def serve(settings: Settings, listener: socket.socket, names: tuple[str, ...], *
             opened.callback(sources.store.close)
         refresher = None
         if can_refresh and settings.store != "memory:":
-            refresher = Refresher(settings, trusts_asked=not names)  # from elsewhere, nobody is led into our network
+            # With --host, clients may be on other machines: they must not reach private networks through the console.
+            refresher = Refresher(settings, trusts_asked=not names)
         if refresher is not None:
             opened.callback(refresher.close)
-        made = app(sources, hosts=hosts_of(host, port, names), token=token, refresh=refresher)
-        click.echo(f"robots-guard: the console is at http://{_shown(host)}:{port}/?{urlencode({'token': token})}")
-        # Without its access log, in which the token would stand.
-        config = uvicorn.Config(made, log_level="warning", access_log=False, server_header=False, lifespan="on")
+        application = app(sources, hosts=hosts_of(host, port, names), token=token, refresh=refresher)
+        query = urlencode({"token": token})
+        click.echo(f"robots-guard: the console is at http://{_url_host(host)}:{port}/?{query}")
+        # No access log: it would contain the token.
+        config = uvicorn.Config(
+            application,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="on",
+        )
         uvicorn.Server(config).run(sockets=[listener])
 
 
 def hosts_of(host: str, port: int, names: tuple[str, ...]) -> list[str]:
-    """The values of Host that are the console's own. Under another name with or without the port: a proxy for TLS
-    may stand before it."""
-    own = [_shown(host), *(["localhost"] if _is_loopback(host) else [])]
+    """Return the Host values that the console answers to.
+
+    The names given with --host are accepted with and without the port, because a TLS proxy may be in front.
+    """
+    own = [_url_host(host)]
+    if _is_loopback(host):
+        own.append("localhost")
     return [f"{name}:{port}" for name in (*own, *names)] + list(names)
 
 
-def refuse_strange(names: tuple[str, ...]) -> None:
-    """Raises SettingsError for what is no name of a host."""
+def validate_host_names(names: tuple[str, ...]) -> None:
+    """Raise SettingsError unless all of them are host names."""
     for name in names:
         if not _NAME.fullmatch(name):
-            raise SettingsError(f"--host {name!r} is no name of a host: give it without scheme and port")
+            raise SettingsError(f"--host {name!r} is not a host name: give it without scheme and port")
 
 
 def _address(listen: str, names: tuple[str, ...]) -> tuple[str, int]:
     found = _LISTEN.fullmatch(listen)
     if found is None or int(found["port"]) > 65535:
-        raise SettingsError(f"--listen {listen!r} is no address: give HOST:PORT, such as 127.0.0.1:8099")
+        raise SettingsError(f"--listen {listen!r} is not an address: use HOST:PORT, such as 127.0.0.1:8099")
     host = "127.0.0.1" if found["host"] == "localhost" else found["v6"] or found["host"]
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        raise SettingsError(f"--listen {listen!r}: give the address in numbers, such as 127.0.0.1:8099") from None
+        raise SettingsError(
+            f"--listen {listen!r} does not begin with an IP address: use one such as 127.0.0.1:8099"
+        ) from None
     if not _is_loopback(host) and not names:
         raise SettingsError(
-            f"--listen {listen} lets other machines in: say by --host NAME under which name they may,"
+            f"--listen {listen} is reachable from other machines: give the name they will use with --host NAME,"
             " or listen on 127.0.0.1"
         )
     return host, int(found["port"])
@@ -105,16 +125,17 @@ def _is_loopback(host: str) -> bool:
     return ipaddress.ip_address(host).is_loopback
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises SettingsError."""
+def _open_listener(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises SettingsError if the address cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise SettingsError(
-            f"--listen {_shown(host)}:{port} cannot be had ({error.strerror}): name another port, or 0 for a free one"
+            f"cannot listen on {_url_host(host)}:{port} ({error.strerror}):"
+            " choose another port with --listen, or 0 for a free one"
         ) from error
 
 
-def _shown(host: str) -> str:
+def _url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host

@@ -1,4 +1,4 @@
-"""`robots-guard overrides`: the exceptions made for single sites, as a guard would read them."""
+"""`robots-guard overrides`: checks and lists the operator's overrides, read as the guard reads them."""
 
 from __future__ import annotations
 
@@ -9,61 +9,59 @@ import click
 import msgspec
 
 from robots_guard.audit.record import moment
-from robots_guard.cli import Group
-from robots_guard.cli.options import insist_on_known_variables, overrides_option
+from robots_guard.cli.group import CommandGroup
+from robots_guard.cli.options import check_environment, overrides_option
 from robots_guard.cli.terminal import Rows, safe, write_encoded
 from robots_guard.core.overrides import Override, Overrides, State
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
-from robots_guard.overriding import read
+from robots_guard.guard.overrides import read
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.settings import CLOCKS
 
-FAULTY = 1  # exit status
+HAS_FAULTS = 1  # exit status
 
 
-@click.group(cls=Group, no_args_is_help=False)
+@click.group(cls=CommandGroup, no_args_is_help=False)
 def overrides() -> None:
-    """Check and list the exceptions made for single sites."""
+    """Check and list the operator's overrides for single sites."""
 
 
 @overrides.command()
 @click.argument("file", required=False)
 @overrides_option
 def check(file: str | None, overrides: str | None) -> int:
-    """Say what in a file of overrides has no effect.
+    """Report the overrides in a file that have no effect.
 
-    Exit status 0: all of it is in force; 1: something is invalid or has expired; 2: the file cannot be read.
+    Exit status: 0 all overrides are in force, 1 at least one is invalid or has expired, 2 the file cannot be read.
     """
     found, now = _read(file, overrides), CLOCKS.now()
     for which, why in found.faults:
         click.echo(f"{safe(which)}: {safe(why)}")
     expired = [each for each in found.entries if each.state(now) is State.EXPIRED]
     for each in expired:
-        click.echo(
-            f"{safe(each.exemption.id)}: has expired ({moment(each.exemption.expires)}): renew it or take it out"
-        )
+        click.echo(f"{safe(each.exemption.id)}: expired on {moment(each.exemption.expires)}: extend or remove it")
     in_force = len(found.entries) - len(expired)
     click.echo(f"{in_force} in force, {len(expired)} expired, {len(found.faults)} invalid", err=True)
-    return FAULTY if expired or found.faults else 0
+    return HAS_FAULTS if expired or found.faults else 0
 
 
 @overrides.command(name="list")
 @click.argument("file", required=False)
 @overrides_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object an override.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per override.")
 def list_(file: str | None, overrides: str | None, as_json: bool) -> None:
-    """List the overrides of a file: where, what, who, why and until when."""
+    """List the overrides in a file: site, changes, owner, reason and expiry."""
     found, now = _read(file, overrides), CLOCKS.now()
     rows = Rows("state", "id", "place", "changes", "until", "owner", "reason")
     for each in found.entries:
-        shown = _shown(each, now)
+        data = _as_data(each, now)
         if as_json:
-            write_encoded(msgspec.json.encode(shown))
+            write_encoded(msgspec.json.encode(data))
         else:
-            changes = ", ".join(f"{name}={value}" for name, value in shown.pop("changes").items())
-            rows.add([*(str(shown[name]) for name in ("state", "id", "place")), changes, *_rest(shown)])
+            changes = ", ".join(f"{name}={value}" for name, value in data["changes"].items())
+            rows.add([str(value) for value in (data | {"changes": changes}).values()])
     for which, why in found.faults:
         if as_json:
             write_encoded(msgspec.json.encode({"state": "invalid", "id": which, "reason": why}))
@@ -72,19 +70,15 @@ def list_(file: str | None, overrides: str | None, as_json: bool) -> None:
     rows.end()
 
 
-def _rest(shown: dict[str, Any]) -> list[str]:
-    return [str(shown[name]) for name in ("until", "owner", "reason")]
-
-
 def _read(file: str | None, option: str | None) -> Overrides:
-    insist_on_known_variables()
-    named = file or option
-    if not named:
-        raise SettingsError("overrides is not set: name the file")
-    return read(Path(named).expanduser(), Terms(dialect=dialect("rfc9309"), matching=matching("standard")))
+    check_environment()
+    path = file or option
+    if not path:
+        raise SettingsError("no overrides file is given: name it as FILE, or with --overrides")
+    return read(Path(path).expanduser(), Terms(dialect=dialect("rfc9309"), matching=matching("standard")))
 
 
-def _shown(each: Override, now: float) -> dict[str, Any]:
+def _as_data(each: Override, now: float) -> dict[str, Any]:
     exemption = each.exemption
     return {
         "state": each.state(now),

@@ -1,4 +1,4 @@
-"""`robots-guard proxy`: guard any crawler, in any language, as an intercepting proxy."""
+"""`robots-guard proxy`: an intercepting proxy that guards any crawler, in any language."""
 
 from __future__ import annotations
 
@@ -18,49 +18,70 @@ from robots_guard.settings import Settings
 from robots_guard.stores import shown
 
 if TYPE_CHECKING:
-    from robots_guard.console.gate import Gate
-    from robots_guard.mitmproxy.launcher import Proxy, Ready
+    from robots_guard.console.access import AccessControl
+    from robots_guard.mitmproxy.command.launcher import Proxy, Ready
 
 _LISTEN = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-9]{1,5})")
 
 
 @click.group(invoke_without_command=True)
 @proxy_options
-@click.option("--listen", default="127.0.0.1:8080", show_default=True, help="HOST:PORT; port 0 takes a free one.")
+@click.option(
+    "--listen",
+    default="127.0.0.1:8080",
+    show_default=True,
+    help="Address and port to listen on, as HOST:PORT; port 0 picks a free one.",
+)
 @click.option(
     "--mode",
     "modes",
     default=("regular",),
     show_default=True,
     multiple=True,
-    help="regular, upstream:URL (go out through another proxy), reverse:URL, socks5, transparent, local, wireguard;"
-    " again, with @PORT behind it, for another at the same time.",
+    help="regular, upstream:URL (connect through another proxy), reverse:URL, socks5, transparent, local or wireguard."
+    " May be repeated; append @PORT to serve another mode at the same time.",
 )
-@click.option("--proxyauth", default="", help="Who may use the proxy: USER:PASSWORD, or @FILE in htpasswd's format.")
-@click.option("--body-limit", default="", metavar="SIZE", help="Of a request or answer held in memory.  [default: 64m]")
-@click.option("--confdir", type=click.Path(path_type=Path), help="The folder of our CA and its key.")
+@click.option("--proxyauth", default="", help="Credentials of the clients: USER:PASSWORD, or @FILE in htpasswd format.")
+@click.option(
+    "--body-limit",
+    default="",
+    metavar="SIZE",
+    help="Largest request or response body kept in memory.  [default: 64m]",
+)
+@click.option("--confdir", type=click.Path(path_type=Path), help="Directory of the proxy's CA certificate and key.")
 @click.option(
     "--upstream-ca",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Trust these CAs (a PEM file) for the sites that are crawled, instead of the usual ones.",
+    help="PEM file of the CAs to trust for crawled sites, instead of the default ones.",
 )
 @click.option(
     "--set",
     "sets",
     metavar="NAME=VALUE",
     multiple=True,
-    help="An option of mitmproxy's own; those that lead around the guard are refused.",
+    help="Set an option of mitmproxy. Options that bypass the guard are refused. May be repeated.",
 )
-@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes on one port.")
-@click.option("--metrics", type=click.IntRange(1, 65535), metavar="PORT", help="Prometheus metrics on 127.0.0.1.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Number of processes that share the port.",
+)
+@click.option(
+    "--metrics",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Serve Prometheus metrics on this port of 127.0.0.1.",
+)
 @click.option(
     "--drain",
     type=click.FloatRange(0, 3600),
     default=10.0,
     show_default=True,
-    help="Seconds for requests under way at SIGTERM.",
+    help="Seconds to let requests in progress finish after SIGTERM.",
 )
-@click.option("--console", is_flag=True, help="Show the web console, read-only, at http://robots.guard/console/.")
+@click.option("--console", is_flag=True, help="Serve the web console, read-only, at http://robots.guard/console/.")
 def proxy(
     listen: str,
     modes: tuple[str, ...],
@@ -75,15 +96,16 @@ def proxy(
     console: bool,
     **settings: Any,
 ) -> None:
-    """Guard any crawler: point its http_proxy and https_proxy here, and let it trust our CA certificate.
+    """Guard any crawler: point its http_proxy and https_proxy here, and let it trust the proxy's CA certificate.
 
-    What a site's robots.txt forbids is answered with a 403 that says why; nothing of it reaches the site.
+    A request that the site's robots.txt forbids is answered with a 403 that says why, and never reaches the site.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
-    # SIGHUP would end a process that is still importing. The files that it has read again are read later than this.
+    # SIGHUP would kill the process while it is still importing. Ignoring it loses nothing: the files that SIGHUP
+    # reloads are read for the first time after this.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    from robots_guard.mitmproxy.launcher import Proxy, serve
+    from robots_guard.mitmproxy.command.launcher import Proxy, serve
 
     host, port = _address(listen)
     chosen = proxy_settings_from(settings)
@@ -106,26 +128,28 @@ def proxy(
 
 
 @contextmanager
-def _console(settings: Settings) -> Iterator[Gate]:
-    """The console for whoever may use the proxy: nothing can be changed there. Raises MissingExtra."""
+def _console(settings: Settings) -> Iterator[AccessControl]:
+    """Open the read-only console for the clients of the proxy. Raises MissingExtra."""
     from robots_guard.console import app, sources_of
-    from robots_guard.mitmproxy.itself import HOST
+    from robots_guard.mitmproxy.replies.status import HOST
 
-    opened = app(sources_of(settings), hosts={HOST}, read_only=True)
+    application = app(sources_of(settings), hosts={HOST}, read_only=True)
     try:
-        yield opened
+        yield application
     finally:
-        opened.close()
+        application.close()
 
 
 @proxy.command("ca")
-@click.option("--confdir", type=click.Path(path_type=Path), help="The folder of our CA, if it is not the usual one.")
+@click.option("--confdir", type=click.Path(path_type=Path), help="Directory of the CA, if it is not the default one.")
 @click.option(
-    "--bundle", type=click.Path(dir_okay=False, path_type=Path), help="Write our CA and the usual ones there."
+    "--bundle",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the proxy's CA and the default ones to this file.",
 )
 def ca(confdir: Path | None, bundle: Path | None) -> None:
-    """How clients trust our CA, which is made if there is none yet."""
-    from robots_guard.mitmproxy.authority import authority, bundled, instructions
+    """Print how clients can trust the proxy's CA; create the CA if there is none yet."""
+    from robots_guard.mitmproxy.ca import authority, bundled, instructions
 
     certificate = authority(confdir)
     if bundle is not None:
@@ -136,11 +160,11 @@ def ca(confdir: Path | None, bundle: Path | None) -> None:
 def _address(listen: str) -> tuple[str, int]:
     found = _LISTEN.fullmatch(listen)
     if found is None or int(found["port"]) > 65535:
-        raise SettingsError(f"--listen {listen!r} is no address: give HOST:PORT, such as 127.0.0.1:8080")
+        raise SettingsError(f"--listen {listen!r} is not an address: use HOST:PORT, such as 127.0.0.1:8080")
     return found["v6"] or found["host"], int(found["port"])
 
 
 def _announce(plan: Proxy, ready: Ready) -> None:
     settings = plan.settings
-    places = f"CA certificate: {ready.ca_certificate}; journal: {settings.journal}; store: {shown(settings.store)}"
+    places = f"CA certificate: {ready.ca_certificate}; audit log: {settings.audit_log}; store: {shown(settings.store)}"
     click.echo(f"robots-guard: guarding {settings.agent} on {ready.url} ({places})")

@@ -1,8 +1,8 @@
-"""What is printed, and how: a table on a terminal, tab-separated values elsewhere.
+"""Output of the commands: a table on a terminal, tab-separated values elsewhere.
 
-The law of this file: what a stranger wrote (a URL, a rule, a user agent) is shown and never obeyed. No markup is
-read in it, and what is not printable is escaped, so that no rule can colour, move or rewrite a terminal. Nor can one
-give an order to a build server that reads its logs for commands.
+Invariant: untrusted text (a URL, a rule, a user agent) is printed and never interpreted. It is not read as markup, and
+unprintable characters are escaped, so that it cannot colour or rewrite the terminal. Commands that a build server
+would execute when it finds them in its log are escaped too.
 """
 
 from __future__ import annotations
@@ -18,31 +18,30 @@ from rich.table import Table
 from rich.text import Text
 
 from robots_guard.audit.record import printable as printable_json
-from robots_guard.plain import printable
+from robots_guard.text import printable
 
 LONG = ("url", "rule", "detail")  # headings of columns that may fold
 STYLES = {"pass": "green", "drop": "red", "defer": "yellow"}
 
-
-# GitHub Actions, Azure Pipelines and TeamCity obey "##[...]", "##vso[...]" and "##teamcity[...]" wherever in a line.
-_ORDER = re.compile(r"##(?=[A-Za-z]*\[)")
+# GitHub Actions, Azure Pipelines and TeamCity execute "##[...]", "##vso[...]" and "##teamcity[...]" anywhere in a line.
+_LOG_COMMAND = re.compile(r"##(?=[A-Za-z]*\[)")
 
 
 def safe(text: str) -> str:
-    """The text with everything that is not printable (controls, bidirectional marks, surrogates) escaped."""
-    return printable(_ORDER.sub(r"#\\x23", text.replace("\t", " ")))
+    """Return the text with unprintable characters (controls, bidirectional marks, surrogates) escaped."""
+    return printable(_LOG_COMMAND.sub(r"#\\x23", text.replace("\t", " ")))
 
 
 def styled(text: str, style: str = "") -> Text:
-    """Text of any origin, to be printed as it is."""
+    """Return untrusted text for rich to print literally, in a style or in the colour of an action."""
     return Text(safe(text), style=STYLES.get(style, style))
 
 
 class Rows:
-    """Rows of text under headings; the first column is an action, and coloured by it.
+    """Rows of text under headings; the first column is an action and gets its colour.
 
-    On a terminal one table, printed by `end`, or with `streams` line by line as they come. Elsewhere tab-separated
-    values, nothing cut or wrapped.
+    A terminal gets one table, which `end` prints, or with `streams` each row as it is added. Other outputs get
+    tab-separated values, neither cut nor wrapped.
     """
 
     def __init__(self, *headings: str, streams: bool = False) -> None:
@@ -54,7 +53,7 @@ class Rows:
             column.no_wrap = column.header not in LONG
 
     def add(self, values: Sequence[str]) -> None:
-        """One row."""
+        """Add one row."""
         if not self._out.is_terminal:
             write_line("\t".join(map(safe, values)))
             return
@@ -65,14 +64,14 @@ class Rows:
             self._table.add_row(*cells)
 
     def end(self) -> None:
-        """Print what was held back."""
+        """Print the table, if there is one."""
         if self._table.row_count:
             self._out.print(self._table)
 
 
 def write_json(value: Any, *, indent: int | None = None) -> None:
-    """A JSON object on standard output; its text gives no orders either, and reads the same."""
-    write_line(_ORDER.sub(r"#\\u0023", json.dumps(value, indent=indent)))
+    """Write a JSON object on standard output; log commands in it are escaped, which does not change its value."""
+    write_line(_LOG_COMMAND.sub(r"#\\u0023", json.dumps(value, indent=indent)))
 
 
 def write_encoded(value: bytes) -> None:
@@ -81,14 +80,14 @@ def write_encoded(value: bytes) -> None:
 
 
 def write_line(text: str, *, flush: bool = False) -> None:
-    """One line on standard output."""
+    """Write one line on standard output."""
     sys.stdout.write(text + "\n")
     if flush:
         sys.stdout.flush()
 
 
 def print_lines(lines: Iterable[tuple[str, str]]) -> None:
-    """Lines of text, each with an action or a style, or none."""
+    """Print lines of text, each with an action, a style, or an empty string for neither."""
     out = Console(markup=False, highlight=False, emoji=False)
     for text, style in lines:
         out.print(styled(text, style), soft_wrap=True)

@@ -1,6 +1,7 @@
-"""The web console: the journal, the policies and the exceptions, for people to look at.
+"""The web console: pages that show the audit log, the policies and the overrides.
 
-`app` makes the ASGI application; `sources_of` opens what it looks at. It needs the extra `console`.
+`app` creates the ASGI application; `sources_of` opens the files and the store that it reads. The package needs the
+extra `console`.
 """
 
 from __future__ import annotations
@@ -8,13 +9,13 @@ from __future__ import annotations
 from robots_guard.errors import MissingExtra
 
 try:
-    import duckdb  # noqa: F401  (each page asks it)
-    import jinja2  # noqa: F401  (whether it is there)
+    import duckdb  # noqa: F401  (imported later, for each page)
+    import jinja2  # noqa: F401  (only to check that it is installed)
     import starlette  # noqa: F401  (the same)
 except ImportError as error:
     raise MissingExtra("console", "the web console") from error
 
-from robots_guard.console.pages import app
+from robots_guard.console.app import app
 from robots_guard.console.sources import Refresher, Sources, sources_of
 
 __all__ = ["Refresher", "Sources", "app", "sources_of"]

@@ -1,4 +1,4 @@
-"""A robots.txt on a page: its lines with their numbers, the deciding one marked."""
+"""A robots.txt as shown on a page: numbered lines, with the deciding one marked."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from robots_guard.rep.lines import clean, shown
 
-ALL = 600  # lines up to which a file is shown whole
+ALL = 600  # lines up to which a file is shown completely
 AROUND = 60  # lines shown on each side of the deciding one in a longer file
 HEAD = 100  # lines shown of a longer file in which no line decided
 
 
-class Line(NamedTuple):
-    """One line. `comment` is whether it says nothing to a crawler."""
+class ListedLine(NamedTuple):
+    """One line. `comment` says whether it is a comment or blank."""
 
     number: int
     text: str
@@ -21,24 +21,26 @@ class Line(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Some lines of a file, and how many stand before and behind them."""
+    """Some lines of a file, the number of lines left out before and after them, and the file's size in bytes."""
 
-    lines: list[Line]
+    lines: list[ListedLine]
     before: int
-    behind: int
-    octets: int
+    after: int
+    size: int
 
 
 def listing(body: bytes, marked: int | None) -> Listing:
-    """The lines around the marked one, or all of a file that is no longer than a person reads."""
+    """Return all lines of a file; of a long file, those around the marked line, or the first ones."""
     every = clean(body).splitlines()
     first, last = 1, len(every)
-    if len(every) > ALL:
-        first, last = (max(1, marked - AROUND), min(last, marked + AROUND)) if marked else (1, HEAD)
+    if len(every) > ALL and marked:
+        first, last = max(1, marked - AROUND), min(last, marked + AROUND)
+    elif len(every) > ALL:
+        last = HEAD
     lines = [_line(number, every[number - 1], marked) for number in range(first, last + 1)]
     return Listing(lines, first - 1, len(every) - last, len(body))
 
 
-def _line(number: int, octets: bytes, marked: int | None) -> Line:
-    text = shown(octets)
-    return Line(number, text, number == marked, not text.partition("#")[0].strip())
+def _line(number: int, line: bytes, marked: int | None) -> ListedLine:
+    text = shown(line)
+    return ListedLine(number, text, number == marked, not text.partition("#")[0].strip())

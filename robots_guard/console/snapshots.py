@@ -1,7 +1,7 @@
-"""Snapshots: the journal as it was a moment ago, open for many questions.
+"""Snapshots of the audit log that answer many queries.
 
-The law of this file: reading must not cost more than it tells. Files are looked at anew when they have changed, and
-no more often than takes a tenth of the time; what was found in one snapshot is kept until the next.
+Invariant: loading takes at most a tenth of the time. A new snapshot is made only if files have changed, and only when
+nine times as long has passed as the last one took to load. Query results are cached until the next snapshot.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, NamedTuple, TypeVar
 
 from cachetools import LRUCache
 
-from robots_guard.audit.query import Trouble
-from robots_guard.audit.resident import Resident
-from robots_guard.audit.search import Search
+from robots_guard.audit.read.loaded_search import Resident
+from robots_guard.audit.read.reader import Unreadable
+from robots_guard.audit.read.search import Search
 from robots_guard.audit.segments import NoDirectory, segments
 from robots_guard.errors import RobotsGuardError, SettingsError
+from robots_guard.guard.threads import NoThread, start
 from robots_guard.ports import Clocks
-from robots_guard.threads import NoThread, start
 
-ANSWERS = 512  # kept of one snapshot
-REST = 9.0  # times as long as the last opening took, until the next
-AT_ONCE = 0.1  # seconds an opening may take for somebody to wait for it
+ANSWERS = 512  # query results cached per snapshot
+REST = 9.0  # the time to the next load, as a multiple of the time that the last one took
+AT_ONCE = 0.1  # seconds; if the last load took longer, the next one runs in the background
 T = TypeVar("T")
 
 S = TypeVar("S", bound="Snapshot | None")
@@ -33,24 +33,24 @@ S = TypeVar("S", bound="Snapshot | None")
 _Files = tuple[tuple[str, int, int], ...]
 
 
-class Nothing(NamedTuple):
-    """Why no record can be shown. `lost`: for all that is known there are some, which cannot be looked at."""
+class NoSnapshot(NamedTuple):
+    """Why no record can be shown. `lost` means that there may be records, but they cannot be read."""
 
-    says: str
+    message: str
     lost: bool = False
 
 
 class Snapshot:
-    """One state of the journal. Its questions are asked by one thread at a time."""
+    """One state of the audit log. Only one thread at a time may query it."""
 
     def __init__(self, directory: Path, files: _Files) -> None:
         self.files = files
         self.search = Resident(directory)
-        self.trouble: Trouble = self.search.unreadable()
+        self.trouble: Unreadable = self.search.unreadable()
         self._answers: LRUCache[Hashable, Any] = LRUCache(ANSWERS)
 
     def once(self, key: Hashable, answer: Callable[[Search], T]) -> T:
-        """The answer to a question, which is asked only once."""
+        """Return the cached result of a query, or run the query and cache it."""
         if key not in self._answers:
             self._answers[key] = answer(self.search)
         found: T = self._answers[key]
@@ -58,94 +58,96 @@ class Snapshot:
 
 
 class Snapshots:
-    """The snapshots of a journal, one after the other.
+    """Provides the newest snapshot of an audit log.
 
-    What takes long to be opened is opened aside, and nobody waits: who asks meanwhile is told of the one before.
+    A slow snapshot is loaded in a background thread; until it is ready, pages show the previous one.
     """
 
     def __init__(self, directory: Path, clocks: Clocks) -> None:
         self._directory = directory
         self._clocks = clocks
-        self._lock = threading.Lock()  # of the snapshot held and the questions to it
-        self._held: Snapshot | None = None
-        self._aside: threading.Thread | None = None
-        self._took = 0.0
-        self._next_look = 0.0
-        self._was_there = False
+        self._lock = threading.Lock()  # protects the current snapshot and the queries to it
+        self._current: Snapshot | None = None
+        self._loader: threading.Thread | None = None
+        self._load_time = 0.0
+        self._next_check = 0.0
+        self._has_existed = False
 
-    def nothing(self) -> Nothing | None:
-        """Why there is nothing to be shown now; None where there is something."""
+    def nothing(self) -> NoSnapshot | None:
+        """Return why nothing can be shown now, or None if there is something to show."""
         where = repr(str(self._directory))
         try:
             found = segments(self._directory)
         except NoDirectory:
-            if self._was_there:
-                return Nothing(f"journal: {where} is not there any more: bring it back, or name another", lost=True)
-            return Nothing(f"Nothing has been recorded yet in {where}: there is no such directory yet.")
+            if self._has_existed:
+                return NoSnapshot(
+                    f"audit log: {where} no longer exists: restore it, or name another with --audit-log", lost=True
+                )
+            return NoSnapshot(f"Nothing has been recorded yet in {where}: there is no such directory yet.")
         except SettingsError as error:
-            return Nothing(str(error), lost=True)
-        self._was_there = True
-        return None if found else Nothing(f"Nothing has been recorded yet in {where}.")
+            return NoSnapshot(str(error), lost=True)
+        self._has_existed = True
+        return None if found else NoSnapshot(f"Nothing has been recorded yet in {where}.")
 
     @contextmanager
     def now(self) -> Iterator[Snapshot]:
-        """The newest, for one thread at a time. Raises SettingsError if there is no such directory."""
+        """Yield the newest snapshot to one thread at a time. Raises SettingsError if there is no such directory."""
         with self._lock:
-            yield self._current()
+            yield self._newest()
 
     def close(self) -> None:
-        """Let the files go. Who asks later opens them again."""
-        aside = self._aside
-        if aside is not None:
-            aside.join()
+        """Close the files. A later request opens them again."""
+        loader = self._loader
+        if loader is not None:
+            loader.join()
         with self._lock:
             self._replace(None)
 
-    def _current(self) -> Snapshot:
-        if self._held is None or not self._held.search.is_whole():
-            return self._replace(self._opened(_files(self._directory)))
-        if self._clocks.monotonic() >= self._next_look and self._aside is None:
+    def _newest(self) -> Snapshot:
+        if self._current is None or not self._current.search.is_whole():
+            return self._replace(self._load(_files(self._directory)))
+        if self._clocks.monotonic() >= self._next_check and self._loader is None:
             files = _files(self._directory)
-            if files == self._held.files:
-                self._next_look = self._clocks.monotonic()
-            elif self._took <= AT_ONCE:
-                self._replace(self._opened(files))
+            if files == self._current.files:
+                self._next_check = self._clocks.monotonic()
+            elif self._load_time <= AT_ONCE:
+                self._replace(self._load(files))
             else:
-                with suppress(NoThread):  # the next look tries again
-                    self._aside = start(self._open_aside, files, name="robots_guard snapshot")
-        return self._held
+                with suppress(NoThread):  # the next check tries again
+                    self._loader = start(self._load_in_background, files, name="robots_guard snapshot")
+        return self._current
 
-    def _open_aside(self, files: _Files) -> None:
+    def _load_in_background(self, files: _Files) -> None:
         try:
-            made = self._opened(files)
+            loaded = self._load(files)
             with self._lock:
-                self._replace(made)
-        except RobotsGuardError:  # gone meanwhile: the next look says so
-            self._next_look = self._clocks.monotonic()
+                self._replace(loaded)
+        except RobotsGuardError:  # the directory has vanished: the next check reports it
+            self._next_check = self._clocks.monotonic()
         finally:
-            with self._lock:  # not before the thread has been noted
-                self._aside = None
+            with self._lock:  # the lock is held until the starter has set `_loader`
+                self._loader = None
 
-    def _opened(self, files: _Files) -> Snapshot:
+    def _load(self, files: _Files) -> Snapshot:
         began = self._clocks.monotonic()
-        made = Snapshot(self._directory, files)
+        loaded = Snapshot(self._directory, files)
         ended = self._clocks.monotonic()
-        self._took, self._next_look = ended - began, ended + REST * (ended - began)
-        return made
+        self._load_time, self._next_check = ended - began, ended + REST * (ended - began)
+        return loaded
 
-    def _replace(self, made: S) -> S:
-        old, self._held = self._held, made
+    def _replace(self, snapshot: S) -> S:
+        old, self._current = self._current, snapshot
         if old is not None:
             old.search.close()
-        return made
+        return snapshot
 
 
 def _files(directory: Path) -> _Files:
     found = []
     for segment in segments(directory):
         try:
-            there = os.stat(segment.path, follow_symlinks=False)  # noqa: PTH116  (thousands of files, at each look)
+            status = os.stat(segment.path, follow_symlinks=False)  # noqa: PTH116  (thousands of files at each check)
         except OSError:
             continue
-        found.append((segment.path.name, there.st_size, there.st_mtime_ns))
+        found.append((segment.path.name, status.st_size, status.st_mtime_ns))
     return tuple(found)

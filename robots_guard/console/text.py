@@ -1,8 +1,7 @@
 """Text on a page.
 
-The law of this file: what a stranger wrote is shown, and shows itself. jinja2 escapes all markup; here what is not
-printable (controls, escape sequences, marks that turn the direction of a line) is shown by its number, and what is
-long is cut where it is only named.
+Invariant: untrusted text is displayed and never interpreted. jinja2 escapes all markup; this module escapes
+unprintable characters (controls, escape sequences, bidirectional marks) and truncates long values.
 """
 
 from __future__ import annotations
@@ -13,41 +12,41 @@ from typing import Any
 
 from markupsafe import Markup
 
-from robots_guard.plain import printable
+from robots_guard.text import printable
 
 LONG = 300  # characters of a cell
 
 
 def visible(value: Any) -> Any:
-    """The value, with each character that is not printable shown as its number. Lines stay lines."""
+    """Return the value with unprintable characters escaped; line ends are kept."""
     if value is None:
         return ""
     return printable(value, keep="\n") if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def cut(value: str | None, longest: int = LONG) -> str:
-    """At most so many characters."""
+    """Truncate a value to this many characters."""
     text = value or ""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def kind(action: str) -> str:
-    """The class of what a journal says was done; none for what cannot be done."""
+    """Return the CSS class of an action; an empty string for an unknown one, which only a forged record has."""
     return action if action in ("pass", "drop", "defer") else ""
 
 
 def number(value: float) -> str:
-    """A number, its thousands apart."""
+    """Return a number with thousands separators."""
     return f"{value:,}"
 
 
 def at(value: str | None) -> str:
-    """A moment of a record, to the second, for people."""
+    """Return a record's time for people, to the second."""
     return f"{value[:10]} {value[11:19]}" if value and len(value) == 24 else value or ""
 
 
 def moment(seconds: float | None) -> str:
-    """Seconds since 1970, for people: UTC."""
+    """Return a time in seconds since 1970 for people, in UTC."""
     if seconds is None or not isfinite(seconds):
         return ""
     try:

@@ -1,7 +1,7 @@
-"""Access: what the fetch of a /robots.txt means (RFC 9309 section 2.3.1).
+"""Access: what the outcome of fetching /robots.txt means (RFC 9309 section 2.3.1).
 
-A fetcher brings one hop's outcome, an answer or a failure, and judges nothing. What a status means differs
-by dialect and is data there; this file only looks it up.
+A fetcher reports the outcome of one hop, a response or a failure, and does not interpret it.
+The meaning of a status is data of the dialect; this module looks it up.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ import msgspec
 
 from robots_guard.rep.dialect import Dialect
 
-MAX_BODY = 512_000  # RFC 9309 section 2.5: at least 500 KiB (512,000 octets)
+MAX_BODY = 512_000  # bytes; RFC 9309 section 2.5: at least 500 KiB (512,000 octets)
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
 class Access(Enum):
-    """What a crawler may take from an origin."""
+    """What a crawler may request from an origin."""
 
-    RULES = "rules"  # section 2.3.1.1: the file was read
-    UNRESTRICTED = "unrestricted"  # section 2.3.1.3: there is none
-    RESTRICTED = "restricted"  # 401, 403: the site keeps crawlers out (draft-koster-robots-00 section 3.1)
-    UNREACHABLE = "unreachable"  # section 2.3.1.4: complete disallow, for now
+    RULES = "rules"  # section 2.3.1.1: whatever the rules of the file allow
+    UNRESTRICTED = "unrestricted"  # section 2.3.1.3: everything, because there is no file
+    RESTRICTED = "restricted"  # nothing: 401 or 403 (draft-koster-robots-00 section 3.1)
+    UNREACHABLE = "unreachable"  # section 2.3.1.4: nothing for now (complete disallow)
 
 
 class Failure(StrEnum):
-    """Why a fetch brought no answer that can be used."""
+    """Why a fetch produced no usable response."""
 
     DNS = "dns"
     CONNECT = "connect"
     TLS = "tls"
     TIMEOUT = "timeout"
     RESET = "reset"
-    PROTOCOL = "protocol"  # not HTTP, cut short, undecodable
-    REFUSED = "refused"  # we would not connect: address policy, a gate, another component of the host
-    STATUS = "status"  # an answer, but one that says "not now"
+    PROTOCOL = "protocol"  # not HTTP, incomplete, or undecodable
+    REFUSED = "refused"  # not sent: by address policy, a gate or another component of the process
+    STATUS = "status"  # a response whose status means "not now"
     REDIRECT_LOOP = "redirect-loop"
     REDIRECT_LIMIT = "redirect-limit"
-    REDIRECT_REFUSED = "redirect-refused"  # to another scheme, to no URL at all, to a port no web server has
-    REDIRECT_DISALLOWED = "redirect-disallowed"  # to a page of another site whose rules forbid it
+    REDIRECT_REFUSED = "redirect-refused"  # to another scheme, a non-URL or a non-web port
+    REDIRECT_DISALLOWED = "redirect-disallowed"  # to a page that its own site's rules forbid
     INTERNAL = "internal"
 
 
-#: Troubles that concern only this process: the CAs it trusts, the addresses it may not connect to, its agent and
-#: overrides, its own faults. They say nothing to other processes.
+#: Failures that are local to this process: they depend on the CAs it trusts, the addresses it may
+#: connect to, its agent and overrides, or its own bugs. Other processes must not act on them.
 OURS = frozenset((Failure.TLS, Failure.REFUSED, Failure.REDIRECT_DISALLOWED, Failure.INTERNAL))
 REDIRECT_LIMITS = frozenset((Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT))  # RFC 9309 section 2.3.1.2
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one fetch may cost. Seconds on the monotonic clock; octets of decoded body."""
+    """The limits of one fetch: seconds on the monotonic clock, bytes of decoded body."""
 
     connect: float = 5.0
     first_byte: float = 10.0
@@ -60,11 +60,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Get(msgspec.Struct, frozen=True, kw_only=True):
-    """One GET to make: no redirect is followed, no credential of the origin is sent.
+    """One GET request. No redirect is followed and no credential of the origin is sent.
 
-    With `public_only` it is made to a public address or not at all, because a public site redirected there. With
-    `verbatim` the target is sent exactly as it is written here or not at all, because that is how it was judged.
-    `elsewhere` says that it is made to another origin than the one whose robots.txt it is for: a redirect led there.
+    `public_only`: connect to a public address or fail, because a public site redirected here.
+    `verbatim`: send the target exactly as written or fail, because it was judged in that form.
+    `elsewhere`: a redirect led to an origin other than the one whose robots.txt is being fetched.
     """
 
     url: str
@@ -76,11 +76,12 @@ class Get(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer. `headers` has lower-case names, repeated fields joined with ", "; `body` is decoded.
+    """A response. `headers` has lower-case names, repeated fields joined with ", "; `body` is
+    decoded.
 
-    `public` says of the address it came from whether it is a public one; None where that is not known, as behind
-    another proxy. With `was_followed`, it is a redirect that the fetcher has followed by itself already. `queued` is
-    how many seconds the fetch waited in the crawler before it was sent.
+    `public`: whether the server's address is public; None if unknown, as behind another proxy.
+    `was_followed`: the response is a redirect that the fetcher has already followed by itself.
+    `queued`: seconds the fetch waited in the crawler before it was sent.
     """
 
     status: int
@@ -94,7 +95,8 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
-    """No answer. `detail` is for people and names no secret; `queued` as in `Fetched`."""
+    """No usable response. `detail` is for people and contains no secret; `queued` as in
+    `Fetched`."""
 
     failure: Failure
     detail: str = ""
@@ -104,17 +106,19 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
 FetchOutcome = Fetched | Failed
 
 
-#: 2xx that carry a part of the file or a change to it (RFC 9110 section 15.3.7, RFC 3229 section 10.4.1). No fetcher
-#: asks for either, and the rest of the file may forbid what the part does not.
+#: 2xx that carry a part of the file or a delta (RFC 9110 section 15.3.7, RFC 3229 section 10.4.1).
+#: No fetcher requests either, and the missing part may forbid what this part does not.
 PARTIAL = frozenset((206, 226))
-#: 4xx that speak of the connection, the moment or a proxy on our own way, not of the site's wishes (RFC 9110
-#: sections 15.5.8, 15.5.9 and 15.5.20, RFC 8470 section 5.2).
+#: 4xx that are about the connection, the timing or an outbound proxy rather than the site's policy
+#: (RFC 9110 sections 15.5.8, 15.5.9 and 15.5.20, RFC 8470 section 5.2).
 NOT_THE_SITES_WORD = frozenset((407, 408, 421, 425))
 
 
 def is_trouble(status: int) -> bool:
-    """Whether an answer says nothing of the site's wishes: 429, 5xx, what is not the whole file, and what is no final
-    status at all."""
+    """Whether a status says nothing about the site's policy.
+
+    That is 429, 5xx, an incomplete file, and any status that is not final.
+    """
     if status == 429 or status in NOT_THE_SITES_WORD or status in PARTIAL:
         return True
     return not (200 <= status < 300 or 400 <= status < 500)
@@ -132,7 +136,8 @@ def access_of(status: int, dialect: Dialect) -> Access:
 
 
 def access_of_failure(failure: Failure, dialect: Dialect) -> Access:
-    """What a failure means in a dialect: only for redirects do they differ (RFC 9309 section 2.3.1.2)."""
+    """What a failure means in a dialect. Dialects differ only on redirect limits (RFC 9309 section
+    2.3.1.2)."""
     if failure in REDIRECT_LIMITS:
         return Access(dialect.on_redirect_limit)
     return Access.UNREACHABLE

@@ -1,7 +1,8 @@
-"""Addresses: which ones a stranger's redirect or name server may send us to.
+"""Addresses: which ones an untrusted redirect or name server may point the guard to.
 
-Our own judgement, because `ipaddress.is_global` says yes to 9 to 12 of 33 addresses it should not, by the Python
-it runs on: it does not look into addresses that carry another one. Pure text and numbers; nothing is resolved.
+`ipaddress.is_global` is not enough: depending on the Python version it accepts 9 to 12 of 33
+addresses that are not public, because it ignores IPv4 addresses embedded in IPv6 ones. This module
+computes on text and numbers only; nothing is resolved.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from robots_guard.errors import SettingsError
 Address = IPv4Address | IPv6Address
 Networks = tuple[IPv4Network | IPv6Network, ...]
 
-# IANA's special-purpose registry, and what a cloud keeps for its own machines.
+# IANA's special-purpose registry, and addresses that clouds reserve for their own services.
 _NOT_PUBLIC_4 = tuple(
     map(
         IPv4Network,
@@ -22,7 +23,7 @@ _NOT_PUBLIC_4 = tuple(
             "10.0.0.0/8",
             "100.64.0.0/10",
             "127.0.0.0/8",
-            "168.63.129.16/32",  # Azure's own, though it looks like anybody's
+            "168.63.129.16/32",  # an Azure platform address inside public space
             "169.254.0.0/16",
             "172.16.0.0/12",
             "192.0.0.0/24",
@@ -37,11 +38,11 @@ _NOT_PUBLIC_4 = tuple(
         ),
     )
 )
-_UNICAST_6 = IPv6Network("2000::/3")  # all that is given out (RFC 3513 section 2.5.4)
+_UNICAST_6 = IPv6Network("2000::/3")  # all that IANA allocates from (RFC 3513 section 2.5.4)
 _NOT_PUBLIC_6 = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")))
 
-# Prefixes whose addresses carry an IPv4 address in their last 32 bits.
-_CARRIERS = tuple(
+# Prefixes whose addresses embed an IPv4 address in their last 32 bits.
+_EMBEDDING = tuple(
     map(
         IPv6Network,
         (
@@ -55,7 +56,8 @@ _CARRIERS = tuple(
 _6TO4 = IPv6Network("2002::/16")
 _TEREDO = IPv6Network("2001::/32")
 
-# "Bad ports" of the Fetch standard: what listens there is no web server, and reads a request as its own language.
+# "Bad ports" of the Fetch standard: other protocols listen there and may take a request for
+# commands.
 _BAD = """
     0 1 7 9 11 13 15 17 19 20 21 22 23 25 37 42 43 53 69 77 79 87 95 101 102 103 104 109 110 111 113 115 117 119 123
     135 137 139 143 161 179 389 427 465 512 513 514 515 526 530 531 532 540 548 554 556 563 587 601 636 989 990 993
@@ -65,12 +67,12 @@ BAD_PORTS = frozenset(map(int, _BAD.split()))
 
 
 def is_public(address: Address) -> bool:
-    """Whether packets to the address, and to any it carries, go out into the public internet."""
+    """Whether the address, and any IPv4 address embedded in it, is on the public internet."""
     if isinstance(address, IPv4Address):
         return _is_public_4(address)
-    carried = _carried(address)
-    if carried:
-        return all(map(_is_public_4, carried))
+    embedded = _embedded(address)
+    if embedded:
+        return all(map(_is_public_4, embedded))
     return (
         address in _UNICAST_6
         and not any(address in network for network in _NOT_PUBLIC_6)
@@ -83,20 +85,20 @@ def _is_public_4(address: IPv4Address) -> bool:
     return not any(address in network for network in _NOT_PUBLIC_4) and address.is_global
 
 
-def _carried(address: IPv6Address) -> tuple[IPv4Address, ...]:
-    """The IPv4 addresses inside; none in most."""
+def _embedded(address: IPv6Address) -> tuple[IPv4Address, ...]:
+    """The IPv4 addresses embedded in an IPv6 address; usually none."""
     value = int(address)
-    if any(address in network for network in _CARRIERS):
+    if any(address in network for network in _EMBEDDING):
         return (IPv4Address(value & 0xFFFFFFFF),)
     if address in _6TO4:  # RFC 3056 section 2
         return (IPv4Address(value >> 80 & 0xFFFFFFFF),)
-    if address in _TEREDO:  # RFC 4380 section 4: the server's, and the client's with all bits turned
+    if address in _TEREDO:  # RFC 4380 section 4: the server's, and the client's with all bits inverted
         return (IPv4Address(value >> 64 & 0xFFFFFFFF), IPv4Address(~value & 0xFFFFFFFF))
     return ()
 
 
 def literal(host: str) -> Address | None:
-    """The address a canonical host of ours spells, or None for a name."""
+    """The address that a canonical host spells, or None if the host is a name."""
     try:
         return ip_address(host.partition("%")[0])
     except ValueError:
@@ -104,18 +106,18 @@ def literal(host: str) -> Address | None:
 
 
 def networks(text: str) -> Networks:
-    """Comma-separated CIDRs. Raises SettingsError."""
+    """Parse comma-separated CIDRs. Raises SettingsError."""
     found = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         try:
             found.append(ip_network(part))
         except ValueError as error:
             raise SettingsError(
-                f"allow_private: {part!r} is no network ({error}): write CIDRs such as 10.0.0.0/8, divided by commas"
+                f"allow_private: {part!r} is not a network ({error}): use CIDRs such as 10.0.0.0/8, separated by commas"
             ) from None
     return tuple(found)
 
 
 def covers(allowed: Networks, address: Address) -> bool:
-    """Whether an operator's networks hold the address."""
+    """Whether one of the operator's networks contains the address."""
     return any(address in network for network in allowed if network.version == address.version)

@@ -1,23 +1,24 @@
-"""A check: one request's way from question to verdict.
+"""A check: the state machine that takes one request from question to verdict.
 
-Knows no clock, no store, no host. Every way a request can go is in this file; each state's docstring says
-what it wants, its `next` what may follow:
+It uses no clock, store or framework. All transitions are in this module: the docstring of a state
+says what the state needs, and its `next` takes that and returns the following state:
 
     begin    -> Lookup      the policy matters
-    begin    -> Opened      /robots.txt itself is requested: the policy matters only to the turn
-    begin    -> Decided     it does not matter (a malformed target, an exemption)
-    Lookup   -> Renewing    nothing is held, or what is held has expired
-    Lookup   -> Judging     fresh, or stale and to be renewed behind the asker's back
-    Lookup   -> Decided     the store has not said it, and this asker may wait no longer
-    Renewing -> Judging     the origin's one renewal has settled
-    Renewing -> Decided     it has not, and this asker may wait no longer
-    Judging  -> Decided     by the rules; or they have not been compiled, and this asker may wait no longer
-    Opened   -> Timing      a policy is held: its rules may ask for time between requests
-    Opened   -> Decided     none is held, and none is fetched: an unknown delay cannot be kept
+    begin    -> Opened      /robots.txt itself is requested: the policy only determines the delay
+    begin    -> Decided     the policy does not matter (a malformed target, an exemption)
+    Lookup   -> Renewing    no policy is cached, or the cached one has expired
+    Lookup   -> Judging     it is fresh, or stale and to be renewed in the background
+    Lookup   -> Decided     the store has not answered before this caller's timeout
+    Renewing -> Judging     the origin's single renewal has settled
+    Renewing -> Decided     it has not settled before this caller's timeout
+    Judging  -> Decided     by the rules, or because they were not compiled before the timeout
+    Opened   -> Timing      a policy is cached: its rules may require a delay between requests
+    Opened   -> Decided     none is cached, and none is fetched: an unknown delay is not enforced
     Timing   -> Decided
 
-A request that is let pass may still have to wait for its origin's turn. That is not part of the check, for between
-the verdict and the wire lie caches and queues, and a turn is for what is sent: see `turns`.
+A request that passes may still have to wait for its origin's turn. Turns are not part of the check:
+caches and queues lie between the verdict and the wire, and a turn belongs to what is sent; see
+`turns`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from robots_guard.rep.ruleset import Ruleset
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The end. `renew` asks for a renewal in the background; nobody waits for it."""
+    """The final state. With `renew`, the policy is to be renewed in the background."""
 
     verdict: Verdict
     policy: Policy | None = None
@@ -53,7 +54,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """Wants the document's rules, compiled for the question; None where it has none (`document` is None)."""
+    """Needs the document's rules, compiled for the question, or None if `document` is None."""
 
     question: Question
     terms: Terms
@@ -62,10 +63,18 @@ class Judging:
     renew: bool = False
 
     def next(
-        self, rules: Ruleset | Unanswered | None, now: float, *, held_off: bool = False, at_any_time: bool = False
+        self,
+        rules: Ruleset | Unanswered | None,
+        now: float,
+        *,
+        held_off: bool = False,
+        at_any_time: bool = False,
     ) -> Decided:
-        """Judge, and say what binds the request to a time; without the rules, not yet. `held_off`: the origin has asked
-        for a pause; `at_any_time`: the question is not about now, so visiting times say nothing."""
+        """Judge, and add delay or visiting time. If the rules are not available in time, defer.
+
+        `held_off`: the origin has asked for a pause. `at_any_time`: the question is not about now,
+        so visiting times do not apply.
+        """
         if isinstance(rules, Unanswered):
             return Decided(deferred(rules.why, now))
         verdict = judge(self.question, self.policy, rules, self.terms, now)
@@ -75,7 +84,8 @@ class Judging:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Wants the document's rules, compiled for the question, to find the delay of a request that is open anyway."""
+    """Needs the document's rules, compiled for the question, to find the delay of a request that
+    passes anyway."""
 
     verdict: Verdict
     terms: Terms
@@ -83,24 +93,29 @@ class Timing:
     document: Document
 
     def next(self, rules: Ruleset | Unanswered | None, now: float, *, held_off: bool = False) -> Decided:
-        """The verdict with the delay that the rules ask for; without the rules, an unknown delay cannot be kept.
-        `held_off`: the origin has asked for a pause."""
+        """Add the delay that the rules require. If the rules are not available in time, they add
+        none.
+
+        `held_off`: the origin has asked for a pause.
+        """
         known = None if isinstance(rules, Unanswered) else rules
-        return Decided(taking_turns(self.verdict, known, self.terms, now, held_off=held_off), self.policy)
+        verdict = taking_turns(self.verdict, known, self.terms, now, held_off=held_off)
+        return Decided(verdict, self.policy)
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The question is about /robots.txt itself, which no rule can close. Wants the policy held, or None.
+    """The question is about /robots.txt itself, which no rule can disallow. Needs the cached
+    policy, or None.
 
-    The age of the policy does not matter: the delay that the origin asked for yesterday is the best estimate for today.
+    The age of the policy does not matter: yesterday's delay is the best estimate for today's.
     """
 
     verdict: Verdict
     terms: Terms
 
     def next(self, held: Policy | Unanswered | None, now: float, *, held_off: bool = False) -> Timing | Decided:
-        """Apply the known delay, if there is one. `held_off`: the origin has asked for a pause."""
+        """Find the known delay, if there is one. `held_off`: the origin has asked for a pause."""
         if isinstance(held, Policy):
             access, document = held.access(now, self.terms.dialect)
             if access is Access.RULES and document is not None:
@@ -110,21 +125,22 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """No policy, or no rules of it, for this asker: it has waited as long as it may, or too many wait already."""
+    """The policy or its compiled rules were not available in time, or too many callers were
+    waiting."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Renewing:
-    """Wants the policy that the origin's one renewal settles on; `held` is what there was before."""
+    """Needs the result of the origin's single renewal; `held` is the policy cached before."""
 
     question: Question
     terms: Terms
     held: Policy | None
 
     def next(self, answer: Policy | Unanswered, now: float) -> Judging | Decided:
-        """Whatever it is, judge by it: it is the newest there is. Without one, not yet."""
+        """Judge by the renewed policy, whatever it says. Without one, defer."""
         if isinstance(answer, Unanswered):
             return Decided(deferred(answer.why, now))
         return _judging(self.question, self.terms, answer, now)
@@ -132,13 +148,13 @@ class Renewing:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Wants the policy held for the origin, or None."""
+    """Needs the policy cached for the origin, or None."""
 
     question: Question
     terms: Terms
 
     def next(self, held: Policy | Unanswered | None, now: float) -> Judging | Renewing | Decided:
-        """Use it, use it and renew it, or renew it first. Without an answer, not yet."""
+        """Use the policy, use it and renew it, or renew it first. Without an answer, defer."""
         if isinstance(held, Unanswered):
             return Decided(deferred(held.why, now))
         if held is None:
@@ -160,7 +176,7 @@ def begin(question: Question, terms: Terms) -> Lookup | Opened | Decided:
     verdict = needs_no_policy(question, terms)
     if verdict is None:
         return Lookup(question, terms)
-    if verdict.reason is Reason.ROBOTS_TXT and terms.action != "pass":  # what is exempt takes no turn either
+    if verdict.reason is Reason.ROBOTS_TXT and terms.action != "pass":  # exempt requests take no turn
         return Opened(verdict, terms)
     return Decided(verdict)
 
@@ -174,8 +190,11 @@ def by_policy(
     *,
     at_any_time: bool = False,
 ) -> Verdict:
-    """The verdict by a policy in hand, whatever its age, for who asks no store and no origin. `rules_of` compiles its
-    document for the question; `at_any_time` as in `Judging.next`."""
+    """Return the verdict under a given policy regardless of its age, without store or network
+    access.
+
+    `rules_of` compiles the policy's document for the question; `at_any_time` as in `Judging.next`.
+    """
     state: State = begin(question, terms)
     if isinstance(state, Opened):
         state = state.next(policy, now)

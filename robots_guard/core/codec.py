@@ -1,8 +1,9 @@
-"""Policies as bytes: a version, a checksum, then MessagePack. Data, never code.
+"""The encoding of policies for stores: a version, a checksum, then MessagePack. Data, never code.
 
-A document's body is packed by itself, so that a store keeps it once, under its SHA-256, however many origins
-serve it. What a store returns may be anybody's bytes. Whatever does not decode to a policy of the origin asked
-for (another version, damage, another origin's policy, a bomb, a body of another digest) is None: a miss.
+A document's body is packed separately, so that a store keeps it once, under its SHA-256, however
+many origins serve it. The bytes that a store returns are untrusted. Bytes that do not decode to a
+policy of the requested origin (another version, damage, another origin's policy, a decompression
+bomb, a body with another digest) yield None, like a cache miss.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ import zlib
 import msgspec
 
 from robots_guard.core.access import MAX_BODY
-from robots_guard.core.policy import Document, Policy, Trouble
+from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.origin import Origin
 
 _VERSION = b"RG2\n"
-_CHECKSUM = 16  # octets of BLAKE2b: what zlib's Adler-32 lets through, this does not
+_CHECKSUM = 16  # bytes of BLAKE2b, which detects damage that zlib's Adler-32 misses
 _MAX_PLAIN = MAX_BODY + 64 * 1024
-MAX_VALUE = 600 * 1024  # octets of anything a store hands us, looked at before it is parsed
+MAX_VALUE = 600 * 1024  # bytes of any value from a store, checked before it is parsed
 
 
-class _Kept(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A policy as it is kept: what stands in almost every one is left out, names altogether."""
+class _StoredPolicy(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The stored form of a policy. Default values and all field names are omitted."""
 
     origin: Origin
-    trouble: Trouble | None
+    trouble: FetchTrouble | None
     status: int = 0  # 0: there is no document
     sha256: bytes = b""
     fetched_at: float = 0.0
@@ -41,47 +42,49 @@ class _Kept(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     redirects: tuple[str, ...] = ()
 
 
-EMPTY = hashlib.sha256(b"").hexdigest()  # the body of whatever is no 2xx
+EMPTY = hashlib.sha256(b"").hexdigest()  # the body of every document whose status is not 2xx
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Kept)
+_decoder = msgspec.msgpack.Decoder(_StoredPolicy)
 
 
 def encode(policy: Policy) -> bytes:
-    """The policy's bytes, without the body of its document."""
-    plain = _encoder.encode(_kept(policy))
+    """Encode a policy without the body of its document."""
+    plain = _encoder.encode(_to_stored(policy))
     return _VERSION + _checksum(plain) + plain
 
 
 def decode(value: bytes, origin: Origin) -> Policy | None:
-    """The policy that the bytes hold for the origin, or None. Its body is yet to be `filled` in."""
+    """Decode the policy of an origin, or return None. The document's body is added by `filled`."""
     if len(value) > MAX_VALUE:
         return None
     try:
-        policy = _opened(value)
+        policy = _decode_checked(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return policy if policy and policy.origin == origin and (policy.document or policy.trouble) else None
+    if policy is None or policy.origin != origin:
+        return None
+    return policy if policy.document or policy.trouble else None
 
 
 def pack(body: bytes) -> bytes:
-    """A body's bytes."""
+    """Compress a body."""
     return zlib.compress(body, 6)
 
 
 def unpack(packed: bytes, sha256: str) -> bytes | None:
-    """The body of that digest, or None if the bytes are not its."""
+    """Decompress a body, or return None if its digest is not the expected one."""
     if len(packed) > MAX_VALUE:
         return None
     try:
-        body = _inflated(packed)
+        body = _inflate(packed)
     except zlib.error:
         return None
     return body if body is not None and hashlib.sha256(body).hexdigest() == sha256 else None
 
 
 def filled(policy: Policy, packed: bytes | None) -> Policy | None:
-    """A decoded policy with its document's body put in, or None if the bytes are not that body's."""
+    """The decoded policy with its document's body, or None if the bytes are not that body."""
     document = policy.document
     if document is None or document.sha256 == EMPTY:
         return policy
@@ -91,15 +94,15 @@ def filled(policy: Policy, packed: bytes | None) -> Policy | None:
     return msgspec.structs.replace(policy, document=msgspec.structs.replace(document, body=body))
 
 
-def _opened(value: bytes) -> Policy | None:
+def _decode_checked(value: bytes) -> Policy | None:
     start = len(_VERSION) + _CHECKSUM
     plain = value[start:]
     if value[:start] != _VERSION + _checksum(plain):
         return None
-    return _policy(_decoder.decode(plain))
+    return _from_stored(_decoder.decode(plain))
 
 
-def _inflated(packed: bytes) -> bytes | None:
+def _inflate(packed: bytes) -> bytes | None:
     unpacker = zlib.decompressobj()
     plain = unpacker.decompress(packed, _MAX_PLAIN)
     return plain if unpacker.eof and not unpacker.unused_data else None
@@ -109,11 +112,11 @@ def _checksum(plain: bytes) -> bytes:
     return hashlib.blake2b(plain, digest_size=_CHECKSUM).digest()
 
 
-def _kept(policy: Policy) -> _Kept:
+def _to_stored(policy: Policy) -> _StoredPolicy:
     document = policy.document
     if document is None:
-        return _Kept(policy.origin, policy.trouble)
-    return _Kept(
+        return _StoredPolicy(policy.origin, policy.trouble)
+    return _StoredPolicy(
         policy.origin,
         policy.trouble,
         status=document.status,
@@ -131,21 +134,21 @@ def _kept(policy: Policy) -> _Kept:
     )
 
 
-def _policy(kept: _Kept) -> Policy:
-    if not kept.status:
-        return Policy(origin=kept.origin, trouble=kept.trouble)
+def _from_stored(stored: _StoredPolicy) -> Policy:
+    if not stored.status:
+        return Policy(origin=stored.origin, trouble=stored.trouble)
     document = Document(
-        status=kept.status,
-        url=kept.url or kept.origin.robots_url,
-        sha256=kept.sha256.hex(),
-        fetched_at=kept.fetched_at,
-        via=kept.via,
-        tls_verified=kept.tls_verified,
-        stated_lifetime=kept.stated_lifetime,
-        content_type=kept.content_type,
-        etag=kept.etag,
-        last_modified=kept.last_modified,
-        truncated=kept.truncated,
-        redirects=kept.redirects,
+        status=stored.status,
+        url=stored.url or stored.origin.robots_url,
+        sha256=stored.sha256.hex(),
+        fetched_at=stored.fetched_at,
+        via=stored.via,
+        tls_verified=stored.tls_verified,
+        stated_lifetime=stored.stated_lifetime,
+        content_type=stored.content_type,
+        etag=stored.etag,
+        last_modified=stored.last_modified,
+        truncated=stored.truncated,
+        redirects=stored.redirects,
     )
-    return Policy(origin=kept.origin, document=document, trouble=kept.trouble)
+    return Policy(origin=stored.origin, document=document, trouble=stored.trouble)

@@ -1,4 +1,4 @@
-"""Events: what the journal keeps beside decisions. Plain values; who writes them down is the journal's business.
+"""Events: what the audit log records besides decisions. Plain values; the audit log writes them.
 
 `at` is in seconds since 1970, `elapsed` in seconds.
 """
@@ -12,7 +12,7 @@ from robots_guard.origin import Origin
 
 
 class FetchMade(msgspec.Struct, frozen=True, kw_only=True):
-    """One hop of fetching an origin's robots.txt, and what came of it."""
+    """One hop of fetching an origin's robots.txt, and its outcome."""
 
     at: float
     origin: Origin
@@ -30,7 +30,7 @@ class StoreBegunAnew(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailedOpen(msgspec.Struct, frozen=True, kw_only=True):
-    """Something was let through that nothing vouches for: so many times, by leave of this setting."""
+    """Requests passed without a verdict or record: how many, and which setting permits that."""
 
     at: float
     setting: str
@@ -39,9 +39,9 @@ class FailedOpen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverridesLoaded(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's exceptions were read: how many are in force, and what is wrong with the others.
+    """The operator's overrides were read: how many are in force, and what is wrong with the rest.
 
-    `sha256` is of the file's octets.
+    `sha256` is the digest of the file.
     """
 
     at: float

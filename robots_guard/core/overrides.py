@@ -1,16 +1,17 @@
-"""Overrides: exceptions that people make, each with who, why and until when.
+"""Overrides: exceptions that people make, each with an owner, a reason and an expiry.
 
     [[override]]
-    id = "shop-2026"                  # stands in every record it bears on
-    origin = "https://shop.example"   # or suffix = "example.org": the domain and all below it, any port, http and https
+    id = "shop-2026"                  # included in every record of a decision that it affects
+    origin = "https://shop.example"   # or suffix = "example.org": that domain and its subdomains,
+                                      # any port, http and https
     owner = "jane@crawler.example"
     reason = "contract of 12 May: may crawl at one request a second"
-    expires = 2027-03-31              # to the end of that day in UTC; or a moment with an offset
+    expires = 2027-03-31              # until the end of that day in UTC; or a time with an offset
     max_delay = 1
 
-The law of this file: an override changes the terms questions are judged under, and nothing else; who, why and until
-when are never inferred; what is invalid or has expired has no effect and is shown. Of several that fit an origin the
-closest holds alone: its own, then the longest suffix.
+Invariant: an override changes the terms under which questions are judged, and nothing else. Owner,
+reason and expiry are never inferred. An invalid or expired override has no effect and is reported.
+If several match an origin, only the most specific applies: its own, then the longest suffix.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from robots_guard.core.pacing import LONGEST_DELAY
 from robots_guard.core.verdict import Exemption, Terms
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, origin_of, parse_authority
-from robots_guard.plain import meant, unfit
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
+from robots_guard.text import meant, unfit
 
 SOON = 14 * 86400.0  # seconds
-_LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC).timestamp()  # where the calendar ends
+_LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC).timestamp()  # the end of the calendar
 
 
 class State(StrEnum):
-    """How an override stands at a moment."""
+    """The state of an override at a moment."""
 
     IN_FORCE = "in force"
     EXPIRES_SOON = "expires soon"
@@ -44,7 +45,7 @@ class State(StrEnum):
 
 
 class Override(NamedTuple):
-    """One that can be used: for which origins, under what terms. `expires` is in seconds since 1970."""
+    """A valid override: the origins it applies to, and the terms it sets."""
 
     place: Origin | str  # an origin, or a suffix
     terms: Terms
@@ -52,30 +53,32 @@ class Override(NamedTuple):
 
     @property
     def exemption(self) -> Exemption:
-        """Who, why and until when."""
+        """The owner, reason and expiry."""
         assert self.terms.override is not None
         return self.terms.override
 
     @property
     def where(self) -> str:
-        """Its place as people read it."""
+        """The place as text for people."""
         return f"*.{self.place}" if isinstance(self.place, str) else str(self.place)
 
     def state(self, now: float) -> State:
-        """How it stands at `now`."""
+        """The state at `now`."""
         left = self.exemption.expires - now
-        return State.EXPIRED if left <= 0 else State.EXPIRES_SOON if left <= SOON else State.IN_FORCE
+        if left <= 0:
+            return State.EXPIRED
+        return State.EXPIRES_SOON if left <= SOON else State.IN_FORCE
 
 
 class Fault(NamedTuple):
-    """One that cannot be used: which, and why."""
+    """An override that is not used, and why."""
 
     which: str
     why: str
 
 
 class Overrides(NamedTuple):
-    """All of a file. `sha256` is of its octets."""
+    """All overrides of a file. `sha256` is the digest of the file."""
 
     entries: tuple[Override, ...] = ()
     faults: tuple[Fault, ...] = ()
@@ -83,15 +86,18 @@ class Overrides(NamedTuple):
     sha256: str = ""
 
     def expired(self, now: float) -> tuple[Fault, ...]:
-        """Those whose time is over."""
+        """The overrides that have expired at `now`."""
         return tuple(
-            Fault(each.exemption.id, "it has expired: renew it or take it out")
+            Fault(each.exemption.id, "it has expired: renew it or remove it")
             for each in self.entries
             if each.state(now) is State.EXPIRED
         )
 
     def terms(self, origin: Origin, otherwise: Terms, now: float) -> Terms:
-        """The terms for an origin at `now`: those of the closest override that has not expired, else `otherwise`."""
+        """The terms for an origin at `now`.
+
+        They are those of the most specific override that has not expired, otherwise `otherwise`.
+        """
         if not self.by_place:
             return otherwise
         places: tuple[Origin | str, ...] = (origin, *_suffixes(origin.host))
@@ -103,12 +109,12 @@ class Overrides(NamedTuple):
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An override as it is written."""
+    """An override as written in the file."""
 
     id: str
     owner: str
     reason: str
-    expires: Any  # a date or a datetime, which msgspec does not tell apart
+    expires: Any  # a date or a datetime, which msgspec does not distinguish
     origin: str | None = None
     suffix: str | None = None
     action: Literal["pass", "drop"] | None = None
@@ -130,23 +136,27 @@ _SECONDS = ("max_defer", "min_delay", "max_delay")
 
 
 def parse(text: str, base: Terms) -> Overrides:
-    """All overrides of a file, as changes to `base`. Raises SettingsError for what is no TOML with `[[override]]`s;
-    one that cannot be used is among the faults."""
+    """Parse the overrides of a file, as changes to `base`.
+
+    An invalid override becomes one of the faults. Raises SettingsError if the text is not TOML with
+    `[[override]]` tables only.
+    """
     entries: dict[Origin | str, Override] = {}
     faults: list[Fault] = []
     ids: set[str] = set()
     for number, row in enumerate(_rows(text), 1):
         which = _which(row, number)
         try:
-            made = _override(row, base)
+            override = _override(row, base)
             if which in ids:
-                raise SettingsError("this id is taken: give each override its own")
-            if made.place in entries:
-                raise SettingsError(f"{entries[made.place].exemption.id!r} is for the same place: make one of them")
+                raise SettingsError("this id is already used: give each override its own")
+            if override.place in entries:
+                same = entries[override.place].exemption.id
+                raise SettingsError(f"{same!r} is for the same place: merge the two")
         except SettingsError as error:
             faults.append(Fault(which, str(error)))
         else:
-            entries[made.place] = made
+            entries[override.place] = override
         ids.add(which)
     return Overrides(tuple(entries.values()), tuple(faults), entries)
 
@@ -155,13 +165,13 @@ def _rows(text: str) -> list[Any]:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"no TOML: {error}") from None
-    strange = [name for name in table if name != "override"]
-    if strange:
-        raise SettingsError(f"{strange[0]!r} is nothing known: begin each override with [[override]]")
+        raise SettingsError(f"not valid TOML: {error}") from None
+    unknown = [name for name in table if name != "override"]
+    if unknown:
+        raise SettingsError(f"{unknown[0]!r} is not known: begin each override with [[override]]")
     rows = table.get("override", [])
     if not isinstance(rows, list):
-        raise SettingsError("[override] is one table: begin each override with [[override]]")
+        raise SettingsError("[override] is a single table: begin each override with [[override]]")
     return rows
 
 
@@ -174,25 +184,25 @@ def _override(row: Any, base: Terms) -> Override:
     try:
         entry = msgspec.convert(row, _Entry)
     except msgspec.ValidationError as error:
-        raise SettingsError(_unread(row) or str(error)) from None
+        raise SettingsError(_why_invalid(row) or str(error)) from None
     for name in ("id", "owner", "reason"):
         if not getattr(entry, name).strip():
-            raise SettingsError(f"{name} is empty: say {_ASKED[name]}")
+            raise SettingsError(f"{name} is empty: state {_REQUIRED[name]}")
     exemption = Exemption(id=entry.id, owner=entry.owner, reason=entry.reason, expires=_end(entry.expires))
     changes = {name: value for name in _CHANGES if (value := getattr(entry, name)) is not None}
     return Override(_place(entry), _terms(base, changes, exemption), changes)
 
 
-def _unread(row: Any) -> str | None:
-    """What is wrong with the keys of an override, in our words: msgspec's name no remedy."""
+def _why_invalid(row: Any) -> str | None:
+    """What is wrong with the keys of an override, and the remedy, which msgspec's messages lack."""
     if not isinstance(row, dict):
-        return f"{row!r} is no table: begin each override with [[override]]"
+        return f"{row!r} is not a table: begin each override with [[override]]"
     for name in row:
         if name not in _Entry.__struct_fields__:
-            return f"{name!r} is nothing known: {meant(name, _Entry.__struct_fields__)}"
+            return f"{name!r} is not known: {meant(name, _Entry.__struct_fields__)}"
     for field in msgspec.structs.fields(_Entry):
         if field.required and field.name not in row:
-            return f"{field.name} is missing: say {_ASKED[field.name]}"
+            return f"{field.name} is missing: state {_REQUIRED[field.name]}"
         try:
             msgspec.convert(row.get(field.name, field.default), field.type)
         except msgspec.ValidationError:
@@ -201,29 +211,29 @@ def _unread(row: Any) -> str | None:
     return None
 
 
-_ASKED = {
-    "id": "which this is",
-    "owner": "who answers for it",
-    "reason": "why it is made",
-    "expires": "until when it holds, as a day such as 2027-03-31",
+_REQUIRED = {
+    "id": "a name for this override",
+    "owner": "who is responsible for it",
+    "reason": "why it is needed",
+    "expires": "the last day on which it applies, such as 2027-03-31",
 }
 
 
 def _end(expires: Any) -> float:
-    """The moment from which it does not hold any more."""
+    """The moment at which the override expires, in seconds since 1970."""
     if not isinstance(expires, date):
-        raise SettingsError(f"expires = {expires!r} is no day: write one such as 2027-03-31, without quotes")
+        raise SettingsError(f"expires = {expires!r} is not a date: write one such as 2027-03-31, without quotes")
     if not isinstance(expires, datetime):
         day = datetime(expires.year, expires.month, expires.day, tzinfo=UTC)
         return min(day.timestamp() + timedelta(days=1).total_seconds(), _LAST)
     if expires.tzinfo is None:
-        raise SettingsError(f"expires = {expires} has no offset: write it with Z behind it, or the day only")
+        raise SettingsError(f"expires = {expires} has no offset: append Z, or write the date only")
     return expires.timestamp()
 
 
 def _place(entry: _Entry) -> Origin | str:
     if (entry.origin is None) == (entry.suffix is None):
-        raise SettingsError("give one of origin and suffix")
+        raise SettingsError("give either origin or suffix")
     try:
         if entry.origin is not None:
             return origin_of(entry.origin)
@@ -232,10 +242,10 @@ def _place(entry: _Entry) -> Origin | str:
     except (MalformedURL, NotGoverned) as error:
         raise SettingsError(f"{error}: write an origin as https://host, a suffix as host") from None
     if ":" in entry.suffix:
-        raise SettingsError(f"suffix = {entry.suffix!r} is for every port: name a host without one, or an origin")
+        raise SettingsError(f"suffix = {entry.suffix!r} has a port, but applies to all: remove it, or use origin")
     host = found.host
     if "." not in host:
-        raise SettingsError(f"suffix = {entry.suffix!r} is a whole top-level domain: name a domain below it")
+        raise SettingsError(f"suffix = {entry.suffix!r} is a top-level domain: name a domain below it")
     return host
 
 
@@ -243,23 +253,20 @@ def _terms(base: Terms, changes: dict[str, Any], exemption: Exemption) -> Terms:
     if not changes:
         raise SettingsError(f"it changes nothing: set one of {', '.join(_CHANGES)}")
     if "action" in changes and len(changes) > 1:
-        raise SettingsError(f"action = {changes['action']} leaves nothing for {_other(changes)} to change")
+        other = next(name for name in changes if name != "action")
+        raise SettingsError(f"{other} has no effect with action = {changes['action']}: remove one of them")
     for name in _SECONDS:
         if not 0 <= changes.get(name, 0) <= LONGEST_DELAY:
-            raise SettingsError(f"{name} = {changes[name]} is no number of seconds: use 0 to {LONGEST_DELAY:g}")
-    made: dict[str, Any] = {"override": exemption, **changes}
-    if "dialect" in made:
-        made["dialect"] = dialect(made["dialect"])
-    if "matching" in made:
-        made["matching"] = matching(made["matching"])
-    return msgspec.structs.replace(base, **made)
-
-
-def _other(changes: dict[str, Any]) -> str:
-    return next(name for name in changes if name != "action")
+            raise SettingsError(f"{name} = {changes[name]} is not valid: use 0 to {LONGEST_DELAY:g} seconds")
+    values: dict[str, Any] = {"override": exemption, **changes}
+    if "dialect" in values:
+        values["dialect"] = dialect(values["dialect"])
+    if "matching" in values:
+        values["matching"] = matching(values["matching"])
+    return msgspec.structs.replace(base, **values)
 
 
 def _suffixes(host: str) -> list[str]:
-    """A host and the domains above it, the longest first."""
+    """A host and its parent domains, the longest first."""
     labels = host.split(".")
     return [".".join(labels[at:]) for at in range(len(labels))]

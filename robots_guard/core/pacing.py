@@ -1,17 +1,18 @@
-"""Pacing: how long a site, or its operator, must be left alone between two requests.
+"""Pacing: the delay between two requests to an origin, as required by the site or the operator.
 
-Knows no clock and no store: (last turn, delay, now) -> next turn.
+It uses no clock and no store: (last turn, delay, now) -> next turn.
 
-    demand      of all that is asked for, what binds: the longest
+    demand      the required delay: the longest of those that apply
     closed      when a site with visiting times opens again
-    next_turn   how long until the origin's next turn, or that it is now
-    in_line     whose it is, of several processes that share a store: first come, first served
-    Share       which moments of an origin are a process's own while the shared store is away
+    next_turn   the wait until the origin's next turn, or the turn
+    in_line     the same among several processes that share a store: first come, first served
+    Share       the time slots of an origin that a process may use while the shared store is away
 
-A turn is the right to send one request to an origin. It is taken when the request is sent, never in advance: who
-must wait asks again. A request that is sent later than `SLACK` after its turn was granted needs that turn moved to now
-first, or another one (`has_lapsed`). A turn counts from when the answer begins; but at most `SLACK` after the request
-was sent, so that a slow site is not asked less often than it allows.
+A turn is the right to send one request to an origin. It is taken when the request is sent, never in
+advance; a request that must wait asks again. If a request is sent later than `SLACK` after its turn
+was granted, it first needs the turn moved to now, or another turn (`has_lapsed`). A turn counts
+from the beginning of the response, but from at most `SLACK` after the request was sent, so that a
+slow site is not visited less often than it allows.
 """
 
 from __future__ import annotations
@@ -25,32 +26,33 @@ import msgspec
 from robots_guard.rep.lines import Line
 from robots_guard.rep.pace import DAY, Delay, Pace, Visit, Window
 
-SLACK = 0.25  # seconds between a turn and its request, and between that and what the turn counts from
-AHEAD = 5.0  # seconds: a turn from further in the future was stamped by a clock that has since been set back
-LONGEST_DELAY = 86_400.0  # seconds an operator may set, or allow a file
-LONGEST_HOLD_OFF = 3600.0  # seconds an origin's Retry-After is honoured
+SLACK = 0.25  # most seconds from a turn to its request, and from the request to the turn's start
+AHEAD = 5.0  # seconds: a turn from further in the future means that a clock has been set back
+LONGEST_DELAY = 86_400.0  # seconds an operator may set, or permit a file to require
+LONGEST_HOLD_OFF = 3600.0  # seconds for which an origin's Retry-After is honoured
 SKEW = 1.0  # seconds by which the clocks of two processes may differ
-KEPT = 1.0 + SKEW + SLACK  # seconds a place in the line is kept for a late process: a Retry-After is in whole seconds
-LINE = 1024  # places in one origin's line; a process that finds none has to be lucky
-LONGEST_WINDOW = 1.0  # seconds after its slot begins in which a request may be sent, however long the delay
-AT_ONCE = 1e-5  # seconds: a slot that begins this soon has begun, for moments are rounded
-_LONGEST_PLACE = (LINE + 1) * KEPT  # seconds; who says more has made it up
+KEPT = 1.0 + SKEW + SLACK  # seconds a late process keeps its place; Retry-After is in whole seconds
+LINE = 1024  # places in one origin's queue; a process that gets none competes for a free turn
+LONGEST_WINDOW = 1.0  # seconds after the start of a slot in which a request may be sent, at most
+AT_ONCE = 1e-5  # seconds: a slot that starts this soon has started; times are rounded
+_LONGEST_PLACE = (LINE + 1) * KEPT  # seconds; a longer stored value is corrupt or forged
 
 
 class Pacer(StrEnum):
-    """What asks for time."""
+    """The source of a required delay."""
 
     CRAWL_DELAY = "crawl-delay"
     REQUEST_RATE = "request-rate"
     VISIT_TIME = "visit-time"
-    RETRY_AFTER = "retry-after"  # of a 429 or 503, to robots.txt or to a page
-    MIN_DELAY = "min-delay"  # the operator's own
+    RETRY_AFTER = "retry-after"  # of a 429 or 503, for robots.txt or a page
+    MIN_DELAY = "min-delay"  # the operator's setting
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """`seconds` between two requests, and who asks for them: a line of the file, or nobody but ourselves.
+    """The required delay: `seconds` between two requests, and its source.
 
-    `bounded` is whether the file asks for more.
+    `line` and `text` are those of the line that requires it, unless the source is the operator.
+    `bounded`: the file requires more than is enforced.
     """
 
     by: Pacer
@@ -61,15 +63,22 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turn(NamedTuple):
-    """The answer to who asks for an origin's turn: after `wait` seconds, or, at 0, now.
+    """The reply to a request for an origin's turn: granted if `wait` is 0, otherwise wait that many
+    seconds.
 
-    `stamp` names a turn that was taken. `by_retry_after`: the origin itself has asked to be left alone. `asked` is when
-    the store granted it or said to wait, by the asker's clock; a store may have another. `crowd` is how many processes
-    stand in the origin's line, the asker included, and `rank` how many of them have a name that sorts before the
-    asker's. `skew` is by how many seconds the store's clock is ahead of the asker's.
-    `is_shared`: the store that all processes share knows of it. `until` is when the slot ends for which it was taken,
-    by the asker's clock; its request may not be sent later. `pause` is for how many seconds from `asked` the origin
-    has asked to be left alone, which may be less than `wait`. `doubt` is by how many seconds `skew` may be wrong.
+    `stamp` identifies a turn that was granted.
+    `by_retry_after`: the wait is due to a pause that the origin has asked for.
+    `asked` is when the store replied, by the clock of the requesting process; a store may have
+    another.
+    `crowd` is the number of processes in the origin's queue, including the requesting one, and
+    `rank` the number of those whose name sorts before its name.
+    `skew` is how many seconds the store's clock is ahead of that of the process, and `doubt` the
+    error of `skew` in seconds.
+    `is_shared`: the turn is recorded in the store that all processes share.
+    `until` is the end of the slot for which the turn was taken, by the clock of the process; its
+    request must not be sent later.
+    `pause` is the rest of the origin's pause in seconds from `asked`, which may be less than
+    `wait`.
     """
 
     wait: float
@@ -86,14 +95,18 @@ class Turn(NamedTuple):
 
 
 def demand(pace: Pace | None, min_delay: float, max_delay: float, now: float) -> Demand | None:
-    """The longest of what binds at `now` (seconds since 1970): the file's delays, at most `max_delay` seconds each,
-    and our own `min_delay`. None if nothing does."""
-    asked = [delay for delay in pace.delays if _holds(delay.window, now)] if pace else []
-    longest = max(asked, key=lambda each: each.seconds, default=None)
-    wanted = longest.seconds if longest is not None else 0.0
-    if min_delay > min(wanted, max_delay):
-        return Demand(by=Pacer.MIN_DELAY, seconds=min_delay, bounded=wanted > min_delay)
-    return _bounded(longest, max_delay) if longest is not None and wanted > 0 else None
+    """The delay required at `now` (seconds since 1970), or None.
+
+    It is the longest of the file's delays, each limited to `max_delay` seconds, and `min_delay`.
+    """
+    delays = [delay for delay in pace.delays if _applies(delay.window, now)] if pace else []
+    longest = max(delays, key=lambda each: each.seconds, default=None)
+    stated = longest.seconds if longest is not None else 0.0
+    if min_delay > min(stated, max_delay):
+        return Demand(by=Pacer.MIN_DELAY, seconds=min_delay, bounded=stated > min_delay)
+    if longest is None or stated <= 0:
+        return None
+    return _bounded(longest, max_delay)
 
 
 def _bounded(delay: Delay, most: float) -> Demand:
@@ -108,8 +121,9 @@ def _bounded(delay: Delay, most: float) -> Demand:
 
 
 def closed(pace: Pace | None, now: float) -> tuple[Line, float] | None:
-    """If the site wants no visits at `now`: the line that says when it next does, and that moment."""
-    if pace is None or not pace.visits or any(_holds(visit.window, now) for visit in pace.visits):
+    """If `now` is outside the visiting times: the line of the next one, and when it begins.
+    Otherwise None."""
+    if pace is None or not pace.visits or any(_applies(visit.window, now) for visit in pace.visits):
         return None
     first = min(pace.visits, key=lambda visit: _until(visit, now))
     return first.line, now + _until(first, now)
@@ -120,7 +134,7 @@ def _until(visit: Visit, now: float) -> float:
     return ((visit.window.begins - _minute_of_day(now)) % DAY) * 60.0
 
 
-def _holds(window: Window | None, now: float) -> bool:
+def _applies(window: Window | None, now: float) -> bool:
     return window is None or window.has(_minute_of_day(now))
 
 
@@ -129,22 +143,32 @@ def _minute_of_day(now: float) -> float:
 
 
 def next_turn(last: float, not_before: float, delay: float, now: float) -> Turn:
-    """The turn of who asks at `now`. `last` is when the last was taken, `not_before` what the origin has asked for;
-    both in seconds since 1970, -inf for never, and neither believed where no clock that runs right can have set it.
+    """The turn for a request made at `now`.
+
+    `last` is when the last turn was taken, `not_before` the end of the origin's pause; both in
+    seconds since 1970, or -inf. A value so far in the future that only a wrong clock can have set
+    it is ignored.
     """
     paced = last + delay if last <= now + AHEAD else -math.inf
     held_off = not_before if not_before <= now + LONGEST_HOLD_OFF + AHEAD else -math.inf
     pause = max(0.0, held_off - now)
     wait = max(pause, paced - now)
-    return Turn(wait, 0.0 if wait else now, by_retry_after=wait > 0 and held_off > paced, asked=now, pause=pause)
+    return Turn(
+        wait,
+        0.0 if wait else now,
+        by_retry_after=wait > 0 and held_off > paced,
+        asked=now,
+        pause=pause,
+    )
 
 
-class Place(NamedTuple):
-    """A process's place in an origin's line. It counts from `due`, when its holder may have the turn, until `until`,
-    when he has lost it for not having come.
+class Waiter(NamedTuple):
+    """A process's place in an origin's queue. The process may take the turn from `due` until
+    `until`.
 
-    A process that has just had its turn keeps a place of which both are the same moment: it comes behind all others,
-    and holds up none of them, but is still counted as one of the crowd.
+    After that it loses the place. A process that has just taken its turn keeps a place for which
+    both are the same moment: it is behind all others and delays none, but still counts towards the
+    crowd.
     """
 
     name: str
@@ -153,27 +177,30 @@ class Place(NamedTuple):
 
     @property
     def is_served(self) -> bool:
-        """Whether its holder has had the turn, and has not asked again."""
+        """Whether the process has taken its turn and has not requested another."""
         return self.due == self.until
 
 
-Places = tuple[Place, ...]
+Places = tuple[Waiter, ...]
 
 
 def in_line(places: Places, name: str, turn: Turn, delay: float, now: float) -> tuple[Turn, Places]:
-    """What `next_turn` says, of several who ask, each by a `name` of its own; and the line as it is from now on.
-    Without a name one waits for the others, and has no place.
+    """The reply of `next_turn` to one of several processes, each with its own `name`, and the new
+    queue.
 
-    Without it the turn would be his who happens to ask first when it is due, and one who always comes a millisecond
-    after another would never have it. Who must wait has a place; who has none comes behind. Whoever is not the first
-    is told to come again when all before him may have been served, or have not come.
+    A process without a name waits for the others, but gets no place.
+
+    Without a queue, the first process to ask at the due moment would win, and one that always asks
+    a millisecond later would starve. A process that must wait gets a place; one without a place
+    goes to the back. One that is not first waits until all before it can have been served or have
+    lost their place.
     """
     due = now + turn.wait
-    held = [place for place in places if now <= place.until <= place.due + _LONGEST_PLACE]
-    standing = [place for place in held if not place.is_served]
-    at = next((at for at, place in enumerate(standing) if place.name == name), len(standing))
-    others = [place for place in standing if place.name != name]
-    served = [place for place in held if place.is_served and place.name != name]
+    valid = [place for place in places if now <= place.until <= place.due + _LONGEST_PLACE]
+    waiting = [place for place in valid if not place.is_served]
+    at = next((at for at, place in enumerate(waiting) if place.name == name), len(waiting))
+    others = [place for place in waiting if place.name != name]
+    served = [place for place in valid if place.is_served and place.name != name]
     ahead = sum(place.due <= due for place in others[:at])
     rank = sum(place.name < name for place in (*others, *served))
     turn = turn._replace(crowd=len(others) + len(served) + 1, rank=rank)
@@ -183,29 +210,31 @@ def in_line(places: Places, name: str, turn: Turn, delay: float, now: float) -> 
         return turn, (*others, *served)[:LINE]
     wait = turn.wait + ahead * min(delay, KEPT)
     if name:
-        others.insert(at, Place(name, due, now + wait + KEPT))
+        others.insert(at, Waiter(name, due, now + wait + KEPT))
     return turn._replace(wait=wait, stamp=0.0), (*others, *served)[:LINE]
 
 
-def _served(name: str, until: float) -> Place:
-    """The place of a process that has had its turn, kept for as long as it takes to ask for the next, and as long
-    again for one that is late."""
-    return Place(name, until, until)
+def _served(name: str, until: float) -> Waiter:
+    """The place of a process that has taken its turn, which counts towards the crowd until
+    `until`."""
+    return Waiter(name, until, until)
 
 
 class Share(NamedTuple):
-    """Which moments of an origin are a process's own when the shared store is away, by the store's last answer.
+    """The time slots of an origin that a process may use while the shared store is away.
 
-    The time of the store's clock is divided into slots of one delay each, which the `crowd` of processes use in turn:
-    slot k is that of the process whose `rank` is k modulo `crowd`. So processes that know the same crowd keep
-    the delay between them without a word, however long their calls to the store take to fail. A request goes within a
-    window at the beginning of a slot; one that is held up beyond it waits for the next slot of its process.
+    The time of the store's clock is divided into slots of one delay each, which the `crowd` of
+    processes use in turn: slot k belongs to the process whose `rank` is k modulo `crowd`. Processes
+    that know the same crowd thus keep the delay among them without communicating, however long
+    their calls to the store take to fail. A request is sent in a window at the beginning of a slot;
+    one that misses it waits for the next slot of its process.
 
-    `skew` is by how many seconds the store's clock is ahead of the process's monotonic clock, and `doubt` by how many
-    it may be wrong: an answer that took long says little about the moment at which that clock was read. The share is in
-    force while the store is away, and no slot that begins before `since` (by the monotonic clock) is used: until the
-    store failed it may have granted turns to other processes. When the store answers again, the share stays in force
-    until `ends`, and a turn needs both its slot and the store: other processes may still be without it.
+    `skew` is how many seconds the store's clock is ahead of the process's monotonic clock, and
+    `doubt` the error of that in seconds: after a slow reply it is uncertain when that clock was
+    read. The share is in force while the store is away. No slot that begins before `since` (by the
+    monotonic clock) is used, because the store may have granted turns to other processes until it
+    failed. When the store replies again, the share stays in force until `ends`, and a turn needs
+    both its slot and the store, because other processes may still be without it.
     """
 
     crowd: int
@@ -218,9 +247,12 @@ class Share(NamedTuple):
 
     @classmethod
     def of(cls, turn: Turn, ahead: float, before: Share | None = None) -> Share:
-        """By the store's last answer. `ahead` is by how many seconds the clock of the turn is ahead of the monotonic
-        clock. The skew of the share `before` stays if it is known better, and agrees with that answer: if not, a clock
-        has been set since."""
+        """The share by the store's last reply.
+
+        `ahead` is how many seconds the clock of the turn is ahead of the monotonic clock. The skew
+        of the share `before` is kept if it is more precise and agrees with the reply; if it does
+        not agree, a clock has been set since.
+        """
         share = cls(turn.crowd, turn.rank, turn.skew + ahead, doubt=turn.doubt)
         if before is None or before.doubt > share.doubt:
             return share
@@ -228,19 +260,24 @@ class Share(NamedTuple):
         return share._replace(skew=before.skew, doubt=before.doubt) if agrees else share
 
     def in_force(self, delay: float, at: float) -> Share:
-        """The share from when the store fails. One that is in force since then stays as it is."""
+        """The share after the store has failed. If it is already in force, it stays as it is."""
         if self.is_in_force and not self.is_returning:
             return self
         return self._replace(is_in_force=True, since=at + delay, ends=math.inf)
 
     def returning(self, delay: float, at: float, rest: float) -> Share:
-        """The share from when the store answers again: until all other processes have asked it, too, which may leave it
-        alone for `rest` seconds."""
-        return self if self.is_returning else self._replace(ends=at + rest + self.spacing(delay))
+        """The share after the store has replied again.
+
+        It stays in force until all other processes have contacted the store, which may take `rest`
+        seconds.
+        """
+        if self.is_returning:
+            return self
+        return self._replace(ends=at + rest + self.spacing(delay))
 
     @property
     def is_returning(self) -> bool:
-        """Whether the store has answered again."""
+        """Whether the store has replied again."""
         return self.ends < math.inf
 
     def spacing(self, delay: float) -> float:
@@ -248,7 +285,7 @@ class Share(NamedTuple):
         return delay * self.crowd
 
     def slot(self, delay: float, at: float) -> float:
-        """When the first slot begins, or has begun, that the process may take at `at` or later."""
+        """The beginning of the first slot that the process may take at `at` or later."""
         if not delay:
             return at
         earliest = max(self.since, at - room(delay)) - AT_ONCE
@@ -262,43 +299,54 @@ class Share(NamedTuple):
         return left if left > AT_ONCE else 0.0
 
     def time_to_look(self, delay: float, at: float) -> float:
-        """Seconds for which a request in its slot may wait to hear whether the store has come back."""
+        """Seconds for which a request in its slot may wait to see whether the store is back."""
         return max(0.0, self.slot(delay, at) + room(delay) / 2 - at)
 
 
 def window(delay: float) -> float:
-    """Seconds after the beginning of a slot in which its request may be sent: a quarter of the delay. A request cannot
-    be sure to go within less than `SLACK`."""
+    """Seconds after the beginning of a slot in which its request may be sent: a quarter of the
+    delay.
+
+    It is at least `SLACK`, because sending may take that long.
+    """
     return min(max(SLACK, delay / 4), LONGEST_WINDOW)
 
 
 def least(delay: float) -> float:
-    """Seconds that the store must see between the turns of two neighbouring slots, of which the first may be late."""
+    """Seconds that the store must see between the turns of two adjacent slots, of which the first
+    may be late."""
     return max(delay / 2, delay - window(delay))
 
 
 def room(delay: float) -> float:
-    """Seconds after the beginning of a slot in which it may be taken; the rest of the window is for the sending. Less
-    than the delay, so that no slot is taken twice."""
+    """Seconds after the beginning of a slot in which it may be taken; the rest of the window is for
+    sending.
+
+    It is less than the delay, so that no slot is taken twice.
+    """
     return min(window(delay) / 2, delay / 2)
 
 
 def has_lapsed(turn: Turn, now: float) -> bool:
-    """Whether a turn is too old to send a request by: the next might come less than a delay after that request."""
+    """Whether a turn is too old to send a request: the next one might follow within less than a
+    delay."""
     return now - turn.asked > SLACK or now > turn.until
 
 
 def is_old(turn: Turn, now: float) -> bool:
-    """Whether a turn should be moved to now before its request goes, lest it lapse on the way."""
+    """Whether a turn should be moved to now before its request is sent, so that it does not lapse
+    on the way."""
     return now - turn.asked > SLACK / 2
 
 
 def lapsed(turn: Turn, delay: float, now: float) -> Turn:
-    """The answer to a process whose turn came too late to be used: when to ask again."""
+    """The reply to a process whose turn came too late to be used: when to ask again."""
     return turn._replace(wait=max(SLACK, turn.asked + delay - now), stamp=0.0)
 
 
 def counted_from(stamp: float, since: float) -> float:
-    """When a turn taken at `stamp` counts from, if it is moved by `since` seconds: at most by `AHEAD`, for one from
-    further in the future would not be believed, should the clock that says so have jumped."""
+    """When a turn taken at `stamp` counts from, if it is moved by `since` seconds.
+
+    It is moved by at most `AHEAD`, because one from further in the future would be ignored.
+    """
     return stamp + min(max(0.0, since), AHEAD)

@@ -1,20 +1,23 @@
-"""A renewal: getting an origin a new policy. One an origin, shared by all who ask.
+"""A renewal: the state machine that fetches a new policy for an origin, shared by all waiting
+callers.
 
-Knows no clock, no socket, no host. Every way a renewal can go is in this file:
+It uses no clock, socket or framework. All transitions are in this module:
 
     begin      -> Fetching      /robots.txt of the origin itself
-    Fetching   -> Fetching      a redirect to a /robots.txt, or of one within its own origin: the next hop, at most 5,
-                                http and https only, across hosts, and from a public address to public addresses only
-    Fetching   -> Redirected    a redirect to any other page of another origin: it is judged first, as a request is
-    Fetching   -> Settled       a document, a 304 that renews the one held, or trouble beside it
+    Fetching   -> Fetching      a redirect to a /robots.txt, or one of a /robots.txt within its own
+                                origin: the next hop, at most 5, http and https only, across hosts,
+                                and from a public address to public addresses only
+    Fetching   -> Redirected    a redirect to any other page of another origin: it is judged first,
+                                like a request
+    Fetching   -> Settled       a document, a 304 that renews the stored one, or trouble
     Redirected -> Fetching      that origin's rules allow the page: the next hop
-    Redirected -> Settled       they do not, or cannot be had: trouble
+    Redirected -> Settled       they forbid it, or cannot be fetched: trouble
 
-Rules belong to the first origin, wherever redirects led (RFC 9309 section 2.3.1.2). That section has redirects followed
-across authorities, but does not permit fetching what the other authority forbids: otherwise any site could make the
-guard fetch any page of any other. A /robots.txt is open to all crawlers (section 2.2.2). Where an origin keeps its own
-rules is its own choice, so a redirect of its /robots.txt to another of its pages is followed, until a redirect leaves
-the origin.
+Rules belong to the first origin, wherever redirects led (RFC 9309 section 2.3.1.2). That section
+has redirects followed across authorities, but does not permit fetching what the other authority
+forbids: otherwise any site could make the guard fetch any page of any other. A /robots.txt is open
+to all crawlers (section 2.2.2). An origin may keep its rules wherever it likes, so a redirect of
+its /robots.txt to another of its pages is followed, until a redirect leaves the origin.
 """
 
 from __future__ import annotations
@@ -27,32 +30,40 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from robots_guard.core.access import MAX_BODY, REDIRECTS, Failed, Failure, Fetched, FetchOutcome, is_trouble
+from robots_guard.core.access import (
+    MAX_BODY,
+    REDIRECTS,
+    Failed,
+    Failure,
+    Fetched,
+    FetchOutcome,
+    is_trouble,
+)
 from robots_guard.core.addresses import BAD_PORTS
 from robots_guard.core.freshness import RETRY_MAX, backoff, retry_after, stated_lifetime
-from robots_guard.core.policy import Document, Policy, Trouble
+from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.core.verdict import Action, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import ROBOTS_TXT, Origin, split_url
 
 MAX_REDIRECTS = 5  # RFC 9309 section 2.3.1.2: at least five
-_DOUBTFUL = re.compile(r"[\x00-\x1f\x7f\\]")  # no URL has these, and clients differ in what they make of them
-_UNWRITTEN = re.compile(r"[^!-~]")  # what no request line may hold (RFC 9112 section 3.2)
+_DOUBTFUL = re.compile(r"[\x00-\x1f\x7f\\]")  # not valid in URLs, and clients interpret them differently
+_UNENCODED = re.compile(r"[^!-~]")  # not valid in a request line (RFC 9112 section 3.2)
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The renewal is over: this is what is now held."""
+    """Final state: the policy to store."""
 
     policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
 class Fetching:
-    """Wants the outcome of one GET of `url`, with `conditions` as its header fields.
+    """Needs the outcome of one GET of `url`, with `conditions` as its header fields.
 
-    `judged` says whether the URL was judged like a request, exactly as it is written, because a page of another origin
-    led to it.
+    `judged`: the URL is judged like a request, exactly as written, because a redirect led to a page
+    of another origin.
     """
 
     origin: Origin
@@ -61,14 +72,15 @@ class Fetching:
     via: str
     passed: tuple[str, ...] = ()
     tls_verified: bool = True  # of the hops so far
-    public_only: bool = False  # a hop so far was public, or may have been
+    public_only: bool = False  # some hop so far was public, or may have been
     judged: bool = False
 
     @property
     def conditions(self) -> tuple[tuple[str, str], ...]:
-        """Validators (RFC 9110 section 8.8) of the document held, if it came from this very URL.
+        """The validators (RFC 9110 section 8.8) of the stored document, if it came from this exact
+        URL.
 
-        What is not printable is left out: a store may hold anything, and no header field may be written with it.
+        Unprintable ones are omitted: stored values are untrusted and must not inject header fields.
         """
         document = self.held.document if self.held else None
         if document is None or document.url != self.url or document.status != 200:
@@ -77,7 +89,7 @@ class Fetching:
         return tuple((name, value) for name, value in pairs if value and value.isprintable())
 
     def next(self, outcome: FetchOutcome, now: float) -> Fetching | Redirected | Settled:
-        """Follow the redirect, have it judged, renew, keep, or record trouble."""
+        """Follow a redirect, ask for a verdict on it, or settle on a document or trouble."""
         if isinstance(outcome, Failed):
             return self.in_trouble(now, outcome.failure, outcome.detail)
         if outcome.status in REDIRECTS and outcome.headers.get("location"):
@@ -92,15 +104,15 @@ class Fetching:
         passed = (*self.passed, self.url)
         location = outcome.headers["location"].strip(" \t")
         if _DOUBTFUL.search(location):
-            return self.in_trouble(now, Failure.REDIRECT_REFUSED, "its Location is no URL")
+            return self.in_trouble(now, Failure.REDIRECT_REFUSED, "its Location is not a URL")
         try:
             origin, target = split_url(urljoin(self.url, location))
         except (NotGoverned, MalformedURL, ValueError) as error:
             return self.in_trouble(now, Failure.REDIRECT_REFUSED, str(error))
-        target = _UNWRITTEN.sub(_percent, target)  # here, so that every fetcher sends what is judged
+        target = _UNENCODED.sub(_percent, target)  # here, so that every fetcher sends what is judged
         url = f"{origin}{target}"
         if origin.port in BAD_PORTS:
-            return self.in_trouble(now, Failure.REDIRECT_REFUSED, f"port {origin.port} is none of the web's")
+            return self.in_trouble(now, Failure.REDIRECT_REFUSED, f"port {origin.port} is not a web port")
         if url in passed:
             return self.in_trouble(now, Failure.REDIRECT_LOOP, f"back to {url}", answer=outcome)
         if len(passed) > MAX_REDIRECTS:
@@ -120,8 +132,8 @@ class Fetching:
     def _is_free(self, origin: Origin, target: str) -> bool:
         """Whether a redirect may be followed without a verdict by the rules of its target.
 
-        A page that was judged is not a /robots.txt: its redirects do not say where an origin keeps its rules, even
-        within that origin. An open redirector must not bypass the rules.
+        A page that was judged is not a /robots.txt: its redirects do not say where an origin keeps
+        its rules, even within that origin. An open redirector must not bypass the rules.
         """
         if target == ROBOTS_TXT:
             return True
@@ -151,7 +163,8 @@ class Fetching:
         )
 
     def _revalidated(self, outcome: Fetched, now: float) -> Settled:
-        """RFC 9111 section 4.3.4: the stored document, made fresh by a 304; what it leaves unsaid still holds."""
+        """The stored document, freshened by a 304, whose omitted fields keep their value (RFC 9111
+        section 4.3.4)."""
         assert self.held is not None
         assert self.held.document is not None
         stated = stated_lifetime(outcome.headers, now)
@@ -168,7 +181,12 @@ class Fetching:
     def _not_now(self, outcome: Fetched, now: float) -> Settled:
         wait = retry_after(outcome.headers, now)
         return self.in_trouble(
-            now, Failure.STATUS, f"status {outcome.status}", status=outcome.status, wait=wait, answer=outcome
+            now,
+            Failure.STATUS,
+            f"status {outcome.status}",
+            status=outcome.status,
+            wait=wait,
+            answer=outcome,
         )
 
     def in_trouble(
@@ -181,33 +199,42 @@ class Fetching:
         wait: float = 0.0,
         answer: Fetched | None = None,
     ) -> Settled:
-        """Settle on the held document, if any, with trouble beside it."""
+        """Settle on trouble, together with the stored document, if there is one."""
         before = self.held.trouble if self.held else None
         if before is not None and not before.continues(now):
             before = None
         attempts = before.attempts + 1 if before else 1
-        trouble = Trouble(
+        trouble = FetchTrouble(
             failure=failure,
             detail=detail[:200],
             status=status,
-            since=min(before.since, now) if before else now,  # it may have been stamped by a clock that has jumped
+            since=min(before.since, now) if before else now,  # a clock may have jumped backwards
             at=now,
             attempts=attempts,
             tls_verified=self.tls_verified if answer is None else self._verified(answer),
             retry_at=now + max(wait, backoff(attempts, self._spread(attempts))),
         )
-        return Settled(Policy(origin=self.origin, document=self.held.document if self.held else None, trouble=trouble))
+        return Settled(
+            Policy(
+                origin=self.origin,
+                document=self.held.document if self.held else None,
+                trouble=trouble,
+            )
+        )
 
     def _spread(self, attempts: int) -> float:
-        """A number in 0..1 that differs by origin and try: origins that failed together are not retried together."""
+        """A number in 0..1 by origin and attempt, so that origins that failed together are not
+        retried together."""
         return zlib.crc32(f"{self.origin} {attempts}".encode()) / 2**32
 
 
 @dataclass(frozen=True, slots=True)
 class Redirected:
-    """Wants the verdict on `target` of `origin`, another origin than the one whose robots.txt redirects there.
+    """Needs the verdict on `target` of `origin`, which is not the origin whose robots.txt redirects
+    there.
 
-    `following` is the hop that is made if the verdict is PASS; with `was_followed`, the fetcher has made it already.
+    `following` is the next hop if the verdict is PASS. `was_followed`: the fetcher has already made
+    it.
     """
 
     following: Fetching
@@ -216,21 +243,24 @@ class Redirected:
     was_followed: bool = False
 
     def next(self, verdict: Verdict, now: float) -> Fetching | Settled:
-        """Follow on a PASS. Otherwise the origin is unreachable, if possible until the page may be fetched."""
+        """Follow on a PASS. Otherwise the origin is unreachable, if possible until the page may be
+        fetched."""
         if verdict.action is Action.PASS:
             return self.following
         wait = min(RETRY_MAX, verdict.until - now) if verdict.until is not None else 0.0
         why = f"{verdict.reason} at {self.following.url}"
-        why = f"{why}: {verdict.detail}" if verdict.detail else why
+        if verdict.detail:
+            why = f"{why}: {verdict.detail}"
         return self.following.in_trouble(now, Failure.REDIRECT_DISALLOWED, why, wait=wait)
 
 
 def _percent(found: re.Match[str]) -> str:
-    return "".join(f"%{octet:02X}" for octet in found[0].encode("latin-1"))
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("latin-1"))
 
 
 def _whole_lines(body: bytes) -> bytes:
-    """Without a last line that was cut: half of an Allow admits more than the whole of it."""
+    """The body without a truncated last line: a truncated Allow would allow more than the whole
+    one."""
     end = max(body.rfind(b"\n"), body.rfind(b"\r")) + 1
     return body[:end] if end else body
 
@@ -239,5 +269,8 @@ State = Fetching | Redirected | Settled
 
 
 def begin(origin: Origin, held: Policy | None, via: str, *, public_only: bool = False) -> Fetching:
-    """The renewal of an origin's policy through a fetcher named `via`; with `public_only`, from a public address."""
+    """The first state of an origin's renewal by the fetcher named `via`.
+
+    `public_only`: fetch from a public address only.
+    """
     return Fetching(origin, origin.robots_url, held, via, public_only=public_only)

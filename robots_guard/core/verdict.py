@@ -1,6 +1,6 @@
 """Verdicts: a question in, an action and its reason out.
 
-The same strings stand in the journal, in Scrapy's stats, in response headers and in flow metadata.
+The audit log, Scrapy's stats, response headers and flow metadata use the same strings.
 """
 
 from __future__ import annotations
@@ -12,57 +12,57 @@ import msgspec
 from robots_guard.core.access import REDIRECT_LIMITS, Access
 from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.pacing import Demand, Pacer, Turn, closed, demand
-from robots_guard.core.policy import Document, Policy, Trouble
+from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.errors import SettingsError
 from robots_guard.origin import ROBOTS_TXT, Origin
-from robots_guard.plain import span
 from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.pace import Pace
 from robots_guard.rep.paths import Matching, malformed
 from robots_guard.rep.ruleset import Ruleset, Ruling
+from robots_guard.text import span
 
 
 class Action(StrEnum):
-    """What the door does with a request."""
+    """What the integration does with a request."""
 
-    PASS = "pass"  # noqa: S105  (an action, no password)
+    PASS = "pass"  # noqa: S105  (an action, not a password)
     DROP = "drop"
     DEFER = "defer"
 
 
 class Reason(StrEnum):
-    """Why. A closed list."""
+    """The reason for an action. A closed list."""
 
-    ALLOWED = "allowed"  # the rules admit it, or none speaks of it
+    ALLOWED = "allowed"  # a rule allows it, or none matches
     UNRESTRICTED = "unrestricted"  # the site has no robots.txt
     ROBOTS_TXT = "robots-txt"  # the exact path /robots.txt, always open (RFC 9309 section 2.2.2)
     NOT_GOVERNED = "not-governed"  # not http(s)
     BYPASSED = "bypassed"  # the operator exempted this request
-    BLOCKED = "blocked"  # the operator wants nothing of this origin
+    BLOCKED = "blocked"  # the operator forbids requests to this origin
     DISALLOWED = "disallowed"  # a rule forbids it
     MIRROR = "mirror"  # the Host directive names another main host
     RESTRICTED = "restricted"  # 401 or 403 on robots.txt
-    UNREACHABLE = "unreachable"  # robots.txt cannot be had
-    CRAWL_DELAY = Pacer.CRAWL_DELAY.value  # allowed, but not yet: the last request was too short a while ago
+    UNREACHABLE = "unreachable"  # robots.txt cannot be fetched
+    CRAWL_DELAY = Pacer.CRAWL_DELAY.value  # allowed, but too soon after the last request
     REQUEST_RATE = Pacer.REQUEST_RATE.value
-    VISIT_TIME = Pacer.VISIT_TIME.value  # allowed, but not at this time of the day
+    VISIT_TIME = Pacer.VISIT_TIME.value  # allowed, but not at this time of day
     RETRY_AFTER = Pacer.RETRY_AFTER.value  # allowed, but the origin has asked for a pause
-    MIN_DELAY = Pacer.MIN_DELAY.value  # allowed, but the operator wants longer pauses
+    MIN_DELAY = Pacer.MIN_DELAY.value  # allowed, but the operator requires a longer delay
     MALFORMED_TARGET = "malformed-target"
     AMBIGUOUS_AUTHORITY = "ambiguous-authority"
     DESTINATION_REFUSED = "destination-refused"  # an address or port the operator has not allowed
-    NOT_INTERCEPTED = "not-intercepted"  # TLS that its client lets nobody look into
-    NOT_HTTP = "not-http"  # bytes in a tunnel that are no HTTP request
-    NOT_JUDGED = "not-judged"  # stopped at the write: not the request that was let pass
-    UNRECORDED = "unrecorded"  # allowed, but the journal that must tell of it cannot be written
-    INTERNAL_ERROR = "internal-error"  # our own fault: refused all the same
+    NOT_INTERCEPTED = "not-intercepted"  # TLS whose client does not accept interception
+    NOT_HTTP = "not-http"  # bytes in a tunnel that are not an HTTP request
+    NOT_JUDGED = "not-judged"  # stopped at the write: not the request that passed
+    UNRECORDED = "unrecorded"  # allowed, but the audit log that must record it cannot be written
+    INTERNAL_ERROR = "internal-error"  # a bug in the guard: refused nevertheless
 
 
-MAX_DELAY = 300.0  # seconds; what is longer is a mistake, or a wish that a Disallow expresses better
+MAX_DELAY = 300.0  # seconds; a longer delay is a mistake, or is better expressed by a Disallow
 
 
 class Exemption(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has made an exception, why and until when (seconds since 1970); see `overrides`."""
+    """The owner, reason and expiry (seconds since 1970) of an override; see `overrides`."""
 
     id: str
     owner: str
@@ -71,8 +71,11 @@ class Exemption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """How an operator wants questions judged. Choices that open more than the default are named on each
-    verdict they change. `override` is the exception that these are the terms of, if they are one's."""
+    """The operator's settings for judging questions.
+
+    A setting that allows more than the default is named in each verdict that it changes. `override`
+    is the override that sets these terms, if one does.
+    """
 
     dialect: Dialect
     matching: Matching
@@ -80,11 +83,11 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     on_unreachable: str = "defer"  # defer | drop | allow
     on_redirect_limit: str = "unreachable"  # unreachable | allow
     on_disallowed: str = "drop"  # drop | defer
-    max_defer: float = 900.0  # seconds of trouble, or of being set aside, after which a deferral becomes a drop
-    min_delay: float = 0.0  # seconds between two requests to an origin, at least
-    max_delay: float = MAX_DELAY  # seconds of what a file may ask for; 0: none of it is kept
+    max_defer: float = 900.0  # seconds of trouble or deferral after which a deferral becomes a drop
+    min_delay: float = 0.0  # least seconds between two requests to an origin
+    max_delay: float = MAX_DELAY  # most seconds of delay that a file may require; 0: none
     visit_time: str = "keep"  # keep | ignore
-    action: str = "judge"  # judge | pass | drop: whatever the site says
+    action: str = "judge"  # judge | pass | drop (the last two regardless of the site's rules)
     override: Exemption | None = None
 
     def __post_init__(self) -> None:
@@ -101,18 +104,22 @@ def _one_of(setting: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 class Deferral(msgspec.Struct, frozen=True):
-    """An earlier answer to the same question: the id of the first decision that put it off, and when that was."""
+    """The first deferral of the same question: the id of its decision, and its time."""
 
     id: str
     since: float  # seconds since 1970
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """May this be requested? `target` is the octets on the wire, one Latin-1 character each; `agent` the
-    product token judged; `deferral` is there if the question was put off before. The rest is kept for the record
-    only: `led_by` is the URL of the judged request from which a component went on to this one (a download handler that
-    follows redirects itself); `sent` says whether the request has reached the site already; `robots_txt_of` is the
-    origin whose robots.txt redirects here, if the request is the guard's own."""
+    """May this be requested?
+
+    `target` is the request target on the wire, one Latin-1 character per byte; `agent` the product
+    token judged; `deferral` is set if the question was deferred before. The rest is for the record
+    only: `led_by` is the URL of the judged request from which a component continued to this one (a
+    download handler that follows redirects itself); `sent` says whether the request has already
+    reached the site; `robots_txt_of` is the origin whose robots.txt redirects here, if the request
+    is the guard's own.
+    """
 
     origin: Origin
     target: str
@@ -127,7 +134,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleRef(msgspec.Struct, frozen=True):
-    """The deciding rule: its line in the file, the line's text, the User-agent values of its group."""
+    """The deciding rule: its line number, the text of that line, and the User-agent values of its
+    group."""
 
     line: int
     text: str
@@ -135,56 +143,60 @@ class RuleRef(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer. `until` (DEFER) is when to ask again, in seconds since 1970. `pace` (PASS): ask for the origin's
-    turn before the request goes (`Guard.turn`)."""
+    """The answer to a question.
+
+    `until` (DEFER) is when to ask again, in seconds since 1970. With `pace` (PASS), the request
+    needs the origin's turn before it is sent (`Guard.turn`).
+    """
 
     action: Action
     reason: Reason
     rule: RuleRef | None = None
     group: str | None = None  # the group that applied, also when none of its rules did
-    form: str | None = None  # the normal form under which the rule matched
+    form: str | None = None  # the normal form in which the rule matched
     until: float | None = None
     relaxed: str | None = None  # the setting without which this would not have passed
     detail: str | None = None
     stale: bool = False  # judged by the last good document while the site is in trouble
-    pace: Demand | None = None  # what the site, or the operator, asks for between two requests
-    would: Action | None = None  # what this would be, were it not only reported
+    pace: Demand | None = None  # the delay that the site or the operator requires
+    would: Action | None = None  # the action if it were not report-only
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict with its circumstances: what the journal keeps and a door acts on. `turn` is the origin's, taken."""
+    """A verdict with its circumstances, for the audit log and the integration. `turn` is the turn
+    taken, if any."""
 
     id: str
     at: float  # seconds since 1970
-    door: str
+    component: str
     question: Question
     verdict: Verdict
     policy: Policy | None = None
     dialect: str = ""
     matching: str = ""
-    source: str = ""  # where the policy came from: memory, store, fetch, or nothing was needed
+    source: str = ""  # where the policy came from: memory, store, fetch; empty if none was needed
     elapsed: float = 0.0  # seconds from question to verdict
-    override: Exemption | None = None  # whose terms it was judged under
+    override: Exemption | None = None  # the override that set the terms
     turn: Turn | None = None
-    turn_taken_at: float = 0.0  # when it was asked for, by our own clock, in seconds since 1970
-    waited: float = 0.0  # seconds for the turn
+    turn_taken_at: float = 0.0  # when it was requested, by the local clock, in seconds since 1970
+    waited: float = 0.0  # seconds waited for the turn
 
     @property
     def has_escaped(self) -> bool:
-        """Whether the request had reached the site before it was judged, and is not allowed."""
+        """Whether the request reached the site before it was judged, and is not allowed."""
         verdict = self.verdict
         return self.question.sent and (verdict.action is not Action.PASS or verdict.would is not None)
 
     @property
     def is_due(self) -> bool:
-        """Whether the request may be sent now: let pass, and its turn is here if it needs one."""
+        """Whether the request may be sent now: it passes, and has its turn if it needs one."""
         verdict = self.verdict
-        needs_none = verdict.pace is None or verdict.would is not None  # what is only reported waits for nothing
-        return verdict.action is Action.PASS and (needs_none or self.turn is not None)
+        needs_turn = verdict.pace is not None and verdict.would is None  # report-only: never waits
+        return verdict.action is Action.PASS and (not needs_turn or self.turn is not None)
 
 
 def needs_no_policy(question: Question, terms: Terms) -> Verdict | None:
-    """The verdict on what no robots.txt can change, or None."""
+    """The verdict on a question that no robots.txt can change, or None."""
     if terms.matching.refuses_malformed and (fault := malformed(question.target)):
         return Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=fault)
     if question.target == ROBOTS_TXT and terms.dialect.exempts_robots_txt:
@@ -201,19 +213,23 @@ def _id(terms: Terms) -> str:
 
 
 def reported(verdict: Verdict) -> Verdict:
-    """The verdict where nothing is refused, and only said what would be."""
+    """The report-only form of a verdict: it passes, and `would` is the action otherwise taken."""
     if verdict.action is Action.PASS:
         return verdict
     return msgspec.structs.replace(verdict, action=Action.PASS, would=verdict.action, relaxed="mode=report")
 
 
 def deferred(why: str, now: float) -> Verdict:
-    """The verdict on a question that found no policy in time, whatever `on_unreachable` says: the site may be well."""
+    """The verdict if no policy was available in time.
+
+    `on_unreachable` does not apply, because the site may be reachable.
+    """
     return Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=now + RETRY_MIN, detail=why)
 
 
 def judge(question: Question, policy: Policy, rules: Ruleset | None, terms: Terms, now: float) -> Verdict:
-    """The verdict by a policy. `rules` is its document compiled for the question; None if it has no rules."""
+    """Judge a question by a policy. `rules` is its document compiled for the question, or None if
+    it has no rules."""
     access, document = policy.access(now, terms.dialect)
     stale = policy.trouble is not None and document is not None
     match access:
@@ -241,12 +257,18 @@ def _by_rules(question: Question, policy: Policy, rules: Ruleset, terms: Terms, 
         stale=stale,
     )
     if verdict.action is Action.DROP and terms.on_disallowed == "defer":
-        return _set_aside(verdict, question, policy, terms, now)
+        return _defer_disallowed(verdict, question, policy, terms, now)
     return verdict
 
 
-def _set_aside(verdict: Verdict, question: Question, policy: Policy, terms: Terms, now: float) -> Verdict:
-    """Not now, but perhaps by the site's next robots.txt; dropped in the end."""
+def _defer_disallowed(
+    verdict: Verdict,
+    question: Question,
+    policy: Policy,
+    terms: Terms,
+    now: float,
+) -> Verdict:
+    """Defer a disallowed request until robots.txt is renewed, for at most `max_defer` in all."""
     since = question.deferral.since if question.deferral else now
     if not now < since + terms.max_defer:
         return verdict
@@ -263,18 +285,27 @@ def paced(
     held_off: bool = False,
     at_any_time: bool = False,
 ) -> Verdict:
-    """The verdict with what binds it to a time. `held_off`: the origin has asked for a pause; `at_any_time`: whether it
-    is visited now is not the question."""
+    """Add the visiting times and the delay that apply to a verdict.
+
+    `held_off`: the origin has asked for a pause. `at_any_time`: the question is not about now, so
+    visiting times do not apply.
+    """
     pace = rules.pace if rules is not None else None
     if verdict.action is not Action.PASS or verdict.reason is Reason.ROBOTS_TXT:
         return verdict
-    if pace is None and not terms.min_delay and not held_off:  # as with most sites
+    if pace is None and not terms.min_delay and not held_off:  # the usual case
         return verdict
     shut = None if at_any_time else closed(pace, now)
     if shut is not None and terms.visit_time == "keep":
         line, opens = shut
         rule = RuleRef(line.number, line.text, verdict.group or "")
-        return Verdict(action=Action.DEFER, reason=Reason.VISIT_TIME, rule=rule, group=verdict.group, until=opens)
+        return Verdict(
+            action=Action.DEFER,
+            reason=Reason.VISIT_TIME,
+            rule=rule,
+            group=verdict.group,
+            until=opens,
+        )
     if shut is not None:
         verdict = msgspec.structs.replace(verdict, relaxed="visit_time=ignore")
     return taking_turns(verdict, rules, terms, now, held_off=held_off)
@@ -283,33 +314,37 @@ def paced(
 def taking_turns(
     verdict: Verdict, rules: Ruleset | None, terms: Terms, now: float, *, held_off: bool = False
 ) -> Verdict:
-    """A PASS with the required delay between requests. `held_off`: the origin has asked for a pause."""
+    """Add the required delay to a PASS. `held_off`: the origin has asked for a pause."""
     pace = rules.pace if rules is not None else None
     if pace is None and not terms.min_delay and not held_off:
         return verdict
-    asked = demand(pace, terms.min_delay, terms.max_delay, now)
-    if asked is None and held_off:
-        asked = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)
+    required = demand(pace, terms.min_delay, terms.max_delay, now)
+    if required is None and held_off:
+        required = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)
     relaxed = verdict.relaxed
-    if asked is not None and asked.bounded:
+    if required is not None and required.bounded:
         relaxed = f"max_delay={terms.max_delay:g}"
-    return msgspec.structs.replace(verdict, pace=asked, relaxed=relaxed, detail=verdict.detail or _odd(pace))
+    detail = verdict.detail or _describe_unreadable(pace)
+    return msgspec.structs.replace(verdict, pace=required, relaxed=relaxed, detail=detail)
 
 
-def _odd(pace: Pace | None) -> str | None:
-    """What the file says of time that nobody can read: it is not kept, and that is recorded."""
+def _describe_unreadable(pace: Pace | None) -> str | None:
+    """The first line on delays or visiting times that is unreadable: it is ignored, and that is
+    recorded."""
     if pace is None or not pace.odd:
         return None
     first = pace.odd[0]
-    return f"line {first.number} cannot be read and is not kept: {first.text}"
+    return f"line {first.number} is unreadable and ignored: {first.text}"
 
 
 def not_yet(verdict: Verdict, turn: Turn, now: float) -> Verdict:
-    """The verdict on a request that was let pass, whose turn it is not."""
-    asked = verdict.pace
-    assert asked is not None
-    by = Pacer.RETRY_AFTER if turn.by_retry_after else asked.by
-    rule = RuleRef(asked.line, asked.text, verdict.group or "") if asked.line is not None and by is asked.by else None
+    """The verdict on a request that passes, but must wait for its turn."""
+    required = verdict.pace
+    assert required is not None
+    by = Pacer.RETRY_AFTER if turn.by_retry_after else required.by
+    rule = None
+    if required.line is not None and by is required.by:
+        rule = RuleRef(required.line, required.text, verdict.group or "")
     return Verdict(
         action=Action.DEFER,
         reason=Reason(by.value),
@@ -318,7 +353,7 @@ def not_yet(verdict: Verdict, turn: Turn, now: float) -> Verdict:
         until=now + turn.wait,
         relaxed=verdict.relaxed,
         stale=verdict.stale,
-        pace=asked,
+        pace=required,
     )
 
 
@@ -343,12 +378,17 @@ def _detail(ruling: Ruling) -> str | None:
 
 
 def _unrestricted(policy: Policy, document: Document | None, terms: Terms, stale: bool) -> Verdict:
-    """No file; or a dialect that takes for none what is something else by the others, which is a choice."""
+    """Pass because there is no file.
+
+    If the dialect treats another outcome as no file, which is the operator's choice, it is named as
+    the reason in `relaxed`.
+    """
     status = document.status if document else None
+    detail = None
     if status in (401, 403):
-        detail: str | None = f"robots.txt answered {status}"
-    else:
-        detail = _told(policy.trouble) if document is None else None
+        detail = f"robots.txt answered {status}"
+    elif document is None:
+        detail = _describe(policy.trouble)
     relaxed = f"dialect={terms.dialect.name}" if detail else None
     return Verdict(action=Action.PASS, reason=Reason.UNRESTRICTED, relaxed=relaxed, detail=detail, stale=stale)
 
@@ -368,20 +408,32 @@ def _restricted(document: Document | None, terms: Terms, stale: bool) -> Verdict
 
 def _unreachable(policy: Policy, terms: Terms, now: float) -> Verdict:
     trouble = policy.trouble
-    detail = _told(trouble)
+    detail = _describe(trouble)
     if terms.on_redirect_limit == "allow" and trouble and trouble.failure in REDIRECT_LIMITS:
-        return Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, relaxed="on_redirect_limit=allow", detail=detail)
+        return Verdict(
+            action=Action.PASS,
+            reason=Reason.UNREACHABLE,
+            relaxed="on_redirect_limit=allow",
+            detail=detail,
+        )
     if terms.on_unreachable == "allow":
-        return Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, relaxed="on_unreachable=allow", detail=detail)
+        return Verdict(
+            action=Action.PASS,
+            reason=Reason.UNREACHABLE,
+            relaxed="on_unreachable=allow",
+            detail=detail,
+        )
     if terms.on_unreachable == "defer" and trouble:
         if now - trouble.since < terms.max_defer:
             until = min(trouble.next_try, trouble.since + terms.max_defer)
             return Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=until, detail=detail)
-        detail = f"{detail}; so for {span(now - trouble.since)}, longer than max_defer"
+        detail = f"{detail}; for {span(now - trouble.since)}, longer than max_defer"
     return Verdict(action=Action.DROP, reason=Reason.UNREACHABLE, detail=detail)
 
 
-def _told(trouble: Trouble | None) -> str | None:
+def _describe(trouble: FetchTrouble | None) -> str | None:
     if trouble is None:
         return None
-    return f"{trouble.failure}: {trouble.detail}" if trouble.status is None else f"robots.txt answered {trouble.status}"
+    if trouble.status is None:
+        return f"{trouble.failure}: {trouble.detail}"
+    return f"robots.txt answered {trouble.status}"

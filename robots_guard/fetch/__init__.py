@@ -1,1 +1,1 @@
-"""Fetchers: one hop, bounded, and no judgement of what it brings."""
+"""Fetchers: each makes one bounded hop and does not judge the response."""

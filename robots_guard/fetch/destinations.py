@@ -1,9 +1,10 @@
-"""Where a fetch of ours may go: the host is resolved once, every address is looked at, and only those are used.
+"""The addresses that a direct fetch may connect to.
 
-An attacker's robots.txt may redirect to a machine inside, and an attacker's name may resolve to one. So a
-redirect from a public site leads to public addresses only, whatever is allowed; and a private address is
-reached because the operator allowed it, or because whoever asks for the origin could go there anyhow.
-A name server may also keep us waiting: no lookup shares its thread with anything else.
+The host is resolved once, every address is checked, and only these addresses are used. An
+attacker's robots.txt may redirect to an internal machine, and an attacker's host name may resolve
+to one. A redirect from a public site may therefore reach public addresses only, whatever is
+allowed. A private address is reached only if the operator allowed it, or if the caller could reach
+the origin anyway. A name server may also delay its answer, so each lookup has its own thread.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from robots_guard.core.addresses import BAD_PORTS, Address, Networks, covers, is_public, literal
 
 
-class Refused(Exception):
-    """We would not connect there. The message says why."""
+class DestinationRefused(Exception):
+    """The destination is not allowed. The message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destinations:
-    """What an operator allows. `trusts_asked`: the origin first asked for may be private, as on a command line."""
+    """The destinations that the operator allows. `trusts_asked`: the origin that was originally
+    requested may be private, as on a command line."""
 
     allowed: Networks = ()
     trusts_asked: bool = False
 
     def objection(self, addresses: Iterable[Address], *, public_only: bool) -> str | None:
-        """Why these addresses of one host may not be reached; None if all may be."""
+        """Say why these addresses of one host may not be reached; None if all may be."""
         private = [address for address in addresses if not is_public(address)]
         if not private:
             return None
@@ -44,8 +46,9 @@ class Destinations:
         return f"{private[0]} is not public: allow_private names the networks that may be reached"
 
 
-class Visit:
-    """One hop's way to its host. `public` is whether it was public, None while that is not known."""
+class HostVisit:
+    """The checks of one hop's host. `public` says whether the host is public, None while that is
+    unknown."""
 
     def __init__(self, destinations: Destinations, *, public_only: bool) -> None:
         self.public: bool | None = None
@@ -53,32 +56,33 @@ class Visit:
         self._public_only = public_only
 
     def enter(self, host: str, port: int) -> None:
-        """Look at a URL before anything is resolved. Raises Refused."""
+        """Check a URL's host and port before resolving the host. Raises DestinationRefused."""
         if port in BAD_PORTS:
-            raise Refused(f"port {port} is none of the web's")
-        spelt = literal(host)
-        if spelt is not None:
-            self.check((spelt,))
+            raise DestinationRefused(f"port {port} is not used for HTTP")
+        address = literal(host)
+        if address is not None:
+            self.check((address,))
 
     def check(self, addresses: Iterable[Address]) -> None:
-        """Look at all addresses of the host. Raises Refused."""
+        """Check all addresses of the host. Raises DestinationRefused."""
         found = tuple(addresses)
         objection = self._destinations.objection(found, public_only=self._public_only)
         if objection is not None:
-            raise Refused(objection)
+            raise DestinationRefused(objection)
         self.public = any(map(is_public, found))
 
 
 class CheckedResolver(AbstractResolver):
-    """Resolves for one visit; aiohttp then connects to just these addresses, under the host's name."""
+    """Resolves the host of one visit; aiohttp then connects to exactly these addresses."""
 
-    def __init__(self, visit: Visit) -> None:
+    def __init__(self, visit: HostVisit) -> None:
         self._visit = visit
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The addresses, all of them allowed. Raises Refused, and OSError for a name that has none."""
+        """Return the addresses, all allowed. Raises DestinationRefused, and OSError for a name
+        without addresses."""
         found = await asyncio.wrap_future(lookup(host, port, family))
         self._visit.check(found)
         return [
@@ -97,10 +101,11 @@ _NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 
 
 def lookup(host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC) -> Future[tuple[Address, ...]]:
-    """What a host resolves to; or OSError, for a name that has no address.
+    """Start to resolve a host; the future raises OSError for a name without addresses.
 
-    In a thread of its own, which nobody waits for at the end. A name server that hangs keeps it for half a minute,
-    long after the fetch has been given up: in a pool, a few such names would make all others time out as well.
+    The lookup has its own daemon thread. A name server that hangs occupies it for half a minute,
+    long after the fetch has timed out: in a pool, a few such names would make all other fetches
+    time out as well.
     """
     found: Future[tuple[Address, ...]] = Future()
     threading.Thread(target=_look_up, args=(found, host, port, family), name="robots_guard name", daemon=True).start()
@@ -113,5 +118,5 @@ def _look_up(found: Future[tuple[Address, ...]], host: str, port: int, family: s
     try:
         infos = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
         found.set_result(tuple(ip_address(info[4][0]) for info in infos))
-    except Exception as error:  # noqa: BLE001  whoever waits for it gets it
+    except Exception as error:  # noqa: BLE001  raised where the future is awaited
         found.set_exception(error)

@@ -1,28 +1,30 @@
-"""Header fields as every fetcher gives them: lower-case names, repeated ones joined, and not too much of them."""
+"""Header fields as every fetcher returns them: lower-case names, repeated fields joined, bounded in
+size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 MAX_FIELDS = 200
-MAX_FIELD = 16 * 1024  # bytes of one
-MAX_HEAD = 64 * 1024  # octets of all fields together
+MAX_FIELD = 16 * 1024  # bytes of one field
+MAX_HEAD = 64 * 1024  # bytes of all fields together
 
 
 class BadFields(Exception):
-    """Header fields that no honest robots.txt has: too much of them, NUL, or two Locations."""
+    """Header fields that no honest robots.txt response has: too many, too long, with NUL, or two
+    Locations."""
 
 
 def joined(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The fields of an answer. Raises BadFields."""
+    """Return the fields of a response with repeated ones joined. Raises BadFields."""
     fields: dict[str, str] = {}
-    count = octets = 0
-    for name, value in raw:
-        count, octets = count + 1, octets + len(name) + len(value) + 4
-        if count > MAX_FIELDS or octets > MAX_HEAD:
-            raise BadFields(f"more than {MAX_FIELDS} fields or {MAX_HEAD} octets of them")
+    size = 0
+    for count, (name, value) in enumerate(raw, start=1):
+        size += len(name) + len(value) + 4
+        if count > MAX_FIELDS or size > MAX_HEAD:
+            raise BadFields(f"more than {MAX_FIELDS} fields or {MAX_HEAD} bytes of them")
         if len(name) + len(value) > MAX_FIELD:
-            raise BadFields(f"a field of more than {MAX_FIELD} octets")
+            raise BadFields(f"a field of more than {MAX_FIELD} bytes")
         if b"\0" in value:
             raise BadFields("a field with NUL")
         key, text = name.decode("latin-1").lower(), _text(value)
@@ -36,7 +38,8 @@ def joined(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def _text(value: bytes) -> str:
-    """UTF-8 where it is that, as in a Location that was never escaped; else an octet a character."""
+    """Decode a value as UTF-8 if possible, as for an unescaped Location; else one character per
+    byte."""
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,9 +1,10 @@
-"""Fetching directly, for the command line and whoever selects it: aiohttp, one GET, one connection, one answer.
+"""Direct fetches, for the command line and the setting `fetch = direct`: aiohttp, one GET on one
+connection.
 
-The law of this file: a robots.txt is fetched by a stranger to the site. No cookie, no credential, no proxy out
-of the environment, no redirect followed (redirects are the core's business), TLS verified. And the site is a
-stranger to us: every address is looked at before it is connected to, every size and time is bounded, and whatever
-goes wrong is an outcome, never an exception.
+Invariant: the request is anonymous and the site is untrusted. No cookie, credential or proxy from
+the environment is used, no redirect is followed (the core does that), and TLS is verified. Every
+address is checked before connecting, every size and time is bounded, and every failure is an
+outcome, never an exception.
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, Limits
-from robots_guard.fetch.decoding import Plain, Undecodable, decoder
-from robots_guard.fetch.destinations import CheckedResolver, Destinations, Refused, Visit
+from robots_guard.fetch.content_coding import Plain, Undecodable, decoder
+from robots_guard.fetch.destinations import CheckedResolver, DestinationRefused, Destinations, HostVisit
 from robots_guard.fetch.fields import MAX_FIELD, MAX_FIELDS, BadFields, joined
 from robots_guard.fetch.framing import Framing
 from robots_guard.origin import split_url
 
-RECEIVED_AT_ONCE = 32 * 1024  # octets; Linux doubles it
+RECEIVE_BUFFER = 32 * 1024  # bytes; Linux doubles it
 
-_UNSAFE_OCTET = re.compile(r"[^!-~]")
+_UNSAFE_BYTE = re.compile(r"[^!-~]")
 
-# The first that fits. aiohttp's own tree says more than its bases do, so the narrow ones come first.
+# The first matching entry counts. aiohttp's classes are more specific than their bases, so narrow
+# ones come first.
 _FAILURES: tuple[tuple[type[BaseException], Failure], ...] = (
-    (Refused, Failure.REFUSED),
+    (DestinationRefused, Failure.REFUSED),
     (TimeoutError, Failure.TIMEOUT),
     (aiohttp.ClientConnectorDNSError, Failure.DNS),
     (aiohttp.ClientSSLError, Failure.TLS),
@@ -57,9 +59,9 @@ _FAILURES: tuple[tuple[type[BaseException], Failure], ...] = (
 class HttpFetcher:
     """A Fetcher over connections of its own.
 
-    `user_agent` is sent as the User-Agent field. `tls`, if given, is what certificates are verified with
-    instead of the system's authorities. `proxy` is the URL of an HTTP proxy to go through: names are then resolved
-    there, and only hosts that spell an address can be held against `destinations`.
+    `user_agent` is sent as the User-Agent field. `tls`, if given, replaces the default TLS context
+    with the system's authorities. `proxy` is the URL of an HTTP proxy to use: the proxy then
+    resolves names, and only hosts that are address literals can be checked against `destinations`.
     """
 
     via = "direct"
@@ -79,20 +81,21 @@ class HttpFetcher:
         self._verifies = self._tls.verify_mode is ssl.CERT_REQUIRED and self._tls.check_hostname
 
     async def fetch(self, get: Get) -> FetchOutcome:
-        """The outcome of one hop."""
+        """Fetch one hop; return its outcome."""
         try:
-            url = URL(_UNSAFE_OCTET.sub(_percent, get.url), encoded=True)
+            url = URL(_UNSAFE_BYTE.sub(_percent, get.url), encoded=True)
             if get.verbatim and url.raw_path_qs != split_url(get.url)[1]:  # yarl drops an empty query
-                return Failed(failure=Failure.REFUSED, detail=f"this client would ask for {url.raw_path_qs} instead")
-            visit = Visit(self._destinations, public_only=get.public_only)
+                return Failed(failure=Failure.REFUSED, detail=f"this client would request {url.raw_path_qs} instead")
+            visit = HostVisit(self._destinations, public_only=get.public_only)
             visit.enter(url.raw_host or "", url.port or 0)
             async with asyncio.timeout(get.limits.total), self._session(get.limits, visit) as session:
                 return await self._get(session, url, get, visit)
-        except Exception as error:  # noqa: BLE001  a fetcher never raises: what went wrong is the outcome
-            return Failed(failure=_failure(error), detail=_told(error))
+        except Exception as error:  # noqa: BLE001  a fetcher never raises: an error is an outcome
+            return Failed(failure=_failure(error), detail=_describe(error))
 
-    def _session(self, limits: Limits, visit: Visit) -> aiohttp.ClientSession:
-        """A session a fetch: nothing is bound to an event loop, and nothing is carried from site to site."""
+    def _session(self, limits: Limits, visit: HostVisit) -> aiohttp.ClientSession:
+        """Return a session for one fetch, so that nothing is bound to a loop or carried from site
+        to site."""
         resolver = None if self._proxy else CheckedResolver(visit)
         session = aiohttp.ClientSession(
             connector=_Connector(
@@ -104,26 +107,26 @@ class HttpFetcher:
             max_headers=MAX_FIELDS,
             max_field_size=MAX_FIELD,
             timeout=aiohttp.ClientTimeout(
-                total=None,  # kept by `fetch`, name resolution and closing included
+                total=None,  # enforced by `fetch`, including name resolution and closing
                 connect=limits.connect,
                 sock_read=limits.first_byte,
                 ceil_threshold=limits.total + 1,  # do not round up to whole seconds
             ),
         )
-        session._retry_connection = False  # noqa: SLF001  one GET is one: aiohttp repeats it, and has no option
+        session._retry_connection = False  # noqa: SLF001  aiohttp repeats a GET, and has no option against it
         return session
 
-    async def _get(self, session: aiohttp.ClientSession, url: URL, get: Get, visit: Visit) -> FetchOutcome:
+    async def _get(self, session: aiohttp.ClientSession, url: URL, get: Get, visit: HostVisit) -> FetchOutcome:
         headers = {"User-Agent": self._user_agent, "Accept-Encoding": "identity", **dict(get.headers)}
         get_it = session.get(url, headers=headers, allow_redirects=False, proxy=self._proxy or None)
         async with contextlib.AsyncExitStack() as stack:
-            async with asyncio.timeout(get.limits.connect + get.limits.first_byte):  # however it drips
+            async with asyncio.timeout(get.limits.connect + get.limits.first_byte):  # even if it comes in drips
                 answer = await stack.enter_async_context(get_it)
             fields = joined(answer.raw_headers)
             coding = fields.get("content-encoding", "") if 200 <= answer.status < 300 else ""
             body = decoder(coding, get.limits.max_body)
             content = await _read(answer, body)
-            if objection := _framing(session).objection(truncated=body.truncated, content=content):
+            if objection := _framing_of(session).objection(truncated=body.truncated, content=content):
                 return Failed(failure=Failure.PROTOCOL, detail=objection)
             return Fetched(
                 status=answer.status,
@@ -135,8 +138,9 @@ class HttpFetcher:
             )
 
 
-class _Shown(ResponseHandler):
-    """One connection, which shows what it receives, and how it ends, to a `Framing` before aiohttp reads it."""
+class _ObservedHandler(ResponseHandler):
+    """One connection. It passes received bytes and the connection's end to a `Framing` before
+    aiohttp reads them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -156,20 +160,23 @@ class _Shown(ResponseHandler):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Drops its connection when it is closed. aiohttp leaves a TLS one to the peer's `close_notify`: for 30 s of a
-    peer that sends none, and past the end of the event loop. `framing` is that of the answer."""
+    """A connector that aborts its connection when it is closed. `framing` is that of the response.
+
+    aiohttp waits for the peer's `close_notify` on a TLS connection: 30 s if the peer sends none,
+    and beyond the end of the event loop.
+    """
 
     _transport: asyncio.Transport | None = None
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.framing = Framing()
-        self._factory: Any = functools.partial(_Shown, loop=self._loop)  # aiohttp has no option for it
+        self._factory: Any = functools.partial(_ObservedHandler, loop=self._loop)  # aiohttp has no option for it
 
     async def connect(self, *args: Any, **options: Any) -> Connection:
         connection = await super().connect(*args, **options)
         self._transport = connection.transport
-        if isinstance(connection.protocol, _Shown):
+        if isinstance(connection.protocol, _ObservedHandler):
             self.framing = connection.protocol.framing
         return connection
 
@@ -180,8 +187,11 @@ class _Connector(aiohttp.TCPConnector):
 
 
 def _is_clean_end(transport: asyncio.Transport | None) -> bool:
-    """Whether the peer itself has ended what a transport receives: by FIN or, in TLS, by `close_notify`. asyncio
-    reports the latter and an end of TCP without it by the same call; the TLS object tells which it was."""
+    """Whether the peer ended its stream cleanly: by FIN or, in TLS, by `close_notify`.
+
+    asyncio reports a `close_notify` and an end of TCP without one by the same call; the TLS object
+    shows which it was.
+    """
     if transport is None:
         return False
     tls = transport.get_extra_info("ssl_object")
@@ -191,29 +201,33 @@ def _is_clean_end(transport: asyncio.Transport | None) -> bool:
         return not tls.read(1)
     except ssl.SSLZeroReturnError:
         return True
-    except ssl.SSLError:  # it waits for more
+    except ssl.SSLError:  # more data is expected
         return False
 
 
-def _framing(session: aiohttp.ClientSession) -> Framing:
+def _framing_of(session: aiohttp.ClientSession) -> Framing:
     assert isinstance(session.connector, _Connector)
     return session.connector.framing
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """With a small buffer: what a flood brings at once is what holds up the event loop."""
-    made = socket.socket(family=address[0], type=address[1], proto=address[2])
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_AT_ONCE)
-    return made
+    """Return a socket with a small receive buffer, which bounds how long a flood can block the
+    event loop at once."""
+    sock = socket.socket(family=address[0], type=address[1], proto=address[2])
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+    return sock
 
 
 async def _read(answer: aiohttp.ClientResponse, body: Plain) -> int:
-    """Read an answer into `body` until that is truncated. The result is how many bytes of content aiohttp gave, before
-    any content coding was undone. The content of an error is read, too: it shows that the answer is whole."""
+    """Read a response into `body` until that is truncated.
+
+    Returns the number of content bytes that aiohttp delivered, before any content coding is undone.
+    The content of an error response is read, too, to check that the response is complete.
+    """
     content = 0
-    async for octets in answer.content.iter_any():
-        content += len(octets)
-        body.feed(octets)
+    async for data in answer.content.iter_any():
+        content += len(data)
+        body.feed(data)
         if body.truncated:
             break
     body.end()
@@ -221,28 +235,28 @@ async def _read(answer: aiohttp.ClientResponse, body: Plain) -> int:
 
 
 def _percent(found: re.Match[str]) -> str:
-    return "".join(f"%{octet:02X}" for octet in found[0].encode("latin-1", "replace"))
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("latin-1", "replace"))
 
 
 def _failure(error: Exception) -> Failure:
     return next((failure for kind, failure in _FAILURES if isinstance(error, kind)), Failure.INTERNAL)
 
 
-def _told(error: Exception) -> str:
-    """For people: what happened, without the stranger's octets in bulk."""
+def _describe(error: Exception) -> str:
+    """Describe an error for people, with at most 200 characters of untrusted text."""
     cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
     if isinstance(cause, ssl.SSLCertVerificationError):
-        told = cause.verify_message
+        text = cause.verify_message
     elif isinstance(cause, ssl.SSLError):
-        told = cause.reason or str(cause)
+        text = cause.reason or str(cause)
     elif isinstance(cause, socket.gaierror):
-        told = cause.strerror or "the name does not resolve"
+        text = cause.strerror or "the name does not resolve"
     elif isinstance(cause, OSError) and cause.errno:
-        told = os.strerror(cause.errno)
+        text = os.strerror(cause.errno)
     elif isinstance(cause, TimeoutError):
-        told = str(cause) or "took longer than allowed"
-    elif isinstance(cause, Refused):
-        told = str(cause)
+        text = str(cause) or "took longer than allowed"
+    elif isinstance(cause, DestinationRefused):
+        text = str(cause)
     else:
-        told = f"{type(cause).__name__}: {cause}"
-    return told[:200]
+        text = f"{type(cause).__name__}: {cause}"
+    return text[:200]

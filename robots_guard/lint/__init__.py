@@ -1,1 +1,2 @@
-"""Lint: what in a robots.txt may not do what its author meant, and what each dialect makes of it. No I/O."""
+"""Lint: find the lines of a robots.txt that may not do what their author meant, and show how each
+dialect reads them. No I/O."""

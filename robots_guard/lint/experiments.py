@@ -1,6 +1,6 @@
-"""Small files made of a line in question, put to every dialect: what does each do with it?
+"""Experiments: small files built from the line in question, and what each dialect does with them.
 
-The law of this file: nothing is said of a dialect that its engine did not just do.
+Invariant: every statement about a dialect is an observed result of its engine.
 """
 
 from __future__ import annotations
@@ -15,53 +15,56 @@ from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.robots import parse
 from robots_guard.rep.ruleset import Ruleset, compile_rules
 
-CRAWLER = "x"  # the name of the crawler in experiments where any will do
-LONGEST = 2_048  # octets of a line or target that is tried out
+CRAWLER = "x"  # the crawler's name where it does not matter
+LONGEST = 2_048  # bytes of a line or target that is tried
 
-_ODD = re.compile(rb"[^!-~]")
+_NOT_IN_URL = re.compile(rb"[^!-~]")
 
 
 def as_target(path: bytes) -> str:
-    """A path of the file as a target on the wire: rooted, and with its odd octets escaped."""
-    text = _ODD.sub(lambda found: b"%%%02X" % found[0][0], path[:LONGEST]).decode("ascii")
+    """A path of the file as a request target: with a leading slash, and with other bytes
+    escaped."""
+    text = _NOT_IN_URL.sub(lambda found: b"%%%02X" % found[0][0], path[:LONGEST]).decode("ascii")
     return text if text.startswith("/") else "/" + text
 
 
 def matching(item: Item, *targets: str) -> Ask:
-    """Which of these targets does the line's rule match?"""
+    """Ask which of these targets the line's rule matches."""
     tried = tuple(dict.fromkeys(targets))
     line = item.field.capitalize() + b": " + item.value[:LONGEST]
 
     def ask(dialect: Dialect) -> str:
         if item.field == b"allow" and not dialect.allow:
-            return "no rule: it knows no Allow"
-        rules = _compiled(b"User-agent: *\n" + line + b"\n", dialect, CRAWLER)
-        return _told(("matches", "match"), [target for target in tried if rules.matches(target)], tried)
+            return "not a rule: it has no Allow"
+        rules = _compile(b"User-agent: *\n" + line + b"\n", dialect, CRAWLER)
+        matched = [target for target in tried if rules.matches(target)]
+        return _describe(("matches", "match"), matched, tried)
 
     return ask
 
 
 def reaching(value: bytes, *names: str) -> Ask:
-    """Which crawlers of these names does a User-agent line with this value reach?"""
+    """Ask which of the crawlers with these names a User-agent line with this value applies to."""
     tried = tuple(dict.fromkeys(name for name in names if name))
 
     def ask(dialect: Dialect) -> str:
         robots = parse(b"User-agent: " + value[:LONGEST] + b"\nDisallow: /\n", dialect)
-        return _told(("reaches", "reach"), [name for name in tried if robots.select(name).groups], tried)
+        selected = [name for name in tried if robots.select(name).groups]
+        return _describe(("applies to", "apply to"), selected, tried)
 
     return ask
 
 
 def sharing(one: bytes, other: bytes, token: bytes) -> Ask:
-    """Which of two groups with these values apply to the crawler of this name?"""
+    """Ask which of two groups with these values apply to the crawler of this name."""
     groups = ((one, b"/1"), (other, b"/2"))
     body = b"\n".join(b"User-agent: %b\nDisallow: %b\n" % (value[:LONGEST], path) for value, path in groups)
     name = CRAWLER if token == b"*" else token.decode("ascii")
 
     def ask(dialect: Dialect) -> str:
-        rules = _compiled(body, dialect, name)
-        closed = tuple(target for target in ("/1", "/2") if not rules.judge(target).allowed)
-        return _SHARING[closed]
+        rules = _compile(body, dialect, name)
+        disallowed = tuple(target for target in ("/1", "/2") if not rules.judge(target).allowed)
+        return _SHARING[disallowed]
 
     return ask
 
@@ -75,41 +78,46 @@ _SHARING = {
 
 
 def judging(item: Item, target: str) -> Ask:
-    """Does this line forbid the target?"""
+    """Ask whether this line forbids the target."""
 
     def ask(dialect: Dialect) -> str:
-        rules = _compiled(b"User-agent: *\nDisallow: " + item.value[:LONGEST] + b"\n", dialect, CRAWLER)
+        rules = _compile(b"User-agent: *\nDisallow: " + item.value[:LONGEST] + b"\n", dialect, CRAWLER)
         return f"{target} {'stays allowed' if rules.judge(target).allowed else 'is forbidden'}"
 
     return ask
 
 
 def naming_a_host(value: bytes) -> Ask:
-    """What does a Host line with this value do on a host that it does not name?"""
+    """Ask what a Host line with this value does on a host that it does not name."""
     body = b"User-agent: *\nDisallow: /x\nHost: " + value[:LONGEST] + b"\n"
 
     def ask(dialect: Dialect) -> str:
         if not dialect.host_directive:
             return "not used"
-        main = _compiled(body, dialect, CRAWLER).judge("/", "mirror.example.com", 80).mirror_of
-        return f"names {cut(main)} as the main host" if main else "as if absent"
+        main = _compile(body, dialect, CRAWLER).judge("/", "mirror.example.com", 80).mirror_of
+        return f"names {cut(main)} as the main host" if main else "ignored"
 
     return ask
 
 
 @lru_cache(maxsize=256)
-def _compiled(body: bytes, dialect: Dialect, name: str) -> Ruleset:
+def _compile(body: bytes, dialect: Dialect, name: str) -> Ruleset:
     return compile_rules(body, dialect, name, "spec")
 
 
-def _told(verb: tuple[str, str], done: Iterable[str], tried: tuple[str, ...]) -> str:
+def _describe(verb: tuple[str, str], positive: Iterable[str], tried: tuple[str, ...]) -> str:
+    """The result as text. `verb` is in the third person and the infinitive."""
     does, do = verb
-    yes = list(done)
+    yes = list(positive)
     no = [each for each in tried if each not in yes]
+    if not yes and len(no) == 1:
+        return f"does not {do} {cut(no[0])}"
     if not yes:
-        return f"does not {do} {cut(no[0])}" if len(no) == 1 else f"{does} neither {_list(no, ' nor ')}"
-    return f"{does} {_list(yes, ', ')}" + (f", not {_list(no, ' nor ')}" if no else "")
+        return f"{does} neither {_join(no, ' nor ')}"
+    if not no:
+        return f"{does} {_join(yes, ', ')}"
+    return f"{does} {_join(yes, ', ')}, not {_join(no, ' nor ')}"
 
 
-def _list(names: list[str], word: str) -> str:
+def _join(names: list[str], word: str) -> str:
     return word.join(map(cut, names))

@@ -1,7 +1,7 @@
-"""Findings, and the tables of checks that make them.
+"""Findings, and the tables of checks that produce them.
 
-The law of this file: a code is a promise. `RG301` means the same for ever, stands once in a table, and is explained
-once in `docs/lint.md`; a test holds the two against each other.
+Invariant: the meaning of a code never changes. Each code, such as `RG301`, is once in a table and
+once in `docs/lint.md`; a test compares the two.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from robots_guard.rep.dialect import Dialect
 
 if TYPE_CHECKING:
-    from robots_guard.lint.page import Page
+    from robots_guard.lint.page import LintedFile
 
-Ask = Callable[[Dialect], str | None]  # what a dialect does; None where there is nothing to say
+Ask = Callable[[Dialect], str | None]  # what a dialect does with a line, or None to omit it
 
 
 class Severity(StrEnum):
-    """How bad it is: rules not in force as written; rules in force for some only; good to know."""
+    """The severity: rules do not apply as written; they apply for some crawlers only; for
+    information."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -33,14 +34,17 @@ class Severity(StrEnum):
 
 
 class Effect(NamedTuple):
-    """What some dialects do, all the same."""
+    """An effect, and the dialects that share it."""
 
     dialects: tuple[str, ...]
     does: str
 
 
 class Note(NamedTuple):
-    """What a check says of a line (0: of the whole file). Without `ask`, how each dialect reads the line."""
+    """The message of a check about a line (0: about the whole file).
+
+    `ask` gives the effect per dialect; None: how each dialect reads the line.
+    """
 
     line: int
     message: str
@@ -48,21 +52,24 @@ class Note(NamedTuple):
 
 
 class Check(NamedTuple):
-    """One kind of finding. With `once`, lines with the same message are one finding."""
+    """A kind of finding. With `once`, lines with the same message are reported as one finding."""
 
     code: str
     name: str
     severity: Severity
     about: str
     listens: Literal["file", "line", "group"]
-    find: Callable[[Any, Page], Iterable[Note]]
-    fields: frozenset[bytes]  # of the lines listened to; empty is all
+    find: Callable[[Any, LintedFile], Iterable[Note]]
+    fields: frozenset[bytes]  # the fields of the lines to check; empty: all lines
     once: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One finding. `lines` are from 1 and empty where it is about the whole file; `text` is the first of them."""
+    """A finding. `lines` count from 1 and are empty if it is about the whole file.
+
+    `text` is the text of the first line.
+    """
 
     code: str
     name: str
@@ -78,11 +85,12 @@ class Finding:
         return self.lines[0] if self.lines else None
 
 
-Find = Callable[[Any, "Page"], Iterable[Note]]
+Find = Callable[[Any, "LintedFile"], Iterable[Note]]
 
 
-class Table:
-    """Checks that listen to one stream, in the order of their codes."""
+class CheckTable:
+    """A table of checks, in the order of their codes. Its methods are decorators that add a
+    check."""
 
     def __init__(self) -> None:
         self.checks: list[Check] = []
@@ -90,22 +98,28 @@ class Table:
     def file(
         self, code: str, name: str, severity: Severity, about: str, *, once: bool = False
     ) -> Callable[[Find], Find]:
-        """A check of the whole file."""
-        return self._adding(code, name, severity, about, "file", frozenset(), once)
+        """Add a check of the whole file."""
+        return self._decorator(code, name, severity, about, "file", frozenset(), once)
 
     def line(
-        self, code: str, name: str, severity: Severity, about: str, *fields: bytes, once: bool = False
+        self,
+        code: str,
+        name: str,
+        severity: Severity,
+        about: str,
+        *fields: bytes,
+        once: bool = False,
     ) -> Callable[[Find], Find]:
-        """A check of each line that has one of these fields, or of each line."""
-        return self._adding(code, name, severity, about, "line", frozenset(fields), once)
+        """Add a check of each line with one of these fields, or of every line."""
+        return self._decorator(code, name, severity, about, "line", frozenset(fields), once)
 
     def group(
         self, code: str, name: str, severity: Severity, about: str, *, once: bool = False
     ) -> Callable[[Find], Find]:
-        """A check of each group."""
-        return self._adding(code, name, severity, about, "group", frozenset(), once)
+        """Add a check of each group."""
+        return self._decorator(code, name, severity, about, "group", frozenset(), once)
 
-    def _adding(
+    def _decorator(
         self,
         code: str,
         name: str,

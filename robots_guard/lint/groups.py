@@ -1,4 +1,4 @@
-"""Checks of groups: who is named, and which rules are for whom."""
+"""Checks of groups: which crawlers are named, and which rules apply to them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 
 from robots_guard.lint.experiments import reaching, sharing
-from robots_guard.lint.finding import Ask, Note, Severity, Table
-from robots_guard.lint.page import Item, Page, cut, quoted
+from robots_guard.lint.finding import Ask, CheckTable, Note, Severity
+from robots_guard.lint.page import Item, LintedFile, cut, quoted
 from robots_guard.rep.conformance import violations
 from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.lines import Record
 from robots_guard.rep.robots import Group
 
-TABLE = Table()
+TABLE = CheckTable()
 
 _NAME = re.compile(rb"[A-Za-z_][\w.-]*(?:/[\w.]*)?|\*")
 _TOKEN = re.compile(rb"[A-Za-z_-]+|\*")  # RFC 9309 section 2.2.1
@@ -21,54 +21,72 @@ _BETWEEN = re.compile(rb"[\s,;|]+")
 _CUT = re.compile(rb"[A-Za-z_-]*")
 
 
-@TABLE.file("RG201", "rule-outside-group", Severity.ERROR, "A rule stands before the first User-agent line.")
-def _outside(page: Page, _: Page) -> Iterator[Note]:
+@TABLE.file("RG201", "rule-outside-group", Severity.ERROR, "A rule precedes the first User-agent line.")
+def _outside(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     for number, field, _value in page.robots.strays:
-        yield Note(number, f"this {quoted(field).capitalize()} stands before any User-agent line")
+        yield Note(number, f"this {quoted(field).capitalize()} precedes the first User-agent line")
 
 
-@TABLE.group("RG202", "blank-line", Severity.WARNING, "A blank line inside a record ends it, for some.")
-def _blank_line(group: Group, page: Page) -> Iterator[Note]:
+@TABLE.group(
+    "RG202",
+    "blank-line",
+    Severity.WARNING,
+    "A blank line inside a record ends it for some crawlers.",
+)
+def _blank_line(group: Group, page: LintedFile) -> Iterator[Note]:
     for dialect in page.dialects:
         if dialect.blank_line_ends:
-            yield from _parted(group, page, dialect)
+            yield from _find_split(group, page, dialect)
             return
 
 
-def _parted(group: Group, page: Page, dialect: Dialect) -> Iterator[Note]:
+def _find_split(group: Group, page: LintedFile, dialect: Dialect) -> Iterator[Note]:
     reading = page.readings[dialect.name]
     first = group.agents[0][0]
     for number, _field, _value in group.rules:
         place = reading.at.get(number)
         if place is not None and place.kind == "stray" and page.has_blank(first, number):
-            message = "a blank line stands between this rule and its User-agent line: some end the record there"
-            yield Note(number, message)
+            message = "a blank line separates this rule from its User-agent line"
+            yield Note(number, f"{message}: some crawlers end the record there")
             return
     for number, _field, value in group.agents:
         if group.rules and reading.is_void(number) and page.has_blank(number, group.rules[0][0]):
-            yield Note(number, f"a blank line stands after {quoted(value)}: some take it for a record without rules")
+            message = f"a blank line follows {quoted(value)}"
+            yield Note(number, f"{message}: some crawlers read a record without rules")
             return
 
 
-@TABLE.line("RG203", "several-names", Severity.WARNING, "A User-agent line holds more than one name.", b"user-agent")
-def _several(item: Item, _: Page) -> Iterator[Note]:
+@TABLE.line(
+    "RG203",
+    "several-names",
+    Severity.WARNING,
+    "A User-agent line contains more than one name.",
+    b"user-agent",
+)
+def _several(item: Item, _: LintedFile) -> Iterator[Note]:
     words = _BETWEEN.split(item.value)
     if len(words) > 1 and all(map(_NAME.fullmatch, words)):
         names = [word.partition(b"/")[0].decode("latin-1") for word in words[:4]]
-        message = "a User-agent line holds one product token, and that no space: of several names, give each a line"
+        message = "a User-agent line contains one product token without spaces: give each name its own line"
         whole = "" if b"," in item.value else _text(item.value)
         yield Note(item.number, message, reaching(item.value, whole, *names))
 
 
-@TABLE.line("RG204", "odd-name", Severity.WARNING, "A name holds what no product token does.", b"user-agent")
-def _odd(item: Item, _: Page) -> Iterator[Note]:
+@TABLE.line(
+    "RG204",
+    "odd-name",
+    Severity.WARNING,
+    "A name contains characters not valid in a product token.",
+    b"user-agent",
+)
+def _odd(item: Item, _: LintedFile) -> Iterator[Note]:
     words = _BETWEEN.split(item.value)
     if _TOKEN.fullmatch(item.value) or not item.value or (len(words) > 1 and all(map(_NAME.fullmatch, words))):
         return
     name = item.value.partition(b"/")[0].strip()
     yield Note(
         item.number,
-        f"a product token holds letters, - and _ only (RFC 9309 section 2.2.1): {quoted(item.value)} does not",
+        f"a product token has letters, - and _ only (RFC 9309 section 2.2.1): {quoted(item.value)} has others",
         reaching(item.value, _text(name), _text(_cut_name(name))),
     )
 
@@ -78,25 +96,36 @@ def _cut_name(value: bytes) -> bytes:
     return found[0] if found else b""
 
 
-def _text(octets: bytes) -> str:
-    return octets.decode("utf-8", "replace")
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
 
 
-@TABLE.line("RG205", "no-name", Severity.ERROR, "A User-agent line names nobody.", b"user-agent")
-def _nobody(item: Item, _: Page) -> Iterator[Note]:
+@TABLE.line("RG205", "no-name", Severity.ERROR, "A User-agent line names no crawler.", b"user-agent")
+def _no_name(item: Item, _: LintedFile) -> Iterator[Note]:
     if not item.value:
-        yield Note(item.number, "this User-agent line names nobody: write * for every crawler")
+        yield Note(item.number, "this User-agent line names no crawler: write * for every crawler")
 
 
-@TABLE.group("RG206", "empty-group", Severity.WARNING, "A group has no rule; to some that is leave to take everything.")
-def _empty(group: Group, _: Page) -> Iterator[Note]:
+@TABLE.group(
+    "RG206",
+    "empty-group",
+    Severity.WARNING,
+    "A group has no rule, so everything is allowed to its crawlers.",
+)
+def _empty(group: Group, _: LintedFile) -> Iterator[Note]:
     if not group.rules:
         title = cut(group.title)
-        yield Note(group.agents[0][0], f"the group for {title} has no rule, so it may take everything: is that meant?")
+        message = f"the group for {title} has no rule, so everything is allowed: is that intended?"
+        yield Note(group.agents[0][0], message)
 
 
-@TABLE.file("RG207", "name-again", Severity.WARNING, "A name has several groups, and not everybody joins them.")
-def _again(page: Page, _: Page) -> Iterator[Note]:
+@TABLE.file(
+    "RG207",
+    "name-again",
+    Severity.WARNING,
+    "A name has several groups, which not every crawler merges.",
+)
+def _again(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     first: dict[bytes, tuple[int, Record]] = {}
     for place, group in enumerate(page.robots.groups):
         for record in group.agents:
@@ -104,26 +133,29 @@ def _again(page: Page, _: Page) -> Iterator[Note]:
             token = b"*" if value == b"*" else _cut_name(value).lower()
             where, one = first.setdefault(token, (place, record))
             if token and where != place:
-                yield Note(
-                    number, f"{quoted(token)} has a group already, at line {one[0]}", sharing(one[2], value, token)
-                )
+                message = f"{quoted(token)} already has a group, at line {one[0]}"
+                yield Note(number, message, sharing(one[2], value, token))
 
 
 @TABLE.group(
-    "RG208", "line-between-names", Severity.WARNING, "A line between User-agent lines splits their group, for some."
+    "RG208",
+    "line-between-names",
+    Severity.WARNING,
+    "A line between User-agent lines splits their group for some.",
 )
-def _between(group: Group, page: Page) -> Iterator[Note]:
+def _between(group: Group, page: LintedFile) -> Iterator[Note]:
     last = group.agents[-1][0]
     for number, field, _value in group.others:
         if number < last:
-            yield Note(number, f"{_shown(field)} stands between two User-agent lines", _splitting(group, number, page))
+            message = f"{_display_name(field)} is between two User-agent lines"
+            yield Note(number, message, _ask_whether_split(group, number, page))
 
 
-def _shown(field: bytes) -> str:
+def _display_name(field: bytes) -> str:
     return "a line" if field == b"?" else quoted(field).capitalize()
 
 
-def _splitting(group: Group, number: int, page: Page) -> Ask:
+def _ask_whether_split(group: Group, number: int, page: LintedFile) -> Ask:
     before = next((each for each in reversed(group.agents) if each[0] < number), group.agents[0])
     after = next(each for each in group.agents if each[0] > number)
     names = f"{quoted(before[2])} and {quoted(after[2])}"
@@ -133,23 +165,27 @@ def _splitting(group: Group, number: int, page: Page) -> Ask:
         one, other = at.get(before[0]), at.get(after[0])
         if one and other and one.group is other.group:
             return f"{names} share one group"
-        return f"{names} are in groups apart"
+        return f"{names} are in separate groups"
 
     return ask
 
 
 @TABLE.file(
-    "RG209", "against-the-source", Severity.NOTE, "What a dialect's source demands of a file is not met.", once=True
+    "RG209",
+    "against-the-source",
+    Severity.NOTE,
+    "The file violates a requirement of a dialect's source.",
+    once=True,
 )
-def _demands(page: Page, _: Page) -> Iterator[Note]:
-    """No verdict changes by it; see rep/conformance.py."""
+def _violations(page: LintedFile, _: LintedFile) -> Iterator[Note]:
+    """Report violations, which change no verdict; see rep/conformance.py."""
     found: dict[tuple[int, str], list[str]] = {}
     for reading in page.readings.values():
         for violation in violations(reading.robots):
             found.setdefault((violation.line, violation.issue), []).append(reading.dialect.name)
     for (line, issue), names in sorted(found.items()):
-        yield Note(line, issue, _of(names))
+        yield Note(line, issue, _forbidden_by(names))
 
 
-def _of(names: list[str]) -> Ask:
+def _forbidden_by(names: list[str]) -> Ask:
     return lambda dialect: "does not permit it" if dialect.name in names else None

@@ -1,7 +1,7 @@
-"""Lint: a body in, its findings out.
+"""The linter: a body in, its findings out.
 
-The law of this file: one walk over the file, with the checks as listeners; and however hostile the file, a bounded
-number of findings is worked out. What is beyond joins the last of its kind, with its line.
+Invariant: one pass over the file runs all checks, and the number of findings per code is bounded,
+however hostile the file. Findings beyond the limit are merged into the last one, with their lines.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from robots_guard.lint import fields, groups, octets, paths, records, shadows
 from robots_guard.lint.finding import Ask, Check, Effect, Finding, Note
-from robots_guard.lint.page import Page
+from robots_guard.lint.page import LintedFile
 from robots_guard.rep.dialect import DIALECTS, Dialect
 
 CHECKS: tuple[Check, ...] = tuple(
     check for module in (octets, fields, groups, paths, shadows, records) for check in module.TABLE.checks
 )
-MOST = 100  # findings of one code
+MOST = 100  # findings per code
 
 _FILE = [check for check in CHECKS if check.listens == "file"]
 _LINE = [check for check in CHECKS if check.listens == "line"]
@@ -25,15 +25,19 @@ _GROUP = [check for check in CHECKS if check.listens == "group"]
 
 
 def lint(
-    body: bytes, dialects: Sequence[Dialect] = tuple(DIALECTS.values()), *, agent: str = "", truncated: bool = False
+    body: bytes,
+    dialects: Sequence[Dialect] = tuple(DIALECTS.values()),
+    *,
+    agent: str = "",
+    truncated: bool = False,
 ) -> list[Finding]:
     """The findings of a robots.txt, by line.
 
-    `dialects` are those whose readings are told; those made of several count as these. With `agent`, only what
-    concerns a crawler of this name. `truncated`: the body is the beginning of a longer one. Raises nothing on any
-    octets.
+    `dialects`: those to report on; one made of several counts as its parts. `agent`: report only
+    what concerns a crawler of this name. `truncated`: the body is the beginning of a longer one.
+    Never raises on any bytes.
     """
-    page = Page(body, _each(dialects), truncated=truncated)
+    page = LintedFile(body, _flatten(dialects), truncated=truncated)
     concerned = page.concerns(agent) if agent else None
     notes: dict[str, list[Note]] = defaultdict(list)
     for check, note in _notes(page):
@@ -43,32 +47,32 @@ def lint(
     return sorted(found, key=lambda finding: (finding.line or 0, finding.code))
 
 
-def _each(dialects: Iterable[Dialect]) -> list[Dialect]:
+def _flatten(dialects: Iterable[Dialect]) -> list[Dialect]:
     return list(dict.fromkeys(part for dialect in dialects for part in dialect.parts or (dialect,)))
 
 
-def _notes(page: Page) -> Iterator[tuple[Check, Note]]:
+def _notes(page: LintedFile) -> Iterator[tuple[Check, Note]]:
     for check in _FILE:
         yield from ((check, note) for note in check.find(page, page))
-    listeners = _Listeners()
+    checks_by_field = _ChecksByField()
     for item in page.items:
-        for check in listeners[item.field]:
+        for check in checks_by_field[item.field]:
             yield from ((check, note) for note in check.find(item, page))
     for group in page.robots.groups:
         for check in _GROUP:
             yield from ((check, note) for note in check.find(group, page))
 
 
-class _Listeners(dict[bytes, list[Check]]):
-    """The checks that listen to lines with a field."""
+class _ChecksByField(dict[bytes, list[Check]]):
+    """The checks of lines, by field."""
 
     def __missing__(self, field: bytes) -> list[Check]:
         self[field] = [check for check in _LINE if not check.fields or field in check.fields]
         return self[field]
 
 
-def _findings(check: Check, notes: list[Note], page: Page) -> Iterator[Finding]:
-    for same in _joined(check, notes):
+def _findings(check: Check, notes: list[Note], page: LintedFile) -> Iterator[Finding]:
+    for same in _merge(check, notes):
         first = same[0]
         yield Finding(
             code=check.code,
@@ -81,8 +85,9 @@ def _findings(check: Check, notes: list[Note], page: Page) -> Iterator[Finding]:
         )
 
 
-def _joined(check: Check, notes: list[Note]) -> list[list[Note]]:
-    """Notes that are one finding: alike, where the check says so, and all that are too many."""
+def _merge(check: Check, notes: list[Note]) -> list[list[Note]]:
+    """Group the notes that form one finding: the same message with `once`, and all beyond the
+    limit."""
     if check.once:
         alike: dict[str, list[Note]] = defaultdict(list)
         for note in notes:
@@ -96,15 +101,15 @@ def _joined(check: Check, notes: list[Note]) -> list[list[Note]]:
     ]
 
 
-def _effects(note: Note, page: Page) -> tuple[Effect, ...]:
-    ask = note.ask or _reading(note.line, page)
-    told: dict[str, list[str]] = defaultdict(list)
+def _effects(note: Note, page: LintedFile) -> tuple[Effect, ...]:
+    ask = note.ask or _ask_reading(note.line, page)
+    effects: dict[str, list[str]] = defaultdict(list)
     for dialect in page.dialects:
         does = ask(dialect)
         if does is not None:
-            told[does].append(dialect.name)
-    return tuple(Effect(tuple(names), does) for does, names in told.items())
+            effects[does].append(dialect.name)
+    return tuple(Effect(tuple(names), does) for does, names in effects.items())
 
 
-def _reading(line: int, page: Page) -> Ask:
+def _ask_reading(line: int, page: LintedFile) -> Ask:
     return lambda dialect: page.readings[dialect.name].does(line) if line else None

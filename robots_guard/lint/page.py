@@ -1,7 +1,8 @@
-"""The file under lint: the stream of its lines and groups, and each dialect's reading of it.
+"""The file being linted: its lines and groups, and each dialect's reading of it.
 
-The law of this file: what a dialect does with a line is asked of the engine that judges requests, never asserted.
-The stream itself is read as the default dialect reads it, which is the nearest to what an author meant.
+Invariant: what a dialect does with a line is computed by the engine that judges requests, never
+assumed. The lines and groups themselves are parsed in the default dialect, which is closest to what
+an author means.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
-from robots_guard.plain import printable
 from robots_guard.rep.dialect import DIALECTS, Dialect
 from robots_guard.rep.lines import Record, clean, records, shown
 from robots_guard.rep.robots import Group, Robots, parse
+from robots_guard.text import printable
 
 BASE = DIALECTS["rfc9309"]
 RULES = (b"allow", b"disallow")
@@ -38,27 +39,28 @@ KNOWN = (
     b"robot-version",
     b"comment",
 )
-_USED = frozenset(KNOWN[4:12])  # of the fields that are no rules
-LONGEST_GUESS = 24  # octets of a field name that may be a misspelt one
-MOST_GUESSES = 500  # different names: what comes after is not looked up
+_USED = frozenset(KNOWN[4:12])  # fields other than rules that are used
+LONGEST_GUESS = 24  # bytes of a field name that is checked for a misspelling
+MOST_GUESSES = 500  # different names that are checked
 QUOTED = 80  # characters of the file quoted in a message
-MOST_PATHS = 8  # of one line quoted in a message
+MOST_PATHS = 8  # paths of one line quoted in a message
 
 T = TypeVar("T")
 
 
 class Item(NamedTuple):
-    """One line of the stream. `written` is its field as it stands, in lower case; empty without a colon."""
+    """One line of the file. `written` is its field as written, in lower case; empty without a
+    colon."""
 
     number: int
     written: bytes
-    field: bytes  # as read leniently; "?" if none
+    field: bytes  # with misspellings corrected; "?" if none
     value: bytes
     raw: bytes
 
 
-class Page:
-    """A body, the dialects asked about, and what both come to."""
+class LintedFile:
+    """A body, and the readings of it in the requested dialects."""
 
     def __init__(self, body: bytes, dialects: Sequence[Dialect], *, truncated: bool = False) -> None:
         self.body = body
@@ -72,7 +74,7 @@ class Page:
 
     @cached_property
     def items(self) -> list[Item]:
-        """Every line with a field or at least some words."""
+        """Every line that is neither blank nor a comment."""
         found = []
         for number, field, value in records(self.text, BASE):
             if field:
@@ -91,42 +93,43 @@ class Page:
         return [number for number, raw in enumerate(self.raws, 1) if not raw.strip()]
 
     def has_blank(self, first: int, last: int) -> bool:
-        """Does a blank line stand between two lines?"""
+        """Whether there is a blank line between two lines."""
         place = bisect.bisect(self._blanks, first)
         return place < len(self._blanks) and self._blanks[place] < last
 
     @cached_property
     def is_html(self) -> bool:
-        """Does it begin as a web page does?"""
+        """Whether the file begins like a web page."""
         return self.text.lstrip()[:64].lower().startswith((b"<!doctype", b"<html", b"<head", b"<body", b"<?xml"))
 
     @cached_property
     def is_wide(self) -> bool:
-        """Are there so many NULs that this must be UTF-16 without its mark?"""
+        """Whether there are so many NULs that the file must be UTF-16 without a byte order mark."""
         return len(self.text) > 8 and self.text.count(b"\0") > len(self.text) // 4
 
     def line(self, number: int) -> str:
-        """A line as it stands, printable and capped."""
-        return (
-            printable(shown(self.raws[number - 1].strip()).replace("\t", " ")) if 0 < number <= len(self.raws) else ""
-        )
+        """A line as written, printable and limited in length; empty if there is no such line."""
+        if not 0 < number <= len(self.raws):
+            return ""
+        return printable(shown(self.raws[number - 1].strip()).replace("\t", " "))
 
     def guess(self, name: bytes) -> bytes | None:
-        """The field this name may be a misspelling of."""
+        """The field of which this name may be a misspelling, or None."""
         if name not in self._guesses and len(name) <= LONGEST_GUESS and len(self._guesses) < MOST_GUESSES:
             known = [field.decode() for field in KNOWN]
             near = difflib.get_close_matches(shown(name), known, n=1, cutoff=0.8)
             self._guesses[name] = near[0].encode() if near else None
         return self._guesses.get(name)
 
-    def memo(self, work: Callable[[Page], T]) -> T:
-        """What this function makes of the page, worked out once."""
+    def memo(self, work: Callable[[LintedFile], T]) -> T:
+        """The result of a function of this file, computed once."""
         if work not in self._memos:
             self._memos[work] = work(self)
         return cast("T", self._memos[work])
 
     def concerns(self, agent: str) -> set[int]:
-        """The lines that say something to a crawler of this name in any of the dialects, or that stand in no group."""
+        """The lines that apply to a crawler of this name in any dialect, and those outside any
+        group."""
         own: set[int] = set()
         grouped: set[int] = set()
         for reading in self.readings.values():
@@ -139,8 +142,8 @@ class Page:
         return own | (set(range(len(self.raws) + 1)) - grouped)
 
 
-class Place(NamedTuple):
-    """Where a reading has a line."""
+class LinePlace(NamedTuple):
+    """The role of a line in a reading."""
 
     kind: Literal["agent", "rule", "stray", "other"]
     record: Record
@@ -148,7 +151,7 @@ class Place(NamedTuple):
 
 
 class Reading:
-    """One dialect's reading of the file: what it takes each line for."""
+    """One dialect's reading of the file: the role of each line."""
 
     def __init__(self, robots: Robots) -> None:
         self.robots = robots
@@ -163,71 +166,71 @@ class Reading:
             return "not read"
         _, field, value = place.record
         if field in RULES and place.kind == "other":
-            return f"no rule: it knows no {_name(field)}"
+            return f"not a rule: it has no {_name(field)}"
         if place.kind == "other":
-            return self._other(place)
+            return self._describe_other(place)
         if self.is_void(number):
-            return "a record without a rule, so as if absent"
+            return "ignored: the record has no rule"
         if place.kind == "agent":
-            return _naming(place.group, value)
-        return _ruling(place, self.dialect)
+            return _describe_agent(place.group, value)
+        return _describe_rule(place, self.dialect)
 
     def is_void(self, number: int) -> bool:
-        """Does the line stand in a record that is none, for it has no rule?"""
+        """Whether the line is in a record that is ignored because it has no rule."""
         place = self.at.get(number)
         return place is not None and id(place.group) in self._void
 
-    def _other(self, place: Place) -> str:
+    def _describe_other(self, place: LinePlace) -> str:
         _, field, _ = place.record
         if field not in KNOWN:
             return "not read"
         if field == b"sitemap":
             return "noted for all crawlers"
         if field in _USED and (field != b"host" or self.dialect.host_directive):
-            return f"noted {_of(place.group)}"
+            return f"noted {_for(place.group)}"
         return "not used"
 
 
-def _places(robots: Robots) -> Iterator[Place]:
-    yield from (Place("other", record, None) for record in robots.others)
-    yield from (Place("stray", record, None) for record in robots.strays)
+def _places(robots: Robots) -> Iterator[LinePlace]:
+    yield from (LinePlace("other", record, None) for record in robots.others)
+    yield from (LinePlace("stray", record, None) for record in robots.strays)
     for group in (*robots.void, *robots.groups):
-        yield from (Place("other", record, group) for record in group.others)
-        yield from (Place("rule", record, group) for record in group.rules)
-        yield from (Place("agent", record, group) for record in group.agents)
+        yield from (LinePlace("other", record, group) for record in group.others)
+        yield from (LinePlace("rule", record, group) for record in group.rules)
+        yield from (LinePlace("agent", record, group) for record in group.agents)
 
 
-def _naming(group: Group | None, value: bytes) -> str:
+def _describe_agent(group: Group | None, value: bytes) -> str:
     rules = len(group.rules) if group else 0
-    count = "no rule" if not rules else "1 rule" if rules == 1 else f"{rules} rules"
+    count = "1 rule" if rules == 1 else f"{rules or 'no'} rules"
     return f"a group for {quoted(value)} with {count}"
 
 
-def _ruling(place: Place, dialect: Dialect) -> str:
+def _describe_rule(place: LinePlace, dialect: Dialect) -> str:
     _, field, value = place.record
     if place.kind == "stray":
-        return "in no group, so in force for nobody"
+        return "outside any group, so ignored"
     if not value:
-        return f"an empty {_name(field)}, which forbids nothing, {_of(place.group)}"
+        return f"an empty {_name(field)}, which forbids nothing, {_for(place.group)}"
     paths = value.split() if dialect.paths_per_line == "many" else [value]
     more = f" and {len(paths) - MOST_PATHS} more" if len(paths) > MOST_PATHS else ""
-    return f"{_name(field)}: {' and '.join(map(quoted, paths[:MOST_PATHS]))}{more}, {_of(place.group)}"
+    return f"{_name(field)}: {' and '.join(map(quoted, paths[:MOST_PATHS]))}{more}, {_for(place.group)}"
 
 
 def _name(field: bytes) -> str:
     return field.decode().capitalize()
 
 
-def _of(group: Group | None) -> str:
-    return f"for {cut(group.title)}" if group else "for nobody: it stands in no group"
+def _for(group: Group | None) -> str:
+    return f"for {cut(group.title)}" if group else "for no crawler: it is outside any group"
 
 
-def quoted(octets: bytes) -> str:
-    """Octets of the file as text, fit for a message."""
-    return cut(shown(octets))
+def quoted(raw: bytes) -> str:
+    """Bytes of the file as text for a message."""
+    return cut(shown(raw))
 
 
 def cut(text: str) -> str:
-    """Text of the file, printable and of a length that a message can bear."""
+    """Text of the file, made printable and truncated for a message."""
     text = printable(text.replace("\t", " "))
     return text if len(text) <= QUOTED else text[: QUOTED - 3] + "..."

@@ -1,7 +1,7 @@
 """Findings as SARIF 2.1.0, the interchange format of code scanning.
 
-The law of this file: only data. Everything the file under lint wrote stands in JSON strings, and locations are
-URI references, escaped.
+Invariant: text of the linted file appears only in JSON strings, and locations are escaped URI
+references.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ from robots_guard.lint.linter import CHECKS
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 HELP = "https://www.rfc-editor.org/rfc/rfc9309"
 
-RELATED = 100  # further lines of a finding; code scanning shows no more, and refuses a log of megabytes
+RELATED = 100  # further lines of a finding; code scanning shows no more, and rejects very large logs
 
 _PLACES = {check.code: place for place, check in enumerate(CHECKS)}
 
 
 def sarif(findings: Sequence[Finding], uri: str, version: str) -> dict[str, Any]:
-    """A log of one run over one file. `uri` is where the file is, as a URI reference."""
-    driver = {"name": "robots-guard", "version": version, "rules": [_rule(check) for check in CHECKS]}
+    """The log of one run over one file. `uri` is the location of the file, as a URI reference."""
+    driver = {
+        "name": "robots-guard",
+        "version": version,
+        "rules": [_rule(check) for check in CHECKS],
+    }
     return {
         "$schema": SCHEMA,
         "version": "2.1.0",
@@ -74,7 +78,7 @@ def _location(uri: str, line: int | None) -> dict[str, Any]:
 
 
 def message_of(finding: Finding) -> str:
-    """The message, on how many further lines it holds, and under it a line for each thing that dialects do."""
+    """The message, the number of further lines, and below that one line per effect on dialects."""
     more = len(finding.lines) - 1
     further = f" (and on {more} more line{'' if more == 1 else 's'})" if more > 0 else ""
     effects = [f"{', '.join(effect.dialects)}: {effect.does}" for effect in finding.effects]

@@ -1,9 +1,10 @@
-"""Rules that can never win: whatever they match, another rule decides.
+"""Shadowed rules, which never decide: whatever they match, another rule decides.
 
-The law of this file: no guess. Each rule is asked about one target of its own in which every wildcard, and the open
-end, is a character that stands in no rule of the group. Another rule that decides this target can have met that
-character only by a wildcard or an open end of its own, so it matches whatever the first one does; and it has
-shown that it takes precedence. Groups are taken one by one, as each dialect parts them.
+Invariant: no guesses. Each rule is tested with one target that it matches, in which every wildcard
+and the open end are a probe character that is in no rule of the group. If another rule decides this
+target, it can have matched the probe character only by a wildcard or an open end of its own. So it
+matches everything that the first rule matches, and it takes precedence. Groups are tested one by
+one, as each dialect divides them.
 """
 
 from __future__ import annotations
@@ -13,78 +14,97 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from robots_guard.lint.finding import Ask, Note, Severity, Table
-from robots_guard.lint.page import Page, quoted
+from robots_guard.lint.finding import Ask, CheckTable, Note, Severity
+from robots_guard.lint.page import LintedFile, quoted
 from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.lines import Record
 from robots_guard.rep.ruleset import Ruleset, compile_rules
 
-TABLE = Table()
+TABLE = CheckTable()
 
-MOST = 5_000  # rules of a group that are looked at
-_STRANGERS = b"zqxjkvwyghmnprtuZQXJKVWYGHMNPRTU~_!'(),:@&=+"
-_ODD = re.compile(rb"[^!-~]")
+MOST = 5_000  # rules per group that are tested
+_PROBES = b"zqxjkvwyghmnprtuZQXJKVWYGHMNPRTU~_!'(),:@&=+"
+_NOT_IN_URL = re.compile(rb"[^!-~]")
 _Rules = Sequence[Record]
 
 
 class Shadow(NamedTuple):
-    """The rule that decides in the place of another."""
+    """The rule that decides instead of another."""
 
     line: int
     allow: bool
     text: str
 
 
-Shadows = dict[int, Shadow | None]  # line of a rule -> what decides in its place, or None
+Shadows = dict[int, Shadow | None]  # line of a rule -> what decides instead, or None
 
 
 class Shadowed(NamedTuple):
-    """A rule, and what decides in its place in each dialect that reads it as one."""
+    """A rule, and what decides instead in each dialect that reads the line as a rule."""
 
     line: int
     allow: bool
     found: dict[str, Shadow | None]
 
-    def deciders(self, page: Page) -> list[Shadow]:
-        """What decides instead, where it does."""
-        return [shadow for shadow in self._counted(page) if shadow is not None]
+    def deciders(self, page: LintedFile) -> list[Shadow]:
+        """The rules that decide instead, in dialects where one does."""
+        return [shadow for shadow in self._relevant(page) if shadow is not None]
 
-    def is_dead(self, page: Page) -> bool:
-        """Does it decide for nobody?"""
-        return all(self._counted(page))
+    def is_dead(self, page: LintedFile) -> bool:
+        """Whether the rule decides in no dialect."""
+        return all(self._relevant(page))
 
-    def _counted(self, page: Page) -> list[Shadow | None]:
-        """Dialects without Allow know no contest, so they do not count, unless there are no others."""
-        knowing = [shadow for name, shadow in self.found.items() if page.readings[name].dialect.allow]
-        return knowing or list(self.found.values())
+    def _relevant(self, page: LintedFile) -> list[Shadow | None]:
+        """The results in dialects with Allow, or in all if none has it: without Allow, rules do not
+        conflict."""
+        readings = page.readings
+        with_allow = [shadow for name, shadow in self.found.items() if readings[name].dialect.allow]
+        return with_allow or list(self.found.values())
 
 
-@TABLE.file("RG401", "duplicate-rule", Severity.WARNING, "The rule says what another says already.")
-def _duplicates(page: Page, _: Page) -> Iterator[Note]:
-    for rule in page.memo(_shadowed):
+@TABLE.file("RG401", "duplicate-rule", Severity.WARNING, "The rule repeats another rule.")
+def _duplicates(page: LintedFile, _: LintedFile) -> Iterator[Note]:
+    for rule in page.memo(_find_shadowed):
         alike = [shadow for shadow in rule.deciders(page) if shadow.allow == rule.allow]
         if alike and rule.is_dead(page):
-            yield Note(rule.line, f"line {alike[0].line} says it already", _deciding(rule))
+            yield Note(
+                rule.line,
+                f"line {alike[0].line} already has the same effect",
+                _ask_who_decides(rule),
+            )
 
 
-@TABLE.file("RG402", "overruled-rule", Severity.ERROR, "The rule never decides: another always overrules it.")
-def _overruled(page: Page, _: Page) -> Iterator[Note]:
-    for rule in page.memo(_shadowed):
+@TABLE.file(
+    "RG402",
+    "overruled-rule",
+    Severity.ERROR,
+    "The rule never decides: another rule always overrides it.",
+)
+def _overruled(page: LintedFile, _: LintedFile) -> Iterator[Note]:
+    for rule in page.memo(_find_shadowed):
         deciders = rule.deciders(page)
         if rule.is_dead(page) and all(shadow.allow != rule.allow for shadow in deciders):
             against = deciders[0]
-            yield Note(rule.line, f"line {against.line} ({against.text}) always overrules it", _deciding(rule))
+            message = f"line {against.line} ({against.text}) always overrides it"
+            yield Note(rule.line, message, _ask_who_decides(rule))
 
 
-@TABLE.file("RG403", "overruled-for-some", Severity.NOTE, "The rule never decides for some dialects.", once=True)
-def _overruled_for_some(page: Page, _: Page) -> Iterator[Note]:
-    for rule in page.memo(_shadowed):
+@TABLE.file(
+    "RG403",
+    "overruled-for-some",
+    Severity.NOTE,
+    "The rule never decides in some dialects.",
+    once=True,
+)
+def _overruled_for_some(page: LintedFile, _: LintedFile) -> Iterator[Note]:
+    for rule in page.memo(_find_shadowed):
         against = [shadow for shadow in rule.deciders(page) if shadow.allow != rule.allow]
         if against and not rule.is_dead(page):
-            yield Note(rule.line, "another rule always overrules it for some", _deciding(rule))
+            message = "another rule always overrides it in some dialects"
+            yield Note(rule.line, message, _ask_who_decides(rule))
 
 
-def _deciding(rule: Shadowed) -> Ask:
+def _ask_who_decides(rule: Shadowed) -> Ask:
     def ask(dialect: Dialect) -> str | None:
         if dialect.name not in rule.found:
             return None
@@ -94,37 +114,37 @@ def _deciding(rule: Shadowed) -> Ask:
     return ask
 
 
-def _shadowed(page: Page) -> list[Shadowed]:
+def _find_shadowed(page: LintedFile) -> list[Shadowed]:
     """The rules that are shadowed in some dialect."""
     found: dict[int, dict[str, Shadow | None]] = defaultdict(dict)
     allows: dict[int, bool] = {}
     for reading in page.readings.values():
         for group in reading.robots.groups:
-            for line, shadow in _of_group(group.rules[:MOST], reading.dialect).items():
+            for line, shadow in _shadows_of_group(group.rules[:MOST], reading.dialect).items():
                 found[line][reading.dialect.name] = shadow
             allows.update((number, field == b"allow") for number, field, _ in group.rules)
     return [Shadowed(line, allows[line], each) for line, each in sorted(found.items()) if any(each.values())]
 
 
-def _of_group(rules: _Rules, dialect: Dialect) -> Shadows:
-    own = [rule for rule in rules if _is_plain(rule, dialect)]
-    stranger = _stranger(rules)
-    if len(own) < 2 or stranger is None:
+def _shadows_of_group(rules: _Rules, dialect: Dialect) -> Shadows:
+    plain = [(place, rule) for place, rule in enumerate(rules) if _is_plain(rule, dialect)]
+    probe = _unused_character(rules)
+    if len(plain) < 2 or probe is None:
         return {}
-    group = _Group(rules, dialect, stranger)
-    return {rule[0]: group.shadow(place, rule) for place, rule in enumerate(rules) if _is_plain(rule, dialect)}
+    group = _Group(rules, dialect, probe)
+    return {rule[0]: group.shadow(place, rule) for place, rule in plain}
 
 
 class _Group:
-    """The rules of a group, compiled, and what has been asked of them."""
+    """The compiled rules of a group, with a cache of results."""
 
-    def __init__(self, rules: _Rules, dialect: Dialect, stranger: bytes) -> None:
-        self._rules, self._dialect, self._stranger = rules, dialect, stranger
-        self._compiled = _compiled(rules, dialect)
+    def __init__(self, rules: _Rules, dialect: Dialect, probe: bytes) -> None:
+        self._rules, self._dialect, self._probe = rules, dialect, probe
+        self._compiled = _compile(rules, dialect)
         self._winners: dict[tuple[bytes, bytes], int | None] = {}
 
     def shadow(self, place: int, rule: Record) -> Shadow | None:
-        """What decides in place of this rule."""
+        """The rule that decides instead of this one, or None."""
         _, field, value = rule
         if (field, value) not in self._winners:
             self._winners[field, value] = self._winner(rule)
@@ -135,35 +155,38 @@ class _Group:
         return Shadow(number, field == b"allow", f"{field.decode().capitalize()}: {quoted(value)}")
 
     def _winner(self, rule: Record) -> int | None:
-        """The place of the rule that decides the target of a rule that matches it."""
-        target = _target(rule[2], self._stranger, self._dialect)
+        """The place of the rule that decides the test target of a rule; None if the rule does not
+        match it."""
+        target = _target(rule[2], self._probe, self._dialect)
         decided = self._compiled.judge(target).rule
-        own = decided is not None and _compiled([rule], self._dialect).matches(target)
+        own = decided is not None and _compile([rule], self._dialect).matches(target)
         return decided.line - 2 if decided is not None and own else None
 
 
 def _is_plain(rule: Record, dialect: Dialect) -> bool:
-    """One path, that the rule can match at all."""
+    """Whether a rule has exactly one path, which it can match at all."""
     value = rule[2]
-    return value[:1] in (b"/", b"*") and len(value.split()) == 1 and not (dialect.index_page and b"/index.htm" in value)
+    if dialect.index_page and b"/index.htm" in value:
+        return False
+    return value[:1] in (b"/", b"*") and len(value.split()) == 1
 
 
-def _stranger(rules: _Rules) -> bytes | None:
+def _unused_character(rules: _Rules) -> bytes | None:
     present = frozenset(b"".join(value for _, _, value in rules))
-    return next((bytes((octet,)) for octet in _STRANGERS if octet not in present), None)
+    return next((bytes((byte,)) for byte in _PROBES if byte not in present), None)
 
 
-def _target(value: bytes, stranger: bytes, dialect: Dialect) -> str:
+def _target(value: bytes, probe: bytes, dialect: Dialect) -> str:
     if dialect.wildcards:
         anchored = b"$" in value if dialect.dollar == "cuts" else value.endswith(b"$")
         path = value.partition(b"$")[0] if dialect.dollar == "cuts" else value.removesuffix(b"$")
-        value = path.replace(b"*", stranger) + (b"" if anchored else stranger)
+        value = path.replace(b"*", probe) + (b"" if anchored else probe)
     else:
-        value += stranger
-    text = _ODD.sub(lambda found: b"%%%02X" % found[0][0], value).decode("ascii")
+        value += probe
+    text = _NOT_IN_URL.sub(lambda found: b"%%%02X" % found[0][0], value).decode("ascii")
     return text if text.startswith("/") else "/" + text
 
 
-def _compiled(rules: _Rules, dialect: Dialect) -> Ruleset:
+def _compile(rules: _Rules, dialect: Dialect) -> Ruleset:
     lines = b"".join(field + b": " + value + b"\n" for _, field, value in rules)
     return compile_rules(b"User-agent: *\n" + lines, dialect, "x", "spec")

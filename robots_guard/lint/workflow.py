@@ -1,6 +1,7 @@
-"""Findings as the workflow commands of GitHub Actions, which shows them beside the lines of a pull request.
+"""Findings as workflow commands of GitHub Actions, which shows them beside the lines of a pull
+request.
 
-The law of this file: a command is one line, and a value can neither end it nor begin another.
+Invariant: a command is one line, and a value can neither end it nor begin another one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ _PROPERTY = _DATA | str.maketrans({":": "%3A", ",": "%2C"})
 
 
 def command(finding: Finding, path: str) -> str:
-    """The command for a finding in the file of this path."""
-    properties = {"file": path, "line": str(finding.line or 1), "title": f"{finding.code} {finding.name}"}
-    told = ",".join(f"{name}={value.translate(_PROPERTY)}" for name, value in properties.items())
-    return f"::{_LEVELS[finding.severity]} {told}::{message_of(finding).translate(_DATA)}"
+    """The command for a finding in the file at this path."""
+    properties = {
+        "file": path,
+        "line": str(finding.line or 1),
+        "title": f"{finding.code} {finding.name}",
+    }
+    listed = ",".join(f"{name}={value.translate(_PROPERTY)}" for name, value in properties.items())
+    return f"::{_LEVELS[finding.severity]} {listed}::{message_of(finding).translate(_DATA)}"

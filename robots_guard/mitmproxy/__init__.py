@@ -1,13 +1,13 @@
-"""The mitmproxy door: every request of any crawler is judged before an origin hears of it.
+"""The mitmproxy integration: judges every request of any crawler before it reaches an origin.
 
-`RobotsGuard` is the addon, for `mitmdump -s` and for masters of one's own; `robots-guard proxy` is the ready
-command. docs/proxy.md is the page for users.
+`RobotsGuard` is the addon for `mitmdump -s` and for custom masters; `robots-guard proxy` is the
+ready-made command. docs/proxy.md is the user documentation.
 """
 
 from robots_guard.errors import MissingExtra
 
 try:
-    import mitmproxy  # noqa: F401  (asked for here, so that its absence is one clear sentence)
+    import mitmproxy  # noqa: F401  (imported here, so that its absence is reported in one clear sentence)
 except ImportError as error:
     raise MissingExtra("proxy", "the proxy") from error
 

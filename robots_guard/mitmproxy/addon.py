@@ -1,7 +1,8 @@
-"""The addon that users name: it plants the enforcer at the end of the chain, once, and has nothing else to do.
+"""The addon for users: it only installs the enforcer at the end of the addon chain, once.
 
-A script of `mitmdump -s` is reloaded when its file changes and dropped when its file goes, and it sits in the
-middle of the chain, before addons that rewrite requests. What enforces must do none of this.
+A script of `mitmdump -s` is reloaded when its file changes and unloaded when its file is removed,
+and it is in the middle of the chain, before addons that rewrite requests. None of this may happen
+to the enforcer.
 """
 
 from __future__ import annotations
@@ -10,36 +11,37 @@ from collections.abc import Set as AbstractSet
 
 from mitmproxy import addonmanager, ctx, exceptions
 
-from robots_guard.mitmproxy.bounds import set_bounds
-from robots_guard.mitmproxy.dispatch import quicken
 from robots_guard.mitmproxy.enforcer import Enforcer
-from robots_guard.mitmproxy.options import force
-from robots_guard.mitmproxy.patches import clients, crashes, interim, received, resets, streams, trailers
-from robots_guard.mitmproxy.uploads import let_go
+from robots_guard.mitmproxy.options import apply_safe_defaults
+from robots_guard.mitmproxy.patches import clients, crashes, interim, received_bytes, resets, streams, trailers
+from robots_guard.mitmproxy.patches.dispatch import patch_dispatch
+from robots_guard.mitmproxy.patches.limits import patch_limits
+from robots_guard.mitmproxy.request.uploads import patch_uploads
 
 
 class RobotsGuard:
     """Makes mitmproxy obey robots.txt.
 
     `mitmdump -s examples/mitmproxy_addon.py --set robots_guard_agent=mybot`, where the file says
-    `addons = [RobotsGuard()]`; or `master.addons.add(RobotsGuard())`. Options are `robots_guard_` and a name of
-    docs/settings.md. Requests that are refused get an answer that says why; nothing of them reaches an origin.
-    The enforcer outlives the script it came by: taking it away takes a restart of the proxy.
+    `addons = [RobotsGuard()]`; or `master.addons.add(RobotsGuard())`. Options are `robots_guard_`
+    and a name from docs/settings.md. A refused request gets a response with the reason; nothing of
+    it reaches an origin. The enforcer outlives the script that installed it: to remove it, restart
+    the proxy.
     """
 
     name = "robots_guard"
 
     def load(self, loader: addonmanager.Loader) -> None:  # noqa: ARG002  (mitmproxy's signature)
-        """Plant the enforcer, unless an earlier load did."""
+        """Install the enforcer, unless an earlier load did."""
         if ctx.master.addons.get(Enforcer.name) is None:
-            plant(Enforcer())
+            install(Enforcer())
 
     def configure(self, updated: AbstractSet[str]) -> None:
-        """An addon loaded by a script hears of its options only through the script."""
+        """Pass the hook on: an addon that a script loads gets its options only through the script."""
         self._enforcer().configure(updated)
 
     def running(self) -> None:
-        """... and of the start, if it is loaded later."""
+        """Pass the hook on, if the script is loaded after the start."""
         self._enforcer().running()
 
     def _enforcer(self) -> Enforcer:
@@ -48,21 +50,21 @@ class RobotsGuard:
         return found
 
 
-def plant(enforcer: Enforcer) -> None:
-    """Put an enforcer into the chain before anything can go wrong: a fault in its options shuts it, no more."""
+def install(enforcer: Enforcer) -> None:
+    """Install an enforcer in the addon chain first, so that a fault in its options makes it refuse everything."""
     addons = ctx.master.addons
     addons.chain.append(enforcer)
-    force(ctx.options)
-    let_go()
-    set_bounds()
-    for patch in (crashes, interim, received, resets, streams, trailers):
+    apply_safe_defaults(ctx.options)
+    patch_uploads()
+    patch_limits()
+    for patch in (crashes, interim, received_bytes, resets, streams, trailers):
         patch.apply()
-    quicken(addons)
+    patch_dispatch(addons)
     clients.set_gate(ctx.master, enforcer.write_gate)
     try:
         addons.register(enforcer)
     except exceptions.OptionsError as error:
         addons.lookup.setdefault(enforcer.name, enforcer)
         for name in set(ctx.options.deferred) & ctx.options.keys():
-            del ctx.options.deferred[name]  # or the next addon to be registered fails by it
-        enforcer.shut(f"an option of robots_guard cannot be read: {error}")
+            del ctx.options.deferred[name]  # otherwise registering the next addon would fail on it
+        enforcer.refuse_everything(f"an option of robots_guard cannot be read: {error}")

@@ -1,7 +1,7 @@
-"""Options: robots_guard's settings among mitmproxy's, and those of mitmproxy's own that would lead around us.
+"""Options: robots_guard's settings among mitmproxy's options, and mitmproxy's own options that bypass the guard.
 
-The law of this file: what is unsafe stops the start, with one sentence that names the option and the safe value,
-unless the operator has allowed it by name.
+Invariant: an unsafe option stops the start, with one sentence that names the option and its safe
+value, unless the operator has allowed it by name.
 """
 
 from __future__ import annotations
@@ -19,49 +19,50 @@ from robots_guard.settings import PROXY_NAMES, ProxySettings, settings_of
 
 SPELLING = "robots_guard_{}"
 
-# mitmproxy's defaults that send bytes to an origin nobody has judged: set by us, then kept so.
-FORCED = {
+# mitmproxy's defaults send unjudged bytes to origins: these values replace them, and are then required.
+SAFE_DEFAULTS = {
     "connection_strategy": "lazy",  # eager: TCP and TLS to the origin before the first hook of the request
-    "rawtcp": False,  # true: bytes in a tunnel that look unlike HTTP are passed on unseen
-    "http3": False,  # true: QUIC, whose way to the origin nobody here has tested
+    "rawtcp": False,  # true: bytes in a tunnel that do not look like HTTP are forwarded without being judged
+    "http3": False,  # true: QUIC, whose path to the origin has not been tested
 }
-# ... and one that lets any client fill the memory: set by us unless the operator has chosen.
-BODY_LIMIT = "64m"  # of a request or an answer that is held in memory
-_SAFE = {
-    **FORCED,
+# mitmproxy's default lets any client fill the memory: this value replaces it unless the operator has set one.
+BODY_LIMIT = "64m"  # of a request or response that is kept in memory
+_SAFE_VALUES = {
+    **SAFE_DEFAULTS,
     "validate_inbound_headers": True,  # false: request smuggling
-    "ssl_insecure": False,  # true: a robots.txt anybody on the way could have written
+    "ssl_insecure": False,  # true: a robots.txt that anybody on the network path could have written
 }
-_EMPTY = {
-    "ignore_hosts": "passes tunnels on unseen",
-    "allow_hosts": "passes every other tunnel on unseen",
-    "tcp_hosts": "passes tunnels on unseen",
-    "udp_hosts": "passes datagrams on unseen",
-    "stream_large_bodies": "sends a body to the origin before its request has been seen whole",
+_MUST_BE_UNSET = {
+    "ignore_hosts": "forwards tunnels without judging them",
+    "allow_hosts": "forwards every other tunnel without judging it",
+    "tcp_hosts": "forwards tunnels without judging them",
+    "udp_hosts": "forwards datagrams without judging them",
+    "stream_large_bodies": "sends a body to the origin before the request is complete",
     "map_local": "answers requests from files",
     "map_remote": "sends a judged request elsewhere",
     "modify_headers": "changes a judged request",
     "modify_body": "changes a judged request",
 }
-#: With one of these, bytes go out that belong to no request.
-OPAQUE = frozenset((*FORCED, "ignore_hosts", "allow_hosts", "tcp_hosts", "udp_hosts", "mode")) - {"http3"}
-_NAMES = (*_SAFE, *_EMPTY, "proxyauth", "emudhra", "emudhra_old", "mode")
-_TEXT: Any = Optional[str]  # noqa: UP045  (mitmproxy compares with typing.Optional, another object than X | None)
+#: With one of these, bytes that belong to no request are sent to origins.
+OPAQUE = frozenset((*SAFE_DEFAULTS, "ignore_hosts", "allow_hosts", "tcp_hosts", "udp_hosts", "mode")) - {"http3"}
+_UNSAFE_NAMES = (*_SAFE_VALUES, *_MUST_BE_UNSET, "proxyauth", "emudhra", "emudhra_old", "mode")
+_OPTIONAL_TEXT: Any = Optional[str]  # noqa: UP045  (mitmproxy compares with typing.Optional, another object than X | None)
 _MODES = ("regular", "upstream", "socks5", "transparent", "local", "wireguard")
 
 
 def declare(loader: addonmanager.Loader) -> None:
     """Add robots_guard's settings to mitmproxy's options. None stands for the default of docs/settings.md.
 
-    Numbers go as text: mitmproxy reads no fractions, and does not say which option it cannot read.
+    Numbers are declared as text: mitmproxy reads no fractions, and does not name an option that it
+    cannot read.
     """
     for field in msgspec.structs.fields(ProxySettings):
-        kind, default = (bool, field.default) if field.type is bool else (_TEXT, None)
+        kind, default = (bool, field.default) if field.type is bool else (_OPTIONAL_TEXT, None)
         loader.add_option(SPELLING.format(field.name), kind, default, f"robots_guard's {field.name}, see its docs.")
 
 
-def settings_among(options: optmanager.OptManager) -> ProxySettings:
-    """The settings chosen. Raises SettingsError, also for a robots_guard option that does not exist."""
+def read_settings(options: optmanager.OptManager) -> ProxySettings:
+    """The settings among the options. Raises SettingsError, also for an unknown robots_guard option."""
     chosen = {name: getattr(options, SPELLING.format(name)) for name in _declared(options)}
     values = {name: value for name, value in chosen.items() if value is not None}
     return settings_of({**values, **_unknown(options)}, SPELLING, ProxySettings)
@@ -72,65 +73,71 @@ def _declared(options: optmanager.OptManager) -> list[str]:
 
 
 def _unknown(options: optmanager.OptManager) -> dict[str, Any]:
-    """mitmproxy keeps what it does not know for addons to come, and says nothing."""
+    """The unknown robots_guard options: mitmproxy silently keeps unknown options for addons loaded later."""
     prefix = SPELLING.format("")
     unknown = {name: value for name, value in options.deferred.items() if name not in options}
     return {name.removeprefix(prefix): value for name, value in unknown.items() if name.startswith(prefix)}
 
 
-def force(options: optmanager.OptManager) -> None:
-    """Put mitmproxy's own unsafe defaults right. What an operator has set is not touched: `insist` speaks of it."""
+def apply_safe_defaults(options: optmanager.OptManager) -> None:
+    """Replace mitmproxy's unsafe defaults. An option that the operator has set is left to `check_options`."""
     if "body_size_limit" in options and not options.body_size_limit:
         options.update(body_size_limit=BODY_LIMIT)
     defaults = {name for name, option in options.items() if option.value is optmanager.unset}
-    options.update(**{name: value for name, value in FORCED.items() if name in defaults})
+    options.update(**{name: value for name, value in SAFE_DEFAULTS.items() if name in defaults})
 
 
-def insist(options: optmanager.OptManager, allowed: AbstractSet[str] = frozenset()) -> dict[str, str]:
-    """Raises SettingsError if an option leads around robots_guard that is not allowed to. Gives those that are."""
-    for name in allowed - set(_NAMES):
-        raise SettingsError(f"allow_unsafe: {name!r} is none of mitmproxy's unsafe options ({', '.join(_NAMES)})")
+def check_options(options: optmanager.OptManager, allowed: AbstractSet[str] = frozenset()) -> dict[str, str]:
+    """Return the unsafe options that are set and allowed, each with the reason why it is unsafe.
+
+    Raises SettingsError for an unsafe option that is not allowed.
+    """
+    for name in allowed - set(_UNSAFE_NAMES):
+        names = ", ".join(_UNSAFE_NAMES)
+        raise SettingsError(f"allow_unsafe: {name!r} is not one of mitmproxy's unsafe options ({names})")
     relaxed = {}
-    for name, sentence, remedy in _objections(options):
+    for name, why, remedy in _objections(options):
         if name not in allowed:
-            raise SettingsError(f"{sentence}: {remedy}")
-        relaxed[name] = sentence
+            raise SettingsError(f"{why}: {remedy}")
+        relaxed[name] = why
     return relaxed
 
 
 def _objections(options: optmanager.OptManager) -> Iterator[tuple[str, str, str]]:
-    """Name, sentence, remedy."""
-    for name, safe in _SAFE.items():
+    """The unsafe options that are set: name, why it is unsafe, and the remedy."""
+    for name, safe in _SAFE_VALUES.items():
         if name in options and getattr(options, name) != safe:
-            yield _objection(options, name, "leads around robots_guard", f"use {name}={_spelt(safe)}")
-    for name, why in _EMPTY.items():
+            yield _objection(options, name, "bypasses robots_guard", f"use {name}={_as_set_value(safe)}")
+    for name, why in _MUST_BE_UNSET.items():
         if name in options and getattr(options, name):
             yield _objection(options, name, why, "leave it unset")
     for name in ("emudhra", "emudhra_old"):
         if name in options and getattr(options, name):
-            yield _objection(options, name, "signs with a key everybody has", "leave it unset")
+            yield _objection(options, name, "signs with a publicly known key", "leave it unset")
     if "proxyauth" in options and (options.proxyauth or "").startswith("ldap"):
-        why = "lets users write LDAP filters, and blocks while it asks"
+        why = "lets users write LDAP filters, and blocks during each lookup"
         yield "proxyauth", f"mitmproxy's option proxyauth=ldap... {why}", "use proxyauth=@FILE, an htpasswd file"
     for spec in options.mode if "mode" in options else ():
-        if not _is_inspected(spec):
+        if not _is_judged_mode(spec):
             why = f"mitmproxy's option mode={spec} carries traffic that is not HTTP"
             yield "mode", why, f"use one of {', '.join(_MODES)}"
 
 
 def _objection(options: optmanager.OptManager, name: str, why: str, remedy: str) -> tuple[str, str, str]:
-    return name, f"mitmproxy's option {name}={_spelt(getattr(options, name))} {why}", remedy
+    return name, f"mitmproxy's option {name}={_as_set_value(getattr(options, name))} {why}", remedy
 
 
-def _spelt(value: object) -> str:
-    """As it is written behind --set."""
+def _as_set_value(value: object) -> str:
+    """A value as it is written after --set."""
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)
 
 
-def _is_inspected(spec: str) -> bool:
-    """Whether a mode shows us every request. What cannot be parsed is mitmproxy's own to complain of."""
+def _is_judged_mode(spec: str) -> bool:
+    """Whether the guard sees every request of a mode. mitmproxy itself reports a mode that cannot be parsed."""
     try:
         mode = mode_specs.ProxyMode.parse(spec)
     except ValueError:

@@ -1,7 +1,7 @@
-"""What a source demands of a file, and where a file does not meet it.
+"""Conformance: what the source of a dialect requires of a file, and the lines that violate it.
 
-The law of this file: a violation changes no verdict. It is found for those who keep the file; what a reader does
-with a file that has one is the parser's business.
+Invariant: a violation changes no verdict. Violations are reported to the author of a file; the
+parser decides how a file with one is read.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from robots_guard.rep.robots import Group, Robots
 
 
 class Violation(NamedTuple):
-    """One demand of the dialect that a line does not meet."""
+    """A requirement of the dialect that a line violates."""
 
     line: int
     issue: str
 
 
 def violations(robots: Robots) -> list[Violation]:
-    """Everything the dialect's source forbids in this file, by line."""
+    """Everything in a file that the dialect's source forbids, by line."""
     return sorted(each for name in robots.dialect.requirements for each in _REQUIREMENTS[name](robots))
 
 
@@ -37,7 +37,8 @@ def _rules_in_every_record(robots: Robots) -> Iterator[Violation]:
 
 
 def _rules_in_every_group(robots: Robots) -> Iterator[Violation]:
-    """rambler2003: each User-agent line opens a group, so all but the last of a run have no Disallow."""
+    """rambler2003: each User-agent line starts a group, so all but the last of a run lack a
+    Disallow."""
     for group in robots.groups:
         for line, _, _ in group.agents[: -1 if group.rules else None]:
             yield Violation(line, "group without Disallow")

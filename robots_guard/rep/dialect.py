@@ -1,8 +1,8 @@
-"""The dialects of robots.txt: one frozen object of named switches each, ten profiles as data.
+"""The dialects of robots.txt: ten profiles, each a frozen object of named switches.
 
-The law of this file: a dialect's name is looked up here and tested nowhere. Whatever two dialects do
-differently is a switch, and the floors above ask the switch. `docs/dialects.md` says where each switch
-comes from and what was chosen where a source is silent.
+Invariant: no code tests the name of a dialect. Every difference between dialects is a switch, which
+the other layers read. `docs/dialects.md` gives the source of each switch, and the choice made where
+a source is silent.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ Percent = Literal["rfc9309", "decode", "as_written", "google"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How one document is read, matched and kept. The defaults are RFC 9309's."""
+    """How a document is parsed, matched and cached. The defaults are those of RFC 9309."""
 
     name: str
-    parts: tuple[Dialect, ...] = ()  # the members of strictest(...), else empty
+    parts: tuple[Dialect, ...] = ()  # the members of strictest(...), otherwise empty
 
     # Reading lines.
-    blank_line_ends: bool = False  # a blank line ends a record (1994, 1996); in RFC 9309 it means nothing
-    closing: frozenset[bytes] = frozenset({b"allow", b"disallow"})  # fields that end a run of User-agent lines
-    lenient_fields: bool = False  # misspelt and longer field names, and two words without a colon
-    c_strings: bool = False  # NUL ends a line, other control characters are data, long lines are just cut
+    blank_line_ends: bool = False  # a blank line ends a record (1994, 1996; not in RFC 9309)
+    #: Fields that end a run of User-agent lines.
+    closing: frozenset[bytes] = frozenset({b"allow", b"disallow"})
+    lenient_fields: bool = False  # accept misspelt and longer field names, and a missing colon
+    c_strings: bool = False  # NUL ends a line, other controls are data, long lines are truncated
 
     # Which group applies.
-    product_tokens: bool = True  # names and values end at the first character outside the token alphabet
+    product_tokens: bool = True  # names and values end at the first non-token character
     names: Literal["token", "value_in_name", "name_in_value"] = "token"
     names_per_line: Literal["one", "many"] = "one"
     several: Literal["merge", "first", "longest"] = "merge"
@@ -44,20 +45,20 @@ class Dialect:
     # What a rule is.
     allow: bool = True
     paths_per_line: Literal["one", "many"] = "one"
-    root_slash: bool = False  # a path without its first slash is meant from the root
-    index_page: bool = False  # Allow: /d/index.html also admits /d/
+    root_slash: bool = False  # a path without a leading slash is relative to the root
+    index_page: bool = False  # Allow: /d/index.html also allows /d/
     wildcards: bool = True
     dollar: Literal["end", "cuts", "literal"] = "end"
     percent: Percent = "rfc9309"
     precedence: Precedence = "longest"
     exempts_robots_txt: bool = True  # RFC 9309 section 2.2.2; koster1996 section 3.2.2
     host_directive: bool = False
-    delay_from_star: bool = False  # Crawl-delay also counts when it stands in the * group
-    advised_rules: int | None = None  # more than this is a finding of lint, never a rule dropped
-    advised_octets: int | None = None
-    requirements: tuple[str, ...] = ()  # what the source demands of a file; see conformance.py
+    delay_from_star: bool = False  # Crawl-delay in the * group applies as well
+    advised_rules: int | None = None  # more are reported by lint, but never dropped
+    advised_octets: int | None = None  # bytes of a rule; longer ones are reported by lint
+    requirements: tuple[str, ...] = ()  # what the source requires of a file; see conformance.py
 
-    # What the core floor asks: access and freshness (standards.md sections 2, 3 and 6).
+    # Access and freshness, read by the core (standards.md sections 2, 3 and 6).
     on_forbidden: Literal["restricted", "unrestricted"] = "restricted"  # 401 and 403
     on_too_many: Literal["unreachable", "unrestricted"] = "unreachable"  # 429
     on_redirect_limit: Literal["unreachable", "unrestricted"] = "unreachable"
@@ -66,7 +67,8 @@ class Dialect:
     lifetime_cap: float | None = field(default=DAY)
 
 
-# Misspelt fields are read as Google reads them: whoever writes "Disalow" means it, and to skip it is to fail open.
+# Misspelt fields are accepted as Google accepts them: "Disalow" is meant, and ignoring it would
+# fail open.
 _RFC9309 = Dialect(name="rfc9309", lenient_fields=True)
 
 _KOSTER1994 = Dialect(
@@ -122,7 +124,13 @@ _PROFILES = (
         closing=frozenset({b"disallow", b"host"}),
         requirements=("one_name_a_line", "one_line_a_name"),
     ),
-    Dialect(name="slurp2006", product_tokens=False, names="value_in_name", dollar="cuts", percent="as_written"),
+    Dialect(
+        name="slurp2006",
+        product_tokens=False,
+        names="value_in_name",
+        dollar="cuts",
+        percent="as_written",
+    ),
     _RFC9309,
     Dialect(
         name="google",
@@ -151,7 +159,10 @@ _STRICTEST = re.compile(r"\s*strictest\s*\(([^()]*)\)\s*")
 
 
 def dialect(name: str) -> Dialect:
-    """The dialect of that name, or the strictest of several: "strictest(rfc9309, koster1996)"."""
+    """The dialect of a name, or of several, such as "strictest(rfc9309, koster1996)".
+
+    Raises SettingsError.
+    """
     composite = _STRICTEST.fullmatch(name)
     if composite:
         return _strictest(tuple(_known(part.strip() or name) for part in composite[1].split(",")))
@@ -166,18 +177,19 @@ def _known(name: str) -> Dialect:
 
 
 def _strictest(parts: tuple[Dialect, ...]) -> Dialect:
-    """A dialect that allows what all its parts allow, and keeps a copy no longer than any of them."""
+    """The dialect that allows what all parts allow, and caches no longer than any of them."""
     caps = [part.lifetime_cap for part in parts if part.lifetime_cap is not None]
+    is_restricted = any(part.on_forbidden == "restricted" for part in parts)
+    too_many = any(part.on_too_many == "unreachable" for part in parts)
+    redirect_limit = any(part.on_redirect_limit == "unreachable" for part in parts)
     return replace(
         parts[0],
         name=f"strictest({', '.join(part.name for part in parts)})",
         parts=parts,
         exempts_robots_txt=any(part.exempts_robots_txt for part in parts),
-        on_forbidden="restricted" if any(p.on_forbidden == "restricted" for p in parts) else "unrestricted",
-        on_too_many="unreachable" if any(p.on_too_many == "unreachable" for p in parts) else "unrestricted",
-        on_redirect_limit=(
-            "unreachable" if any(p.on_redirect_limit == "unreachable" for p in parts) else "unrestricted"
-        ),
+        on_forbidden="restricted" if is_restricted else "unrestricted",
+        on_too_many="unreachable" if too_many else "unrestricted",
+        on_redirect_limit="unreachable" if redirect_limit else "unrestricted",
         lifetime=min(part.lifetime for part in parts),
         lifetime_floor=min(part.lifetime_floor for part in parts),
         lifetime_cap=min(caps, default=None),

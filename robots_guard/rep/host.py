@@ -1,7 +1,8 @@
 """The Host directive of yandex2003: which of several mirrors is the main one.
 
-The law of this file: a Host line with a wrong argument is as if absent; any correct one that names the current
-host and port changes nothing; if there are correct ones and none names it, the group ends in "Disallow: /".
+Invariant: a Host line with an invalid argument is ignored. If a valid one names the current host
+and port, nothing changes. If there are valid ones and none names it, the group ends in "Disallow:
+/".
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import NamedTuple
 from robots_guard.rep.lines import Line
 from robots_guard.rep.tld import TOP_LEVEL
 
-# RFC 952 with the relaxations of RFC 1123 section 2.1: a first digit, and labels up to 63 octets.
+# RFC 952 as relaxed by RFC 1123 section 2.1: a leading digit, and labels of up to 63 octets.
 _NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+([a-z0-9-]+)", re.ASCII)
 _PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Host(NamedTuple):
-    """One correct Host line. A port of 0 is the default one of the scheme."""
+    """A valid Host line. A port of 0 is the default port of the scheme."""
 
     name: str
     port: int
@@ -33,27 +34,28 @@ class Host(NamedTuple):
 
 
 def valid_hosts(records: Iterable[Line]) -> tuple[Host, ...]:
-    """The correct Host lines among the records of a group."""
-    found = (_host(record) for record in records if record.field == "host")
+    """The valid Host lines among the records of a group."""
+    found = (_parse_host(record) for record in records if record.field == "host")
     return tuple(host for host in found if host is not None)
 
 
-def _host(record: Line) -> Host | None:
+def _parse_host(record: Line) -> Host | None:
     name, colon, port = record.value.lower().partition(":")
-    # Asked before lower(): the Kelvin sign is a "k" after it.
+    # Check the original value: lower() turns the Kelvin sign into an ASCII "k".
     if not record.value.isascii() or not is_host_name(name) or (colon and not _is_port(port)):
         return None
-    # Port 80 is the default of the proposal, so both spellings are equal.
-    return Host(name, int(port) if colon and int(port) != 80 else 0, record.number, record.text)
+    # Port 80 is the default in the proposal, so both spellings are equal.
+    number = int(port) if colon and int(port) != 80 else 0
+    return Host(name, number, record.number, record.text)
 
 
 def is_host_value(value: str) -> bool:
-    """Is this a correct argument: one host name, not an address, and perhaps a port?"""
-    return _host(Line(0, "host", value, "")) is not None
+    """Whether an argument is valid: one host name, not an address, and optionally a port."""
+    return _parse_host(Line(0, "host", value, "")) is not None
 
 
 def is_host_name(name: str) -> bool:
-    """One name of letters, digits and hyphens under a top-level domain that exists."""
+    """Whether a name consists of letters, digits and hyphens under an existing top-level domain."""
     found = _NAME.fullmatch(name) if len(name) <= 253 else None
     return found is not None and found[1] in TOP_LEVEL
 
@@ -63,7 +65,7 @@ def _is_port(port: str) -> bool:
 
 
 def is_main(hosts: Iterable[Host], name: str, port: int, scheme: str) -> bool:
-    """Does any of the lines name this host and port?"""
+    """Whether any of the lines names this host and port."""
     default = _DEFAULT_PORTS.get(scheme, 80)
     current = (name.lower().removesuffix("."), port or default)
     return any((host.name, host.port or default) == current for host in hosts)

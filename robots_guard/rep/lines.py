@@ -1,10 +1,10 @@
-"""Octets to lines: byte order marks, CR, LF and CRLF, comments, and the caps.
+"""Bytes to lines: byte order marks, CR, LF and CRLF, comments, and size limits.
 
-The law of this file: a body is the stranger's. Nothing here raises on any octets, and where a cap or a control
-character cuts a line, it cuts in the restrictive direction: a Disallow gets shorter and so broader, an Allow goes.
+Invariant: a body is untrusted. No function raises on any bytes. If a limit or a control character
+truncates a line, the result is more restrictive: a Disallow gets shorter and so broader, an Allow
+is dropped.
 
-`records` is what the lines say; `lines` is the same with each line's text, for people. The parser tames a text once
-and reads of it what is asked for.
+`records` yields the parsed lines, `lines` the same with each line's text, for people.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import NamedTuple
 
 from robots_guard.rep.dialect import Dialect
 
-BODY_CAP = 512_000  # RFC 9309 section 2.5: at least 500 KiB
-LINE_CAP = 16_663  # eight times the longest URL old browsers took; Google's library cuts here as well
-TEXT_CAP = 512
-COMMENT = b"#"  # the field of a line that has a comment and nothing else: it is no line at all, and no boundary
+BODY_CAP = 512_000  # bytes; RFC 9309 section 2.5: at least 500 KiB
+LINE_CAP = 16_663  # bytes; the limit of Google's library: eight times the longest URL of old browsers
+TEXT_CAP = 512  # characters of a text for people
+COMMENT = b"#"  # the field of a line with only a comment, which is skipped and ends nothing
 HASH = ord("#")
 
 Record = tuple[int, bytes, bytes]  # line number, field in lower case, value; a blank line has no field
 
 
 class Line(NamedTuple):
-    """One line of a file. `text` is the line as it stood, stripped, without its comment."""
+    """One line of a file. `text` is the original line, stripped, without its comment."""
 
     number: int
     field: str
@@ -42,19 +42,19 @@ _WIDE = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _FIRST_OF_MARKS = frozenset((b"\xef", b"\xff", b"\xfe", b"\0"))
-_CONTROLS = bytes(octet for octet in [*range(0x20), 0x7F] if octet not in b"\t\n\r")
+_CONTROLS = bytes(byte for byte in [*range(0x20), 0x7F] if byte not in b"\t\n\r")
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _CONTROL_AND_REST = re.compile(_CONTROL.pattern + rb"[^ \t]*")
 _BEFORE_VALUE = re.compile(rb"(?<=:)[\x00-\x20\x7f]+")
 
-# The usual spellings save most lines a strip and a lower.
+# Looking up the usual spellings saves strip() and lower() on most lines.
 SPELLINGS = {
     spelling.encode(): spelling.lower().encode()
     for name in ("User-agent", "Disallow", "Allow", "Sitemap", "Crawl-delay")
     for spelling in (name, name.lower(), name.upper(), name.title())
 }
 
-# Misspellings that Google's library takes, and the field each stands for.
+# Fields, and the spellings that Google's library accepts for them.
 _MISSPELT = (
     (b"user-agent", (b"user-agent", b"useragent", b"user agent")),
     (b"allow", (b"allow",)),
@@ -66,7 +66,8 @@ _FIELDS = frozenset(field for field, _ in _MISSPELT)
 
 
 def clean(body: bytes) -> bytes:
-    """The body as UTF-8 octets without a byte order mark, cut at the last whole line within the cap."""
+    """The body in UTF-8 without a byte order mark, truncated after the last whole line within
+    BODY_CAP."""
     if len(body) > BODY_CAP:
         body = _capped(body)
     if body[:1] not in _FIRST_OF_MARKS:
@@ -84,7 +85,8 @@ def _capped(body: bytes) -> bytes:
 
 
 def _unmarked(body: bytes) -> bytes:
-    """Without the UTF-8 mark; a mark cut short is skipped as well, as Google's library does."""
+    """The body without a UTF-8 mark. A partial mark is removed as well, as Google's library
+    does."""
     for length in (3, 2, 1):
         if body.startswith(codecs.BOM_UTF8[:length]):
             return body[length:]
@@ -100,8 +102,11 @@ def records(text: bytes, dialect: Dialect) -> Iterator[Record]:
 
 
 def field_and_value(raw: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
-    """What a line says: its field in lower case, and its value. A blank line says nothing, a comment is none."""
-    # The octet is looked for by number: that is ten times quicker than by b"#".
+    """The field of a line, in lower case, and its value.
+
+    Both are empty for a blank line; a line with only a comment has the field COMMENT.
+    """
+    # Searching for the byte by number is ten times faster than for b"#".
     if HASH in raw:
         raw = raw.partition(b"#")[0]
         if not raw or raw.isspace():
@@ -118,7 +123,8 @@ def field_and_value(raw: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
 
 
 def _two_words(raw: bytes) -> tuple[bytes, bytes]:
-    """A line without a colon, if it is a field and one more word."""
+    """Field and value of a line without a colon. The field is "?" unless the line is a known field
+    and one word."""
     words = raw.split()
     field = _respelt(words[0].lower())
     return (field, words[1]) if len(words) == 2 and field in _FIELDS else (b"?", raw.strip())
@@ -132,23 +138,30 @@ def _respelt(name: bytes) -> bytes:
 
 
 def tame_lines(text: bytes, dialect: Dialect) -> list[bytes]:
-    """The lines; control characters and over-long ones are dealt with."""
-    # bytes.splitlines knows CR, LF and CRLF only; str.splitlines would split at ten more characters.
+    """The lines of a text, truncated where they have control characters or are too long."""
+    # bytes.splitlines splits at CR, LF and CRLF only; str.splitlines at ten more characters.
     raws = text.splitlines()
-    hostile = len(text.translate(None, _CONTROLS)) != len(text)
-    if hostile or len(text) > LINE_CAP:
-        several = dialect.paths_per_line == "many"
-        tame = _as_c_string if dialect.c_strings else _each_restricted if several else _restricted
-        return [tame(raw) if len(raw) > LINE_CAP or (hostile and _CONTROL.search(raw)) else raw for raw in raws]
-    return raws
+    has_controls = len(text.translate(None, _CONTROLS)) != len(text)
+    if not has_controls and len(text) <= LINE_CAP:
+        return raws
+    if dialect.c_strings:
+        truncate = _truncate_like_c
+    elif dialect.paths_per_line == "many":
+        truncate = _truncate_values
+    else:
+        truncate = _truncate
+    return [truncate(raw) if len(raw) > LINE_CAP or (has_controls and _CONTROL.search(raw)) else raw for raw in raws]
 
 
-def _as_c_string(raw: bytes) -> bytes:
+def _truncate_like_c(raw: bytes) -> bytes:
     return raw[:LINE_CAP].partition(b"\0")[0]
 
 
-def _restricted(raw: bytes) -> bytes:
-    """The line cut at the cap or its first control character; an Allow so cut would admit more, so it goes."""
+def _truncate(raw: bytes) -> bytes:
+    """Truncate a line at LINE_CAP or its first control character.
+
+    A truncated Allow would allow more, so it is dropped.
+    """
     whole = _trimmed(raw)
     control = _CONTROL.search(whole)
     cut = whole[: min(LINE_CAP, control.start() if control else LINE_CAP)]
@@ -157,21 +170,25 @@ def _restricted(raw: bytes) -> bytes:
     return cut or COMMENT
 
 
-def _each_restricted(raw: bytes) -> bytes:
-    """A line of several values, each cut at its first control character: to cut the line would lose the others.
+def _truncate_values(raw: bytes) -> bytes:
+    """Truncate each of several values at its first control character.
 
-    Nor is it cut at the cap: the grammar of kollar1996 leaves a line's length open.
+    Truncating the line would lose the values after it. For the same reason the line is not
+    truncated at LINE_CAP: the grammar of kollar1996 does not limit the length of a line.
     """
     return _CONTROL_AND_REST.sub(b"", _trimmed(raw)) or COMMENT
 
 
 def _trimmed(raw: bytes) -> bytes:
-    """Without comment; controls round the field or before the value hide nothing, so they go like white space."""
+    """The line without its comment and without controls around the field or before the value.
+
+    Such controls hide nothing, so they are removed like white space.
+    """
     return _BEFORE_VALUE.sub(b"", raw.partition(b"#")[0].strip(_CONTROLS + b" \t"), count=1)
 
 
 def lines(body: bytes, dialect: Dialect) -> Iterator[Line]:
-    """Every line with a field, as people read it. A line without a colon has the field "?"."""
+    """Every line with a field, as text for people. A line without a colon has the field "?"."""
     text = clean(body)
     raws = text.splitlines()
     for number, name, value in records(text, dialect):
@@ -180,10 +197,10 @@ def lines(body: bytes, dialect: Dialect) -> Iterator[Line]:
 
 
 def shown_line(raw: bytes) -> str:
-    """A raw line without its comment, fit to be shown and recorded."""
+    """A raw line without its comment, as text to display and record."""
     return shown(raw.partition(b"#")[0].strip())
 
 
-def shown(octets: bytes) -> str:
-    """Octets of a line as text, capped."""
-    return octets[: 4 * TEXT_CAP].decode("utf-8", "replace")[:TEXT_CAP]
+def shown(raw: bytes) -> str:
+    """Bytes of a line as text of at most TEXT_CAP characters."""
+    return raw[: 4 * TEXT_CAP].decode("utf-8", "replace")[:TEXT_CAP]

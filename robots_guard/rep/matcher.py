@@ -1,16 +1,19 @@
-"""Patterns compiled for speed: a path to the rank of the rule that decides.
+"""Patterns compiled for speed: a path to the rank of the deciding rule.
 
-The law of this file: patterns and paths are both the stranger's. No regular expression, no backtracking; work is
-at most linear in the patterns that could match, and memory linear in the patterns.
+Invariant: patterns and paths are untrusted, so there are no regular expressions and no
+backtracking. Work is at most linear in the number of patterns that could match, memory linear in
+the patterns.
 
-A rank is one integer that carries everything: the higher rank wins, and -1 is no rule. Ranks are unique, so the
-answer never depends on the order of a search. Five tiers, chosen when compiled:
+A rank is one integer: the higher rank wins, and -1 means no rule. Ranks are unique, so the result
+does not depend on the order of a search. Compiling chooses one of five tiers:
 
     constant            no rule, or "/" alone
-    up to 24 prefixes   one startswith with a tuple, then the few
+    up to 24 prefixes   one startswith() with a tuple, then each prefix
     up to 24 patterns   the same, then the wildcards in descending rank
-    index               sorted prefixes, bisect, parent links; each wildcard hangs on its literal head
-    3-grams             for a path with more than 64 wildcards on its way: only those whose rarest gram it holds
+    index               sorted prefixes, bisection, parent links; each wildcard is attached to its
+                        literal head
+    3-grams             if a path meets more than 64 wildcards: only those whose rarest 3-gram it
+                        contains
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ from typing import Protocol
 FEW = 24
 MANY = 64
 
-# Wildcards times octets of a path that a decision may cost, some milliseconds. It takes thousands of wildcards made
-# for one path of kilobytes to get there.
+# The limit of wildcards times bytes of the path per decision, some milliseconds. Reaching it takes
+# thousands of wildcards designed for one path of kilobytes.
 WORK = 1_000_000
 
 NO_RULE = -1
@@ -34,20 +37,23 @@ TOO_COMPLEX = -2
 
 
 class Matcher(Protocol):
-    """What all tiers are."""
+    """The interface of all tiers."""
 
     def decide(self, path: str) -> int:
-        """The rank of the deciding rule, NO_RULE, or TOO_COMPLEX where that would take too long to tell."""
+        """The rank of the deciding rule, NO_RULE, or TOO_COMPLEX if finding it would take too
+        long."""
 
 
-# A pattern with a star: its rank, the longest text a path must hold after the head, the head it begins with, the texts
-# it holds after that in this order, and the tail it ends in, or None. Plain tuples, for they are walked in hot loops,
-# where the gate is asked first: it turns nearly all of them away.
+# A pattern with a star: rank, gate, head, middle, tail. A matching path begins with the head, then
+# contains the texts of the middle in this order, and ends with the tail, unless that is None. The
+# gate is the longest text after the head. These are plain tuples because hot loops iterate over
+# them; the gate is tested first and excludes nearly all of them.
 Wildcard = tuple[int, str, str, tuple[str, ...], str | None]
 
 
-def _goes_on(path: str, head: str, middle: tuple[str, ...], tail: str | None) -> bool:
-    """Does a path that begins with the head match? The leftmost find is enough: no backtracking."""
+def _rest_matches(path: str, head: str, middle: tuple[str, ...], tail: str | None) -> bool:
+    """Whether a path that begins with the head matches. The leftmost find suffices: no
+    backtracking."""
     at = len(head)
     for text in middle:
         found = path.find(text, at)
@@ -58,7 +64,7 @@ def _goes_on(path: str, head: str, middle: tuple[str, ...], tail: str | None) ->
 
 
 class Patterns:
-    """The patterns of one ruleset, sorted by kind. Of two equal ones the higher rank stays."""
+    """The patterns of one ruleset by kind. Of two equal patterns, the higher rank is kept."""
 
     __slots__ = ("exact", "prefixes", "wildcards")
 
@@ -68,7 +74,7 @@ class Patterns:
         self.wildcards: list[Wildcard] = []
 
     def add_prefixes(self, texts: Sequence[str], ranks: Sequence[int]) -> None:
-        """Add patterns that hold no operator."""
+        """Add patterns without operators."""
         fresh = dict(zip(texts, ranks, strict=True))
         if len(fresh) == len(texts) and not self.prefixes:
             self.prefixes = fresh
@@ -79,7 +85,7 @@ class Patterns:
                 prefixes[text] = rank
 
     def add_patterns(self, texts: Sequence[str], ranks: Sequence[int]) -> None:
-        """Add patterns in which "*" and a final "$" are operators."""
+        """Add patterns in which "*" and a trailing "$" are operators."""
         prefixes, exact = self.prefixes, self.exact
         for text, rank in zip(texts, ranks, strict=True):
             if "*" in text:
@@ -92,7 +98,7 @@ class Patterns:
     def _add_starred(self, pattern: str, rank: int) -> None:
         head, *rest = pattern.split("*")
         last = rest.pop()
-        tail = last[:-1] if last[-1:] == "$" and last != "$" else None  # "*$" at the end asks for nothing
+        tail = last[:-1] if last[-1:] == "$" and last != "$" else None  # a trailing "*$" has no effect
         if tail is None and last != "$":
             rest.append(last)
         middle = tuple(filter(None, rest))
@@ -105,7 +111,7 @@ class Patterns:
         self.wildcards.append((rank, gate, head, middle, tail))
 
     def compiled(self) -> Matcher:
-        """The matcher of the tier that fits."""
+        """Build the matcher of the appropriate tier."""
         if len(self.prefixes) + len(self.wildcards) > FEW:
             return Index(self)
         if self.wildcards or self.exact:
@@ -113,12 +119,12 @@ class Patterns:
         return compiled(tuple(self.prefixes), tuple(self.prefixes.values()), _as_given, operators=False)
 
 
-# Ranks from the patterns and what their rules are, whatever that is.
+# A function from patterns and values of their rules (opaque to this module) to ranks.
 Ranking = Callable[[Sequence[str], Sequence[int]], Sequence[int]]
 
 
 def compiled(texts: Sequence[str], rules: Sequence[int], ranking: Ranking, *, operators: bool) -> Matcher:
-    """Patterns compiled. Without operators, "*" and "$" are characters like others."""
+    """Compile patterns. Without operators, "*" and "$" are ordinary characters."""
     if not texts:
         return NOTHING
     if operators or len(texts) > FEW:
@@ -126,8 +132,10 @@ def compiled(texts: Sequence[str], rules: Sequence[int], ranking: Ranking, *, op
         add = patterns.add_patterns if operators else patterns.add_prefixes
         add(texts, ranking(texts, rules))
         return patterns.compiled()
-    # The usual file, so no detour by way of Patterns.
-    return Prefixes(texts, rules, ranking) if len(texts) > 1 or texts[0] != "/" else Constant(ranking(texts, rules)[0])
+    # The usual file: build the matcher directly, without Patterns.
+    if len(texts) == 1 and texts[0] == "/":
+        return Constant(ranking(texts, rules)[0])
+    return Prefixes(texts, rules, ranking)
 
 
 def _as_given(texts: Sequence[str], ranks: Sequence[int]) -> Sequence[int]:  # noqa: ARG001  (a Ranking)
@@ -135,12 +143,12 @@ def _as_given(texts: Sequence[str], ranks: Sequence[int]) -> Sequence[int]:  # n
 
 
 def pattern_matches(pattern: str, path: str, *, wildcards: bool) -> bool:
-    """Does one pattern match a path? For explaining and for tests of a single pattern."""
+    """Whether one pattern matches a path. For explanations, and for tests of a single pattern."""
     return compiled((pattern,), (0,), _as_given, operators=wildcards).decide(path) == 0
 
 
 class Constant:
-    """The same answer for every path."""
+    """A matcher with the same result for every path."""
 
     __slots__ = ("rank",)
 
@@ -155,7 +163,8 @@ NOTHING = Constant(NO_RULE)
 
 
 class Prefixes:
-    """Up to 24 prefixes: one C call says no, which is the usual answer. They are ranked when a path first meets one."""
+    """Up to 24 prefixes. One C call gives the usual result, no match; the first match ranks the
+    prefixes."""
 
     __slots__ = ("_ranking", "ranks", "texts")
 
@@ -174,7 +183,7 @@ class Prefixes:
         return NO_RULE
 
     def _rank(self, ranking: Ranking) -> None:
-        """Put the highest first."""
+        """Sort by rank, the highest first."""
         pairs = sorted(zip(ranking(self.texts, self.ranks), self.texts, strict=True), reverse=True)
         self.texts = tuple([text for _, text in pairs])
         self.ranks = tuple([rank for rank, _ in pairs])
@@ -202,7 +211,7 @@ class Few(Prefixes):
                 rank, _, head, middle, tail = wildcard
                 if rank <= best:
                     break
-                if path.startswith(head) and _goes_on(path, head, middle, tail):
+                if path.startswith(head) and _rest_matches(path, head, middle, tail):
                     return rank
         return best
 
@@ -210,13 +219,13 @@ class Few(Prefixes):
 class Index:
     """Any number of patterns.
 
-    `keys` are all prefixes and all heads of wildcards, sorted, with "" first. The longest key a path begins with is
-    found by bisection or is an ancestor of what bisection finds. `bests` holds the best rank of a key and its
-    ancestors, `hung` the wildcards of both while they are few. Where they are many, the 3-grams take over: to copy
-    them down to every key would cost keys times wildcards.
+    `keys` are all prefixes and all heads of wildcards, sorted, with "" first. Bisection finds the
+    longest key a path begins with, or a descendant of it. `bests` contains the best rank of a key
+    and its ancestors, `attached` the wildcards of both if they are few. If they are many, 3-grams
+    are used instead: copying them to every key would cost keys times wildcards.
     """
 
-    __slots__ = ("bests", "exact", "grams", "hung", "keys", "parents", "wildcards")
+    __slots__ = ("attached", "bests", "exact", "grams", "keys", "parents", "wildcards")
 
     def __init__(self, patterns: Patterns) -> None:
         self.exact = patterns.exact or None
@@ -224,16 +233,16 @@ class Index:
         by_head: dict[str, list[Wildcard]] = {}
         for wildcard in self.wildcards:
             by_head.setdefault(wildcard[2], []).append(wildcard)
-        # Written anew in their order, for neighbours in a bisection to be neighbours in memory.
+        # Copied in sorted order, so that neighbours in a bisection are neighbours in memory.
         self.keys = "\n".join(sorted({"", *patterns.prefixes, *by_head})).split("\n")
-        parents, bests = _linked(self.keys, patterns.prefixes)
+        parents, bests = _link(self.keys, patterns.prefixes)
         self.parents = array("i", parents)
         self.bests = array("q", bests)
-        self.hung: Sequence[tuple[Wildcard, ...] | None] = ()
+        self.attached: Sequence[tuple[Wildcard, ...] | None] = ()
         if by_head:
-            self.hung = _hung(self.keys, self.parents, self.bests, by_head)
-        # Made now, where compiling is known to take its time, and not at the first decision.
-        self.grams = Grams(self.wildcards) if None in self.hung else None
+            self.attached = _attach(self.keys, self.parents, self.bests, by_head)
+        # Built now, because compiling may take its time, and the first decision may not.
+        self.grams = Grams(self.wildcards) if None in self.attached else None
 
     def decide(self, path: str) -> int:
         keys = self.keys
@@ -245,21 +254,21 @@ class Index:
             exact = self.exact.get(path, NO_RULE)
             if exact > best:
                 best = exact
-        if not self.hung:
+        if not self.attached:
             return best
-        candidates = self.hung[at]
+        candidates = self.attached[at]
         if candidates is None:
-            return best if self.grams is None else self._by_grams(self.grams, path, best)
+            return best if self.grams is None else self._decide_by_grams(self.grams, path, best)
         for wildcard in candidates:
             if wildcard[1] in path:
                 rank, _, head, middle, tail = wildcard
                 if rank <= best:
                     break
-                if _goes_on(path, head, middle, tail):
+                if _rest_matches(path, head, middle, tail):
                     return rank
         return best
 
-    def _by_grams(self, grams: Grams, path: str, best: int) -> int:
+    def _decide_by_grams(self, grams: Grams, path: str, best: int) -> int:
         work = WORK
         for rank, gate, head, middle, tail in grams.candidates(path):
             if rank <= best:
@@ -267,13 +276,14 @@ class Index:
             work -= len(path)
             if work < 0:
                 return TOO_COMPLEX
-            if path.startswith(head) and gate in path and _goes_on(path, head, middle, tail):
+            if path.startswith(head) and gate in path and _rest_matches(path, head, middle, tail):
                 return rank
         return best
 
 
-def _linked(keys: list[str], prefixes: dict[str, int]) -> tuple[list[int], list[int]]:
-    """For each of the sorted keys the longest other key it begins with, and the best rank of it and all above it."""
+def _link(keys: list[str], prefixes: dict[str, int]) -> tuple[list[int], list[int]]:
+    """Find for each sorted key the longest other key it begins with, and the best rank of it and
+    its ancestors."""
     own = prefixes.get
     parents, bests = [NO_RULE], [own("", NO_RULE)]  # of "", the first of them
     for at in range(1, len(keys)):
@@ -288,43 +298,52 @@ def _linked(keys: list[str], prefixes: dict[str, int]) -> tuple[list[int], list[
     return parents, bests
 
 
-def _hung(
-    keys: list[str], parents: Sequence[int], bests: Sequence[int], by_head: dict[str, list[Wildcard]]
+def _attach(
+    keys: list[str],
+    parents: Sequence[int],
+    bests: Sequence[int],
+    by_head: dict[str, list[Wildcard]],
 ) -> list[tuple[Wildcard, ...] | None]:
-    """For each key the wildcards that may match below it and beat it; None where they are too many to walk."""
-    hung: list[tuple[Wildcard, ...] | None] = []
+    """Find for each key the wildcards that can match and win below it, or None if they are too
+    many."""
+    attached: list[tuple[Wildcard, ...] | None] = []
     for at, parent in enumerate(parents):
-        above = hung[parent] if parent >= 0 else ()
+        above = attached[parent] if parent >= 0 else ()
         own = by_head.get(keys[at])
-        hung.append(_merged(above, own, bests[at]) if own else above)
-    return hung
+        attached.append(_merge(above, own, bests[at]) if own else above)
+    return attached
 
 
-def _merged(above: tuple[Wildcard, ...] | None, own: list[Wildcard], best: int) -> tuple[Wildcard, ...] | None:
+def _merge(
+    above: tuple[Wildcard, ...] | None,
+    own: list[Wildcard],
+    best: int,
+) -> tuple[Wildcard, ...] | None:
     if above is None or len(above) + len(own) > MANY:
         return None
     return tuple(sorted((each for each in (*above, *own) if each[0] > best), reverse=True))
 
 
 class Grams:
-    """Wildcards filed under the rarest 3-gram of their gate, or under a shorter gate itself."""
+    """An index of wildcards by the rarest 3-gram of their gate, or by a gate of up to 3
+    characters."""
 
-    __slots__ = ("filed", "sizes", "wildcards")
+    __slots__ = ("places_by_gram", "sizes", "wildcards")
 
     def __init__(self, wildcards: tuple[Wildcard, ...]) -> None:
         self.wildcards = wildcards
         counts = Counter(gram for _, gate, *_ in wildcards for gram in _grams(gate, 3))
-        self.filed: dict[str, list[int]] = {}
+        self.places_by_gram: dict[str, list[int]] = {}
         for place, (_, gate, *_) in enumerate(wildcards):
             gram = min(_grams(gate, 3), key=counts.__getitem__) if len(gate) > 3 else gate
-            self.filed.setdefault(gram, []).append(place)
-        self.sizes = sorted({len(gram) for gram in self.filed})
+            self.places_by_gram.setdefault(gram, []).append(place)
+        self.sizes = sorted({len(gram) for gram in self.places_by_gram})
 
     def candidates(self, path: str) -> Iterable[Wildcard]:
-        """The wildcards whose gram the path holds, in descending rank."""
-        filed = self.filed
-        held = set().union(*(_grams(path, size) for size in self.sizes)) & filed.keys()
-        places = sorted(chain.from_iterable(map(filed.__getitem__, held)))
+        """The wildcards whose gram the path contains, in descending rank."""
+        places_by_gram = self.places_by_gram
+        grams = set().union(*(_grams(path, size) for size in self.sizes)) & places_by_gram.keys()
+        places = sorted(chain.from_iterable(map(places_by_gram.__getitem__, grams)))
         return map(self.wildcards.__getitem__, places)
 
 

@@ -1,14 +1,17 @@
-"""What a group says of time: Crawl-delay, Request-rate and Visit-time, read from its other lines.
+"""Delays and visiting times of a group: Crawl-delay, Request-rate and Visit-time.
 
-None of them is in a standard; standards.md of the field agrees on these forms:
+None of them is in a standard; standards.md collects these forms:
 
-    Crawl-delay: 10          seconds between two requests, also 0.5; "1,5" and "10s" are read as they are meant
-    Request-rate: 1/10s      so many pages in so many s, m, h or d; "0900-1730" behind it limits it to that time
-    Visit-time: 0600-0845    come at these times only; several lines are several times
+    Crawl-delay: 10          seconds between two requests, also 0.5, "1,5" and "10s"
+    Request-rate: 1/10s      pages per period in s, m, h or d; followed by "0900-1730",
+                             it applies at that time of day only
+    Visit-time: 0600-0845    visit at these times only; several lines add up
 
-Times of the day are UTC. The law of this file: a number too large, infinite or none at all (`nan`) is a wish to
-be left alone and is read as infinite, for whoever uses it to bound; what is no number in any sense is `odd`. Only
-what can bind is kept to be compared at each request, so that a long file makes none of them slow.
+Times of day are UTC.
+
+Invariant: a number that is too large, infinite or `nan` asks for no visits and is read as infinite;
+the caller limits it. A value that is not a number in any sense is `odd`. Only what can take effect
+is kept and compared at each request, so that a long file does not slow requests down.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from typing import NamedTuple
 from robots_guard.rep.lines import Line
 
 DAY = 1440  # minutes
-WINDOWS = 100  # times of the day told apart; a delay for yet another holds all day, and a visiting time is not kept
+# Different times of day that are kept. A delay for a further one applies all day; a visiting time
+# is ignored.
+WINDOWS = 100
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,30}(?:[.,][0-9]{0,30})?|[.,][0-9]{1,30})(?:[eE][+-]?[0-9]{1,3})?")
 _ENDLESS = re.compile(r"\+?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
@@ -31,21 +36,26 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Window(NamedTuple):
-    """A time of the day, in minutes since midnight UTC: from `begins` up to, not including, `ends`. It may go past
-    midnight; of no length, it is the whole day."""
+    """A time of day in minutes since midnight UTC, from `begins` to `ends` (excluded).
+
+    It may extend past midnight. If both are equal, it is the whole day.
+    """
 
     begins: int
     ends: int
 
     def has(self, minute: float) -> bool:
-        """Whether a minute of the day lies in it."""
+        """Whether the window contains a minute of the day."""
         if self.begins < self.ends:
             return self.begins <= minute < self.ends
         return minute >= self.begins or minute < self.ends
 
 
 class Delay(NamedTuple):
-    """Seconds from one request to the next, at least; infinite: as long as one can wait. In `window` only, if given."""
+    """The least seconds from one request to the next; infinite: as long as possible.
+
+    With `window`, it applies at that time of day only.
+    """
 
     seconds: float
     line: Line
@@ -60,8 +70,11 @@ class Visit(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """What a group says of time: of each window the longest delay and the first visiting time, and all `lines` that
-    were read. `odd` are the lines of these fields that cannot be."""
+    """The delays and visiting times of a group.
+
+    It has the longest delay and the first visiting time of each window. `lines` are the lines that
+    were read, `odd` those that are unreadable.
+    """
 
     delays: tuple[Delay, ...]
     visits: tuple[Visit, ...]
@@ -70,7 +83,7 @@ class Pace(NamedTuple):
 
 
 def pace_of(records: Iterable[Line]) -> Pace | None:
-    """What the other lines of a group say of time; None where they say nothing. Raises nothing."""
+    """The delays and visiting times in the other lines of a group, or None. Never raises."""
     delays: dict[Window | None, Delay] = {}
     visits: dict[Window, Visit] = {}
     odd: list[Line] = []
@@ -83,14 +96,16 @@ def pace_of(records: Iterable[Line]) -> Pace | None:
                 _keep_longest(delays, found)
             elif found is not None and (len(visits) < WINDOWS or found.window in visits):
                 visits.setdefault(found.window, found)
-    return Pace(tuple(delays.values()), tuple(visits.values()), tuple(odd), tuple(lines)) if lines or odd else None
+    if not lines and not odd:
+        return None
+    return Pace(tuple(delays.values()), tuple(visits.values()), tuple(odd), tuple(lines))
 
 
 def _keep_longest(delays: dict[Window | None, Delay], found: Delay) -> None:
     if found.window not in delays and len(delays) >= WINDOWS:
         found = found._replace(window=None)
-    held = delays.get(found.window)
-    if held is None or found.seconds > held.seconds:
+    longest = delays.get(found.window)
+    if longest is None or found.seconds > longest.seconds:
         delays[found.window] = found
 
 
@@ -102,7 +117,8 @@ def _delay(line: Line) -> Delay | None:
 
 
 def _rate(line: Line) -> Delay | None:
-    """n requests in a period are one in the n-th part of it: a burst, and then a rest, is what nobody asked for."""
+    """Read a rate of n requests per period as one per n-th part of it, so that no burst is
+    allowed."""
     found = _RATE.fullmatch(line.value)
     if found is None:
         return None

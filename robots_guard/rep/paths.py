@@ -1,10 +1,11 @@
 """The normal forms of a request target.
 
-The law of this file: a target is judged as it goes on the wire, one character an octet (Latin-1), and nothing is
-decoded twice. A form beyond the first can only add a denial, never an allowance, so forms may be generous.
+Invariant: a target is judged as it is sent on the wire, one Latin-1 character per byte, and nothing
+is decoded twice. Every form after the first can only add a denial, never an allowance, so there may
+be more forms than strictly needed.
 
-    spec      the target, compared as the dialect compares
-    standard  also without dot segments, path parameters and doubled slashes, the ways servers read one resource
+    spec      the target, compared by the dialect's rules
+    standard  also without dot segments, path parameters and doubled slashes, as servers resolve it
     strict    also with %2F and %5C read as "/", and with both sides in lower case
 """
 
@@ -32,11 +33,11 @@ MATCHINGS = ("spec", "standard", "strict")
 
 
 class Matching(NamedTuple):
-    """How many forms of a target are judged."""
+    """A matching profile: which forms of a target are judged."""
 
     name: str
-    resolves: bool  # judge the forms servers resolve the path to
-    folds: bool  # judge encoded slashes as slashes, and letters without case
+    resolves: bool  # judge the forms to which servers resolve the path
+    folds: bool  # judge encoded slashes as slashes, and ignore letter case
     refuses_malformed: bool
 
 
@@ -48,35 +49,35 @@ _MATCHINGS = {
 
 
 def matching(name: str) -> Matching:
-    """The matching profile of that name."""
+    """The matching profile of that name. Raises SettingsError."""
     found = _MATCHINGS.get(name)
     if found is None:
         raise SettingsError(f"matching {name!r} is not known; use one of {', '.join(MATCHINGS)}")
     return found
 
 
-# --- Targets no server should be sent (RFC 9112 section 3.2) ---
+# --- Targets that must not be sent to any server (RFC 9112 section 3.2) ---
 
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\]")
 
 
 def malformed(target: str) -> str | None:
-    """Why this target must be refused, in a few words, or None."""
+    """Why a target must be refused, in a few words, or None."""
     if not target.startswith("/"):
         return "no leading slash"
     if len(target) > TARGET_CAP:
-        return f"longer than {TARGET_CAP} octets"
+        return f"longer than {TARGET_CAP} bytes"
     found = _FORBIDDEN.search(target)
     if found is None:
         return None
-    return "backslash" if found[0] == "\\" else f"octet 0x{ord(found[0]):02x}"
+    return "backslash" if found[0] == "\\" else f"byte 0x{ord(found[0]):02x}"
 
 
-# --- The forms a server may resolve a path to ---
+# --- The forms to which a server may resolve a path ---
 
 
 class Variant(NamedTuple):
-    """One more form of a target, in canonical writing, and how it came about."""
+    """A form of a target, in canonical encoding, and the steps that led to it."""
 
     text: str
     made_by: str
@@ -86,12 +87,13 @@ PLAIN = re.compile(r"/[!&-)+-:=?-\[\]_a-z~]*").fullmatch
 
 
 def is_plain(target: str) -> bool:
-    """Is every form of the target, letter case apart, the target itself? Most are, and the hot path asks this."""
+    """Whether the target has no other form, letter case apart. True of most; used on the hot
+    path."""
     return PLAIN(target) is not None and "//" not in target and "/." not in target and target[-1:] != "?"
 
 
 def is_alone(form: str, target: str) -> bool:
-    """Has a target no further form than this, its canonical one?"""
+    """Whether a target has no form besides its canonical one, `form`."""
     path = form.partition("?")[0]
     return (
         _is_resolved(path)
@@ -105,17 +107,20 @@ def is_alone(form: str, target: str) -> bool:
 
 
 def _is_resolved(path: str) -> bool:
-    """Does every server resolve a path to itself?"""
+    """Whether every server resolves a path to itself."""
     return "//" not in path and ";" not in path and not ("/." in path and has_dot_segment(path))
 
 
 def variants(target: str) -> Iterator[Variant]:
-    """The forms of profile standard, the canonical one first. `target` is as on the wire, "#" and all."""
+    """The forms of profile standard, the canonical one first. `target` is as on the wire, including
+    "#"."""
     seen = set()
-    for written, origin in _written(target).items():
+    for written, origin in _canonical_readings(target).items():
         path, mark, query = written.partition("?")
-        # An empty query asks for what none asks for, on every server measured; a rule "/x$" means both.
-        endings = ((mark + query, ""), ("", "empty-query")) if mark and not query else ((mark + query, ""),)
+        # Every server measured treats an empty query like none; a rule "/x$" means both.
+        endings = [(mark + query, "")]
+        if mark and not query:
+            endings.append(("", "empty-query"))
         for resolved, step in _paths(path):
             for ending, end in endings:
                 form = resolved + ending
@@ -125,7 +130,8 @@ def variants(target: str) -> Iterator[Variant]:
 
 
 def folded(variant: Variant) -> Iterator[Variant]:
-    """The further forms of profile strict: encoded slashes and backslashes of the path read as slashes."""
+    """The additional forms of profile strict, with encoded slashes and backslashes read as
+    slashes."""
     path, mark, query = variant.text.partition("?")
     if "%2F" in path or "%5C" in path:
         unslashed = path.replace("%2F", "/").replace("%5C", "/")
@@ -134,14 +140,14 @@ def folded(variant: Variant) -> Iterator[Variant]:
 
 
 def has_encoded_slash(target: str) -> bool:
-    """Is there an escape in the target that many servers read as a slash?"""
+    """Whether the target contains an escape that many servers read as a slash."""
     return _ENCODED_SLASH(target) is not None
 
 
 _ENCODED_SLASH = re.compile("%(?:2[Ff]|5[Cc])").search
 
 
-def _written(target: str) -> dict[str, str]:
+def _canonical_readings(target: str) -> dict[str, str]:
     """The readings of a target in canonical form, each with the steps that led to it."""
     written: dict[str, str] = {}
     for text, origin in readings(target):
@@ -150,29 +156,30 @@ def _written(target: str) -> dict[str, str]:
 
 
 def _paths(path: str) -> Iterator[tuple[str, str]]:
-    """The paths that servers resolve a canonical path to, each with the steps that lead to it.
+    """The paths to which servers resolve a canonical path, each with the steps that lead to it.
 
-    A server may stand behind another: if the first leaves a path that begins with two slashes, the second may remove an
-    authority from it.
+    A server may be behind another: if the first produces a path that begins with two slashes, the
+    second may remove an authority from it.
     """
     if _is_resolved(path):
         yield path, ""
         return
-    fronts, servers = {path}, set()
+    front_paths, rests = {path}, set()
     for shape, made_by in _shapes(path):
-        for resolved, step in _resolved(shape):
+        for resolved, step in _resolutions(shape):
             yield resolved, joined(made_by, step)
-            if not resolved.startswith("//") or resolved in fronts:
+            if not resolved.startswith("//") or resolved in front_paths:
                 continue
-            fronts.add(resolved)
+            front_paths.add(resolved)
             for rest in behind_authority(resolved):
-                if rest not in servers:
-                    servers.add(rest)
-                    yield from ((again, joined(made_by, step, "network-path", last)) for again, last in _resolved(rest))
+                if rest not in rests:
+                    rests.add(rest)
+                    for again, last in _resolutions(rest):
+                        yield again, joined(made_by, step, "network-path", last)
 
 
 def _shapes(path: str) -> Iterator[tuple[str, str]]:
-    """The path, without its parameters, and as the path of a network-path reference."""
+    """The path, the path without parameters, and the path of either as a network-path reference."""
     yield path, ""
     bare = _PARAMETERS.sub("", path)
     if bare != path:
@@ -192,7 +199,7 @@ _PARAMETERS = re.compile(r";[^/]*")
 _SLASHES = re.compile(r"//+")
 
 
-def _resolved(path: str) -> Iterator[tuple[str, str]]:
+def _resolutions(path: str) -> Iterator[tuple[str, str]]:
     """The path with dot segments removed and slashes merged, in either order."""
     yield path, ""
     if "/." in path and has_dot_segment(path):
@@ -200,17 +207,17 @@ def _resolved(path: str) -> Iterator[tuple[str, str]]:
             bare = undotted(text)
             yield bare, "dots"
             if bare.startswith("//"):
-                yield bare[1:], "dots"  # urljoin() lets ".." take the root with it
-            yield _merged(bare), "dots+slashes"
-            yield (last := undotted(_merged(text))), "slashes+dots"
-            if text.endswith(("/.", "/..")):  # to a file system "/a.pdf/." is "/a.pdf"; "/a/" stays what it is
+                yield bare[1:], "dots"  # in urljoin(), ".." removes the root as well
+            yield _merge_slashes(bare), "dots+slashes"
+            yield (last := undotted(_merge_slashes(text))), "slashes+dots"
+            if text.endswith(("/.", "/..")):  # in a file system "/a.pdf/." is "/a.pdf"; "/a/" is not
                 yield last.rstrip("/") or "/", "slashes+dots+file"
     if "//" in path:
-        yield _merged(path), "slashes"
+        yield _merge_slashes(path), "slashes"
 
 
 _SEMICOLON_DOTS = re.compile(r"(?<=/)(\.\.?);[^/]*")
 
 
-def _merged(path: str) -> str:
+def _merge_slashes(path: str) -> str:
     return _SLASHES.sub("/", path)

@@ -1,8 +1,8 @@
-"""The rules of a group as patterns and ranks: what the matcher is built of.
+"""The rules of a group as patterns and ranks, from which the matcher is built.
 
-The law of this file: a rank is one integer, unique in its group; the higher wins, and its place can be read from
-it. By length and then Allow (RFC 9309 section 2.2.2) or by place (koster1996 section 3.2.2), the matcher never
-knows which.
+Invariant: a rank is one integer, unique in its group. The higher rank wins, and the place of the
+rule can be computed from it. Ranks order rules by length and then Allow (RFC 9309 section 2.2.2) or
+by place (koster1996 section 3.2.2); the matcher need not know which.
 """
 
 from __future__ import annotations
@@ -15,19 +15,24 @@ from robots_guard.rep.percent import UNCHANGED, rule_form
 
 
 def formed(values: Sequence[bytes], percent: Percent, dialect: Dialect) -> str:
-    """The patterns in the writing they are compared in, a line each: no value holds a line feed."""
-    octets = b"\n".join(values)
-    text = octets.decode("latin-1")
-    if not octets.translate(None, UNCHANGED):
+    """The patterns in the form in which they are compared, one per line: no value contains a line
+    feed."""
+    joined = b"\n".join(values)
+    text = joined.decode("latin-1")
+    if not joined.translate(None, UNCHANGED):
         return text
     text = rule_form(percent, wildcards=dialect.wildcards)(text)
     if dialect.dollar == "cuts" and "$" in text:
-        return "\n".join([line[: line.index("$") + 1] if "$" in line else line for line in text.split("\n")])
+        return "\n".join(map(_cut_after_dollar, text.split("\n")))
     return text
 
 
+def _cut_after_dollar(pattern: str) -> str:
+    return pattern[: pattern.index("$") + 1] if "$" in pattern else pattern
+
+
 def _by_length(texts: Sequence[str], rows: Sequence[int]) -> Sequence[int]:
-    """By length, then Allow. The place comes last, so that the earlier of two equal rules wins."""
+    """Rank by length, then Allow, then place, so that the earlier of two equal rules wins."""
     count = len(texts)
     places = range(count - 1, -1, -1)
     return [(len(text) * 2 + (row & 1)) * count + place for text, row, place in zip(texts, rows, places, strict=True)]
@@ -41,17 +46,17 @@ _RANKINGS: dict[Precedence, Ranking] = {"longest": _by_length, "first": _by_plac
 
 
 def ranks(texts: Sequence[str], rows: Sequence[int], dialect: Dialect) -> Sequence[int]:
-    """A rank for each rule. The low bit of a row says whether the rule is an Allow."""
+    """The rank of each rule. The low bit of a row says whether the rule is an Allow."""
     return _RANKINGS[dialect.precedence](texts, rows)
 
 
 def place_of(rank: int, count: int) -> int:
-    """The place of the rule that has this rank among so many."""
+    """The place of the rule with this rank among `count` rules."""
     return count - 1 - rank % count
 
 
 def matcher_of(text: str, rows: Sequence[int], dialect: Dialect) -> Matcher:
-    """The rules compiled."""
+    """Compile the rules."""
     texts = text.split("\n") if rows else []
     operators = dialect.wildcards and ("*" in text or "$" in text)
     return compiled(texts, rows, _RANKINGS[dialect.precedence], operators=operators)

@@ -1,12 +1,12 @@
-"""Readings: the texts that URL parsers take a request target for, before a server resolves its path.
+"""Readings: the texts that URL parsers make of a request target, before a server resolves its path.
 
-Many servers pass the target to a parser for whole URLs, and the parsers disagree: on where an authority ends that was
-never meant to be one, on "#", on bytes outside ASCII, on a "%" that begins no escape, on what a dot is. The parsers
-are the WHATWG one (`new URL(request.url, base)`), Node's url.parse(), and Python's urllib and yarl;
-tests/rep/test_readers.py compares this module with them.
+Many servers pass the target to a parser for whole URLs, and the parsers disagree: on where an
+unintended authority ends, on "#", on bytes outside ASCII, on a "%" that begins no escape, on what a
+dot is. The parsers are the WHATWG one (`new URL(request.url, base)`), Node's url.parse(), and
+Python's urllib and yarl; tests/rep/test_readers.py compares this module with them.
 
-Invariant: a reading is text as it could stand on the wire, one Latin-1 character per byte; nothing is decoded but the
-dots that decide what a dot segment is.
+Invariant: a reading is a possible target on the wire, one Latin-1 character per byte; nothing is
+decoded except the dots that determine what a dot segment is.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ _DOT_SEGMENT = re.compile(r"/\.\.?(?:[/;]|$)")
 
 
 def readings(target: str) -> Iterator[tuple[str, str]]:
-    """The texts that parsers take a target for, each with the steps that led to it; first the target itself."""
+    """The texts that parsers make of a target, each with the steps that led to it; first the target
+    itself."""
     found = [(rooted(cut_fragment(target)), "")]
     if "#" in target:
         found.append((rooted(target), "fragment-kept"))
     if not target.isascii():
         found.extend([(_bytes_as_characters(text), joined(origin, "latin-1")) for text, origin in found])
-        # Node's url.parse() trims the byte 0xA0, which it takes for a no-break space.
-        found.extend([(text.rstrip("\xa0"), joined(origin, "trimmed")) for text, origin in found if text[-1] == "\xa0"])
+        # Node's url.parse() trims the byte 0xA0, which it interprets as a no-break space.
+        trimmed = [(text, origin) for text, origin in found if text[-1] == "\xa0"]
+        found.extend([(text.rstrip("\xa0"), joined(origin, "trimmed")) for text, origin in trimmed])
     found.extend([(text, joined(origin, "dots")) for each, origin in found for text in _without_raw_dots(each)])
     found.extend([(text, joined(origin, "network-path")) for each, origin in found for text in _by_url_parse(each)])
     yield from found
@@ -40,7 +42,8 @@ def readings(target: str) -> Iterator[tuple[str, str]]:
 
 
 def _bytes_as_characters(text: str) -> str:
-    """The UTF-8 of a text, one character per byte. The text has one per byte itself, unless a caller erred."""
+    """The UTF-8 of a text, one character per byte. The text already has that form unless a caller
+    erred."""
     return text.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
@@ -55,7 +58,7 @@ def cut_fragment(target: str) -> str:
 
 
 def rooted(target: str) -> str:
-    """The target with a first slash; without one it is malformed, and spec reads it from the root."""
+    """The target with a leading slash. Without one it is malformed, and profile spec adds it."""
     return target if target[:1] == "/" else "/" + target
 
 
@@ -63,7 +66,7 @@ def rooted(target: str) -> str:
 
 
 def has_dot_segment(path: str) -> bool:
-    """Is there a segment "." or ".." in a path, with or without parameters?"""
+    """Whether a path has a segment "." or "..", with or without parameters."""
     return _DOT_SEGMENT.search(path) is not None
 
 
@@ -93,7 +96,8 @@ def parted(path: str) -> str:
 
 
 def _without_raw_dots(text: str) -> Iterator[str]:
-    """A text without its dot segments, for a parser to which "%2e" is no dot, such as Python's urljoin()."""
+    """A text without its dot segments, for parsers that do not treat "%2e" as a dot, such as
+    urljoin()."""
     path, mark, query = text.partition("?")
     if _ENCODED_DOT.search(path) and has_dot_segment(path):
         for each in dict.fromkeys((path, parted(path))):
@@ -107,25 +111,27 @@ _ANY_SLASHES = re.compile(r"//+[^/]*")
 
 
 def behind_authority(path: str) -> Iterator[str]:
-    """The rest of a path that begins with two or more slashes, after an authority is removed from it.
+    """The rest of a path that begins with two or more slashes, after an authority is removed from
+    it.
 
-    To RFC 3986 section 4.2 an authority begins behind two slashes; the WHATWG parser skips any run of them first
-    ("special authority ignore slashes state"). The authority is not validated: parsers differ on
-    that, and a form can only add a denial.
+    By RFC 3986 section 4.2 an authority begins after two slashes; the WHATWG parser first skips any
+    run of slashes ("special authority ignore slashes state"). The authority is not validated:
+    parsers differ on that, and a form can only add a denial.
     """
     rests = (pattern.sub("", path, count=1) or "/" for pattern in (_TWO_SLASHES, _ANY_SLASHES))
     yield from dict.fromkeys(rests)
 
 
-# The bytes at which Node's url.parse() sees a host end, besides "/", "?" and "#". A front may have encoded those
-# outside ASCII, and then there is a "%" in their place.
+# The bytes at which Node's url.parse() ends a host, besides "/", "?" and "#". A front server may
+# have encoded those outside ASCII, which leaves a "%" instead.
 _HOST_END = re.compile(r"[\x00-\x20\"%';<>\\^`{|}]")
 _ENCODED_HOST_END = re.compile(r"[\x00-\x20\"%';<>\\^`{|}\x7f-\xff]")
 _PORT = re.compile(r":[0-9]*\Z")
 
 
 def _by_url_parse(text: str) -> Iterator[str]:
-    """What url.parse() leaves of a text that begins with two slashes, if a front server removed dot segments or not."""
+    """What url.parse() makes of a text that begins with two slashes, whether or not a front server
+    removed dot segments."""
     path, mark, query = text.partition("?")
     starts = [path] if path.startswith("//") else []
     if _ENCODED_DOT.search(path) or ("/." in path and has_dot_segment(path)):
@@ -133,17 +139,18 @@ def _by_url_parse(text: str) -> Iterator[str]:
         starts += [resolved] if resolved.startswith("//") else []
     for each in starts:
         authority, slash, rest = each[2:].partition("/")
-        lefts = {_given_back(authority, end) for end in (_HOST_END, _ENCODED_HOST_END)}
-        yield from ("/" + left + slash + rest + mark + query for left in sorted(lefts) if left)
+        moved = {_moved_to_path(authority, end) for end in (_HOST_END, _ENCODED_HOST_END)}
+        yield from ("/" + each + slash + rest + mark + query for each in sorted(moved) if each)
 
 
-def _given_back(authority: str, host_end: re.Pattern[str]) -> str:
-    """The end of an authority that url.parse() adds to the path: all from the first byte that no host or port has."""
+def _moved_to_path(authority: str, host_end: re.Pattern[str]) -> str:
+    """The end of an authority that url.parse() moves to the path: all from the first byte that is
+    not valid in a host or port."""
     named = authority.rpartition("@")[2]
     end = host_end.search(named)
     at = end.start() if end else len(named)
     host = _PORT.sub("", named[:at])
     if host[:1] == "[" and host[-1:] == "]":
         return named[at:]
-    _, colon, strange = host.partition(":")
-    return colon + strange + named[at:]
+    _, colon, invalid_port = host.partition(":")
+    return colon + invalid_port + named[at:]

@@ -1,8 +1,8 @@
-"""Lines to groups: what a document says to whom.
+"""Lines to groups: which crawlers each rule of a document is for.
 
-The law of this file: a group is stored once and shared by the agents it names, nothing is copied an agent
-(a file of n agents and n rules costs n, not n times n), and lines that are no rules are kept with their numbers.
-A rule is kept as two entries, other lines as records; text for people is made from them when somebody asks.
+Invariant: a group is stored once and shared by the agents it names (a file of n agents and n rules
+costs n, not n times n), and lines that are not rules are kept with their numbers. A rule is stored
+as two list entries, other lines as records; text for people is derived from them on demand.
 """
 
 from __future__ import annotations
@@ -14,13 +14,23 @@ from functools import lru_cache
 from msgspec import Struct
 
 from robots_guard.rep.dialect import Dialect
-from robots_guard.rep.lines import COMMENT, HASH, SPELLINGS, Line, Record, clean, field_and_value, lines, tame_lines
+from robots_guard.rep.lines import (
+    COMMENT,
+    HASH,
+    SPELLINGS,
+    Line,
+    Record,
+    clean,
+    field_and_value,
+    lines,
+    tame_lines,
+)
 
 
 class Group(Struct):
-    """A run of User-agent lines and what follows it (RFC 9309 section 2.2).
+    """A run of User-agent lines and the lines that follow it (RFC 9309 section 2.2).
 
-    A rule is a row and a value. The row is twice the number of its line, and one more if it is an Allow.
+    A rule is a row and a value. The row is twice its line number, plus one for an Allow.
     """
 
     agents: list[Record] = []
@@ -48,14 +58,14 @@ def _title(agents: Sequence[Record]) -> str:
 
 
 class Selection(Struct, frozen=True):
-    """The groups that apply to a crawler, and why these."""
+    """The groups that apply to a crawler, and why."""
 
     groups: list[Group]
     why: str
 
     @property
     def rules(self) -> tuple[list[int], list[bytes]]:
-        """Rows and values of the groups: a crawler named in more than one keeps them all."""
+        """Rows and values of all groups together."""
         if len(self.groups) == 1:
             return self.groups[0].rows, self.groups[0].values
         rows = [row for group in self.groups for row in group.rows]
@@ -66,34 +76,37 @@ class Selection(Struct, frozen=True):
         """The User-agent values of the groups as written, or None when no group applies."""
         if len(self.groups) == 1:
             return _title(self.groups[0].agents)
-        return _title([agent for group in self.groups for agent in group.agents]) if self.groups else None
+        if not self.groups:
+            return None
+        return _title([agent for group in self.groups for agent in group.agents])
 
 
 class Robots(Struct):
-    """A parsed file. `loose` is what stands in no group."""
+    """A parsed file. `loose` contains the lines outside any group."""
 
     dialect: Dialect
     text: bytes
     loose: Group
     groups: list[Group] = []
-    void: list[Group] = []  # groups without a rule, where the dialect asks for one
+    void: list[Group] = []  # groups without a rule, in dialects that require one
 
     @property
     def strays(self) -> list[Record]:
-        """The rules that stand in no group."""
+        """The rules outside any group."""
         return self.loose.rules
 
     @property
     def others(self) -> list[Record]:
         """The lines that are neither User-agent nor rule, whatever their group."""
-        return sorted(record for group in (self.loose, *self.void, *self.groups) for record in group.others)
+        groups = (self.loose, *self.void, *self.groups)
+        return sorted(record for group in groups for record in group.others)
 
     def lines(self) -> list[Line]:
         """Every line of the file that has a field or a value, for reports."""
         return list(lines(self.text, self.dialect))
 
     def select(self, token: str) -> Selection:
-        """The groups for a crawler of this name, by the dialect's way of choosing."""
+        """The groups that apply to a crawler of this name in the dialect."""
         name = _name(token, by_token=self.dialect.product_tokens)
         aliases = self.dialect.aliases
         for alias in aliases[aliases.index(name) :] if name in aliases else (name,):
@@ -103,8 +116,11 @@ class Robots(Struct):
         return Selection(default, "named *" if default else "no group applies")
 
     def _may_name(self, name: str) -> bool:
-        """Does the name stand in the file at all? Most files name few crawlers, and this is quick."""
-        return name != "" and (self.dialect.names != "token" or self.text.lower().find(name.encode()) >= 0)
+        """Whether the file can contain the name at all. A fast check, because most files name few
+        crawlers."""
+        if not name or self.dialect.names != "token":
+            return name != ""
+        return self.text.lower().find(name.encode()) >= 0
 
     def _named(self, name: str) -> list[Group]:
         fit = _fit_of_token if self.dialect.names == "token" else _fit_of_substring
@@ -126,7 +142,7 @@ class Robots(Struct):
         return found[:1] if self.dialect.several == "first" else found
 
     def others_for(self, selection: Selection) -> list[Record]:
-        """The lines of the chosen groups that are no rules."""
+        """The lines of the selected groups that are not rules."""
         found = [record for group in selection.groups for record in group.others]
         if self.dialect.delay_from_star:
             stars = [record for group in self._default() for record in group.others]
@@ -136,15 +152,15 @@ class Robots(Struct):
 
 # --- Names ---
 
-# RFC 9309 section 2.2.1 has letters, "_" and "-". A value is cut at the first other character and a name with
-# it, for to skip a group because of a version behind its name would be to fail open.
+# RFC 9309 section 2.2.1 allows letters, "_" and "-". Values and names are truncated at the first
+# other character: ignoring a group because of a version after its name would fail open.
 _TOKEN = re.compile(rb"[A-Za-z_-]*")
 _STAR = ord("*")
 
 
 @lru_cache(maxsize=256)
 def _name(token: str, *, by_token: bool) -> str:
-    """The crawler's own name as the dialect compares it: in lower case and without version."""
+    """The crawler's name as the dialect compares it: in lower case and without version."""
     if by_token:
         return _token(token.strip().encode("utf-8", "replace"))
     return token.partition("/")[0].strip().lower()
@@ -155,12 +171,12 @@ def _token(value: bytes) -> str:
     return found[0].decode("ascii").lower() if found else ""
 
 
-def _fit_of_token(group: Group, name: str, dialect: Dialect) -> int:  # noqa: ARG001  (as its fellow)
-    """How closely a group names this crawler; 0 is not at all."""
+def _fit_of_token(group: Group, name: str, dialect: Dialect) -> int:  # noqa: ARG001  (like _fit_of_substring)
+    """How closely a group names this crawler; 0: not at all."""
     wanted = name.encode("ascii")
     size = len(wanted)
     for _, _, value in group.agents:
-        # The beginning first: most values in a long file are somebody else's.
+        # Compare the beginning first: most values in a long file name other crawlers.
         if value[:size].lower() == wanted and _token(value) == name:
             return size
     return 0
@@ -172,11 +188,15 @@ def _fit_of_substring(group: Group, name: str, dialect: Dialect) -> int:
 
 def _likeness(value: bytes, name: str, dialect: Dialect) -> int:
     texts = value.split() if dialect.names_per_line == "many" else [value]
-    return max((_substring(_compared(text, dialect), name, dialect) for text in texts if text != b"*"), default=0)
+    return max(
+        (_substring(_compared(text, dialect), name, dialect) for text in texts if text != b"*"),
+        default=0,
+    )
 
 
 def _compared(value: bytes, dialect: Dialect) -> str:
-    """What of a value is compared: a token, a name without its version, or all of what names are sought in."""
+    """The part of a value that is compared: a token, a name without its version, or all of the
+    value."""
     if dialect.product_tokens:
         return _token(value)
     text = value if dialect.names == "name_in_value" else value.partition(b"/")[0].strip()
@@ -189,7 +209,10 @@ def _substring(text: str, name: str, dialect: Dialect) -> int:
 
 
 def _is_star(value: bytes, dialect: Dialect) -> bool:
-    """Does the value mean every crawler? "* all bots" does where a value is cut at its first foreign character."""
+    """Whether a value means every crawler.
+
+    "* all bots" does in dialects that truncate values at the first non-token character.
+    """
     if value == b"*":
         return True
     if dialect.names_per_line == "many":
@@ -201,23 +224,24 @@ def _is_star(value: bytes, dialect: Dialect) -> bool:
 
 
 def parse(body: bytes, dialect: Dialect) -> Robots:
-    """The document as groups. Whatever the octets are, this raises nothing."""
+    """Parse a document into groups. Never raises on any bytes."""
     robots = Robots(dialect, clean(body), Group())
     _sort(tame_lines(robots.text, dialect), robots)
     if dialect.blank_line_ends:
-        # A record without a rule is no record at all (1994, 1996), so it must not hide the one for "*".
+        # A record without a rule is invalid (1994, 1996), so it must not hide the one for "*".
         robots.void = [group for group in robots.groups if not group.rows]
         robots.groups = [group for group in robots.groups if group.rows]
     return robots
 
 
 def _sort(raws: Iterable[bytes], robots: Robots) -> None:
-    """Fill the groups from the lines. One loop and long for that: every line of every file passes here."""
+    """Sort the lines into groups. One long loop, for speed: it processes every line of every
+    file."""
     dialect, groups, group = robots.dialect, robots.groups, robots.loose
     usual = SPELLINGS.get
     allow = b"allow" if dialect.allow else b"disallow"
     rows, values = group.rows, group.values
-    closed = True  # the next User-agent line opens a group
+    closed = True  # the next User-agent line starts a group
     for number, raw in enumerate(raws, 1):
         key, colon, value = raw.partition(b":")
         field = usual(key)

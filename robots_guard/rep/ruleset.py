@@ -1,7 +1,7 @@
-"""A document compiled for one dialect, one crawler and one matching: a target to a ruling.
+"""A document compiled for one dialect, one crawler and one matching profile: a target to a ruling.
 
-The law of this file: every ruling names the rule that made it, and a form of the target beyond the first can only
-turn an allowance into a denial. Rulings are made once and shared, so a verdict on the hot path makes no object.
+Invariant: every ruling names its rule, and a form of the target after the first can only turn an
+allowance into a denial. Rulings are cached and shared, so that the hot path creates no objects.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from robots_guard.rep.source import Rule, Source, patterns_of
 __all__ = ["Rule", "Ruleset", "Ruling", "compile_rules"]
 
 EXEMPT = "/robots.txt"
-KEPT_RULINGS = 1_024  # a ruleset; few crawlers meet as many rules of one file
+KEPT_RULINGS = 1_024  # per ruleset; few crawlers meet as many rules of one file
 
 
 class Ruling(NamedTuple):
-    """What a document says of one target, and which rule, group and form of the target say so."""
+    """The result for one target, with the rule, group and form of the target that decided."""
 
     allowed: bool
     rule: Rule | None = None
@@ -51,11 +51,11 @@ class Ruling(NamedTuple):
 
 
 class Ruleset(ABC):
-    """A compiled document, of one dialect or of several."""
+    """A document compiled for one dialect, or for several."""
 
     __slots__ = ("_pace", "size")
 
-    size: int  # about how many octets of memory this takes
+    size: int  # approximate memory use in bytes
 
     @property
     @abstractmethod
@@ -69,7 +69,7 @@ class Ruleset(ABC):
 
     @property
     def pace(self) -> Pace | None:
-        """What that group says of time; None for nothing. Read when it is first asked for."""
+        """The delays and visiting times of that group, or None. Parsed on first use."""
         try:
             return self._pace
         except AttributeError:
@@ -78,23 +78,24 @@ class Ruleset(ABC):
 
     @abstractmethod
     def judge(self, target: str, host: str = "", port: int = 0, scheme: str = "http") -> Ruling:
-        """The ruling on one target. Host, port and scheme matter to the Host directive only."""
+        """The ruling on one target. Host, port and scheme are used by the Host directive only."""
 
     @abstractmethod
     def matches(self, target: str) -> list[Rule]:
-        """Every rule that matches the target as it is written, in order of precedence."""
+        """Every rule that matches the target as written, in order of precedence."""
 
 
 def compile_rules(body: bytes, dialect: Dialect, token: str, matching: str = "standard") -> Ruleset:
-    """The document as one crawler must read it. Never raises on any octets."""
+    """Compile a document for one crawler. Never raises on any bytes."""
     forms = matching_of(matching)
     if dialect.parts:
-        return Strictest([(part.name, _Document(parse(body, part), token, forms)) for part in dialect.parts])
+        parts = dialect.parts
+        return Strictest([(part.name, _Document(parse(body, part), token, forms)) for part in parts])
     return _Document(parse(body, dialect), token, forms)
 
 
 class Strictest(Ruleset):
-    """Several readings of one document: allowed is what all of them allow."""
+    """Several readings of one document, which allows what all of them allow."""
 
     __slots__ = ("_parts",)
 
@@ -104,7 +105,8 @@ class Strictest(Ruleset):
 
     @property
     def group(self) -> str | None:
-        return next((ruleset.group for _, ruleset in self._parts if ruleset.group is not None), None)
+        groups = (ruleset.group for _, ruleset in self._parts)
+        return next((group for group in groups if group is not None), None)
 
     @property
     def records(self) -> tuple[Line, ...]:
@@ -123,7 +125,8 @@ class Strictest(Ruleset):
 
 @lru_cache(maxsize=256)
 def _free(group: str | None) -> Ruling:
-    """The ruling where no rule matches. Most groups have one title, so most documents share it."""
+    """The ruling if no rule matches, shared by documents whose groups have the same title, as most
+    do."""
     return Ruling(allowed=True, group=group)
 
 
@@ -162,11 +165,11 @@ class _Document(Ruleset):
         if matching.folds or (matching.resolves and dialect.percent != "rfc9309"):
             self._compile_further_forms(values, written)
         one = self._folded is self._matcher and not self._hosts
-        # A plain target has one form and one answer ...
+        # A plain target has one form and one ruling ...
         self._plain = one and not matching.folds
         self._constant = self._free if one and not rows else None
-        # ... and so has any other in ASCII that needs no resolving, if no rule can tell whether its odd octets are
-        # encoded.
+        # ... and so has any other ASCII target that needs no resolving, if no rule depends on
+        # whether its bytes are encoded.
         self._swift = not meets_escapes(written)
         self.size = 800 + len(robots.text) + len(written) + 120 * len(rows)
 
@@ -193,7 +196,8 @@ class _Document(Ruleset):
             return self._exempt()
         if self._constant is not None:
             return self._constant
-        # is_plain written out, with a quicker test where that is enough: a call would cost a tenth of all.
+        # is_plain inlined, with a faster test where that suffices: a call would cost 10 % of the
+        # time.
         if (
             self._plain
             and "//" not in target
@@ -212,11 +216,12 @@ class _Document(Ruleset):
                 return self._rulings[rank]
             except KeyError:
                 return self._ruling(rank)
-        return self._judge_with_care(target, host, port, scheme)
+        return self._judge_all_forms(target, host, port, scheme)
 
-    def _judge_with_care(self, target: str, host: str, port: int, scheme: str) -> Ruling:
+    def _judge_all_forms(self, target: str, host: str, port: int, scheme: str) -> Ruling:
         if self._plain and self._dialect.percent == "rfc9309" and target[:1] == "/":
-            # The canonical form is the first one judged, and the last if the target is alone; an empty query has two.
+            # The canonical form is judged first, and is the only one if the target is alone; an
+            # empty query has two forms.
             bare = target.removesuffix("?")
             form = canonical(bare)
             if is_alone(form, bare):
@@ -234,35 +239,36 @@ class _Document(Ruleset):
         return ruling
 
     def _denial(self, target: str) -> Ruling | None:
-        """The ruling of the first further form that is disallowed."""
+        """The ruling of the first other form that is disallowed."""
         for variant in variants(target):
-            denial = self._denied(variant, self._canonical, "standard")
+            denial = self._denial_of_form(variant, self._canonical, "standard")
             if denial is None and self._matching.folds:
-                denial = self._denied_folded(variant)
+                denial = self._denial_of_folded_forms(variant)
             if denial is not None:
                 return denial
         return None
 
-    def _denied_folded(self, variant: Variant) -> Ruling | None:
+    def _denial_of_folded_forms(self, variant: Variant) -> Ruling | None:
         for form in (variant, *folded(variant)):
-            denial = self._denied(form, self._canonical, "strict")
+            denial = self._denial_of_form(form, self._canonical, "strict")
             if denial is None:
                 lower = Variant(form.text.lower(), f"{form.made_by}+letter-case")
-                denial = self._denied(lower, self._folded, "strict")
+                denial = self._denial_of_form(lower, self._folded, "strict")
             if denial is not None:
                 return denial
         return None
 
-    def _denied(self, variant: Variant, matcher: Matcher, name: str) -> Ruling | None:
+    def _denial_of_form(self, variant: Variant, matcher: Matcher, name: str) -> Ruling | None:
         ruling = self._ruling(matcher.decide(variant.text))
         return None if ruling.allowed else ruling._replace(form=f"{name}:{variant.made_by}")
 
     def _doubt(self, target: str, ruling: Ruling) -> Ruling:
-        """Many servers read %2F as a slash and no standard does: where that matters, pass and say so."""
+        """Mark a ruling as ambiguous if it depends on %2F, which many servers but no standard read
+        as a slash."""
         if self._matching.folds or not has_encoded_slash(target):
             return ruling
         forms = (form for variant in variants(target) for form in folded(variant))
-        doubtful = any(self._denied(form, self._canonical, "strict") for form in forms)
+        doubtful = any(self._denial_of_form(form, self._canonical, "strict") for form in forms)
         return ruling._replace(ambiguous="pct_slash") if doubtful else ruling
 
     def _exempt(self) -> Ruling:
@@ -274,18 +280,18 @@ class _Document(Ruleset):
         return Ruling(allowed=False, rule=rule, group=self.group, mirror_of=first.shown)
 
     def _ruling(self, rank: int) -> Ruling:
-        """The ruling of a rank, made once."""
+        """The cached ruling of a rank."""
         if rank == NO_RULE:
             return self._free
         found = self._rulings.get(rank)
         if found is None:
-            found = self._new_ruling(rank)
+            found = self._make_ruling(rank)
             if len(self._rulings) >= KEPT_RULINGS:
                 self._rulings.clear()
             self._rulings[rank] = found
         return found
 
-    def _new_ruling(self, rank: int) -> Ruling:
+    def _make_ruling(self, rank: int) -> Ruling:
         if rank == TOO_COMPLEX:
             return Ruling(allowed=False, group=self.group, ambiguous="policy_too_complex")
         rule = self._source.rule(place_of(rank, len(self._source.rows)))

@@ -1,7 +1,7 @@
 """The document behind a ruleset: from the place of a rule back to its line.
 
-The law of this file: what a verdict needs of a rule, and no more, is held per rule, which is one number. Its text
-is read again from the document's own octets when a verdict first names it.
+Invariant: memory per rule is one number. The text of a rule is read again from the document when a
+verdict first names the rule.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Rule:
 
 
 class Source:
-    """A document's octets, and the rules of one crawler in it by place."""
+    """The text of a document, and one crawler's rules in it by place."""
 
     __slots__ = ("_dialect", "_offsets", "rows", "text")
 
@@ -36,21 +36,22 @@ class Source:
         self.text = text
         self._dialect = dialect
         self._offsets: array[int] | None = None
-        # Small numbers take no memory, for Python has them already.
+        # A list of small numbers takes little memory, because Python caches small integers.
         self.rows: Sequence[int] = rows if len(rows) < FEW else array("I", rows)
 
     def rule(self, place: int) -> Rule:
-        """The rule at a place, as it stands in the document."""
+        """The rule at a place, as written in the document."""
         row = self.rows[place]
-        return Rule(bool(row & 1), shown(self._pattern(place)), row >> 1, shown_line(self._raw(row >> 1)))
+        line = row >> 1
+        return Rule(bool(row & 1), shown(self._pattern(place)), line, shown_line(self._raw(line)))
 
     def _pattern(self, place: int) -> bytes:
-        """The pattern at a place. A line may hold several."""
+        """The pattern at a place. A line may contain several."""
         row = self.rows[place]
         return next(islice(self._patterns_of(row), place - bisect_left(self.rows, row), None))
 
     def patterns(self) -> list[bytes]:
-        """The patterns by place. A line is read once, however many it holds."""
+        """The patterns by place. Each line is read once, even if it contains several."""
         return [pattern for row in dict.fromkeys(self.rows) for pattern in self._patterns_of(row)]
 
     def _patterns_of(self, row: int) -> Iterator[bytes]:
@@ -58,20 +59,22 @@ class Source:
             yield from _patterns(value, row, self._dialect)
 
     def line(self, record: Record) -> Line:
-        """A record as people read it."""
+        """A record as text for people."""
         number, name, value = record
         return Line(number, shown(name), shown(value), shown_line(self._raw(number)))
 
     def _raw(self, number: int) -> bytes:
         if self._offsets is None:
-            self._offsets = array("I", accumulate(map(len, self.text.splitlines(keepends=True)), initial=0))
+            lengths = map(len, self.text.splitlines(keepends=True))
+            self._offsets = array("I", accumulate(lengths, initial=0))
         return self.text[self._offsets[number - 1] : self._offsets[number]].rstrip(b"\r\n")
 
 
 def patterns_of(rows: list[int], values: list[bytes], dialect: Dialect) -> tuple[list[int], list[bytes]]:
-    """A row for each pattern, and the pattern: a dialect may read several in a value, or another than the value itself.
+    """The row and the text of each pattern: a dialect may read a value as several patterns, or
+    change it.
 
-    A rule without a value is none: it forbids nothing and cancels nothing.
+    A rule without a value is dropped: it forbids nothing and cancels nothing.
     """
     several = dialect.paths_per_line == "many" or dialect.root_slash or dialect.index_page
     if not several and b"" not in values:

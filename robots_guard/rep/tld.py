@@ -1,7 +1,8 @@
-"""The top-level domains, as A-labels: what the Host directive needs to know that `www.mysi.te` is no host.
+"""The top-level domains, as A-labels, by which the Host directive rejects names such as
+`www.mysi.te`.
 
-Taken from the single labels of the public suffix list. A domain made since then costs one Host line its effect,
-which is the harmless side: a line that is not understood is as if absent.
+They are the single labels of the public suffix list. A Host line under a newer domain is ignored,
+which is harmless.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""The Scrapy door: `ADDONS = {"robots_guard.scrapy.Addon": 500}` and `ROBOTS_GUARD_AGENT = "mybot"`."""
+"""The Scrapy integration.
+
+Set `ADDONS = {"robots_guard.scrapy.Addon": 500}` and `ROBOTS_GUARD_AGENT = "mybot"`.
+"""
 
 from __future__ import annotations
 
 from robots_guard.errors import MissingExtra
 
 try:
-    import scrapy  # noqa: F401  (asked for here, so that its absence is one clear sentence)
+    import scrapy  # noqa: F401  (imported here so that a missing Scrapy gives one clear error)
 except ImportError as error:
     raise MissingExtra("scrapy", "the Scrapy add-on") from error
 
@@ -14,7 +17,7 @@ from robots_guard.scrapy.deferral.queue import GuardPriorityQueue
 from robots_guard.scrapy.deferral.scheduler import GuardScheduler
 from robots_guard.scrapy.errors import RobotsDeferred, RobotsDisallowed
 from robots_guard.scrapy.middleware import RobotsGuardMiddleware
-from robots_guard.scrapy.sealing import RobotsGuardSeal
+from robots_guard.scrapy.seal import RobotsGuardSeal
 
 __all__ = [
     "Addon",

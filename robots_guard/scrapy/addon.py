@@ -1,9 +1,9 @@
-"""The add-on: one line in a project's settings puts the guard in the place of Scrapy's RobotsTxtMiddleware.
+"""The add-on: one line in a project's settings replaces Scrapy's RobotsTxtMiddleware by the guard.
 
     ADDONS = {"robots_guard.scrapy.Addon": 500}
     ROBOTS_GUARD_AGENT = "mybot"
 
-Whatever cannot be used ends the process here, before anything of the crawl exists.
+Unusable settings end the process here, before any part of the crawl exists.
 """
 
 from __future__ import annotations
@@ -21,15 +21,21 @@ from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.misc import load_object
 
 from robots_guard.errors import SettingsError
-from robots_guard.fetch.scripted import ScriptedFetcher
-from robots_guard.overriding import read
-from robots_guard.runtime import AsyncioRuntime
+from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.overrides import read
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.scrapy.deferral.queue import GuardPriorityQueue
 from robots_guard.scrapy.deferral.scheduler import GuardScheduler
 from robots_guard.scrapy.errors import abort
 from robots_guard.scrapy.middleware import RobotsGuardMiddleware
-from robots_guard.scrapy.options import ENABLED, FALLBACK_SCHEDULER, is_enabled, is_explicit, options_of
-from robots_guard.scrapy.sealing import RobotsGuardSeal
+from robots_guard.scrapy.options import (
+    ENABLED,
+    FALLBACK_SCHEDULER,
+    is_enabled,
+    is_explicit,
+    options_of,
+)
+from robots_guard.scrapy.seal import RobotsGuardSeal
 from robots_guard.settings import Settings, open_guard
 
 if TYPE_CHECKING:
@@ -37,12 +43,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("robots_guard")
 
-PLACE = 100  # that of RobotsTxtMiddleware
+PRIORITY = 100  # the same as RobotsTxtMiddleware
 LAST = sys.maxsize
 _MIDDLEWARES = "DOWNLOADER_MIDDLEWARES"
 _SCHEDULER = "SCHEDULER"
 _QUEUE = "SCHEDULER_PRIORITY_QUEUE"
-_DOES = {
+_MODE_DESCRIPTIONS = {
     "enforce": "enforces robots.txt",
     "report": "refuses nothing, and records what robots.txt forbids (ROBOTS_GUARD_MODE = report)",
 }
@@ -50,39 +56,54 @@ _BUILTIN = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
 
 
 class Addon:
-    """Switches RobotsTxtMiddleware off and the guard on. ROBOTS_GUARD_ENABLED = False leaves all as it is."""
+    """Switches RobotsTxtMiddleware off and the guard on.
+
+    ROBOTS_GUARD_ENABLED = False changes nothing.
+    """
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Scrapy's hook. Ends the process if a setting cannot be used."""
+        """Scrapy's hook. Ends the process if a setting is invalid."""
         try:
             if not is_enabled(settings):
                 log.info("%s is False: robots_guard is off, ROBOTSTXT_OBEY decides", ENABLED)
                 return
-            ours = options_of(settings).settings
-            _try_out(ours)
-            _take_over(settings, _DOES[ours.mode])
+            guard_settings = options_of(settings).settings
+            _check_resources(guard_settings)
+            _install(settings, _MODE_DESCRIPTIONS[guard_settings.mode])
         except SettingsError as error:
             abort(error)
 
 
-def _try_out(settings: Settings) -> None:
-    """Open and close all that the guard will need, while failing is still simple. Raises SettingsError."""
-    if settings.overrides:  # read, and not opened with the rest: what is wrong in them the crawl's own guard tells
+def _check_resources(settings: Settings) -> None:
+    """Open and close everything the guard needs while a failure can still be reported simply.
+
+    Raises SettingsError.
+    """
+    if settings.overrides:  # only read here; the crawl's own guard reports faulty entries
         read(Path(settings.overrides).expanduser(), settings.terms())
     rest = msgspec.structs.replace(settings, overrides="")
-    open_guard(rest, door="scrapy", runtime=AsyncioRuntime(), fetcher=ScriptedFetcher({})).close()
+    guard = open_guard(
+        rest,
+        component="scrapy",
+        runtime=AsyncioRuntime(),
+        fetcher=ScriptedFetcher({}),
+    )
+    guard.close()
 
 
-def _take_over(settings: BaseSettings, does: str) -> None:
-    _switch_builtin_off(settings)
-    settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardMiddleware, PLACE)
+def _install(settings: BaseSettings, mode_description: str) -> None:
+    _disable_builtin(settings)
+    settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardMiddleware, PRIORITY)
     settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardSeal, LAST)
-    _refuse_to_be_off(settings)
+    _require_enabled_middlewares(settings)
     _gate_scheduler(settings)
-    log.info("robots_guard %s, in the place of Scrapy's RobotsTxtMiddleware, which is off", does)
+    log.info("robots_guard %s; it replaces Scrapy's RobotsTxtMiddleware, which is off", mode_description)
     if is_explicit(settings, "ROBOTSTXT_OBEY") and not settings.getbool("ROBOTSTXT_OBEY"):
-        log.warning("ROBOTSTXT_OBEY is False, but robots_guard enforces robots.txt: set %s = False to stop it", ENABLED)
-    for name in _subclasses(settings):
+        log.warning(
+            "ROBOTSTXT_OBEY is False, but robots_guard enforces robots.txt: set %s = False to stop it",
+            ENABLED,
+        )
+    for name in _builtin_subclasses(settings):
         log.warning(
             "%s, a subclass of RobotsTxtMiddleware, stays on and fetches each robots.txt again: set it to None in %s",
             name,
@@ -91,7 +112,8 @@ def _take_over(settings: BaseSettings, does: str) -> None:
 
 
 def _gate_scheduler(settings: BaseSettings) -> None:
-    """Our queue in the place of Scrapy's own; around any other queue or scheduler, ours."""
+    """Replace Scrapy's own queue by GuardPriorityQueue, or wrap any other queue or scheduler in
+    GuardScheduler."""
     scheduler, queue = load_object(settings[_SCHEDULER]), load_object(settings[_QUEUE])
     if scheduler is GuardScheduler:
         return
@@ -104,32 +126,37 @@ def _gate_scheduler(settings: BaseSettings) -> None:
 
 
 def _set(settings: BaseSettings, name: str, value: Any) -> None:
-    """Set it, whoever has set it before."""
+    """Set a value, whatever the priority of the present one."""
     settings.set(name, value, max(settings.getpriority(name) or 0, SETTINGS_PRIORITIES["addon"]))
 
 
-def _switch_builtin_off(settings: BaseSettings) -> None:
-    """By the very name Scrapy's defaults give it: 2.14 does not see that a class and its name are the same."""
+def _disable_builtin(settings: BaseSettings) -> None:
+    """Disable the built-in under the exact name that Scrapy's defaults use.
+
+    Scrapy 2.14 does not recognise that a class and its import path name the same component.
+    """
     middlewares = settings.getdict(_MIDDLEWARES)
-    for component in [one for one in middlewares if load_object(one) is RobotsTxtMiddleware]:
+    builtin = [component for component in middlewares if load_object(component) is RobotsTxtMiddleware]
+    for component in builtin:
         del middlewares[component]
     middlewares[_BUILTIN] = None
     settings.set(_MIDDLEWARES, middlewares, settings.getpriority(_MIDDLEWARES) or 0)
 
 
-def _refuse_to_be_off(settings: BaseSettings) -> None:
-    """Two switches for one thing would be one too many: the built-in is off by now."""
-    for component, place in settings.getdict(_MIDDLEWARES).items():
-        if place is None and load_object(component) in (RobotsGuardMiddleware, RobotsGuardSeal):
-            raise SettingsError(f"{_MIDDLEWARES} switches the guard off: take that line out, or set {ENABLED} = False")
+def _require_enabled_middlewares(settings: BaseSettings) -> None:
+    """Raise SettingsError if a project disables the guard's middlewares: the built-in is already
+    off."""
+    for component, priority in settings.getdict(_MIDDLEWARES).items():
+        if priority is None and load_object(component) in (RobotsGuardMiddleware, RobotsGuardSeal):
+            raise SettingsError(f"{_MIDDLEWARES} switches the guard off: remove that line, or set {ENABLED} = False")
 
 
-def _subclasses(settings: BaseSettings) -> list[str]:
-    """The user's own versions of the built-in."""
+def _builtin_subclasses(settings: BaseSettings) -> list[str]:
+    """The import paths of the project's own enabled versions of the built-in."""
     return [
         f"{loaded.__module__}.{loaded.__qualname__}"
-        for component, place in settings.getdict(_MIDDLEWARES).items()
-        if place is not None
+        for component, priority in settings.getdict(_MIDDLEWARES).items()
+        if priority is not None
         and isinstance(loaded := load_object(component), type)
         and issubclass(loaded, RobotsTxtMiddleware)
     ]

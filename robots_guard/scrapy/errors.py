@@ -1,8 +1,9 @@
-"""Refusals, as a spider's errback sees them, and the one way a crawl that cannot be guarded ends.
+"""Refusals as a spider's errback receives them, and `abort`, which ends a crawl that cannot be
+guarded.
 
-A crawl never runs unguarded. Scrapy reads an exception in a component in four ways (a Deferred nobody looks
-at, a task nobody awaits, a disabled component, a stopped process), and one of them is a crawl without us; so
-`abort` leaves Scrapy nothing to read.
+Invariant: no crawl runs unguarded. An exception in a component has one of four effects in Scrapy (a
+Deferred without an errback, a task that is never awaited, a disabled component, a stopped process),
+and one of them is a crawl without the guard. So `abort` ends the process instead of raising.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from scrapy.exceptions import IgnoreRequest
 from robots_guard.audit.record import redacted, shown_url
 from robots_guard.core.verdict import Decision, Exemption
 from robots_guard.errors import SettingsError
-from robots_guard.plain import printable
+from robots_guard.text import printable
 
 
 class _Refused(IgnoreRequest):
@@ -28,63 +29,76 @@ class _Refused(IgnoreRequest):
 
 
 class RobotsDisallowed(_Refused):
-    """The request may not be made. `decision` is the whole decision: verdict, reason, rule and its line."""
+    """The request may not be made.
+
+    `decision` is the whole decision: verdict, reason, rule and its line.
+    """
 
 
 class RobotsDeferred(_Refused):
-    """The request may not be made now, and could not be put back: its caller must ask again by itself.
+    """The request may not be made yet and could not be rescheduled: its caller has to retry.
 
-    `decision.verdict.until` says when, in seconds since 1970. Only downloads past the scheduler
-    (`engine.download_async`, media pipelines) get this, and schedulers that nobody has wrapped.
+    `decision.verdict.until` is the time to retry at, in seconds since 1970. Raised only for
+    downloads that bypass the scheduler (`engine.download_async`, media pipelines), and under
+    schedulers that GuardScheduler does not wrap.
     """
 
 
 class NotYet(_Refused):
-    """On the wire, it was not the request's turn. No component of a project's sees it: our last middleware, which is
-    asked first, puts the request off."""
+    """The request reached its download handler before its turn.
+
+    Components of a project never see this error: RobotsGuardSeal, the first to receive it, defers
+    the request.
+    """
 
 
 def sentence(decision: Decision) -> str:
-    """What was decided and why, for people: no secret of a URL, and no character that could steer a terminal."""
+    """The decision and its reason as a log line, without secrets of the URL and without terminal
+    control characters."""
     question, verdict = decision.question, decision.verdict
-    text = f"{verdict.action} ({verdict.reason}): {question.method} {shown_url(f'{question.origin}{question.target}')}"
+    url = shown_url(f"{question.origin}{question.target}")
+    text = f"{verdict.action} ({verdict.reason}): {question.method} {url}"
     if verdict.rule is not None:
         rule = verdict.rule
         text += f": {rule.text!r}, line {rule.line} of {question.origin}/robots.txt, group {rule.group!r}"
     elif verdict.detail:
         text += f": {printable(redacted(verdict.detail))}"
     if decision.override is not None:
-        text += f": {printable(_told(decision.override))}"
+        text += f": {printable(_describe_override(decision.override))}"
     if decision.has_escaped:
-        text += ": it had reached the site"
-        text += f", led there by {shown_url(question.led_by)}" if question.led_by else ""
+        text += ": the request had already reached the site"
+        if question.led_by:
+            text += f", by way of {shown_url(question.led_by)}"
     if verdict.until is not None:
-        text += f"; again in {max(0.0, verdict.until - decision.at):.0f} s"
+        text += f"; retry in {max(0.0, verdict.until - decision.at):.0f} s"
     return f"{text} [agent {question.agent}]"
 
 
-def _told(override: Exemption) -> str:
+def _describe_override(override: Exemption) -> str:
     return f"override {override.id} of {override.owner} ({override.reason})"
 
 
 def abort(error: SettingsError) -> NoReturn:
-    """End the process with one sentence on stderr and exit status 1, whichever way the crawl was started."""
+    """End the process with one sentence on stderr and exit status 1, however the crawl was
+    started."""
     message = f"robots_guard: {error}"
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         _abort_outside_asyncio(message)
-    loop.call_soon(sys.exit, message)  # SystemExit leaves the loop; in the crawl's own task it would be logged too
+    # A callback, because SystemExit then leaves the loop; raised in the crawl's own task it would
+    # be logged, too.
+    loop.call_soon(sys.exit, message)
     raise asyncio.CancelledError(message)
 
 
 def _abort_outside_asyncio(message: str) -> NoReturn:
     reactor = sys.modules.get("twisted.internet.reactor")
     if reactor is not None and getattr(reactor, "running", False):
-        raise SettingsError(message)  # somebody holds the Deferred of CrawlerRunner.crawl()
-    # CrawlerProcess.crawl() before start(): all exceptions end in a Deferred, and start() then returns as if all
-    # were well. Nothing of the crawl has begun, so nothing is lost.
-    print(message, file=sys.stderr)  # noqa: T201  the last words of the process
+        raise SettingsError(message)  # the caller has the Deferred of CrawlerRunner.crawl()
+    # CrawlerProcess.crawl() before start(): every exception ends in a Deferred, and start() then
+    # returns as if nothing had failed. The crawl has not begun, so nothing is lost.
+    print(message, file=sys.stderr)  # noqa: T201  the process ends here
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

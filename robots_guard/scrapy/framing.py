@@ -1,8 +1,10 @@
-"""Framing: the fields that tell a server where the body of a request ends (RFC 9112 section 6).
+"""Framing: the header fields that tell a server where the body of a request ends (RFC 9112 section
+6).
 
-A download handler writes the length of the body by itself. Scrapy passes on what a spider has put into Content-Length
-or Transfer-Encoding beside it, and a server that goes by these finds another request in the body. So does a server
-that does not read the body of a GET, if the connection is used again.
+A download handler writes the length of the body by itself. Scrapy also sends a Content-Length or
+Transfer-Encoding that a spider has set, and a server that trusts those fields finds a second
+request in the body. So does a server that does not read the body of a GET, if the connection is
+reused.
 """
 
 from __future__ import annotations
@@ -15,24 +17,30 @@ if TYPE_CHECKING:
     from scrapy import Request
 
 _FRAMING = (b"content-length", b"transfer-encoding")
-OF_OTHER_LIBRARIES = tuple(f"scrapy.core.downloader.handlers._{name}" for name in ("aiohttp", "httpx"))
+#: Modules of Scrapy's handlers for other HTTP libraries.
+LIBRARY_HANDLERS = tuple(f"scrapy.core.downloader.handlers._{name}" for name in ("aiohttp", "httpx"))
 
 
 def frame(request: Request, handler: Any) -> None:
-    """Leave the framing of a request to its download handler, and have its connection closed behind a body.
+    """Remove framing fields, which the download handler writes, and have the connection closed
+    after a body.
 
-    Servers behind CGI or WSGI take Content_Length for Content-Length, so those spellings go, too. `handler` is the
-    one that sends the request, None if that is not known.
+    Servers behind CGI or WSGI read Content_Length as Content-Length, so those spellings are
+    removed, too. `handler` is the one that sends the request, None if it is unknown.
     """
-    for name in [name for name in request.headers if name.lower().replace(b"_", b"-") in _FRAMING]:
+    framing = [name for name in request.headers if name.lower().replace(b"_", b"-") in _FRAMING]
+    for name in framing:
         del request.headers[name]
     if request.body and _speaks_http1(handler):
         request.headers[b"Connection"] = b"close"
 
 
 def _speaks_http1(handler: Any) -> bool:
-    """Whether it is certainly HTTP/1 that the handler speaks; in HTTP/2, Connection is an error (RFC 9113 section
-    8.2.2), and the end of a body cannot be mistaken."""
+    """Whether the handler certainly speaks HTTP/1.
+
+    In HTTP/2, Connection is an error (RFC 9113 section 8.2.2), and the end of a body is
+    unambiguous.
+    """
     if isinstance(handler, HTTP11DownloadHandler):
         return True
-    return type(handler).__module__ in OF_OTHER_LIBRARIES and not getattr(handler, "_enable_h2", False)
+    return type(handler).__module__ in LIBRARY_HANDLERS and not getattr(handler, "_enable_h2", False)

@@ -1,11 +1,14 @@
-"""The downloader middleware: each request becomes a question, each verdict what Scrapy understands.
+"""The downloader middleware: it turns requests into questions, and verdicts into Scrapy's results.
 
-Stands where Scrapy's RobotsTxtMiddleware stood, at 100: also what passes the scheduler by comes here (media,
-`engine.download_async`), and a request that a later component replaces comes round again.
+It takes the priority of Scrapy's RobotsTxtMiddleware, 100. Requests that bypass the scheduler also
+pass here (media, `engine.download_async`), and a request that a later component replaces is
+processed again.
 
-    PASS   goes on; where the site wants time between requests, its turn is taken on the wire (`deferral.pacing`)
-    DROP   RobotsDisallowed, an IgnoreRequest that carries the decision
-    DEFER  back to the scheduler, its origin shut; or, for who is not from there, a short wait and RobotsDeferred
+    PASS   the request goes on; if the site requires a delay, its turn is taken in the handler hook
+           (`deferral.pacing`)
+    DROP   RobotsDisallowed, an IgnoreRequest with the decision
+    DEFER  the request returns to the scheduler with its origin closed; one that bypasses the
+           scheduler waits briefly, then raises RobotsDeferred
 """
 
 from __future__ import annotations
@@ -25,20 +28,22 @@ from robots_guard.core.verdict import Action, Decision, Deferral, Question, Reas
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import split_url
 from robots_guard.ports import Fetcher
-from robots_guard.scrapy.deferral.gate import Gate, wait_of
+from robots_guard.scrapy.bypasses import find_bypasses
+from robots_guard.scrapy.deferral.gate import OriginGate, wait_of
+from robots_guard.scrapy.deferral.handler_hook import Send, attach
 from robots_guard.scrapy.deferral.lifetime import follow
 from robots_guard.scrapy.deferral.pacing import Pacing
-from robots_guard.scrapy.deferral.returning import is_returned, restore, returned
-from robots_guard.scrapy.deferral.wire import Send, attach
-from robots_guard.scrapy.direct import DirectFetcher
+from robots_guard.scrapy.deferral.return_state import is_returned, restore, returned_copy
 from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed, abort, sentence
-from robots_guard.scrapy.fetcher import ScrapyFetcher, target_written
-from robots_guard.scrapy.options import ENABLED, Options, is_enabled, options_of
+from robots_guard.scrapy.fetch.connections import handler_of
+from robots_guard.scrapy.fetch.direct import DirectFetcher
+from robots_guard.scrapy.fetch.fetcher import ScrapyFetcher
+from robots_guard.scrapy.options import ENABLED, ScrapyOptions, is_enabled, options_of
 from robots_guard.scrapy.questions import Questions, hosts_of
-from robots_guard.scrapy.reached import HISTORY, is_from_cache
+from robots_guard.scrapy.reached_urls import HISTORY, is_from_cache
 from robots_guard.scrapy.response_gate import ResponseGate
 from robots_guard.scrapy.runtime import HostRuntime, host_runtime
-from robots_guard.scrapy.unseen import unseen
+from robots_guard.scrapy.spelling import wire_target
 from robots_guard.settings import CLOCKS, direct_fetcher, open_guard
 
 if TYPE_CHECKING:
@@ -48,16 +53,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("robots_guard")
 
-HOLD = 3.0  # seconds a download past the scheduler waits at most for what is not its turn
+MAX_UNSCHEDULED_WAIT = 3.0  # seconds; for downloads that bypass the scheduler, and not for turns
 
 
 class RobotsGuardMiddleware:
-    """Obeys robots.txt. `dont_obey_robotstxt` in a request's meta exempts it, and that is recorded, unless
-    ROBOTS_GUARD_META_BYPASS is "deny"."""
+    """Obeys robots.txt. `dont_obey_robotstxt` in a request's meta exempts it, and that is recorded,
+    unless ROBOTS_GUARD_META_BYPASS is "deny"."""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> RobotsGuardMiddleware:
-        """Ends the process if it cannot guard."""
+        """Create the middleware. Ends the process if the guard cannot be started."""
         try:
             if not is_enabled(crawler.settings):
                 raise NotConfigured(f"{ENABLED} is False")
@@ -65,9 +70,9 @@ class RobotsGuardMiddleware:
         except SettingsError as error:
             abort(error)
 
-    def __init__(self, crawler: Crawler, options: Options, runtime: HostRuntime) -> None:
+    def __init__(self, crawler: Crawler, options: ScrapyOptions, runtime: HostRuntime) -> None:
         settings = options.settings
-        self._crawler: Any = crawler  # its parts are there once the crawl has begun
+        self._crawler: Any = crawler  # its attributes are set once the crawl has begun
         self._runtime = runtime
         self._questions = Questions(crawler, settings.agent, denies_bypass=options.meta_bypass == "deny")
         self._fetcher = ScrapyFetcher(
@@ -78,13 +83,15 @@ class RobotsGuardMiddleware:
             self._direct = DirectFetcher(direct_fetcher(settings, trusts_asked=True))
         self._guard = open_guard(
             settings,
-            door="scrapy",
+            component="scrapy",
             runtime=runtime,
             fetcher=self._direct or self._fetcher,
-            demands_verified=options.tls_verified or self._direct is not None,  # else it would not trust its own
+            # Without verification, the guard would not trust the policies that it has fetched
+            # itself.
+            demands_verified=options.tls_verified or self._direct is not None,
         )
-        self._gate = Gate.of(crawler)
-        self._gate.unknown = self._is_unknown
+        self._gate = OriginGate.of(crawler)
+        self._gate.lacks_policy = self._lacks_policy
         self._pacing = Pacing(
             crawler,
             guard=self._guard,
@@ -99,49 +106,53 @@ class RobotsGuardMiddleware:
             fetcher_for=self._fetcher_for,
             gate=self._gate,
             pacing=self._pacing,
-            note=self._note,
+            report=self._report,
         )
         self._sealed: WeakKeyDictionary[Request, tuple[Any, ...]] = WeakKeyDictionary()
         self._refused: WeakSet[Request] = WeakSet()
         self._deferrals: WeakKeyDictionary[Request, Deferral] = WeakKeyDictionary()
         self._has_refused = False
-        self._warned = False
+        self._has_warned = False
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_idle, signals.spider_idle)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
         crawler.signals.connect(self._request_dropped, signals.request_dropped)
         crawler.signals.connect(self._engine_stopped, signals.engine_stopped)
 
-    # -- a request ----------------------------------------------------------------------------------------
+    # -- a request ---------------------------------------------------------------------------------
 
     async def process_request(self, request: Request) -> Request | None:
-        """Let it go (None), put it back (a Request), or refuse it (RobotsDisallowed, RobotsDeferred)."""
-        passed = False
+        """Pass the request (None), reschedule it (a copy), or refuse it (RobotsDisallowed,
+        RobotsDeferred)."""
+        has_passed = False
         try:
-            if self._gate.needs_learning(request):
-                return self._send_to_learn(request)
+            if self._gate.needs_policy(request):
+                return self._defer_for_policy(request)
             deferral = restore(request)
             if self._fetcher.owns(request):
                 return None
-            back = await self._seal(request, deferral)
-            passed = back is None
-            return back
+            copy = await self._seal(request, deferral)
+            has_passed = copy is None
+            return copy
         finally:
-            if not passed:
-                self._gate.release(request)  # refusal and cancellation free the origin; so does `expect`, or the wire
+            if not has_passed:  # if it has, `Pacing.admit` or the handler hook releases it
+                self._gate.release(request)
 
     async def _seal(self, request: Request, deferral: Deferral | None = None) -> Request | None:
-        """Judge a request and remember what was judged; the copy to put back, if it may not go yet."""
+        """Judge a request and remember its judged state.
+
+        Returns the copy to reschedule if it may not be made yet.
+        """
         seal = _seal_of(request)
-        self._refused.add(request)  # until it is let pass
+        self._refused.add(request)  # until it passes
         decision = await self._decide(request, deferral)
         if decision is not None and decision.verdict.action is not Action.PASS:
-            self._note(decision)
+            self._report(decision)
             if decision.verdict.action is Action.DROP:
                 raise RobotsDisallowed(decision)
             if self._gate.is_scheduled(request):
                 return self._gate.send_back(request, decision)
-            decision = await self._hold(request, decision)
+            decision = await self._wait_and_rejudge(request, decision)
         self._let_pass(request, seal, decision)
         if deferral is not None:
             self._deferrals[request] = deferral
@@ -151,24 +162,26 @@ class RobotsGuardMiddleware:
         self._refused.discard(request)
         self._sealed[request] = seal
         self._responses.begin(request)
-        self._pacing.expect(request, decision)
+        self._pacing.admit(request, decision)
 
-    def _send_to_learn(self, request: Request) -> Request:
-        """Back to the scheduler with it, while its policy is fetched. Should that not be known even then (it may
-        have expired, or be too large to be kept) it waits here after all: a request is sent back only once for this.
+    def _defer_for_policy(self, request: Request) -> Request:
+        """Return the request to the scheduler while its policy is fetched.
+
+        A request is sent back only once for this. If the policy is still unknown then (it may have
+        expired, or be too large for the cache), the request waits in this middleware.
         """
-        origin, copy = self._gate.send_to_learn(request)
-        self._runtime.spawn(self._learn(request, origin))
+        origin, copy = self._gate.defer_for_policy(request)
+        self._runtime.spawn(self._prefetch_policy(request, origin))
         return copy
 
-    async def _learn(self, request: Request, origin: str) -> None:
+    async def _prefetch_policy(self, request: Request, origin: str) -> None:
         try:
             await self._guard.prepare(self._questions.question(request), self._fetcher_for(request))
         finally:
-            self._gate.learned(origin)
+            self._gate.policy_ready(origin)
 
     async def _decide(self, request: Request, deferral: Deferral | None) -> Decision | None:
-        """The decision; None for what no robots.txt governs."""
+        """The decision on a request; None if no robots.txt governs it."""
         try:
             question = self._questions.question(request, deferral)
         except NotGoverned:
@@ -179,84 +192,100 @@ class RobotsGuardMiddleware:
         verdict = self._questions.verdict_without_rules(request, question)
         if verdict is not None:
             return self._guard.decide(question, verdict)
-        decision = await self._ask(request, question)
-        written = target_written(request.url, question.target)
-        if written == question.target or decision.verdict.action is not Action.PASS:
+        decision = await self._check(request, question)
+        handler = handler_of(self._crawler.engine.downloader, question.origin.scheme)
+        target = wire_target(handler, request.url, question.target)
+        if target == question.target or decision.verdict.action is not Action.PASS:
             return decision
-        return await self._ask(request, msgspec.structs.replace(question, target=written))
+        return await self._check(request, msgspec.structs.replace(question, target=target))
 
-    async def _ask(self, request: Request, question: Question) -> Decision:
-        fetcher = self._fetcher_for(request)  # also for what is renewed behind our back: it goes by the same proxy
+    async def _check(self, request: Request, question: Question) -> Decision:
+        # for `peek`, too: a refresh in the background uses the same proxy
+        fetcher = self._fetcher_for(request)
         return self._guard.peek(question, fetcher) or await self._guard.check(question, fetcher)
 
     def _fetcher_for(self, request: Request) -> Fetcher:
         return self._direct or self._fetcher.bound(request)
 
-    async def _hold(self, request: Request, decision: Decision) -> Decision:
-        """Who asks past the scheduler cannot be put back: wait a little, ask once more."""
+    async def _wait_and_rejudge(self, request: Request, decision: Decision) -> Decision:
+        """Wait briefly and judge once more: a request that bypasses the scheduler cannot be
+        rescheduled.
+
+        Returns the decision that lets it pass. Raises RobotsDisallowed or RobotsDeferred.
+        """
         wait = wait_of(decision)
-        if wait <= HOLD:
-            with self._gate.standing_aside(request):
+        if wait <= MAX_UNSCHEDULED_WAIT:
+            with self._gate.outside_concurrency_limit(request):
                 await self._runtime.sleep(wait)
             deferral = decision.question.deferral or Deferral(decision.id, decision.at)
-            again = await self._decide(request, deferral)
-            if again is None or again.verdict.action is Action.PASS:
-                return again or decision
-            decision = again
-        self._warn_of_foreign_queue()
+            second = await self._decide(request, deferral)
+            if second is None or second.verdict.action is Action.PASS:
+                return second or decision
+            decision = second
+        self._warn_of_ungated_queue()
         if decision.verdict.action is Action.DROP:
             raise RobotsDisallowed(decision)
         raise RobotsDeferred(decision)
 
-    # -- for the last middleware --------------------------------------------------------------------------
+    # -- for the last middleware -------------------------------------------------------------------
 
-    def before_slot(self, request: Request) -> Coroutine[Any, Any, Request | None] | None:
-        """None if the request is still what was judged, and need not wait in line for its turn; else a judgement like
-        the first, or the wait."""
+    def recheck(self, request: Request) -> Coroutine[Any, Any, Request | None] | None:
+        """None if the request is unchanged since it was judged and need not wait for its turn here.
+
+        Otherwise a coroutine that judges it again, or waits, and returns like `process_request`.
+        """
         if self._sealed.get(request) == _seal_of(request) and not self._pacing.must_wait(request):
             return None
-        return self._judge_again(request)
+        return self._rejudge_and_wait(request)
 
-    async def _judge_again(self, request: Request) -> Request | None:
+    async def _rejudge_and_wait(self, request: Request) -> Request | None:
         if self._fetcher.owns(request):
             return None
         while True:
-            if self._sealed.get(request) != _seal_of(request):  # it may change while we judge
-                back = await self._seal(request, self._deferrals.get(request))
-                if back is not None:
-                    return back
+            # in the loop: it may change while it is judged
+            if self._sealed.get(request) != _seal_of(request):
+                copy = await self._seal(request, self._deferrals.get(request))
+                if copy is not None:
+                    return copy
             elif self._pacing.must_wait(request):
-                await self._stand_in_line(request)
+                await self._wait_for_turn(request)
             else:
                 return None
 
-    async def _stand_in_line(self, request: Request) -> None:
+    async def _wait_for_turn(self, request: Request) -> None:
         try:
-            await self._pacing.before_slot(request)
+            await self._pacing.acquire_before_slot(request)
         except RobotsDisallowed as refusal:
             self._refuse(request, refusal)
             raise
         except RobotsDeferred as refusal:
-            self._note(refusal.decision)
-            self._warn_of_foreign_queue()
+            self._report(refusal.decision)
+            self._warn_of_ungated_queue()
             raise
 
-    def put_off(self, request: Request, refusal: NotYet) -> Request:
-        """On the wire it was not the request's turn: the copy to put back, or to stand in line again."""
+    def defer(self, request: Request, refusal: NotYet) -> Request:
+        """Return a copy of a request whose turn had not come in the handler hook.
+
+        The copy goes back to the scheduler or, if the request bypasses that, to the turn queue.
+        Raises RobotsDeferred if the request has waited long enough.
+        """
         decision = refusal.decision
-        self._note(decision)
+        self._report(decision)
         if self._gate.is_scheduled(request):
             return self._gate.send_back(request, decision)
-        if self._pacing.has_patience(decision):
-            return returned(request, decision)
+        if self._pacing.can_wait_again(decision):
+            return returned_copy(request, decision)
         raise RobotsDeferred(decision)
 
-    # -- at the write -------------------------------------------------------------------------------------
+    # -- in the handler hook -----------------------------------------------------------------------
 
     async def _send(self, request: Request, send: Send) -> Response:
-        """Send a request as it was judged; one that was changed after the last middleware is judged again first.
-        Raises RobotsDisallowed or NotYet."""
-        if self._fetcher.leaves(request):
+        """Send a request as it was judged; judge it again first if it has changed after the last
+        middleware.
+
+        Raises RobotsDisallowed or NotYet.
+        """
+        if self._fetcher.mark_sent(request):
             return await self._fetcher.send(request, send)
         while self._sealed.get(request) != _seal_of(request):
             seal = _seal_of(request)
@@ -266,70 +295,79 @@ class RobotsGuardMiddleware:
             if decision is not None and decision.verdict.action is Action.DEFER:
                 raise NotYet(decision)
             self._let_pass(request, seal, decision)
-        return await self._travel(request, send)
+        return await self._download(request, send)
 
-    async def _travel(self, request: Request, send: Send) -> Response:
+    async def _download(self, request: Request, send: Send) -> Response:
         try:
-            return await self._pacing.travel(request, send)
+            return await self._pacing.download(request, send)
         except RobotsDisallowed as refusal:
             self._refuse(request, refusal)
             raise
 
     def _refuse(self, request: Request, refusal: RobotsDisallowed) -> RobotsDisallowed:
-        """A request that was let pass before is refused at the write. Returns the refusal."""
+        """Record that a request which had passed is refused after all. Returns the refusal."""
         self._refused.add(request)
-        self._note(refusal.decision)
+        self._report(refusal.decision)
         return refusal
 
-    # -- an answer ----------------------------------------------------------------------------------------
+    # -- a response --------------------------------------------------------------------------------
 
     def process_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
-        """Hand on the response, after the other middlewares: one of them may have given it another URL."""
-        return response if self._is_judged(request, response) else self._admitted(request, response)
+        """Hand on the response, after the other middlewares: one of them may have given it another
+        URL."""
+        return response if self._is_judged(request, response) else self._admit_response(request, response)
 
-    def answered(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
-        """Hand on the response, before any other middleware, at once if it answers what was judged."""
+    def receive_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
+        """Hand on the response, before any other middleware, at once if its URL was judged."""
         if response.status not in (429, 503) and self._is_judged(request, response):
             return response
-        return self._received(request, response)
+        return self._heed_and_admit(request, response)
 
     def _is_judged(self, request: Request, response: Response) -> bool:
-        """Whether the response certainly answers what was judged: a fast check, because it nearly always does."""
+        """Whether the response certainly comes from the judged URL: a fast check, because it nearly
+        always does."""
         seal = self._sealed.get(request)
         return seal is not None and seal[1] == response.url and HISTORY not in request.meta
 
-    async def _received(self, request: Request, response: Response) -> Response:
-        """Heed what a 429 or 503 says of time, before RetryMiddleware has it."""
+    async def _heed_and_admit(self, request: Request, response: Response) -> Response:
+        """Apply the Retry-After of a 429 or 503 before RetryMiddleware sees it; then admit the
+        response."""
         if response.status in (429, 503) and request in self._sealed and not is_from_cache(response):
-            with contextlib.suppress(NotGoverned, MalformedURL):  # s3:, or a handler of the project's own
+            # s3:, or a handler of the project's own
+            with contextlib.suppress(NotGoverned, MalformedURL):
                 await self._pacing.hold_off(split_url(response.url)[0], response)
-        return await self._admitted(request, response)
+        return await self._admit_response(request, response)
 
-    async def _admitted(self, request: Request, response: Response) -> Response:
+    async def _admit_response(self, request: Request, response: Response) -> Response:
         if self._fetcher.owns(request):
             return response
         if request in self._refused and response.url == request.url:
-            return response  # nothing was sent: a component answers refused requests itself
+            return response  # no request was sent: a component answers refused requests itself
         seal = self._sealed.get(request)
         await self._responses.admit(request, response, seal[1] if seal else None)
         return response
 
-    # -- a verdict ----------------------------------------------------------------------------------------
-    def _note(self, decision: Decision) -> None:
-        """Say it, and count it where the built-in counted. The first refusal of a crawl is a warning: it is all
-        that `scrapy fetch` and `scrapy shell` have to show for it."""
+    # -- a decision --------------------------------------------------------------------------------
+
+    def _report(self, decision: Decision) -> None:
+        """Log a refusal, and count it also under the built-in's name.
+
+        The first refusal of a crawl is a warning: `scrapy fetch` and `scrapy shell` show nothing
+        else of it.
+        """
         verdict = decision.verdict
-        first = verdict.action is Action.DROP and not self._has_refused
-        self._has_refused = self._has_refused or first
-        log.log(logging.WARNING if first or decision.has_escaped else logging.INFO, "%s", sentence(decision))
+        is_first = verdict.action is Action.DROP and not self._has_refused
+        self._has_refused = self._has_refused or is_first
+        level = logging.WARNING if is_first or decision.has_escaped else logging.INFO
+        log.log(level, "%s", sentence(decision))
         stats = self._crawler.stats
         stats.inc_value(f"robots_guard/{verdict.action}/{verdict.reason}")
         if verdict.action is Action.DROP:
             stats.inc_value("robotstxt/forbidden")
 
-    # -- the gate's question ------------------------------------------------------------------------------
+    # -- for the gate ------------------------------------------------------------------------------
 
-    def _is_unknown(self, request: Request) -> bool:
+    def _lacks_policy(self, request: Request) -> bool:
         """Whether the request will have to wait for a policy."""
         try:
             origin, _ = split_url(request.url)
@@ -337,40 +375,41 @@ class RobotsGuardMiddleware:
             return False
         return not self._questions.is_exempt(request) and not self._guard.knows(origin)
 
-    # -- a crawl ------------------------------------------------------------------------------------------
+    # -- a crawl -----------------------------------------------------------------------------------
 
     def _spider_opened(self) -> None:
-        self._pacing.is_on_wire = self._fetcher.is_on_wire = attach(self._crawler, self._send)
-        self._fetcher.watch()
-        follow(self._crawler, self._gate.begun, self._gate.ended)
-        for component in unseen(self._crawler.settings):
-            log.log(logging.INFO if component.proxy else logging.WARNING, "%s", component.sentence)
+        self._pacing.is_hooked = self._fetcher.is_hooked = attach(self._crawler, self._send)
+        self._fetcher.watch_connections()
+        follow(self._crawler, self._gate.mark_begun, self._gate.mark_ended)
+        for bypass in find_bypasses(self._crawler.settings):
+            log.log(logging.INFO if bypass.proxy else logging.WARNING, "%s", bypass.sentence)
         if not self._gate.attached:
             settings = self._crawler.settings
             log.warning(
-                "SCHEDULER = %s with SCHEDULER_PRIORITY_QUEUE = %s does not ask robots_guard: requests that may not be"
-                " made yet are refused, not put off, and a slow robots.txt can hold up other hosts."
+                "SCHEDULER = %s with SCHEDULER_PRIORITY_QUEUE = %s does not consult robots_guard: requests that may"
+                " not be made yet are refused, not deferred, and a slow robots.txt can delay other hosts."
                 " Use the add-on, or SCHEDULER = robots_guard.scrapy.GuardScheduler.",
                 settings["SCHEDULER"],
                 settings["SCHEDULER_PRIORITY_QUEUE"],
             )
 
     def _spider_idle(self) -> None:
-        if self._gate.anybody_stands_aside:
+        if self._gate.has_waiters:
             raise DontCloseSpider
 
-    def _warn_of_foreign_queue(self) -> None:
-        if not self._gate.attached and not self._warned:
-            self._warned = True
-            log.warning("A request was refused that could have been put off: see the warning at the start")
+    def _warn_of_ungated_queue(self) -> None:
+        if not self._gate.attached and not self._has_warned:
+            self._has_warned = True
+            log.warning("A request was refused that could have been deferred: see the warning at the start")
 
     def _request_dropped(self, request: Request) -> None:
-        """Report a request that was put off and that a scheduler which is not wrapped has refused: it is lost."""
+        """Report a deferred request that a scheduler without GuardScheduler has refused: it is
+        lost."""
         if not is_returned(request):
             return
         self._crawler.stats.inc_value("robots_guard/refused_by_scheduler")
         log.error(
-            "%s has refused %s, which was put off and is now lost: use the add-on, or"
+            "%s has refused %s, which was deferred and is now lost: use the add-on, or"
             " SCHEDULER = robots_guard.scrapy.GuardScheduler",
             self._crawler.settings["SCHEDULER"],
             shown_url(request.url),
@@ -382,12 +421,13 @@ class RobotsGuardMiddleware:
             self._crawler.stats.set_value(f"robots_guard/{name}", count)
 
     async def _engine_stopped(self) -> None:
-        await self._guard.settle()  # downloads have ended by now; what they brought may still be on its way to disk
+        # downloads have ended, but their policies may not be on disk yet
+        await self._guard.settle()
         self._guard.close()
         if self._direct is not None:
             self._direct.close()
 
 
 def _seal_of(request: Request) -> tuple[Any, ...]:
-    """All of a request that its verdict rests on."""
+    """The parts of a request that its verdict depends on."""
     return request.method, request.url, hosts_of(request)

@@ -1,7 +1,7 @@
-"""Scrapy's settings, read as ours.
+"""The guard's settings, read from Scrapy's.
 
-Every setting of `robots_guard.settings` is `ROBOTS_GUARD_` and its name in capitals; three more exist only here.
-What cannot be used raises SettingsError; nothing is ignored.
+Every setting of `robots_guard.settings` is named `ROBOTS_GUARD_` and its name in capitals; three
+more exist only here. An invalid or unknown setting raises SettingsError; none is ignored.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ PREFIX = "ROBOTS_GUARD_"
 ENABLED = PREFIX + "ENABLED"
 META_BYPASS = PREFIX + "META_BYPASS"
 FALLBACK_SCHEDULER = PREFIX + "FALLBACK_SCHEDULER"
-HOLD_MAX = 60.0  # seconds: who has downloads past the scheduler (media) wants them, and Scrapy has time
+# seconds; long, because downloads that bypass the scheduler (media) delay no other request
+HOLD_MAX = 60.0
 
-_PRODUCT = re.compile(r"([A-Za-z_-]+)(/\S+)?(\s+\(.*\))?\s*")  # a token, perhaps a version, perhaps a comment
-_OWN_HANDLERS = "scrapy.core.downloader.handlers."
+# a token, with an optional version and comment
+_PRODUCT = re.compile(r"([A-Za-z_-]+)(/\S+)?(\s+\(.*\))?\s*")
+_SCRAPY_HANDLERS = "scrapy.core.downloader.handlers."
 
 
-class Options(NamedTuple):
-    """What a crawl's settings say to us."""
+class ScrapyOptions(NamedTuple):
+    """The options of one crawl: the guard's settings, and those that only Scrapy has."""
 
     settings: Settings
     meta_bypass: Literal["audit", "deny"]
@@ -34,15 +36,15 @@ class Options(NamedTuple):
 
 
 def is_enabled(settings: BaseSettings) -> bool:
-    """ROBOTS_GUARD_ENABLED; raises SettingsError for a value that is no switch."""
+    """The value of ROBOTS_GUARD_ENABLED. Raises SettingsError if it is not a boolean."""
     try:
         return settings.getbool(ENABLED, True)
     except ValueError as error:
-        raise SettingsError(f"{ENABLED} = {settings[ENABLED]!r} is no switch: use True or False") from error
+        raise SettingsError(f"{ENABLED} = {settings[ENABLED]!r} is not a boolean: use True or False") from error
 
 
-def options_of(settings: BaseSettings) -> Options:
-    """All of them, checked. Raises SettingsError."""
+def options_of(settings: BaseSettings) -> ScrapyOptions:
+    """The validated options of a crawl. Raises SettingsError."""
     values = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in settings.items()
@@ -54,7 +56,7 @@ def options_of(settings: BaseSettings) -> Options:
     values.setdefault("hold_max", HOLD_MAX)
     if not values.get("agent"):
         values["agent"] = _product(settings.get("ROBOTSTXT_USER_AGENT"))
-    return Options(
+    return ScrapyOptions(
         settings=settings_of(values, spelling=PREFIX + "{}"),
         meta_bypass=_meta_bypass(settings.get(META_BYPASS)),
         tls_verified=verifies_tls(settings),
@@ -76,29 +78,34 @@ def _product(user_agent: Any) -> str:
     if not user_agent:
         return ""
     found = _PRODUCT.fullmatch(str(user_agent))
-    if found is None or found[1].lower() == "mozilla":  # a browser's mask names nobody
+    # every browser sends that, so it identifies no crawler
+    if found is None or found[1].lower() == "mozilla":
         raise SettingsError(
-            f"ROBOTSTXT_USER_AGENT = {user_agent!r} names no product token:"
+            f"ROBOTSTXT_USER_AGENT = {user_agent!r} contains no product token:"
             f" set {PREFIX}AGENT to the crawler's own, such as 'mybot'"
         )
     return found[1]
 
 
 def is_explicit(settings: BaseSettings, name: str) -> bool:
-    """Whether a project, a spider or the command line has set this."""
+    """Whether a project, a spider or the command line has set a setting."""
     return (settings.getpriority(name) or 0) >= SETTINGS_PRIORITIES["project"]
 
 
 def verifies_tls(settings: BaseSettings) -> bool:
-    """Whether this crawl certainly verifies certificates. Scrapy does not by itself; what we do not know does not."""
+    """Whether this crawl certainly verifies certificates.
+
+    Scrapy does not by default, and a handler that is not Scrapy's own is assumed not to.
+    """
     handler = settings.getwithbase("DOWNLOAD_HANDLERS").get("https")
     path = handler if isinstance(handler, str) else f"{getattr(handler, '__module__', '')}."
-    if not path.startswith(_OWN_HANDLERS):
+    if not path.startswith(_SCRAPY_HANDLERS):
         return False
     if is_explicit(settings, "DOWNLOADER_CLIENTCONTEXTFACTORY"):
         return settings["DOWNLOADER_CLIENTCONTEXTFACTORY"] == _BROWSER_LIKE and "._" not in path
-    known = hasattr(scrapy.settings.default_settings, "DOWNLOAD_VERIFY_CERTIFICATES")  # since Scrapy 2.15
-    return known and settings.getbool("DOWNLOAD_VERIFY_CERTIFICATES")
+    # since Scrapy 2.15
+    has_setting = hasattr(scrapy.settings.default_settings, "DOWNLOAD_VERIFY_CERTIFICATES")
+    return has_setting and settings.getbool("DOWNLOAD_VERIFY_CERTIFICATES")
 
 
 _BROWSER_LIKE = "scrapy.core.downloader.contextfactory.BrowserLikeContextFactory"

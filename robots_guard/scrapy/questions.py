@@ -1,7 +1,8 @@
-"""From a request to a question: what is asked of the guard, and what needs no asking.
+"""Questions: the guard's input for a Scrapy request, and the verdicts that need no robots.txt.
 
-Some requests are refused whatever a robots.txt says, because nobody can tell where they would go: a URL that cannot
-be read, a Host field that names another authority than the URL. Some pass because the operator has exempted them.
+Some requests are refused whatever a robots.txt says, because their destination is ambiguous: a
+malformed URL, or a Host field that names another authority than the URL. Some pass because the
+operator has exempted them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 from robots_guard.core.verdict import Action, Deferral, Question, Reason, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import Origin, parse_authority, split_url
-from robots_guard.scrapy.fetcher import FLIGHT
+from robots_guard.scrapy.fetch.fetcher import DOWNLOAD
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -23,7 +24,10 @@ BYPASS = "dont_obey_robotstxt"
 
 
 class Questions:
-    """The questions of one crawl, for one product token. With `denies_bypass`, nothing is exempt."""
+    """The questions of one crawl, for one product token.
+
+    With `denies_bypass`, nothing is exempt.
+    """
 
     def __init__(self, crawler: Crawler, agent: str, *, denies_bypass: bool) -> None:
         self._crawler = crawler
@@ -32,31 +36,39 @@ class Questions:
         self._user_agent = _default_user_agent(crawler)
 
     def question(self, request: Request, deferral: Deferral | None = None) -> Question:
-        """The question a request asks. Raises NotGoverned or MalformedURL."""
+        """The question for a request. Raises NotGoverned or MalformedURL."""
         origin, target = split_url(request.url)
         return self._question(request, origin, target, deferral)
 
-    def question_of(self, url: str, request: Request, *, sent: bool) -> Question:
-        """The question about a URL that a request has led to; `sent`: it has reached the site. Raises NotGoverned or
-        MalformedURL."""
+    def reached_question(self, url: str, request: Request, *, sent: bool) -> Question:
+        """The question for a URL that a request has led to. `sent`: whether it has reached the
+        site.
+
+        Raises NotGoverned or MalformedURL.
+        """
         origin, target = split_url(url)
-        return _reached(self._question(request, origin, target), url, request, sent)
+        return _with_visit(self._question(request, origin, target), url, request, sent)
 
     def malformed(
         self, request: Request, url: str, error: MalformedURL, *, sent: bool = False
     ) -> tuple[Question, Verdict]:
-        """The refusal of a URL without an origin, recorded under a host that cannot exist (RFC 2606 section 2). `url`
-        is the request's, or one that it has led to."""
-        nowhere = Origin("http", "malformed.invalid", 80)
+        """The refusal of a URL without an origin, recorded under a host that cannot exist (RFC 2606
+        section 2).
+
+        `url` is the request's, or one that it has led to.
+        """
+        placeholder = Origin("http", "malformed.invalid", 80)
         head, at, rest = url.rpartition("@")
-        shown = f"{head.partition(':')[0]}://{rest}" if at else rest  # where a password ends in it, nobody knows
-        detail = "a URL with userinfo that cannot be read" if at else str(error)
+        shown, detail = rest, str(error)
+        if at:  # all of the userinfo is left out: it is unclear where a password in it ends
+            shown = f"{head.partition(':')[0]}://{rest}"
+            detail = "a malformed URL with userinfo"
         verdict = Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=detail)
-        question = self._question(request, nowhere, f"/{shown}")
-        return _reached(question, url, request, sent), verdict
+        question = self._question(request, placeholder, f"/{shown}")
+        return _with_visit(question, url, request, sent), verdict
 
     def verdict_without_rules(self, request: Request, question: Question) -> Verdict | None:
-        """The verdict no robots.txt can change, or None."""
+        """The verdict that no robots.txt can change, or None."""
         fault = _authority_fault(request, question.origin)
         if fault:
             return Verdict(action=Action.DROP, reason=Reason.AMBIGUOUS_AUTHORITY, detail=fault)
@@ -65,17 +77,25 @@ class Questions:
         return None
 
     def exemption(self, request: Request, url: str) -> Verdict | None:
-        """The verdict on a URL that an exempt request has led to; None if the URL is not, as at another origin."""
-        if self.is_exempt(request) and _is_of(url, request):
+        """The verdict on a URL that an exempt request has led to; None if the URL itself is not
+        exempt.
+
+        An exemption does not extend to another origin.
+        """
+        if self.is_exempt(request) and _has_same_origin(url, request):
             return Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed=BYPASS)
         return None
 
     def is_exempt(self, request: Request) -> bool:
         """Whether the operator has exempted the request."""
         meta = request.meta
-        if self._denies_bypass or not meta.get(BYPASS) or FLIGHT in meta:  # ours is no ticket for a copy of our fetch
+        if self._denies_bypass or not meta.get(BYPASS):
             return False
-        return all(_is_of(url, request) for url in meta.get("redirect_urls", ()))  # nor is one for another origin
+        # a copy of one of the guard's fetches, which the operator has not exempted
+        if DOWNLOAD in meta:
+            return False
+        # An exemption does not extend to another origin.
+        return all(_has_same_origin(url, request) for url in meta.get("redirect_urls", ()))
 
     def _question(self, request: Request, origin: Origin, target: str, deferral: Deferral | None = None) -> Question:
         headers = request.headers
@@ -93,18 +113,19 @@ class Questions:
 
 
 def hosts_of(request: Request) -> list[bytes]:
-    """The request's Host fields. Most requests have no field at all yet, and a look-up costs as much as a rule."""
+    """The request's Host fields."""
+    # Most requests have no field at all yet, and a look-up costs as much as matching a rule.
     headers = request.headers
     return headers.getlist("Host") if headers else []
 
 
-def _reached(question: Question, url: str, request: Request, sent: bool) -> Question:
+def _with_visit(question: Question, url: str, request: Request, sent: bool) -> Question:
     led_by = request.url if url != request.url else ""
     return msgspec.structs.replace(question, led_by=led_by, sent=sent)
 
 
-def _is_of(url: str, request: Request) -> bool:
-    """Whether a URL is of the request's own origin."""
+def _has_same_origin(url: str, request: Request) -> bool:
+    """Whether a URL has the same origin as the request's."""
     try:
         return split_url(url)[0] == split_url(request.url)[0]
     except (NotGoverned, MalformedURL):
@@ -112,7 +133,7 @@ def _is_of(url: str, request: Request) -> bool:
 
 
 def _authority_fault(request: Request, origin: Origin) -> str | None:
-    """What is wrong with a Host field: the origin reached is then another than the one judged."""
+    """Why the Host fields do not name the judged origin; None if they do, or if there are none."""
     hosts = hosts_of(request)
     if not hosts:
         return None
@@ -123,11 +144,13 @@ def _authority_fault(request: Request, origin: Origin) -> str | None:
         named = parse_authority(origin.scheme, text.strip())
     except MalformedURL as error:
         return f"Host: {error}"
-    return None if named == origin else f"Host: {named.authority} in a request to {origin}"
+    if named == origin:
+        return None
+    return f"Host: {named.authority} in a request to {origin}"
 
 
 def _default_user_agent(crawler: Crawler) -> str:
-    """The User-Agent of a request that names none."""
+    """The User-Agent of a request that has no such field."""
     headers: dict[str, Any] = crawler.settings.getdict("DEFAULT_REQUEST_HEADERS")
     for name, value in headers.items():
         if name.lower() == "user-agent" and value:

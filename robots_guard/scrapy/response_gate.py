@@ -1,7 +1,9 @@
-"""The response gate: a page that was not judged before its request left is judged before its response is handed on.
+"""The response gate: it judges the URLs of a response that were not judged before the request was
+sent.
 
-Invariant: a response is handed on only if each URL that it is known to come from has a PASS. `reached` finds these
-URLs. The request for a page that is refused here has reached the site already; its record says so (`escaped`).
+Invariant: a response is handed on only if each URL that it is known to come from has a PASS.
+`reached_urls` finds these URLs. The request for a page that is refused here has reached the site
+already; its record says so (`escaped`).
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.guard import Guard
+from robots_guard.guard.guard import Guard
 from robots_guard.ports import Fetcher
-from robots_guard.scrapy.deferral.gate import Gate
+from robots_guard.scrapy.deferral.gate import OriginGate
 from robots_guard.scrapy.deferral.pacing import Pacing
 from robots_guard.scrapy.errors import RobotsDeferred, RobotsDisallowed
 from robots_guard.scrapy.questions import Questions
-from robots_guard.scrapy.reached import Judged, is_from_cache, is_refused_by_proxy
+from robots_guard.scrapy.reached_urls import Judged, is_from_cache, is_refused_by_proxy
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class ResponseGate:
-    """Judges the URLs that the responses of one crawl come from. `note` logs and counts a refusal."""
+    """Judges the URLs that the responses of one crawl come from.
+
+    `report` logs and counts a refusal.
+    """
 
     def __init__(
         self,
@@ -33,35 +38,38 @@ class ResponseGate:
         guard: Guard,
         questions: Questions,
         fetcher_for: Callable[[Request], Fetcher],
-        gate: Gate,
+        gate: OriginGate,
         pacing: Pacing,
-        note: Callable[[Decision], None],
+        report: Callable[[Decision], None],
     ) -> None:
         self._guard = guard
         self._questions = questions
         self._fetcher_for = fetcher_for
         self._gate = gate
         self._pacing = pacing
-        self._note = note
+        self._report = report
         self._judged = Judged()
 
     def begin(self, request: Request) -> None:
-        """The request was judged, and is about to be sent."""
+        """Record that the request was judged and is about to be sent."""
         self._judged.begin(request)
 
     async def admit(self, request: Request, response: Response, judged: str | None) -> None:
-        """Judge the URLs that the response comes from and that were not judged yet. `judged` is the one that was judged
-        before the request left; None if the request was not judged. Raises RobotsDisallowed or RobotsDeferred."""
+        """Judge the URLs of the response that have not been judged yet.
+
+        `judged` is the URL that was judged before the request was sent; None if the request was not
+        judged. Raises RobotsDisallowed or RobotsDeferred.
+        """
         refusals = []
         for url in self._judged.missing(request, response, judged):
             decision = await self._decide(request, url, sent=_has_reached_site(response, url))
             if decision is not None and decision.verdict.action is not Action.PASS:
-                self._note(decision)
+                self._report(decision)
                 refusals.append(decision)
                 continue
             self._judged.note_passed(request, url)
             if decision is not None and decision.question.sent:
-                self._pacing.count(decision)
+                self._pacing.count_visit(decision)
         for decision in refusals:
             if decision.verdict.action is Action.DROP:
                 raise RobotsDisallowed(decision)
@@ -69,9 +77,9 @@ class ResponseGate:
             raise RobotsDeferred(refusals[0])
 
     async def _decide(self, request: Request, url: str, *, sent: bool) -> Decision | None:
-        """The decision on a URL; None for what no robots.txt governs."""
+        """The decision on a URL; None if no robots.txt governs it."""
         try:
-            question = self._questions.question_of(url, request, sent=sent)
+            question = self._questions.reached_question(url, request, sent=sent)
         except NotGoverned:
             return None
         except MalformedURL as error:
@@ -83,13 +91,17 @@ class ResponseGate:
         decision = self._guard.peek(question, fetcher)
         if decision is not None:
             return decision
-        with self._gate.standing_aside(request):  # its download is over, and the robots.txt may hang
+        # The download is over, but the fetch of robots.txt may hang.
+        with self._gate.outside_concurrency_limit(request):
             return await self._guard.check(question, fetcher)
 
 
 def _has_reached_site(response: Response, url: str) -> bool:
-    """Whether the request for a URL has reached its site. Those that led to the response have; the response itself may
-    come from the cache, or be a refusal of the proxy."""
+    """Whether the request for a URL has reached its site.
+
+    Redirecting URLs have; the response itself may come from the cache, or be a refusal by the
+    proxy.
+    """
     if is_from_cache(response):
         return False
     return url != response.url or not is_refused_by_proxy(response)

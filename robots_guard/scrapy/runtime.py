@@ -1,8 +1,10 @@
-"""How coroutines run inside Scrapy: on asyncio, or on any other Twisted reactor.
+"""The runtimes that run the guard's coroutines inside Scrapy: on asyncio, or on any other Twisted
+reactor.
 
-Under asyncio only futures can be awaited, under another reactor only Deferreds. Both runtimes here know two
-things more than the guard asks of them, which a fetch needs: to give work up, and to wait for another's thread.
-The reactor is imported inside functions: Scrapy without a reactor forbids the import.
+Under asyncio only futures can be awaited, under another reactor only Deferreds. Beyond the guard's
+Runtime protocol, both runtimes support two operations that fetches need: to cancel work, and to
+wait for work in another thread. The reactor is imported inside functions, because Scrapy without a
+reactor forbids the import.
 """
 
 from __future__ import annotations
@@ -17,30 +19,30 @@ from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from robots_guard.ports import Gate, Handle, Runtime
-from robots_guard.runtime import THREADS, AsyncioRuntime
-from robots_guard.threads import Threads
+from robots_guard.guard.runtime import THREADS, AsyncioRuntime
+from robots_guard.guard.threads import Threads
+from robots_guard.ports import Handle, Runtime, Semaphore
 
 T = TypeVar("T")
 
-#: What a coroutine sees when its work is given up.
-GIVEN_UP = (asyncio.CancelledError, defer.CancelledError)
+#: The exceptions that a cancelled coroutine receives.
+CANCELLED = (asyncio.CancelledError, defer.CancelledError)
 
 
 class HostRuntime(Runtime, Protocol):
-    """A Runtime that can also give work up, and wait for another thread's."""
+    """A Runtime that can also cancel work, and wait for work in another thread."""
 
     def cancel(self, handle: Handle[Any]) -> None:
-        """Give the work up, if it has not ended."""
+        """Cancel the work, if it has not ended."""
         ...
 
     async def result(self, work: Future[T]) -> T:
-        """What another thread is working on."""
+        """Wait for the result of work in another thread."""
         ...
 
 
 def host_runtime() -> HostRuntime:
-    """The runtime for the loop or reactor that runs, or is going to run, this crawl."""
+    """The runtime for the loop or reactor that runs, or will run, this crawl."""
     return AsyncioHostRuntime() if is_asyncio_available() else TwistedRuntime()
 
 
@@ -52,13 +54,15 @@ class AsyncioHostRuntime(AsyncioRuntime):
         cast("asyncio.Future[Any]", handle).cancel()
 
     async def result(self, work: Future[T]) -> T:
-        """As a future of the loop."""
+        """Wait for the work by a future of the loop."""
         return await asyncio.wrap_future(work)
 
 
 class _Work(Generic[T]):
-    """A coroutine under way, and all who wait for it. Each gets a Deferred of its own, so that cancelling or
-    failing one is not felt by the others."""
+    """A running coroutine and its waiters.
+
+    Each waiter gets its own Deferred, so that cancelling or failing one does not affect the others.
+    """
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._result: T | Failure | None = None
@@ -72,7 +76,8 @@ class _Work(Generic[T]):
     def waiter(self) -> Deferred[T]:
         waiter: Deferred[T] = Deferred()
         if self._done:
-            waiter.callback(cast("T", self._result))  # a Failure given to callback takes the error path
+            # a Failure given to callback takes the error path
+            waiter.callback(cast("T", self._result))
         else:
             self._waiters.append(waiter)
         return waiter
@@ -87,7 +92,7 @@ class _Work(Generic[T]):
 
 class _TwistedSemaphore(defer.DeferredSemaphore):
     async def acquire_within(self, seconds: float) -> bool:
-        """Wait, with an end."""
+        """Acquire the semaphore. Returns False if that takes longer than some seconds."""
         from twisted.internet import reactor
 
         try:
@@ -101,30 +106,31 @@ class TwistedRuntime:
     """Scrapy on a reactor other than asyncio's (epoll, poll, select)."""
 
     def __init__(self) -> None:
-        # Its own, as the reactor's ten threads also resolve host names: a hanging store must not stop DNS.
+        # A pool of its own: the reactor's ten threads also resolve host names, and a hanging store
+        # must not stop DNS.
         self._threads = Threads(THREADS, "robots_guard")
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> Handle[T]:
-        """Start the coroutine; it runs to its first wait at once."""
+        """Start the coroutine, which at once runs to its first wait."""
         return _Work(work)
 
     async def wait(self, handle: Handle[T]) -> T:
-        """The work's result, through a Deferred of the waiter's own."""
+        """Wait for the work's result by a separate Deferred."""
         return await cast("_Work[T]", handle).waiter()
 
     async def wait_at_most(self, handle: Handle[Any], seconds: float) -> bool:
-        """Wait, with an end."""
+        """Wait for some seconds. Returns whether the work is done."""
         from twisted.internet import reactor
 
         work = cast("_Work[Any]", handle)
         try:
             await work.waiter().addTimeout(seconds, cast("Any", reactor))
-        except Exception:  # noqa: BLE001  a timeout, or the work's own failure, which `wait` will tell
+        except Exception:  # noqa: BLE001  a timeout, or the work's own failure, which `wait` will raise
             return work.done()
         return True
 
-    def gate(self, width: int) -> Gate:
-        """Twisted's own semaphore."""
+    def gate(self, width: int) -> Semaphore:
+        """Create a semaphore, based on Twisted's."""
         return _TwistedSemaphore(width)
 
     def cancel(self, handle: Handle[Any]) -> None:
@@ -132,45 +138,47 @@ class TwistedRuntime:
         cast("_Work[Any]", handle).deferred.cancel()
 
     async def result(self, work: Future[T]) -> T:
-        """As a Deferred."""
+        """Wait for the work by a Deferred."""
         return await from_thread(work)
 
     async def sleep(self, seconds: float) -> None:
-        """Let the reactor run."""
+        """Wait while the reactor runs."""
         from twisted.internet import reactor, task
 
         await task.deferLater(cast("Any", reactor), seconds, lambda: None)
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
-        """Call in a thread; the answer comes back by the reactor's own thread."""
+        """Call a function in a thread, and return its result in the reactor's thread."""
         return await from_thread(self._threads.submit(function, *args))
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Close the thread pool."""
         self._threads.close()
 
 
 def from_thread(work: Future[T]) -> Deferred[T]:
-    """What another thread is working on, as a Deferred that fires in the reactor's own thread. It fails with
-    CancelledError if the work is cancelled."""
+    """A Deferred for work in another thread, which fires in the reactor's thread.
+
+    It fails with CancelledError if the work is cancelled.
+    """
     from twisted.internet import reactor
 
-    answer: Deferred[T] = Deferred()
+    result: Deferred[T] = Deferred()
 
     def deliver(done: Future[T]) -> None:
-        if answer.called:  # given up
+        if result.called:  # cancelled
             return
         if done.cancelled():
-            answer.errback(defer.CancelledError())
+            result.errback(defer.CancelledError())
             return
         error = done.exception()
         if error is None:
-            answer.callback(done.result())
+            result.callback(done.result())
         else:
-            answer.errback(error)
+            result.errback(error)
 
-    def ended(done: Future[T]) -> None:  # still in the worker thread
+    def deliver_in_reactor(done: Future[T]) -> None:  # runs in the worker thread
         cast("Any", reactor).callFromThread(deliver, done)
 
-    work.add_done_callback(ended)
-    return answer
+    work.add_done_callback(deliver_in_reactor)
+    return result

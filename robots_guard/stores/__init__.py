@@ -1,4 +1,7 @@
-"""Policy stores, chosen by URL: this file knows the forms, each store its own file."""
+"""Policy stores, chosen by URL.
+
+This module parses the URL; each kind of store has its own module.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 
 from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.ports import SharedStore
-from robots_guard.stores.database import Look
+from robots_guard.stores.database import ReadOnlyDatabase
 from robots_guard.stores.sqlite import SqliteStore
 
 FORMS = (
@@ -18,51 +21,55 @@ _SERVERS = re.compile(r"(rediss?(\+(cluster|sentinel))?|unix)://")
 
 
 def open_store(url: str) -> SharedStore | None:
-    """The store a URL names, open; None for ``memory:``, where the guard's own memory is all there is.
+    """Open the store that a URL names. Returns None for ``memory:``, where the guard's local cache
+    is the only store.
 
-    ``sqlite:///`` is followed by a path, which may be relative, absolute or begin with ``~``. Raises
-    SettingsError, naming the remedy, for any other form, for a file that cannot be used and for a server that refuses
-    us (a server that is away may come later); MissingExtra for a server where redis-py is not installed.
+    ``sqlite:///`` is followed by a path, which may be relative, absolute or begin with ``~``.
+
+    Raises SettingsError, with a remedy, for any other form, for an unusable file and for a server
+    that refuses access; a server that is down is no error, since it may come up later. Raises
+    MissingExtra for a server if redis-py is not installed.
     """
     if _SERVERS.match(url):
-        return _on_servers(url, looks=False, insist=True)
+        return _on_servers(url, read_only=False, must_accept=True)
     path = _path(url)
     return SqliteStore(path) if path else None
 
 
 def look_at(url: str, *, insist: bool = True) -> SharedStore | None:
-    """The same, only to be looked at: no file is created, set aside or written.
+    """Open the store that a URL names for reading only: no file is created, quarantined or written.
 
-    A file that is missing, damaged or none of ours, and a server that refuses us, raise SettingsError now; unless we
-    `insist`, each question to it raises StoreError, until it can be read.
+    With `insist`, raises SettingsError for a file that is missing, damaged or not a policy store,
+    and for a server that refuses access. Without it, every call to the store raises StoreError
+    until the store can be read.
     """
     if _SERVERS.match(url):
-        return _on_servers(url, looks=True, insist=insist)
+        return _on_servers(url, read_only=True, must_accept=insist)
     path = _path(url)
-    return SqliteStore(path, Look(path, insist=insist)) if path else None
+    return SqliteStore(path, ReadOnlyDatabase(path, must_exist=insist)) if path else None
 
 
-def _on_servers(url: str, *, looks: bool, insist: bool) -> SharedStore:
+def _on_servers(url: str, *, read_only: bool, must_accept: bool) -> SharedStore:
     try:
         from robots_guard.stores.servers import open_redis
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "redis":
             raise
         raise MissingExtra("redis", "a store on Redis") from None
-    return open_redis(url, looks=looks, insist=insist)
+    return open_redis(url, read_only=read_only, must_accept=must_accept)
 
 
 def _path(url: str) -> Path | None:
-    """The path of a file; None for ``memory:``."""
+    """Return the path of an SQLite file, or None for ``memory:``."""
     if url == "memory:":
         return None
     scheme, _, path = url.partition(":///")
     if scheme == "sqlite" and path and path != ":memory:":
-        return _expanded(path)
+        return _expand_home(path)
     raise SettingsError(f"store = {shown(url)!r} is not a store: use {FORMS}")
 
 
-def _expanded(path: str) -> Path:
+def _expand_home(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -70,6 +77,6 @@ def _expanded(path: str) -> Path:
 
 
 def shown(url: str) -> str:
-    """The URL without what may be a password."""
+    """Return the URL without its credentials, cut to 200 characters."""
     scheme, slashes, rest = url.rpartition("://")
     return (scheme + slashes + rest.rpartition("@")[2])[:200]

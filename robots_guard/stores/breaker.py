@@ -1,8 +1,9 @@
-"""A circuit breaker: after a failure no calls are made for a while, then one caller at a time tries.
+"""A circuit breaker: after a failure it blocks calls for a while, then lets one probe at a time
+through.
 
-closed      every caller passes
-open        after a failure: every caller fails at once, for 1 s, then 2, 4, ... 30 s, each shortened at random
-half open   after that: one caller tries, the others still fail at once
+closed      every call goes through
+open        after a failure: every call fails at once, for 1 s, then 2, 4, ... 30 s, each shortened at random
+half open   after that: one call probes, the others still fail at once
 """
 
 from __future__ import annotations
@@ -16,92 +17,102 @@ from collections.abc import Callable, Iterator
 
 from robots_guard.errors import StoreError
 
-FIRST = 1.0  # seconds it is open after the first failure
-LONGEST = 30.0  # seconds it is open at most
-JITTER = 0.25  # the share of that time by which it may be shorter, so that processes do not all try at once
+FIRST_PAUSE = 1.0  # seconds it is open after the first failure
+MAX_PAUSE = 30.0  # seconds it is open at most
+# the fraction by which a pause may be shortened, so that processes do not all retry at once
+JITTER = 0.25
 
 
-class LeftAlone(StoreError):
-    """What the breaker guards failed just now, and is not tried. The message is that of the failure: when it is tried
-    again does not concern a command that ends before."""
+class CircuitOpen(StoreError):
+    """The breaker blocks the call because of a recent failure.
+
+    The message is that of the failure. It does not give the time of the next attempt, which is of
+    no use to a command that ends before it.
+    """
 
     def __init__(self, why: str, seconds: float) -> None:
         super().__init__(why)
-        self.seconds = seconds  # until it is tried again; 0 while another call tries it
+        self.seconds = seconds  # until the next attempt; 0 while another call is probing
 
 
 class Breaker:
-    """Closed at first. Safe to use from several threads, and after a fork.
+    """A circuit breaker, initially closed. Safe to use from several threads, and after a fork.
 
-    `random` returns numbers of at least 0 and below 1.
+    `random` returns numbers in [0, 1).
     """
 
     def __init__(
-        self, monotonic: Callable[[], float] = time.monotonic, random: Callable[[], float] = random.random
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random.random,
     ) -> None:
         self._monotonic = monotonic
         self._random = random
-        self._failures = 0  # in succession
+        self._failures = 0  # consecutive
         self._open_until = float("-inf")
         self._why = ""
-        self._become_ours()
+        self._begin_in_process()
 
-    def _become_ours(self) -> None:
-        """Begin with a lock that no thread holds: a forked child has none of its parent's threads."""
+    def _begin_in_process(self) -> None:
+        """Create an unlocked lock: a forked child has none of the threads that could release the
+        parent's.
+        """
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._trying = False
+        self._probing = False
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         if self._pid != os.getpid():
-            self._become_ours()
+            self._begin_in_process()
         with self._lock:
             yield
 
     def check(self) -> None:
-        """Raise LeftAlone where `attempt` would."""
-        with self._alone():
-            self._refuse()
+        """Raise CircuitOpen if `attempt` would raise it now."""
+        with self._locked():
+            self._raise_if_open()
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
-        """Try what the breaker guards. Raises LeftAlone if no attempt may be made now.
+        """Guard a call with the breaker. Raises CircuitOpen if the call is blocked.
 
-        An attempt that ends well closes the breaker. One that raises changes nothing, unless its caller calls `trip`.
+        If the block succeeds, the breaker closes. If it raises, nothing changes unless the caller
+        calls `trip`.
         """
-        with self._alone():
-            self._refuse()
-            probes = self._trying = self._failures > 0
+        with self._locked():
+            self._raise_if_open()
+            is_probe = self._probing = self._failures > 0
         try:
             yield
         except BaseException:
-            self._end(probes, well=False)
+            self._end(is_probe, succeeded=False)
             raise
-        self._end(probes, well=True)
+        self._end(is_probe, succeeded=True)
 
     def trip(self, why: str) -> None:
-        """Open the breaker. If an attempt that began before fails, it does not stay open longer."""
-        with self._alone():
+        """Open the breaker. While it is open, further calls have no effect: an attempt that began
+        earlier and fails late does not prolong the pause."""
+        with self._locked():
             now = self._monotonic()
             if now < self._open_until:
                 return
-            longest = min(FIRST * 2.0**self._failures, LONGEST)
+            pause = min(FIRST_PAUSE * 2.0**self._failures, MAX_PAUSE)
             self._why = why
             self._failures = min(self._failures + 1, 10)
-            self._open_until = now + longest * (1.0 - JITTER * self._random())
+            self._open_until = now + pause * (1.0 - JITTER * self._random())
 
-    def _refuse(self) -> None:
+    def _raise_if_open(self) -> None:
         left = self._open_until - self._monotonic()
         if left > 0:
-            raise LeftAlone(self._why, left)
-        if self._trying:
-            raise LeftAlone(self._why, 0.0)
+            raise CircuitOpen(self._why, left)
+        if self._probing:
+            raise CircuitOpen(self._why, 0.0)
 
-    def _end(self, probes: bool, *, well: bool) -> None:
-        if not probes:
+    def _end(self, is_probe: bool, *, succeeded: bool) -> None:
+        if not is_probe:
             return
-        with self._alone():
-            self._trying = False
-            if well:
+        with self._locked():
+            self._probing = False
+            if succeeded:
                 self._failures = 0

@@ -1,9 +1,11 @@
-"""The SQLite file under a store: opened, given its layout, and replaced when it is damaged.
+"""The SQLite file of a store: opening it, creating its tables, and replacing it when it is damaged.
 
-Many processes share the file, and any of them may fork, find the file damaged or find it gone. It is opened and set
-aside under its lock, which also tells a damaged file of ours, which is set aside, from a stranger's, which is
-refused. Invariant: a connection is used and closed by the process that opened it only, and only while the files
-that it has open are still those at the path; this is looked at before each use.
+Many processes share the file, and any of them may fork, or find the file damaged or missing.
+Opening and quarantining happen under the file's lock. The lock file also distinguishes a damaged
+policy store, which is quarantined, from a foreign file, which is refused.
+
+Invariant: a connection is used and closed only by the process that opened it, and only while its
+files are still the ones at the path. This is checked before each use.
 """
 
 from __future__ import annotations
@@ -21,21 +23,23 @@ from pathlib import Path
 
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.stores.breaker import Breaker
-from robots_guard.stores.database_files import DatabaseFiles, Found, Inode, Lock, marks_a_store
-from robots_guard.stores.patience import SLICE, Connection, Left, is_busy
-from robots_guard.stores.resets import Resets, reset
+from robots_guard.stores.database_files import DatabaseFiles, FoundFiles, Inode, Lock, marks_a_store
+from robots_guard.stores.patience import SLICE, Connection, Interrupted, is_busy
+from robots_guard.stores.resets import Resets, store_reset
 from robots_guard.stores.system import BUSY, System
 
-CLOSING = 2.0  # seconds that closing waits for what is under way: a disk may hang
-BETWEEN = 0.2  # seconds that may pass between the removal, or creation, of one journal and of the other
-OPENINGS = 5  # times that a file is opened which is replaced meanwhile
+CLOSING = 2.0  # seconds that closing waits for running calls: a disk may hang
+BETWEEN = 0.2  # seconds allowed between the removal, or creation, of one journal and of the other
+OPENINGS = 5  # attempts to open a file that keeps being replaced meanwhile
 LAYOUT = 3  # user_version
 APPLICATION = 0x52475244  # application_id, "RGRD"
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
-_FAULTS = (sqlite3.Error, UnicodeDecodeError)  # a message that quotes a damaged name cannot be decoded
+# UnicodeDecodeError: SQLite's message may quote a damaged name.
+_FAULTS = (sqlite3.Error, UnicodeDecodeError)
 
-# Bodies are appended by rowid: in the order of their digests, which is random, pages would be a third empty.
+# Documents have a rowid, so bodies are appended. Stored in the random order of their digests, pages
+# would be a third empty.
 _TABLES = (
     "CREATE TABLE policies (origin TEXT PRIMARY KEY, settled_at REAL NOT NULL, value BLOB NOT NULL) WITHOUT ROWID",
     "CREATE TABLE documents (sha256 BLOB PRIMARY KEY, used_at REAL NOT NULL, body BLOB NOT NULL)",
@@ -52,51 +56,53 @@ _COLUMNS = (
 
 
 class Database:
-    """A file of ours, created if need be, with its directory.
+    """The read-write database file of a store. The file and its directory are created if missing.
 
-    Raises SettingsError if it cannot be used; once open, what fails is a StoreError.
+    Raises SettingsError if the file cannot be used at first; later failures are StoreErrors.
     """
 
     def __init__(self, path: Path, system: System | None = None) -> None:
         self.path = path
         self._system = system or System()
-        self._slow = Breaker(self._system.monotonic)
+        self._breaker = Breaker(self._system.monotonic)
         self._resets = Resets()
-        self._abandoned: list[_Opened] = []  # a parent's, or in use by a call that does not end: not to be closed
+        # opened by a parent process, or used by a hanging call: not closed
+        self._abandoned: list[_Opened] = []
         self._opened: _Opened | None = None
         self._closed = self._forking = self._is_open_at_fork = False
-        self._swapping = _ProcessLock()
+        self._reopening = _ProcessLock()
         try:
             self._files = DatabaseFiles(path, self._system)
-            with _registering.held:  # before it is opened: a fork must wait for that
+            with _registering.lock:  # register before opening: a fork must wait for that
                 _ALL.add(self)
             self._open_at_first()
-        except (sqlite3.Error, OSError, ValueError, Left) as error:
+        except (sqlite3.Error, OSError, ValueError, Interrupted) as error:
             raise SettingsError(
                 f"store: {str(path)!r} cannot be used as a policy store ({_why(error)}{self._resets}):"
-                " name a writable file of its own, or memory:"
+                " name a writable file that no other program uses, or memory:"
             ) from error
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """The reader, for one thread at a time."""
-        with self._held("read", _Opened.held_for_reading) as opened:
+        """Lock and return the reading connection."""
+        with self._using("read", _Opened.lock_reader) as opened:
             yield opened.reader
 
     @contextlib.contextmanager
-    def writing(self, *, tells: bool = True) -> Iterator[sqlite3.Connection]:
-        """The writer, for one thread at a time, in a transaction.
+    def writing(self, *, reports_reset: bool = True) -> Iterator[sqlite3.Connection]:
+        """Lock and return the writing connection, in a transaction.
 
-        Without `tells`, a reset is left for a later call to raise: for a caller that does not pass on what fails.
+        Without `reports_reset`, a StoreReset is left for a later call to raise. Use this in a
+        caller that suppresses errors.
         """
-        self._slow.check()
-        with self._held("written", self._begun, tells=tells) as opened:
+        self._breaker.check()
+        with self._using("written", self._begin_write, reports_reset=reports_reset) as opened:
             yield opened.writer
 
     def close(self) -> None:
-        """Close the file when what is under way has ended, or leave it open after two seconds."""
+        """Close the file once running calls have ended; after two seconds, leave it open."""
         self._closed = True
-        lock = self._swapping.held
+        lock = self._reopening.lock
         if not lock.acquire(timeout=CLOSING):
             return
         try:
@@ -105,28 +111,30 @@ class Database:
             lock.release()
 
     def before_fork(self) -> None:
-        """Close the file, to be opened again when it is needed: SQLite's locks do not outlive a fork.
+        """Close the file until the next use, since SQLite's locks do not survive a fork.
 
-        A call that waits for another process's lock gives way. One that hangs keeps the file open.
+        A call waiting for another process's lock is interrupted; a hanging call keeps the file
+        open.
         """
         self._files.patience.end()
-        self._forking = self._swapping.held.acquire(timeout=CLOSING)
+        self._forking = self._reopening.lock.acquire(timeout=CLOSING)
         if self._forking:
-            self._files.patience.end()  # once more: another thread's fork, which has just ended, may have undone it
+            # again: another thread's fork that just ended may have undone it
+            self._files.patience.end()
             self._close_all()
         self._is_open_at_fork = not self._forking or any(
             opened is not None and opened.is_open_here for opened in (self._opened, *self._abandoned)
         )
 
     def after_fork(self) -> None:
-        """Let other threads of the parent open the file again."""
+        """Allow the parent's threads to open the file again."""
         self._files.patience.begin()
         if self._forking:
             self._forking = False
-            self._swapping.held.release()
+            self._reopening.lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Let the child open the file, unless the parent still had it open."""
+        """Allow the child to open the file, unless the parent still had it open when it forked."""
         if self._is_open_at_fork:
             _INHERITED.add(self._files.resolved)
         self._files.close_inherited_locks()
@@ -134,136 +142,150 @@ class Database:
         self._forking = False
 
     @contextlib.contextmanager
-    def _begun(self, opened: _Opened) -> Iterator[None]:
-        """Hold the writer in a transaction."""
-        # Asked once more when the writer is ours: the caller that had it before may have found that it is no use.
-        with opened.held_for_writing(), self._slow.attempt(), _transaction(opened.writer):
+    def _begin_write(self, opened: _Opened) -> Iterator[None]:
+        """Lock the writer and begin a transaction."""
+        # The breaker is checked again under the lock: the previous holder may have just tripped it.
+        with opened.lock_writer(), self._breaker.attempt(), _transaction(opened.writer):
             yield
 
     @contextlib.contextmanager
-    def _held(
-        self, what: str, hold: Callable[[_Opened], AbstractContextManager[None]], *, tells: bool = True
+    def _using(
+        self,
+        what: str,
+        lock: Callable[[_Opened], AbstractContextManager[None]],
+        *,
+        reports_reset: bool = True,
     ) -> Iterator[_Opened]:
-        """The file as it is open here, while it is held. What fails is a StoreError; if the call `tells`, a StoreReset
-        for each reset of which no call has been told."""
+        """Lock the current connections for a block. Every failure becomes a StoreError.
+
+        With `reports_reset`, raises StoreReset once for each reset that no call has reported yet.
+        """
         opened: _Opened | None = None
         until = self._system.monotonic() + self._system.busy
         try:
-            with ExitStack() as held:
+            with ExitStack() as locks:
                 while True:
                     try:
                         opened = self._current()
-                        if tells:
-                            self._tell()
-                        held.enter_context(hold(opened))
+                        if reports_reset:
+                            self._raise_reset()
+                        locks.enter_context(lock(opened))
                         break
-                    except Left:
+                    except Interrupted:
                         if self._system.monotonic() > until:
                             raise
                         self._give_way(until)
                 yield opened
         except (*_FAULTS, OSError, SettingsError) as error:
             if opened is not None and isinstance(error, _FAULTS) and _is_damage(error):
-                raise self._replaced(opened, error, tells=tells) from error
+                raise self._replace_damaged(opened, error, reports_reset=reports_reset) from error
             if is_busy(error) or isinstance(error, BlockingIOError):
-                self._slow.trip(f"could not be {what}: {error}")
+                self._breaker.trip(f"could not be {what}: {error}")
             raise StoreError(f"could not be {what}: {_why(error)}") from error
 
     def _open_at_first(self) -> None:
-        """Open the file, when no thread forks."""
+        """Open the file for the first time, waiting while another thread forks."""
         until = self._system.monotonic() + self._system.busy
         while True:
             try:
-                with self._swapping.held:
+                with self._reopening.lock:
                     self._reopen(None)
                 return
-            except Left:
+            except Interrupted:
                 if self._system.monotonic() > until:
                     raise
                 self._give_way(until)
 
     def _give_way(self, until: float) -> None:
-        """Let a thread that forks do so first."""
+        """Wait while another thread forks."""
         while self._files.patience.is_over and self._system.monotonic() <= until:
             self._system.sleep(0.02)
 
-    def _tell(self) -> None:
-        """Raise what became of a damaged file, once."""
-        told = self._resets.take()
-        if told is not None:
-            raise told
+    def _raise_reset(self) -> None:
+        """Raise the earliest StoreReset that was not reported yet, if any."""
+        reset = self._resets.pop()
+        if reset is not None:
+            raise reset
 
     def _current(self) -> _Opened:
-        """The file as it is open here; opened anew after a fork, or when another file has taken its place."""
+        """Return the open connections, reopening after a fork or when the file was replaced."""
         opened = self._opened
         if self._closed:
             raise StoreError("is closed")
         if opened is not None and opened.is_current():
             return opened
-        with self._swapping.held:
+        with self._reopening.lock:
             opened = self._opened
             if opened is not None and opened.is_current():
                 return opened
-            self._slow.check()
+            self._breaker.check()
             return self._reopen(None)
 
-    def _replaced(self, damaged: _Opened, why: Exception, *, tells: bool) -> StoreError:
-        """Begin a new file in place of a damaged one, unless another thread or process has; what is to be raised."""
+    def _replace_damaged(self, damaged: _Opened, why: Exception, *, reports_reset: bool) -> StoreError:
+        """Replace a damaged file, unless another thread or process has.
+
+        Returns the error to raise.
+        """
         try:
-            with self._swapping.held:
+            with self._reopening.lock:
                 if self._opened is damaged and not self._closed:
                     self._reopen(why)
         except (*_FAULTS, OSError, SettingsError) as error:
             return StoreError(f"is damaged ({why}) and could not be replaced: {_why(error)}")
-        if not tells:
+        if not reports_reset:
             return StoreError(f"was damaged ({why})")
-        return self._resets.take() or reset(why, None)
+        return self._resets.pop() or store_reset(why, None)
 
     def _reopen(self, why: Exception | None) -> _Opened:
-        """Leave the file that is open, if one is, for the one at the path; that is set aside first if it is the damaged
-        one."""
-        left = self._opened
+        """Open the file at the path and discard the previous connections, if any.
+
+        The file at the path is quarantined first if it is the damaged one.
+        """
+        previous = self._opened
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._files.resolve()
-        _insist_on_its_being_closed(self._files.resolved)
+        _refuse_inherited(self._files.resolved)
         with self._files.locked() as lock:
-            if left is not None:
-                left.set_aside(why, self._resets)
-                self._leave(left)
+            if previous is not None:
+                previous.quarantine(why, self._resets)
+                self._discard(previous)
             self._opened = _open(self._files, lock, self._resets)
         return self._opened
 
     def _close_all(self) -> None:
-        """Close what no call keeps open."""
+        """Close all connections that no call is using."""
         with contextlib.suppress(*_FAULTS, OSError):
-            self._rest()
+            self._close_current()
         self._abandoned = [opened for opened in self._abandoned if not opened.close(0.0)]
 
-    def _rest(self) -> None:
-        """Close the file. One whose journals are not its own any more is set aside first, as at the next use."""
-        left = self._opened
-        if left is None:
+    def _close_current(self) -> None:
+        """Close the file, after quarantining it if its journals were replaced."""
+        opened = self._opened
+        if opened is None:
             return
-        if left.has_lost_its_journals():
+        if opened.has_lost_its_journals():
             with self._files.locked():
-                left.set_aside(None, self._resets)
-        self._leave(left)
+                opened.quarantine(None, self._resets)
+        self._discard(opened)
 
-    def _leave(self, opened: _Opened) -> None:
+    def _discard(self, opened: _Opened) -> None:
         if not opened.close() and opened not in self._abandoned:
             self._abandoned.append(opened)
 
 
-class Look:
-    """A file of ours that is only looked at: nothing is created, set aside or written, whatever it is like.
+class ReadOnlyDatabase:
+    """The database file of a store, opened for reading only.
 
-    It is opened for each question, so that there is nothing to be kept up when doors create, replace or remove it.
-    With `insist`, raises SettingsError if it cannot be read now; else what fails is a StoreError.
+    Nothing is created, quarantined or written.
+
+    The file is opened for each query, so integrations may create, replace or remove it at any time.
+    With `must_exist`, raises SettingsError if it cannot be read now; all other failures are
+    StoreErrors.
     """
 
-    def __init__(self, path: Path, *, insist: bool) -> None:
+    def __init__(self, path: Path, *, must_exist: bool) -> None:
         self.path = path
-        if insist:
+        if must_exist:
             try:
                 with self.reading():
                     pass
@@ -272,59 +294,64 @@ class Look:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A reader. Raises StoreError with a sentence that names the file and the remedy."""
+        """Open a reading connection. Raises StoreError, naming the file and the remedy."""
         try:
             with contextlib.closing(_reader(self.path)) as connection:
-                objection = _objection(connection, self.path, ours=self._is_ours())
-                if objection:
-                    raise StoreError(objection)
-                _insist_on_columns(connection)
+                refusal = _refusal(connection, self.path, is_store=self._is_store())
+                if refusal:
+                    raise StoreError(refusal)
+                _check_columns(connection)
                 yield connection
         except (*_FAULTS, OSError) as error:
             raise StoreError(f"{str(self.path)!r} {self._fault(error)}") from error
 
-    def writing(self, *, tells: bool = True) -> contextlib.AbstractContextManager[sqlite3.Connection]:  # noqa: ARG002  (a Database)
-        """Nothing is written."""
-        raise StoreError(f"{str(self.path)!r} is only looked at")
+    def writing(self, *, reports_reset: bool = True) -> AbstractContextManager[sqlite3.Connection]:  # noqa: ARG002  (as in Database)
+        """Raise StoreError: the file is read-only."""
+        raise StoreError(f"{str(self.path)!r} is opened for reading only")
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no file stays open."""
 
-    def _is_ours(self) -> bool:
+    def _is_store(self) -> bool:
         return marks_a_store(os.path.realpath(self.path))
 
     def _fault(self, error: Exception) -> str:
         if isinstance(error, FileNotFoundError):
-            return "is not there: a door creates it, or name the doors' own with --store"
+            return "does not exist: an integration creates it; or name the integrations' store with --store"
         if isinstance(error, _NoIndex):
-            return "has a -wal without its -shm: copy that, too, or let a door open the file once, which creates it"
+            return "has a -wal without its -shm: copy that too, or let an integration open the file once to create it"
         if not _is_damage(error):
-            return f"cannot be read ({_why(error)}): name the doors' own with --store"
-        if self._is_ours():
-            return f"is damaged ({error}) and left as it is: the next door that uses it sets it aside and begins anew"
-        return f"is no policy store ({error}): name the doors' own with --store"
+            return f"cannot be read ({_why(error)}): name the integrations' store with --store"
+        if self._is_store():
+            return f"is damaged ({error}) and was not changed: the next integration to use it recreates it"
+        return f"is not a policy store ({error}): name the integrations' store with --store"
 
 
 def _reader(path: Path) -> sqlite3.Connection:
-    """A connection that writes to no file and leaves none behind.
+    """Return a connection that writes to no file and creates none.
 
-    Raises FileNotFoundError where there is none to be read, and _NoIndex where there is no index of its log.
+    Raises FileNotFoundError if the file is missing, and _NoIndex if its log has no index.
     """
-    there = Path(os.path.realpath(path))  # its journal lies beside the file itself, not beside a link to it
-    there.stat()
-    _insist_on_its_being_closed(str(there))
-    # Where no writer is at it, SQLite would begin its journal and leave that lying; `immutable` keeps it from that,
-    # and overlooks a writer that comes later, so that it does for one short question only.
-    how = "readonly_shm=1" if _has_log(there) else "immutable=1"
-    return sqlite3.connect(f"{there.as_uri()}?mode=ro&{how}", uri=True, timeout=BUSY, isolation_level=None)
+    # the journals are beside the file itself, not beside a link to it
+    file = Path(os.path.realpath(path))
+    file.stat()
+    _refuse_inherited(str(file))
+    # If no writer has the file open, SQLite would create a journal and leave it behind. `immutable`
+    # prevents that, but ignores writers that open the file later, so it is only good for one short
+    # query.
+    mode = "readonly_shm=1" if _has_log(file) else "immutable=1"
+    return sqlite3.connect(f"{file.as_uri()}?mode=ro&{mode}", uri=True, timeout=BUSY, isolation_level=None)
 
 
 class _NoIndex(OSError):
-    """There is a log without the index that SQLite needs to read it, and would create."""
+    """The file has a log without its index, which SQLite needs for reading and would create."""
 
 
 def _has_log(file: Path) -> bool:
-    """Whether the file has a log, with its index. The last door to close the file removes the index first."""
+    """Whether the file has a log with its index. Raises _NoIndex for a log that stays without one.
+
+    The last integration to close the file removes the index before the log.
+    """
     log, index = Path(f"{file}-wal"), Path(f"{file}-shm")
     deadline = time.monotonic() + BETWEEN
     while log.exists():
@@ -337,29 +364,37 @@ def _has_log(file: Path) -> bool:
 
 
 class _ProcessLock:
-    """A thread lock that a forked child does not find held by a thread that it does not have."""
+    """A thread lock that is unlocked in a forked child.
+
+    The child lacks the thread that may have locked it in the parent.
+    """
 
     def __init__(self) -> None:
         self._pid, self._lock = os.getpid(), threading.RLock()
 
     @property
-    def held(self) -> threading.RLock:
+    def lock(self) -> threading.RLock:
+        """The lock of this process."""
         if self._pid != os.getpid():
             self._pid, self._lock = os.getpid(), threading.RLock()
         return self._lock
 
 
 class _Opened:
-    """The connections of one process to one file: one reads, another writes, each behind a lock of its own."""
+    """A process's reading and writing connections to a file, each with its own lock."""
 
     def __init__(
-        self, files: DatabaseFiles, found: Found, reader: sqlite3.Connection, writer: sqlite3.Connection
+        self,
+        files: DatabaseFiles,
+        found: FoundFiles,
+        reader: sqlite3.Connection,
+        writer: sqlite3.Connection,
     ) -> None:
         self.reader, self.writer = reader, writer
         self.reading, self.writing = threading.Lock(), threading.Lock()
         self._files, self._found = files, found
         self._pid = os.getpid()
-        self._is_left = self._is_closed = False
+        self._is_discarded = self._is_closed = False
 
     @property
     def file(self) -> Inode | None:
@@ -371,8 +406,8 @@ class _Opened:
         return self._pid == os.getpid() and not self._is_closed
 
     def is_current(self) -> bool:
-        """Whether these are this process's connections to the files that now have the names."""
-        if self._is_left or self._pid != os.getpid():
+        """Whether this process opened these connections, and to the files that are now at the path."""
+        if self._is_discarded or self._pid != os.getpid():
             return False
         found = self._files.found()
         if not found.continues(self._found):
@@ -381,45 +416,53 @@ class _Opened:
         return True
 
     @contextlib.contextmanager
-    def held_for_reading(self) -> Iterator[None]:
-        """Hold the reader. Raises Left if it is not to be used any more."""
+    def lock_reader(self) -> Iterator[None]:
+        """Lock the reader for a block. Raises Interrupted if it was discarded."""
         with self.reading:
-            self._insist_on_not_being_left()
+            self._check_not_discarded()
             yield
 
     @contextlib.contextmanager
-    def held_for_writing(self) -> Iterator[None]:
-        """Hold the writer. Raises Left if it is not to be used any more."""
+    def lock_writer(self) -> Iterator[None]:
+        """Lock the writer for a block. Raises Interrupted if it was discarded."""
         with self.writing:
-            self._insist_on_not_being_left()
+            self._check_not_discarded()
             yield
 
-    def _insist_on_not_being_left(self) -> None:
-        """Another thread may have left the connections after the caller looked, and before it held them."""
-        if self._is_left:
-            raise Left("was closed by another thread meanwhile")
+    def _check_not_discarded(self) -> None:
+        """Raise Interrupted if another thread discarded the connections before they were locked."""
+        if self._is_discarded:
+            raise Interrupted("was closed by another thread meanwhile")
 
     def has_lost_its_journals(self) -> bool:
-        """Whether the file is still there, but a journal was removed, replaced or cut short under this process."""
-        if self._is_left or self._pid != os.getpid():
+        """Whether the file is in place, but a journal of it was removed, replaced or truncated."""
+        if self._is_discarded or self._pid != os.getpid():
             return False
         found = self._files.found()
         return found.file == self.file and not found.continues(self._found)
 
-    def set_aside(self, why: Exception | None, resets: Resets) -> None:
-        """Set the file aside if it is damaged and still there, which is to be told. The lock is held."""
+    def quarantine(self, why: Exception | None, resets: Resets) -> None:
+        """Record a reset if the file is damaged, and quarantine it if it is still in place.
+
+        Requires the lock. Without `why`, the file counts as damaged only if it has lost its
+        journals.
+        """
         if self.has_lost_its_journals():
-            why = why or OSError("its -wal or -shm was removed, replaced or cut short by another program")
+            why = why or OSError("its -wal or -shm was removed, replaced or truncated by another program")
         if why is None:
             return
         if self._files.found().file == self.file:
-            self._files.set_aside(partial(resets.keep, why))
+            self._files.quarantine(partial(resets.record, why))
         else:
-            resets.keep(why, None)  # another process has set it aside
+            resets.record(why, None)  # another process has quarantined it
 
     def close(self, patience: float = CLOSING / 2) -> bool:
-        """Close both when what is under way has ended; whether that was soon enough, and they are ours to close."""
-        self._is_left = True
+        """Close both connections once running calls have ended. Returns whether they are closed.
+
+        Returns False if a call takes longer than `patience` seconds, or another process opened
+        them.
+        """
+        self._is_discarded = True
         if self._pid != os.getpid() or not self.writing.acquire(timeout=patience):
             return False
         try:
@@ -438,17 +481,19 @@ class _Opened:
         return True
 
 
-# -- forks --------------------------------------------------------------------------------------------------
+# -- forks -----------------------------------------------------------------------------------------
 
 _ALL: weakref.WeakSet[Database] = weakref.WeakSet()
-_registering = _ProcessLock()  # held while a process forks: none is registered then, and so none is opened
-# Files that a parent of this process had open when it forked. SQLite knows a file by its inode, and in this process
-# takes the parent's locks on such a file for its own, through any connection. So the file is not opened.
+# locked while a process forks, so that no database is registered or opened then
+_registering = _ProcessLock()
+# Files that a parent of this process had open when it forked. SQLite identifies a file by its
+# inode, and in this process would mistake the parent's locks on it for its own, through any
+# connection. So this process never opens such a file.
 _INHERITED: set[str] = set()
 
 
 def _before_fork() -> None:
-    _registering.held.acquire()
+    _registering.lock.acquire()
     for database in list(_ALL):
         database.before_fork()
 
@@ -456,7 +501,7 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     for database in list(_ALL):
         database.after_fork()
-    _registering.held.release()
+    _registering.lock.release()
 
 
 def _after_fork_in_child() -> None:
@@ -467,43 +512,46 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
 
 
-def _insist_on_its_being_closed(file: str) -> None:
-    """Raise OSError for a file that this process has open from its parent."""
+def _refuse_inherited(file: str) -> None:
+    """Raise OSError for a file that this process inherited open from its parent."""
     if file in _INHERITED:
-        raise OSError("a call was using it when this process was forked: only a process started anew can open it")
+        raise OSError("a call was using it when this process was forked: only a newly started process can open it")
 
 
-# -- opening ------------------------------------------------------------------------------------------------
+# -- opening ---------------------------------------------------------------------------------------
 
 
 def _open(files: DatabaseFiles, lock: Lock, resets: Resets) -> _Opened:
-    """Open the file under its lock. One of ours that is damaged is set aside first, which is to be told."""
+    """Open the file.
+
+    A damaged store is quarantined first, and the reset recorded. Requires the lock.
+    """
     for _ in range(OPENINGS):
-        files.insist_on_a_regular_file()
-        files.part_from_strangers(lock)
+        files.require_regular_file()
+        files.remove_foreign_journals(lock)
         before = files.found().file
         try:
-            opened = _connected(files, before, ours=lock.marks_a_store)
+            opened = _connect_both(files, before, is_store=lock.marks_a_store)
         except _FAULTS as error:
             if before != files.found().file:
-                continue  # removed or replaced while it was opened
+                continue  # the file was removed or replaced meanwhile
             if not (lock.marks_a_store and _is_damage(error)):
                 raise
-            files.set_aside(partial(resets.keep, error))
+            files.quarantine(partial(resets.record, error))
             continue
         if opened.file and opened.is_current():
             lock.name(opened.file)
-            files.keep_the_number_of(opened.file)
+            files.pin_inode(opened.file)
             return opened
         opened.close()
-    raise OSError("it is removed or replaced again and again")
+    raise OSError("it keeps being removed or replaced")
 
 
-def _connected(files: DatabaseFiles, before: Inode | None, *, ours: bool) -> _Opened:
-    """Connections to the file that was there before, or that is created."""
+def _connect_both(files: DatabaseFiles, before: Inode | None, *, is_store: bool) -> _Opened:
+    """Return connections to the existing file `before`, or to a newly created one."""
     writer = _connect(files)
     try:
-        _prepare(writer, files, ours=ours)
+        _prepare(writer, files, is_store=is_store)
         reader = _connect(files)
         found = files.found()
         return _Opened(files, found._replace(file=before or found.file), reader, writer)
@@ -526,7 +574,7 @@ def _connect(files: DatabaseFiles) -> Connection:
 
 @contextlib.contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing, and the only writer: also shows at once whether the file can be written."""
+    """Run a block in a write transaction. Raises at once if the file cannot be written."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -537,60 +585,67 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-# -- the layout ---------------------------------------------------------------------------------------------
+# -- the layout ------------------------------------------------------------------------------------
 
 
-def _prepare(connection: sqlite3.Connection, files: DatabaseFiles, *, ours: bool) -> None:
-    """Give a new file our layout; one that is not new must have it already, and is else left unchanged."""
-    _insist_on_ours(connection, files.path, ours=ours)
+def _prepare(connection: sqlite3.Connection, files: DatabaseFiles, *, is_store: bool) -> None:
+    """Create the tables of a new file.
+
+    Raises for an existing file without them, and leaves it unchanged.
+    """
+    _require_store(connection, files.path, is_store=is_store)
     _switch_to_wal(connection, files.system)
     with _transaction(connection):
-        _insist_on_ours(connection, files.path, ours=ours)  # it may have been written to meanwhile
+        # another process may have written meanwhile
+        _require_store(connection, files.path, is_store=is_store)
         if _layout(connection) == 0:
             for statement in _TABLES:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {LAYOUT}")
-        _insist_on_columns(connection)
+        _check_columns(connection)
 
 
-def _insist_on_ours(connection: sqlite3.Connection, path: Path, *, ours: bool) -> None:
-    objection = _objection(connection, path, ours=ours)
-    if objection:
-        raise SettingsError(f"store: {objection}")
+def _require_store(connection: sqlite3.Connection, path: Path, *, is_store: bool) -> None:
+    refusal = _refusal(connection, path, is_store=is_store)
+    if refusal:
+        raise SettingsError(f"store: {refusal}")
 
 
-def _insist_on_columns(connection: sqlite3.Connection) -> None:
+def _check_columns(connection: sqlite3.Connection) -> None:
     for statement in _COLUMNS:
         connection.execute(statement)
 
 
 def _layout(connection: sqlite3.Connection) -> int:
-    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return found
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version
 
 
-def _objection(connection: sqlite3.Connection, path: Path, *, ours: bool) -> str | None:
-    """Why this is no file of ours, or not one of this version's; else None."""
-    if not ours and _is_anothers(connection):
-        return f"{str(path)!r} is a database of another program: name a file of its own"
+def _refusal(connection: sqlite3.Connection, path: Path, *, is_store: bool) -> str | None:
+    """Return why the file is not a policy store of this version, or None if it is."""
+    if not is_store and _is_foreign(connection):
+        return f"{str(path)!r} is a database of another program: name a separate file"
     version = _layout(connection)
     if version in (0, LAYOUT):
         return None
     return (
-        f"{str(path)!r} was made by another version of robots_guard (layout {version}, ours is {LAYOUT}):"
-        " use that one, or name another file"
+        f"{str(path)!r} was created by another version of robots_guard (layout {version}, this one uses {LAYOUT}):"
+        " use that version, or name another file"
     )
 
 
-def _is_anothers(connection: sqlite3.Connection) -> bool:
+def _is_foreign(connection: sqlite3.Connection) -> bool:
     if connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION:
         return False
     return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
 
 
 def _switch_to_wal(connection: sqlite3.Connection, system: System) -> None:
-    """SQLite does not wait when two processes switch at once, so we do."""
+    """Switch to WAL mode, retrying while another process does the same.
+
+    SQLite itself does not wait for that.
+    """
     deadline = system.monotonic() + system.busy
     while True:
         try:
@@ -602,7 +657,7 @@ def _switch_to_wal(connection: sqlite3.Connection, system: System) -> None:
             system.sleep(0.02)
 
 
-# -- damage -------------------------------------------------------------------------------------------------
+# -- damage ----------------------------------------------------------------------------------------
 
 
 def _code(error: Exception) -> int:
@@ -610,13 +665,16 @@ def _code(error: Exception) -> int:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Our statements are right by test: where one makes no sense to SQLite (SQLITE_ERROR), the tables are wrong.
+    """Whether the error means that the file is damaged.
 
-    A short read means that the log has been cut.
+    The statements are tested, so one that SQLite rejects (SQLITE_ERROR) means that the tables are
+    wrong. A short read means that the log was truncated.
     """
-    was_cut = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHORT_READ
-    return was_cut or isinstance(error, UnicodeDecodeError) or _code(error) in _DAMAGE
+    is_truncated = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHORT_READ
+    return is_truncated or isinstance(error, UnicodeDecodeError) or _code(error) in _DAMAGE
 
 
 def _why(error: Exception) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)

@@ -1,10 +1,13 @@
-"""The files of an SQLite database: the file itself, its two journals, its lock, and a second name of the file.
+"""The files of an SQLite database: the file itself, its two journals, its lock, and a hard link to
+it.
 
-SQLite pairs files by their names alone: the file with its write-ahead log (``-wal``) and with the index of that
-log (``-shm``), which every process maps into its memory. Invariant: a file is never opened beside journals of
-another one, and no guard truncates an index that another process maps, which would kill that process (SIGBUS).
-So journals are renamed or unlinked, under the lock, and never written to. Only SQLite opens the three files: a
-process that closes any descriptor of a file loses all its locks on it.
+SQLite pairs files by name alone: the database with its write-ahead log (``-wal``) and with the
+index of that log (``-shm``), which every process maps into memory.
+
+Invariant: a file is never opened beside the journals of another one, and no guard truncates an
+index that another process maps, which would kill that process (SIGBUS). So journals are renamed or
+unlinked, under the lock, and never written to. Only SQLite opens the three files: a process that
+closes any descriptor of a file loses all its locks on it.
 """
 
 from __future__ import annotations
@@ -19,225 +22,233 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from robots_guard.stores.patience import Left, Patience
+from robots_guard.stores.patience import Interrupted, Patience
 from robots_guard.stores.system import System
 
-KEPT_ASIDE = 3  # damaged files kept for a person to look at
+MAX_QUARANTINED = 3  # damaged files kept for a person to examine
 
-_ASIDE = re.compile(r"\.corrupt-(?P<time>\d{8}T\d{6}Z)(-(?P<serial>\d+))?(-wal)?$")
-_MARK = b"robots_guard "  # other programs have files called `.lock`, too, which are empty or hold a number
+_QUARANTINED = re.compile(r"\.corrupt-(?P<time>\d{8}T\d{6}Z)(-(?P<serial>\d+))?(-wal)?$")
+_MARK = b"robots_guard "  # other programs' `.lock` files are empty or contain a number
 _MARKED = re.compile(re.escape(_MARK) + rb"(\d+)")
 
 Inode = tuple[int, int]  # device and number
 
 
-class Found(NamedTuple):
-    """The files under a database's names at one moment; None where there is none, or an empty one."""
+class FoundFiles(NamedTuple):
+    """The files at a database's paths at one moment; None for a missing or empty file."""
 
     file: Inode | None
     wal: Inode | None
     shm: Inode | None
     shm_size: int
 
-    def continues(self, earlier: Found) -> bool:
-        """Whether these are the same three files as earlier, and the index has not been truncated."""
+    def continues(self, earlier: FoundFiles) -> bool:
+        """Whether these are the same three files as in `earlier`, and the index was not truncated."""
         return None not in self and self[:3] == earlier[:3] and self.shm_size >= earlier.shm_size
 
 
 class Lock:
-    """The lock of a database's files, while it is held. Its content, written once a store has been opened, marks the
-    file as a store, and names the file to which the journals belong."""
+    """The lock of a database's files, while this process holds it.
+
+    The content of the lock file, written after a store was opened, marks the database as a policy
+    store and names the inode that the journals belong to.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @property
     def marks_a_store(self) -> bool:
-        """Whether a store has been at the path, so that what is damaged there is ours."""
-        return self._named() is not None
+        """Whether a policy store was ever opened at the path, so that a damaged file there is one."""
+        return self._inode_number() is not None
 
     def names_another(self, file: Inode) -> bool:
         """Whether the journals belong to another file; False if the lock names none."""
-        return self._named() not in (None, file[1])
+        return self._inode_number() not in (None, file[1])
 
     def name(self, file: Inode) -> None:
         """Record which file the journals belong to from now on."""
-        if self._named() == file[1]:
+        if self._inode_number() == file[1]:
             return
-        with contextlib.suppress(OSError):  # a full disk: the lock then names none
+        with contextlib.suppress(OSError):  # if the disk is full, the lock names no file
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, b"%s%d" % (_MARK, file[1]), 0)
 
-    def _named(self) -> int | None:
-        return _named_in(os.pread(self._descriptor, 60, 0))
+    def _inode_number(self) -> int | None:
+        return _inode_number_in(os.pread(self._descriptor, 60, 0))
 
 
 def marks_a_store(file: str) -> bool:
-    """Whether the lock beside a file, which is not taken for that, marks the file as a store."""
+    """Whether the lock beside a file marks the file as a policy store. Does not take the lock."""
     try:
         with Path(f"{file}.lock").open("rb") as lock:
-            return _named_in(lock.read(60)) is not None
+            return _inode_number_in(lock.read(60)) is not None
     except OSError:
         return False
 
 
-def _named_in(lock: bytes) -> int | None:
-    found = _MARKED.fullmatch(lock)
+def _inode_number_in(content: bytes) -> int | None:
+    found = _MARKED.fullmatch(content)
     return int(found[1]) if found else None
 
 
 class DatabaseFiles:
-    """The files of one database, by name."""
+    """The files of one database."""
 
     def __init__(self, path: Path, system: System) -> None:
         self.path, self.system = path, system
         self.patience = Patience()
-        self._descriptors: set[int] = set()  # of the lock
+        self._descriptors: set[int] = set()  # open descriptors of the lock file
         self.resolve()
 
     def resolve(self) -> None:
-        """Resolve the path if it is a link: the journals and the lock are beside the file itself."""
+        """Resolve links in the path: the journals and the lock are beside the file itself."""
         self._file = os.path.realpath(self.path)
         self._wal, self._shm = f"{self._file}-wal", f"{self._file}-shm"
         self._lock, self._link = f"{self._file}.lock", f"{self._file}.link"
 
     @property
     def resolved(self) -> str:
-        """The name of the file itself."""
+        """The path of the file with links resolved."""
         return self._file
 
-    def found(self) -> Found:
-        """The files as they are now."""
+    def found(self) -> FoundFiles:
+        """Return the files as they are now."""
         file, shm = self._stat(str(self.path)), self._stat(self._shm)
-        return Found(
+        return FoundFiles(
             file=_inode(file) if file and file.st_size else None,
             wal=_inode(self._stat(self._wal)),
             shm=_inode(shm),
             shm_size=shm.st_size if shm else 0,
         )
 
-    def insist_on_a_regular_file(self) -> None:
-        """Raise OSError where the path names a directory, a pipe or a device: SQLite may wait on it for ever."""
+    def require_regular_file(self) -> None:
+        """Raise OSError for a directory, a pipe or a device, on which SQLite may wait forever."""
         found = self._stat(self._file)
         if found and not stat.S_ISREG(found.st_mode):
             raise OSError("not a regular file")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[Lock]:
-        """Hold the lock. One that is created for this stays only if all went well."""
-        descriptor, is_new = self._taken()
+        """Hold the lock for a block. A newly created lock file is removed if the block fails."""
+        descriptor, is_new = self._take_lock()
         lock = Lock(descriptor)
         try:
             yield lock
         except BaseException:
-            if is_new and not lock.marks_a_store:  # another process may have held it first
+            if is_new and not lock.marks_a_store:  # another process may have taken it first
                 self._remove(self._lock)
             raise
         finally:
             self._close_lock(descriptor)
 
     def close_inherited_locks(self) -> None:
-        """Close what the parent of this process had open of the lock when it forked: else this process would hold the
-        lock as long as it lives."""
+        """Close the lock descriptors inherited from the parent; else this process would hold the
+        lock for its whole life.
+        """
         for descriptor in list(self._descriptors):
             self._close_lock(descriptor)
 
-    def part_from_strangers(self, lock: Lock) -> None:
-        """Move away journals that do not belong to the present file, if there is one."""
+    def remove_foreign_journals(self, lock: Lock) -> None:
+        """Move journals away that do not belong to the current file."""
         found = self.found()
         if found.file is None and (found.wal or found.shm):
-            self.set_aside()  # an empty file as well: other processes may have locked it
+            self.quarantine()  # with the empty file, if any: other processes may have locked it
         elif found.file and lock.names_another(found.file):
-            aside = self._name_aside()
-            self._move_journals(aside)
-            self._tidy(aside)
+            target = self._quarantine_name()
+            self._move_journals(target)
+            self._remove_old_quarantined(target)
 
-    def keep_the_number_of(self, file: Inode) -> None:
-        """Give the file a second name. While it has that, no other file is given its inode number.
+    def pin_inode(self, file: Inode) -> None:
+        """Hard-link the file, so that its inode number is not reused after a deletion.
 
-        The lock knows a file by that number only. A backup restored in place of a deleted file would else often get
-        the same one, and would be opened beside the journals of the deleted file. The lock is held.
+        Requires the lock. The lock file names the database by that number only. Without the link, a
+        backup restored over a deleted file would often get the same number, and be opened beside
+        the deleted file's journals.
         """
-        with contextlib.suppress(OSError):  # not every file system can: then the number is all there is to go by
+        with contextlib.suppress(OSError):  # not every file system has hard links
             if _inode(self._stat(self._link)) != file:
                 self._remove(self._link)
                 self.system.link(self._file, self._link)
 
-    def set_aside(self, renamed: Callable[[Path | None], None] = lambda _: None) -> None:
-        """Rename the file and its log, which must not be replayed into the next one.
+    def quarantine(self, on_rename: Callable[[Path | None], None] = lambda _: None) -> None:
+        """Rename the file and its log, which must not be replayed into the next file.
 
-        `renamed` is called with the file's new name, or None if there was no file, before anything else may fail.
-        The file goes first: SQLite then does not touch its old names when another process closes it.
+        Calls `on_rename` with the file's new path, or None if there was no file, before anything
+        else can fail. The file is renamed first, so that SQLite does not touch its old paths when
+        another process closes it.
         """
-        aside = self._name_aside()
-        was_there = True
+        target = self._quarantine_name()
+        existed = True
         try:
-            self.system.rename(self._file, aside)
+            self.system.rename(self._file, target)
         except FileNotFoundError:
-            was_there = False
-        renamed(Path(aside) if was_there else None)
-        self._move_journals(aside)
-        self._tidy(aside)
+            existed = False
+        on_rename(Path(target) if existed else None)
+        self._move_journals(target)
+        self._remove_old_quarantined(target)
 
-    def _move_journals(self, aside: str) -> None:
-        """Keep the log, which has the last commits; the index is of no use to a person."""
+    def _move_journals(self, target: str) -> None:
+        """Keep the log, which contains the last commits. Delete the index, which is of no use."""
         with contextlib.suppress(FileNotFoundError):
-            self.system.rename(self._wal, f"{aside}-wal")
+            self.system.rename(self._wal, f"{target}-wal")
         self._remove(self._shm)
 
-    def _name_aside(self) -> str:
-        label = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())  # for people, and for the order of removal
-        aside = f"{self._file}.corrupt-{label}"
-        serial, name = 1, aside
+    def _quarantine_name(self) -> str:
+        # for people, and for the order of removal
+        label = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        base = f"{self._file}.corrupt-{label}"
+        serial, name = 1, base
         while self._stat(name) or self._stat(f"{name}-wal"):
             serial += 1
-            name = f"{aside}-{serial}"
+            name = f"{base}-{serial}"
         return name
 
-    def _tidy(self, made: str) -> None:
-        """Keep the latest few: a failing disk must not be filled with damaged files.
+    def _remove_old_quarantined(self, newest: str) -> None:
+        """Delete all but the latest few quarantined files, so that they do not fill a failing disk.
 
-        By the times in their names, because a restored backup often has an old time of its own. The one just `made` is
-        kept whatever the clock says.
+        Files are ordered by the times in their names, because a restored backup often keeps an old
+        modification time. `newest` is kept whatever the clock says.
         """
         file = Path(self._file)
         times: dict[str, tuple[str, int]] = {}
         for name in file.parent.glob(f"{_literal(file.name)}.corrupt-*"):
-            found = _ASIDE.search(str(name))
+            found = _QUARANTINED.search(str(name))
             if found:
                 times[str(name).removesuffix("-wal")] = (found["time"], int(found["serial"] or 1))
-        times.pop(made, None)
-        for old in sorted(times, key=lambda name: times[name])[: 1 - KEPT_ASIDE]:
+        times.pop(newest, None)
+        for old in sorted(times, key=lambda name: times[name])[: 1 - MAX_QUARANTINED]:
             self._remove(old)
             self._remove(f"{old}-wal")
 
-    def _taken(self) -> tuple[int, bool]:
-        """Take the lock; its descriptor, and whether its file was created for that.
+    def _take_lock(self) -> tuple[int, bool]:
+        """Take the lock. Returns its descriptor and whether its file was created for that.
 
-        Raises BlockingIOError when another process does not give it back, and Left when the wait is broken off.
+        Raises BlockingIOError if another process does not release it in time, and Interrupted if
+        the wait is interrupted.
         """
         deadline = self.system.monotonic() + self.system.busy
         while True:
-            descriptor, is_new = self._lock_opened()
+            descriptor, is_new = self._open_or_create_lock()
             try:
                 self.system.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _inode(os.fstat(descriptor)) == _inode(self._stat(self._lock)):
-                    return descriptor, is_new  # it has not been removed meanwhile
+                    return descriptor, is_new  # the lock file was not replaced meanwhile
             except BlockingIOError as error:
                 if self.system.monotonic() > deadline:
                     self._close_lock(descriptor)
                     raise
                 if self.patience.is_over:
                     self._close_lock(descriptor)
-                    raise Left("was left while another process had its lock") from error
+                    raise Interrupted("was interrupted while another process had its lock") from error
             except BaseException:
                 self._close_lock(descriptor)
                 raise
             self._close_lock(descriptor)
             self.system.sleep(0.02)
 
-    def _lock_opened(self) -> tuple[int, bool]:
-        """Open the file of the lock; its descriptor, and whether it was created: never both by two processes."""
+    def _open_or_create_lock(self) -> tuple[int, bool]:
+        """Open the lock file. Returns its descriptor and whether this process created it."""
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         while True:
             with contextlib.suppress(FileExistsError):
@@ -270,5 +281,5 @@ def _inode(found: os.stat_result | None) -> Inode | None:
 
 
 def _literal(name: str) -> str:
-    """A name as a pattern that matches it only."""
+    """Return a glob pattern that matches only this name."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)

@@ -1,6 +1,6 @@
-"""Policies and turns in memory: least recently used first out, bounded by octets and not by count.
+"""Policies and turns in memory, in an LRU cache bounded by bytes rather than by count.
 
-Also stands in front of every other store inside a guard: what is held here is answered without waiting.
+Every guard also keeps one as its local cache in front of the shared store: reading it never blocks.
 """
 
 from __future__ import annotations
@@ -13,38 +13,43 @@ from robots_guard.core.policy import Policy
 from robots_guard.origin import Origin
 from robots_guard.stores.turns import MemoryTurns
 
-DEFAULT_OCTETS = 64 * 1024 * 1024
+DEFAULT_SIZE = 64 * 1024 * 1024  # bytes
 
 
 class MemoryStore(MemoryTurns):
-    """A bounded dictionary of policies, and whose turn it is."""
+    """A bounded LRU cache of policies, and the turns of each origin."""
 
-    def __init__(self, octets: int = DEFAULT_OCTETS) -> None:
+    def __init__(self, max_bytes: int = DEFAULT_SIZE) -> None:
         super().__init__()
-        self._held: LRUCache[Origin, Policy] = LRUCache(octets, getsizeof=lambda policy: policy.size)
-        self._using = threading.Lock()  # a get reorders, so readers exclude each other too
+        self._policies: LRUCache[Origin, Policy] = LRUCache(max_bytes, getsizeof=lambda policy: policy.size)
+
+    def begin_in_process(self) -> None:
+        """Create unlocked locks, as MemoryTurns does after a fork."""
+        super().begin_in_process()
+        # an LRU get reorders entries, so readers need it too
+        self._policies_lock = threading.Lock()
 
     def get(self, origin: Origin) -> Policy | None:
-        """The policy held, or None."""
-        with self._using:
-            return self._held.get(origin)
+        """Return the cached policy, or None."""
+        with self._policies_lock:
+            return self._policies.get(origin)
 
     def put(self, policy: Policy, now: float) -> None:
-        """Keep a policy, unless a later one is held."""
-        with self._using:
-            held = self._held.get(policy.origin)
-            if held is None or held.gives_way_to(policy, now):
-                self._held[policy.origin] = policy
+        """Store a policy, unless the cached one is newer (`Policy.gives_way_to`)."""
+        with self._policies_lock:
+            cached = self._policies.get(policy.origin)
+            if cached is None or cached.gives_way_to(policy, now):
+                self._policies[policy.origin] = policy
 
     def forget(self, origin: Origin) -> bool:
-        """Drop the policy held; whether there was one."""
-        with self._using:
-            return self._held.pop(origin, None) is not None
+        """Remove the cached policy. Returns whether there was one."""
+        with self._policies_lock:
+            return self._policies.pop(origin, None) is not None
 
     def origins(self) -> list[Origin]:
-        """All origins held."""
-        with self._using:
-            return list(self._held)
+        """Return every origin that has a cached policy."""
+        with self._policies_lock:
+            return list(self._policies)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""

@@ -1,11 +1,14 @@
-"""Policies in Redis or Valkey, shared by a fleet: one server, a cluster, or a primary that Sentinels know.
+"""Policies in Redis or Valkey, shared by a fleet: a single server, a cluster, or a primary found by
+Sentinels.
 
-A policy is one string, ``TIME \\n [MAC] VALUE``; a document another, under its SHA-256; a lease a third, which
-ends by itself. All keys begin with one prefix, so that an ACL can name them, and those of an origin carry it in
-braces, so that one node of a cluster holds them all. What must not be torn is a Lua script beside this file.
-A call that is not answered is made once more; then its server is left alone, for 1 s at first (`breaker.py`), and
-each process goes on by itself. So it does with what the server refuses. Whoever can write to the server can forge
-policies, unless values carry a MAC.
+A policy is a string ``TIME \\n [MAC] VALUE``; a document is a string under its SHA-256; a lease is
+a string that expires. All keys begin with one prefix, so that an ACL can name them. The keys of an
+origin contain it in braces, so that they are all on one node of a cluster. Operations that must be
+atomic are Lua scripts in ``lua/``.
+
+A call that gets no answer is retried once. After that its server is not called for a while, 1 s at
+first (`breaker.py`), and each process continues without it. The same applies to operations that the
+server refuses. Anyone who can write to the server can forge policies, unless values carry a MAC.
 """
 
 from __future__ import annotations
@@ -29,13 +32,15 @@ from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, StoreError
 from robots_guard.origin import Origin, origin_of
 from robots_guard.stores.breaker import Breaker
-from robots_guard.stores.refusals import refusal, said
+from robots_guard.stores.refusals import message, refusal
 
 PREFIX = "rg:"
-POLICY_LIFE = 31 * 86400_000  # milliseconds: the oldest copy that may be used (30 d), and a day
-DOCUMENT_LIFE = 120 * 86400_000  # milliseconds: what a journal keeps (90 d), and the oldest copy it names (30 d)
+POLICY_LIFE = 31 * 86400_000  # milliseconds: the maximum age of a usable copy (30 d), plus a day
+# milliseconds: the retention of an audit log (90 d), plus the age of the oldest copy it refers to
+# (30 d)
+DOCUMENT_LIFE = 120 * 86400_000
 _MAC = hashlib.sha256().digest_size
-_LONGEST = 32 + _MAC + codec.MAX_VALUE  # octets of a policy's string, looked at before it is parsed
+_MAX_POLICY = 32 + _MAC + codec.MAX_VALUE  # bytes of a policy's string that are read at most
 
 _LUA = files("robots_guard.stores") / "lua"
 _FAILURES = (redis.RedisError, RedisClusterException, OSError)
@@ -43,12 +48,12 @@ _FAILURES = (redis.RedisError, RedisClusterException, OSError)
 T = TypeVar("T")
 
 
-class Refused(StoreError):
-    """The server answers, and will not do what it is asked. The message names the remedy."""
+class RedisRefused(StoreError):
+    """The server answers, but refuses the command. The message names the remedy."""
 
 
 class Script(NamedTuple):
-    """A Lua script, and the name under which a server knows it once it has run it."""
+    """A Lua script, and the SHA-1 under which a server caches it once it has run it."""
 
     text: bytes
     sha: str
@@ -60,15 +65,19 @@ def _script(name: str) -> Script:
 
 
 _PUT, _TAKE, _RELEASE = _script("put_if_newer"), _script("take_lease"), _script("release_lease")
-_RESERVE, _COUNT_FROM, _HOLD_OFF = _script("reserve_turn"), _script("count_from"), _script("hold_off")
+_RESERVE, _COUNT_FROM, _HOLD_OFF = (
+    _script("reserve_turn"),
+    _script("count_from"),
+    _script("hold_off"),
+)
 _CHECK_RIGHTS = _script("check_rights")
 
 
 class RedisStore:
-    """A SharedStore on a server, or on a cluster of them. With `key`, values that do not carry our HMAC-SHA256 are not
-    believed.
+    """A SharedStore on a server or a cluster.
 
-    `breaker` makes a breaker: one for each server, one for what may be read and one for what may be written.
+    With `key`, policies without a valid HMAC-SHA256 are rejected. `breaker` creates circuit
+    breakers: one per server, one for reads and one for writes.
     """
 
     def __init__(
@@ -83,54 +92,71 @@ class RedisStore:
         self._prefix = prefix
         self._key = key
         self._breaker = breaker
-        self._servers: dict[str, Breaker] = {}  # by the names of a cluster's nodes; "" for the only one
+        self._servers: dict[str, Breaker] = {}  # by name of a cluster's node; "" for a single server
         self._reading = breaker()
         self._writing = breaker()
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._client.close()
 
-    def check_rights(self, *, looks: bool = False) -> None:
-        """Find out whether the server refuses us. Raises Refused if it does, StoreError if it cannot be asked."""
+    def check_rights(self, *, read_only: bool = False) -> None:
+        """Check that the server permits the store's commands.
+
+        Raises RedisRefused if it does not, and StoreError if it cannot be reached.
+        """
         key = f"{self._prefix}start"
-        if looks:
+        if read_only:
             self._read(key, lambda: self._client.getrange(key, 0, 0))
         else:
             self._run(_CHECK_RIGHTS, key)
 
-    # -- policies -----------------------------------------------------------------------------------------
+    # -- policies ----------------------------------------------------------------------------------
 
     def get(self, origin: Origin) -> Policy | None:
-        """The policy held, fresh or not."""
-        held = self._start_of(self._policy_key(origin), _LONGEST)
-        if not held:
+        """Return the stored policy, fresh or not, or None."""
+        value = self._read_prefix(self._policy_key(origin), _MAX_POLICY)
+        if not value:
             return None
-        policy = self._opened(held, origin)
+        policy = self._verify(value, origin)
         filled = codec.filled(policy, None) or codec.filled(policy, self._packed(_digest(policy)))
         if filled is None:
-            raise DamagedValue(f"the document held for {origin} is missing or damaged")
+            raise DamagedValue(f"the document stored for {origin} is missing or damaged")
         return filled
 
     def put(self, policy: Policy, now: float) -> None:
-        """Keep a policy, unless what is held does not give way, and its document.
+        """Store a policy and its document, unless the stored policy is newer
+        (`Policy.gives_way_to`).
 
-        The document comes first, and by itself, for other origins have it, too, and another node may hold it: a policy
-        is never there without it.
+        The document is written first, so that a policy is never stored without it; and separately,
+        since other origins may share it and it may be on another node.
         """
         if policy.document:
             key, body = self._document_key(_digest(policy)), codec.pack(policy.document.body)
             self._write(key, lambda: self._client.set(key, body, px=DOCUMENT_LIFE))
-        value = self._sealed(codec.encode(policy), policy.origin)
-        self._run(_PUT, self._policy_key(policy.origin), policy.settled_at, now + CLOCK_SKEW, value, POLICY_LIFE)
+        value = self._add_mac(codec.encode(policy), policy.origin)
+        self._run(
+            _PUT,
+            self._policy_key(policy.origin),
+            policy.settled_at,
+            now + CLOCK_SKEW,
+            value,
+            POLICY_LIFE,
+        )
 
     def forget(self, origin: Origin) -> bool:
-        """Drop the policy held; whether there was one. Its document stays for its time."""
+        """Remove the stored policy; its document expires by itself.
+
+        Returns whether there was one.
+        """
         key = self._policy_key(origin)
         return bool(self._write(key, lambda: self._client.delete(key)))
 
     def origins(self) -> Iterator[Origin]:
-        """Every origin held, as the server comes across them; keys that are none are left out."""
+        """Yield every origin that has a stored policy, in no order.
+
+        Skips keys that are not origins.
+        """
         start, end = f"{self._prefix}{{", "}:policy"
         keys = self._client.scan_iter(match=f"{_literal(start)}*{end}", count=1000)
         while True:
@@ -140,72 +166,82 @@ class RedisStore:
             with contextlib.suppress(MalformedURL, NotGoverned):
                 yield origin_of(key.decode("utf-8", "replace").removeprefix(start).removesuffix(end))
 
-    # -- leases -------------------------------------------------------------------------------------------
+    # -- leases ------------------------------------------------------------------------------------
 
     def take(self, origin: Origin, token: str, now: float, seconds: float) -> bool:  # noqa: ARG002  (the server has its own clock)
-        """Take the origin's lease. One that seems to last for more than twice as long is not believed."""
-        lasts = round(seconds * 1000)
-        return bool(self._run(_TAKE, self._lease_key(origin), token, lasts, 2 * lasts))
+        """Take the origin's lease.
+
+        Ignores an existing lease with more than `2 * seconds` left, as corrupt.
+        """
+        life = round(seconds * 1000)
+        return bool(self._run(_TAKE, self._lease_key(origin), token, life, 2 * life))
 
     def release(self, origin: Origin, token: str) -> None:
-        """Give the lease back, if it is still the token's."""
+        """Release the lease, if the token still owns it."""
         self._run(_RELEASE, self._lease_key(origin), token)
 
-    # -- turns --------------------------------------------------------------------------------------------
+    # -- turns -------------------------------------------------------------------------------------
 
     def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn:
-        """Take the origin's turn, or say how long until it is, by the server's clock; `now` is read before it is
-        asked, and again when it has answered: its clock was read in between."""
+        """Take the origin's turn, or return how long to wait for it, by the server's clock.
+
+        `now` is read before and after the call, to estimate the skew of the server's clock.
+        """
         times = (_micro(delay), _micro(AHEAD), _LATEST, _micro(KEPT))
-        asked = now()
+        before = now()
         answer = self._run(_RESERVE, self._turn_key(origin), *times, LINE, name)
-        answered = now()
-        wait, stamp, held, crowd, rank, there, pause = (int(part) for part in answer)
+        after = now()
+        wait, stamp, is_pause, crowd, rank, server_now, pause = (int(part) for part in answer)
         return Turn(
             wait / 1e6,
             stamp / 1e6,
-            by_retry_after=bool(held),
-            asked=asked,
+            by_retry_after=bool(is_pause),
+            asked=before,
             crowd=crowd,
             rank=rank,
-            skew=there / 1e6 - (asked + answered) / 2,
+            skew=server_now / 1e6 - (before + after) / 2,
             pause=pause / 1e6,
-            doubt=abs(answered - asked) / 2,
+            doubt=abs(after - before) / 2,
         )
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
-        """Move the turn, if it is the last."""
+        """Re-stamp the turn, if it is still the last."""
         stamps = (_micro(stamp), _micro(counted_from(stamp, since)))
         return bool(self._run(_COUNT_FROM, self._turn_key(origin), *stamps))
 
     def hold_off(self, origin: Origin, seconds: float, now: float) -> None:  # noqa: ARG002  (the server has its own clock)
-        """No turn before then."""
+        """Grant no turn for `seconds` from now. Never shortens an earlier pause."""
         self._run(_HOLD_OFF, self._turn_key(origin), _micro(seconds), _LATEST)
 
     def last_turn(self, origin: Origin) -> tuple[float, float]:
-        """What `reserve` would go by."""
+        """Return the last turn and the end of the pause, as `reserve` would use them."""
         found = None
         with contextlib.suppress(DamagedValue):
-            found = _TURN.fullmatch(self._start_of(self._turn_key(origin), 64))
-        return (int(found[1]) / 1e6, int(found[2]) / 1e6) if found else (0.0, 0.0)
+            found = _TURN.fullmatch(self._read_prefix(self._turn_key(origin), 64))
+        if found is None:
+            return 0.0, 0.0
+        return int(found[1]) / 1e6, int(found[2]) / 1e6
 
-    # -- documents ----------------------------------------------------------------------------------------
+    # -- documents ---------------------------------------------------------------------------------
 
     def document(self, sha256: str) -> bytes | None:
-        """The body of that digest, or None."""
+        """Return the body with that digest, or None."""
         packed = self._packed(sha256)
         return None if packed is None else codec.unpack(packed, sha256)
 
     def purge(self, now: float, keep: Iterable[str] = ()) -> int:  # noqa: ARG002  (the server has its own clock)
-        """The server removes what has not been used for 120 days by itself; `keep` counts as used now."""
+        """Mark the documents in `keep` as used now.
+
+        The server itself expires those unused for 120 days.
+        """
         for key in map(self._document_key, keep):
             self._write(key, partial(self._client.pexpire, key, DOCUMENT_LIFE))
         return 0
 
     def _packed(self, sha256: str) -> bytes | None:
-        return self._start_of(self._document_key(sha256), codec.MAX_VALUE) or None
+        return self._read_prefix(self._document_key(sha256), codec.MAX_VALUE) or None
 
-    # -- keys and values ----------------------------------------------------------------------------------
+    # -- keys and values ---------------------------------------------------------------------------
 
     def _policy_key(self, origin: Origin) -> str:
         return f"{self._prefix}{{{origin}}}:policy"
@@ -219,35 +255,40 @@ class RedisStore:
     def _document_key(self, sha256: str) -> str:
         return f"{self._prefix}document:{sha256}"
 
-    def _sealed(self, value: bytes, origin: Origin) -> bytes:
+    def _add_mac(self, value: bytes, origin: Origin) -> bytes:
         return value if self._key is None else self._mac(value, origin) + value
 
-    def _opened(self, held: bytes, origin: Origin) -> Policy:
-        """The policy in a policy's string, without its body."""
-        value = held.partition(b"\n")[2]
+    def _verify(self, string: bytes, origin: Origin) -> Policy:
+        """Verify the MAC of a policy's string. Returns the policy without its body."""
+        value = string.partition(b"\n")[2]
         if self._key is not None:
             mac, value = value[:_MAC], value[_MAC:]
             if not hmac.compare_digest(mac, self._mac(value, origin)):
-                raise DamagedValue(f"what is held for {origin} does not carry our MAC: somebody else has put it there")
+                raise DamagedValue(f"the value stored for {origin} has no valid MAC: another program wrote it")
         policy = codec.decode(value, origin)
         if policy is None:
-            raise DamagedValue(f"what is held for {origin} is damaged, or another origin's")
+            raise DamagedValue(f"the value stored for {origin} is damaged, or belongs to another origin")
         return policy
 
     def _mac(self, value: bytes, origin: Origin) -> bytes:
         assert self._key is not None
         return hmac.digest(self._key, f"{origin}\n".encode() + value, "sha256")
 
-    # -- asking -------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
-    def _start_of(self, key: str, most: int) -> bytes:
-        """The first bytes under a key, empty for none. Raises DamagedValue for what is no string."""
-        found: bytes = self._read(key, lambda: self._client.getrange(key, 0, most))
+    def _read_prefix(self, key: str, length: int) -> bytes:
+        """Return the first `length` + 1 bytes of a value, empty if there is none.
+
+        Raises DamagedValue for a value that is not a string.
+        """
+        found: bytes = self._read(key, lambda: self._client.getrange(key, 0, length))
         return found
 
     def _run(self, script: Script, key: str, *arguments: Any) -> Any:
-        """Run a script on the one key it is about. Each is sent in full where it is not known yet: not to all nodes of
-        a cluster, as SCRIPT LOAD would be, for another of them may be away."""
+        """Run a script on its one key, sending its text to a server that does not have it yet.
+
+        SCRIPT LOAD would go to all nodes of a cluster, and one of them may be down.
+        """
 
         def run() -> Any:
             try:
@@ -258,25 +299,28 @@ class RedisStore:
         return self._write(key, run)
 
     def _read(self, key: str, call: Callable[[], T]) -> T:
-        return self._ask(self._reading, key, call)
+        return self._call(self._reading, key, call)
 
     def _write(self, key: str, call: Callable[[], T]) -> T:
-        return self._ask(self._writing, key, call)
+        return self._call(self._writing, key, call)
 
-    def _ask(self, allowed: Breaker, key: str, call: Callable[[], T]) -> T:
-        """Make a call, unless its server is away or has refused its like, and is left alone for that."""
-        with allowed.attempt():
+    def _call(self, breaker: Breaker, key: str, call: Callable[[], T]) -> T:
+        """Make a call, unless the breaker of its server or of its kind (read or write) is open."""
+        with breaker.attempt():
             answer = self._answer(key, call)
             if isinstance(answer, redis.ResponseError) and not _is_of_another_type(answer):
                 why = refusal(answer) or ""
-                allowed.trip(why)
-                raise Refused(why) from answer
+                breaker.trip(why)
+                raise RedisRefused(why) from answer
         if isinstance(answer, redis.ResponseError):
-            raise DamagedValue("under one of our keys is no string: somebody else has put it there") from answer
+            raise DamagedValue("the value of a key is not a string: another program wrote it") from answer
         return answer
 
     def _answer(self, key: str, call: Callable[[], T]) -> T | redis.ResponseError:
-        """What the server answers, be it an error: that it answers is what closes its breaker."""
+        """Make a call.
+
+        Returns an error that the server answers with: any answer closes its breaker.
+        """
         server = self._server(key)
         with server.attempt():
             try:
@@ -286,24 +330,25 @@ class RedisStore:
                 if why and isinstance(error, redis.ResponseError):
                     self._reconnect_if_demoted(error)
                     return error
-                failure = Refused(why) if why else StoreError(f"the server cannot be asked: {said(error)}")
+                failure = RedisRefused(why) if why else StoreError(f"the server cannot be reached: {message(error)}")
                 server.trip(str(failure))
                 raise failure from error
 
     def _server(self, key: str) -> Breaker:
-        """The breaker of the server that holds a key."""
+        """Return the breaker of the server that stores a key."""
         node_of = getattr(self._client, "node_of", None)
         name = node_of(key) if node_of and key else ""
         return self._servers.get(name) or self._servers.setdefault(name, self._breaker())
 
     def _reconnect_if_demoted(self, error: redis.ResponseError) -> None:
-        """Ask the server's name for its address again, which may be another since the primary became a replica."""
+        """Drop the connections if the primary became a replica, to resolve its address again."""
         pool = getattr(self._client, "connection_pool", None)
         if isinstance(error, ReadOnlyError) and pool is not None:
             pool.disconnect(inuse_connections=False)
 
 
-_TURN = re.compile(rb"(\d{1,17}) (\d{1,17})(?![^ ]).*", re.DOTALL)  # as the scripts keep it
+# the format that the Lua scripts write
+_TURN = re.compile(rb"(\d{1,17}) (\d{1,17})(?![^ ]).*", re.DOTALL)
 
 
 def _is_of_another_type(answer: redis.ResponseError) -> bool:
@@ -322,5 +367,5 @@ def _digest(policy: Policy) -> str:
 
 
 def _literal(prefix: str) -> str:
-    """A prefix as a pattern that matches just itself."""
+    """Return a Redis pattern that matches only this prefix."""
     return "".join(f"\\{letter}" if letter in "*?[]^\\" else letter for letter in prefix)

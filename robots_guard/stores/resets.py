@@ -1,7 +1,8 @@
-"""What became of damaged files, kept until a call to the store has been told.
+"""Resets of damaged files, recorded until a call to the store reports them.
 
-A file may be set aside when no new one can be made in its place (the disk is full), or by a call that does not pass its
-failure on: what is to be told is therefore no exception under way, but kept here from the moment of the renaming.
+A file may be quarantined when no new one can be created (the disk is full), or by a call that
+suppresses its failure. An exception in flight could therefore get lost; the reset is recorded here
+as soon as the file is renamed.
 """
 
 from __future__ import annotations
@@ -10,32 +11,40 @@ from collections import deque
 from pathlib import Path
 
 from robots_guard.errors import StoreReset
-from robots_guard.stores.database_files import KEPT_ASIDE
+from robots_guard.stores.database_files import MAX_QUARANTINED
 
 
 class Resets:
-    """The resets of one process of which no call has been told yet. Safe to use from several threads."""
+    """The resets in this process that no call has reported yet.
+
+    Safe to use from several threads.
+    """
 
     def __init__(self) -> None:
-        self._untold: deque[tuple[Exception, Path | None]] = deque(maxlen=KEPT_ASIDE)  # older files are not kept
+        self._unreported: deque[tuple[Exception, Path | None]] = deque(
+            maxlen=MAX_QUARANTINED  # older files are deleted
+        )
 
     def __str__(self) -> str:
-        """The rest of a sentence that says why no new file can be made."""
-        return "".join(f"; the damaged file is now {str(aside)!r}" for _, aside in list(self._untold) if aside)
+        """Return the names of the damaged files, as the end of a sentence about a new file that
+        cannot be created.
+        """
+        renamed = [path for _, path in list(self._unreported) if path]
+        return "".join(f"; the damaged file is now {str(path)!r}" for path in renamed)
 
-    def keep(self, why: Exception, aside: Path | None) -> None:
-        """Keep why a file was damaged, and its new name, if this process has renamed it."""
-        self._untold.append((why, aside))
+    def record(self, why: Exception, quarantined: Path | None) -> None:
+        """Record why a file was considered damaged, and its new name if this process renamed it."""
+        self._unreported.append((why, quarantined))
 
-    def take(self) -> StoreReset | None:
-        """The earliest, for a caller that raises it; it is not kept any longer."""
+    def pop(self) -> StoreReset | None:
+        """Remove and return the earliest reset, for the caller to raise; None if there is none."""
         try:
-            return reset(*self._untold.popleft())
+            return store_reset(*self._unreported.popleft())
         except IndexError:
             return None
 
 
-def reset(why: Exception, aside: Path | None) -> StoreReset:
-    """What is told of a file that was damaged."""
-    where = f"; the old file is {str(aside)!r}" if aside else ""
-    return StoreReset(f"was damaged ({why}) and has been begun anew{where}")
+def store_reset(why: Exception, quarantined: Path | None) -> StoreReset:
+    """Return the error that reports a damaged file and its replacement."""
+    where = f"; the old file is {str(quarantined)!r}" if quarantined else ""
+    return StoreReset(f"was damaged ({why}) and has been recreated{where}")

@@ -1,11 +1,11 @@
-"""Clients for the servers that a URL names: one Redis, a Redis Cluster, or the primary that Sentinels know.
+"""Redis clients by URL: a single server, a Redis Cluster, or the primary that Sentinels name.
 
     redis://[user:password@]host:port/db                            rediss://... (TLS)
     redis+cluster://[user:password@]host:port,host:port/            rediss+cluster://...
     redis+sentinel://[user:password@]host:port,host:port/SERVICE/db rediss+sentinel://...
     unix:///path/to/socket?db=0
 
-A connection is tried twice before the server counts as away. A client connects when it is first used.
+A connection is tried twice before the server counts as down. A client connects at its first use.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ from redis.retry import Retry
 
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.stores.breaker import Breaker
-from robots_guard.stores.redis import PREFIX, RedisStore, Refused
+from robots_guard.stores.redis import PREFIX, RedisRefused, RedisStore
 from robots_guard.stores.sentinels import Sentinels
 
 TIMEOUT = 0.2  # seconds
 
-_PLACE = re.compile(r"rediss?://[^/]*(/[0-9]*/?)?|unix://.*", re.DOTALL)  # redis-py takes any other path for 0
+# redis-py reads any other path as database 0
+_SINGLE = re.compile(r"rediss?://[^/]*(/[0-9]*/?)?|unix://.*", re.DOTALL)
 _FLEET = re.compile(r"(rediss?)\+(cluster|sentinel)://(?:([^/@]*)@)?([^/]*)(/.*)?", re.DOTALL)
 _HOST = re.compile(r"(?:[^\s:\[\]@]+|\[[0-9a-fA-F:.]+\])(?::[0-9]+)?")
 _SERVICE = re.compile(r"/([^/]+)(?:/([0-9]*))?/?")
-_OURS = ("prefix", "hmac_env", "hmac_file", "timeout", "ssl_ca_certs")
-# A call whose connection broke, or that was not answered, is made once more: a hiccup is no failure. Each call of the
-# store bears that. A turn that was taken though the answer was lost is taken again, which costs a delay and breaks
-# none; a lease is known by its token; the others change nothing the second time.
-_TWICE = Retry(NoBackoff(), 1)  # copied for each connection
+_OPTIONS = ("prefix", "hmac_env", "hmac_file", "timeout", "ssl_ca_certs")
+# A call whose connection broke, or that got no answer, is retried once, so that a hiccup is not a
+# failure. Every call of the store can be repeated. A turn whose answer was lost is taken again,
+# which costs a delay and violates none; a lease is recognised by its token; the other calls are
+# idempotent.
+_RETRY_ONCE = Retry(NoBackoff(), 1)  # copied for each connection
 FORMS = (
     "redis://[user:password@]host:port/db?prefix=rg:&timeout=0.2, rediss://..., unix:///path/to/socket?db=0,"
     " redis+cluster://host:port,host:port/ or redis+sentinel://host:port,host:port/SERVICE/db"
@@ -48,67 +50,70 @@ FORMS = (
 
 
 def open_redis(
-    url: str, *, looks: bool = False, insist: bool = True, breaker: Callable[[], Breaker] = Breaker
+    url: str,
+    *,
+    read_only: bool = False,
+    must_accept: bool = True,
+    breaker: Callable[[], Breaker] = Breaker,
 ) -> RedisStore:
-    """The store that a URL names.
+    """Open the store that a URL names. A `read_only` store needs no write permissions.
 
-    Raises SettingsError for a URL that cannot be read, an HMAC key that cannot be found, and, with `insist`, a server
-    that refuses access, or Sentinels that do not know the service. A server that is away is no error: a fleet may start
-    before it. A store that only `looks` needs no right to write.
+    Raises SettingsError for an invalid URL, a missing HMAC key, and, with `must_accept`, a server
+    that refuses access or Sentinels that do not know the service. A server that is down is no
+    error: a fleet may start before it.
     """
-    place, _, query = url.partition("?")
+    address, _, query = url.partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))
-    _insist_on_known(options, _known(place))
+    _check_options(options, _known_options(address))
     timeout = _timeout(options.get("timeout"))
     prefix = options.get("prefix", PREFIX)
     if "{" in prefix or "}" in prefix:
         raise SettingsError(f"store: prefix = {prefix!r}: use no braces, which choose a node of a Redis Cluster")
     key = _key(options)
     try:
-        client = _client(place, options, timeout)
+        client = _client(address, options, timeout)
     except (ValueError, TypeError) as error:
-        raise _unreadable(str(error)) from None
+        raise SettingsError(f"store: not the URL of a Redis server ({error}): use {FORMS}") from None
     store = RedisStore(client, prefix=prefix, key=key, breaker=breaker)
-    if insist:
-        _insist_on_rights(store, looks=looks)
+    if must_accept:
+        _check_rights(store, read_only=read_only)
     return store
 
 
-def _insist_on_rights(store: RedisStore, *, looks: bool) -> None:
+def _check_rights(store: RedisStore, *, read_only: bool) -> None:
     try:
-        store.check_rights(looks=looks)
-    except Refused as error:
+        store.check_rights(read_only=read_only)
+    except RedisRefused as error:
         store.close()
         raise SettingsError(f"store: {error}") from error
     except StoreError:
-        return  # it is away, and may come later
+        return  # the server is down, and may come up later
 
 
-def _known(place: str) -> tuple[str, ...]:
-    if place.startswith("unix:"):
-        return (*_OURS, "db")
-    return (*_OURS, "sentinel_password_env") if "+sentinel:" in place[:20] else _OURS
+def _known_options(address: str) -> tuple[str, ...]:
+    if address.startswith("unix:"):
+        return (*_OPTIONS, "db")
+    if "+sentinel:" in address[:20]:
+        return (*_OPTIONS, "sentinel_password_env")
+    return _OPTIONS
 
 
-def _insist_on_known(options: dict[str, str], known: tuple[str, ...]) -> None:
+def _check_options(options: dict[str, str], known: tuple[str, ...]) -> None:
     for name in options:
         if name not in known:
-            raise SettingsError(f"store: {name!r} is no option of a Redis URL: use {', '.join(known)}")
+            raise SettingsError(f"store: {name!r} is not an option of a Redis URL: use {', '.join(known)}")
 
 
-def _unreadable(why: str) -> SettingsError:
-    return SettingsError(f"store: not the URL of a Redis server ({why}): use {FORMS}")
-
-
-def _client(place: str, options: dict[str, str], timeout: float) -> Any:
-    times = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
-    fleet = _FLEET.fullmatch(place)
+def _client(address: str, options: dict[str, str], timeout: float) -> Any:
+    timeouts = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+    fleet = _FLEET.fullmatch(address)
     if fleet is None:
-        return _one(place, {name: options[name] for name in ("db", "ssl_ca_certs") if name in options}, times)
+        own = {name: value for name, value in options.items() if name in ("db", "ssl_ca_certs")}
+        return _single(address, own, timeouts)
     scheme, kind, credentials, hosts, path = fleet.groups(default="")
-    # redis-py reads the credentials, so that they mean the same in every form.
-    read = parse_url(f"{scheme}://{credentials}@host") if credentials else {}
-    common = {name: read[name] for name in ("username", "password") if name in read} | times
+    # Parsed by redis-py, so that credentials mean the same in every form.
+    parsed = parse_url(f"{scheme}://{credentials}@host") if credentials else {}
+    common = {name: parsed[name] for name in ("username", "password") if name in parsed} | timeouts
     if scheme == "rediss":
         common |= {"ssl": True} | {name: options[name] for name in ("ssl_ca_certs",) if name in options}
     if kind == "cluster":
@@ -116,22 +121,22 @@ def _client(place: str, options: dict[str, str], timeout: float) -> Any:
     return _primary(_addresses(hosts, 26379), path, common, _sentinel_password(options))
 
 
-def _one(place: str, options: dict[str, str], times: dict[str, float]) -> Any:
-    if not _PLACE.fullmatch(place):
-        raise ValueError("its path is no number of a database")
-    return redis.Redis.from_url(f"{place}?{urlencode(options)}", retry=_TWICE, **times)
+def _single(address: str, options: dict[str, str], timeouts: dict[str, float]) -> Any:
+    if not _SINGLE.fullmatch(address):
+        raise ValueError("its path is not the number of a database")
+    return redis.Redis.from_url(f"{address}?{urlencode(options)}", retry=_RETRY_ONCE, **timeouts)
 
 
 def _addresses(hosts: str, port: int) -> list[tuple[str, int]]:
-    listed = hosts.split(",")
-    for each in listed:
-        if not _HOST.fullmatch(each):
-            raise ValueError(f"{each.rpartition('@')[2]!r} is no host:port")
-    found = (parse_url(f"redis://{each}") for each in listed)
-    return [(each["host"], each.get("port", port)) for each in found]
+    names = hosts.split(",")
+    for name in names:
+        if not _HOST.fullmatch(name):
+            raise ValueError(f"{name.rpartition('@')[2]!r} is not a host:port")
+    parsed = (parse_url(f"redis://{name}") for name in names)
+    return [(each["host"], each.get("port", port)) for each in parsed]
 
 
-# -- a cluster ----------------------------------------------------------------------------------------------
+# -- a cluster -------------------------------------------------------------------------------------
 
 
 def _cluster(addresses: list[tuple[str, int]], path: str, options: dict[str, Any]) -> Any:
@@ -141,54 +146,60 @@ def _cluster(addresses: list[tuple[str, int]], path: str, options: dict[str, Any
 
 
 class LateCluster:
-    """A RedisCluster that is made at its first use, because its constructor calls a node."""
+    """A RedisCluster that is created at its first use, because its constructor calls a node."""
 
     def __init__(self, addresses: list[tuple[str, int]], options: dict[str, Any]) -> None:
         self._addresses = addresses
         self._options = options
-        self._made: dict[str, Any] = {}  # of two threads that make one at once, the first to have it sets it
+        self._clients: dict[str, Any] = {}  # at most one; setdefault decides between threads
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster(), name)
 
     def node_of(self, key: str) -> str:
-        """The name of the node that holds a key, as far as is known; empty if it is not."""
-        cluster = self._made.get("cluster")
+        """Return the name of the node that stores a key, empty if not known yet."""
+        cluster = self._clients.get("cluster")
         with contextlib.suppress(redis.RedisError, RedisClusterException, AttributeError):
             return cluster.get_node_from_key(key).name if cluster else ""
         return ""
 
     def close(self) -> None:
         """Close the connections."""
-        cluster = self._made.pop("cluster", None)
+        cluster = self._clients.pop("cluster", None)
         if cluster is not None:
             cluster.close()
 
     def _cluster(self) -> Any:
-        made = self._made.get("cluster")
-        if made is None:
+        cluster = self._clients.get("cluster")
+        if cluster is None:
             nodes = [ClusterNode(host, port) for host, port in self._addresses]
-            one = RedisCluster(
-                startup_nodes=nodes, retry=Retry(NoBackoff(), 1), require_full_coverage=False, **self._options
+            created = RedisCluster(
+                startup_nodes=nodes,
+                retry=Retry(NoBackoff(), 1),
+                require_full_coverage=False,
+                **self._options,
             )
-            made = self._made.setdefault("cluster", one)
-            if made is not one:
-                one.close()
-        return made
+            cluster = self._clients.setdefault("cluster", created)
+            if cluster is not created:
+                created.close()
+        return cluster
 
 
-# -- Sentinels ----------------------------------------------------------------------------------------------
+# -- Sentinels -------------------------------------------------------------------------------------
 
 
 def _primary(
-    addresses: list[tuple[str, int]], path: str, options: dict[str, Any], sentinel_password: str | None
+    addresses: list[tuple[str, int]],
+    path: str,
+    options: dict[str, Any],
+    sentinel_password: str | None,
 ) -> Any:
     service = _SERVICE.fullmatch(path)
     if service is None:
-        raise ValueError("it names no SERVICE, as the Sentinels know it: end with /SERVICE/db")
+        raise ValueError("it names no SERVICE that the Sentinels monitor: end with /SERVICE/db")
     own = {name: value for name, value in options.items() if name not in ("username", "password")}
     sentinels: Any = Sentinels(addresses, {**own, "password": sentinel_password, "retry": Retry(NoBackoff(), 0)})
-    return sentinels.master_for(service[1], db=int(service[2] or 0), retry=_TWICE, **options)
+    return sentinels.master_for(service[1], db=int(service[2] or 0), retry=_RETRY_ONCE, **options)
 
 
 def _sentinel_password(options: dict[str, str]) -> str | None:
@@ -201,11 +212,11 @@ def _sentinel_password(options: dict[str, str]) -> str | None:
     return password
 
 
-# -- options ------------------------------------------------------------------------------------------------
+# -- options ---------------------------------------------------------------------------------------
 
 
 def _timeout(text: str | None) -> float:
-    """Seconds a server may take to answer before the guard goes on without it."""
+    """Return the seconds a server may take to answer before the guard continues without it."""
     if text is None:
         return TIMEOUT
     try:
@@ -213,28 +224,31 @@ def _timeout(text: str | None) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= 60:
-        raise SettingsError(f"store: timeout = {text!r} is no number of seconds: use 0 < timeout <= 60")
+        raise SettingsError(f"store: timeout = {text!r} is not a number of seconds: use 0 < timeout <= 60")
     return seconds
 
 
 def _key(options: dict[str, str]) -> bytes | None:
-    """The key for MACs, from the environment or a file: never from the URL, which is shown and logged."""
+    """Return the MAC key from the environment or a file.
+
+    It is never part of the URL, which is shown and logged.
+    """
     if "hmac_env" in options:
         key = os.environ.get(options["hmac_env"], "").encode()
         where = f"the environment has no {options['hmac_env']}"
     elif "hmac_file" in options:
         path = Path(options["hmac_file"]).expanduser()
         with contextlib.suppress(OSError):
-            return _long_enough(path.read_bytes().strip(), f"{str(path)!r}")
-        raise SettingsError(f"store: hmac_file = {str(path)!r} cannot be read: name a file that holds the key")
+            return _require_length(path.read_bytes().strip(), f"{str(path)!r}")
+        raise SettingsError(f"store: hmac_file = {str(path)!r} cannot be read: name a file that contains the key")
     else:
         return None
     if not key:
         raise SettingsError(f"store: hmac_env: {where}: set it to the key")
-    return _long_enough(key, options["hmac_env"])
+    return _require_length(key, options["hmac_env"])
 
 
-def _long_enough(key: bytes, where: str) -> bytes:
+def _require_length(key: bytes, where: str) -> bytes:
     if len(key) < 16:
-        raise SettingsError(f"store: the key in {where} is too short to be safe: use at least 16 octets")
+        raise SettingsError(f"store: the key in {where} is too short to be safe: use at least 16 bytes")
     return key

@@ -1,9 +1,10 @@
 """Policies in an SQLite file, shared by the processes of one machine.
 
-One row an origin, and one a document, however many origins serve it. The file is in WAL mode: readers and the
-one writer do not wait for each other, and a crash leaves it consistent; losing the last commits in a power
-failure costs a fetch. What the file holds is data of unknown origin: the codec turns whatever is not a policy
-of the origin asked for into a miss.
+There is one row per origin, and one per document, however many origins serve it. The file is in WAL
+mode: readers and the single writer do not wait for each other, and a crash leaves the file
+consistent; losing the last commits in a power failure only costs a fetch. The content of the file
+is untrusted: any value that the codec cannot decode as a policy of the requested origin counts as a
+miss.
 """
 
 from __future__ import annotations
@@ -31,15 +32,17 @@ from robots_guard.core.pacing import (
 from robots_guard.core.policy import Document, Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, StoreError
 from robots_guard.origin import Origin, origin_of
-from robots_guard.stores.database import Database, Look
+from robots_guard.stores.database import Database, ReadOnlyDatabase
 
-RETENTION = 120 * 86400.0  # seconds: what a journal keeps (90 d), and the oldest copy it names (30 d)
-_AS = {"origin": "CAST(:key AS TEXT)", "sha256": ":key"}  # octets as a key of its column
-TOUCH = 86400.0  # seconds: a document's last use is known to the day, so that most puts need not write it
-BATCH = 500  # rows a transaction, or a page of a listing
+# seconds: the retention of an audit log (90 d), plus the age of the oldest copy it refers to (30 d)
+RETENTION = 120 * 86400.0
+_AS = {"origin": "CAST(:key AS TEXT)", "sha256": ":key"}  # bytes as a key of the column's type
+# seconds: a document's last use is recorded to the day, so that most puts do not write it
+TOUCH = 86400.0
+BATCH = 500  # rows per transaction, or per page of a listing
 
-# In one statement, so that no writer of another process comes between the comparison and the replacement; and
-# so that a damaged time (NULL, text) gives way. The rule is `Policy.gives_way_to`.
+# A single statement, so that no other process can write between the comparison and the replacement,
+# and so that a row with a damaged time (NULL, text) is replaced. The rule is `Policy.gives_way_to`.
 _PUT = """
 INSERT INTO policies (origin, settled_at, value) VALUES (:origin, :at, :value)
 ON CONFLICT (origin) DO UPDATE SET settled_at = excluded.settled_at, value = excluded.value
@@ -49,26 +52,28 @@ _KEEP = """
 INSERT INTO documents (sha256, used_at, body) VALUES (:sha256, :now, :body)
 ON CONFLICT (sha256) DO UPDATE SET used_at = excluded.used_at, body = excluded.body
 """
-# What is no blob, or larger than any policy, is not even read.
+# A value that is not a blob, or larger than any policy, is not even read.
 _GET = "SELECT iif(typeof(value) = 'blob' AND length(value) <= ?, value, x'') FROM policies WHERE origin = ?"
 _BODY = "SELECT body FROM documents WHERE sha256 = ? AND typeof(body) = 'blob' AND length(body) <= ?"
-# A lease from far beyond what one lasts was taken before the clock was set back: it is not honoured. Not just
-# beyond: another process may have read the clock later and come first.
-_HELD = "SELECT 1 FROM leases WHERE origin = :origin AND until > :now AND until <= :horizon"
+# A lease that ends far later than a new one would was taken before the clock was set back, and is
+# ignored. The limit is generous, because another process may have read its clock later and still
+# taken the lease first.
+_LEASED = "SELECT 1 FROM leases WHERE origin = :origin AND until > :now AND until <= :horizon"
 _TAKE = """
 INSERT INTO leases (origin, token, until) VALUES (:origin, :token, :until)
 ON CONFLICT (origin) DO UPDATE SET token = excluded.token, until = excluded.until
 WHERE NOT coalesce(leases.until > :now AND leases.until <= :horizon, FALSE)
 """
 
-# What is no number is not believed, and what is longer than any line is not even read. A line is read as octets:
-# text that is not UTF-8 could not be read at all, and each call of its origin would fail.
+# A value that is not a number counts as 0, and a line longer than possible is not even read. The
+# line is read as bytes: sqlite3 cannot return text that is not UTF-8, so every call for its origin
+# would fail.
 _TURNS = """
 SELECT iif(typeof(last) = 'real', last, 0.0), iif(typeof(not_before) = 'real', not_before, 0.0),
     iif(typeof(line) = 'text' AND length(CAST(line AS BLOB)) <= :longest, CAST(line AS BLOB), x'')
 FROM turns WHERE origin = :origin
 """
-_STAND = """
+_PUT_TURN = """
 INSERT INTO turns (origin, last, not_before, line) VALUES (:origin, :last, :not_before, :line)
 ON CONFLICT (origin) DO UPDATE SET last = :last, line = :line
 """
@@ -81,115 +86,139 @@ _NEVER = (0.0, 0.0, b"")
 
 
 class SqliteStore:
-    """A SharedStore in a file, which is created if need be, with its directory.
+    """A SharedStore in a file. The file and its directory are created if missing.
 
-    Raises SettingsError if the file cannot be used; once open, what fails is a StoreError. With a Look, nothing is
-    created, and what would write is a StoreError.
+    Raises SettingsError if the file cannot be used at first; later failures are StoreErrors. With a
+    ReadOnlyDatabase, no file is created and every write raises StoreError.
     """
 
-    def __init__(self, path: Path, look: Look | None = None) -> None:
+    def __init__(self, path: Path, database: Database | ReadOnlyDatabase | None = None) -> None:
         self.path = path
-        self._database = look or Database(path)
+        self._database = database or Database(path)
 
     def close(self) -> None:
-        """Close the file, when what is under way has ended."""
+        """Close the file once running calls have ended."""
         self._database.close()
 
-    # -- policies -----------------------------------------------------------------------------------------
+    # -- policies ----------------------------------------------------------------------------------
 
     def get(self, origin: Origin) -> Policy | None:
-        """The policy held, fresh or not."""
+        """Return the stored policy, fresh or not, or None."""
         with self._database.reading() as connection:
             row = connection.execute(_GET, (codec.MAX_VALUE, str(origin))).fetchone()
         if row is None:
             return None
         policy = codec.decode(row[0], origin)
         if policy is None:
-            raise DamagedValue(f"what is held for {origin} is damaged, or another origin's")
-        return self._filled(policy)
+            raise DamagedValue(f"the value stored for {origin} is damaged, or belongs to another origin")
+        return self._fill(policy)
 
     def put(self, policy: Policy, now: float) -> None:
-        """Keep a policy, unless what is held does not give way, and its document."""
+        """Store a policy and its document, unless the stored policy is newer
+        (`Policy.gives_way_to`).
+        """
         row = {
             "origin": str(policy.origin),
             "at": policy.settled_at,
             "horizon": now + CLOCK_SKEW,
             "value": codec.encode(policy),
         }
-        body = self._body_to_keep(policy.document, now) if policy.document else None
+        body = self._new_document_row(policy.document, now) if policy.document else None
         with self._database.writing() as connection:
             if body:
                 connection.execute(_KEEP, body)
             connection.execute(_PUT, row)
 
     def forget(self, origin: Origin) -> bool:
-        """Drop the policy held; whether there was one. Its document stays for its time."""
+        """Remove the stored policy, but not its document. Returns whether there was one."""
         with self._database.writing() as connection:
             return connection.execute("DELETE FROM policies WHERE origin = ?", (str(origin),)).rowcount > 0
 
     def origins(self) -> Iterator[Origin]:
-        """Every origin held; keys that are none are left out. A page at a time, so millions fit."""
+        """Yield every origin that has a stored policy, in pages of 500.
+
+        Skips keys that are not origins.
+        """
         for keys in self._pages("policies", "origin"):
             for (key,) in keys:
                 with contextlib.suppress(MalformedURL, NotGoverned):
                     yield origin_of(key.decode("utf-8", "replace"))
 
-    # -- leases -------------------------------------------------------------------------------------------
+    # -- leases ------------------------------------------------------------------------------------
 
     def take(self, origin: Origin, token: str, now: float, seconds: float) -> bool:
-        """Take the origin's lease. Who finds it held only reads, so that many may wait for one."""
-        row = {"origin": str(origin), "token": token, "now": now, "until": now + seconds, "horizon": now + 2 * seconds}
+        """Take the origin's lease.
+
+        If it is taken, this only reads, so that many processes can poll it.
+        """
+        row = {
+            "origin": str(origin),
+            "token": token,
+            "now": now,
+            "until": now + seconds,
+            "horizon": now + 2 * seconds,
+        }
         with self._database.reading() as connection:
-            if connection.execute(_HELD, {name: row[name] for name in ("origin", "now", "horizon")}).fetchone():
+            if connection.execute(_LEASED, {name: row[name] for name in ("origin", "now", "horizon")}).fetchone():
                 return False
         with self._database.writing() as connection:
             return connection.execute(_TAKE, row).rowcount > 0
 
     def release(self, origin: Origin, token: str) -> None:
-        """Give the lease back, if it is still the token's."""
+        """Release the lease, if the token still owns it."""
         with self._database.writing() as connection:
             connection.execute("DELETE FROM leases WHERE origin = ? AND token = ?", (str(origin), token))
 
-    # -- turns --------------------------------------------------------------------------------------------
+    # -- turns -------------------------------------------------------------------------------------
 
     def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn:
-        """Take the origin's turn, or say how long until it is. The clock is read as the only writer: whoever had to
-        wait for another's write would otherwise take a turn of the past."""
+        """Take the origin's turn, or return how long to wait for it.
+
+        The clock is read inside the write transaction: a time read before waiting for another
+        process's write would be in the past.
+        """
         with self._database.writing() as connection:
             at = now()
             last, not_before, line = connection.execute(_TURNS, _of(origin)).fetchone() or _NEVER
             turn, places = in_line(_places(line), name, next_turn(last, not_before, delay, at), delay, at)
-            row = {"origin": str(origin), "last": last if turn.wait else turn.stamp, "not_before": not_before}
-            connection.execute(_STAND, {**row, "line": msgspec.json.encode(places).decode()})
+            row = {
+                "origin": str(origin),
+                "last": last if turn.wait else turn.stamp,
+                "not_before": not_before,
+            }
+            connection.execute(_PUT_TURN, {**row, "line": msgspec.json.encode(places).decode()})
         return turn
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
-        """Move the turn, if it is the last."""
+        """Re-stamp the turn, if it is still the last."""
         row = {"origin": str(origin), "stamp": stamp, "at": counted_from(stamp, since)}
         with self._database.writing() as connection:
             return connection.execute(_COUNT_FROM, row).rowcount > 0
 
     def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
-        """No turn before then."""
+        """Grant no turn for `seconds` from now. Never shortens an earlier pause."""
         with self._database.writing() as connection:
             row = {"origin": str(origin), "until": now + seconds, "latest": _latest(now)}
             connection.execute(_HOLD_OFF, row)
 
     def last_turn(self, origin: Origin) -> tuple[float, float]:
-        """What `reserve` would go by."""
+        """Return the last turn and the end of the pause, as `reserve` would use them."""
         with self._database.reading() as connection:
             last, not_before, _ = connection.execute(_TURNS, _of(origin)).fetchone() or _NEVER
         return last, not_before
 
-    # -- documents ----------------------------------------------------------------------------------------
+    # -- documents ---------------------------------------------------------------------------------
 
     def document(self, sha256: str) -> bytes | None:
-        """The body of that digest, or None."""
+        """Return the body with that digest, or None."""
         packed = self._packed(sha256)
         return None if packed is None else codec.unpack(packed, sha256)
 
     def purge(self, now: float, keep: Iterable[str] = ()) -> int:
-        """Remove what was not used for 120 days; how many documents. `keep` counts as used now."""
+        """Remove what was not used for 120 days. Returns the number of documents removed.
+
+        The documents in `keep` count as used now.
+        """
         self._touch(now, keep)
         oldest = now - RETENTION
         self._remove("policies", "origin", "settled_at", oldest)
@@ -197,8 +226,11 @@ class SqliteStore:
         self._remove("turns", "origin", "max(last, not_before)", now - LONGEST_DELAY)
         return self._remove("documents", "sha256", "used_at", oldest)
 
-    def _body_to_keep(self, document: Document, now: float) -> dict[str, object] | None:
-        """The row of a document, if it is not kept yet, or was not used today. Packed before the file is locked."""
+    def _new_document_row(self, document: Document, now: float) -> dict[str, object] | None:
+        """Return the row of a document that is not stored yet or was not used today, else None.
+
+        The body is packed here, before the file is locked.
+        """
         sha256 = bytes.fromhex(document.sha256)
         with self._database.reading() as connection:
             found = connection.execute(
@@ -212,14 +244,20 @@ class SqliteStore:
             row = connection.execute(_BODY, (bytes.fromhex(sha256), codec.MAX_VALUE)).fetchone()
         return row[0] if row else None
 
-    def _filled(self, policy: Policy) -> Policy:
-        """The policy with its body. A body that is not what it should be goes, so that the next put replaces it."""
+    def _fill(self, policy: Policy) -> Policy:
+        """Return the policy with its body.
+
+        A damaged body is deleted, so that the next put stores it again.
+        """
         sha256 = policy.document.sha256 if policy.document else codec.EMPTY
         filled = codec.filled(policy, None) or codec.filled(policy, self._packed(sha256))
         if filled is None:
-            with contextlib.suppress(StoreError), self._database.writing(tells=False) as connection:
+            with (
+                contextlib.suppress(StoreError),
+                self._database.writing(reports_reset=False) as connection,
+            ):
                 connection.execute("DELETE FROM documents WHERE sha256 = ?", (bytes.fromhex(sha256),))
-            raise DamagedValue(f"the document held for {policy.origin} is missing or damaged")
+            raise DamagedValue(f"the document stored for {policy.origin} is missing or damaged")
         return filled
 
     def _touch(self, now: float, digests: Iterable[str]) -> None:
@@ -229,23 +267,28 @@ class SqliteStore:
                 connection.executemany("UPDATE documents SET used_at = ? WHERE sha256 = ?", batch)
 
     def _remove(self, table: str, key: str, when: str, oldest: float) -> int:
-        """Remove a table's old rows, a page at a time, so that others may write in between; how many."""
+        """Remove a table's old rows in pages, so that other processes can write in between.
+
+        Returns how many were removed.
+        """
         removed = 0
         for keys in self._pages(table, key, f"AND {when} < {oldest!r}"):
             with self._database.writing() as connection:
                 removed += connection.executemany(
-                    f"DELETE FROM {table} WHERE {key} = {_AS[key]} AND {when} < {oldest!r}",  # noqa: S608  (ours)
+                    f"DELETE FROM {table} WHERE {key} = {_AS[key]} AND {when} < {oldest!r}",  # noqa: S608  (constant names)
                     [{"key": found} for (found,) in keys],
                 ).rowcount
         return removed
 
     def _pages(self, table: str, key: str, condition: str = "") -> Iterator[list[tuple[bytes]]]:
-        """A table's keys in order, as octets: a damaged one may be no text, and must not stop us."""
+        """Yield a table's keys in order, as bytes: a damaged key may be invalid text, and must not
+        end the listing.
+        """
         last = b""
         while True:
             with self._database.reading() as connection:
                 keys = connection.execute(
-                    f"SELECT CAST({key} AS BLOB) FROM {table}"  # noqa: S608  (ours)
+                    f"SELECT CAST({key} AS BLOB) FROM {table}"  # noqa: S608  (constant names)
                     f" WHERE {key} > {_AS[key]} AND typeof({key}) = typeof({_AS[key]}) {condition}"
                     f" ORDER BY {key} LIMIT {BATCH}",
                     {"key": last},
@@ -261,7 +304,7 @@ def _of(origin: Origin) -> dict[str, str | int]:
 
 
 def _places(line: bytes) -> Places:
-    """The places in a line; none in one that cannot be read."""
+    """Return the places in a line; none if it cannot be decoded."""
     try:
         return msgspec.json.decode(line, type=Places)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -269,5 +312,5 @@ def _places(line: bytes) -> Places:
 
 
 def _latest(now: float) -> float:
-    """The latest moment until which an origin can have asked to be left alone."""
+    """Return the latest possible end of a pause."""
     return now + LONGEST_HOLD_OFF + AHEAD

@@ -1,4 +1,4 @@
-"""The operating system as an SQLite store uses it, in one object that a test can replace."""
+"""The system calls of an SQLite store, in one object that a test can replace."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BUSY = 5.0  # seconds to wait for another process's write
 
 @dataclass(frozen=True)
 class System:
-    """The system calls of a Database, its clock, and how long it waits for another process.
+    """The system calls of a Database, its clock, and its timeout for another process's lock.
 
-    SQLite makes further calls of its own, which cannot be replaced from Python.
+    SQLite makes further system calls that cannot be replaced from Python.
     """
 
     open: Callable[[str, int, int], int] = os.open

@@ -1,12 +1,14 @@
-"""Turns in memory: the last of each origin, least recently used first out.
+"""Turns in memory: the last turn of each origin, in an LRU cache.
 
-An origin that is forgotten here has not been asked for as long as it took a hundred thousand others to be.
+Evicting an origin is safe: by then, 100,000 other origins have been requested since.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import threading
+import weakref
 from collections.abc import Callable
 
 from cachetools import LRUCache
@@ -24,10 +26,17 @@ class MemoryTurns:
         self._last: LRUCache[Origin, float] = LRUCache(origins)
         self._not_before: LRUCache[Origin, float] = LRUCache(origins)
         self._lines: LRUCache[Origin, Places] = LRUCache(origins)
+        self.begin_in_process()
+        _all.add(self)
+
+    def begin_in_process(self) -> None:
+        """Create an unlocked lock: a forked child has none of the threads that could release the
+        parent's.
+        """
         self._lock = threading.Lock()
 
     def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn:
-        """Take the origin's turn, or say how long until it is."""
+        """Take the origin's turn, or return how long to wait for it."""
         with self._lock:
             at = now()
             turn = self._next(origin, delay, at)
@@ -37,7 +46,7 @@ class MemoryTurns:
             return turn
 
     def next_turn(self, origin: Origin, delay: float, now: float) -> Turn:
-        """What `reserve` would say; nothing is taken."""
+        """Return what `reserve` would return, without taking the turn."""
         with self._lock:
             return self._next(origin, delay, now)
 
@@ -45,7 +54,7 @@ class MemoryTurns:
         return next_turn(self._last.get(origin, -math.inf), self._not_before.get(origin, -math.inf), delay, now)
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
-        """Move the turn, if it is the last."""
+        """Re-stamp the turn, if it is still the last."""
         with self._lock:
             is_last = self._last.get(origin) == stamp
             if is_last:
@@ -53,14 +62,28 @@ class MemoryTurns:
             return is_last
 
     def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
-        """No turn before then."""
+        """Grant no turn for `seconds` from now. Never shortens an earlier pause."""
         with self._lock:
-            before = next_turn(-math.inf, self._not_before.get(origin, -math.inf), 0.0, now).wait
-            self._not_before[origin] = now + max(seconds, before)
+            self._not_before[origin] = now + max(seconds, self._pause(origin, now))
 
     def is_held_off(self, origin: Origin, now: float) -> bool:
-        """Whether there is no turn for now. As good as free where no origin has asked for that."""
+        """Whether the origin is held off now. Cheap when no origin is."""
         if not self._not_before:
             return False
         with self._lock:
-            return next_turn(-math.inf, self._not_before.get(origin, -math.inf), 0.0, now).wait > 0
+            return self._pause(origin, now) > 0
+
+    def _pause(self, origin: Origin, now: float) -> float:
+        """Return how long the origin is still held off, in seconds."""
+        return next_turn(-math.inf, self._not_before.get(origin, -math.inf), 0.0, now).wait
+
+
+_all: weakref.WeakSet[MemoryTurns] = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    for turns in list(_all):
+        turns.begin_in_process()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)

@@ -1,4 +1,5 @@
-"""For tests of crawlers and of the guard itself: origins that do as they are told and record what reached them."""
+"""Scripted origins for tests of crawlers and of the guard: they record every request that reaches
+them."""
 
 from robots_guard.testing.origin import Loopback, Received, RecordingOrigin, Reply
 

@@ -1,19 +1,22 @@
-"""Real origins on loopback addresses, scripted to answer, stall or break, and recording what reaches them.
+"""Real origins on loopback addresses that answer, stall or break as scripted and record every
+request.
 
     with Loopback() as net:
         site = net.origin(robots="User-agent: *\\nDisallow: /private/")
-        ...                       # crawl f"{site.url}/" by whatever is to be tested
+        ...                       # crawl f"{site.url}/" with the program under test
         assert not site.pages_matching("/private/")
 
-Each origin has an address of its own (127.1.1.1, 127.1.1.2, ...), because hosts, not ports, are what crawlers
-pace and queue by. All run on one event loop in a thread of their own: a stalled crawler stalls nobody here.
-Speaks HTTP/1.x byte by byte, so that broken answers can be given and odd requests are seen as they came.
+Each origin has its own address (127.1.1.1, 127.1.1.2, ...), because crawlers pace and queue by
+host, not by port. All origins run on one event loop in a separate thread, so a crawler that blocks
+its own loop does not block them. They handle HTTP/1.x byte by byte, to send broken responses and to
+record unusual requests as received.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import socket
 import ssl
@@ -26,21 +29,23 @@ from types import TracebackType
 from typing import Any, Self
 
 MAX_HEAD = 128 * 1024
-_READ_BY_THEN = 0.3  # seconds
-_GOODBYE = 1.0  # seconds for which a client's close_notify is waited for
+_READ_TIME = 0.3  # seconds a client has to read a response before a reset
+_CLOSE_TIMEOUT = 1.0  # seconds to wait for a client's close_notify
 
-# A client that left, and our own closing: asyncio streams before 3.12 report a cancelled conversation as an error.
+# The client has disconnected, or the origin closes: asyncio before 3.12 reports a cancelled
+# conversation as an error.
 _BROKEN_OFF = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, TimeoutError, asyncio.CancelledError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What an origin does with a request.
+    """The response of an origin to a request.
 
-    `delay` and `hang` stall before the first byte; `reset` closes without one; `raw` is sent instead of an
-    HTTP answer; `cut` promises more body than it sends; `drip` is the pause in seconds between octets of the body.
-    `broken` ends the connection behind the answer by a TCP reset; `unannounced` ends TLS without `close_notify`.
-    `endless` comes after all that, again and again with `drip` between, until the client has had enough.
+    `delay` and `hang` stall before the first byte; `reset` closes without sending any; `raw` is
+    sent instead of an HTTP response; `cut` announces more body than is sent; `drip` is the pause in
+    seconds between bytes of the body. `broken` ends the connection with a TCP reset after the
+    response; `unannounced` ends TLS without `close_notify`. `endless` is sent repeatedly at the
+    end, with `drip` between, until the client disconnects.
     """
 
     status: int = 200
@@ -75,13 +80,19 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request as it reached the origin: octets as Latin-1 characters, header names lower-case."""
+    """A request as it reached the origin: bytes as Latin-1 characters, header names lower-case.
 
-    at: float  # seconds on the monotonic clock
+    A request is recorded as soon as its first line has arrived. `whole` says whether all of it
+    arrived and could be parsed; if not, `headers` is empty unless all fields arrived, and `body` is
+    empty.
+    """
+
+    at: float  # when its first line arrived: seconds on the monotonic clock
     method: str
     target: str
     headers: dict[str, str]
     body: bytes = b""
+    whole: bool = True
 
 
 Script = Reply | Callable[[Received], Reply]
@@ -89,7 +100,8 @@ Script = Reply | Callable[[Received], Reply]
 
 @dataclass(slots=True)
 class RecordingOrigin:
-    """One origin. `pages` maps a target without its query to a script; any other target is a small page."""
+    """One origin. `pages` maps a target without its query to a script; any other target gets a
+    small page."""
 
     scheme: str
     address: str
@@ -106,20 +118,30 @@ class RecordingOrigin:
 
     @property
     def robots_fetches(self) -> list[Received]:
-        """Requests for /robots.txt."""
+        """The requests for /robots.txt."""
         return [request for request in self.received if request.target == "/robots.txt"]
 
     @property
     def targets(self) -> list[str]:
-        """Targets of all other requests, in order."""
+        """The targets of all other requests, in order."""
         return [request.target for request in self.received if request.target != "/robots.txt"]
 
     def pages_matching(self, text: str) -> list[str]:
-        """Targets received that contain `text`."""
+        """Return the targets that contain `text`, including those of incomplete requests."""
         return [target for target in self.targets if text in target]
 
+    def replace(self, request: Received, **more: Any) -> Received:
+        """Replace a recorded request by one with further fields, and return that."""
+        known = dataclasses.replace(request, **more)
+        for index in reversed(range(len(self.received))):
+            if self.received[index] is request:
+                self.received[index] = known
+                return known
+        self.received.append(known)  # a test has cleared the list meanwhile
+        return known
+
     def reply(self, request: Received) -> Reply:
-        """The scripted reply."""
+        """Return the scripted reply."""
         if request.target == "/robots.txt":
             script = self.robots
         else:
@@ -133,7 +155,8 @@ def _page(request: Received) -> Reply:
 
 
 class Loopback:
-    """The origins' event loop, in a thread of its own. A context manager; leaving it closes all origins."""
+    """The origins' event loop, in a separate thread. A context manager; leaving it closes all
+    origins."""
 
     _networks = itertools.count(1)
 
@@ -166,7 +189,7 @@ class Loopback:
         address: str | None = None,
         port: int = 0,
     ) -> RecordingOrigin:
-        """Start an origin. `robots` is a script, the text of the file, or a status."""
+        """Start an origin. `robots` is a script, the text of its robots.txt, or a status."""
         site = RecordingOrigin(
             scheme="https" if tls else "http",
             address=address or f"127.1.{self._network}.{next(self._hosts)}",
@@ -191,17 +214,20 @@ class Loopback:
             conversation = self._loop.create_task(converse(reader, writer))
             self._conversations.add(conversation)
             conversation.add_done_callback(self._conversations.discard)
-            conversation.add_done_callback(lambda _: writer.transport.abort())  # also of one cancelled before it began
+            # also for a task that is cancelled before it starts
+            conversation.add_done_callback(lambda _: writer.transport.abort())
 
         return await asyncio.start_server(connected, site.address, port, ssl=tls, limit=MAX_HEAD)
 
     async def _close(self) -> None:
         for server in self._servers:
             server.close()
+        await asyncio.sleep(0)  # an accepted connection is closed only by a task that has started
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # transports close their sockets in the next iteration
 
 
 def _script(robots: Script | str | int) -> Script:
@@ -211,28 +237,77 @@ def _script(robots: Script | str | int) -> Script:
 
 
 async def _converse(site: RecordingOrigin, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Requests on one connection, one after another."""
-    while (request := await _request(reader)) is not None:
-        site.received.append(request)
+    """Answer the requests on one connection, one after another."""
+    while (request := await _request(site, reader)) is not None:
         reply = site.reply(request)
         if reply.reset:
             return
         await _answer(reply, request, writer)
-        if reply.ends or request.headers.get("connection", "").lower() == "close":
+        if reply.ends or not request.whole or request.headers.get("connection", "").lower() == "close":
             await _hang_up(reply, writer)
             return
 
 
-async def _request(reader: asyncio.StreamReader) -> Received | None:
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+async def _request(site: RecordingOrigin, reader: asyncio.StreamReader) -> Received | None:
+    """Read the next request; return None if it is missing or incomplete. It is recorded with its
+    first line."""
+    line = await _first_line(reader)
+    if not line:
         return None
-    line, *fields = head.decode("latin-1").rstrip("\r\n").split("\r\n")
-    method, _, rest = line.partition(" ")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (text.partition(":") for text in fields)}
-    body = await _body(reader, headers)
-    return Received(time.monotonic(), method, rest.rpartition(" ")[0], headers, body)
+    request = _incomplete_request(line)
+    if line.startswith(_HANDSHAKE):
+        return request  # answered in plain text, as real servers do, but not recorded
+    site.received.append(request)
+    try:
+        request = site.replace(request, headers=await _fields(reader, MAX_HEAD - len(line)))
+        return site.replace(request, body=await _body(reader, request.headers), whole=True)
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+        return None
+
+
+_HANDSHAKE = b"\x16\x03"  # the first bytes of a TLS handshake record (RFC 8446 section 5.1)
+
+
+async def _first_line(reader: asyncio.StreamReader) -> bytes:
+    """Read the first line of a request, or as much as fits; return b"" at the end of the stream.
+
+    Empty lines before it are skipped (RFC 9112 section 2.2).
+    """
+    line = b"\n"
+    while line and not line.strip(b"\r\n"):
+        try:
+            line = await reader.readuntil(b"\n")
+        except asyncio.IncompleteReadError:
+            return b""
+        except asyncio.LimitOverrunError:
+            return await reader.read(MAX_HEAD)
+    return line
+
+
+def _incomplete_request(line: bytes) -> Received:
+    """Return the incomplete request that has this first line. If it is not a request line, all of
+    it is the target."""
+    text = line.decode("latin-1").partition("\n")[0].rstrip("\r")
+    method, _, rest = text.partition(" ")
+    target, _, version = rest.rpartition(" ")
+    if not version.startswith("HTTP/"):
+        target = rest
+    if not rest:
+        method, target = "", text
+    return Received(time.monotonic(), method, target, {}, whole=False)
+
+
+async def _fields(reader: asyncio.StreamReader, room: int) -> dict[str, str]:
+    """Read header fields up to the empty line. Lines may end in a bare LF, which some servers
+    accept."""
+    fields = {}
+    while text := (await reader.readuntil(b"\n")).decode("latin-1").rstrip("\r\n"):
+        room -= len(text)
+        if room < 0:
+            raise ValueError("the head is too long")
+        name, _, value = text.partition(":")
+        fields[name.strip().lower()] = value.strip()
+    return fields
 
 
 async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
@@ -241,7 +316,8 @@ async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
         while size := int((await reader.readline()).split(b";")[0], 16):
             chunks.append(await reader.readexactly(size))
             await reader.readline()
-        await reader.readline()
+        while (await reader.readuntil(b"\n")).strip(b"\r\n"):  # trailer fields
+            pass
         return b"".join(chunks)
     return await reader.readexactly(int(headers.get("content-length", "0") or 0))
 
@@ -250,17 +326,17 @@ async def _answer(reply: Reply, request: Received, writer: asyncio.StreamWriter)
     await asyncio.sleep(86400.0 if reply.hang else reply.delay)
     if reply.raw is not None:
         writer.write(reply.raw)
-        await _go_on(reply, writer)
+        await _send_endless(reply, writer)
         return
     body = reply.body.encode() if isinstance(reply.body, str) else reply.body
     writer.write(reply.head(len(body)))
     if request.method != "HEAD":
         await _send(body, reply.drip, writer)
-        await _go_on(reply, writer)
+        await _send_endless(reply, writer)
     await writer.drain()
 
 
-async def _go_on(reply: Reply, writer: asyncio.StreamWriter) -> None:
+async def _send_endless(reply: Reply, writer: asyncio.StreamWriter) -> None:
     await writer.drain()
     while reply.endless:
         writer.write(reply.endless)
@@ -269,13 +345,14 @@ async def _go_on(reply: Reply, writer: asyncio.StreamWriter) -> None:
 
 
 async def _hang_up(reply: Reply, writer: asyncio.StreamWriter) -> None:
-    """End the connection. A clean end of TLS is waited for, because `abort` sends no `close_notify`."""
+    """Close the connection. A clean end of TLS needs a wait, because `abort` sends no
+    `close_notify`."""
     if reply.broken:
-        await asyncio.sleep(_READ_BY_THEN)  # a reset may drop what the client has not read
+        await asyncio.sleep(_READ_TIME)  # a reset may drop data that the client has not read
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     elif not reply.unannounced and writer.get_extra_info("ssl_object") is not None:
         writer.close()
-        async with asyncio.timeout(_GOODBYE):
+        async with asyncio.timeout(_CLOSE_TIMEOUT):
             await writer.wait_closed()
 
 
@@ -283,7 +360,7 @@ async def _send(body: bytes, drip: float, writer: asyncio.StreamWriter) -> None:
     if not drip:
         writer.write(body)
         return
-    for octet in body:
-        writer.write(bytes((octet,)))
+    for byte in body:
+        writer.write(bytes((byte,)))
         await writer.drain()
         await asyncio.sleep(drip)

@@ -1,9 +1,9 @@
-"""Decisions to record."""
+"""Decisions to record, and audit logs to record them in."""
 
 from __future__ import annotations
 
-from robots_guard.audit.journal import FileJournal, Keeping
-from robots_guard.audit.writer import Writing
+from robots_guard.audit.write.log import FileAuditLog, Keeping
+from robots_guard.audit.write.writer import Writing
 from robots_guard.core.access import Fetched
 from robots_guard.core.renewal import begin
 from robots_guard.core.verdict import Action, Decision, Question, Reason, RuleRef, Verdict
@@ -28,7 +28,7 @@ def policy(url="https://a.test/", at=AT - 60):
     return begin(split_url(url)[0], None, "direct").next(answer, at).policy
 
 
-def decision(url="https://a.test/private/x", verdict=DROP, *, at=AT, door="cli", **values):
+def decision(url="https://a.test/private/x", verdict=DROP, *, at=AT, component="cli", **values):
     origin, target = split_url(url)
     question = Question(
         origin=origin,
@@ -38,11 +38,11 @@ def decision(url="https://a.test/private/x", verdict=DROP, *, at=AT, door="cli",
         method=values.pop("method", "GET"),
         client=values.pop("client", "127.0.0.1:4000"),
     )
-    return Decision(id="w-1", at=at, door=door, question=question, verdict=verdict, **values)
+    return Decision(id="w-1", at=at, component=component, question=question, verdict=verdict, **values)
 
 
 class Wall:
-    """A wall clock that stands still, or is shown the time."""
+    """A wall clock that stands still at `now`, or shows the time it is set to."""
 
     def __init__(self, now=None):
         self._stands = now is not None
@@ -56,22 +56,22 @@ class Wall:
             self._now = now
 
 
-class _Journal(FileJournal):
+class _AuditLog(FileAuditLog):
     wall: Wall
 
     def write(self, decision):
         self.wall.show(decision.at)
         super().write(decision)
 
-    def note(self, event):
+    def note(self, event, **named):
         self.wall.show(event.at)
-        super().note(event)
+        super().note(event, **named)
 
 
-def journal_in(
+def audit_log_in(
     directory,
     *,
-    door="cli",
+    component="cli",
     job="",
     fsync=False,
     chain=False,
@@ -81,15 +81,18 @@ def journal_in(
     files=None,
     **keeping,
 ):
-    """A journal whose wall clock shows the moment of the latest decision or event, or stands still at `now`, whose
-    monotonic clock stands still unless one is given, and beside which no process keeps house unless it is asked to."""
+    """An audit log without housekeeping, unless `retention` is given.
+
+    Its wall clock shows the time of the latest decision or event, or stands still at `now`; its monotonic clock stands
+    still unless one is given.
+    """
     keeping.setdefault("retention", None)
     wall = Wall(now)
     clocks = Clocks(now=wall, monotonic=monotonic or (lambda: 7.0))
     writing = Writing(
-        door=door, job=job, fsync=fsync, chain=chain, rotate_bytes=rotate_bytes, settings={"agent": "mybot"}
+        component=component, job=job, fsync=fsync, chain=chain, rotate_bytes=rotate_bytes, settings={"agent": "mybot"}
     )
     more = {} if files is None else {"files": files}
-    journal = _Journal(directory, clocks, Keeping(**keeping), writing, **more)
-    journal.wall = wall
-    return journal
+    audit_log = _AuditLog(directory, clocks, Keeping(**keeping), writing, **more)
+    audit_log.wall = wall
+    return audit_log

@@ -1,7 +1,7 @@
-"""A disk in memory, from which a power cut takes what was not synced.
+"""A disk in memory that loses in a power cut what was not synced.
 
-It is as unkind as POSIX allows: data is safe once its file was synced, a name once its directory was; of what was
-not, any part may be there, in any order. A sync that fails drops the data, and the next one does not say so.
+It is as unreliable as POSIX allows: data is safe once its file was synced, a name once its directory was. Of all other
+changes any part may survive, in any order. A failed sync drops the data, and the next one reports no error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path("/disk")
 
 @dataclass(eq=False)
 class Inode:
-    """A file or a directory: as it is seen, and what is safe of it."""
+    """A file or a directory: its visible state, and the part of it that is safe."""
 
     number: int
     is_directory: bool = False
@@ -155,7 +155,7 @@ class Disk(Files):
     # -- the power cut ------------------------------------------------------------------------------------------
 
     def leave(self, place: Path, chance: random.Random, share: float) -> None:
-        """Put what a power cut leaves into a real directory. Of what is not synced, a `share` is kept by chance."""
+        """Write what a power cut leaves into a real directory. Of changes not synced, a random `share` is kept."""
         self._leave(self.root, place, chance, share, {})
 
     def _leave(self, directory, place, chance, share, left):
@@ -180,7 +180,7 @@ class Disk(Files):
 
 
 def _kept(inode: Inode, chance: random.Random, share: float) -> bytes:
-    """What is kept of a file's last bytes: some, and after these perhaps zeros, where only the size was written."""
+    """The bytes kept after the safe part: some of them, perhaps followed by zeros if only the size was written."""
     rest = bytes(inode.data[len(inode.safe) :])
     if inode.dropped or not rest or share == 0:
         return b""

@@ -1,4 +1,4 @@
-"""A file of the log is begun, while housekeeping runs beside it and processes are killed: no record is lost."""
+"""Creating files while housekeeping runs and processes are killed loses no record."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import time
 from pathlib import Path
 
 import pytest
-from audit.decisions import decision, journal_in
+from audit.decisions import audit_log_in, decision
 
-from robots_guard.audit import keeping
 from robots_guard.audit.files import Files
-from robots_guard.audit.keeping import compress, tidy
-from robots_guard.audit.query import Trouble, records
-from robots_guard.audit.retention import Retention
-from robots_guard.audit.verify import verify
+from robots_guard.audit.read.reader import Unreadable, records
+from robots_guard.audit.read.verify import verify
+from robots_guard.audit.write import maintenance
+from robots_guard.audit.write.maintenance import compress, tidy
+from robots_guard.audit.write.retention import Retention
 from robots_guard.errors import SettingsError
 
 TESTS = Path(__file__).parents[1]
@@ -31,12 +31,12 @@ def clients(directory):
 
 
 def verified(directory):
-    """The problems that `verify` finds, of all writers."""
-    return [problem for found in verify(directory, Trouble()) for problem in found.problems]
+    """The problems of all writers that `verify` finds."""
+    return [problem for found in verify(directory, Unreadable()) for problem in found.problems]
 
 
-def test_a_compressor_that_comes_before_the_lock_takes_nothing(tmp_path, monkeypatch):
-    """It has opened the new file when the writer locks it, and removes it when the record is written."""
+def test_a_compressor_that_opens_a_file_before_its_lock_loses_nothing(tmp_path, monkeypatch):
+    """It has opened the new file when the writer locks it, and removes it once the record is written."""
     flock, unlink = fcntl.flock, Path.unlink
     main, reached, go_on = threading.current_thread(), threading.Event(), threading.Event()
     compressors = []
@@ -57,32 +57,32 @@ def test_a_compressor_that_comes_before_the_lock_takes_nothing(tmp_path, monkeyp
 
     monkeypatch.setattr(fcntl, "flock", flock_later)
     monkeypatch.setattr(Path, "unlink", unlink_later)
-    journal = journal_in(tmp_path, retention=None)
-    journal.write(decision(client="first"))
+    audit_log = audit_log_in(tmp_path, retention=None)
+    audit_log.write(decision(client="first"))
     go_on.set()
     compressors[0].join(60)
-    journal.write(decision(client="second"))
-    journal.close()
+    audit_log.write(decision(client="second"))
+    audit_log.close()
 
     assert clients(tmp_path) == ["first", "second"]
 
 
-def test_a_record_that_went_into_a_removed_file_is_written_again(tmp_path, monkeypatch, caplog):
-    """Counted once: the numbers and the chain go on as if it had never been in the other file."""
+def test_a_record_written_to_a_removed_file_is_written_again(tmp_path, monkeypatch, caplog):
+    """It counts once: numbers and chain continue as if it had never been in the removed file."""
     write = os.write
-    journal = journal_in(tmp_path, chain=True)
-    journal.write(decision(client="removed with its file"))
+    audit_log = audit_log_in(tmp_path, chain=True)
+    audit_log.write(decision(client="removed with its file"))
 
     def removed_before(descriptor, data):
         monkeypatch.setattr(os, "write", write)
-        journal.path.unlink()
+        audit_log.path.unlink()
         return write(descriptor, data)
 
     monkeypatch.setattr(os, "write", removed_before)
-    journal.write(decision(client="1"))
-    journal.write(decision(client="2"))
-    journal.close()
-    (found,) = verify(tmp_path, Trouble())
+    audit_log.write(decision(client="1"))
+    audit_log.write(decision(client="2"))
+    audit_log.close()
+    (found,) = verify(tmp_path, Unreadable())
 
     assert clients(tmp_path) == ["1", "2"]
     assert (found.problems, found.chain, found.first, found.last) == ([], "whole", 3, 7)
@@ -93,7 +93,7 @@ def test_a_record_that_went_into_a_removed_file_is_written_again(tmp_path, monke
 
 
 class Locking(Files):
-    """File locks that fail as told, one error after the other; then they work."""
+    """File locks that fail with the given errors, one after the other, and then work."""
 
     def __init__(self, *errors):
         self.errors = list(errors)
@@ -105,38 +105,38 @@ class Locking(Files):
 
 
 @pytest.mark.parametrize("error", [errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS])
-def test_a_file_system_without_locks_is_written_to(tmp_path, error):
-    journal = journal_in(tmp_path, files=Locking(error))
-    journal.write(decision(client="1"))
-    journal.close()
+def test_a_file_system_without_locks_can_be_used(tmp_path, error):
+    audit_log = audit_log_in(tmp_path, files=Locking(error))
+    audit_log.write(decision(client="1"))
+    audit_log.close()
 
     assert clients(tmp_path) == ["1"]
 
 
 def test_a_file_that_another_process_has_locked_is_not_used(tmp_path):
-    journal = journal_in(tmp_path, files=Locking(errno.EWOULDBLOCK, errno.EWOULDBLOCK))
-    with keeping.unheld(journal.path) as descriptor:
+    audit_log = audit_log_in(tmp_path, files=Locking(errno.EWOULDBLOCK, errno.EWOULDBLOCK))
+    with maintenance.try_lock(audit_log.path) as descriptor:
         assert descriptor is None
-    assert [path.name for path in tmp_path.iterdir()] == [journal.path.name]
-    journal.close()
+    assert [path.name for path in tmp_path.iterdir()] == [audit_log.path.name]
+    audit_log.close()
 
 
 @pytest.mark.parametrize("errors", [[errno.EIO], [errno.EWOULDBLOCK] * 20])
-def test_a_lock_that_cannot_be_had_is_told_at_the_start(tmp_path, errors):
+def test_a_failing_lock_is_reported_at_the_start(tmp_path, errors):
     with pytest.raises(SettingsError, match=r"Input/output error|another process locks each new file"):
-        journal_in(tmp_path, files=Locking(*errors))
+        audit_log_in(tmp_path, files=Locking(*errors))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_system_without_hard_links_is_written_to(tmp_path):
+def test_a_file_system_without_hard_links_can_be_used(tmp_path):
     class Linkless(Files):
         def link(self, old, new):
             raise OSError(errno.EPERM, "Operation not permitted")
 
-    journal = journal_in(tmp_path, files=Linkless())
-    journal.write(decision(client="1"))
-    assert [path.name for path in tmp_path.iterdir()] == [journal.path.name]
-    journal.close()
+    audit_log = audit_log_in(tmp_path, files=Linkless())
+    audit_log.write(decision(client="1"))
+    assert [path.name for path in tmp_path.iterdir()] == [audit_log.path.name]
+    audit_log.close()
 
     assert clients(tmp_path) == ["1"]
 
@@ -145,11 +145,11 @@ def test_a_file_system_without_hard_links_is_written_to(tmp_path):
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Raised where the process is killed."""
 
 
 class Dying(Files):
-    """A process that is killed before its n-th system call: none of its calls has an effect any more."""
+    """A process killed before its n-th system call: no later call has any effect."""
 
     def __init__(self, calls):
         self.left = calls
@@ -182,19 +182,19 @@ class Dying(Files):
 
 
 @pytest.mark.parametrize("calls", range(30))
-def test_a_process_killed_at_any_call_leaves_nothing_for_ever_and_loses_nothing(tmp_path, calls):
+def test_a_kill_at_any_call_leaves_no_garbage_and_loses_nothing(tmp_path, calls):
     files, acknowledged = Dying(calls), []
     try:
-        journal = journal_in(tmp_path, files=files, retention=None, rotate_bytes=600)
+        audit_log = audit_log_in(tmp_path, files=files, retention=None, rotate_bytes=600)
         for number in range(3):
-            journal.write(decision(client=str(number)))
+            audit_log.write(decision(client=str(number)))
             acknowledged.append(str(number))
     except Killed:
         pass
     files.die()
     for left in tmp_path.glob(".*.new"):
         os.utime(left, (LONG_AGO, LONG_AGO))
-    tidy(tmp_path, Retention(days=0), keeping.look(time.time()))
+    tidy(tmp_path, Retention(days=0), maintenance.inspect(time.time()))
 
     found = clients(tmp_path)
     assert found[: len(acknowledged)] == acknowledged
@@ -202,7 +202,7 @@ def test_a_process_killed_at_any_call_leaves_nothing_for_ever_and_loses_nothing(
     assert not [path.name for path in tmp_path.iterdir() if path.name.endswith(".new")]
 
 
-def test_only_what_is_void_old_and_unlocked_is_cleared(tmp_path):
+def test_only_empty_old_and_unlocked_files_are_cleared(tmp_path):
     made = {name: tmp_path / f".20270115-h-1-{name}-0001.new" for name in ("void", "held", "full", "second", "young")}
     for path in made.values():
         path.touch()
@@ -215,7 +215,7 @@ def test_only_what_is_void_old_and_unlocked_is_cleared(tmp_path):
         os.utime(made[name], (LONG_AGO, LONG_AGO))
     with made["held"].open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        keeping.clear(tmp_path)
+        maintenance.clear(tmp_path)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         ".20270115-h-1-full-0001.new",
@@ -238,19 +238,19 @@ def later(*arguments):
     time.sleep(0.003)  # a compressor runs in between
     flock(*arguments)
 fcntl.flock = later
-from audit.decisions import decision, journal_in
+from audit.decisions import decision, audit_log_in
 for number in range(int(sys.argv[4])):
-    journal = journal_in(Path(sys.argv[1]), retention=None)
-    journal.write(decision(client=f"{sys.argv[3]}-{number}"))
+    audit_log = audit_log_in(Path(sys.argv[1]), retention=None)
+    audit_log.write(decision(client=f"{sys.argv[3]}-{number}"))
     if number % 2:
-        journal.close()
+        audit_log.close()
     else:
-        journal._writer._file.abandon() if hasattr(journal._writer, "_file") else journal._writer.abandon()
+        audit_log._writer._file.abandon() if hasattr(audit_log._writer, "_file") else audit_log._writer.abandon()
 """
 COMPRESSES = """
 import contextlib, itertools, sys, time
 from pathlib import Path
-from robots_guard.audit.keeping import clear, compress
+from robots_guard.audit.write.maintenance import clear, compress
 unlink = Path.unlink
 def later(path, **values):
     time.sleep(0.003)  # a writer runs in between
@@ -264,7 +264,7 @@ for number in itertools.count():
 WRITERS, FILES_EACH = 2, 55
 
 
-def test_several_processes_begin_files_while_others_compress_them(tmp_path):
+def test_processes_create_files_while_others_compress_them(tmp_path):
     pytest.importorskip("zstandard")
     write = [
         [sys.executable, "-c", WRITES, str(tmp_path), str(TESTS), f"w{n}", str(FILES_EACH)] for n in range(WRITERS)

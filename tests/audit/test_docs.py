@@ -1,4 +1,4 @@
-"""docs/audit.md: every field and kind is in it, and what it shows is valid."""
+"""docs/audit.md explains every field and kind, and its examples are valid."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import get_args
 import jsonschema
 import msgspec
 
-from robots_guard.audit.export import FORMATS
-from robots_guard.audit.query import KINDS, read_line
+from robots_guard.audit.read.reader import KINDS, read_line
 from robots_guard.audit.record import AnyRecord, json_schema
+from robots_guard.audit.show.export import FORMATS
 from robots_guard.core.verdict import Reason
 
 DOCS = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
@@ -20,12 +20,12 @@ DOCS = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
 
 def test_every_kind_and_field_is_explained():
     fields = {field.name for record in get_args(AnyRecord) for field in msgspec.structs.fields(record)}
-    told = set(re.findall(r"`([a-z0-9_-]+)`", DOCS))
+    documented = set(re.findall(r"`([a-z0-9_-]+)`", DOCS))
 
-    assert fields - told == set()
-    assert set(KINDS) - told == set()
-    assert {reason.value for reason in Reason} - told == set()
-    assert set(FORMATS) - told == set()
+    assert fields - documented == set()
+    assert set(KINDS) - documented == set()
+    assert {reason.value for reason in Reason} - documented == set()
+    assert set(FORMATS) - documented == set()
     assert tuple(str(record.__struct_config__.tag) for record in get_args(AnyRecord)) == KINDS
 
 

@@ -1,4 +1,4 @@
-"""One system call fails, once: the log is verified as sound, no acknowledged record is lost, and none stands twice."""
+"""One system call fails once: the log is sound, no acknowledged record is lost, and none is duplicated."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections import Counter
 from functools import partial
 
 import pytest
-from audit.decisions import AT, decision, journal_in
+from audit.decisions import AT, audit_log_in, decision
 from audit.disk import ROOT, Disk
 
-from robots_guard.audit.query import Filter, Trouble, entries
+from robots_guard.audit.read.reader import Filter, Unreadable, entries
+from robots_guard.audit.read.verify import verify
 from robots_guard.audit.record import Record, Stop
 from robots_guard.audit.segments import NoDirectory
-from robots_guard.audit.verify import verify
-from robots_guard.errors import JournalError, SettingsError
+from robots_guard.errors import AuditLogError, SettingsError
 
 PLACE = ROOT / "var" / "log"
 DAY = 86400
@@ -36,7 +36,7 @@ WRITE_WAYS = (*WAYS, *itertools.product(HOW, SOME), ("short", "nothing"))
 
 
 class Erring:
-    """The system calls of a disk, of which one, the n-th, fails in some way."""
+    """The system calls of a disk, of which the n-th fails in the given way."""
 
     def __init__(self, nth=0, error=errno.EIO, way=WITHOUT_EFFECT):
         self.disk = Disk()
@@ -77,7 +77,7 @@ class Erring:
 
 
 class Run:
-    """What a log holds after a few records, with rotations by size and at midnight."""
+    """A log with a few records, and rotations by size and at midnight."""
 
     def __init__(self, place, files, *, seconds, **writing):
         self.files = files
@@ -91,22 +91,24 @@ class Run:
 
     def _write(self, writing):
         try:
-            journal = journal_in(PLACE, files=self.files, monotonic=lambda: self._clock, rotate_bytes=1200, **writing)
+            audit_log = audit_log_in(
+                PLACE, files=self.files, monotonic=lambda: self._clock, rotate_bytes=1200, **writing
+            )
         except SettingsError:
             return
         for number in range(RECORDS):
             self._clock += self._seconds
             client = str(number)
             try:
-                journal.write(decision(client=client, at=AT if number < RECORDS - 2 else AT + DAY))
-            except JournalError:
+                audit_log.write(decision(client=client, at=AT if number < RECORDS - 2 else AT + DAY))
+            except AuditLogError:
                 self.refused.append(client)
             else:
                 self.acknowledged.append(client)
-        journal.close()
+        audit_log.close()
 
     def check(self):
-        trouble = Trouble()
+        trouble = Unreadable()
         try:
             findings = verify(self.log, trouble)
         except NoDirectory:
@@ -135,8 +137,8 @@ class Run:
 @pytest.mark.parametrize("fsync", [False, True])
 @pytest.mark.parametrize("chain", [False, True])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ESTALE, errno.ENOSPC, errno.EFBIG])
-def test_whichever_call_fails_the_log_is_sound(tmp_path, error, chain, fsync):
-    """With time between the records an error costs one record at most."""
+def test_the_log_is_sound_whichever_call_fails(tmp_path, error, chain, fsync):
+    """If time passes between records, an error loses at most one record."""
     scenario = {"fsync": fsync, "chain": chain}
     called = Run(tmp_path / "sound", Erring(), seconds=2, **scenario).files.called
     assert {"open", "flock", "fstat", "link", "unlink", "write", "close"} <= set(called)
@@ -155,7 +157,7 @@ def test_whichever_call_fails_the_log_is_sound(tmp_path, error, chain, fsync):
 
 
 @pytest.mark.parametrize("fsync", [False, True])
-def test_the_same_where_no_other_file_may_be_tried_in_time(tmp_path, fsync):
+def test_the_log_is_sound_if_no_other_file_may_be_tried_yet(tmp_path, fsync):
     scenario = {"fsync": fsync, "chain": True}
     called = Run(tmp_path / "sound", Erring(), seconds=0, **scenario).files.called
     for nth, name in enumerate(called, start=1):

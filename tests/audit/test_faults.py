@@ -1,4 +1,4 @@
-"""The log writer goes on after errors of its file, and after another process has changed it."""
+"""The writer continues after errors of its file, and after another process changed the file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import threading
 from pathlib import Path
 
 import pytest
-from audit.decisions import AT, decision, journal_in, policy
+from audit.decisions import AT, audit_log_in, decision, policy
 
 from robots_guard.audit.files import Files
-from robots_guard.audit.query import Filter, Trouble, entries, records
-from robots_guard.audit.verify import verify
+from robots_guard.audit.read.reader import Filter, Unreadable, entries, records
+from robots_guard.audit.read.verify import verify
 from robots_guard.core.access import Fetched, Get
 from robots_guard.core.events import FetchMade
-from robots_guard.errors import JournalError, UnconfirmedRecord
+from robots_guard.errors import AuditLogError, UnconfirmedRecord
 
 TESTS = str(Path(__file__).parents[1])
 
@@ -27,7 +27,7 @@ def clients(directory, trouble=None):
 
 
 class Clock:
-    """A monotonic clock that is moved by hand."""
+    """A monotonic clock that the test sets."""
 
     def __init__(self):
         self.now = 7.0
@@ -37,7 +37,7 @@ class Clock:
 
 
 class Failing(Files):
-    """Calls of `failing` (names) raise `error`; `opened` counts the files that were created."""
+    """Calls whose names are in `failing` raise `error`; `opened` counts the created files."""
 
     def __init__(self, error=errno.EIO):
         self.error = error
@@ -68,119 +68,120 @@ import itertools, resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
-from audit.decisions import AT, decision, journal_in, policy
-journal = journal_in(Path(sys.argv[1]), chain=True, monotonic=itertools.count().__next__, retention=None)
+from audit.decisions import AT, decision, audit_log_in, policy
+audit_log = audit_log_in(Path(sys.argv[1]), chain=True, monotonic=itertools.count().__next__, retention=None)
 for number in range(100):
-    journal.write(decision(client=str(number)))
-journal.close()
+    audit_log.write(decision(client=str(number)))
+audit_log.close()
 """
 
 
-def test_a_file_that_may_grow_no_more_is_gone_on_with_in_another(tmp_path):
-    """A real limit, EFBIG: the write that reaches it is cut short, and the record is written again in the next."""
+def test_at_the_file_size_limit_the_writer_continues_in_another_file(tmp_path):
+    """With a real limit (EFBIG): the write that reaches it is short, and the record is written again to the next
+    file."""
     subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path), TESTS], check=True, timeout=60)
-    trouble = Trouble()
+    trouble = Unreadable()
 
     assert clients(tmp_path, trouble) == [str(number) for number in range(100)]
     assert len(list(tmp_path.iterdir())) >= 4
     assert not trouble.lines
-    (found,) = verify(tmp_path, Trouble())
+    (found,) = verify(tmp_path, Unreadable())
     assert (found.problems, found.chain, found.stopped) == ([], "whole", True)
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ESTALE, errno.EBADF, errno.EFBIG])
 def test_after_an_error_another_file_is_tried_at_most_once_a_second(tmp_path, error):
     clock, files = Clock(), Failing(error)
-    journal = journal_in(tmp_path, files=files, monotonic=clock, retention=None)
-    journal.write(decision(client="before"))
+    audit_log = audit_log_in(tmp_path, files=files, monotonic=clock, retention=None)
+    audit_log.write(decision(client="before"))
     files.failing = {"write"}
     for number in range(50):  # 5 seconds
         clock.now = 100 + number / 10
-        with pytest.raises(JournalError, match=r"-\d{4}\.jsonl: "):
-            journal.write(decision(client="refused"))
+        with pytest.raises(AuditLogError, match=r"-\d{4}\.jsonl: "):
+            audit_log.write(decision(client="refused"))
     assert files.opened == 1 + 5
     files.failing = set()
-    journal.write(decision(client="after"))
-    journal.close()
+    audit_log.write(decision(client="after"))
+    audit_log.close()
 
     assert clients(tmp_path) == ["before", "after"]
     assert len(list(tmp_path.iterdir())) == 2  # those without a record are gone
-    assert verify(tmp_path, Trouble())[0].notes == ["says that 50 records could not be written"]
+    assert verify(tmp_path, Unreadable())[0].notes == ["reports that 50 records could not be written"]
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
 def test_on_a_full_disk_no_other_file_is_tried(tmp_path, error):
     clock, files = Clock(), Failing(error)
-    journal = journal_in(tmp_path, files=files, monotonic=clock, retention=None)
+    audit_log = audit_log_in(tmp_path, files=files, monotonic=clock, retention=None)
     files.failing = {"write"}
     for clock.now in range(10, 20):
-        with pytest.raises(JournalError):
-            journal.write(decision())
+        with pytest.raises(AuditLogError):
+            audit_log.write(decision())
     files.failing = set()
-    journal.write(decision(client="after"))
-    journal.close()
+    audit_log.write(decision(client="after"))
+    audit_log.close()
 
     assert files.opened == 1
     assert clients(tmp_path) == ["after"]
 
 
-def test_a_file_that_could_not_be_synced_is_left(tmp_path):
-    """The system may have dropped the data, and say at the next sync that all is well."""
+def test_after_a_failed_sync_the_writer_leaves_the_file(tmp_path):
+    """The system may have dropped the data, and report success for the next sync."""
     clock, files = Clock(), Failing(errno.EIO)
-    journal = journal_in(tmp_path, files=files, monotonic=clock, fsync=True, retention=None)
-    journal.write(decision(client="1"))
+    audit_log = audit_log_in(tmp_path, files=files, monotonic=clock, fsync=True, retention=None)
+    audit_log.write(decision(client="1"))
     files.failing = {"fdatasync"}
-    with pytest.raises(JournalError, match="Input/output error"):
-        journal.write(decision(client="2"))
+    with pytest.raises(AuditLogError, match="Input/output error"):
+        audit_log.write(decision(client="2"))
     files.failing = set()
-    journal.write(decision(client="3"))
-    journal.close()
+    audit_log.write(decision(client="3"))
+    audit_log.close()
 
     assert files.opened == 2
     assert "3" in clients(tmp_path)
-    assert journal.path.name.endswith("-0002.jsonl")
+    assert audit_log.path.name.endswith("-0002.jsonl")
 
 
 DAEMON = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from audit.decisions import AT, decision, journal_in, policy
-journal = journal_in(Path(sys.argv[1]), retention=None)
-journal.write(decision(client="before"))
+from audit.decisions import AT, decision, audit_log_in, policy
+audit_log = audit_log_in(Path(sys.argv[1]), retention=None)
+audit_log.write(decision(client="before"))
 os.closerange(3, 100)
-journal.write(decision(client="after"))
+audit_log.write(decision(client="after"))
 os.closerange(3, 100)
 other = [os.open(sys.argv[3], os.O_RDWR | os.O_CREAT) for _ in range(20)]
-journal.close()
+audit_log.close()
 [os.fstat(descriptor) for descriptor in other]  # none was closed
 """
 
 
-def test_a_daemon_that_closes_every_descriptor_is_recorded(tmp_path):
+def test_a_daemon_that_closes_all_descriptors_can_still_record(tmp_path):
     command = [sys.executable, "-c", DAEMON, str(tmp_path / "log"), TESTS, str(tmp_path / "other")]
     subprocess.run(command, check=True, timeout=60)
 
     assert clients(tmp_path / "log") == ["before", "after"]
 
 
-def test_where_no_thread_can_be_had_the_record_is_written(tmp_path, monkeypatch):
-    """As in a process that ends: Python begins no thread any more."""
+def test_if_no_thread_can_be_started_the_record_is_written(tmp_path, monkeypatch):
+    """As in an exiting process, in which Python starts no more threads."""
 
     def refuse(thread):
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    journal = journal_in(tmp_path)
-    journal.write(decision(client="1"))
-    journal.close()
+    audit_log = audit_log_in(tmp_path)
+    audit_log.write(decision(client="1"))
+    audit_log.close()
 
     assert clients(tmp_path) == ["1"]
 
 
 @pytest.mark.parametrize("room", [0, 50])
-def test_evidence_that_cannot_be_written_takes_no_record_with_it_and_goes_on_in_another_file(tmp_path, room):
-    """What follows a torn record of a WARC file is not read."""
+def test_after_failed_evidence_the_fetch_is_recorded_and_another_evidence_file_begun(tmp_path, room):
+    """Readers stop at a torn record of a WARC file."""
     pytest.importorskip("warcio")
 
     class Small(Failing):
@@ -194,20 +195,20 @@ def test_evidence_that_cannot_be_written_takes_no_record_with_it_and_goes_on_in_
     from warcio.archiveiterator import ArchiveIterator
 
     files = Small()
-    journal = journal_in(tmp_path, files=files, warc=True, retention=None)
+    audit_log = audit_log_in(tmp_path, files=files, warc=True, retention=None)
     values = {"at": AT, "origin": policy().origin, "via": "direct", "elapsed": 0.1}
     fetches = [
         FetchMade(get=Get(url=f"https://a.test/{number}"), outcome=Fetched(status=200, body=b"x"), **values)
         for number in range(4)
     ]
-    journal.note(fetches[0])
+    audit_log.note(fetches[0])
     files.failing = {"evidence"}
     for fetch in fetches[1:3]:
-        with pytest.raises(JournalError, match=r"^evidence: "):
-            journal.note(fetch)
+        with pytest.raises(AuditLogError, match=r"^evidence: "):
+            audit_log.note(fetch)
     files.failing = set()
-    journal.note(fetches[3])
-    journal.close()
+    audit_log.note(fetches[3])
+    audit_log.close()
     found = list(entries(tmp_path, Filter(kind="fetch")))
     (last,) = (record for record in found if record.url.endswith("/3"))
     with (tmp_path / last.evidence_file).open("rb") as file:
@@ -217,7 +218,7 @@ def test_evidence_that_cannot_be_written_takes_no_record_with_it_and_goes_on_in_
     assert last.evidence in kept
 
 
-def test_a_checkpoint_that_cannot_be_written_refuses_no_record(tmp_path):
+def test_a_failed_checkpoint_does_not_refuse_a_record(tmp_path):
     class Small(Failing):
         def write(self, descriptor, data):
             if b'"kind":"checkpoint"' in data and "checkpoint" in self.failing:
@@ -225,15 +226,15 @@ def test_a_checkpoint_that_cannot_be_written_refuses_no_record(tmp_path):
             return super().write(descriptor, data)
 
     files = Small()
-    journal = journal_in(tmp_path, files=files, chain=True, retention=None)
+    audit_log = audit_log_in(tmp_path, files=files, chain=True, retention=None)
     files.failing = {"checkpoint"}
     for _ in range(1100):
-        journal.write(decision())
+        audit_log.write(decision())
     files.failing = set()
-    journal.close()
+    audit_log.close()
 
     assert len(clients(tmp_path)) == 1100
-    assert verify(tmp_path, Trouble())[0].chain == "whole"
+    assert verify(tmp_path, Unreadable())[0].chain == "whole"
 
 
 # -- renaming -----------------------------------------------------------------------------------------------------
@@ -260,14 +261,14 @@ class Renaming(Files):
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("wanted", [b'"start"', b'"second"', b'"stop"'])
 @pytest.mark.parametrize("name", ["moved.jsonl", "20270115-a-1-b-0001-20270115.jsonl", "moved.jsonl.1", "moved.log"])
-def test_a_file_that_is_renamed_has_each_record_once(tmp_path, name, wanted, when):
-    """Readers take any `*.jsonl` of the directory for a file of the log, and nothing else."""
-    files = Renaming(lambda: journal.path, tmp_path / name, wanted, when)
-    journal = journal_in(tmp_path, files=files, chain=True, retention=None)
+def test_a_renamed_file_has_each_record_once(tmp_path, name, wanted, when):
+    """Readers read each `*.jsonl` in the directory, and no other file."""
+    files = Renaming(lambda: audit_log.path, tmp_path / name, wanted, when)
+    audit_log = audit_log_in(tmp_path, files=files, chain=True, retention=None)
     written = ["first", "second", "third", "fourth"]
     for client in written:
-        journal.write(decision(client=client))
-    journal.close()
+        audit_log.write(decision(client=client))
+    audit_log.close()
 
     found = clients(tmp_path)
     lost = [] if name.endswith(".jsonl") or wanted == b'"start"' else ["first"]
@@ -277,35 +278,35 @@ def test_a_file_that_is_renamed_has_each_record_once(tmp_path, name, wanted, whe
     numbers = sorted(entry.seq for entry in entries(tmp_path, Filter(kind=None)))
     assert len(numbers) == len(set(numbers))
     if name == "moved.jsonl":
-        (finding,) = verify(tmp_path, Trouble())
+        (finding,) = verify(tmp_path, Unreadable())
         assert (finding.problems, finding.notes, finding.chain) == ([], [], "whole")
 
 
-def test_a_renamed_file_is_gone_on_with_in_another_at_the_next_record(tmp_path, caplog):
-    journal = journal_in(tmp_path, retention=None)
-    journal.write(decision(client="1"))
-    journal.path.rename(tmp_path / "moved.jsonl")
-    journal.write(decision(client="2"))
-    assert journal.path == tmp_path / "moved.jsonl"
-    journal.write(decision(client="3"))
-    journal.close()
+def test_after_a_rename_the_next_record_begins_another_file(tmp_path, caplog):
+    audit_log = audit_log_in(tmp_path, retention=None)
+    audit_log.write(decision(client="1"))
+    audit_log.path.rename(tmp_path / "moved.jsonl")
+    audit_log.write(decision(client="2"))
+    assert audit_log.path == tmp_path / "moved.jsonl"
+    audit_log.write(decision(client="3"))
+    audit_log.close()
 
-    assert journal.path.name.endswith("-0002.jsonl")
+    assert audit_log.path.name.endswith("-0002.jsonl")
     assert b'"client":"3"' not in (tmp_path / "moved.jsonl").read_bytes()
     assert "renamed a file to" in caplog.text
 
 
 def test_a_renamed_file_in_a_directory_that_cannot_be_listed_is_not_written_again(tmp_path, monkeypatch):
-    """Readers may find the record or not: it counts as not recorded, and is not written twice."""
-    journal = journal_in(tmp_path, retention=None)
-    journal.write(decision(client="1"))
-    journal.path.rename(tmp_path / "moved.jsonl")
+    """It is unknown whether readers find the record: it counts as not recorded, and is not written again."""
+    audit_log = audit_log_in(tmp_path, retention=None)
+    audit_log.write(decision(client="1"))
+    audit_log.path.rename(tmp_path / "moved.jsonl")
     with monkeypatch.context() as patched:
         patched.setattr(os, "scandir", denied)
         with pytest.raises(UnconfirmedRecord, match="renamed"):
-            journal.write(decision(client="2"))
-    journal.write(decision(client="3"))
-    journal.close()
+            audit_log.write(decision(client="2"))
+    audit_log.write(decision(client="3"))
+    audit_log.close()
 
     assert clients(tmp_path) == ["1", "2", "3"]
 
@@ -320,11 +321,11 @@ def denied(*arguments):
 @pytest.mark.parametrize("moment", ["between", "while"])
 @pytest.mark.parametrize("size", [0, 100, -7, -1, +1000])
 def test_a_file_that_another_process_truncates_loses_no_later_record(tmp_path, size, moment, monkeypatch):
-    """In the middle of a line, the next record would not begin on a line of its own."""
-    journal = journal_in(tmp_path, retention=None)
+    """After truncation within a line, the next record must still begin on a line of its own."""
+    audit_log = audit_log_in(tmp_path, retention=None)
     for client in ("1", "2"):
-        journal.write(decision(client=client))
-    path, whole = journal.path, os.write
+        audit_log.write(decision(client=client))
+    path, whole = audit_log.path, os.write
 
     def truncate():
         os.truncate(path, size if size in (0, 100) else path.stat().st_size + size)
@@ -339,25 +340,25 @@ def test_a_file_that_another_process_truncates_loses_no_later_record(tmp_path, s
     else:
         monkeypatch.setattr(os, "write", write)
     for client in ("3", "4"):
-        journal.write(decision(client=client))
-    journal.close()
+        audit_log.write(decision(client=client))
+    audit_log.close()
 
     found = clients(tmp_path)
     assert found[-2:] == ["3", "4"]
     assert len(found) == len(set(found))
 
 
-def test_after_copytruncate_the_log_goes_on_in_a_file_with_a_beginning(tmp_path):
-    journal = journal_in(tmp_path, retention=None)
+def test_after_copytruncate_the_writer_begins_another_file(tmp_path):
+    audit_log = audit_log_in(tmp_path, retention=None)
     for client in ("1", "2"):
-        journal.write(decision(client=client))
-    path = journal.path
+        audit_log.write(decision(client=client))
+    path = audit_log.path
     (tmp_path / "copy").write_bytes(path.read_bytes())
     os.truncate(path, 0)
     for client in ("3", "4", "5"):
-        journal.write(decision(client=client))
-    journal.close()
+        audit_log.write(decision(client=client))
+    audit_log.close()
 
     assert clients(tmp_path) == ["3", "4", "5"]
-    assert journal.path != path
-    assert b'"kind":"start"' in journal.path.read_bytes()
+    assert audit_log.path != path
+    assert b'"kind":"start"' in audit_log.path.read_bytes()

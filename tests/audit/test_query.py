@@ -1,4 +1,4 @@
-"""Reading the journal back: in order, over all writers, past whatever should not be there."""
+"""Reading the audit log: in order, across all writers, skipping what is not a record."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import resource
 from pathlib import Path
 
 import pytest
-from audit.decisions import AT, DEFER, DROP, PASS, decision, journal_in
+from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from robots_guard.audit.query import LONGEST_LINE, Filter, Follower, Trouble, records
+from robots_guard.audit.read.reader import LONGEST_LINE, Filter, Follower, Unreadable, records
 from robots_guard.audit.record import Writer, record_of
 from robots_guard.errors import SettingsError
 
@@ -30,21 +30,21 @@ def test_records_of_all_writers_come_in_order_of_time(tmp_path):
     (tmp_path / "b.jsonl").write_bytes(line(AT + 1, 1, "b") + line(AT + 3, 2, "b"))
     (tmp_path / "empty.jsonl").write_bytes(b"")
     (tmp_path / "notes.txt").write_bytes(line(AT, 9, "no"))
-    trouble = Trouble()
+    trouble = Unreadable()
 
     assert ids(records(tmp_path, trouble=trouble)) == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("a", 3)]
     assert not trouble
 
 
-def test_what_a_journal_writes_is_read_back_as_it_was(tmp_path):
-    journal = journal_in(tmp_path, passes=1)
+def test_written_records_are_read_back_unchanged(tmp_path):
+    audit_log = audit_log_in(tmp_path, passes=1)
     made = [decision(verdict=verdict, user_agent="\x1b[31m\u202e\udc80\n") for verdict in (DROP, PASS, DEFER)]
     for each in made:
-        journal.write(each)
-    expected = [record_of(each, Writer(writer=journal.writer), seq=n, mono=7.0) for n, each in enumerate(made, 2)]
+        audit_log.write(each)
+    expected = [record_of(each, Writer(writer=audit_log.writer), seq=n, mono=7.0) for n, each in enumerate(made, 2)]
 
     assert list(records(tmp_path)) == expected
-    journal.close()
+    audit_log.close()
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_what_a_journal_writes_is_read_back_as_it_was(tmp_path):
         ({"origin": "https://b.test"}, [2]),
         ({"reason": "unreachable"}, [3]),
         ({"action": "pass"}, [4]),
-        ({"door": "scrapy"}, [4]),
+        ({"component": "scrapy"}, [4]),
         ({"agent": "OTHERBOT"}, [1]),
-        ({"action": "drop", "door": "scrapy"}, []),
+        ({"action": "drop", "component": "scrapy"}, []),
     ],
 )
 def test_filters(tmp_path, wanted, found):
@@ -67,7 +67,7 @@ def test_filters(tmp_path, wanted, found):
         line(AT, 1, agent="otherbot")
         + line(AT + 1, 2, url="https://b.test/")
         + line(AT + 2, 3, verdict=DEFER)
-        + line(AT + 3, 4, verdict=PASS, door="scrapy")
+        + line(AT + 3, 4, verdict=PASS, component="scrapy")
     )
 
     assert [record.seq for record in records(tmp_path, Filter(**wanted))] == found
@@ -93,10 +93,10 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("foreign", FOREIGN, ids=range(len(FOREIGN)))
-def test_a_foreign_line_is_counted_and_passed_over(tmp_path, foreign):
+def test_a_foreign_line_is_counted_and_skipped(tmp_path, foreign):
     path = tmp_path / "a.jsonl"
     path.write_bytes(line(seq=1) + foreign + line(seq=2))
-    trouble = Trouble()
+    trouble = Unreadable()
 
     assert [record.seq for record in records(tmp_path, trouble=trouble)] == [1, 2]
     assert trouble.lines | trouble.torn == ({path.name: 1} if foreign.strip() else {})
@@ -105,13 +105,13 @@ def test_a_foreign_line_is_counted_and_passed_over(tmp_path, foreign):
 
 def test_a_torn_tail_is_counted(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(line(seq=1) + line(seq=2)[:200])
-    trouble = Trouble()
+    trouble = Unreadable()
 
     assert [record.seq for record in records(tmp_path, trouble=trouble)] == [1]
     assert str(trouble) == "1 torn line in a.jsonl (a write was cut off)"
 
 
-def test_unknown_fields_of_a_later_version_are_passed_over(tmp_path):
+def test_unknown_fields_of_a_later_version_are_ignored(tmp_path):
     extended = json.dumps(json.loads(line(seq=1)) | {"later": [1]}).encode() + b"\n"
     (tmp_path / "a.jsonl").write_bytes(extended)
 
@@ -120,26 +120,26 @@ def test_unknown_fields_of_a_later_version_are_passed_over(tmp_path):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=8))
-def test_any_octets_are_read_without_a_fault(tmp_path, pieces):
+def test_arbitrary_bytes_cause_no_error(tmp_path, pieces):
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(pieces) + b"\n" + line(seq=1))
 
-    assert [record.seq for record in records(tmp_path, trouble=Trouble())] == [1]
+    assert [record.seq for record in records(tmp_path, trouble=Unreadable())] == [1]
 
 
-def test_what_is_no_plain_file_is_told_and_passed_over(tmp_path):
+def test_irregular_files_are_reported_and_skipped(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(line())
     (tmp_path / "directory.jsonl").mkdir()
     (tmp_path / "link.jsonl").symlink_to("/etc/passwd")
     (tmp_path / "gone.jsonl").symlink_to("/nowhere")
     os.mkfifo(tmp_path / "pipe.jsonl")
-    trouble = Trouble()
+    trouble = Unreadable()
 
     assert len(list(records(tmp_path, trouble=trouble))) == 1
     assert set(trouble.files) == {"directory.jsonl", "link.jsonl", "gone.jsonl", "pipe.jsonl"}
     assert "pipe.jsonl cannot be read (not a regular file)" in str(trouble)
 
 
-def test_more_files_than_a_process_may_hold_open(tmp_path):
+def test_more_files_than_a_process_can_open(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for number in range(200):
         (tmp_path / f"{number}.jsonl").write_bytes(line(AT + number, number))
@@ -153,7 +153,7 @@ def test_more_files_than_a_process_may_hold_open(tmp_path):
     assert found == list(range(200))
 
 
-def test_a_directory_that_is_not_there_is_one_sentence(tmp_path):
+def test_a_missing_directory_is_reported_in_one_sentence(tmp_path):
     with pytest.raises(SettingsError, match=r"^nothing has been recorded yet in .*name the directory"):
         list(records(tmp_path / "none"))
 
@@ -163,7 +163,7 @@ def test_a_directory_that_is_not_there_is_one_sentence(tmp_path):
 
 def test_following_sees_what_is_written_and_files_that_appear(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(line(AT, 1, "a"))
-    follower = Follower(tmp_path, Trouble())
+    follower = Follower(tmp_path, Unreadable())
     wanted = Filter()
 
     assert ids(follower.new(wanted)) == [("a", 1)]
@@ -175,13 +175,13 @@ def test_following_sees_what_is_written_and_files_that_appear(tmp_path):
     assert ids(follower.new(wanted)) == []
 
 
-def test_a_half_written_line_waits_for_its_other_half(tmp_path):
-    trouble = Trouble()
+def test_an_incomplete_line_is_read_once_it_is_complete(tmp_path):
+    trouble = Unreadable()
     follower = Follower(tmp_path, trouble)
     whole = line()
     with (tmp_path / "a.jsonl").open("ab", buffering=0) as writer:
-        for octets in (whole[:1], whole[1:300], whole[300:-1]):
-            writer.write(octets)
+        for data in (whole[:1], whole[1:300], whole[300:-1]):
+            writer.write(data)
             assert ids(follower.new(Filter())) == []
         writer.write(whole[-1:] + whole[:10])
 
@@ -189,8 +189,8 @@ def test_a_half_written_line_waits_for_its_other_half(tmp_path):
     assert not trouble
 
 
-def test_following_passes_over_lines_that_never_end(tmp_path):
-    trouble = Trouble()
+def test_following_skips_endless_lines(tmp_path):
+    trouble = Unreadable()
     follower = Follower(tmp_path, trouble)
     with (tmp_path / "a.jsonl").open("ab", buffering=0) as writer:
         for _ in range(5):

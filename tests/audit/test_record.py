@@ -1,4 +1,4 @@
-"""Records: stable names, no secrets, and nothing in a line that could end it or steer a terminal."""
+"""Records: stable names, no secrets, and no character that could end a line or control a terminal."""
 
 from __future__ import annotations
 
@@ -21,19 +21,31 @@ from robots_guard.core.verdict import Action, Reason, Verdict
 SCHEMA = Path(__file__).parents[2] / "docs" / "audit-record.schema.json"
 
 
-def test_the_names_are_a_promise():
-    """Fields are added and never renamed: whoever changes this changes what others parse. If you only added some,
-    write the new schema with `robots-guard audit schema > docs/audit-record.schema.json`."""
+def test_the_schema_is_the_published_one():
+    """Fields are added and never renamed, because users parse them. If you only added some, write the new schema with
+    `robots-guard audit schema > docs/audit-record.schema.json`."""
     assert json.loads(SCHEMA.read_text()) == json_schema()
 
 
-def test_what_has_its_default_is_left_out():
+def test_fields_with_default_values_are_omitted():
     bare = json.loads(record_of(decision(verdict=PASS, user_agent="", client="")).line_of_json())
 
-    assert list(bare) == ["kind", "schema", "at", "door", "id", "agent", "method", "url", "origin", "action", "reason"]
+    assert list(bare) == [
+        "kind",
+        "schema",
+        "at",
+        "component",
+        "id",
+        "agent",
+        "method",
+        "url",
+        "origin",
+        "action",
+        "reason",
+    ]
 
 
-def test_a_drop_says_all_it_rests_on():
+def test_a_drop_has_its_rule_and_document():
     made = decision(policy=policy(), dialect="rfc9309", matching="standard", source="memory", elapsed=0.000_123_4)
     record = json.loads(record_of(made, Writer(writer="host-1-abcd", job="daily"), seq=7, mono=1.5).line_of_json())
 
@@ -44,7 +56,7 @@ def test_a_drop_says_all_it_rests_on():
         "mono": 1.5,
         "seq": 7,
         "writer": "host-1-abcd",
-        "door": "cli",
+        "component": "cli",
         "job": "daily",
         "id": "w-1",
         "agent": "mybot",
@@ -72,7 +84,7 @@ def test_a_drop_says_all_it_rests_on():
     }
 
 
-def test_a_deferral_says_until_when_and_what_the_trouble_is():
+def test_a_deferral_has_its_end_and_the_failure():
     troubled = begin(policy().origin, None, "direct").next(Fetched(status=503), AT - 1).policy
     record = record_of(decision(verdict=DEFER, policy=troubled))
 
@@ -80,7 +92,7 @@ def test_a_deferral_says_until_when_and_what_the_trouble_is():
     assert (record.sha256, record.via, record.tls_verified) == (None, None, None)
 
 
-def test_trouble_beside_a_document_shows_both():
+def test_a_record_has_both_document_and_failure():
     troubled = begin(policy().origin, policy(), "direct").next(Failed(failure=Failure.DNS), AT).policy
     record = record_of(decision(policy=troubled))
 
@@ -93,7 +105,7 @@ def test_a_relaxation_is_named():
     assert record_of(decision(verdict=verdict)).relaxed == "on_unreachable=allow"
 
 
-def test_tls_says_nothing_of_an_origin_without_it():
+def test_tls_verified_is_omitted_for_http():
     assert record_of(decision("http://a.test/", policy=policy("http://a.test/"))).tls_verified is None
 
 
@@ -127,7 +139,7 @@ def test_tls_says_nothing_of_an_origin_without_it():
         ("https://a.test/token=abc", "https://a.test/token=abc"),
     ],
 )
-def test_no_secret_of_a_url_is_written_down(url, shown):
+def test_secrets_in_urls_are_not_recorded(url, shown):
     assert record_of(decision(url)).url == shown
     assert shown_url(url) == shown
 
@@ -195,11 +207,11 @@ def test_a_name_that_looks_secret_hides_its_value(name):
         "utm_source",
     ],
 )
-def test_an_ordinary_name_does_not(name):
+def test_an_ordinary_name_does_not_hide_its_value(name):
     assert shown_url(f"https://a.test/?{name}=abc") == f"https://a.test/?{name}=abc"
 
 
-def test_redirects_and_details_are_redacted_too():
+def test_redirects_and_details_are_redacted():
     policy_ = begin(policy().origin, None, "direct")
     hop = policy_.next(Fetched(status=302, headers={"location": "/r?token=abc#x"}), AT)
     settled = hop.next(Fetched(status=302, headers={"location": "/s"}), AT).next(Fetched(status=404), AT)
@@ -219,7 +231,7 @@ def test_a_moment_is_read_back_to_the_millisecond(seconds):
 # -- hostile values -----------------------------------------------------------------------------------------
 
 
-def test_octets_of_a_target_are_escaped():
+def test_bytes_of_a_target_are_escaped():
     assert record_of(decision(target='/a\x00\r\n\x1b[31m \xe9"\\')).url == 'https://a.test/a%00%0D%0A%1B[31m%20%E9"\\'
 
 
@@ -232,7 +244,7 @@ def test_long_values_are_cut():
 
 
 @pytest.mark.parametrize("seconds", [math.inf, -math.inf, math.nan, 1e300, -1e300])
-def test_no_time_is_too_odd_to_be_recorded(seconds):
+def test_any_time_can_be_recorded(seconds):
     verdict = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=seconds)
 
     assert moment(seconds) is None
@@ -245,9 +257,7 @@ TEXT = st.text(st.characters(), max_size=40) | st.text(
 
 
 @given(target=TEXT, agent=TEXT, user_agent=TEXT, method=TEXT, client=TEXT, detail=TEXT, group=TEXT)
-def test_a_record_is_one_line_of_printable_ascii_whatever_it_holds(
-    target, agent, user_agent, method, client, detail, group
-):
+def test_a_record_is_always_one_line_of_printable_ascii(target, agent, user_agent, method, client, detail, group):
     verdict = msgspec.structs.replace(DROP, detail=detail, group=group)
     made = decision(
         verdict=verdict, target="/" + target, agent=agent, user_agent=user_agent, method=method, client=client

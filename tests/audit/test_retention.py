@@ -1,4 +1,4 @@
-"""How long the journal's files are kept: by time that was witnessed, whatever the wall clock says."""
+"""Retention of the audit log's files, by observed time, whatever the wall clock shows."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import threading
 from contextlib import contextmanager, suppress
 
 import pytest
-from audit.decisions import AT, decision, journal_in
+from audit.decisions import AT, audit_log_in, decision
 
-from robots_guard.audit import keeping
-from robots_guard.audit.journal import Keeping
-from robots_guard.audit.keeping import retain, tidy
-from robots_guard.audit.query import records
-from robots_guard.audit.retention import Look, Retention
+from robots_guard.audit.read.reader import records
 from robots_guard.audit.segments import day_of, key_of
+from robots_guard.audit.write import maintenance
+from robots_guard.audit.write.log import Keeping
+from robots_guard.audit.write.maintenance import retain, tidy
+from robots_guard.audit.write.retention import Inspection, Retention
 
 HOUR, DAY = 3600.0, 86400.0
 NINETY = Retention(days=90)
@@ -33,7 +33,7 @@ def days_of(directory):
 
 
 class Machine:
-    """A machine with a directory: it is up, its wall clock can be set, and it can be started anew."""
+    """A machine with a directory. Its wall clock can be set, and it can be rebooted."""
 
     def __init__(self, directory, retention=NINETY):
         self.directory = directory
@@ -48,10 +48,10 @@ class Machine:
         self.boot, self.up, self.wall = f"after {self.boot}", 10.0, self.wall + after
 
     def look(self):
-        return retain(self.directory, self.retention, Look(boot=self.boot, up=self.up, wall=self.wall))
+        return retain(self.directory, self.retention, Inspection(boot=self.boot, up=self.up, wall=self.wall))
 
     def looks(self, *, hours):
-        """Looks an hour apart; what went."""
+        """Inspect every hour, and return the removed files."""
         gone = []
         for _ in range(hours):
             self.pass_(HOUR + 1)
@@ -59,7 +59,7 @@ class Machine:
         return gone
 
     def days(self, count):
-        """A look each day; what went."""
+        """Inspect every day, and return the removed files."""
         gone = []
         for _ in range(count):
             self.pass_(DAY)
@@ -69,7 +69,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path):
-    """One that has a file, and has looked at it for a day."""
+    """A machine that has a file and has observed it for a day."""
     (tmp_path / OLD).write_bytes(b"x")
     made = Machine(tmp_path)
     made.look()
@@ -77,17 +77,17 @@ def machine(tmp_path):
     return made
 
 
-def test_one_record_from_120_days_ahead_leaves_every_record_in_place(tmp_path):
-    """As a writer meets it whose machine's clock is set wrong for one record, and as its neighbours' records do."""
+def test_a_clock_120_days_ahead_for_one_record_removes_nothing(tmp_path):
+    """The clock of one writer's machine is wrong for one record; neither its files nor other writers' are removed."""
     retention = Keeping().retention
     for writer in range(4):
-        journal = journal_in(tmp_path, retention=retention, now=AT + writer)
+        audit_log = audit_log_in(tmp_path, retention=retention, now=AT + writer)
         for number in range(250):
-            journal.write(decision(f"https://a.test/private/{writer}/{number}", at=AT + number))
-        journal.close()
+            audit_log.write(decision(f"https://a.test/private/{writer}/{number}", at=AT + number))
+        audit_log.close()
     wait_for_housekeeping()
     ahead = AT + 120 * DAY
-    jumped = journal_in(tmp_path, retention=retention, now=ahead)
+    jumped = audit_log_in(tmp_path, retention=retention, now=ahead)
     jumped.write(decision("https://a.test/private/jumped", at=ahead))
     jumped.close()
     wait_for_housekeeping()
@@ -95,12 +95,12 @@ def test_one_record_from_120_days_ahead_leaves_every_record_in_place(tmp_path):
     assert len(list(records(tmp_path))) == 1001
 
 
-def test_a_file_goes_when_it_has_been_watched_for_its_time(machine):
+def test_a_file_is_removed_after_being_observed_for_the_retention(machine):
     assert machine.days(88) == []
     assert [path.name for path in machine.days(4)] == [OLD]
 
 
-def test_what_goes_was_due_at_an_earlier_look(machine):
+def test_a_file_is_removed_only_if_an_earlier_inspection_found_it_due(machine):
     machine.pass_(100 * DAY)
     assert machine.look() == []
     machine.pass_(HOUR - 1)
@@ -111,7 +111,7 @@ def test_what_goes_was_due_at_an_earlier_look(machine):
 
 @pytest.mark.parametrize("jump", [2 * DAY, 60 * DAY, 120 * DAY, 10_000 * DAY, -120 * DAY, 1e15, -1e15])
 @pytest.mark.parametrize("lasts", [1, 24 * 30])
-def test_a_jump_of_the_wall_clock_removes_nothing_however_long_it_lasts(machine, jump, lasts):
+def test_a_jump_of_the_wall_clock_removes_nothing(machine, jump, lasts):
     machine.wall += jump
     assert machine.look() == []
     assert machine.looks(hours=lasts) == []
@@ -119,8 +119,8 @@ def test_a_jump_of_the_wall_clock_removes_nothing_however_long_it_lasts(machine,
     assert machine.looks(hours=24) == []
 
 
-def test_files_stamped_with_a_day_long_past_are_as_young_as_they_are(machine):
-    """A clock that was set back names files of 1970; they hold the records of today."""
+def test_a_past_day_in_a_file_name_does_not_age_the_file(machine):
+    """A clock that was set back names files after 1970, although they have today's records."""
     machine.days(40)
     (machine.directory / "19700101-h-2-cd-0001.jsonl").write_bytes(b"x")
 
@@ -128,7 +128,7 @@ def test_files_stamped_with_a_day_long_past_are_as_young_as_they_are(machine):
     assert days_of(machine.directory) == ["19700101"]
 
 
-def test_a_file_stamped_with_a_day_to_come_goes_in_its_time_too(machine):
+def test_a_file_named_after_a_future_day_is_removed_in_time(machine):
     (machine.directory / "20300101-h-2-cd-0001.jsonl").write_bytes(b"x")
     machine.days(93)
 
@@ -136,7 +136,7 @@ def test_a_file_stamped_with_a_day_to_come_goes_in_its_time_too(machine):
 
 
 @pytest.mark.parametrize("ahead", [60 * DAY, 120 * DAY])
-def test_a_wrong_clock_after_a_start_that_is_set_right_ages_nothing(machine, ahead):
+def test_a_clock_corrected_after_boot_ages_nothing(machine, ahead):
     machine.days(58)
     machine.restart(after=ahead)
     machine.look()
@@ -147,7 +147,7 @@ def test_a_wrong_clock_after_a_start_that_is_set_right_ages_nothing(machine, ahe
     assert len(machine.days(4)) == 1
 
 
-def test_a_clock_that_stays_wrong_after_a_start_ages_by_a_third_of_the_retention_and_once(machine):
+def test_a_clock_wrong_since_boot_ages_files_once_by_a_third_of_the_retention(machine):
     machine.days(20)
     for _ in range(4):
         machine.restart(after=60 * DAY)
@@ -158,7 +158,7 @@ def test_a_clock_that_stays_wrong_after_a_start_ages_by_a_third_of_the_retention
     assert len(machine.days(6)) == 1
 
 
-def test_where_the_clock_is_further_on_than_the_retention_nothing_has_aged(machine):
+def test_a_clock_ahead_by_more_than_the_retention_ages_nothing(machine):
     machine.days(80)
     machine.restart(after=120 * DAY)
 
@@ -166,8 +166,8 @@ def test_where_the_clock_is_further_on_than_the_retention_nothing_has_aged(machi
     assert len(machine.days(12)) == 1
 
 
-def test_machines_that_live_for_minutes_remove_what_is_old(tmp_path):
-    """A crawl each day, each on a machine of its own: only the wall clock tells how far apart they are."""
+def test_short_lived_machines_remove_old_files(tmp_path):
+    """Each day, a crawl runs on a new machine: only the wall clock shows the time between them."""
     (tmp_path / OLD).write_bytes(b"x")
     machine, gone = Machine(tmp_path), []
     for day in range(95):
@@ -177,7 +177,7 @@ def test_machines_that_live_for_minutes_remove_what_is_old(tmp_path):
     assert gone == [(91, OLD)]
 
 
-def test_a_compressed_or_compacted_file_is_as_old_as_what_it_holds(machine):
+def test_a_compressed_or_compacted_file_is_as_old_as_its_content(machine):
     machine.days(40)
     (machine.directory / OLD).rename(machine.directory / (OLD + ".zst"))
     machine.days(40)
@@ -186,7 +186,7 @@ def test_a_compressed_or_compacted_file_is_as_old_as_what_it_holds(machine):
     assert [path.name for path in machine.days(12)] == ["20270101.1.parquet"]
 
 
-def test_the_first_seen_go_until_the_rest_fits_whatever_their_day(tmp_path):
+def test_files_seen_first_are_removed_first_whatever_their_day(tmp_path):
     machine = Machine(tmp_path, Retention(days=0, octets=250))
     for day in ("20270110", "20300101", "19700101", "20270111", "20270112"):
         (tmp_path / f"{day}-h-1-ab-0001.jsonl").write_bytes(b"x" * 100)
@@ -196,7 +196,7 @@ def test_the_first_seen_go_until_the_rest_fits_whatever_their_day(tmp_path):
     assert days_of(tmp_path) == ["20270111", "20270112"]
 
 
-def test_with_no_bound_in_days_nothing_goes(machine):
+def test_without_a_limit_in_days_nothing_is_removed(machine):
     machine.retention = Retention(days=0)
     assert machine.days(500) == []
 
@@ -215,7 +215,7 @@ def test_with_no_bound_in_days_nothing_goes(machine):
         lambda path: (path.unlink(), os.mkfifo(path)),
     ],
 )
-def test_without_a_readable_account_all_ages_begin_anew(machine, spoil):
+def test_without_a_readable_account_all_ages_restart(machine, spoil):
     machine.days(89)
     spoil(machine.directory / ".retention")
 
@@ -223,10 +223,10 @@ def test_without_a_readable_account_all_ages_begin_anew(machine, spoil):
     assert len(machine.days(3)) == 1
 
 
-def test_a_directory_in_the_place_of_the_account_stops_removal_and_no_writer(machine, caplog):
+def test_a_directory_in_place_of_the_account_stops_removal_but_no_writer(machine, caplog):
     (machine.directory / ".retention").unlink()
     (machine.directory / ".retention").mkdir()
-    tidy(machine.directory, NINETY, Look(boot="b", up=1.0, wall=AT))
+    tidy(machine.directory, NINETY, Inspection(boot="b", up=1.0, wall=AT))
 
     assert "could not be removed" in caplog.text
     assert days_of(machine.directory) == ["20270101"]
@@ -235,21 +235,21 @@ def test_a_directory_in_the_place_of_the_account_stops_removal_and_no_writer(mac
 @pytest.mark.parametrize("wall", [1e18, -1e18, float("nan"), float("inf")])
 def test_no_clock_makes_housekeeping_raise(machine, wall):
     for up in (1.0, 2.0, 2 * HOUR):
-        tidy(machine.directory, NINETY, Look(boot="b", up=up, wall=wall))
+        tidy(machine.directory, NINETY, Inspection(boot="b", up=up, wall=wall))
 
     assert days_of(machine.directory) == ["20270101"]
 
 
-@pytest.mark.parametrize("step", ["read_plain", "_removed", "_save", "put_in_place"])
-def test_being_killed_at_any_step_removes_nothing_that_is_not_due(machine, monkeypatch, step):
-    real, looks = getattr(keeping, step), iter(range(1000))
+@pytest.mark.parametrize("step", ["read_plain", "_try_remove", "_save_account", "put_in_place"])
+def test_a_kill_at_any_step_removes_nothing_that_is_not_due(machine, monkeypatch, step):
+    real, looks = getattr(maintenance, step), iter(range(1000))
 
     def is_killed_every_other_time(*args):
         if next(looks) % 2:
             raise KeyboardInterrupt
         return real(*args)
 
-    monkeypatch.setattr(keeping, step, is_killed_every_other_time)
+    monkeypatch.setattr(maintenance, step, is_killed_every_other_time)
     for day in range(2, 120):
         with suppress(KeyboardInterrupt):
             machine.days(1)
@@ -266,8 +266,8 @@ def housekeeping_elsewhere(directory):
     os.close(descriptor)
 
 
-def test_one_process_keeps_house_at_a_time(machine):
-    """Two that look at the sizes at once would each remove enough, and together twice as much."""
+def test_one_process_removes_files_at_a_time(machine):
+    """Two processes that read the sizes at the same time would together remove twice as much as needed."""
     machine.retention = Retention(days=0, octets=1)
     (machine.directory / "20270102-h-1-ab-0001.jsonl").write_bytes(b"x")
     with housekeeping_elsewhere(machine.directory):
@@ -275,13 +275,13 @@ def test_one_process_keeps_house_at_a_time(machine):
     assert len(machine.look()) == 1
 
 
-def test_evidence_stays_while_the_file_beside_it_is_written(tmp_path):
-    journal = journal_in(tmp_path)
-    journal.write(decision())
-    evidence = tmp_path / f"{key_of(journal.path.name)}.warc.gz"
+def test_evidence_stays_while_its_log_file_is_open(tmp_path):
+    audit_log = audit_log_in(tmp_path)
+    audit_log.write(decision())
+    evidence = tmp_path / f"{key_of(audit_log.path.name)}.warc.gz"
     evidence.write_bytes(b"x" * 100)
     machine = Machine(tmp_path, Retention(days=1, octets=10))
 
     assert machine.days(4) == []
-    journal.close()
-    assert {path.name for path in machine.look()} == {evidence.name, journal.path.name}
+    audit_log.close()
+    assert {path.name for path in machine.look()} == {evidence.name, audit_log.path.name}

@@ -1,4 +1,4 @@
-"""No secret that is planted anywhere in a request appears in anything that is written down or shown."""
+"""No secret planted anywhere in a request appears in any record or output."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from audit.decisions import AT, DEFER, DROP, PASS, decision, journal_in
+from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robots_guard.audit.export import FORMATS, exported
 from robots_guard.audit.privacy import CLIENTS, QUERIES, Privacy, shown_url
-from robots_guard.audit.query import Filter, entries
-from robots_guard.cli.auditing import row_of
+from robots_guard.audit.read.reader import Filter, entries
+from robots_guard.audit.show.export import FORMATS, exported
+from robots_guard.cli.audit.records import row_of
 from robots_guard.core.access import Failed, Failure, Fetched, Get
 from robots_guard.core.events import FetchMade
 from robots_guard.core.renewal import Redirected, begin
@@ -74,22 +74,22 @@ def test_no_secret_reaches_a_file_a_row_or_an_export(url, other, query, client):
 
 
 def _plant(directory, url, other, privacy):
-    """A journal of all that can carry an address: requests, redirects, details, fetches."""
-    journal = journal_in(directory, passes=1, privacy=privacy)
+    """An audit log with all values that may contain a URL: requests, redirects, details, fetches."""
+    audit_log = audit_log_in(directory, passes=1, privacy=privacy)
     origin, _ = split_url(url)
     hop = begin(origin, None, "direct").next(Fetched(status=302, headers={"location": other}), AT)
     hop = hop.next(PASS, AT) if isinstance(hop, Redirected) else hop
     looped = hop.next(Fetched(status=302, headers={"location": "/robots.txt"}), AT) if hasattr(hop, "next") else hop
     settled = hop.next(Fetched(status=404), AT) if hasattr(hop, "next") else hop
-    journal.write(decision(url, verdict=DROP, policy=settled.policy))
-    journal.write(
+    audit_log.write(decision(url, verdict=DROP, policy=settled.policy))
+    audit_log.write(
         decision(url, verdict=Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, detail=f"back to {other}"))
     )
-    journal.write(decision(url, verdict=PASS, policy=getattr(looped, "policy", None)))
+    audit_log.write(decision(url, verdict=PASS, policy=getattr(looped, "policy", None)))
     made = {"at": AT, "origin": origin, "get": Get(url=other), "via": "direct", "elapsed": 0.1}
-    journal.note(FetchMade(outcome=Fetched(status=302, headers={"location": url, "set-cookie": SECRET}), **made))
-    journal.note(FetchMade(outcome=Failed(failure=Failure.REDIRECT_REFUSED, detail=f"to {url}"), **made))
-    journal.close()
+    audit_log.note(FetchMade(outcome=Fetched(status=302, headers={"location": url, "set-cookie": SECRET}), **made))
+    audit_log.note(FetchMade(outcome=Failed(failure=Failure.REDIRECT_REFUSED, detail=f"to {url}"), **made))
+    audit_log.close()
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def _plant(directory, url, other, privacy):
         ("drop", "https://a.test/x"),
     ],
 )
-def test_what_each_mode_keeps_of_a_query(mode, shown):
+def test_each_mode_of_recording_queries(mode, shown):
     url = f"https://me:{SECRET}@a.test/x?q=words&token={SECRET}&z={RANDOM}#{SECRET}"
 
     assert mode in QUERIES
@@ -131,9 +131,9 @@ def test_hashed_values_differ_by_value_and_by_key():
     ],
 )
 def test_clients(client, truncated):
-    assert Privacy().client_shown(client) == client
-    assert Privacy(client="truncate").client_shown(client) == truncated
-    assert Privacy(client="drop").client_shown(client) == ""
+    assert Privacy().client_text(client) == client
+    assert Privacy(client="truncate").client_text(client) == truncated
+    assert Privacy(client="drop").client_text(client) == ""
 
 
 @pytest.mark.parametrize(
@@ -145,12 +145,12 @@ def test_ordinary_values_are_kept(value):
 
 
 def test_all_records_are_valid_by_the_schema(tmp_path):
-    """As a stranger checks them: with a validator of JSON Schema."""
+    """Checked by an independent JSON Schema validator."""
     _plant(tmp_path, "https://a.test/x", "https://b.test/y", Privacy())
-    journal = journal_in(tmp_path, chain=True, aggregate=60.0)
+    audit_log = audit_log_in(tmp_path, chain=True, aggregate=60.0)
     for verdict in (DROP, DROP, DEFER):
-        journal.write(decision(verdict=verdict))
-    journal.close()
+        audit_log.write(decision(verdict=verdict))
+    audit_log.close()
     docs = Path(__file__).parents[2] / "docs"
     validator = jsonschema.Draft202012Validator(json.loads((docs / "audit-record.schema.json").read_text()))
     lines = [json.loads(line) for path in tmp_path.glob("*.jsonl") for line in path.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""The command line, in this process and in one of its own, with a store and a journal of its own."""
+"""The command line, in this process and in one of its own, with a store and an audit log of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cli.command import COMMAND
 from support.programs import LOCALES as DEFINITION
 from support.programs import program
 
-from robots_guard import cli
+from robots_guard.cli import main as cli
 
 
 class Ran(NamedTuple):
@@ -22,13 +22,13 @@ class Ran(NamedTuple):
 
 @pytest.fixture
 def variables(tmp_path, monkeypatch):
-    """The environment: nothing of the person's own, an agent, a store and a journal."""
+    """The environment: nothing of the person's own, an agent, a store and an audit log."""
     for name in list(os.environ):
         if name.startswith("ROBOTS_GUARD_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("ROBOTS_GUARD_AGENT", "mybot")
     monkeypatch.setenv("ROBOTS_GUARD_STORE", f"sqlite:///{tmp_path}/policies.sqlite")
-    monkeypatch.setenv("ROBOTS_GUARD_JOURNAL", str(tmp_path / "journal"))
+    monkeypatch.setenv("ROBOTS_GUARD_AUDIT_LOG", str(tmp_path / "audit_log"))
     return monkeypatch
 
 

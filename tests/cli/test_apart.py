@@ -16,7 +16,7 @@ from robots_guard.rep.dialect import DIALECTS
 ROWS = [json.loads(line) for line in (Path(__file__).parent.parent / "data" / "apart.jsonl").read_text().splitlines()]
 
 
-def test_every_dialect_reads_each_file_its_own_way(here, tmp_path):
+def test_each_dialect_gives_its_own_verdicts(here, tmp_path):
     questions = tmp_path / "questions.jsonl"
     asked = [
         {name: row[name] for name in ("robots_txt", "user_agent", "url")}
@@ -35,7 +35,7 @@ def test_every_dialect_reads_each_file_its_own_way(here, tmp_path):
     assert dropped - expected == set(), "over-blocks"
 
 
-def test_the_files_tell_the_dialects_apart():
+def test_files_distinguish_the_dialects():
     alike = {
         (one, other)
         for one, other in combinations(DIALECTS, 2)

@@ -1,4 +1,4 @@
-"""`audit`: what the doors decided, searched and followed."""
+"""`audit`: what the integrations decided, searched and followed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from audit.decisions import AT, DEFER, DROP, decision, journal_in
+from audit.decisions import AT, DEFER, DROP, audit_log_in, decision
 from cli.command import COMMAND, argument, quiet
 
 from robots_guard.audit.record import record_of
@@ -23,14 +23,14 @@ from robots_guard.core.verdict import Action, Exemption, Reason, Verdict
 
 @pytest.fixture
 def directory(tmp_path):
-    return tmp_path / "journal"
+    return tmp_path / "audit_log"
 
 
 @pytest.fixture
-def journal(directory):
-    made = journal_in(directory, passes=1)
-    made.write(decision("https://a.test/private/1", door="scrapy"))
-    made.write(decision("https://b.test/private/2?token=abc", door="mitmproxy", at=AT + 1))
+def audit_log(directory):
+    made = audit_log_in(directory, passes=1)
+    made.write(decision("https://a.test/private/1", component="scrapy"))
+    made.write(decision("https://b.test/private/2?token=abc", component="proxy", at=AT + 1))
     made.write(decision("https://a.test/3", verdict=DEFER, at=AT + 2, agent="otherbot"))
     yield made
     made.close()
@@ -38,18 +38,18 @@ def journal(directory):
 
 def test_records_are_found_in_any_locale(ran, tmp_path):
     """In folders whose names the locale cannot spell, and by such texts."""
-    place = tmp_path / "größe" / "journal"
-    options = ("--journal", place, "--audit-job", argument(ran, "größe"))
+    place = tmp_path / "größe" / "audit_log"
+    options = ("--audit-log", place, "--audit-job", argument(ran, "größe"))
     assert quiet(ran("check", *options, argument(ran, "http://127.0.0.1:9/größe"))).returncode == 3
     for filters in ((), ("--job", argument(ran, "größe"))):
-        found = quiet(ran("audit", "query", "--journal", place, *filters))
+        found = quiet(ran("audit", "query", "--audit-log", place, *filters))
         assert (found.returncode, b"/gr%C3%B6%C3%9Fe" in found.stdout) == (0, True), filters
-    found = quiet(ran("audit", "query", "--journal", place, "--rule", argument(ran, "Disallow: /größe/")))
+    found = quiet(ran("audit", "query", "--audit-log", place, "--rule", argument(ran, "Disallow: /größe/")))
     assert (found.returncode, b"/gr%C3%B6%C3%9Fe" in found.stdout) == (0, False)
 
 
-def test_a_row_a_record_nothing_cut(here, journal):
-    journal.write(decision("https://a.test/" + "x" * 500, at=AT + 3))
+def test_query_prints_one_untruncated_row_per_record(here, audit_log):
+    audit_log.write(decision("https://a.test/" + "x" * 500, at=AT + 3))
     status, out, err = here("audit", "query")
     lines = out.splitlines()
 
@@ -72,7 +72,7 @@ TOLD = "override shop-2026 (jane: contract of 12 May)"
 
 
 @pytest.mark.parametrize(
-    ("verdict", "told"),
+    ("verdict", "cell"),
     [
         (Verdict(action=Action.PASS, reason=Reason.BYPASSED), TOLD),
         (Verdict(action=Action.DROP, reason=Reason.BLOCKED), TOLD),
@@ -80,13 +80,13 @@ TOLD = "override shop-2026 (jane: contract of 12 May)"
     ],
     ids=lambda value: getattr(value, "reason", ""),
 )
-def test_the_override_that_bears_on_a_decision_is_shown(here, directory, verdict, told):
-    journal = journal_in(directory)
-    journal.write(decision("https://a.test/", verdict=verdict, override=OVERRIDE))
-    journal.close()
+def test_override_of_a_decision_is_shown(here, directory, verdict, cell):
+    audit_log = audit_log_in(directory)
+    audit_log.write(decision("https://a.test/", verdict=verdict, override=OVERRIDE))
+    audit_log.close()
 
-    assert here("audit", "query").out.rstrip("\n").split("\t")[6] == told
-    assert told in here("audit", "query", "--csv").out
+    assert here("audit", "query").out.rstrip("\n").split("\t")[6] == cell
+    assert cell in here("audit", "query", "--csv").out
 
 
 @pytest.mark.parametrize(
@@ -96,52 +96,52 @@ def test_the_override_that_bears_on_a_decision_is_shown(here, directory, verdict
         (["--origin", "https://A.test:443/some/page"], [2, 4]),
         (["--reason", "unreachable"], [4]),
         (["--action", "drop"], [2, 3]),
-        (["--door", "scrapy"], [2]),
-        (["--door", "proxy"], [3]),
+        (["--component", "scrapy"], [2]),
+        (["--component", "proxy"], [3]),
         (["--agent", "OtherBot"], [4]),
         (["--since", "2027-01-15T08:00:01"], [3, 4]),
         (["--since", "2027-01-15T09:00:01+01:00"], [3, 4]),
         (["--until", "2027-01-15T08:00:01Z"], [2]),
         (["--until", "1h"], []),
         (["--limit", "2"], [2, 3]),
-        (["--action", "drop", "--door", "mitmproxy"], [3]),
+        (["--action", "drop", "--component", "proxy"], [3]),
     ],
     ids=str,
 )
-def test_filters_and_json(here, journal, options, found):
+def test_filters_and_json(here, audit_log, options, found):
     status, out, _ = here("audit", "query", "--json", *options)
 
     assert status == 0
     assert [json.loads(line)["seq"] for line in out.splitlines()] == found
 
 
-def test_a_refusal_is_found_by_its_reference(here, journal):
-    journal.write(msgspec.structs.replace(decision("https://a.test/private/4", at=AT + 4), id="w-4"))
+def test_record_is_found_by_its_id(here, audit_log):
+    audit_log.write(msgspec.structs.replace(decision("https://a.test/private/4", at=AT + 4), id="w-4"))
     (found,) = here("audit", "query", "--id", "w-4", "--json").out.splitlines()
 
     assert json.loads(found)["url"] == "https://a.test/private/4"
     assert here("audit", "query", "--id", "none").out == ""
 
 
-@pytest.mark.parametrize(("form", "out"), [([], ""), (["--json"], ""), (["--csv"], "action,at,door")], ids=str)
-def test_filters_that_match_nothing_are_told_of(here, journal, form, out):
+@pytest.mark.parametrize(("form", "out"), [([], ""), (["--json"], ""), (["--csv"], "action,at,component")], ids=str)
+def test_no_match_is_reported(here, audit_log, form, out):
     status, printed, err = here("audit", "query", "--origin", "https://c.test", *form)
 
-    assert (status, printed[: len("action,at,door")]) == (0, out)
+    assert (status, printed[: len("action,at,component")]) == (0, out)
     assert err == "robots-guard: no record matches\n"
     assert here("audit", "query", *form).err == ""
-    (journal.directory / "other.jsonl").write_bytes(b"nonsense\n")
+    (audit_log.directory / "other.jsonl").write_bytes(b"nonsense\n")
     assert "no record" not in here("audit", "query", "--origin", "https://c.test", *form).err
 
 
-def test_two_forms_at_once_are_refused(here, journal):
+def test_json_and_csv_exclude_each_other(here, audit_log):
     status, out, err = here("audit", "query", "--json", "--csv")
 
     assert (status, out) == (2, "")
-    assert "--json and --csv are two forms of one answer: give one of them" in err
+    assert "--json and --csv exclude each other: give one of them" in err
 
 
-def test_nothing_recorded_yet_is_told(here, directory):
+def test_missing_records_are_reported(here, directory):
     directory.mkdir()
 
     assert here("audit", "query") == (0, "", f"robots-guard: nothing has been recorded yet in {directory}\n")
@@ -152,32 +152,32 @@ def test_tail_waits_for_the_first_record(variables, directory):
     assert child.stderr.readline() == (
         f"robots-guard: nothing has been recorded yet in {directory}; waiting for the first record\n".encode()
     )
-    journal = journal_in(directory)
-    journal.write(decision("https://a.test/private/"))
+    audit_log = audit_log_in(directory)
+    audit_log.write(decision("https://a.test/private/"))
     assert json.loads(child.stdout.readline())["url"] == "https://a.test/private/"
-    journal.close()
+    audit_log.close()
     child.send_signal(signal.SIGINT)
 
     assert child.wait(60) == 130
     child.communicate(timeout=60)
 
 
-def test_json_is_the_line_of_the_journal(here, journal):
-    assert here("audit", "query", "--json", "--kind", "all").out == journal.path.read_text()
+def test_json_equals_the_line_in_the_audit_log(here, audit_log):
+    assert here("audit", "query", "--json", "--kind", "all").out == audit_log.path.read_text()
 
 
-def test_unreadable_lines_are_told_and_do_not_hide_the_rest(here, journal):
-    (journal.directory / "torn.jsonl").write_bytes(b"\x1b]0;evil\x07\n" + journal.path.read_bytes()[:300])
+def test_unreadable_lines_are_reported_and_skipped(here, audit_log):
+    (audit_log.directory / "torn.jsonl").write_bytes(b"\x1b]0;evil\x07\n" + audit_log.path.read_bytes()[:300])
     status, out, err = here("audit", "query")
 
     assert (status, len(out.splitlines())) == (0, 3)
     assert err == "robots-guard: 2 unreadable lines in torn.jsonl\n"
 
 
-def test_records_cannot_steer_the_terminal(here, directory):
+def test_records_cannot_control_the_terminal(here, directory):
     directory.mkdir()
     hostile = json.loads(record_of(decision()).line_of_json())
-    hostile |= {"url": "https://a.test/\x1b[2J\n\tdrop[red]\u202e", "door": "\x9b31m", "rule": "[link=x]\r"}
+    hostile |= {"url": "https://a.test/\x1b[2J\n\tdrop[red]\u202e", "component": "\x9b31m", "rule": "[link=x]\r"}
     (directory / "a.jsonl").write_text(json.dumps(hostile) + "\n")
     out = here("audit", "query").out
 
@@ -186,24 +186,24 @@ def test_records_cannot_steer_the_terminal(here, directory):
     assert "drop[red]" in out
 
 
-def test_tail_shows_the_latest(here, journal):
+def test_tail_shows_the_latest(here, audit_log):
     _, out, _ = here("audit", "tail", "-n", 2, "--no-follow", "--json")
 
     assert [json.loads(line)["seq"] for line in out.splitlines()] == [3, 4]
     assert here("audit", "tail", "-n", 0, "--no-follow").out == ""
 
 
-def test_tail_follows_all_files_and_ends_quietly(variables, journal, directory):
+def test_tail_follows_all_files_and_ends_quietly(variables, audit_log, directory):
     child = subprocess.Popen(
         [COMMAND, "audit", "tail", "-n", "1", "--action", "drop", "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
     seen = [json.loads(child.stdout.readline())["url"]]
-    journal.write(decision("https://a.test/private/4", at=AT + 4))
+    audit_log.write(decision("https://a.test/private/4", at=AT + 4))
     seen.append(json.loads(child.stdout.readline())["url"])
-    journal.write(decision("https://a.test/5", verdict=DEFER, at=AT + 5))
-    late = journal_in(directory)
+    audit_log.write(decision("https://a.test/5", verdict=DEFER, at=AT + 5))
+    late = audit_log_in(directory)
     late.write(decision("https://late.test/private/", at=AT + 6))
     seen.append(json.loads(child.stdout.readline())["url"])
     late.close()
@@ -219,8 +219,8 @@ def test_tail_follows_all_files_and_ends_quietly(variables, journal, directory):
 
 
 @pytest.mark.parametrize("args", [["query"], ["tail", "--no-follow"]], ids=str)
-def test_on_a_terminal_a_table_with_colours_and_no_markup_obeyed(variables, journal, args):
-    journal.write(decision("https://a.test/[red]x[/red]", at=AT + 7))
+def test_terminal_gets_a_coloured_table_without_markup(variables, audit_log, args):
+    audit_log.write(decision("https://a.test/[red]x[/red]", at=AT + 7))
     shown = on_a_terminal("audit", *args)
 
     assert b"\x1b[31mdrop" in shown
@@ -250,8 +250,8 @@ def on_a_terminal(*args) -> bytes:
 # -- other forms, and SQL ---------------------------------------------------------------------------------------
 
 
-def test_csv_has_headings_and_computes_nothing(here, journal):
-    journal.write(decision("https://a.test/private/=1+1", user_agent="=1", agent="=cmd", at=AT + 9))
+def test_csv_has_headings_and_no_formulas(here, audit_log):
+    audit_log.write(decision("https://a.test/private/=1+1", user_agent="=1", agent="=cmd", at=AT + 9))
     rows = list(csv.DictReader(here("audit", "query", "--csv").out.splitlines()))
 
     assert [row["action"] for row in rows] == ["drop", "drop", "defer", "drop"]
@@ -267,34 +267,34 @@ def test_csv_has_headings_and_computes_nothing(here, journal):
     ],
     ids=str,
 )
-def test_sql(here, journal, form, expected):
+def test_sql(here, audit_log, form, expected):
     sql = "SELECT action, count(*) AS many FROM decisions GROUP BY 1 ORDER BY 1"
 
     assert here("audit", "query", "--sql", sql, *form) == (0, expected, "")
 
 
-def test_sql_that_is_no_select_is_one_sentence(here, journal):
+def test_invalid_sql_is_reported_in_one_sentence(here, audit_log):
     status, out, err = here("audit", "query", "--sql", "DROP VIEW decisions")
 
     assert (status, out) == (2, "")
-    assert err == "robots-guard: --sql takes one SELECT, and nothing that changes anything\n"
+    assert err == "robots-guard: --sql takes a single SELECT statement\n"
 
 
 @pytest.mark.parametrize("given", [["--origin", "https://a.test"], ["--since", "2h"], ["--kind", "fetch"]])
-def test_sql_does_not_go_with_filters_that_it_would_pass_over(here, journal, given):
+def test_sql_cannot_be_combined_with_filters(here, audit_log, given):
     status, out, err = here("audit", "query", "--sql", "SELECT 1", *given)
 
     assert (status, out) == (2, "")
-    assert f"--sql goes without filters ({given[0]})" in err
+    assert f"--sql cannot be combined with {given[0]}:" in err
 
 
-def test_no_sql_is_not_no_question(here, journal):
+def test_empty_sql_is_an_error(here, audit_log):
     status, out, _ = here("audit", "query", "--sql", "")
 
     assert (status, out) == (2, "")
 
 
-def test_a_report_of_what_would_be(here, journal, tmp_path):
+def test_what_if_report(here, audit_log, tmp_path):
     status, _, _ = here("audit", "report", "--what-if", "-o", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
 
@@ -303,12 +303,12 @@ def test_a_report_of_what_would_be(here, journal, tmp_path):
     assert "counted as if mode = &#34;report&#34; had not been set" in page
 
 
-def test_kinds(here, journal):
+def test_kinds(here, audit_log):
     assert here("audit", "query", "--kind", "start").out.split("\t")[0] == "start"
     assert len(here("audit", "query", "--kind", "all").out.splitlines()) == 4
 
 
-def test_without_the_extra_it_is_one_sentence(here, journal, monkeypatch):
+def test_missing_extra_is_reported_in_one_sentence(here, audit_log, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     for command in (["query"], ["report"], ["export", "--format", "csv"], ["replay", "x"]):
         status, _, err = here("audit", *command)
@@ -321,41 +321,41 @@ def test_without_the_extra_it_is_one_sentence(here, journal, monkeypatch):
 # -- checked, compacted, told ---------------------------------------------------------------------------------------
 
 
-def test_verify_says_what_it_found(here, journal):
-    journal.close()
-    assert here("audit", "verify").out == f"{journal.writer}\t5\tnone\tnothing is missing\n"
-    octets = journal.path.read_bytes().splitlines(keepends=True)
-    journal.path.write_bytes(b"".join(octets[:1] + octets[2:]))
+def test_verify_reports_its_findings(here, audit_log):
+    audit_log.close()
+    assert here("audit", "verify").out == f"{audit_log.writer}\t5\tnone\tnothing is missing\n"
+    lines = audit_log.path.read_bytes().splitlines(keepends=True)
+    audit_log.path.write_bytes(b"".join(lines[:1] + lines[2:]))
     status, out, _ = here("audit", "verify")
     (found,) = map(json.loads, here("audit", "verify", "--json").out.splitlines())
 
     assert status == 1
     assert "2 is missing" in out
-    assert (found["writer"], found["records"], found["last"]) == (journal.writer, 4, 5)
+    assert (found["writer"], found["records"], found["last"]) == (audit_log.writer, 4, 5)
 
 
-def test_lines_that_are_no_records_are_a_finding(here, journal):
-    (journal.directory / "other.jsonl").write_bytes(b"nonsense\n")
+def test_lines_that_are_not_records_are_a_finding(here, audit_log):
+    (audit_log.directory / "other.jsonl").write_bytes(b"nonsense\n")
 
     assert here("audit", "verify").status == 1
 
 
-def test_compacted_and_asked_as_before(here, journal):
-    journal.close()
+def test_compacting_does_not_change_query_results(here, audit_log):
+    audit_log.close()
     before = here("audit", "query", "--json").out
     status, out, _ = here("audit", "compact", "--today")
 
-    assert (status, out) == (0, "20270115.1.parquet\t5 records of 1 files\n")
+    assert (status, out) == (0, "20270115.1.parquet\t5 records from 1 files\n")
     assert here("audit", "query", "--json").out == before
     assert here("audit", "tail", "--no-follow", "--json").out == before
     assert here("audit", "compact").err == "robots-guard: there is nothing to compact\n"
 
 
-def test_what_cannot_be_compacted_is_named(here, directory):
-    journal = journal_in(directory, retention=None)  # nobody keeps house beside the test
-    journal.write(decision())
-    journal.close()
-    damaged = journal.directory / "20200101-h-1-ab-0001.jsonl.zst"
+def test_uncompactable_file_is_named(here, directory):
+    audit_log = audit_log_in(directory, retention=None)  # nobody keeps house beside the test
+    audit_log.write(decision())
+    audit_log.close()
+    damaged = audit_log.directory / "20200101-h-1-ab-0001.jsonl.zst"
     damaged.write_bytes(b"nothing")
     status, out, err = here("audit", "compact")
     assert (status, out.count("\n")) == (1, 0)
@@ -363,54 +363,54 @@ def test_what_cannot_be_compacted_is_named(here, directory):
     assert damaged.exists()
 
     status, out, err = here("audit", "compact", "--today")  # what can be is compacted all the same
-    assert (status, out) == (1, "20270115.1.parquet\t3 records of 1 files\n")
+    assert (status, out) == (1, "20270115.1.parquet\t3 records from 1 files\n")
     assert damaged.name in err
 
 
-def test_a_file_being_written_is_no_trouble_of_compacting(here, journal):
+def test_compact_skips_open_files(here, audit_log):
     assert here("audit", "compact", "--today") == (0, "", "robots-guard: there is nothing to compact\n")
 
 
-def test_compacting_a_journal_that_is_not_there_names_the_remedy(here, tmp_path):
-    status, _, err = here("audit", "compact", "--journal", tmp_path / "none")
+def test_compact_of_missing_directory_names_the_remedy(here, tmp_path):
+    status, _, err = here("audit", "compact", "--audit-log", tmp_path / "none")
 
     assert status == 2
-    assert f"in '{tmp_path}/none': name the directory that the doors write to" in err
+    assert f"in '{tmp_path}/none': name the directory that the integrations write to" in err
 
 
 @pytest.mark.parametrize(
     "command", [["report"], ["export", "--format", "csv"], ["bundle", "w-1"]], ids=lambda args: args[0]
 )
-def test_a_file_that_cannot_be_written_is_answered_with_the_remedy(here, journal, tmp_path, command):
+def test_unwritable_output_names_the_remedy(here, audit_log, tmp_path, command):
     status, out, err = here("audit", *command, "-o", tmp_path / "none" / "file")
 
     assert (status, out) == (2, "")
     assert err == (
         f"robots-guard: '{tmp_path}/none/file' cannot be written (No such file or directory):"
-        " name a file that can be, with --output\n"
+        " name another file with --output\n"
     )
 
 
-def test_a_report_is_one_file(here, journal, tmp_path):
+def test_report_is_a_single_file(here, audit_log, tmp_path):
     status, _, err = here("audit", "report", "-o", tmp_path / "report.html", "--origin", "https://a.test")
 
-    assert (status, err) == (0, f"robots-guard: written to {tmp_path}/report.html\n")
+    assert (status, err) == (0, f"robots-guard: report written to {tmp_path}/report.html\n")
     assert "Decisions: origin https://a.test" in (tmp_path / "report.html").read_text()
 
 
-def test_an_export_goes_to_a_file_or_out(here, journal, tmp_path):
+def test_export_goes_to_a_file_or_stdout(here, audit_log, tmp_path):
     assert here("audit", "export", "--format", "heritrix", "-o", tmp_path / "crawl.log").out == ""
     assert [line.split()[1] for line in (tmp_path / "crawl.log").read_text().splitlines()] == ["-9998", "-9998", "-61"]
     assert len(here("audit", "export", "--format", "ecs", "--action", "drop").out.splitlines()) == 2
 
 
-def test_the_schema_is_the_one_in_the_docs(here):
+def test_schema_equals_the_one_in_the_docs(here):
     docs = Path(__file__).parents[2] / "docs" / "audit-record.schema.json"
 
     assert here("audit", "schema").out == docs.read_text()
 
 
-def test_a_refusal_is_replayed_from_the_store_and_by_a_stranger(here, net, tmp_path, monkeypatch):
+def test_refusal_is_replayed_from_store_and_bundle(here, net, tmp_path, monkeypatch):
     site = net.origin("User-agent: *\n# who reads this?\nDisallow: /private/\n")
     here("check", f"{site.url}/private/")
     identity = json.loads(here("audit", "query", "--json").out)["id"]
@@ -422,7 +422,7 @@ def test_a_refusal_is_replayed_from_the_store_and_by_a_stranger(here, net, tmp_p
 
     here("audit", "bundle", identity, "-o", tmp_path / "bundle.json")
     monkeypatch.setenv("ROBOTS_GUARD_STORE", f"sqlite:///{tmp_path}/elsewhere.sqlite")
-    monkeypatch.setenv("ROBOTS_GUARD_JOURNAL", f"{tmp_path}/elsewhere")
+    monkeypatch.setenv("ROBOTS_GUARD_AUDIT_LOG", f"{tmp_path}/elsewhere")
     assert here("audit", "replay", tmp_path / "bundle.json").out == out
 
     bundle = json.loads((tmp_path / "bundle.json").read_text())
@@ -433,9 +433,10 @@ def test_a_refusal_is_replayed_from_the_store_and_by_a_stranger(here, net, tmp_p
     assert "differs: line: recorded 2, now '3'" in out
 
 
-def test_a_record_that_is_not_there_is_one_sentence(here, journal, directory):
+def test_missing_record_is_reported_in_one_sentence(here, audit_log, directory):
     assert here("audit", "replay", "nosuch") == (
         2,
         "",
-        f"robots-guard: there is no record 'nosuch' in {str(directory)!r}: name another id, or --journal\n",
+        f"robots-guard: there is no decision 'nosuch' in {str(directory)!r}:"
+        " check the id, or name the audit log's directory with --audit-log\n",
     )

@@ -33,7 +33,7 @@ def ask(**values):
     return {"robots_txt": RULES, "user_agent": "mybot/1.0 (+https://mybot.test)", "url": "https://a.test/"} | values
 
 
-def test_the_answer_says_action_reason_rule_and_dialect(batch):
+def test_answer_has_action_reason_rule_and_dialect(batch):
     status, answers = batch(ask(id=7, url="https://a.test/private/x"), ask(id="b"))
 
     assert status == 0
@@ -59,7 +59,7 @@ def test_the_answer_says_action_reason_rule_and_dialect(batch):
     ]
 
 
-def test_a_pause_is_named_and_nobody_waits_for_it(batch):
+def test_delay_is_named_without_waiting(batch):
     paced = ask(robots_txt="User-agent: *\nCrawl-delay: 60\n")
 
     status, answers = batch(paced, paced)
@@ -72,7 +72,7 @@ def actions(answered):
     return [answer.get("action", "error") for answer in answered[1]]
 
 
-def test_urls_are_iris_and_targets_are_octets(batch):
+def test_urls_are_iris_and_targets_are_bytes(batch):
     rules = "User-agent: *\nDisallow: /\u00fc\n"
     answered = batch(
         ask(robots_txt=rules, url="https://a.test/\u00fc"),
@@ -112,19 +112,22 @@ def test_dialect_and_matching_by_line(batch):
         ("", "rfc9309", "pass"),
     ],
 )
-def test_a_full_user_agent_is_judged_by_its_product_token(batch, user_agent, dialect, action):
+def test_user_agent_is_judged_by_its_product_token(batch, user_agent, dialect, action):
     rules = "User-agent: mybot\nDisallow: /\n\nUser-agent: Yahoo! Slurp\nDisallow: /\n"
 
     assert actions(batch(ask(robots_txt=rules, user_agent=user_agent, dialect=dialect))) == [action]
 
 
-def test_the_agent_of_the_command_line_is_the_default(batch, variables):
+def test_agent_option_is_the_default(batch, variables):
     question = ask(robots_txt="User-agent: mybot\nDisallow: /", user_agent=None)
     assert actions(batch(question)) == ["drop"]
 
     variables.delenv("ROBOTS_GUARD_AGENT")
     status, (answer,) = batch(question | {"id": 1})
-    assert (status, answer) == (2, {"id": 1, "error": "user_agent is not given, and no --agent"})
+    assert (status, answer) == (
+        2,
+        {"id": 1, "error": "no agent is given: add user_agent to the line, or --agent to the command"},
+    )
 
 
 def test_schemes_and_authorities(batch):
@@ -165,7 +168,7 @@ def test_schemes_and_authorities(batch):
     ],
     ids=range(18),
 )
-def test_a_line_that_cannot_be_read_is_answered_in_its_place(batch, line):
+def test_invalid_line_gets_an_error_in_its_place(batch, line):
     status, answers = batch(ask(id=1), line, ask(id=3))
 
     assert status == 2
@@ -183,16 +186,16 @@ def test_a_line_that_cannot_be_read_is_answered_in_its_place(batch, line):
     ],
     ids=["long", "digits", "infinite", "deep"],
 )
-def test_an_error_names_what_is_wrong(batch, line, sentence):
+def test_error_says_what_is_wrong(batch, line, sentence):
     assert batch(line)[1] == [{"id": None, "error": f"the line cannot be read: {sentence}"}]
 
 
-def test_the_id_comes_back_also_with_an_error(batch):
+def test_error_has_the_id_of_the_line(batch):
     assert batch(ask(id={"a": [1]}, dialect="none"))[1][0]["id"] == {"a": [1]}
     assert batch(ask(id=5, url=7))[1][0]["id"] == 5
 
 
-def test_a_field_nobody_reads_is_an_error(batch):
+def test_unknown_field_is_an_error(batch):
     status, answers = batch(
         {"id": 1, "robots_text": RULES, "user_agent": "a", "url": "https://a.test/private/"}, ask(id=2, comment="x")
     )
@@ -203,27 +206,27 @@ def test_a_field_nobody_reads_is_an_error(batch):
 
 
 @pytest.mark.parametrize("more", [{"origin": "https://b.test", "target": "/"}, {"origin": "https://b.test"}], ids=str)
-def test_two_questions_in_one_line_are_none(batch, more):
+def test_url_excludes_origin_and_target(batch, more):
     status, (answer,) = batch(ask(id=1, **more))
 
     assert (status, answer["id"]) == (2, 1)
     assert "url is given together with origin or target" in answer["error"]
 
 
-def test_text_that_is_no_unicode_is_data(batch):
+def test_invalid_unicode_is_data(batch):
     line = b'{"id": "\\ud800", "robots_txt": "User-agent: *\\nDisallow: /\\udc80", "user_agent": "a", "url": "http://a/\\udc80"}'
     status, (answer,) = batch(line)
 
     assert (status, answer["id"], answer["action"]) == (0, "\ud800", "drop")
 
 
-def test_blank_lines_are_no_questions(batch):
+def test_blank_lines_are_skipped(batch):
     status, answers = batch(b"", ask(id=1), b"  ", b"\r", ask(id=2))
 
     assert (status, [answer["id"] for answer in answers]) == (0, [1, 2])
 
 
-def test_a_batch_of_texts_opens_no_store_and_no_journal(batch, tmp_path):
+def test_texts_open_no_store_and_no_audit_log(batch, tmp_path):
     batch(ask())
 
     assert {path.name for path in tmp_path.iterdir()} == {"questions.jsonl"}
@@ -232,7 +235,7 @@ def test_a_batch_of_texts_opens_no_store_and_no_journal(batch, tmp_path):
 # -- fetched ------------------------------------------------------------------------------------------------
 
 
-def test_without_a_text_the_policy_is_fetched_once_an_origin(batch, net):
+def test_policy_is_fetched_once_per_origin(batch, net):
     rules, none, busy = net.origin(Reply(body=RULES, delay=0.2)), net.origin(404), net.origin(503)
     questions = [
         {"id": n, "user_agent": "mybot", "url": f"{site.url}/private/{n}"}
@@ -248,7 +251,7 @@ def test_without_a_text_the_policy_is_fetched_once_an_origin(batch, net):
     assert not rules.targets
 
 
-def test_fetched_policies_are_judged_by_each_lines_own_dialect(batch, net):
+def test_each_line_has_its_own_dialect_for_fetched_policies(batch, net):
     closed = net.origin(403)
     question = {"user_agent": "mybot", "url": f"{closed.url}/"}
 
@@ -256,7 +259,7 @@ def test_fetched_policies_are_judged_by_each_lines_own_dialect(batch, net):
     assert len(closed.robots_fetches) == 1
 
 
-def test_texts_and_fetches_keep_their_order(batch, net):
+def test_answers_keep_the_order_of_the_questions(batch, net):
     slow = net.origin(Reply(body=RULES, delay=0.5))
     questions = [ask(id=1), {"id": 2, "user_agent": "a", "url": f"{slow.url}/private/"}, ask(id=3), b"?", ask(id=5)]
     _, answers = batch(*questions)
@@ -267,7 +270,7 @@ def test_texts_and_fetches_keep_their_order(batch, net):
 # -- as a program beside another ----------------------------------------------------------------------------
 
 
-def test_an_answer_comes_before_the_next_question(variables):
+def test_answer_is_written_before_the_next_question(variables):
     child = subprocess.Popen([COMMAND, "check", "--batch", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     for number in range(5):
         child.stdin.write(json.dumps(ask(id=number)).encode() + b"\n")
@@ -280,13 +283,13 @@ def test_an_answer_comes_before_the_next_question(variables):
 
 
 @pytest.mark.timeout(60)
-def test_a_file_that_cannot_be_read_on_ends_the_batch_with_one_sentence(here):
+def test_read_error_ends_the_batch_with_one_sentence(here):
     status, out, err = here("check", "--batch", "/proc/self/mem")  # opens, and fails at the first read
 
     assert (status, out, err) == (2, "", "robots-guard: Input/output error\n")
 
 
-def test_memory_is_bounded_however_long_the_file(variables):
+def test_memory_is_bounded_for_long_files(variables):
     """200 MB of questions go through a process that may not grow to 200 MB, while nobody has read an answer yet."""
     question = json.dumps(ask(robots_txt=RULES + "#" * 100_000)).encode() + b"\n"
     limited = f"ulimit -v {900 * 1024}; exec {COMMAND} check --batch - > /dev/null; exit 9"
@@ -302,7 +305,7 @@ def test_memory_is_bounded_however_long_the_file(variables):
     assert peak < 150 * 1024
 
 
-def test_what_a_text_allows_does_not_depend_on_the_time_of_the_day(here, tmp_path):
+def test_verdict_on_a_text_ignores_the_time_of_day(here, tmp_path):
     shut = "User-agent: *\nVisit-time: 0000-0001\nVisit-time: 1200-1201\nCrawl-delay: 5\nDisallow: /x"
     file = tmp_path / "ask.jsonl"
     rows = [{"robots_txt": shut, "user_agent": "mybot", "url": f"https://a.test/{page}"} for page in "xy"]

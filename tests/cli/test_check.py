@@ -27,7 +27,7 @@ def rows(out):
     return [line.split("\t")[:5] for line in out.splitlines()]
 
 
-def test_0_if_all_pass(here, net):
+def test_status_0_if_all_pass(here, net):
     rules, none = net.origin(RULES), net.origin(404)
     status, out, err = here("check", f"{rules.url}/a", f"{rules.url}/private/press/1", f"{none.url}/private/")
 
@@ -41,7 +41,7 @@ def test_0_if_all_pass(here, net):
     assert len(rules.robots_fetches) == len(none.robots_fetches) == 1
 
 
-def test_1_if_one_is_dropped(here, net):
+def test_status_1_if_one_is_dropped(here, net):
     site = net.origin(RULES)
     status, out, _ = here("check", f"{site.url}/a", f"{site.url}/%70rivate/")
 
@@ -49,7 +49,7 @@ def test_1_if_one_is_dropped(here, net):
     assert rows(out)[1] == ["drop", "disallowed", f"{site.url}/%70rivate/", "Disallow: /private/", "2"]
 
 
-def test_3_if_one_is_deferred_and_a_drop_comes_first(here, net):
+def test_status_3_if_deferred_but_drop_wins(here, net):
     busy, closed, open_ = net.origin(503), net.origin(403), net.origin(404)
 
     assert here("check", busy.url, open_.url).status == 3
@@ -57,7 +57,7 @@ def test_3_if_one_is_deferred_and_a_drop_comes_first(here, net):
     assert len(busy.robots_fetches) == 1
 
 
-def test_choices_of_the_operator_count_and_are_named(here, net):
+def test_relaxing_settings_apply_and_are_named(here, net):
     closed = net.origin(403)
     status, out, _ = here("check", "--on-restricted", "allow", closed.url)
 
@@ -66,7 +66,7 @@ def test_choices_of_the_operator_count_and_are_named(here, net):
     assert here("check", "--on_restricted=allow", closed.url).status == 0
 
 
-def test_variables_are_settings_too_and_options_win(here, variables, net):
+def test_options_override_environment_variables(here, variables, net):
     closed = net.origin(403)
     variables.setenv("ROBOTS_GUARD_ON_RESTRICTED", "allow")
 
@@ -82,7 +82,7 @@ def test_schemes_and_authorities(here, robots):
     assert (status, [row[:2] for row in rows(out)]) == (1, [["drop", "malformed-target"]] * 3)
 
 
-def test_the_policy_is_shared_from_one_run_to_the_next(apart, net):
+def test_policy_is_shared_between_runs(apart, net):
     site = net.origin(RULES)
     first, second = apart("check", f"{site.url}/private/"), apart("check", f"{site.url}/private/")
 
@@ -92,7 +92,7 @@ def test_the_policy_is_shared_from_one_run_to_the_next(apart, net):
     assert site.robots_fetches[0].headers["user-agent"] == "mybot (robots_guard)"
 
 
-def test_origins_are_asked_side_by_side_and_answered_in_order(here, net):
+def test_origins_are_fetched_concurrently_and_answered_in_order(here, net):
     slow = [net.origin(Reply(body=RULES, delay=0.5)) for _ in range(10)]
     quick = net.origin(RULES)
     began = time.monotonic()
@@ -103,14 +103,14 @@ def test_origins_are_asked_side_by_side_and_answered_in_order(here, net):
     assert time.monotonic() - began < 4
 
 
-def test_a_hundred_urls_of_one_origin_fetch_once(here, net):
+def test_hundred_urls_of_one_origin_fetch_once(here, net):
     site = net.origin(Reply(body=RULES, delay=0.2))
     assert here("check", *(f"{site.url}/{n}" for n in range(100))).status == 0
 
     assert len(site.robots_fetches) == 1
 
 
-def test_a_stale_policy_is_used_and_its_renewal_holds_nobody_up(apart, net, tmp_path):
+def test_stale_policy_is_used_while_it_is_refreshed(apart, net, tmp_path):
     """It goes on in the background, and the end of the program ends it without a word."""
     site = net.origin(Reply(hang=True))
     answer = Fetched(status=200, body=RULES.encode(), headers={"cache-control": "max-age=300"})
@@ -126,7 +126,7 @@ def test_a_stale_policy_is_used_and_its_renewal_holds_nobody_up(apart, net, tmp_
     assert time.monotonic() - began < 5
 
 
-def test_json_is_the_journals_record(here, net):
+def test_json_equals_the_audit_record(here, net):
     site = net.origin(RULES)
     status, out, _ = here("check", "--json", f"{site.url}/private/?token=abc", "ftp://x/")
     record, foreign = map(json.loads, out.splitlines())
@@ -134,11 +134,11 @@ def test_json_is_the_journals_record(here, net):
     assert status == 1
     assert (record["action"], record["reason"], record["line"]) == ("drop", "disallowed", 2)
     assert record["url"] == f"{site.url}/private/?token=REDACTED"
-    assert (record["via"], record["status"], record["door"]) == ("direct", 200, "cli")
+    assert (record["via"], record["status"], record["component"]) == ("direct", 200, "cli")
     assert (foreign["action"], foreign["reason"], foreign["origin"]) == ("pass", "not-governed", "")
 
 
-def test_a_pause_is_named_and_no_turn_is_taken(here, net):
+def test_delay_is_named_and_no_turn_is_taken(here, net):
     site = net.origin(robots="User-agent: *\nCrawl-delay: 60\n")
 
     for _ in range(2):
@@ -151,19 +151,23 @@ def test_a_pause_is_named_and_no_turn_is_taken(here, net):
     assert here("check", f"{site.url}/a").out == f"pass\tallowed\t{site.url}/a\t\t\tcrawl-delay 60 s\n"
 
 
-def test_drops_are_journaled(here, net, tmp_path):
+def test_drops_are_recorded(here, net, tmp_path):
     site = net.origin(RULES)
     here("check", f"{site.url}/private/", f"{site.url}/a")
-    (journal,) = (tmp_path / "journal").iterdir()
-    (record,) = (line for line in map(json.loads, journal.read_text().splitlines()) if line["kind"] == "decision")
+    (audit_log,) = (tmp_path / "audit_log").iterdir()
+    (record,) = (line for line in map(json.loads, audit_log.read_text().splitlines()) if line["kind"] == "decision")
 
-    assert (record["door"], record["url"], record["rule"]) == ("cli", f"{site.url}/private/", "Disallow: /private/")
+    assert (record["component"], record["url"], record["rule"]) == (
+        "cli",
+        f"{site.url}/private/",
+        "Disallow: /private/",
+    )
 
 
 # -- a file on disk -----------------------------------------------------------------------------------------
 
 
-def test_a_file_is_judged_without_network_store_or_journal(here, robots, tmp_path):
+def test_robots_file_needs_no_network_store_or_audit_log(here, robots, tmp_path):
     status, out, _ = here("check", "--robots", robots, "https://a.test/private/", "https://b.test/private/press")
 
     assert status == 1
@@ -174,7 +178,7 @@ def test_a_file_is_judged_without_network_store_or_journal(here, robots, tmp_pat
     assert {path.name for path in tmp_path.iterdir()} == {"robots.txt"}
 
 
-def test_a_file_is_judged_by_the_dialect_and_agent_asked_for(here, tmp_path):
+def test_robots_file_is_judged_by_given_dialect_and_agent(here, tmp_path):
     path = tmp_path / "r.txt"
     path.write_text("User-agent: mybot\nDisallow: /a\nAllow: /a/b\n\nUser-agent: *\nDisallow: /\n")
 
@@ -191,7 +195,7 @@ def test_a_file_from_standard_input(apart):
     assert apart("check", "--robots", "-", "https://a.test/private/", stdin=RULES).status == 1
 
 
-def test_what_a_file_holds_cannot_steer_the_terminal(here, tmp_path):
+def test_file_cannot_control_the_terminal(here, tmp_path):
     path = tmp_path / "r.txt"
     path.write_bytes(b"User-agent: *\nDisallow: /x[red]\x9b\xc2\x9b31m\xe2\x80\xae\n")
     _, out, _ = here("check", "--robots", path, "https://a.test/x[red]%9B%C2%9B31m%E2%80%AE")

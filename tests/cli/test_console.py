@@ -31,7 +31,7 @@ def running(*options):
         assert (out, err) == ("", "")
 
 
-def test_the_printed_address_lets_in_and_a_refresh_asks_the_origin(variables, net, tmp_path):
+def test_printed_address_logs_in_and_refresh_fetches(variables, net, tmp_path):
     site = net.origin("User-agent: *\nDisallow: /private/\n")
     with running("--agent", "mybot") as (address, _), httpx.Client(follow_redirects=True) as browser:
         base, _, token = address.partition("/?token=")
@@ -41,23 +41,23 @@ def test_the_printed_address_lets_in_and_a_refresh_asks_the_origin(variables, ne
         assert browser.get(base).status_code == 200
         origin = browser.get(f"{base}/origin", params={"name": site.url})
         fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', origin.text))
-        assert not list((tmp_path / "journal").glob("*"))
-        asked = browser.post(f"{base}/origins/refresh", data=fields, headers={"origin": base})
+        assert not list((tmp_path / "audit_log").glob("*"))
+        refreshed = browser.post(f"{base}/origins/refresh", data=fields, headers={"origin": base})
         again = browser.get(f"{base}/try", params={"url": f"{site.url}/private/x"})
 
-    assert "Disallow: /private/" in asked.text
-    assert "asked just now" in asked.text
+    assert "Disallow: /private/" in refreshed.text
+    assert "fetched just now" in refreshed.text
     assert '<h2 class="verdict drop">' in again.text
     assert [request.target for request in site.received] == ["/robots.txt"]
-    assert token not in "".join(path.read_text() for path in (tmp_path / "journal").glob("*.jsonl"))
+    assert token not in "".join(path.read_text() for path in (tmp_path / "audit_log").glob("*.jsonl"))
 
 
-def test_without_an_agent_it_reads_and_asks_nobody(variables, tmp_path):
+def test_without_agent_nothing_is_fetched(variables, tmp_path):
     variables.delenv("ROBOTS_GUARD_AGENT")
     with running() as (address, _), httpx.Client(follow_redirects=True) as browser:
         assert browser.get(address).status_code == 200
         assert "Ask for" not in browser.get(address.partition("?")[0] + "origin?name=https://a.test").text
-    assert not (tmp_path / "journal").exists()
+    assert not (tmp_path / "audit_log").exists()
 
 
 @pytest.mark.parametrize(
@@ -66,17 +66,17 @@ def test_without_an_agent_it_reads_and_asks_nobody(variables, tmp_path):
         (["--listen", "0.0.0.0:0"], "--host NAME"),
         (["--listen", "[::]:0"], "--host NAME"),
         (["--listen", "192.0.2.1:80"], "--host NAME"),
-        (["--listen", "example.com:80"], "in numbers"),
+        (["--listen", "example.com:80"], "IP address"),
         (["--listen", "127.0.0.1"], "HOST:PORT"),
         (["--listen", "127.0.0.1:99999"], "HOST:PORT"),
-        (["--listen", "192.0.2.1:80", "--host", "console.example"], "cannot be had"),
-        (["--host", "https://console.example/"], "is no name"),
+        (["--listen", "192.0.2.1:80", "--host", "console.example"], "cannot listen on 192.0.2.1:80"),
+        (["--host", "https://console.example/"], "is not a host name"),
         (["--store", "nowhere"], "is not a store"),
         (["--agent", "my bot"], "--agent"),
     ],
     ids=str,
 )
-def test_what_it_will_not_do_is_one_sentence(here, options, says):
+def test_invalid_options_are_reported_in_one_sentence(here, options, says):
     done = here("console", *options)
 
     assert (done.status, done.out) == (2, "")
@@ -84,16 +84,16 @@ def test_what_it_will_not_do_is_one_sentence(here, options, says):
     assert done.err.count("\n") == 1
 
 
-def test_its_names():
+def test_accepted_host_values():
     assert hosts_of("127.0.0.1", 8099, ()) == ["127.0.0.1:8099", "localhost:8099"]
     assert hosts_of("::1", 80, ()) == ["[::1]:80", "localhost:80"]
     assert hosts_of("0.0.0.0", 80, ("console.example",)) == ["0.0.0.0:80", "console.example:80", "console.example"]
 
 
-def test_help_needs_nothing_installed():
+def test_help_works_without_the_extra():
     code = (
         "import sys\nfor name in ('starlette', 'uvicorn', 'jinja2', 'duckdb'): sys.modules[name] = None\n"
-        "from robots_guard.cli import run\nassert run(['console', '--help']) == 0\n"
+        "from robots_guard.cli.main import run\nassert run(['console', '--help']) == 0\n"
         "raise SystemExit(run(['console', '--listen', '127.0.0.1:0']))"
     )
     done = subprocess.run(

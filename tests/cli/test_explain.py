@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from robots_guard.cli.explain import MEANINGS
+from robots_guard.cli.ask.explain import MEANINGS
 from robots_guard.core.verdict import Reason
 from robots_guard.rep.dialect import DIALECTS
 from robots_guard.testing import Reply
@@ -37,7 +37,7 @@ def test_every_reason_has_a_meaning():
     assert set(MEANINGS) == set(Reason)
 
 
-def test_the_rule_stands_among_its_neighbours_and_above_what_it_beat(here, robots):
+def test_rule_is_shown_in_context_above_the_rules_it_overrides(here, robots):
     status, out, _ = here("explain", "--robots", robots, "https://a.test/private/press/1")
 
     assert status == 0
@@ -45,8 +45,8 @@ def test_the_rule_stands_among_its_neighbours_and_above_what_it_beat(here, robot
         "PASS  https://a.test/private/press/1\n"
         "It may be requested: no rule that applies forbids it. (reason: allowed)\n"
         "\n"
-        "asked      for mybot, dialect rfc9309, matching standard\n"
-        "group      * (line 6): no group names mybot, so the one for all applies\n"
+        "agent      mybot, dialect rfc9309, matching standard\n"
+        "group      * (line 6): no group names mybot, so the one for * applies\n"
         "rule       line 8: Allow: /private/press\n"
         "\n"
         "        5 | \n"
@@ -56,12 +56,12 @@ def test_the_rule_stands_among_its_neighbours_and_above_what_it_beat(here, robot
         "        9 | Disallow: /p\n"
         "       10 | Allow: /\n"
         "\n"
-        "These match too, but are no longer than it (the longest counts, and Allow where two are as long):\n"
+        "These rules match too, but are not longer (the longest match decides; on a tie, Allow):\n"
         "        7 | Disallow: /private/\n"
         "        9 | Disallow: /p\n"
         "       10 | Allow: /\n"
         "\n"
-        "Other dialects would say (! where it is something else):\n"
+        "Verdicts of other dialects (! marks a different one):\n"
         "  ! koster1994   drop   line 7: Disallow: /private/\n"
         "  ! kollar1996   drop   line 7: Disallow: /private/\n"
         "  ! koster1996   drop   line 7: Disallow: /private/\n"
@@ -72,7 +72,7 @@ def test_the_rule_stands_among_its_neighbours_and_above_what_it_beat(here, robot
         "    bing         pass   line 8: Allow: /private/press\n"
         "    yandex       pass   line 8: Allow: /private/press\n"
         "\n"
-        f"source     {robots}, {len(RULES)} octets\n"
+        f"source     {robots}, {len(RULES)} bytes\n"
     )
 
 
@@ -82,10 +82,10 @@ def test_exit_statuses_are_those_of_check(here, robots, net):
     assert here("explain", "ftp://a.test/").status == 0
 
 
-def test_another_spelling_that_decided_is_named(here, robots):
+def test_deciding_equivalent_spelling_is_named(here, robots):
     _, out, _ = here("explain", "--robots", robots, "https://a.test//private/x")
 
-    assert "not match the URL as it is written, but another spelling of it (standard:slashes)" in out
+    assert "not match the URL as written, but an equivalent spelling of it (standard:slashes)" in out
 
 
 def test_no_group_and_no_rule(here, tmp_path):
@@ -97,7 +97,7 @@ def test_no_group_and_no_rule(here, tmp_path):
     assert "rule       none matches" in out
 
 
-def test_the_group_is_shown_with_all_its_lines_and_why(here, tmp_path):
+def test_group_is_shown_with_its_lines_and_why(here, tmp_path):
     path = tmp_path / "r.txt"
     path.write_text("User-agent: mybot\nDisallow: /a\nUser-agent: *\nDisallow: /\nUser-agent: MyBot/2\nDisallow: /b\n")
     out = here("explain", "--robots", path, "https://a.test/b").out
@@ -105,7 +105,7 @@ def test_the_group_is_shown_with_all_its_lines_and_why(here, tmp_path):
     assert "group      mybot, MyBot/2 (lines 1, 5): it names mybot\n" in out
 
 
-def test_each_part_of_a_composite_tells_its_group(here, tmp_path):
+def test_each_part_of_a_composite_dialect_shows_its_group(here, tmp_path):
     path = tmp_path / "r.txt"
     path.write_text("User-agent: mybot extra\n\nDisallow: /a\n")
     out = here("explain", "--dialect", "strictest(rfc9309, koster1994)", "--robots", path, "https://a.test/a").out
@@ -114,20 +114,20 @@ def test_each_part_of_a_composite_tells_its_group(here, tmp_path):
     assert "group      koster1994: none applies: no group names mybot or *\n" in out
 
 
-def test_other_dialects_judge_the_same_answer_by_their_own_access_table(here, net):
-    told = json.loads(here("explain", "--json", net.origin(403).url).out)
-    differing = {each["dialect"]: each["action"] for each in told["dialects"] if each["differs"]}
+def test_other_dialects_apply_their_own_status_rules(here, net):
+    data = json.loads(here("explain", "--json", net.origin(403).url).out)
+    differing = {each["dialect"]: each["action"] for each in data["dialects"] if each["differs"]}
 
-    assert (told["action"], told["reason"]) == ("drop", "restricted")
+    assert (data["action"], data["reason"]) == ("drop", "restricted")
     assert differing == {"google": "pass"}
-    assert len(told["dialects"]) == len(DIALECTS) - 1
+    assert len(data["dialects"]) == len(DIALECTS) - 1
 
 
-def test_a_dialect_that_refuses_the_whole_host_says_so(here, tmp_path):
+def test_mirror_in_another_dialect_is_shown(here, tmp_path):
     path = tmp_path / "r.txt"
     path.write_text("User-agent: *\nDisallow: /x\nHost: www.example.com\n")
-    told = json.loads(here("explain", "--json", "--robots", path, "https://a.example.com/").out)
-    [yandex] = [each for each in told["dialects"] if each["dialect"] == "yandex2003"]
+    data = json.loads(here("explain", "--json", "--robots", path, "https://a.example.com/").out)
+    [yandex] = [each for each in data["dialects"] if each["dialect"] == "yandex2003"]
 
     assert yandex == {
         "dialect": "yandex2003",
@@ -145,23 +145,23 @@ def test_a_dialect_that_refuses_the_whole_host_says_so(here, tmp_path):
 @pytest.mark.parametrize(
     ("options", "text", "url", "says"),
     [
-        ([], "Disallow: /\n", "https://a.test/robots.txt", "rule       none is asked\n"),
+        ([], "Disallow: /\n", "https://a.test/robots.txt", "rule       none applies to /robots.txt\n"),
         (
             ["--dialect", "yandex2003"],
             "Disallow: /\nHost: www.example.com\n",
             "https://a.example.com/",
-            "These match too, but on a mirror everything is closed:\n        2 | Disallow: /\n",
+            "These rules match too, but a mirror is closed entirely:\n        2 | Disallow: /\n",
         ),
         (
             [],
             "".join(f"Disallow: /*a*{number % 7}{'b' * (number % 50)}c$\n" for number in range(4000)),
             "https://a.test/" + "a" * 4000 + "0123456" + "b" * 50 + "cx",
-            "rule       none is named: to tell which of so many decides would take too long\n",
+            "rule       none is named: finding out which of so many rules decides would take too long\n",
         ),
     ],
     ids=["exempt", "mirror", "too-complex"],
 )
-def test_it_does_not_give_the_reason_of_another_verdict(here, tmp_path, options, text, url, says):
+def test_explanation_fits_the_reason(here, tmp_path, options, text, url, says):
     path = tmp_path / "r.txt"
     path.write_text("User-agent: *\n" + text)
     _, out, _ = here("explain", *options, "--robots", path, url)
@@ -182,24 +182,24 @@ Crawl-delay: 7
 """
 
 
-def test_what_the_file_says_of_time_and_what_of_it_binds(here, tmp_path):
+def test_timing_lines_and_which_one_binds(here, tmp_path):
     path = tmp_path / "r.txt"
     path.write_text(TIMES)
 
     out = here("explain", "--robots", path, "https://a.test/").out
 
     assert (
-        "time       line 3: Crawl-delay: 4\n"
-        "time       line 4: Crawl-delay: soon (cannot be read, is not kept)\n"
-        "time       line 5: Request-rate: 1/10m (300 s between two requests, the most that is kept)\n"
-        "time       line 6: Visit-time: 0000-2400\n"
+        "timing     line 3: Crawl-delay: 4\n"
+        "timing     line 4: Crawl-delay: soon (invalid, ignored)\n"
+        "timing     line 5: Request-rate: 1/10m (300 s between two requests, limited by max_delay)\n"
+        "timing     line 6: Visit-time: 0000-2400\n"
     ) in out
-    assert "!" not in out.partition("Other dialects")[2].replace("(!", "")
+    assert "!" not in out.partition("other dialects")[2].replace("(!", "")
     out = here("explain", "--robots", path, "--min-delay", "900", "https://a.test/").out
-    assert "time       min-delay: 900 s between two requests\n" in out
+    assert "timing     min-delay: 900 s between two requests\n" in out
 
 
-def test_a_closed_site_says_when_it_opens(here, tmp_path):
+def test_closed_site_shows_when_it_opens(here, tmp_path):
     path = tmp_path / "r.txt"
     opens = time.gmtime(time.time() + 6 * 3600)
     path.write_text(f"User-agent: *\nVisit-time: {opens.tm_hour:02}00-{opens.tm_hour:02}30\n")
@@ -208,34 +208,34 @@ def test_a_closed_site_says_when_it_opens(here, tmp_path):
 
     assert status == 3
     assert out.startswith("DEFER  https://a.test/\nIt may be requested, but not now")
-    assert f"Ask again at {time.strftime('%Y-%m-%dT%H:00:00', opens)}" in out
+    assert f"Try again at {time.strftime('%Y-%m-%dT%H:00:00', opens)}" in out
     assert here("explain", "--robots", path, "--visit-time", "ignore", "https://a.test/").status == 0
 
 
-def test_a_dialect_that_reads_another_pause_says_so(here, tmp_path):
+def test_different_delay_in_another_dialect_is_shown(here, tmp_path):
     path = tmp_path / "r.txt"
     path.write_text("User-agent: mybot\nDisallow: /x\nCrawl-delay: 4\n\nUser-agent: *\nDisallow: /y\nCrawl-delay: 9\n")
 
-    told = json.loads(here("explain", "--json", "--robots", path, "https://a.test/").out)
+    data = json.loads(here("explain", "--json", "--robots", path, "https://a.test/").out)
 
-    assert (told["pace"], told["delay"]) == ("crawl-delay", 4)
-    assert told["time"] == [{"line": 3, "text": "Crawl-delay: 4", "means": "binds"}]
-    said = {each["dialect"]: (each["pace"], each["delay"], each["differs"]) for each in told["dialects"]}
-    assert said["google"] == ("crawl-delay", 4, False)
-    assert said["bing"] == ("crawl-delay", 9, True)
+    assert (data["pace"], data["delay"]) == ("crawl-delay", 4)
+    assert data["time"] == [{"line": 3, "text": "Crawl-delay: 4", "means": "binds"}]
+    by_dialect = {each["dialect"]: (each["pace"], each["delay"], each["differs"]) for each in data["dialects"]}
+    assert by_dialect["google"] == ("crawl-delay", 4, False)
+    assert by_dialect["bing"] == ("crawl-delay", 9, True)
     shown = here("explain", "--robots", path, "https://a.test/").out
     assert "  ! bing         pass   no rule matches; 9 s between two requests\n" in shown
     assert "    google       pass   no rule matches\n" in shown
 
 
-def test_a_held_policy_is_told_with_its_age_and_end(here, net):
+def test_stored_policy_is_shown_with_age_and_expiry(here, net):
     target = net.origin("", {"/r.txt": Reply(body=RULES, headers=(("Cache-Control", "max-age=7200"),))})
     site = net.origin(Reply(status=301, headers=(("Location", f"{target.url}/r.txt?token=abc"),)))
     here("check", site.url)
     status, out, _ = here("explain", f"{site.url}/private/")
 
     assert status == 1
-    assert f"source     {target.url}/r.txt?token=REDACTED, status 200, {len(RULES)} octets\n" in out
+    assert f"source     {target.url}/r.txt?token=REDACTED, status 200, {len(RULES)} bytes\n" in out
     assert f"redirect   from {site.url}/robots.txt\n" in out
     assert "ago, via direct\n" in out
     assert "fresh      until " in out
@@ -243,40 +243,40 @@ def test_a_held_policy_is_told_with_its_age_and_end(here, net):
     assert len(site.robots_fetches) == 1
 
 
-def test_trouble_is_told_with_what_comes_next(here, net):
+def test_fetch_failure_is_shown_with_the_next_try(here, net):
     _, out, _ = here("explain", net.origin(503).url)
 
     assert out.startswith("DEFER  ")
     assert "status: status 503" not in out
-    assert "  Ask again at 20" in out
+    assert "  Try again at 20" in out
     assert "trouble    status 503, 1 try since" in out
-    assert "asked next 20" in out
+    assert "next try   20" in out
 
 
 @pytest.mark.parametrize("status", [403, 404])
-def test_no_rules_at_all(here, net, status):
+def test_policy_without_rules(here, net, status):
     out = here("explain", net.origin(status).url).out
 
-    assert f", status {status}, 0 octets\n" in out
+    assert f", status {status}, 0 bytes\n" in out
     assert "rule " not in out
 
 
-def test_the_same_for_machines(here, net):
+def test_json_output(here, net):
     site = net.origin(RULES)
     status, out, _ = here("explain", "--json", f"{site.url}/private/press")
-    told = json.loads(out)
+    data = json.loads(out)
 
     assert status == 0
-    assert told["means"] == MEANINGS[Reason.ALLOWED]
-    assert (told["action"], told["line"], told["agent"]) == ("pass", 8, "mybot")
-    assert [match["line"] for match in told["matches"]] == [8, 7, 9, 10]
-    assert told["context"][0] == {"line": 5, "text": ""}
-    assert told["expires_at"] > told["fetched_at"]
-    assert told["chosen"] == [{"dialect": "rfc9309", "title": "*", "why": "named *", "lines": [6]}]
-    assert told["document"] == {"url": f"{site.url}/robots.txt", "octets": len(RULES), "truncated": False}
-    assert {each["dialect"] for each in told["dialects"] if each["differs"]} >= {"koster1994", "koster1996"}
+    assert data["means"] == MEANINGS[Reason.ALLOWED]
+    assert (data["action"], data["line"], data["agent"]) == ("pass", 8, "mybot")
+    assert [match["line"] for match in data["matches"]] == [8, 7, 9, 10]
+    assert data["context"][0] == {"line": 5, "text": ""}
+    assert data["expires_at"] > data["fetched_at"]
+    assert data["chosen"] == [{"dialect": "rfc9309", "title": "*", "why": "named *", "lines": [6]}]
+    assert data["document"] == {"url": f"{site.url}/robots.txt", "octets": len(RULES), "truncated": False}
+    assert {each["dialect"] for each in data["dialects"] if each["differs"]} >= {"koster1994", "koster1996"}
 
 
-def test_a_url_without_an_origin_is_explained_too(here):
+def test_url_without_an_origin_is_explained(here):
     assert json.loads(here("explain", "--json", "http://a%00/").out)["reason"] == "malformed-target"
-    assert "robots.txt speaks of http and https only" in here("explain", "mailto:a@b.test").out
+    assert "robots.txt applies to http and https only" in here("explain", "mailto:a@b.test").out

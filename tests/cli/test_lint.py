@@ -32,7 +32,7 @@ def _blocks(page: str, kind: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("page", "place"), [("lint.md", 0), ("cli.md", 0)])
-def test_the_example_on_the_page_is_what_the_command_says(here, tmp_path, monkeypatch, page, place):
+def test_example_in_the_docs_is_the_output(here, tmp_path, monkeypatch, page, place):
     monkeypatch.chdir(tmp_path)
     Path("robots.txt").write_text(_blocks(page, "robots")[place])
     [shown] = [block for block in _blocks(page, "console") if "robots.txt" in block.partition("\n")[0]]
@@ -42,7 +42,7 @@ def test_the_example_on_the_page_is_what_the_command_says(here, tmp_path, monkey
     assert out == expected
 
 
-def test_every_code_is_on_the_page_once_and_no_other():
+def test_docs_list_every_code_once():
     rows = re.findall(r"^\| (RG\d{3}) \| `(.+?)` \| (\w+) \| (.+) \|$", (DOCS / "lint.md").read_text(), re.MULTILINE)
 
     assert rows == [(check.code, check.name, check.severity.value, check.about) for check in CHECKS]
@@ -63,7 +63,7 @@ def test_every_code_is_on_the_page_once_and_no_other():
         (GOOD + "Allow: /x\n", "note", 1),
     ],
 )
-def test_the_status_is_by_the_worst_finding(here, tmp_path, text, fail_on, status):
+def test_status_depends_on_the_worst_finding(here, tmp_path, text, fail_on, status):
     path = tmp_path / "r.txt"
     path.write_text(text)
 
@@ -76,12 +76,12 @@ def test_the_status_is_by_the_worst_finding(here, tmp_path, text, fail_on, statu
         (["/nowhere/robots.txt"], "No such file"),
         (["."], "Is a directory"),
         (["-", "--dialect", "klingon"], "'klingon' is not known"),
-        (["ftp://a.test/robots.txt"], "name a file, or a URL"),
+        (["ftp://a.test/robots.txt"], "give a file, or a URL"),
         (["a\0b"], "cannot be read"),
         ([], "Missing argument"),
     ],
 )
-def test_what_cannot_be_looked_at_is_one_sentence(here, args, says):
+def test_missing_file_is_reported_in_one_sentence(here, args, says):
     status, out, err = here("lint", *args)
 
     assert (status, out, err.count("\n")) == (2, "", 1)
@@ -99,7 +99,7 @@ def test_a_file_from_standard_input(apart):
     assert out.endswith("stdin: 1 error, 1 warning\n")
 
 
-def test_a_url_is_asked_anew_under_the_agents_name(here, net):
+def test_url_is_refetched_under_the_agents_name(here, net):
     site = net.origin(BAD)
     here("check", f"{site.url}/")
     status, out, _ = here("lint", f"{site.url}/some/page", "--agent", "abot", "--dialect", "rfc9309")
@@ -111,16 +111,16 @@ def test_a_url_is_asked_anew_under_the_agents_name(here, net):
 
 
 @pytest.mark.parametrize(
-    ("reply", "says"), [(404, "answers 404"), (503, "cannot be had"), (Reply(reset=True), "reset")]
+    ("reply", "says"), [(404, "answers 404"), (503, "cannot be fetched"), (Reply(reset=True), "reset")]
 )
-def test_a_url_without_a_file(here, net, reply, says):
+def test_url_without_a_robots_txt(here, net, reply, says):
     status, out, err = here("lint", net.origin(reply).url)
 
     assert (status, out) == (2, "")
     assert says in err
 
 
-def test_a_url_with_more_than_the_cap_is_told_as_such(here, net):
+def test_file_above_the_size_cap_is_reported(here, net):
     site = net.origin(GOOD + "Disallow: /x\n" * 40_000)
     found = json.loads(here("lint", site.url, "--format", "json", "--dialect", "rfc9309").out)["findings"]
 
@@ -130,18 +130,18 @@ def test_a_url_with_more_than_the_cap_is_told_as_such(here, net):
 # -- formats -------------------------------------------------------------------------------------------------
 
 
-def test_json_has_all_of_it(here, bad):
-    told = json.loads(here("lint", bad, "--format", "json", "--dialect", "rfc9309", "--dialect", "koster1994").out)
+def test_json_has_all_findings(here, bad):
+    data = json.loads(here("lint", bad, "--format", "json", "--dialect", "rfc9309", "--dialect", "koster1994").out)
 
-    assert told["file"] == str(bad)
-    assert told["dialects"] == ["rfc9309", "koster1994"]
-    assert told["counts"]["error"] == 1
-    [misspelt] = [each for each in told["findings"] if each["code"] == "RG101"]
+    assert data["file"] == str(bad)
+    assert data["dialects"] == ["rfc9309", "koster1994"]
+    assert data["counts"]["error"] == 1
+    [misspelt] = [each for each in data["findings"] if each["code"] == "RG101"]
     assert (misspelt["line"], misspelt["text"]) == (2, "Disalow: /private/")
     assert misspelt["effects"] == {"rfc9309": "Disallow: /private/, for *", "koster1994": "not read"}
 
 
-def test_sarif_has_what_the_standard_demands(here, bad):
+def test_sarif_has_what_the_standard_requires(here, bad):
     log = json.loads(here("lint", bad, "--format", "sarif").out)
     [run] = log["runs"]
     rules = run["tool"]["driver"]["rules"]
@@ -160,7 +160,7 @@ def test_sarif_has_what_the_standard_demands(here, bad):
             assert place.get("region", {"startLine": 1})["startLine"] >= 1
 
 
-def test_a_relative_path_stays_one_in_sarif(here, tmp_path, monkeypatch):
+def test_relative_path_stays_relative_in_sarif(here, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("a b%.txt").write_text(BAD)
     [run] = json.loads(here("lint", "a b%.txt", "--format", "sarif").out)["runs"]
@@ -174,14 +174,14 @@ def test_github_commands_are_one_line_each(here, tmp_path, monkeypatch):
     out = here("lint", "r,1.txt", "--format", "github", "--dialect", "rfc9309", "--dialect", "koster1994").out
 
     assert out.splitlines()[1] == (
-        "::error file=r%2C1.txt,line=2,title=RG101 misspelt-field::disalow is not the field Disallow: not everybody"
-        " reads it as that%0Arfc9309: Disallow: /private/, for *%0Akoster1994: not read"
+        "::error file=r%2C1.txt,line=2,title=RG101 misspelt-field::disalow is a misspelling of Disallow that not"
+        " every crawler accepts%0Arfc9309: Disallow: /private/, for *%0Akoster1994: not read"
     )
     assert all(line.startswith(("::error ", "::warning ", "::notice ")) for line in out.splitlines())
 
 
 @pytest.mark.parametrize("form", ["text", "json", "sarif", "github"])
-def test_a_hostile_file_steers_nothing(here, tmp_path, form):
+def test_hostile_file_cannot_control_the_output(here, tmp_path, form):
     path = tmp_path / "r.txt"
     path.write_bytes(HOSTILE)
     out = here("lint", path, "--format", form).out
@@ -198,7 +198,7 @@ ORDERS = (
 
 
 @pytest.mark.parametrize("form", ["text", "json", "sarif", "github"])
-def test_no_line_orders_a_build_server_that_reads_its_logs(here, tmp_path, form):
+def test_output_has_no_build_server_commands(here, tmp_path, form):
     path = tmp_path / "robots.txt"
     path.write_text(ORDERS)
     said = here("lint", path, "--format", form).out

@@ -22,7 +22,7 @@ def rules(tmp_path):
     return file
 
 
-def test_what_is_disallowed_is_refused_and_shown_as_it_was_judged(ran, rules):
+def test_disallowed_url_is_refused_and_shown_as_judged(ran, rules):
     done = quiet(ran("check", "--robots", rules, argument(ran, "http://a.test/größe/1")))
 
     assert done.returncode == 1
@@ -31,7 +31,7 @@ def test_what_is_disallowed_is_refused_and_shown_as_it_was_judged(ran, rules):
     assert rule.startswith(b"Disallow: /gr")
 
 
-def test_bytes_that_are_no_utf_8_are_the_bytes_that_were_given(ran, rules):
+def test_bytes_that_are_not_utf_8_are_kept(ran, rules):
     done = quiet(ran("check", "--robots", rules, b"http://a.test/gr\xf6\xdfe/1"))
 
     shown = SHOWN if ran.latin_1 else "http://a.test/gr%F6%DFe/1"  # where they are text, they are the text
@@ -39,7 +39,7 @@ def test_bytes_that_are_no_utf_8_are_the_bytes_that_were_given(ran, rules):
 
 
 @pytest.mark.parametrize("command", ["check", "explain"])
-def test_json_is_ascii_and_whole(ran, rules, command):
+def test_json_is_ascii_and_complete(ran, rules, command):
     url = argument(ran, "http://größe.test/größe/1")
     done = quiet(ran(command, "--json", "--robots", rules, url))
 
@@ -49,14 +49,14 @@ def test_json_is_ascii_and_whole(ran, rules, command):
     assert done.stdout.isascii()
 
 
-def test_a_page_of_explanation_is_written_to_its_end(ran, rules):
+def test_explanation_is_printed_completely(ran, rules):
     done = quiet(ran("explain", "--robots", rules, "http://a.test/%E6%97%A5%E6%9C%AC/1"))
 
     assert done.returncode == 1
     assert b"source" in done.stdout.splitlines()[-1]
 
 
-def test_lint_names_a_file_and_its_lines(ran, rules):
+def test_lint_names_file_and_lines(ran, rules):
     file = rules.rename(rules.with_name("größe.txt"))
     for form in ("text", "json", "sarif", "github"):
         done = quiet(ran("lint", "--format", form, file))
@@ -64,7 +64,7 @@ def test_lint_names_a_file_and_its_lines(ran, rules):
         assert b"RG314" in done.stdout
 
 
-def test_a_batch_answers_each_line(ran):
+def test_batch_answers_each_line(ran):
     lines = [
         {"id": "ö", "url": "http://a.test/größe/1", "robots_txt": RULES, "user_agent": "mybot"},
         {"id": 2, "url": "http://a.test/gr\udcc3\udcb6\udcc3\udc9fe/1", "robots_txt": RULES, "user_agent": "mybot"},
@@ -79,7 +79,7 @@ def test_a_batch_answers_each_line(ran):
 
 
 @pytest.mark.parametrize("field", ["url", "robots_txt"])
-def test_a_surrogate_in_a_batch_that_stands_for_no_byte_lets_nothing_through(ran, field):
+def test_invalid_surrogate_in_a_batch_is_an_error(ran, field):
     ask = {"url": "http://a.test/größe/1", "robots_txt": RULES, "user_agent": "mybot"}
     ask[field] += "\ud83d"
     done = quiet(ran("check", "--batch", "-", stdin=json.dumps(ask).encode()))
@@ -88,16 +88,16 @@ def test_a_surrogate_in_a_batch_that_stands_for_no_byte_lets_nothing_through(ran
     assert said.get("action") == "drop" or (done.returncode == 2 and "surrogate" in said["error"])
 
 
-def test_a_journal_and_a_store_with_such_names_are_written(ran, tmp_path):
+def test_audit_log_and_store_can_have_such_names(ran, tmp_path):
     """Port 9 is none of the web's: nothing is connected to, and the refusal is recorded."""
     place = tmp_path / "größe"
     store = f"sqlite:///{place}/policies.sqlite"
     place.mkdir()
-    options = ("--journal", place / "journal", "--store", store, "--audit-job", "größe", "--user-agent", "größe/1")
+    options = ("--audit-log", place / "audit_log", "--store", store, "--audit-job", "größe", "--user-agent", "größe/1")
     done = quiet(ran("check", *options, argument(ran, "http://127.0.0.1:9/größe")))
 
     assert done.returncode == 3
-    (file,) = (place / "journal").glob("*.jsonl")
+    (file,) = (place / "audit_log").glob("*.jsonl")
     records = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
     assert [each["kind"] for each in records] == ["start", "fetch", "decision", "stop"]
     assert [each["seq"] for each in records] == [1, 2, 3, 4]
@@ -108,7 +108,7 @@ def test_a_journal_and_a_store_with_such_names_are_written(ran, tmp_path):
     assert quiet(ran("policy", "ls", "--json", "--store", store)).returncode == 0
 
 
-def test_overrides_are_told_of(ran, tmp_path):
+def test_overrides_are_reported(ran, tmp_path):
     file = tmp_path / "größe.toml"
     entry = {"id": "größe", "owner": "jürgen", "reason": "日本", "origin": "https://größe.test"}
     text = "\n".join(f'{name} = "{value}"' for name, value in entry.items())
@@ -121,7 +121,7 @@ def test_overrides_are_told_of(ran, tmp_path):
     assert quiet(ran("overrides", "list", file)).stdout.startswith(b"in force\t")
 
 
-def test_a_list_of_origins_is_read(ran, tmp_path):
+def test_list_of_origins_is_read(ran, tmp_path):
     listed = "http://127.0.0.1:9/größe\nhttp://größe.invalid\n".encode() + b"http://gr\xf6\xdfe.test/\n"
     done = quiet(ran("policy", "refresh", "--from", "-", "--json", stdin=listed))
 

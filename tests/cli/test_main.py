@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cli.command import COMMAND
 
-from robots_guard import cli
+from robots_guard.cli import main as cli
 from robots_guard.errors import MissingExtra
 from robots_guard.testing import Reply
 
@@ -31,17 +31,17 @@ def test_help(here, args):
     assert out.startswith("Usage: robots-guard")
 
 
-def test_help_lists_all_commands_and_imports_none(apart):
+def test_help_lists_commands_without_importing_them(apart):
     assert {"audit", "check", "demo", "explain", "proxy"} <= set(apart("--help").out.split())
 
 
 @pytest.mark.parametrize(
     "args", [["--help"], ["check", "--robots", "/dev/null", "https://a.test/"], ["audit", "query"]]
 )
-def test_no_command_pays_for_the_hosts(variables, args, tmp_path):
-    (tmp_path / "journal").mkdir()
+def test_commands_do_not_import_the_integrations(variables, args, tmp_path):
+    (tmp_path / "audit_log").mkdir()
     code = (
-        "import sys; from robots_guard import cli; cli.run(sys.argv[1:]);"
+        "import sys; from robots_guard.cli.main import run; run(sys.argv[1:]);"
         "print(*{'scrapy', 'mitmproxy', 'twisted'} & set(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code, *args], check=False, capture_output=True, text=True, timeout=60)
@@ -55,9 +55,9 @@ WRONG = [
     (["audit", "qurey"], "No such command 'qurey': did you mean query?"),
     (["policy", "refrsh"], "No such command 'refrsh': did you mean refresh?"),
     (["nonsense"], "No such command 'nonsense'"),
-    (["check"], "no URL is given: name at least one, such as https://example.com/page"),
+    (["check"], "no URL is given: give at least one, such as https://example.com/page"),
     (["check", "--agnet", "x", "https://a.test/"], "No such option"),
-    (["check", "a.test/x"], "'a.test/x' is no absolute URL: begin with http:// or https://"),
+    (["check", "a.test/x"], "'a.test/x' is not an absolute URL: begin with http:// or https://"),
     (["check", "example.com:8080/private/"], "begin with http:// or https://"),
     (["check", "https://a.test/", "localhost:8000/x"], "begin with http:// or https://"),
     (["check", "--robots", "/dev/null", "htp://a.test/"], "begin with http:// or https://"),
@@ -68,36 +68,39 @@ WRONG = [
     (["check", "--agent", "my bot", "https://a.test/"], "--agent 'my bot' is not a product token: use letters"),
     (["check", "--agent", "", "https://a.test/"], "--agent is not set"),
     (["check", "--store", "postgres://x", "https://a.test/"], "is not a store: use memory:, sqlite:///"),
-    (["check", "--store", "sqlite:////proc/none/p.sqlite", "https://a.test/"], "name a writable file of its own"),
-    (["check", "--store", "sqlite:////proc", "https://a.test/"], "name a writable file of its own"),
-    (["check", "--journal", "/proc/none", "https://a.test/"], "name a directory that can be written to"),
+    (
+        ["check", "--store", "sqlite:////proc/none/p.sqlite", "https://a.test/"],
+        "name a writable file that no other program uses",
+    ),
+    (["check", "--store", "sqlite:////proc", "https://a.test/"], "name a writable file that no other program uses"),
+    (["check", "--audit-log", "/proc/none", "https://a.test/"], "name a directory that can be written to"),
     (["check", "--dialect", "rfc9310", "https://a.test/"], "rfc9310"),
     (["check", "--matching", "loose", "https://a.test/"], "use one of spec, standard, strict"),
     (
         ["check", "--on-restricted", "perhaps", "https://a.test/"],
         "-restricted 'perhaps' is not known: use drop or allow",
     ),
-    (["check", "--max-defer", "soon", "https://a.test/"], "--max-defer 'soon' is no number of seconds"),
+    (["check", "--max-defer", "soon", "https://a.test/"], "--max-defer 'soon' is not a number of seconds"),
     (["check", "--robots", "/none", "https://a.test/"], "No such file"),
     (["check", "--batch", "/none"], "No such file"),
-    (["check", "--batch", "/dev/null", "https://a.test/"], "--batch brings its own URLs"),
+    (["check", "--batch", "/dev/null", "https://a.test/"], "--batch takes URLs and robots.txt from its file"),
     (["explain"], "Missing argument 'URL'"),
     (["explain", "a.test"], "begin with http:// or https://"),
     (["audit"], "Missing command"),
-    (["audit", "query", "--journal", "/none"], "name the directory that the doors write to"),
-    (["audit", "tail", "--journal", "/dev/null"], "name the directory that the doors write to"),
-    (["audit", "query", "--journal", "/none"], "nothing has been recorded yet in '/none'"),
-    (["audit", "query", "--door", "proxi"], "'proxi' is not one of"),
-    (["audit", "query", "--since", "yesterday"], "use a span such as 90s, 30m, 2h, 7d"),
+    (["audit", "query", "--audit-log", "/none"], "name the directory that the integrations write to"),
+    (["audit", "tail", "--audit-log", "/dev/null"], "name the directory that the integrations write to"),
+    (["audit", "query", "--audit-log", "/none"], "nothing has been recorded yet in '/none'"),
+    (["audit", "query", "--component", "proxi"], "'proxi' is not one of"),
+    (["audit", "query", "--since", "yesterday"], "use a span such as 90s, 30m, 2h or 7d"),
     (["audit", "query", "--origin", "a.test"], "give an origin such as https://example.com"),
     (["audit", "query", "--reason", "because"], "is not one of"),
-    (["audit", "compact", "--journal", "/none"], "name the directory that the doors write to"),
+    (["audit", "compact", "--audit-log", "/none"], "name the directory that the integrations write to"),
     (["audit", "export"], "Missing option '--format': choose from ecs, otel, heritrix, csv, squid (see "),
 ]
 
 
 @pytest.mark.parametrize(("args", "sentence"), WRONG, ids=[" ".join(args)[:60] for args, _ in WRONG])
-def test_what_the_caller_got_wrong_is_one_sentence_and_status_2(here, args, sentence):
+def test_usage_errors_are_one_sentence_and_status_2(here, args, sentence):
     status, out, err = here(*args)
 
     assert (status, out) == (2, "")
@@ -107,14 +110,14 @@ def test_what_the_caller_got_wrong_is_one_sentence_and_status_2(here, args, sent
 
 
 @pytest.mark.parametrize("args", [WRONG[1][0], WRONG[6][0], WRONG[12][0], WRONG[15][0], WRONG[17][0]], ids=str)
-def test_the_same_of_the_real_script(apart, args):
+def test_installed_script_reports_usage_errors_too(apart, args):
     status, out, err = apart(*args)
 
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert "Traceback" not in err
 
 
-def test_no_agent_is_answered_with_the_remedy(here, variables):
+def test_missing_agent_names_the_remedy(here, variables):
     variables.delenv("ROBOTS_GUARD_AGENT")
 
     assert here("check", "https://a.test/").err == (
@@ -122,7 +125,7 @@ def test_no_agent_is_answered_with_the_remedy(here, variables):
     )
 
 
-def test_a_misspelt_variable_is_not_passed_over(here, variables):
+def test_misspelt_variable_is_an_error(here, variables):
     variables.setenv("ROBOTS_GUARD_ON_UNREACHABEL", "drop")
     status, _, err = here("check", "https://a.test/")
 
@@ -131,46 +134,46 @@ def test_a_misspelt_variable_is_not_passed_over(here, variables):
 
 
 @pytest.mark.parametrize("command", [["audit", "query"], ["audit", "tail"], ["lint", "/dev/null"]], ids=str)
-def test_nor_by_any_other_command(here, variables, command):
-    variables.setenv("ROBOTS_GUARD_JOURNAHL", "/x")
+def test_misspelt_variable_is_an_error_for_every_command(here, variables, command):
+    variables.setenv("ROBOTS_GUARD_AUDIT_LGO", "/x")
     status, _, err = here(*command)
 
     assert status == 2
-    assert "unknown setting ROBOTS_GUARD_JOURNAHL: did you mean ROBOTS_GUARD_JOURNAL?" in err
+    assert "unknown setting ROBOTS_GUARD_AUDIT_LGO: did you mean ROBOTS_GUARD_AUDIT_LOG?" in err
 
 
-def test_a_file_in_the_way_of_store_or_journal(here, tmp_path):
+def test_store_or_audit_log_path_is_taken_by_a_file(here, tmp_path):
     (tmp_path / "file").write_text("")
     store = here("check", "--store", f"sqlite:///{tmp_path}/file/p.sqlite", "https://a.test/")
-    journal = here("check", "--journal", f"{tmp_path}/file/journal", "https://a.test/")
+    audit_log = here("check", "--audit-log", f"{tmp_path}/file/audit_log", "https://a.test/")
 
-    assert (store.status, journal.status) == (2, 2)
-    assert "name a writable file of its own, or memory:" in store.err
-    assert "name a directory that can be written to" in journal.err
+    assert (store.status, audit_log.status) == (2, 2)
+    assert "name a writable file that no other program uses, or memory:" in store.err
+    assert "name a directory that can be written to" in audit_log.err
 
 
-def test_an_extra_that_is_not_installed_is_one_sentence(here, monkeypatch):
-    monkeypatch.setitem(cli.COMMANDS, "proxy", cli.Entry("no_such_package.proxy:proxy", "", "proxy"))
+def test_missing_extra_is_one_sentence(here, monkeypatch):
+    monkeypatch.setitem(cli.COMMANDS, "proxy", cli.CommandEntry("no_such_package.proxy:proxy", "", "proxy"))
 
     assert here("proxy") == (2, "", f"robots-guard: {MissingExtra('proxy', 'robots-guard proxy')}\n")
 
 
 @pytest.mark.parametrize("package", ["scrapy", "mitmproxy"])
-def test_the_demo_asks_for_its_extras_before_anything_starts(here, monkeypatch, package):
+def test_demo_checks_its_extras_first(here, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
 
     assert here("demo") == (2, "", f"robots-guard: {MissingExtra('all', 'robots-guard demo')}\n")
 
 
-def test_a_fault_of_ours_is_not_hidden_and_no_verdict(here, monkeypatch):
-    monkeypatch.setitem(cli.COMMANDS, "proxy", cli.Entry("robots_guard.cli.no_such:proxy", "", "proxy"))
+def test_internal_error_shows_a_traceback_and_is_no_verdict(here, monkeypatch):
+    monkeypatch.setitem(cli.COMMANDS, "proxy", cli.CommandEntry("robots_guard.cli.no_such:proxy", "", "proxy"))
     status, out, err = here("proxy")
 
     assert (status, out) == (70, "")
-    assert err.splitlines()[-1].startswith("robots-guard: this is a bug of robots_guard (ModuleNotFoundError)")
+    assert err.splitlines()[-1].startswith("robots-guard: this is a bug in robots_guard (ModuleNotFoundError)")
 
 
-def test_output_that_cannot_be_written_is_one_sentence_and_no_verdict(variables):
+def test_unwritable_output_is_one_sentence_and_no_verdict(variables):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [COMMAND, "check", "--robots", "/dev/null", "https://a.test/"],
@@ -195,25 +198,25 @@ def test_output_that_cannot_be_written_is_one_sentence_and_no_verdict(variables)
         "explain --robots - https://a.test/ <&-",
     ],
 )
-def test_a_closed_stream_is_one_sentence_and_no_fault_of_ours(variables, command):
+def test_closed_stream_is_one_sentence_and_no_bug(variables, command):
     done = subprocess.run(
         ["bash", "-c", f"{COMMAND} {command}"], check=False, stderr=subprocess.PIPE, text=True, timeout=60
     )
 
-    sentence = "robots-guard: standard input or output is closed: leave it open, or name /dev/null\n"
+    sentence = "robots-guard: standard input or output is closed: leave it open, or redirect it to /dev/null\n"
     assert (done.returncode, done.stderr) == (2, sentence)
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("command", ["check", "explain"])
-def test_a_file_without_end_is_read_as_far_as_anybody_reads(here, command):
+def test_endless_file_is_read_up_to_the_cap(here, command):
     status, _, err = here(command, "--robots", "/dev/zero", "https://a.test/")
 
     assert (status, err) == (0, "")
 
 
 def test_help_needs_no_extra(variables):
-    code = "import sys; sys.modules['mitmproxy'] = None; from robots_guard import cli; sys.exit(cli.run(sys.argv[1:]))"
+    code = "import sys; sys.modules['mitmproxy'] = None; from robots_guard.cli.main import main; main()"
     asked, run = (
         subprocess.run([sys.executable, "-c", code, *args], check=False, capture_output=True, text=True, timeout=60)
         for args in (["proxy", "--help"], ["proxy"])
@@ -250,7 +253,7 @@ def test_ctrl_c_is_quiet_while_a_batch_waits_for_its_input(variables):
     assert (out, err.strip()) == (b"", b"")
 
 
-def test_a_reader_that_goes_away_is_no_error(variables, tmp_path):
+def test_broken_pipe_is_no_error(variables, tmp_path):
     (tmp_path / "robots.txt").write_text("")
     child = subprocess.Popen(
         [COMMAND, "check", "--robots", str(tmp_path / "robots.txt"), *(f"https://a.test/{n}" for n in range(5000))],

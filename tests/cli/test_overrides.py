@@ -24,7 +24,7 @@ def file(tmp_path):
     return tmp_path / "overrides.toml"
 
 
-def test_all_in_force(here, file):
+def test_status_0_if_all_overrides_are_in_force(here, file):
     file.write_text(GOOD)
 
     ran = here("overrides", "check", file)
@@ -32,7 +32,7 @@ def test_all_in_force(here, file):
     assert (ran.status, ran.out, ran.err) == (0, "", "1 in force, 0 expired, 0 invalid\n")
 
 
-def test_what_has_no_effect_is_named(here, file):
+def test_overrides_without_effect_are_named(here, file):
     file.write_text(GOOD + OLD + BAD)
 
     ran = here("overrides", "check", file)
@@ -40,11 +40,11 @@ def test_what_has_no_effect_is_named(here, file):
     assert ran.status == 1
     assert ran.out.splitlines()[0].startswith("bad\\x1b[31m: ")
     assert "write an origin as https://host" in ran.out
-    assert "old: has expired (2002-01-01T00:00:00.000Z): renew it or take it out" in ran.out
+    assert "old: expired on 2002-01-01T00:00:00.000Z: extend or remove it" in ran.out
     assert ran.err == "1 in force, 1 expired, 1 invalid\n"
 
 
-def test_the_list(here, file, variables):
+def test_list_shows_every_override(here, file, variables):
     file.write_text(GOOD + OLD + BAD)
     variables.setenv("ROBOTS_GUARD_OVERRIDES", str(file))
 
@@ -60,16 +60,19 @@ def test_the_list(here, file, variables):
 
 @pytest.mark.parametrize(
     ("args", "sentence"),
-    [((), "overrides is not set: name the file"), (("missing.toml",), "'missing.toml' cannot be used (No such file")],
+    [
+        ((), "no overrides file is given: name it as FILE, or with --overrides"),
+        (("missing.toml",), "'missing.toml' cannot be used (No such file"),
+    ],
 )
-def test_no_file(here, args, sentence):
+def test_missing_overrides_file_is_reported(here, args, sentence):
     ran = here("overrides", "check", *args)
 
     assert ran.status == 2
     assert sentence in ran.err
 
 
-def test_check_and_explain_judge_by_them(here, file, variables, net):
+def test_check_and_explain_apply_overrides(here, file, variables, net):
     origin = net.origin("User-agent: *\nDisallow: /\n")
     file.write_text(GOOD.replace("https://shop.example", origin.url).replace("max_delay = 1", 'action = "pass"'))
     variables.setenv("ROBOTS_GUARD_OVERRIDES", str(file))

@@ -1,4 +1,4 @@
-"""The console over a scene, asked without a network."""
+"""The console over a prepared scene, called without a network."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ HOST = "127.0.0.1:8099"
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    made = scene(tmp_path_factory.mktemp("scene"))
-    yield made
-    made.store.close()
+    prepared = scene(tmp_path_factory.mktemp("scene"))
+    yield prepared
+    prepared.store.close()
 
 
 @asynccontextmanager
-async def client(made, **options):
+async def client(application, **options):
     options = {"base_url": f"http://{HOST}", **options}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=made), **options) as browser:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=application), **options) as browser:
         yield browser
-    getattr(made, "close", lambda: None)()
+    getattr(application, "close", lambda: None)()
 
 
-def let_in(made, **options):
-    """A browser that has been let in."""
-    return client(made, cookies={"robots_guard_8099": TOKEN}, **options)
+def let_in(application, **options):
+    """Return a client that has the cookie."""
+    return client(application, cookies={"robots_guard_8099": TOKEN}, **options)
 
 
 @pytest.fixture

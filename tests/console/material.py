@@ -1,4 +1,4 @@
-"""What a console has to show: a journal of some hours, a store, exceptions; and strangers at their worst."""
+"""Test data for the console: an audit log of some hours, a store, overrides, and hostile records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from audit.decisions import AT, decision, journal_in
+from audit.decisions import AT, audit_log_in, decision
 
 from robots_guard.console import Sources
 from robots_guard.core.access import Failed, Failure, Fetched
@@ -99,29 +99,29 @@ HOSTILE_RULE = "Disallow: /</code><script>alert(3)</script>\x1b[31m\u202egnp.exe
 
 
 class Scene(NamedTuple):
-    """Where it all is."""
+    """The audit log, the sources and the store of a test."""
 
-    journal: Path
+    audit_log: Path
     sources: Sources
     store: SqliteStore
 
 
 def policy(url, body=RULES, at=AT - 600, status=200):
-    answer = Fetched(status=status, body=body if status == 200 else b"", tls_verified=True)
-    return begin(split_url(url)[0], None, "direct").next(answer, at).policy
+    response = Fetched(status=status, body=body if status == 200 else b"", tls_verified=True)
+    return begin(split_url(url)[0], None, "direct").next(response, at).policy
 
 
 def scene(directory: Path, count: int = 400) -> Scene:
-    """Everything, in a directory."""
-    journal = directory / "journal"
-    _fill(journal, count)
+    """Create a scene in a directory."""
+    audit_log = directory / "audit_log"
+    _fill(audit_log, count)
     store = SqliteStore(directory / "policies.sqlite")
-    for held in _policies():
-        store.put(held, AT)
+    for each in _policies():
+        store.put(each, AT)
     store.reserve(split_url("https://shop.example/")[0], 5.0, lambda: AT - 2)
     overrides = directory / "overrides.toml"
     overrides.write_text(OVERRIDES)
-    return Scene(journal, Sources(journal, store, overrides, TERMS, "mybot", CLOCKS), store)
+    return Scene(audit_log, Sources(audit_log, store, overrides, TERMS, "mybot", CLOCKS), store)
 
 
 def _policies():
@@ -139,16 +139,16 @@ def _policies():
         yield policy(f"https://host-{number:03}.example/", at=AT - number * 60)
 
 
-def _fill(journal: Path, count: int) -> None:
-    chance = random.Random(1)
-    made = journal_in(journal, door="scrapy", passes=1)
+def _fill(audit_log: Path, count: int) -> None:
+    generator = random.Random(1)
+    log = audit_log_in(audit_log, component="scrapy", passes=1)
     every = []
     for number in range(count):
-        host = chance.choice(("shop", "shop", "shop", "news", "open", "blog"))
-        verdict = chance.choice((DISALLOWED, ALLOWED, ALLOWED, PACED))
+        host = generator.choice(("shop", "shop", "shop", "news", "open", "blog"))
+        verdict = generator.choice((DISALLOWED, ALLOWED, ALLOWED, PACED))
         url = f"https://{host}.example/{'private/' if verdict is DISALLOWED else ''}item/{number}"
         at = AT - 20 * 3600 * (1 - number / count) ** 1.3
-        every.append(_named(f"a-{number}", url, verdict, at=at, door=chance.choice(("scrapy", "mitmproxy"))))
+        every.append(_named(f"a-{number}", url, verdict, at=at, component=generator.choice(("scrapy", "proxy"))))
     later = _named("let-go", "https://shop.example/item/7", ALLOWED, at=AT - 50)
     question = msgspec.structs.replace(later.question, deferral=Deferral("put-off", AT - 60))
     every += [
@@ -160,20 +160,23 @@ def _fill(journal: Path, count: int) -> None:
         _named("dropped", "https://shop.example/private/diary?day=1", DISALLOWED, at=AT - 10),
     ]
     for each in sorted(every, key=lambda each: each.at):
-        made.write(each)
-    made.close()
+        log.write(each)
+    log.close()
 
 
-def _named(identity, url, verdict, *, at, door="scrapy", **values):
-    made = decision(url, verdict, at=at, door=door, **values)
-    held = policy(url, at=at - 300)
+def _named(identity, url, verdict, *, at, component="scrapy", **values):
     return msgspec.structs.replace(
-        made, id=identity, policy=held, dialect="rfc9309", matching="standard", elapsed=(at % 9) * 1e-5
+        decision(url, verdict, at=at, component=component, **values),
+        id=identity,
+        policy=policy(url, at=at - 300),
+        dialect="rfc9309",
+        matching="standard",
+        elapsed=(at % 9) * 1e-5,
     )
 
 
-def plant(journal: Path) -> None:
-    """A file by somebody who can write there: what a writer of ours would never let through."""
+def plant(audit_log: Path) -> None:
+    """Write a file as an attacker with write access could; robots_guard's writers never write such a line."""
     digest = hashlib.sha256(RULES).hexdigest()
     line = {
         "kind": "decision",
@@ -195,6 +198,6 @@ def plant(journal: Path) -> None:
         "override": "<q>",
         "seq": 1,
         "writer": "w<w>",
-        "door": "\x00",
+        "component": "\x00",
     }
-    (journal / "planted.jsonl").write_bytes(msgspec.json.encode(line) + b"\n{torn\n")
+    (audit_log / "planted.jsonl").write_bytes(msgspec.json.encode(line) + b"\n{torn\n")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from audit.decisions import AT, decision, journal_in
+from audit.decisions import AT, audit_log_in, decision
 from console.material import plant, scene
 from support.programs import program
 
@@ -131,7 +131,7 @@ _CONTRAST = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_each_page_can_be_read_in_both_schemes(browser, address, scheme):
+def test_pages_are_readable_in_light_and_dark(browser, address, scheme):
     """WCAG 2.2 section 1.4.3: text stands out from its ground by 4.5 to 1."""
     with opened(browser, address, color_scheme=scheme) as page:
         grounds = set()
@@ -145,7 +145,7 @@ def test_each_page_can_be_read_in_both_schemes(browser, address, scheme):
     assert grounds == {"rgb(255, 255, 255)" if scheme == "light" else "rgb(17, 21, 27)"}
 
 
-def test_a_narrow_screen_is_not_scrolled_sideways(browser, address):
+def test_narrow_screen_has_no_horizontal_scrolling(browser, address):
     with opened(browser, address, viewport={"width": 360, "height": 740}) as page:
         for name, path in PAGES.items():
             page.goto(address + path)
@@ -153,7 +153,7 @@ def test_a_narrow_screen_is_not_scrolled_sideways(browser, address):
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
 
 
-def test_all_can_be_read_without_a_script(browser, address):
+def test_pages_work_without_javascript(browser, address):
     with opened(browser, address, java_script_enabled=False) as page:
         page.goto(address + "/")
         assert page.locator("svg.chart rect.drop").count() > 10
@@ -172,7 +172,7 @@ def test_all_can_be_read_without_a_script(browser, address):
         assert page.locator("mark").inner_text() == "Disallow: /private/"
 
 
-def test_the_keyboard_is_enough(browser, address):
+def test_pages_work_with_the_keyboard_only(browser, address):
     with opened(browser, address) as page:
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
@@ -189,11 +189,11 @@ def test_the_keyboard_is_enough(browser, address):
         assert page.inner_text(".choice [aria-current]") == "7 days"
 
 
-def test_the_overview_keeps_itself_up_to_date(browser, tmp_path, place):
-    journal = tmp_path / "journal"
-    made = journal_in(journal)
+def test_overview_updates_itself(browser, tmp_path, place):
+    audit_log = tmp_path / "audit_log"
+    made = audit_log_in(audit_log)
     made.write(decision(at=AT - 5))
-    there = place._replace(sources=place.sources._replace(journal=journal))
+    there = place._replace(sources=place.sources._replace(audit_log=audit_log))
     with served(there) as address, opened(browser, address) as page:
         page.clock.install()
         page.goto(address)
@@ -204,16 +204,16 @@ def test_the_overview_keeps_itself_up_to_date(browser, tmp_path, place):
     made.close()
 
 
-def test_the_button_asks_the_origin(browser, address, asked):
+def test_button_fetches_robots_txt(browser, address, asked):
     with opened(browser, address) as page:
         page.goto(address + "/origins?part=shop.example")
-        page.click("text=Ask now")
+        page.click("text=Fetch now")
         page.wait_for_selector("[role=status]")
-        assert page.inner_text("[role=status]") == "The origin was asked just now."
+        assert page.inner_text("[role=status]") == "The robots.txt was fetched just now."
     assert asked == ["https://shop.example"]
 
 
-def test_a_form_on_another_site_is_not_obeyed(browser, address, asked):
+def test_form_on_another_site_is_refused(browser, address, asked):
     """The page of a stranger, in the browser that was let in: it has neither cookie nor origin."""
     before = len(asked)
     form = (
@@ -229,7 +229,7 @@ def test_a_form_on_another_site_is_not_obeyed(browser, address, asked):
     assert len(asked) == before
 
 
-def test_the_address_may_be_clicked_on_in_another_page(browser, address):
+def test_address_works_as_link_on_another_page(browser, address):
     """In a chat, or a terminal in a browser: a strict cookie does not go with a redirect from there."""
     link = f'<a href="{address}/?token={TOKEN}">the console</a>'
     with browser.new_context() as context:
@@ -242,7 +242,7 @@ def test_the_address_may_be_clicked_on_in_another_page(browser, address):
         assert page.evaluate("document.cookie") == ""
 
 
-def test_a_stranger_may_not_frame_us(browser, address):
+def test_foreign_page_cannot_frame_the_console(browser, address):
     with browser.new_context() as context:
         page = context.new_page()
         page.route(
@@ -255,9 +255,9 @@ def test_a_stranger_may_not_frame_us(browser, address):
         assert "<path" not in page.frames[-1].content()
 
 
-def test_what_strangers_wrote_does_nothing_in_a_browser(browser, tmp_path):
+def test_untrusted_text_does_nothing_in_a_browser(browser, tmp_path):
     place = scene(tmp_path, 20)
-    plant(place.journal)
+    plant(place.audit_log)
     with served(place) as address, opened(browser, address) as page:
         for number, path in enumerate(HOSTILE):
             page.goto(address + path)
@@ -268,7 +268,7 @@ def test_what_strangers_wrote_does_nothing_in_a_browser(browser, tmp_path):
     place.store.close()
 
 
-def test_printed_it_is_black_on_white_without_its_controls(browser, address):
+def test_print_is_black_on_white_without_controls(browser, address):
     with opened(browser, address, color_scheme="dark") as page:
         page.emulate_media(media="print")
         page.goto(address + "/decisions")

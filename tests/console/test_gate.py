@@ -1,4 +1,4 @@
-"""Who comes in: by the token, under our own name, and to change anything from a page of our own."""
+"""Access control: the token, the console's own host names, and changes only from its own pages."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import pytest
 from console.conftest import HOST, TOKEN, client, let_in
 
 from robots_guard.console import app
-from robots_guard.console.gate import form_token
+from robots_guard.console.access import form_token
 from robots_guard.errors import SettingsError
 
-OURS = {"origin": f"http://{HOST}", "sec-fetch-site": "same-origin"}
+OWN_HEADERS = {"origin": f"http://{HOST}", "sec-fetch-site": "same-origin"}
 ORIGIN = "https://shop.example"
 FORM = {"form": form_token(TOKEN), "origin": ORIGIN}
 
 
 @pytest.fixture
-def asked():
+def fetched():
     return []
 
 
 @pytest.fixture
-def made(place, asked):
+def application(place, fetched):
     async def refresh(origin):
-        asked.append(str(origin))
+        fetched.append(str(origin))
         return place.store.get(origin)
 
     return app(place.sources, hosts=[HOST, "localhost:8099"], token=TOKEN, refresh=refresh)
 
 
-async def test_the_token_in_the_address_becomes_a_cookie_that_no_script_and_no_other_site_has(made):
-    async with client(made) as browser:
+async def test_token_in_address_becomes_strict_http_only_cookie(application):
+    async with client(application) as browser:
         first = await browser.get("/decisions", params={"token": TOKEN, "action": "drop"})
         then = await browser.get("/decisions?action=drop")
 
@@ -58,8 +58,8 @@ async def test_the_token_in_the_address_becomes_a_cookie_that_no_script_and_no_o
         "/static/",
     ],
 )
-async def test_nothing_is_shown_without_the_token(made, path):
-    async with client(made) as browser:
+async def test_pages_need_the_token(application, path):
+    async with client(application) as browser:
         answer = await browser.get(path)
 
     assert answer.status_code == 403
@@ -70,8 +70,8 @@ async def test_nothing_is_shown_without_the_token(made, path):
 @pytest.mark.parametrize(
     "path", ["//evil.example/", "/\\evil.example/", "///evil.example", "/%22%3E<script>", "/x;url=//evil"]
 )
-async def test_the_way_in_leads_nowhere_else(made, path):
-    async with client(made) as browser:
+async def test_login_cannot_redirect_to_another_site(application, path):
+    async with client(application) as browser:
         page = await browser.get(f"http://{HOST}{path}?token={TOKEN}&next=//evil.example")
 
     (leads,) = re.findall('content="0; url=([^"]*)"', page.text)
@@ -83,14 +83,14 @@ async def test_the_way_in_leads_nowhere_else(made, path):
     "wrong",
     ["", "x", TOKEN + "x", TOKEN[:-1], TOKEN.upper(), "\u00e9", f"{TOKEN}&token={TOKEN}", f"x&token={TOKEN}"],
 )
-async def test_a_wrong_token_is_refused(made, wrong):
-    async with client(made) as browser:
+async def test_wrong_token_is_refused(application, wrong):
+    async with client(application) as browser:
         assert (await browser.get(f"/?token={wrong}")).status_code == 403
         assert (await browser.get("/", headers={"cookie": f"robots_guard_8099={wrong}".encode()})).status_code == 403
 
 
-async def test_another_consoles_cookie_on_the_same_host_does_not_disturb(made):
-    async with client(made) as browser:
+async def test_cookie_of_another_console_is_ignored(application):
+    async with client(application) as browser:
         answer = await browser.get("/", headers={"cookie": f"robots_guard_8100=other; robots_guard_8099={TOKEN}"})
 
     assert answer.status_code == 200
@@ -101,26 +101,26 @@ async def test_another_consoles_cookie_on_the_same_host_does_not_disturb(made):
     ["attacker.example", "attacker.example:8099", "127.0.0.1", "127.0.0.1:80", "127.0.0.1:8099.evil", "", "[::1]:8099"],
 )
 @pytest.mark.parametrize("path", ["/", "/static/console.css"])
-async def test_a_strangers_name_pointed_at_us_is_refused(made, host, path):
-    """DNS rebinding: to the browser we are then the stranger's own site."""
-    async with let_in(made) as browser:
+async def test_foreign_host_name_is_refused(application, host, path):
+    """DNS rebinding: the browser then takes the console for the attacker's own site."""
+    async with let_in(application) as browser:
         assert (await browser.get(path, headers={"host": host})).status_code == 421
 
 
-async def test_two_hosts_are_refused(made):
-    async with let_in(made) as browser:
+async def test_two_host_headers_are_refused(application):
+    async with let_in(application) as browser:
         request = browser.build_request("GET", "/")
         request.headers = httpx.Headers([("host", HOST), ("host", HOST), ("cookie", f"robots_guard_8099={TOKEN}")])
         assert (await browser.send(request)).status_code == 421
 
 
-async def test_an_origin_is_asked_by_a_form_of_ours(made, asked):
-    async with let_in(made) as browser:
+async def test_own_form_fetches_robots_txt(application, fetched):
+    async with let_in(application) as browser:
         page = await browser.get("/origin", params={"name": ORIGIN})
         fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', page.text))
-        answer = await browser.post("/origins/refresh", data=fields, headers=OURS)
+        answer = await browser.post("/origins/refresh", data=fields, headers=OWN_HEADERS)
 
-    assert (answer.status_code, asked) == (303, [ORIGIN])
+    assert (answer.status_code, fetched) == (303, [ORIGIN])
     assert answer.headers["location"] == "/origin?name=https%3A%2F%2Fshop.example&asked=now"
 
 
@@ -137,76 +137,76 @@ async def test_an_origin_is_asked_by_a_form_of_ours(made, asked):
     ],
     ids=str,
 )
-async def test_a_form_on_another_page_does_nothing(made, asked, headers):
-    async with let_in(made) as browser:
+async def test_post_from_another_page_is_refused(application, fetched, headers):
+    async with let_in(application) as browser:
         answer = await browser.post("/origins/refresh", data=FORM, headers=headers)
 
-    assert (answer.status_code, asked) == (403, [])
+    assert (answer.status_code, fetched) == (403, [])
 
 
 @pytest.mark.parametrize("form", ["", TOKEN, form_token("another"), "\u00e9"])
-async def test_a_form_without_its_token_does_nothing(made, asked, form):
-    async with let_in(made) as browser:
-        answer = await browser.post("/origins/refresh", data=FORM | {"form": form}, headers=OURS)
+async def test_post_without_form_token_is_refused(application, fetched, form):
+    async with let_in(application) as browser:
+        answer = await browser.post("/origins/refresh", data=FORM | {"form": form}, headers=OWN_HEADERS)
 
-    assert (answer.status_code, asked) == (403, [])
+    assert (answer.status_code, fetched) == (403, [])
 
 
-async def test_a_form_needs_the_cookie_too(made, asked):
-    async with client(made) as browser:
-        answer = await browser.post("/origins/refresh", data=FORM, headers=OURS)
-        by_address = await browser.post(f"/origins/refresh?token={TOKEN}", data=FORM, headers=OURS)
+async def test_post_without_cookie_is_refused(application, fetched):
+    async with client(application) as browser:
+        answer = await browser.post("/origins/refresh", data=FORM, headers=OWN_HEADERS)
+        by_address = await browser.post(f"/origins/refresh?token={TOKEN}", data=FORM, headers=OWN_HEADERS)
 
-    assert (answer.status_code, by_address.status_code, asked) == (403, 403, [])
+    assert (answer.status_code, by_address.status_code, fetched) == (403, 403, [])
 
 
 @pytest.mark.parametrize(("origin", "status"), [("ftp://x.example", 400), ("https://a b", 400), ("x" * 9000, 413)])
-async def test_what_is_no_origin_is_not_asked(made, asked, origin, status):
-    async with let_in(made) as browser:
-        answer = await browser.post("/origins/refresh", data=FORM | {"origin": origin}, headers=OURS)
+async def test_invalid_origin_is_not_fetched(application, fetched, origin, status):
+    async with let_in(application) as browser:
+        answer = await browser.post("/origins/refresh", data=FORM | {"origin": origin}, headers=OWN_HEADERS)
 
-    assert (answer.status_code, asked) == (status, [])
+    assert (answer.status_code, fetched) == (status, [])
 
 
-async def test_a_look_at_the_refreshing_address_does_nothing(made, asked):
-    async with let_in(made) as browser:
+async def test_get_of_refresh_address_is_refused(application, fetched):
+    async with let_in(application) as browser:
         assert (await browser.get("/origins/refresh", params=FORM)).status_code == 405
-    assert asked == []
+    assert fetched == []
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"])
-async def test_no_other_method(made, method):
-    async with let_in(made) as browser:
+async def test_other_methods_are_refused(application, method):
+    async with let_in(application) as browser:
         assert (await browser.request(method, "/")).status_code == 405
 
 
-async def test_without_an_agent_nothing_can_be_asked(place):
+async def test_refresh_needs_an_agent(place):
     async with let_in(app(place.sources, hosts=[HOST], token=TOKEN)) as browser:
         page = await browser.get("/origins")
-        answer = await browser.post("/origins/refresh", data=FORM, headers=OURS)
+        answer = await browser.post("/origins/refresh", data=FORM, headers=OWN_HEADERS)
 
-    assert "Ask now" not in page.text
+    assert "Fetch now" not in page.text
     assert (answer.status_code, "--agent" in answer.text) == (409, True)
 
 
-def test_a_console_without_a_token_does_not_start(place):
+def test_console_requires_a_token(place):
     with pytest.raises(SettingsError, match="token"):
         app(place.sources, hosts=[HOST])
 
 
-# -- read-only, as a door shows it ----------------------------------------------------------------------------
+# -- read-only, as an integration serves it -----------------------------------------------------------------------
 
 
 @pytest.fixture
-def shown(place, asked):
+def read_only_application(place, fetched):
     async def refresh(origin):
-        asked.append(origin)
+        fetched.append(origin)
 
     return app(place.sources, hosts=["robots.guard"], read_only=True, refresh=refresh)
 
 
-async def test_read_only_needs_no_token_and_changes_nothing(shown, asked):
-    async with client(shown, base_url="http://robots.guard") as browser:
+async def test_read_only_needs_no_token_and_changes_nothing(read_only_application, fetched):
+    async with client(read_only_application, base_url="http://robots.guard") as browser:
         pages = [await browser.get(path) for path in ("/", "/decisions", "/origins", f"/origin?name={ORIGIN}")]
         posted = [
             await browser.post(path, data=FORM, headers={"origin": "http://robots.guard"})
@@ -215,16 +215,16 @@ async def test_read_only_needs_no_token_and_changes_nothing(shown, asked):
 
     assert [page.status_code for page in pages] == [200] * 4
     assert all("read-only" in page.text and '<form method="post"' not in page.text for page in pages)
-    assert ([answer.status_code for answer in posted], asked) == ([405] * 3, [])
+    assert ([answer.status_code for answer in posted], fetched) == ([405] * 3, [])
 
 
-async def test_read_only_answers_to_its_own_name_only(shown):
-    async with client(shown, base_url="http://robots.guard.evil.example") as browser:
+async def test_read_only_refuses_foreign_host_names(read_only_application):
+    async with client(read_only_application, base_url="http://robots.guard.evil.example") as browser:
         assert (await browser.get("/")).status_code == 421
 
 
-async def test_a_browser_is_bound_on_every_answer(made):
-    async with client(made) as stranger, let_in(made) as browser:
+async def test_every_response_has_security_headers(application):
+    async with client(application) as stranger, let_in(application) as browser:
         answers = [
             await stranger.get("/"),
             await stranger.get(f"/?token={TOKEN}"),

@@ -1,4 +1,4 @@
-"""What strangers wrote is shown as text: in a journal that somebody else wrote into, in files, in addresses."""
+"""What strangers wrote is shown as text: in an audit log that somebody else wrote into, in files, in addresses."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ PAGES = [
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     made = scene(tmp_path_factory.mktemp("planted"), 20)
-    plant(made.journal)
+    plant(made.audit_log)
     made.store.put(policy("https://evil.example/", BODY), AT)
     yield made
     made.store.close()
@@ -80,7 +80,7 @@ class _Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_markup_and_controls_are_text(planted, path):
+async def test_markup_and_controls_are_shown_as_text(planted, path):
     async with let_in(app(planted.sources, hosts=[HOST], token=TOKEN)) as browser:
         answer = await browser.get(path)
     text = answer.json()["figures"] if answer.headers["content-type"] == "application/json" else answer.text
@@ -98,7 +98,7 @@ async def test_markup_and_controls_are_text(planted, path):
     assert len(text) < 400_000
 
 
-async def test_it_is_all_there_to_be_seen(planted):
+async def test_untrusted_text_is_shown_escaped(planted):
     async with let_in(app(planted.sources, hosts=[HOST], token=TOKEN)) as browser:
         listed = (await browser.get("/decisions", params={"origin": "https://evil.example"})).text
         one = (await browser.get("/decisions/evil%3Cscript%3Ealert(4)%3C%2Fscript%3E")).text
@@ -112,17 +112,17 @@ async def test_it_is_all_there_to_be_seen(planted):
     assert "Disallow: /&lt;script&gt;alert(6)&lt;/script&gt;" in held
 
 
-async def test_lines_that_are_no_records_are_told_of(planted):
+async def test_unreadable_lines_are_reported(planted):
     async with let_in(app(planted.sources, hosts=[HOST], token=TOKEN)) as browser:
         page = (await browser.get("/", params={"period": "all"})).text
 
-    assert "Not all of the journal could be read: 1 unreadable line in planted.jsonl" in page
+    assert "Not all of the audit log could be read: 1 unreadable line in planted.jsonl" in page
 
 
-async def test_an_address_is_data_to_the_database(planted):
+async def test_query_cannot_inject_sql(planted):
     injection = "x' OR '1'='1"
     async with let_in(app(planted.sources, hosts=[HOST], token=TOKEN)) as browser:
-        for name in ("rule", "agent", "door", "override"):
+        for name in ("rule", "agent", "component", "override"):
             page = (await browser.get("/decisions", params={name: injection})).text
             assert "<b>0</b>" in page
 
@@ -139,5 +139,5 @@ async def test_an_address_is_data_to_the_database(planted):
         (None, ""),
     ],
 )
-def test_what_is_not_printable_shows_its_number(text, shown):
+def test_unprintable_characters_are_escaped(text, shown):
     assert visible(text) == shown

@@ -1,4 +1,4 @@
-"""Each page tells what is there, whole and without a script."""
+"""Each page shows the recorded and stored data, complete and without a script."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from html import unescape
 
 import msgspec
 import pytest
-from audit.decisions import AT, decision, journal_in
+from audit.decisions import AT, audit_log_in, decision
 from console.conftest import HOST, TOKEN, let_in
 from console.material import policy
 
-from robots_guard.audit.compact import compact
-from robots_guard.audit.keeping import compress
-from robots_guard.audit.query import Filter, records
+from robots_guard.audit.compaction import compact
+from robots_guard.audit.read.reader import Filter, records
+from robots_guard.audit.show.chart import ChartBar, ceiling, chart
+from robots_guard.audit.write.maintenance import compress
 from robots_guard.console import app
-from robots_guard.console.chart import Bar, ceiling, chart
 from robots_guard.console.meanings import MEANINGS
 from robots_guard.core.verdict import Action, Reason, Verdict, reported
 from robots_guard.stores import look_at
@@ -39,7 +39,7 @@ def ids(page):
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_a_page_can_be_used_without_eyes_or_mouse(console, path):
+async def test_pages_are_accessible(console, path):
     page = await read(console, path)
 
     assert page.count("<h1") == 1
@@ -54,7 +54,7 @@ async def test_a_page_can_be_used_without_eyes_or_mouse(console, path):
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_a_page_loads_nothing_from_elsewhere(console, path):
+async def test_pages_load_nothing_from_other_sites(console, path):
     page = await read(console, path)
     loaded = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="([^"]+)"', page)
 
@@ -63,12 +63,12 @@ async def test_a_page_loads_nothing_from_elsewhere(console, path):
         assert (await console.get(each)).status_code == 200
 
 
-# -- what was decided -----------------------------------------------------------------------------------------
+# -- decisions ------------------------------------------------------------------------------------------------
 
 
-async def test_the_overview_counts_what_the_journal_has(console, place):
+async def test_overview_counts_match_the_audit_log(console, place):
     page = await read(console, "/", period="all")
-    found = [record.action for record in records(place.journal, Filter())]
+    found = [record.action for record in records(place.audit_log, Filter())]
 
     shown = re.findall(r"<b>([\d,]+)</b><span>(\w+)", page)
     assert shown == [
@@ -81,7 +81,7 @@ async def test_the_overview_counts_what_the_journal_has(console, place):
     assert page.count("<rect class=") > 10
 
 
-async def test_the_open_page_gets_the_same_figures(console):
+async def test_live_figures_equal_those_of_the_page(console):
     page = await read(console, "/", period="7d")
     news = (await console.get("/overview.json", params={"period": "7d"})).json()
 
@@ -89,7 +89,7 @@ async def test_the_open_page_gets_the_same_figures(console):
     assert news["made"] == "2027-01-15 08:00:00"
 
 
-async def test_a_bar_leads_to_its_decisions(console):
+async def test_bar_links_to_its_decisions(console):
     page = await read(console, "/", period="24h")
     totals = []
     for query, says in re.findall(r'<a href="/decisions\?([^"]+)" tabindex="-1"><title>([^<]+)', page):
@@ -98,68 +98,68 @@ async def test_a_bar_leads_to_its_decisions(console):
             (sum(map(int, re.findall(r"(\d+) (?:drop|defer|pass)", says))), int(re.search(r"<b>(\d+)</b>", listed)[1]))
         )
 
-    assert sum(told for told, _ in totals) > 300
-    assert all(told == found for told, found in totals)
+    assert sum(drawn for drawn, _ in totals) > 300
+    assert all(drawn == listed for drawn, listed in totals)
 
 
-async def test_a_period_in_which_nothing_was_says_when_something_was(place, tmp_path):
-    made = journal_in(tmp_path, passes=1)
+async def test_empty_period_names_the_last_decision(place, tmp_path):
+    made = audit_log_in(tmp_path, passes=1)
     made.write(decision(at=AT - 90 * 86400))
     made.close()
-    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
         page = await read(browser, "/", period="24h")
 
     assert "The last decision was at 2026-10-17 08:00:00" in page
 
 
 @pytest.mark.parametrize("path", [each for each in PAGES if each != "/decisions/dropped"])
-async def test_a_journal_that_is_not_there_yet(place, tmp_path, path):
-    sources = place.sources._replace(journal=tmp_path / "none")
+async def test_missing_audit_log_is_no_error(place, tmp_path, path):
+    sources = place.sources._replace(audit_log=tmp_path / "none")
     async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as browser:
         await read(browser, path)
         assert (await browser.get("/decisions/x")).status_code == 404
 
 
-ON_THE_JOURNAL = ("/", "/decisions", "/decisions/dropped", "/origin?name=https://shop.example", "/overview.json")
+ON_THE_AUDIT_LOG = ("/", "/decisions", "/decisions/dropped", "/origin?name=https://shop.example", "/overview.json")
 
 
-def status_without_a_journal(path):
-    """The live part goes into a page that is open; an origin's rests on the store too."""
+def status_without_an_audit_log(path):
+    """The live figures go into an open page, and an origin's page also shows the store: both stay 200."""
     return 200 if path.startswith(("/origin?", "/overview.json")) else 503
 
 
-@pytest.mark.parametrize("path", ON_THE_JOURNAL)
-async def test_a_journal_that_cannot_be_read_is_not_said_to_be_empty(place, tmp_path, path):
+@pytest.mark.parametrize("path", ON_THE_AUDIT_LOG)
+async def test_unreadable_audit_log_is_not_shown_as_empty(place, tmp_path, path):
     wrong = tmp_path / "ju"
     wrong.write_text("")
-    async with let_in(app(place.sources._replace(journal=wrong), hosts=[HOST], token=TOKEN)) as browser:
-        page = unescape(await read(browser, path, status_without_a_journal(path)))
+    async with let_in(app(place.sources._replace(audit_log=wrong), hosts=[HOST], token=TOKEN)) as browser:
+        page = unescape(await read(browser, path, status_without_an_audit_log(path)))
 
-    assert f"journal: '{wrong}' cannot be read (Not a directory): name the directory" in page
+    assert f"audit log: '{wrong}' cannot be read (Not a directory): name the directory" in page
     assert "Nothing has been recorded" not in page
     assert "<b>0</b>" not in page
 
 
-@pytest.mark.parametrize("path", ON_THE_JOURNAL)
+@pytest.mark.parametrize("path", ON_THE_AUDIT_LOG)
 @pytest.mark.parametrize("fault", ["removed", "forbidden"])
-async def test_a_journal_that_is_lost_meanwhile_is_not_said_to_be_empty(place, tmp_path, monkeypatch, path, fault):
-    journal = tmp_path / "journal"
-    shutil.copytree(place.journal, journal)
-    async with let_in(app(place.sources._replace(journal=journal), hosts=[HOST], token=TOKEN)) as browser:
+async def test_lost_audit_log_is_not_shown_as_empty(place, tmp_path, monkeypatch, path, fault):
+    audit_log = tmp_path / "audit_log"
+    shutil.copytree(place.audit_log, audit_log)
+    async with let_in(app(place.sources._replace(audit_log=audit_log), hosts=[HOST], token=TOKEN)) as browser:
         assert len(ids(await read(browser, "/decisions"))) == 50
         if fault == "removed":
-            shutil.rmtree(journal)
+            shutil.rmtree(audit_log)
         else:
-            monkeypatch.setattr(os, "scandir", forbidding(journal))
-        page = unescape(await read(browser, path, status_without_a_journal(path)))
+            monkeypatch.setattr(os, "scandir", forbidding(audit_log))
+        page = unescape(await read(browser, path, status_without_an_audit_log(path)))
 
-    says = "is not there any more" if fault == "removed" else "cannot be read (Permission denied)"
-    assert f"journal: '{journal}' {says}" in page
+    says = "no longer exists" if fault == "removed" else "cannot be read (Permission denied)"
+    assert f"audit log: '{audit_log}' {says}" in page
     assert "Nothing has been recorded" not in page
 
 
 def forbidding(directory, scandir=os.scandir):
-    """A scandir that may not read this directory; tests run as root, who may read all."""
+    """Return a scandir that may not read this directory: tests may run as root, which can read everything."""
 
     def forbids(path):
         if path == directory:
@@ -169,26 +169,26 @@ def forbidding(directory, scandir=os.scandir):
     return forbids
 
 
-async def test_a_console_may_start_before_the_first_crawl(place, tmp_path):
-    journal = tmp_path / "journal"
-    async with let_in(app(place.sources._replace(journal=journal), hosts=[HOST], token=TOKEN)) as browser:
+async def test_console_can_start_before_the_first_crawl(place, tmp_path):
+    audit_log = tmp_path / "audit_log"
+    async with let_in(app(place.sources._replace(audit_log=audit_log), hosts=[HOST], token=TOKEN)) as browser:
         for path in ("/", "/decisions", "/origin?name=https://shop.example"):
             page = unescape(await read(browser, path))
-            assert f"Nothing has been recorded yet in '{journal}': there is no such directory yet." in page
-        shutil.copytree(place.journal, journal)
+            assert f"Nothing has been recorded yet in '{audit_log}': there is no such directory yet." in page
+        shutil.copytree(place.audit_log, audit_log)
         assert len(ids(await read(browser, "/decisions"))) == 50
 
 
 @pytest.mark.parametrize("path", ["/", "/decisions"])
-async def test_a_file_of_the_journal_that_cannot_be_read_is_told_of_beside_nothing_too(place, tmp_path, path):
+async def test_unreadable_file_is_reported_even_without_records(place, tmp_path, path):
     (tmp_path / "20270115-w-0001.jsonl").mkdir()
-    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
-        assert "Not all of the journal could be read: 20270115-w-0001.jsonl" in await read(browser, path)
+    async with let_in(app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+        assert "Not all of the audit log could be read: 20270115-w-0001.jsonl" in await read(browser, path)
 
 
-async def test_what_is_written_meanwhile_appears(place, tmp_path):
-    made = journal_in(tmp_path)
-    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+async def test_new_records_appear(place, tmp_path):
+    made = audit_log_in(tmp_path)
+    async with let_in(app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
         before = await read(browser, "/decisions")
         made.write(decision(at=AT))
         after = await read(browser, "/decisions")
@@ -205,8 +205,7 @@ async def test_what_is_written_meanwhile_appears(place, tmp_path):
         {"origin": "https://news.example"},
         {"origin": "https://NEWS.example:443/any/page", "action": "drop"},
         {"origin": "news.example"},
-        {"rule": "Disallow: /private/", "door": "mitmproxy"},
-        {"door": "proxy"},
+        {"rule": "Disallow: /private/", "component": "proxy"},
         {"agent": "MYBOT"},
         {"override": "any"},
         {"override": "shop-2026"},
@@ -216,14 +215,14 @@ async def test_what_is_written_meanwhile_appears(place, tmp_path):
     ],
     ids=str,
 )
-async def test_a_filter_finds_what_the_other_reader_finds(console, place, wanted):
-    """Beside DuckDB the journal is read by Python, written apart."""
+async def test_filter_agrees_with_the_python_reader(console, place, wanted):
+    """The same filter in Python, a separate implementation, is the oracle for DuckDB."""
     page = await read(console, "/decisions", **wanted)
     plain = wanted | {name: "https://news.example" for name in ("origin",) if name in wanted}
-    plain |= {"door": "mitmproxy"} if "door" in wanted else {}
+    plain |= {"component": "proxy"} if "component" in wanted else {}
     plain |= {"since": "2027-01-15T07:00:00.000Z"} if "since" in wanted else {}
     plain |= {"until": "2027-01-15T07:30:00.000Z"} if "until" in wanted else {}
-    found = [record.id for record in records(place.journal, Filter(**plain))][::-1]
+    found = [record.id for record in records(place.audit_log, Filter(**plain))][::-1]
 
     assert int(re.search(r"<b>(\d+)</b>", page)[1]) == len(found)
     assert ids(page) == found[:50]
@@ -231,7 +230,7 @@ async def test_a_filter_finds_what_the_other_reader_finds(console, place, wanted
 
 @pytest.mark.parametrize("sort", ["newest", "oldest", "origin", "reason", "agent", "slowest"])
 @pytest.mark.parametrize("wanted", [{}, {"origin": "https://shop.example"}], ids=str)
-async def test_paging_to_the_end_and_back_shows_each_decision_once(console, place, sort, wanted):
+async def test_paging_shows_each_decision_once(console, place, sort, wanted):
     pages, path = [], "/decisions?" + "&".join(f"{name}={value}" for name, value in (wanted | {"sort": sort}).items())
     while path:
         page = await read(console, path)
@@ -248,7 +247,7 @@ async def test_paging_to_the_end_and_back_shows_each_decision_once(console, plac
         "oldest": lambda each: (each.at, each.seq),
         "slowest": lambda each: (each.elapsed_us, each.at, each.seq),
     }.get(sort, lambda each: (getattr(each, sort), each.at, each.seq))
-    ordered = sorted(records(place.journal, Filter(**wanted)), key=key, reverse=sort in ("newest", "slowest"))
+    ordered = sorted(records(place.audit_log, Filter(**wanted)), key=key, reverse=sort in ("newest", "slowest"))
     assert [one for page in pages for one in page] == [record.id for record in ordered]
     assert len(pages) > 3
     assert back[::-1] == pages[:-1]
@@ -259,13 +258,13 @@ def _leads(page, rel):
     return found[1].replace("&amp;", "&") if found else None
 
 
-async def test_all_forms_of_files_are_one_list(place, tmp_path):
+async def test_all_file_formats_form_one_list(place, tmp_path):
     for number, step in enumerate((lambda: compact(tmp_path, "99999999"), lambda: compress(tmp_path), lambda: None)):
-        made = journal_in(tmp_path)
+        made = audit_log_in(tmp_path)
         made.write(decision(f"https://a.test/private/{number}", at=AT - 86400 * (3 - number)))
         made.close()
         step()
-    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
         page = await read(browser, "/decisions")
 
     assert re.findall(r"private/(\d)", page) == ["2", "1", "0"]
@@ -274,8 +273,8 @@ async def test_all_forms_of_files_are_one_list(place, tmp_path):
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("/decisions?since=yesterday", "is no time"),
-        ("/decisions?until=9999999999d", "is no time"),
+        ("/decisions?since=yesterday", "is not a time"),
+        ("/decisions?until=9999999999d", "is not a time"),
         ("/decisions?action=explode", "is not known"),
         ("/decisions?reason=%00", "is not known"),
         ("/decisions?sort=url", "is not known"),
@@ -284,20 +283,20 @@ async def test_all_forms_of_files_are_one_list(place, tmp_path):
         ("/decisions?after=' OR 1=1", "go back to the first page"),
         ("/decisions?sort=slowest&after=%5B%22x%22%2C%22y%22%2C%22z%22%2C1%5D", "go back to the first page"),
         ("/?period=forever", "is not known"),
-        ("/origin?name=", "is no absolute URL: begin with"),
+        ("/origin?name=", "is not an absolute URL: begin with"),
         ("/try?url=https://a.test/&dialect=klingon", "klingon"),
         (f"/try?url=https://a.test/{'x' * 20_000}", "longer than"),
-        ("/try?url=zz", "is no absolute URL: begin with http:// or https://"),
-        ("/try?url=htp://a.test/", "is no absolute URL: begin with http:// or https://"),
-        ("/origin?name=zz", "is no absolute URL: begin with http:// or https://"),
+        ("/try?url=zz", "is not an absolute URL: begin with http:// or https://"),
+        ("/try?url=htp://a.test/", "is not an absolute URL: begin with http:// or https://"),
+        ("/origin?name=zz", "is not an absolute URL: begin with http:// or https://"),
     ],
 )
-async def test_what_cannot_be_read_is_one_sentence(console, path, says):
+async def test_invalid_query_is_reported_in_one_sentence(console, path, says):
     assert says in await read(console, path, 400)
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/decisions/nobody", "/static/../pages.py", "/origins/x"])
-async def test_what_is_not_there_is_said(console, path):
+async def test_missing_page_is_reported(console, path):
     answer = await console.get(path)
 
     assert answer.status_code == 404
@@ -311,7 +310,7 @@ ON_THE_STORE = (("/origins", 503), ("/origin?name=https://shop.example", 200), (
 
 
 @pytest.mark.parametrize(("path", "status"), ON_THE_STORE)
-async def test_a_store_that_is_not_there_yet_is_said_to_be_and_not_made(place, tmp_path, path, status):
+async def test_missing_store_is_reported_and_not_created(place, tmp_path, path, status):
     where = tmp_path / "deep" / "policies.sqlite"
     sources = place.sources._replace(store=look_at(f"sqlite:///{where}", insist=False))
     async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as browser:
@@ -323,34 +322,34 @@ async def test_a_store_that_is_not_there_yet_is_said_to_be_and_not_made(place, t
         after = await read(browser, path)
         made.close()
 
-    assert re.search(f"[Tt]he store '{where}' is not there", before)
-    assert "The store holds nothing yet" not in before
-    assert "Nothing is held" not in before
-    assert "is not there" not in after
+    assert re.search(f"[Tt]he store '{where}' does not exist", before)
+    assert "The store is empty" not in before
+    assert "No policy is stored" not in before
+    assert "does not exist" not in after
 
 
 @pytest.mark.parametrize(("path", "status"), ON_THE_STORE)
-@pytest.mark.parametrize("fault", ["is not there", "is damaged (file is not a database) and left as it is"])
-async def test_a_store_that_is_lost_meanwhile_is_said_to_be(place, tmp_path, path, status, fault):
+@pytest.mark.parametrize("fault", ["does not exist", "is damaged (file is not a database) and was not changed"])
+async def test_lost_store_is_reported(place, tmp_path, path, status, fault):
     where = tmp_path / "policies.sqlite"
     SqliteStore(where).close()
     sources = place.sources._replace(store=look_at(f"sqlite:///{where}", insist=False))
     async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as browser:
-        if fault == "is not there":
+        if fault == "does not exist":
             where.unlink()
         else:
             where.write_bytes(b"rubbish" * 1000)
         page = unescape(await read(browser, path, status))
 
     assert f"he store '{where}' {fault}" in page
-    assert "The store holds nothing yet" not in page
+    assert "The store is empty" not in page
     assert [*tmp_path.glob("*.corrupt-*")] == []
 
 
 # -- one decision ---------------------------------------------------------------------------------------------
 
 
-async def test_a_decision_shows_the_file_with_its_line_marked_and_is_judged_again(console):
+async def test_decision_shows_marked_file_and_replay(console):
     page = await read(console, "/decisions/dropped")
 
     marked = re.findall(r'<tr class="marked drop" id="line"><th scope="row">(\d+)</th><td><mark>([^<]+)</mark>', page)
@@ -360,34 +359,34 @@ async def test_a_decision_shows_the_file_with_its_line_marked_and_is_judged_agai
     assert "https://shop.example/private/diary?day=1" in page
 
 
-async def test_a_decision_without_a_document_is_not_said_to_rest_on_one(place, console, tmp_path):
-    made = journal_in(tmp_path)
+async def test_decision_without_document_says_so(place, console, tmp_path):
+    made = audit_log_in(tmp_path)
     put_off = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="status 503")
     busy = policy("https://a.test/", at=AT - 5, status=503)
     made.write(msgspec.structs.replace(decision(verdict=put_off, at=AT), id="busy", policy=busy))
     made.close()
-    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
         page = await read(browser, "/decisions/busy")
 
-    assert "There was no robots.txt to judge by: it could not be had." in page
-    assert "<b>The same verdict</b> by the failure that was recorded" in page
+    assert "There was no robots.txt to judge by: it could not be fetched." in page
+    assert "<b>The same verdict</b> under the recorded failure" in page
     assert "the same document" not in page
-    assert "by the same document" in await read(console, "/decisions/dropped")
+    assert "under the same document" in await read(console, "/decisions/dropped")
 
 
-async def test_what_was_only_reported_is_not_said_to_be_held_back(place, tmp_path):
-    made = journal_in(tmp_path, passes=1)
+async def test_report_only_decision_is_not_shown_as_refused(place, tmp_path):
+    made = audit_log_in(tmp_path, passes=1)
     only_said = reported(Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="dns: none"))
     made.write(msgspec.structs.replace(decision(verdict=only_said, at=AT), id="only-said"))
     made.close()
-    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
         page = await read(browser, "/decisions/only-said")
 
     assert "is not requested" not in page
     assert "Nothing was refused: it <b>would</b> have been a defer" in page
 
 
-async def test_trouble_is_said_once(place, tmp_path):
+async def test_fetch_failure_is_shown_once(place, tmp_path):
     store = SqliteStore(tmp_path / "policies.sqlite")
     store.put(policy("https://busy.example/", status=503), AT)
     async with let_in(app(place.sources._replace(store=store), hosts=[HOST], token=TOKEN)) as browser:
@@ -397,55 +396,55 @@ async def test_trouble_is_said_once(place, tmp_path):
     assert "<dt>Trouble</dt><dd>status 503, 1 try since" in page
 
 
-async def test_a_deferral_is_tied_to_its_other_end(console):
+async def test_deferral_links_to_the_later_decision(console):
     first, last = await read(console, "/decisions/put-off"), await read(console, "/decisions/let-go")
 
     assert '<li>later <a href="/decisions/let-go">' in first
-    assert '<li>first put off by <a href="/decisions/put-off">' in last
+    assert '<li>first deferred by <a href="/decisions/put-off">' in last
 
 
-async def test_a_decision_under_an_override_names_who_answers_for_it(console):
+async def test_decision_under_override_names_the_owner(console):
     page = await read(console, "/decisions/by-override")
 
     for text in ("shop-2026", "jane@crawler.example", "contract of 12 May", "2027-01-16 08:00:00", "is not replayed"):
         assert text in page
 
 
-async def test_a_document_that_is_gone_is_said_to_be(place):
+async def test_missing_document_is_reported(place):
     async with let_in(app(place.sources._replace(store=None), hosts=[HOST], token=TOKEN)) as browser:
         page = await read(browser, "/decisions/dropped")
 
-    assert "Documents are kept by no store" in page
+    assert "No store keeps documents" in page
     assert "Not replayed" in page
 
 
-async def test_repeats_are_told_with_the_decision_they_are_like(place, tmp_path):
-    made = journal_in(tmp_path, aggregate=60)
+async def test_repeats_are_shown_with_their_decision(place, tmp_path):
+    made = audit_log_in(tmp_path, aggregate=60)
     for _ in range(5):
         made.write(decision(at=AT))
     made.close()
-    async with let_in(app(place.sources._replace(journal=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
         page, front = await read(browser, "/decisions/w-1"), await read(browser, "/")
 
     assert "4 more decisions like this one" in page
     assert "<b>5</b><span>dropped" in front
 
 
-async def test_a_long_file_is_shown_around_its_line(place, tmp_path):
+async def test_long_file_is_shown_around_its_line(place, tmp_path):
     body = b"User-agent: *\n" + b"".join(b"Disallow: /%d/\n" % number for number in range(5000))
     place.store.put(policy("https://long.example/", body), AT)
     async with let_in(app(place.sources, hosts=[HOST], token=TOKEN)) as browser:
         page = await read(browser, "/try", url="https://long.example/2500/x", agent="mybot")
 
     assert "<mark>Disallow: /2500/</mark>" in page
-    assert "2,441 lines before are left out." in page
+    assert "2,441 earlier lines are not shown." in page
     assert page.count('<th scope="row">') == 121
 
 
 # -- what is held ---------------------------------------------------------------------------------------------
 
 
-async def test_origins_are_listed_a_page_at_a_time(console, place):
+async def test_origins_are_paged(console, place):
     names, path = [], "/origins"
     while path:
         page = await read(console, path)
@@ -456,14 +455,14 @@ async def test_origins_are_listed_a_page_at_a_time(console, place):
     assert len(names) > 60
 
 
-async def test_behind_the_last_origin_the_store_is_not_said_to_be_empty(console):
+async def test_page_after_the_last_origin_does_not_call_the_store_empty(console):
     answer = await console.get("/origins", params={"after": "zzz"})
 
     assert "to the first" in answer.text
-    assert "holds nothing" not in answer.text
+    assert "store is empty" not in answer.text
 
 
-async def test_origins_are_found_by_a_part_of_their_name(console):
+async def test_origins_are_found_by_part_of_their_name(console):
     page = await read(console, "/origins", part="DOWN")
 
     assert re.findall(r'<tr><td><a href="[^"]+">([^<]+)', page) == ["https://down.example"]
@@ -482,21 +481,21 @@ async def test_origins_are_found_by_a_part_of_their_name(console):
                 "shop-2026",
             ],
         ),
-        ("https://closed.example", ["restricted", "403", "crawlers are not wanted"]),
+        ("https://closed.example", ["restricted", "403", "closes it to crawlers"]),
         ("https://open.example", ["unrestricted", "404", "everything may be requested"]),
-        ("https://down.example", ["unreachable", "dns: no such host", "Tried next"]),
+        ("https://down.example", ["unreachable", "dns: no such host", "Next try"]),
         ("https://news.example", ["expired"]),
-        ("http://plain.example:8080", ["Disallow: /x", "none is asked for"]),
-        ("https://never.example", ["Nothing is held"]),
+        ("http://plain.example:8080", ["Disallow: /x", "none required"]),
+        ("https://never.example", ["No policy is stored"]),
     ],
 )
-async def test_an_origin_shows_what_is_held(console, name, says):
+async def test_origin_page_shows_the_stored_policy(console, name, says):
     page = await read(console, "/origin", name=name)
 
     assert [text for text in says if text.removesuffix(", ") not in page] == []
 
 
-async def test_the_next_turn_is_told_and_not_taken(place):
+async def test_next_turn_is_shown_and_not_taken(place):
     sources = place.sources._replace(overrides=None)
     async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as browser:
         pages = [await read(browser, "/origin", name="https://shop.example") for _ in range(2)]
@@ -505,13 +504,13 @@ async def test_the_next_turn_is_told_and_not_taken(place):
     assert all("5.0 s between two requests (crawl-delay, line 6)" in page for page in pages)
 
 
-async def test_a_store_that_nobody_else_sees_is_said_to_be_one(place):
+async def test_missing_shared_store_is_reported(place):
     async with let_in(app(place.sources._replace(store=None), hosts=[HOST], token=TOKEN)) as browser:
-        assert "name a store that they share" in await read(browser, "/origins")
-        assert "Nothing is held" in await read(browser, "/origin", name="https://shop.example")
+        assert "configure a store that they share" in await read(browser, "/origins")
+        assert "No policy is stored" in await read(browser, "/origin", name="https://shop.example")
 
 
-# -- the operator's side --------------------------------------------------------------------------------------
+# -- overrides and trying a URL -------------------------------------------------------------------------------
 
 
 async def test_overrides_show_what_needs_attention_first(console):
@@ -527,7 +526,7 @@ async def test_overrides_show_what_needs_attention_first(console):
     ]
 
 
-async def test_a_file_of_overrides_that_cannot_be_read_is_one_sentence(place, tmp_path):
+async def test_unreadable_overrides_file_is_reported(place, tmp_path):
     sources = place.sources._replace(overrides=tmp_path / "none.toml")
     async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as browser:
         assert "cannot be used" in await read(browser, "/overrides", 400)
@@ -541,36 +540,36 @@ async def test_a_file_of_overrides_that_cannot_be_read_is_one_sentence(place, tm
         ("https://shop.example/private/x", "mybot", "drop", "<mark>Disallow: /private/</mark>"),
         ("https://shop.example/private/open/x", "mybot", "pass", "<mark>Allow: /private/open/</mark>"),
         ("https://shop.example/", "badbot", "drop", "<mark>Disallow: /</mark>"),
-        ("https://shop.example/robots.txt", "badbot", "pass", "always open"),
+        ("https://shop.example/robots.txt", "badbot", "pass", "always allowed"),
         ("https://closed.example/", "mybot", "drop", "403"),
-        ("https://www.angry.example/", "mybot", "drop", "wants nothing of this site"),
+        ("https://www.angry.example/", "mybot", "drop", "has blocked this site"),
         ("ftp://shop.example/", "mybot", "pass", "http and https only"),
-        ("https://shop.example/a\\b", "mybot", "drop", "Two servers"),
-        ("https://a@b@c/", "mybot", "drop", "Two servers"),
+        ("https://shop.example/a\\b", "mybot", "drop", "Servers could read"),
+        ("https://a@b@c/", "mybot", "drop", "Servers could read"),
     ],
 )
-async def test_trying_a_url(console, url, agent, action, says):
+async def test_try_a_url(console, url, agent, action, says):
     page = await read(console, "/try", url=url, agent=agent)
 
     assert re.search(rf'<h2 class="verdict {action}">', page)
     assert says in page
 
 
-async def test_trying_what_is_not_held_asks_nobody_and_says_so(console, place):
-    before = sorted(path.stat().st_size for path in place.journal.iterdir())
+async def test_try_without_stored_policy_fetches_nothing(console, place):
+    before = sorted(path.stat().st_size for path in place.audit_log.iterdir())
     page = await read(console, "/try", url="https://unheard-of.example/x")
 
     assert "would fetch its robots.txt first" in page
-    assert sorted(path.stat().st_size for path in place.journal.iterdir()) == before
+    assert sorted(path.stat().st_size for path in place.audit_log.iterdir()) == before
 
 
-async def test_trying_shows_where_dialects_differ(console):
+async def test_try_marks_dialects_that_differ(console):
     page = await read(console, "/try", url="https://shop.example/private/open/x")
 
     assert re.search(r'<tr class="differs"><td>koster1994</td><td><span class="tag drop">', page)
 
 
-async def test_the_place_it_is_mounted_at_is_in_every_address(place):
+async def test_mount_path_is_in_every_address(place):
     from starlette.applications import Starlette
     from starlette.routing import Mount
 
@@ -585,7 +584,7 @@ async def test_the_place_it_is_mounted_at_is_in_every_address(place):
     inside.close()
 
 
-def test_each_reason_has_its_sentence():
+def test_each_reason_has_a_meaning():
     assert {*MEANINGS} == {*Reason}
 
 
@@ -595,13 +594,13 @@ def test_each_reason_has_its_sentence():
 @pytest.mark.parametrize(
     ("most", "top"), [(0, 2), (1, 2), (3, 4), (9, 10), (10, 10), (11, 20), (181, 200), (65_000, 80_000)]
 )
-def test_the_charts_top_is_a_round_number(most, top):
+def test_top_of_chart_is_a_round_number(most, top):
     assert ceiling(most) == top
 
 
-def test_a_bars_parts_are_as_high_as_their_numbers():
+def test_bar_heights_are_proportional():
     begins = datetime(2027, 1, 15, tzinfo=UTC)
-    made = chart([Bar(begins, timedelta(hours=1), {"drop": 50, "defer": 0, "pass": 25})])
+    made = chart([ChartBar(begins, timedelta(hours=1), {"drop": 50, "defer": 0, "pass": 25})])
 
     (column,) = made.columns
     assert [(piece.kind, piece.height) for piece in column.pieces] == [("drop", 118.75), ("pass", 59.38)]

@@ -1,4 +1,4 @@
-"""Asking an origin anew: by whoever sits at the machine of any, from elsewhere of public ones only."""
+"""Refreshing an origin: a local user may refresh any, a remote user only public ones."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from robots_guard.settings import Settings
 
 
 @pytest.mark.parametrize("trusts_asked", [True, False])
-async def test_a_private_origin_is_asked_for_those_at_the_machine_only(net, tmp_path, trusts_asked):
+async def test_private_origin_is_fetched_for_local_users_only(net, tmp_path, trusts_asked):
     site = net.origin("User-agent: *\nDisallow: /x\n")
     settings = Settings(
-        agent="mybot", store=f"sqlite:///{tmp_path / 'policies.sqlite'}", journal=str(tmp_path / "journal")
+        agent="mybot", store=f"sqlite:///{tmp_path / 'policies.sqlite'}", audit_log=str(tmp_path / "audit_log")
     )
     refresher = Refresher(settings, trusts_asked=trusts_asked)
 

@@ -1,15 +1,15 @@
-"""The journal as it was a moment ago: read anew when it has changed, and no more often than is cheap."""
+"""Snapshots of the audit log are reloaded when it has changed, and no more often than is cheap."""
 
 from __future__ import annotations
 
 import threading
 
 import pytest
-from audit.decisions import AT, decision, journal_in
+from audit.decisions import AT, audit_log_in, decision
 from support.threads import System
 
-from robots_guard.audit.compact import compact
-from robots_guard.audit.resident import Resident
+from robots_guard.audit.compaction import compact
+from robots_guard.audit.read.loaded_search import Resident
 from robots_guard.console import snapshots as module
 from robots_guard.console.snapshots import REST, Snapshots
 from robots_guard.errors import SettingsError
@@ -18,7 +18,7 @@ from robots_guard.ports import Clocks
 
 @pytest.fixture
 def opening(monkeypatch, clock):
-    """How long an opening takes, and what it waits for; how many there were."""
+    """Control how long loading a snapshot takes and what it waits for; count the loads."""
 
     class Opening:
         seconds = 0.0
@@ -38,16 +38,16 @@ def opening(monkeypatch, clock):
 
 
 @pytest.fixture
-def journal(tmp_path):
-    made = journal_in(tmp_path)
+def audit_log(tmp_path):
+    made = audit_log_in(tmp_path)
     made.write(decision(at=AT))
     yield made
     made.close()
 
 
 @pytest.fixture
-def snapshots(journal, clock):
-    made = Snapshots(journal.directory, Clocks(now=clock, monotonic=clock))
+def snapshots(audit_log, clock):
+    made = Snapshots(audit_log.directory, Clocks(now=clock, monotonic=clock))
     yield made
     made.close()
 
@@ -57,69 +57,69 @@ def count(snapshots):
         return snapshot.once("count", lambda search: next(search.rows("SELECT count(*) FROM decisions"))[0])
 
 
-def test_what_has_not_changed_is_not_read_again(snapshots, opening):
+def test_unchanged_files_are_not_reloaded(snapshots, opening):
     assert [count(snapshots) for _ in range(3)] == [1, 1, 1]
     assert opening.count == 1
 
 
-def test_what_is_cheap_is_there_at_once(snapshots, journal, opening):
+def test_cheap_reload_is_immediate(snapshots, audit_log, opening):
     assert count(snapshots) == 1
-    journal.write(decision(at=AT))
+    audit_log.write(decision(at=AT))
     assert count(snapshots) == 2
 
 
-def test_an_opening_is_rested_from(snapshots, journal, opening, clock):
+def test_reload_waits_a_multiple_of_its_duration(snapshots, audit_log, opening, clock):
     opening.seconds = 0.1
     assert count(snapshots) == 1
-    journal.write(decision(at=AT))
+    audit_log.write(decision(at=AT))
     clock.advance(REST * 0.1 - 0.01)
     assert count(snapshots) == 1
     clock.advance(0.02)
     assert count(snapshots) == 2
 
 
-def test_nobody_waits_for_a_long_opening(snapshots, journal, opening, clock):
+def test_slow_load_runs_in_background(snapshots, audit_log, opening, clock):
     opening.seconds = 2.0
     assert count(snapshots) == 1
-    journal.write(decision(at=AT))
+    audit_log.write(decision(at=AT))
     clock.advance(REST * 2.0)
     opening.gate = threading.Event()
     assert [count(snapshots) for _ in range(3)] == [1, 1, 1]
-    aside = snapshots._aside
+    loader = snapshots._loader
     opening.gate.set()
-    aside.join(60)
+    loader.join(60)
     assert (count(snapshots), opening.count) == (2, 2)
 
 
-def test_a_refused_thread_keeps_no_later_look_from_the_files(snapshots, journal, opening, clock, monkeypatch):
+def test_failed_thread_start_is_retried(snapshots, audit_log, opening, clock, monkeypatch):
     opening.seconds = 2.0
     assert count(snapshots) == 1
-    journal.write(decision(at=AT))
+    audit_log.write(decision(at=AT))
     clock.advance(REST * 2.0)
     system = System(monkeypatch)
     system.refuses = 1
     assert count(snapshots) == 1
-    assert count(snapshots) in (1, 2)  # opened aside
-    if (aside := snapshots._aside) is not None:
-        aside.join(60)
+    assert count(snapshots) in (1, 2)  # loaded in the background
+    if (loader := snapshots._loader) is not None:
+        loader.join(60)
     assert count(snapshots) == 2
 
 
-def test_a_compacted_file_that_is_removed_is_no_trouble(snapshots, journal, opening):
-    journal.close()
-    (made,) = compact(journal.directory, "99999999")
+def test_removed_compacted_file_is_no_error(snapshots, audit_log, opening):
+    audit_log.close()
+    (made,) = compact(audit_log.directory, "99999999")
     opening.seconds = 5.0
     assert count(snapshots) == 1
     made.path.unlink()
     assert count(snapshots) == 0
 
 
-def test_a_journal_that_goes_meanwhile_is_said_to_be_gone(snapshots, journal, opening, clock):
+def test_vanished_audit_log_is_reported(snapshots, audit_log, opening, clock):
     opening.seconds = 2.0
     count(snapshots)
     clock.advance(REST * 2.0)
-    journal.close()
-    journal.path.unlink()
-    journal.directory.rmdir()
+    audit_log.close()
+    audit_log.path.unlink()
+    audit_log.directory.rmdir()
     with pytest.raises(SettingsError, match="nothing has been recorded yet"):
         count(snapshots)

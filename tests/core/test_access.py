@@ -11,7 +11,7 @@ RFC, GOOGLE = dialect("rfc9309"), dialect("google")
 
 
 @pytest.mark.parametrize("status", [199, 206, 226, 300, 399, 407, 408, 421, 425, 429, 500, 599, 600])
-def test_an_answer_that_says_nothing_of_the_sites_wishes_is_trouble(status):
+def test_inconclusive_statuses_are_trouble(status):
     assert is_trouble(status)
 
 
@@ -19,7 +19,7 @@ def test_an_answer_that_says_nothing_of_the_sites_wishes_is_trouble(status):
     "status",
     [200, 205, 207, 225, 227, 299, 400, 401, 403, 406, 409, 420, 422, 424, 426, 428, 430, 499],
 )
-def test_every_other_answer_with_2xx_or_4xx_is_the_sites_word(status):
+def test_every_other_2xx_or_4xx_is_conclusive(status):
     assert not is_trouble(status)
 
 
@@ -40,12 +40,12 @@ def test_every_other_answer_with_2xx_or_4xx_is_the_sites_word(status):
         (500, Access.UNREACHABLE),
     ],
 )
-def test_only_401_and_403_keep_crawlers_out_and_only_429_puts_them_off(status, access):
+def test_only_401_and_403_restrict_and_only_429_defers(status, access):
     assert access_of(status, RFC) is access
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_dialect_may_take_a_refusal_for_no_file(status):
+def test_a_dialect_may_treat_a_refusal_as_no_file(status):
     assert access_of(status, GOOGLE) is Access.UNRESTRICTED
 
 
@@ -55,7 +55,7 @@ def test_every_failure_makes_an_origin_unreachable(failure):
 
 
 @pytest.mark.parametrize("failure", list(Failure))
-def test_a_dialect_may_take_endless_redirects_for_no_file_but_no_other_failure(failure):
+def test_a_dialect_may_treat_endless_redirects_but_no_other_failure_as_no_file(failure):
     endless = failure in (Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT)
 
     assert access_of_failure(failure, GOOGLE) is (Access.UNRESTRICTED if endless else Access.UNREACHABLE)

@@ -1,4 +1,4 @@
-"""Which addresses are public: the table of security.md A15 and its kin, the same on every Python."""
+"""Which addresses are public: the table of security.md A15 and more, the same on every Python version."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ PUBLIC = {
 }
 
 
-def test_the_table_has_the_probes_and_more():
+def test_the_table_covers_all_probes():
     assert len(NOT_PUBLIC) >= 33
 
 
@@ -99,7 +99,7 @@ def test_public(address):
     assert is_public(ip_address(address))
 
 
-def test_networks_are_read_and_asked():
+def test_networks_are_parsed_and_cover_addresses():
     allowed = networks(" 10.0.0.0/8, ::1 ,,127.0.0.1/32")
 
     assert covers(allowed, ip_address("10.1.2.3"))
@@ -110,19 +110,19 @@ def test_networks_are_read_and_asked():
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "localhost", "10.0.0.0/33", "10.0.0.0/8 ::1"])
-def test_what_is_no_network_is_named_in_one_sentence(text):
-    with pytest.raises(SettingsError, match=r"allow_private: .* is no network .*: write CIDRs such as") as caught:
+def test_an_invalid_network_is_named_in_the_error(text):
+    with pytest.raises(SettingsError, match=r"allow_private: .* is not a network .*: use CIDRs such as") as caught:
         networks(text)
 
     assert "\n" not in str(caught.value)
 
 
-def test_hosts_that_spell_addresses():
+def test_hosts_that_are_ip_literals():
     assert literal("127.0.0.1") == ip_address("127.0.0.1")
     assert literal("::1") == ip_address("::1")
     assert literal("a.test") is None
 
 
-def test_ports_of_the_web_are_not_bad():
+def test_web_ports_are_not_bad():
     assert not BAD_PORTS & {80, 443, 8000, 8080, 8443, 3000, 5000}
     assert {22, 25, 6379, 11211} <= BAD_PORTS

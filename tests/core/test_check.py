@@ -1,4 +1,4 @@
-"""Checks, walked state by state; and the picture in check.py, held against the code."""
+"""Checks, run state by state; and the state diagram in check.py, compared with the code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from core.walking import walk
 from msgspec import structs
 
-from robots_guard.core import check, flight, renewal
+from robots_guard.core import check, lease, renewal
 from robots_guard.core.access import Failed, Failure, Fetched
 from robots_guard.core.check import Decided, Judging, Lookup, Renewing, Timing, Unanswered, begin, by_policy
 from robots_guard.core.pacing import Pacer
@@ -27,11 +27,11 @@ CIRCLE = Failed(failure=Failure.REDIRECT_LOOP)
 FILE = b"User-agent: mybot\nDisallow: /private/\nAllow: /private/press\n\nUser-agent: *\nDisallow: /\n"
 
 
-def asked(target: str = "/", agent: str = "mybot") -> Question:
+def question(target: str = "/", agent: str = "mybot") -> Question:
     return Question(origin=A, target=target, agent=agent)
 
 
-def held(outcome, now: float = NOW, before=None):
+def policy_from(outcome, now: float = NOW, before=None):
     return renew(A, before, "direct").next(outcome, now).policy
 
 
@@ -40,34 +40,34 @@ def rules(body: bytes = FILE, agent: str = "mybot"):
 
 
 def verdict(outcome, target: str = "/", *, terms: Terms = TERMS, now: float = NOW, later: float = 0.0):
-    policy = held(outcome, now)
+    policy = policy_from(outcome, now)
     body = policy.document.body if policy.document else b""
-    judging = Lookup(asked(target), terms).next(policy, now + later)
+    judging = Lookup(question(target), terms).next(policy, now + later)
     assert isinstance(judging, Judging)
     return judging.next(rules(body) if judging.document else None, now + later).verdict
 
 
 def test_a_fresh_policy_is_judged_at_once():
-    trail = walk(begin(asked("/x"), TERMS), (held(Fetched(status=200, body=FILE)), NOW), (rules(), NOW))
+    trail = walk(begin(question("/x"), TERMS), (policy_from(Fetched(status=200, body=FILE)), NOW), (rules(), NOW))
 
     assert [type(state) for state in trail] == [Lookup, Judging, Decided]
     assert trail[-1].verdict.action is Action.PASS
     assert not trail[-1].renew
 
 
-def test_a_stale_policy_is_judged_and_renewed_behind_the_askers_back():
-    policy = held(Fetched(status=200, body=FILE, headers={"cache-control": "max-age=600"}))
-    trail = walk(begin(asked("/private/x"), TERMS), (policy, NOW + 700), (rules(), NOW + 700))
+def test_a_stale_policy_is_judged_and_renewed_in_the_background():
+    policy = policy_from(Fetched(status=200, body=FILE, headers={"cache-control": "max-age=600"}))
+    trail = walk(begin(question("/private/x"), TERMS), (policy, NOW + 700), (rules(), NOW + 700))
 
     assert trail[-1].verdict.action is Action.DROP
     assert trail[-1].renew
 
 
 @pytest.mark.parametrize("age", [None, 90_000.0])
-def test_nothing_held_or_expired_is_renewed_first(age):
-    policy = None if age is None else held(Fetched(status=200, body=FILE))
-    renewed = held(Fetched(status=404), NOW + 90_000)
-    trail = walk(begin(asked(), TERMS), (policy, NOW + 90_000), (renewed, NOW + 90_000), (None, NOW + 90_000))
+def test_a_missing_or_expired_policy_is_renewed_first(age):
+    policy = None if age is None else policy_from(Fetched(status=200, body=FILE))
+    renewed = policy_from(Fetched(status=404), NOW + 90_000)
+    trail = walk(begin(question(), TERMS), (policy, NOW + 90_000), (renewed, NOW + 90_000), (None, NOW + 90_000))
 
     assert [type(state) for state in trail] == [Lookup, Renewing, Judging, Decided]
     assert trail[-1].verdict.reason is Reason.UNRESTRICTED
@@ -83,9 +83,9 @@ def test_nothing_held_or_expired_is_renewed_first(age):
         Fetched(status=503),
     ],
 )
-def test_the_file_itself_is_open_whatever_is_held(policy):
-    policy = held(policy) if isinstance(policy, Fetched) else policy
-    state = walk(begin(asked("/robots.txt"), TERMS), (policy, NOW))[-1]
+def test_robots_txt_passes_under_any_cached_policy(policy):
+    policy = policy_from(policy) if isinstance(policy, Fetched) else policy
+    state = walk(begin(question("/robots.txt"), TERMS), (policy, NOW))[-1]
     state = state.next(rules(), NOW) if isinstance(state, Timing) else state
 
     assert isinstance(state, Decided)
@@ -94,39 +94,39 @@ def test_the_file_itself_is_open_whatever_is_held(policy):
 
 
 @pytest.mark.parametrize("later", [0.0, 90_000.0])
-def test_the_file_itself_keeps_the_delay_that_is_held(later):
-    """However old: what is expired would be asked for anew, and a client that asks for the file is about to."""
+def test_robots_txt_keeps_the_cached_delay(later):
+    """At any age: an expired policy would be fetched again, which this request is about to do."""
     slow = b"User-agent: *\nCrawl-delay: 7\nVisit-time: 0100-0101\n"
-    state = begin(asked("/robots.txt"), TERMS).next(held(Fetched(status=200, body=slow)), NOW + later)
+    state = begin(question("/robots.txt"), TERMS).next(policy_from(Fetched(status=200, body=slow)), NOW + later)
     verdict = state.next(rules(slow), NOW + later).verdict
 
     assert (verdict.action, verdict.reason) == (Action.PASS, Reason.ROBOTS_TXT)
     assert (verdict.pace.by, verdict.pace.seconds, verdict.pace.line) == (Pacer.CRAWL_DELAY, 7.0, 2)
 
 
-def test_the_file_itself_keeps_the_operators_delay_and_the_origins_pause():
+def test_robots_txt_keeps_the_operators_delay_and_the_origins_pause():
     careful = structs.replace(TERMS, min_delay=2.0)
 
-    assert begin(asked("/robots.txt"), careful).next(None, NOW).verdict.pace.by is Pacer.MIN_DELAY
-    assert begin(asked("/robots.txt"), TERMS).next(None, NOW, held_off=True).verdict.pace.by is Pacer.RETRY_AFTER
+    assert begin(question("/robots.txt"), careful).next(None, NOW).verdict.pace.by is Pacer.MIN_DELAY
+    assert begin(question("/robots.txt"), TERMS).next(None, NOW, held_off=True).verdict.pace.by is Pacer.RETRY_AFTER
 
 
-def test_where_all_is_exempt_the_file_takes_no_turn_either():
+def test_robots_txt_of_an_exempt_origin_takes_no_turn():
     exempt = structs.replace(TERMS, action="pass", min_delay=2.0)
-    state = begin(asked("/robots.txt"), exempt)
+    state = begin(question("/robots.txt"), exempt)
 
     assert isinstance(state, Decided)
     assert (state.verdict.reason, state.verdict.pace) == (Reason.ROBOTS_TXT, None)
 
 
 @pytest.mark.parametrize("target", ["/robots.txt?x", "/x/../robots.txt", "/Robots.txt", "/robots.txt/"])
-def test_nothing_but_the_exact_path_is_the_file_itself(target):
-    assert isinstance(begin(asked(target), TERMS), Lookup)
+def test_only_the_exact_path_is_robots_txt(target):
+    assert isinstance(begin(question(target), TERMS), Lookup)
 
 
 @pytest.mark.parametrize("target", ["", "x", "/a b", "/a\\b", "/a\x00", "/a\r\nX: y", "http://a.test/"])
 def test_a_malformed_target_is_refused_whatever_the_site_says(target):
-    state = begin(asked(target), TERMS)
+    state = begin(question(target), TERMS)
 
     assert isinstance(state, Decided)
     assert state.verdict.action is Action.DROP
@@ -152,7 +152,7 @@ def test_a_malformed_target_is_refused_whatever_the_site_says(target):
         (Failed(failure=Failure.TLS), Action.DEFER, Reason.UNREACHABLE),
     ],
 )
-def test_the_access_table_of_rfc9309_with_our_defaults(outcome, action, reason):
+def test_the_access_table_of_rfc9309_with_default_settings(outcome, action, reason):
     answer = verdict(outcome)
 
     assert (answer.action, answer.reason) == (action, reason)
@@ -167,7 +167,7 @@ def test_a_deferral_says_until_when_and_becomes_a_drop_after_max_defer():
     assert answer.until >= NOW + 30
     assert verdict(Fetched(status=503), terms=soon).until == NOW + 12
     ended = verdict(Fetched(status=503), terms=late, later=5)
-    assert (ended.action, ended.detail) == (Action.DROP, "robots.txt answered 503; so for 5 s, longer than max_defer")
+    assert (ended.action, ended.detail) == (Action.DROP, "robots.txt answered 503; for 5 s, longer than max_defer")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_deferral_says_until_when_and_becomes_a_drop_after_max_defer():
         ("dialect", dialect("google"), Fetched(status=404), Action.PASS, None),
     ],
 )
-def test_a_choice_that_opens_is_named_on_the_verdict(setting, value, outcome, action, relaxed):
+def test_a_relaxing_setting_is_named_in_the_verdict(setting, value, outcome, action, relaxed):
     terms = Terms(**{"dialect": TERMS.dialect, "matching": TERMS.matching, setting: value})
     answer = verdict(outcome, terms=terms)
 
@@ -200,16 +200,16 @@ def test_the_verdict_names_rule_line_and_group():
     assert verdict(Fetched(status=200, body=FILE), "/private/press").rule.line == 3
 
 
-def test_while_the_site_is_in_trouble_the_last_good_document_is_used_and_said_to_be_stale():
-    policy = held(Failed(failure=Failure.DNS), NOW + 90_000, held(Fetched(status=200, body=FILE)))
-    judging = Lookup(asked("/private/x"), TERMS).next(policy, NOW + 90_000)
+def test_in_trouble_the_last_good_document_is_used_and_marked_stale():
+    policy = policy_from(Failed(failure=Failure.DNS), NOW + 90_000, policy_from(Fetched(status=200, body=FILE)))
+    judging = Lookup(question("/private/x"), TERMS).next(policy, NOW + 90_000)
     answer = judging.next(rules(), NOW + 90_000).verdict
 
     assert (answer.action, answer.reason, answer.stale) == (Action.DROP, Reason.DISALLOWED, True)
 
 
-@pytest.mark.parametrize("module", [check, renewal, flight])
-def test_the_picture_shows_every_way_and_no_other(module):
+@pytest.mark.parametrize("module", [check, renewal, lease])
+def test_the_state_diagram_matches_the_code(module):
     """The arrows in the module's docstring are the return annotations of its states' `next`."""
     drawn = set(re.findall(r"^ +(\w+) +-> (\w+)", module.__doc__, re.MULTILINE))
     states = {name: kind for name, kind in vars(module).items() if isinstance(kind, type) and hasattr(kind, "next")}
@@ -224,19 +224,19 @@ def _followers(step) -> list[type]:
     return list(typing.get_args(annotation)) or [annotation]
 
 
-def test_who_waits_in_vain_is_deferred_whatever_unreachable_means():
-    """The site may be well: that we took too long opens nothing, and condemns nothing."""
+def test_a_timeout_defers_whatever_on_unreachable_says():
+    """The site may be reachable: a timeout of the guard neither relaxes nor refuses anything."""
     terms = Terms(dialect=TERMS.dialect, matching=TERMS.matching, on_unreachable="allow")
-    decided = Renewing(asked("/"), terms, None).next(Unanswered("too long"), NOW)
+    decided = Renewing(question("/"), terms, None).next(Unanswered("too long"), NOW)
 
     assert (decided.verdict.action, decided.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
     assert decided.verdict.until == NOW + 30
     assert decided.verdict.detail == "too long"
 
 
-def test_who_waits_in_vain_for_rules_is_deferred():
-    """By no policy: the verdict does not rest on what the policy says, so it could not be replayed from it."""
-    judging = Lookup(asked("/"), TERMS).next(held(Fetched(status=200, body=FILE)), NOW)
+def test_a_timeout_while_compiling_defers():
+    """The verdict has no policy: it does not depend on it, so it cannot be replayed from it."""
+    judging = Lookup(question("/"), TERMS).next(policy_from(Fetched(status=200, body=FILE)), NOW)
     decided = judging.next(Unanswered("no thread"), NOW)
 
     assert (decided.verdict.action, decided.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
@@ -244,17 +244,17 @@ def test_who_waits_in_vain_for_rules_is_deferred():
     assert decided.policy is None
 
 
-def test_the_file_itself_is_open_though_its_rules_do_not_come():
+def test_robots_txt_passes_although_compiling_times_out():
     careful = structs.replace(TERMS, min_delay=2.0)
-    timing = begin(asked("/robots.txt"), careful).next(held(Fetched(status=200, body=FILE)), NOW)
+    timing = begin(question("/robots.txt"), careful).next(policy_from(Fetched(status=200, body=FILE)), NOW)
     verdict = timing.next(Unanswered("no thread"), NOW).verdict
 
     assert (verdict.action, verdict.reason) == (Action.PASS, Reason.ROBOTS_TXT)
     assert verdict.pace.by is Pacer.MIN_DELAY
 
 
-def test_who_asks_a_store_that_does_not_answer_is_deferred_for_the_shortest_pause():
-    decided = Lookup(asked("/"), TERMS).next(Unanswered("too long"), NOW)
+def test_an_unresponsive_store_defers_for_the_shortest_pause():
+    decided = Lookup(question("/"), TERMS).next(Unanswered("too long"), NOW)
 
     assert (decided.verdict.action, decided.verdict.until, decided.verdict.detail) == (
         Action.DEFER,
@@ -264,16 +264,16 @@ def test_who_asks_a_store_that_does_not_answer_is_deferred_for_the_shortest_paus
 
 
 @pytest.mark.parametrize("status", [404, 403])
-def test_only_a_file_with_rules_has_a_delay_for_the_file_itself(status):
-    assert isinstance(begin(asked("/robots.txt"), TERMS).next(held(Fetched(status=status)), NOW), Decided)
+def test_only_a_file_with_rules_delays_robots_txt(status):
+    assert isinstance(begin(question("/robots.txt"), TERMS).next(policy_from(Fetched(status=status)), NOW), Decided)
 
 
-def test_the_file_itself_keeps_the_delay_of_the_last_good_document():
+def test_robots_txt_keeps_the_delay_of_the_last_good_document():
     slow = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 7\n")
-    policy = held(Failed(failure=Failure.DNS), NOW + 90_000, held(slow))
+    policy = policy_from(Failed(failure=Failure.DNS), NOW + 90_000, policy_from(slow))
 
-    assert isinstance(begin(asked("/robots.txt"), TERMS).next(policy, NOW + 90_000), Timing)
-    assert isinstance(begin(asked("/robots.txt"), TERMS).next(policy, NOW + 31 * 86_400), Decided)
+    assert isinstance(begin(question("/robots.txt"), TERMS).next(policy, NOW + 90_000), Timing)
+    assert isinstance(begin(question("/robots.txt"), TERMS).next(policy, NOW + 31 * 86_400), Decided)
 
 
 # -- with a policy in hand ------------------------------------------------------------------------------------
@@ -286,42 +286,42 @@ def by(policy, target: str = "/", **options):
         assert document is policy.document
         return rules(document.body, "mybot")
 
-    return by_policy(asked(target), TERMS, policy, rules_of, NOW, **options)
+    return by_policy(question(target), TERMS, policy, rules_of, NOW, **options)
 
 
-def test_a_policy_in_hand_is_judged_whatever_its_age():
-    old = held(Fetched(status=200, body=SHUT), NOW - 90_000_000)
+def test_a_given_policy_is_judged_whatever_its_age():
+    old = policy_from(Fetched(status=200, body=SHUT), NOW - 90_000_000)
 
     assert by(old, "/private/x").rule == RuleRef(2, "Disallow: /private/", "*")
 
 
-def test_a_policy_in_hand_binds_to_its_visiting_times_unless_the_question_is_not_about_now():
-    policy = held(Fetched(status=200, body=SHUT))
+def test_a_given_policy_applies_visiting_times_unless_at_any_time():
+    policy = policy_from(Fetched(status=200, body=SHUT))
 
     assert (by(policy).action, by(policy).reason) == (Action.DEFER, Reason.VISIT_TIME)
     assert by(policy, at_any_time=True).action is Action.PASS
     assert by(policy, at_any_time=True).pace.seconds == 7
 
 
-def test_a_policy_in_hand_opens_the_file_itself_with_its_delay():
-    verdict = by(held(Fetched(status=200, body=SHUT)), "/robots.txt")
+def test_a_given_policy_passes_robots_txt_with_its_delay():
+    verdict = by(policy_from(Fetched(status=200, body=SHUT)), "/robots.txt")
 
     assert (verdict.reason, verdict.pace.seconds) == (Reason.ROBOTS_TXT, 7)
-    assert by(held(Fetched(status=404)), "/robots.txt").pace is None
+    assert by(policy_from(Fetched(status=404)), "/robots.txt").pace is None
 
 
-def test_a_policy_in_hand_without_rules_needs_none_compiled():
-    assert by(held(Fetched(status=404))).reason is Reason.UNRESTRICTED
-    assert by(held(Fetched(status=403))).reason is Reason.RESTRICTED
-    assert by(held(Failed(failure=Failure.DNS))).reason is Reason.UNREACHABLE
+def test_a_given_policy_without_rules_compiles_none():
+    assert by(policy_from(Fetched(status=404))).reason is Reason.UNRESTRICTED
+    assert by(policy_from(Fetched(status=403))).reason is Reason.RESTRICTED
+    assert by(policy_from(Failed(failure=Failure.DNS))).reason is Reason.UNREACHABLE
 
 
-def test_what_needs_no_policy_is_decided_without_the_one_in_hand():
-    assert by(held(Fetched(status=404)), "/a b").reason is Reason.MALFORMED_TARGET
+def test_a_question_that_needs_no_policy_ignores_the_given_one():
+    assert by(policy_from(Fetched(status=404)), "/a b").reason is Reason.MALFORMED_TARGET
 
 
-def test_the_file_itself_waits_for_a_pause_whatever_its_rules_say():
-    state = begin(asked("/robots.txt"), TERMS).next(held(Fetched(status=200, body=FILE)), NOW, held_off=True)
+def test_robots_txt_waits_for_a_pause_whatever_its_rules_say():
+    state = begin(question("/robots.txt"), TERMS).next(policy_from(Fetched(status=200, body=FILE)), NOW, held_off=True)
 
     assert isinstance(state, Timing)
     assert state.next(rules(), NOW, held_off=True).verdict.pace.by is Pacer.RETRY_AFTER

@@ -1,4 +1,4 @@
-"""Policies as bytes: what does not decode to a policy of the origin asked for is a miss."""
+"""Policies as bytes: whatever does not decode to a policy of the requested origin is a miss."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FULL = Fetched(
         pytest.param([Failed(failure=Failure.DNS, detail="no such host")], id="trouble"),
     ],
 )
-def test_what_goes_in_comes_out(outcomes):
+def test_decode_inverts_encode(outcomes):
     state = begin(A, None, "direct")
     for outcome in outcomes:
         state = state.next(outcome, 1.5)
@@ -59,7 +59,7 @@ def test_what_goes_in_comes_out(outcomes):
     assert codec.filled(codec.decode(codec.encode(policy), A), packed) == policy
 
 
-def test_trouble_beside_a_document_comes_out():
+def test_trouble_with_a_document_survives_encoding():
     trouble = begin(A, POLICY, "direct").next(Failed(failure=Failure.DNS, detail="no such host"), 2.0).policy
 
     assert codec.filled(codec.decode(codec.encode(trouble), A), PACKED) == trouble
@@ -70,12 +70,12 @@ def test_trouble_beside_a_document_comes_out():
     [None, b"", PACKED[:-1], PACKED + b"x", codec.pack(b"another body"), codec.pack(bytes(50_000_000)), b"x" * 700_000],
     ids=["missing", "empty", "cut", "longer", "another's", "bomb", "huge"],
 )
-def test_a_body_that_is_not_of_the_digest_is_a_miss(packed):
+def test_a_body_with_another_digest_is_a_miss(packed):
     assert codec.filled(BARE, packed) is None
 
 
-def test_adler_32_alone_would_let_a_crafted_body_through():
-    """Two bodies of one Adler-32: the checksum inside zlib is no check of who wrote it, the digest is."""
+def test_adler_32_alone_would_accept_a_crafted_body():
+    """Two bodies with one Adler-32: the checksum inside zlib is not cryptographic, the digest is."""
     honest, crafted = b"Disallow: /" + b"\x01\x00\x01", b"Disallow: /" + b"\x00\x02\x00"
 
     assert zlib.adler32(honest) == zlib.adler32(crafted)
@@ -124,8 +124,8 @@ ENCODED = (
 )
 
 
-def test_a_value_has_the_same_bytes_in_every_version_that_reads_it():
-    """What other processes have stored stays readable: a change of these bytes needs another version."""
+def test_the_encoding_does_not_change_within_a_version():
+    """Stored policies stay readable: a change of these bytes needs another version."""
     assert codec.encode(POLICY).hex() == ENCODED
     assert codec.decode(bytes.fromhex(ENCODED), A) == BARE
 

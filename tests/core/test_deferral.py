@@ -1,4 +1,4 @@
-"""Deferral: the picture held against the code, single transitions, and any history of a crawl."""
+"""Deferral: the state diagram compared with the code, single transitions, and random crawls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from robots_guard.core import deferral
-from robots_guard.core.deferral import OPEN, SHORTEST, Deferrals, Fetching, Open, Probing, Sending, Shut, group_due
+from robots_guard.core.deferral import (
+    OPEN,
+    SHORTEST,
+    AwaitingPolicy,
+    Deferrals,
+    Open,
+    Probing,
+    Sending,
+    Shut,
+    group_due,
+)
 
 A, B = "http://a.test", "http://b.test"
 REMEMBERED = 2
@@ -22,7 +32,7 @@ def deferrals() -> Deferrals:
     return Deferrals(remembered=3)
 
 
-def test_the_picture_shows_every_way_and_no_other():
+def test_the_state_diagram_matches_the_code():
     """The arrows in the module's docstring are the return annotations of the states' events."""
     drawn = set(re.findall(r"^ +(\w+) +-> (\w+)", deferral.__doc__, re.MULTILINE))
     states = {kind: kind.__name__ for kind in typing.get_args(deferral.State)}
@@ -46,7 +56,7 @@ def _followers(event) -> tuple[type, ...]:
 # -- single transitions ---------------------------------------------------------------------------------------
 
 
-def test_one_request_finds_out_whether_a_policy_can_be_had_and_the_others_wait(deferrals):
+def test_one_request_probes_for_the_policy_while_others_wait(deferrals):
     assert deferrals.admit(1, A, 0, known=False)
     assert not deferrals.admit(2, A, 0, known=False)
     assert deferrals.admit(3, B, 0, known=True)
@@ -61,8 +71,8 @@ def test_one_request_finds_out_whether_a_policy_can_be_had_and_the_others_wait(d
     assert [deferrals.admit(ticket, A, 0, known=True) for ticket in (4, 5)] == [True, True]
 
 
-def test_a_policy_that_is_not_kept_is_probed_for_once_a_request(deferrals):
-    """It may be too large to be kept: the request then waits in the middleware instead of going round for ever."""
+def test_an_uncacheable_policy_is_probed_once_per_request(deferrals):
+    """It may be too large to cache: the request then waits in the middleware instead of being requeued forever."""
     deferrals.admit(1, A, 0, known=False)
     deferrals.fetch(1)
     deferrals.fetched(A, 0)
@@ -71,7 +81,7 @@ def test_a_policy_that_is_not_kept_is_probed_for_once_a_request(deferrals):
     assert not deferrals.is_probing(1)
 
 
-def test_a_paced_origin_has_one_on_its_way_and_then_a_delay(deferrals):
+def test_a_paced_origin_sends_one_request_and_then_waits(deferrals):
     deferrals.note_paced(A)
     assert deferrals.admit(1, A, 0, known=True)
     assert not deferrals.admit(2, A, 0, known=True)
@@ -85,13 +95,13 @@ def test_a_paced_origin_has_one_on_its_way_and_then_a_delay(deferrals):
     assert [deferrals.admit(ticket, A, 5, known=True) for ticket in (3, 4)] == [True, True]
 
 
-def test_a_pause_asked_for_meanwhile_outlasts_the_ticket_and_the_fetch(deferrals):
+def test_a_pause_set_meanwhile_outlasts_the_ticket_and_the_fetch(deferrals):
     deferrals.admit(1, A, 0, known=False)
     deferrals.shut(A, 10, 0)
     assert deferrals.state(A) == Probing(10, 1)
     deferrals.fetch(1)
     deferrals.shut(A, 7, 0)
-    assert deferrals.state(A) == Fetching(10), "never for less than was said before"
+    assert deferrals.state(A) == AwaitingPolicy(10), "never for less than was said before"
 
     deferrals.fetched(A, 1)
     assert deferrals.state(A) == Shut(10)
@@ -99,8 +109,8 @@ def test_a_pause_asked_for_meanwhile_outlasts_the_ticket_and_the_fetch(deferrals
     assert len(deferrals) == 0
 
 
-def test_what_ends_at_the_very_moment_leaves_its_origin_open(deferrals):
-    """The moment has been settled by then, and nothing would open the origin again."""
+def test_an_end_at_the_exact_moment_leaves_the_origin_open(deferrals):
+    """The moment has been settled by then, so nothing else would open the origin again."""
     deferrals.admit(1, A, 0, known=False)
     deferrals.shut(A, 10, 0)
     deferrals.free(1, 10)
@@ -108,7 +118,7 @@ def test_what_ends_at_the_very_moment_leaves_its_origin_open(deferrals):
     assert (deferrals.state(A), deferrals.due) == (OPEN, None)
 
 
-def test_what_is_set_aside_holds_up_nothing_else_but_waits_for_its_origin(deferrals):
+def test_a_deferred_group_blocks_only_itself(deferrals):
     group = f"{A}#16"
     deferrals.admit(1, A, 0, known=True)
     deferrals.send_back(1, group, 16, 0)
@@ -120,14 +130,14 @@ def test_what_is_set_aside_holds_up_nothing_else_but_waits_for_its_origin(deferr
     assert deferrals.admit(1, A, 20, known=True, group=group)
 
 
-def test_going_back_and_forth_is_no_busy_loop(deferrals):
+def test_requeuing_is_not_a_busy_loop(deferrals):
     deferrals.admit(1, A, 0, known=True)
     deferrals.send_back(1, A, 0, 0)
 
     assert deferrals.due == SHORTEST
 
 
-def test_a_ticket_that_comes_round_while_it_is_out_leaves_no_origin_shut(deferrals):
+def test_a_ticket_admitted_again_while_out_leaves_no_origin_shut(deferrals):
     """A component has changed the URL of a request and handed it to the scheduler again."""
     deferrals.admit(1, A, 0, known=False)
 
@@ -136,7 +146,7 @@ def test_a_ticket_that_comes_round_while_it_is_out_leaves_no_origin_shut(deferra
 
 
 @pytest.mark.parametrize("wait", [0.01, 1.0, 60.0, 900.0])
-def test_what_is_set_aside_is_looked_at_in_few_groups_and_never_early(wait):
+def test_deferred_requests_form_few_groups_and_are_never_early(wait):
     asked_at = [1000 + wait * part / 500 for part in range(500)]
     dues = [group_due(at, wait) for at in asked_at]
 
@@ -147,26 +157,26 @@ def test_what_is_set_aside_is_looked_at_in_few_groups_and_never_early(wait):
 # -- what is kept ---------------------------------------------------------------------------------------------
 
 
-def kept(deferrals: Deferrals) -> int:
-    """How many things are kept, whatever they are kept in."""
+def count_items(deferrals: Deferrals) -> int:
+    """The number of stored items, in all containers."""
     return sum(len(value) for value in vars(deferrals).values() if hasattr(value, "__len__"))
 
 
-def probed(deferrals: Deferrals, origin: str) -> None:
+def probe(deferrals: Deferrals, origin: str) -> None:
     deferrals.admit(origin, origin, 0, known=False)
     deferrals.fetch(origin)
     deferrals.fetched(origin, 0)
 
 
-def test_origins_whose_requests_never_come_again_are_forgotten(deferrals):
+def test_origins_without_further_requests_are_forgotten(deferrals):
     for number in range(100):
         deferrals.note_paced(f"http://{number}.test")
-        probed(deferrals, f"http://{number}.test")
+        probe(deferrals, f"http://{number}.test")
 
-    assert kept(deferrals) == 6
+    assert count_items(deferrals) == 6
 
 
-def test_the_ones_that_are_asked_for_are_remembered(deferrals):
+def test_recently_used_origins_are_remembered(deferrals):
     origins = [f"http://{number}.test" for number in range(4)]
     for origin in origins[:3]:
         deferrals.note_paced(origin)
@@ -179,29 +189,29 @@ def test_the_ones_that_are_asked_for_are_remembered(deferrals):
     assert [isinstance(deferrals.state(origin), Sending) for origin in origins] == [True, False, True, True]
 
 
-def test_a_moment_that_is_put_off_again_and_again_is_kept_once(deferrals):
+def test_a_moment_postponed_repeatedly_is_stored_once(deferrals):
     for second in range(1000):
         deferrals.shut(A, second + 10, second)
         assert deferrals.state(A) == Shut(second + 10)
 
-    assert kept(deferrals) == 2, "its state and its moment"
+    assert count_items(deferrals) == 2, "its state and its moment"
     deferrals.settle(1008)
     assert (deferrals.state(A), deferrals.due) == (Shut(1009), 1009)
     deferrals.shut(A, 1020, 1010)
-    assert kept(deferrals) == 2
+    assert count_items(deferrals) == 2
 
 
 def test_nothing_is_kept_when_the_crawl_is_over(deferrals):
     deferrals.note_paced(A)
-    probed(deferrals, A)
+    probe(deferrals, A)
     deferrals.admit(1, B, 0, known=False)
     deferrals.shut(A, 10, 0)
     deferrals.clear()
 
-    assert (kept(deferrals), deferrals.due) == (0, None)
+    assert (count_items(deferrals), deferrals.due) == (0, None)
     deferrals.fetched(B, 0)  # whatever was under way may still end
     deferrals.free(1, 0)
-    assert kept(deferrals) == 0
+    assert count_items(deferrals) == 0
 
 
 # -- any history ----------------------------------------------------------------------------------------------
@@ -211,7 +221,7 @@ seconds = st.sampled_from([0.0, 0.01, 1.0, 1.0, 2.5, 60.0])
 
 
 class Crawl(RuleBasedStateMachine):
-    """A crawl whose components do what they like, in any order; a plain model says what may leave when."""
+    """A crawl with arbitrary events in any order; a simple model says what may leave when."""
 
     out = Bundle("out")  # tickets that have left and not ended, with their origins
 
@@ -241,9 +251,9 @@ class Crawl(RuleBasedStateMachine):
 
     # -- the scheduler
 
-    @rule(target=out, origin=origins, aside=st.sampled_from(["", "", "#16"]))
-    def ask(self, origin: str, aside: str) -> tuple[int, str]:
-        ticket, group = next(self.names), origin + aside
+    @rule(target=out, origin=origins, group=st.sampled_from(["", "", "#16"]))
+    def ask(self, origin: str, group: str) -> tuple[int, str]:
+        ticket, group = next(self.names), origin + group
         known = origin in self.known
         left = self.deferrals.admit(ticket, origin, self.now, known=known, group=group)
         assert left == (self.reason(origin, group) is None)
@@ -256,7 +266,7 @@ class Crawl(RuleBasedStateMachine):
 
     @rule(passed=seconds)
     def wait(self, passed: float) -> None:
-        """As the timer does: nothing is settled between two of its moments."""
+        """Advance like the timer does: nothing is settled between two of its moments."""
         end = self.now + passed
         while (due := self.deferrals.due) is not None and due <= end:
             assert due >= self.now
@@ -267,11 +277,11 @@ class Crawl(RuleBasedStateMachine):
 
     # -- the middlewares
 
-    @rule(asked=consumes(out))
-    def reach_the_middleware(self, asked: tuple[int, str]) -> None:
-        ticket, origin = asked
+    @rule(sent=consumes(out))
+    def reach_the_middleware(self, sent: tuple[int, str]) -> None:
+        ticket, origin = sent
         if not self.deferrals.is_probing(ticket) or origin in self.known:
-            return self.end(asked)
+            return self.end(sent)
         assert self.deferrals.fetch(ticket) == origin
         del self.alone[origin]
         self.fetching.add(origin)
@@ -288,29 +298,29 @@ class Crawl(RuleBasedStateMachine):
     def expire(self, origin: str) -> None:
         self.known.discard(origin)
 
-    @rule(asked=consumes(out), wait=seconds, aside=st.sampled_from(["", "#16"]))
-    def send_back(self, asked: tuple[int, str], wait: float, aside: str) -> None:
-        ticket, origin = asked
-        self.deferrals.send_back(ticket, origin + aside, wait, self.now)
-        self.note_shut(origin + aside, max(SHORTEST, wait))
+    @rule(sent=consumes(out), wait=seconds, group=st.sampled_from(["", "#16"]))
+    def send_back(self, sent: tuple[int, str], wait: float, group: str) -> None:
+        ticket, origin = sent
+        self.deferrals.send_back(ticket, origin + group, wait, self.now)
+        self.note_shut(origin + group, max(SHORTEST, wait))
         self.forget(ticket)
 
-    @rule(asked=out)
-    def free(self, asked: tuple[int, str]) -> None:
-        was_alone = asked[0] in self.alone.values()
-        assert self.deferrals.free(asked[0], self.now) == was_alone
-        self.forget(asked[0])
+    @rule(sent=out)
+    def free(self, sent: tuple[int, str]) -> None:
+        was_alone = sent[0] in self.alone.values()
+        assert self.deferrals.free(sent[0], self.now) == was_alone
+        self.forget(sent[0])
 
-    @rule(asked=consumes(out))
-    def end(self, asked: tuple[int, str]) -> None:
+    @rule(sent=consumes(out))
+    def end(self, sent: tuple[int, str]) -> None:
         """Refused, answered, cancelled, or ended by another component."""
-        self.free(asked)
+        self.free(sent)
 
     # -- the wire
 
-    @rule(asked=out, delay=seconds)
-    def send(self, asked: tuple[int, str], delay: float) -> None:
-        ticket, origin = asked
+    @rule(sent=out, delay=seconds)
+    def send(self, sent: tuple[int, str], delay: float) -> None:
+        ticket, origin = sent
         self.deferrals.sent(ticket, origin, delay, self.now)
         self.note_shut(origin, delay)
         self.forget(ticket)
@@ -336,7 +346,7 @@ class Crawl(RuleBasedStateMachine):
             match self.deferrals.state(key):
                 case Probing() | Sending() as state:
                     assert self.alone[key] == state.ticket
-                case Fetching():
+                case AwaitingPolicy():
                     assert key in self.fetching
                 case Shut(until=until):
                     assert self.deferrals.due is not None
@@ -350,10 +360,10 @@ class Crawl(RuleBasedStateMachine):
         shut = [key for key, until in self.shut.items() if until > self.now]
         not_open = {*shut, *self.alone, *self.fetching}
         assert len(self.deferrals) <= len(not_open)
-        assert kept(self.deferrals) <= len(not_open) + len(shut) + len(self.alone) + 2 * REMEMBERED
+        assert count_items(self.deferrals) <= len(not_open) + len(shut) + len(self.alone) + 2 * REMEMBERED
 
     def teardown(self) -> None:
-        """When all tickets have ended and time has passed, nothing is left over."""
+        """After all tickets have ended and time has passed, nothing remains."""
         if not hasattr(self, "deferrals"):
             return
         for ticket in list(self.alone.values()):
@@ -362,7 +372,7 @@ class Crawl(RuleBasedStateMachine):
             self.deferrals.fetched(origin, self.now)
         self.deferrals.settle(max([self.now, *self.shut.values()]))
         assert (len(self.deferrals), self.deferrals.due) == (0, None)
-        assert kept(self.deferrals) <= 2 * REMEMBERED
+        assert count_items(self.deferrals) <= 2 * REMEMBERED
 
 
 TestAnyHistory = Crawl.TestCase

@@ -58,7 +58,7 @@ NOW = 1_798_761_600.0  # Fri, 01 Jan 2027 00:00:00 GMT
         ),
     ],
 )
-def test_what_an_answer_states(headers, stated):
+def test_stated_lifetimes(headers, stated):
     assert stated_lifetime(headers, NOW) == stated
 
 
@@ -122,8 +122,8 @@ def test_retry_after(text, wait):
 @pytest.mark.parametrize(
     ("status", "wait"), [(200, 0.0), (428, 0.0), (429, 600.0), (430, 0.0), (502, 0.0), (503, 600.0), (504, 0.0)]
 )
-def test_only_a_429_and_a_503_ask_for_a_pause(status, wait):
-    """A Retry-After of any other answer says something else, as on a 301."""
+def test_only_429_and_503_request_a_pause(status, wait):
+    """With other statuses, such as 301, Retry-After means something else."""
     headers = {"retry-after": "Fri, 15 Jan 2027 08:10:00 GMT"}
 
     assert asked_to_wait(status, headers, now=1_800_000_000.0) == wait

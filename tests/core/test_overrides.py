@@ -1,4 +1,4 @@
-"""Overrides: who, why and until when are never inferred; the closest holds alone; what is wrong has no effect."""
+"""Overrides: nothing is inferred; only the most specific applies; an invalid one has no effect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def entry(**changes: str | None) -> str:
     return "[[override]]\n" + "".join(f"{name} = {value}\n" for name, value in keys.items() if value is not None)
 
 
-def test_an_override_changes_the_terms_of_its_origin_alone():
+def test_an_override_changes_only_the_terms_of_its_origin():
     found = parse(entry(max_delay="1", dialect='"google"', matching='"strict"', on_restricted='"allow"'), BASE)
 
     terms = found.terms(origin_of("https://a.test"), BASE, NOW)
@@ -50,7 +50,7 @@ def test_an_override_changes_the_terms_of_its_origin_alone():
         assert found.terms(origin_of(other), BASE, NOW) is BASE
 
 
-def test_a_suffix_is_a_domain_and_all_below_it():
+def test_a_suffix_covers_a_domain_and_its_subdomains():
     found = parse(entry(origin=None, suffix='".Example.test"', max_delay="1"), BASE)
 
     for inside in ("https://example.test", "http://www.example.test:81", "https://a.b.example.test"):
@@ -59,7 +59,7 @@ def test_a_suffix_is_a_domain_and_all_below_it():
         assert found.terms(origin_of(outside), BASE, NOW) is BASE
 
 
-def test_the_closest_holds_alone():
+def test_only_the_most_specific_override_applies():
     text = (
         entry(id='"wide"', origin=None, suffix='"example.test"', max_delay="1", min_delay="0.5")
         + entry(id='"near"', origin=None, suffix='"www.example.test"', max_delay="2")
@@ -80,7 +80,7 @@ def test_the_closest_holds_alone():
     ("expires", "last"),
     [("2026-11-20", "2026-11-20T23:59:59Z"), ("2026-11-20T13:00:00+01:00", "2026-11-20T11:59:59Z")],
 )
-def test_it_ends_when_it_says(expires, last):
+def test_an_override_expires_at_the_stated_time(expires, last):
     found = parse(entry(expires=expires, max_delay="1"), BASE)
     moment = datetime.fromisoformat(last).timestamp()
 
@@ -100,15 +100,15 @@ def test_a_day_ends_at_midnight_utc_wherever_the_process_runs(monkeypatch):
     assert only.exemption.expires == datetime(2026, 11, 21, tzinfo=UTC).timestamp()
 
 
-def test_what_has_expired_is_told_with_the_remedy():
+def test_expired_overrides_are_reported_with_the_remedy():
     found = parse(
         entry(expires="2020-01-01", max_delay="1") + entry(id='"b"', origin='"https://b.test"', max_delay="1"), BASE
     )
 
-    assert found.expired(NOW) == (("one", "it has expired: renew it or take it out"),)
+    assert found.expired(NOW) == (("one", "it has expired: renew it or remove it"),)
 
 
-def test_its_state_and_its_place_are_told():
+def test_state_and_place_of_an_override():
     (exact,) = parse(entry(max_delay="1"), BASE).entries
     (suffix,) = parse(entry(origin=None, suffix='"a.test"', max_delay="1"), BASE).entries
     end = exact.exemption.expires
@@ -117,7 +117,7 @@ def test_its_state_and_its_place_are_told():
     assert (exact.where, suffix.where) == ("https://a.test", "*.a.test")
 
 
-def test_what_has_expired_leaves_the_place_to_the_next():
+def test_an_expired_override_gives_way_to_the_next():
     text = entry(expires="2020-01-01", max_delay="1") + entry(id='"w"', origin=None, suffix='"a.test"', max_delay="2")
 
     assert parse(text, BASE).terms(origin_of("https://a.test"), BASE, NOW).max_delay == 2
@@ -126,34 +126,34 @@ def test_what_has_expired_leaves_the_place_to_the_next():
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"owner": None}, "owner is missing: say who answers for it"),
-        ({"reason": '" "'}, "reason is empty: say why"),
-        ({"expires": None}, "expires is missing: say until when it holds, as a day such as 2027-03-31"),
+        ({"owner": None}, "owner is missing: state who is responsible for it"),
+        ({"reason": '" "'}, "reason is empty: state why"),
+        ({"expires": None}, "expires is missing: state the last day on which it applies, such as 2027-03-31"),
         ({"expires": '"never"'}, "expires"),
         ({"expires": "2027-01-01T00:00:00"}, "has no offset"),
-        ({"id": None}, "id is missing: say which this is"),
-        ({"reason": None}, "reason is missing: say why it is made"),
-        ({"owner": "7"}, "owner = 7 is no text: put it in quotes"),
-        ({"suffix": "[1]"}, "suffix = [1] is no text: put it in quotes"),
-        ({"max_delay": '"1"'}, "max_delay = '1' is no number of seconds: write one such as 30 or 0.5"),
-        ({"origin": None}, "one of origin and suffix"),
-        ({"suffix": '"a.test"'}, "one of origin and suffix"),
+        ({"id": None}, "id is missing: state a name for this override"),
+        ({"reason": None}, "reason is missing: state why it is needed"),
+        ({"owner": "7"}, "owner = 7 is not text: put it in quotes"),
+        ({"suffix": "[1]"}, "suffix = [1] is not text: put it in quotes"),
+        ({"max_delay": '"1"'}, "max_delay = '1' is not a number of seconds: write one such as 30 or 0.5"),
+        ({"origin": None}, "either origin or suffix"),
+        ({"suffix": '"a.test"'}, "either origin or suffix"),
         ({"origin": '"a.test"'}, "write an origin as https://host"),
         ({"origin": '"ftp://a.test"'}, "write an origin as https://host"),
-        ({"origin": None, "suffix": '"com"'}, "whole top-level domain"),
-        ({"origin": None, "suffix": '"a.test:8443"'}, "suffix = 'a.test:8443' is for every port"),
+        ({"origin": None, "suffix": '"com"'}, "is a top-level domain"),
+        ({"origin": None, "suffix": '"a.test:8443"'}, "suffix = 'a.test:8443' has a port"),
         ({"max_delay": None}, "it changes nothing: set one of action, dialect"),
-        ({"action": '"pass"'}, "leaves nothing for max_delay to change"),
+        ({"action": '"pass"'}, "max_delay has no effect with action = pass"),
         ({"action": '"maybe"', "max_delay": None}, "action = 'maybe' is not known: use pass or drop"),
-        ({"max_delay": "-1"}, "max_delay = -1.0 is no number of seconds"),
-        ({"max_delay": "nan"}, "max_delay = nan is no number of seconds"),
+        ({"max_delay": "-1"}, "max_delay = -1.0 is not valid: use 0 to 86400 seconds"),
+        ({"max_delay": "nan"}, "max_delay = nan is not valid"),
         ({"dialect": '"rfc9310"'}, "rfc9310"),
         ({"on_restricted": '"open"'}, "on_restricted = 'open' is not known: use drop or allow"),
-        ({"colour": '"red"'}, "'colour' is nothing known: known are: id, owner"),
-        ({"max_dely": "1"}, "'max_dely' is nothing known: did you mean max_delay?"),
+        ({"colour": '"red"'}, "'colour' is not known: known are: id, owner"),
+        ({"max_dely": "1"}, "'max_dely' is not known: did you mean max_delay?"),
     ],
 )
-def test_what_is_wrong_has_no_effect_and_says_why(changes, why):
+def test_an_invalid_override_has_no_effect_and_says_why(changes, why):
     good = entry(id='"good"', origin='"https://b.test"', max_delay="1")
     found = parse(entry(**{"max_delay": "1", **changes}) + good, BASE)
 
@@ -162,13 +162,13 @@ def test_what_is_wrong_has_no_effect_and_says_why(changes, why):
     assert [each.exemption.id for each in found.entries] == ["good"]
 
 
-def test_what_is_no_table_has_no_effect():
+def test_an_override_that_is_not_a_table_has_no_effect():
     assert parse("override = [3]", BASE).faults == (
-        ("number 1", "3 is no table: begin each override with [[override]]"),
+        ("number 1", "3 is not a table: begin each override with [[override]]"),
     )
 
 
-def test_two_for_one_place_and_two_of_one_id():
+def test_duplicate_places_and_ids_are_faults():
     found = parse(entry(max_delay="1") + entry(id='"two"', max_delay="2") + entry(origin='"https://c.test"'), BASE)
 
     assert [each.exemption.id for each in found.entries] == ["one"]
@@ -176,7 +176,7 @@ def test_two_for_one_place_and_two_of_one_id():
 
 
 @pytest.mark.parametrize("text", ["[[override]", "x = 1", "[override]\nid = 1", "override = 3"])
-def test_what_is_no_file_of_overrides(text):
+def test_a_file_that_is_not_valid_is_an_error(text):
     with pytest.raises(SettingsError):
         parse(text, BASE)
 
@@ -186,6 +186,6 @@ def test_an_empty_file_has_none():
 
 
 @given(st.text())
-def test_only_that_error_is_raised(text):
+def test_only_settings_errors_are_raised(text):
     with contextlib.suppress(SettingsError):
         parse(text, BASE)

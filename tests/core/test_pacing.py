@@ -1,4 +1,4 @@
-"""Pacing as a function of (last turn, delay, now): walked without a store or a clock."""
+"""Pacing as a function of (last turn, delay, now), without a store or a clock."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from robots_guard.core.pacing import (
     SLACK,
     Demand,
     Pacer,
-    Place,
     Share,
     Turn,
+    Waiter,
     closed,
     counted_from,
     demand,
@@ -65,14 +65,14 @@ def at(clock: str) -> float:
         (["Crawl-delay: 5"], 2, Pacer.CRAWL_DELAY, 5, 2),
     ],
 )
-def test_the_longest_binds(lines, min_delay, by, seconds, line):
+def test_the_longest_delay_applies(lines, min_delay, by, seconds, line):
     found = demand(pace(*lines), min_delay, 300, at("1200"))
 
     assert (found.by, found.seconds, found.line, found.bounded) == (by, seconds, line, False)
 
 
 @pytest.mark.parametrize("value", ["inf", "nan", "1e9", "301"])
-def test_what_is_too_long_is_bounded_and_says_so(value):
+def test_a_delay_that_is_too_long_is_bounded_and_marked(value):
     found = demand(pace(f"Crawl-delay: {value}"), 0, 300, at("1200"))
 
     assert (found.seconds, found.bounded, found.text) == (300, True, f"Crawl-delay: {value}")
@@ -85,42 +85,42 @@ def test_what_is_too_long_is_bounded_and_says_so(value):
         (["Crawl-delay: 600"], 400, Pacer.MIN_DELAY, 400),
     ],
 )
-def test_a_wish_that_is_not_met_is_told_of_whatever_else_binds(lines, min_delay, by, seconds):
+def test_an_unmet_delay_is_marked_whatever_else_applies(lines, min_delay, by, seconds):
     found = demand(pace(*lines), min_delay, 300, at("1200"))
 
     assert (found.by, found.seconds, found.bounded) == (by, seconds, True)
 
 
-def test_a_delay_as_long_as_the_bound_is_not_bounded():
+def test_a_delay_equal_to_the_limit_is_not_bounded():
     assert demand(pace("Crawl-delay: 300"), 0, 300, at("1200")) == Demand(
         by=Pacer.CRAWL_DELAY, seconds=300, line=2, text="Crawl-delay: 300"
     )
     assert not demand(pace("Crawl-delay: 5"), 5, 300, at("1200")).bounded
 
 
-def test_the_operators_delay_binds_only_if_it_is_the_longer():
+def test_the_operators_delay_applies_only_if_it_is_longer():
     assert demand(pace("Crawl-delay: 5"), 5, 300, at("1200")).by is Pacer.CRAWL_DELAY
     assert demand(pace("Crawl-delay: 600"), 300, 300, at("1200")).by is Pacer.CRAWL_DELAY
     assert demand(None, 2, 300, at("1200")) == Demand(by=Pacer.MIN_DELAY, seconds=2)
 
 
-def test_a_bound_of_0_keeps_nothing_but_says_so():
+def test_a_limit_of_0_drops_the_delay_and_marks_it():
     found = demand(pace("Crawl-delay: 10"), 0, 0, at("1200"))
 
     assert (found.seconds, found.bounded) == (0, True)
 
 
 @pytest.mark.parametrize("lines", [[], ["Crawl-delay: 0"], ["Crawl-delay: soon"], ["Request-rate: 1/9s 1300-1400"]])
-def test_nothing_binds(lines):
+def test_no_delay_applies(lines):
     assert demand(pace(*lines), 0, 300, at("1200")) is None
 
 
-def test_a_rate_for_a_time_of_the_day_binds_then():
-    asked = pace("Request-rate: 1/9s 1300-1400", "Crawl-delay: 1")
+def test_a_rate_for_a_time_of_day_applies_then():
+    paced = pace("Request-rate: 1/9s 1300-1400", "Crawl-delay: 1")
 
-    assert demand(asked, 0, 300, at("1259")).seconds == 1
-    assert demand(asked, 0, 300, at("1300")).seconds == 9
-    assert demand(asked, 0, 300, at("1400")).seconds == 1
+    assert demand(paced, 0, 300, at("1259")).seconds == 1
+    assert demand(paced, 0, 300, at("1300")).seconds == 9
+    assert demand(paced, 0, 300, at("1400")).seconds == 1
 
 
 # -- visiting times -------------------------------------------------------------------------------------------
@@ -165,19 +165,19 @@ def test_the_next_turn_comes_after_the_delay():
     assert next_turn(1000.0, NEVER, 10, 1010.0) == Turn(0.0, 1010.0, False, 1010.0)
 
 
-def test_an_origin_that_asked_for_a_pause():
+def test_a_pause_delays_the_turn():
     assert next_turn(1000.0, 1060.0, 10, 1004.0) == Turn(56.0, 0.0, True, 1004.0, pause=56.0)
     assert next_turn(1000.0, 1006.0, 10, 1004.0) == Turn(6.0, 0.0, False, 1004.0, pause=2.0)
     assert next_turn(NEVER, 1004.5, 10, 1004.0) == Turn(0.5, 0.0, True, 1004.0, pause=0.5)
 
 
-def test_a_pause_that_is_over_is_not_the_reason_for_anything():
+def test_a_past_pause_is_not_the_reason():
     assert next_turn(NEVER, 990.0, 10, 1000.0) == Turn(0.0, 1000.0, False, 1000.0)
     assert next_turn(990.0, 1000.0, 10, 1000.0) == Turn(0.0, 1000.0, False, 1000.0)
     assert not next_turn(1000.0, 1010.0, 10, 1004.0).by_retry_after  # the delay asks for as much
 
 
-def test_a_moment_is_believed_as_far_ahead_as_a_clock_that_runs_right_can_have_set_it():
+def test_times_too_far_in_the_future_are_ignored():
     assert next_turn(1000.0 + AHEAD, NEVER, 10, 1000.0).wait == 10 + AHEAD
     assert next_turn(NEVER, 1000.0 + LONGEST_HOLD_OFF + AHEAD, 10, 1000.0).wait == LONGEST_HOLD_OFF + AHEAD
 
@@ -191,7 +191,7 @@ def test_a_turn_may_be_used_for_a_quarter_of_a_second_and_is_old_after_half_of_t
     assert has_lapsed(turn, 1000.0 + SLACK + 0.001)
 
 
-def test_whose_turn_has_lapsed_asks_again_after_the_delay_and_not_at_once():
+def test_after_a_lapse_the_next_request_waits_for_the_delay():
     turn = Turn(0.0, 1000.0, asked=1000.0, crowd=3)
 
     assert lapsed(turn, 10.0, 1004.0) == Turn(6.0, asked=1000.0, crowd=3)
@@ -204,11 +204,11 @@ def test_a_clock_that_was_set_back_does_not_stop_an_origin():
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf])
-def test_what_is_no_moment_is_not_believed(odd):
+def test_invalid_times_are_ignored(odd):
     assert next_turn(odd, odd, 10, 1000.0).wait == 0
 
 
-def test_a_turn_is_moved_no_further_than_it_is_believed():
+def test_a_turn_is_moved_no_further_than_the_accepted_skew():
     assert counted_from(1000.0, 0.1) == 1000.1
     assert counted_from(1000.0, 60.0) == 1000.0 + AHEAD
     assert next_turn(counted_from(1000.0, 60.0), NEVER, 10, 1000.0).wait == 10 + AHEAD
@@ -231,7 +231,7 @@ def test_turns_are_never_closer_than_the_delay(steps, delay):
 
 
 @given(st.lists(st.floats(0, 0.2), min_size=2, max_size=6), st.floats(0.25, 10))
-def test_all_who_wait_in_a_line_are_served_alike(lags, delay):
+def test_waiting_processes_are_served_equally(lags, delay):
     """Each asks again as long after he was told to as his lag says, and as long after a turn of his."""
     comes = dict(enumerate(lags))  # when each asks next
     last, places, served = NEVER, (), []
@@ -246,12 +246,12 @@ def test_all_who_wait_in_a_line_are_served_alike(lags, delay):
         comes[name] = now + turn.wait + max(lags[name], 1e-3)
 
     counts = [served.count(name) for name in comes]
-    assert max(counts) - min(counts) <= 2  # at the start some have not asked yet
+    assert max(counts) - min(counts) <= 2  # at the start some have not requested a turn yet
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(-1e9, 1e9), st.floats(-1e9, 1e9)), max_size=9))
-def test_no_line_keeps_anybody_from_a_turn_for_long(made_up):
-    places, now = tuple(Place(*each) for each in made_up), 0.0
+def test_no_queue_starves_a_process(made_up):
+    places, now = tuple(Waiter(*each) for each in made_up), 0.0
     for _ in range(200):
         turn, places = in_line(places, "me", next_turn(NEVER, NEVER, 1.0, now), 1.0, now)
         if not turn.wait:
@@ -261,7 +261,7 @@ def test_no_line_keeps_anybody_from_a_turn_for_long(made_up):
     assert now <= (LINE + 2) * KEPT
 
 
-def test_of_two_that_ask_at_the_same_moment_the_first_is_served_first():
+def test_simultaneous_requests_are_served_in_order():
     first, places = in_line((), "a", next_turn(1000.0, NEVER, 10, 1000.0), 10, 1000.0)
     second, places = in_line(places, "b", next_turn(1000.0, NEVER, 10, 1000.0), 10, 1000.0)
 
@@ -271,27 +271,27 @@ def test_of_two_that_ask_at_the_same_moment_the_first_is_served_first():
 
 
 @pytest.mark.parametrize("delay", [0.5, KEPT, 10.0])
-def test_each_place_ahead_costs_a_delay_but_no_longer_than_a_place_is_kept(delay):
-    places = tuple(Place(name, 1000.0, 1000.0 + KEPT) for name in "abc")
+def test_each_place_ahead_costs_at_most_its_grace(delay):
+    places = tuple(Waiter(name, 1000.0, 1000.0 + KEPT) for name in "abc")
 
     turn, _ = in_line(places, "d", next_turn(NEVER, NEVER, delay, 1000.0), delay, 1000.0)
 
     assert turn == Turn(3 * min(delay, KEPT), 0.0, asked=1000.0, crowd=4, rank=3)
 
 
-def test_who_comes_again_keeps_the_place_and_waits_only_for_those_before_it():
-    places = tuple(Place(name, 1000.0, 1000.0 + KEPT) for name in "abc")
+def test_a_returning_process_keeps_its_place():
+    places = tuple(Waiter(name, 1000.0, 1000.0 + KEPT) for name in "abc")
 
     turn, places = in_line(places, "b", next_turn(NEVER, NEVER, 1.0, 1000.5), 1.0, 1000.5)
 
     assert (turn.wait, turn.crowd) == (1.0, 3)
     assert [place.name for place in places] == ["a", "b", "c"]
-    assert places[1] == Place("b", 1000.5, 1000.5 + 1.0 + KEPT)
+    assert places[1] == Waiter("b", 1000.5, 1000.5 + 1.0 + KEPT)
 
 
-def test_one_that_is_not_due_yet_holds_up_nobody():
+def test_a_place_that_is_not_due_delays_nothing():
     """A place is for a moment: whoever may have the turn before that has it."""
-    later = Place("a", 1005.0, 1005.0 + KEPT)
+    later = Waiter("a", 1005.0, 1005.0 + KEPT)
 
     turn, places = in_line((later,), "b", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)
 
@@ -299,18 +299,18 @@ def test_one_that_is_not_due_yet_holds_up_nobody():
     assert places[0] == later
 
 
-def test_a_process_that_was_served_is_counted_until_it_is_late_twice_and_holds_up_nobody():
+def test_a_served_process_is_counted_for_two_delays_and_delays_nothing():
     turn, places = in_line((), "a", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)
     until = 1000.0 + 2 * 2.0 + KEPT
 
-    assert (turn.wait, places) == (0.0, (Place("a", until, until),))
+    assert (turn.wait, places) == (0.0, (Waiter("a", until, until),))
     assert in_line(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)[0][::4][:2] == (0.0, 2)
     assert in_line(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until + 0.001)[0].crowd == 1
     assert in_line(places, "a", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)[0].crowd == 1
 
 
-def test_all_that_stand_in_line_or_were_served_are_counted_with_the_asker():
-    places = (Place("a", 1005.0, 1010.0), Place("b", 1010.0, 1010.0), Place("c", 1010.0, 1010.0))
+def test_the_crowd_counts_waiting_and_served_processes_and_the_requester():
+    places = (Waiter("a", 1005.0, 1010.0), Waiter("b", 1010.0, 1010.0), Waiter("c", 1010.0, 1010.0))
 
     assert in_line(places, "d", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[0].crowd == 4
     assert in_line(places, "", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[0].crowd == 4
@@ -324,17 +324,17 @@ def test_without_a_name_or_a_delay_a_turn_leaves_no_place():
     assert in_line((), "a", next_turn(NEVER, NEVER, 0.0, 1000.0), 0.0, 1000.0)[1] == ()
 
 
-def test_without_a_delay_nobody_waits_for_others():
-    places = (Place("a", 1000.0, 1000.0 + KEPT),)
+def test_without_a_delay_no_process_waits_for_others():
+    places = (Waiter("a", 1000.0, 1000.0 + KEPT),)
 
     assert in_line(places, "b", next_turn(NEVER, NEVER, 0.0, 1000.0), 0.0, 1000.0)[0].wait == 0
 
 
-def test_a_place_is_lost_after_its_time_and_one_that_lasts_too_long_is_made_up():
-    held = Place("a", 1000.0, 1000.0 + KEPT)
-    longest = Place("a", 1000.0, 1000.0 + (LINE + 1) * KEPT)
+def test_expired_and_forged_places_are_dropped():
+    held = Waiter("a", 1000.0, 1000.0 + KEPT)
+    longest = Waiter("a", 1000.0, 1000.0 + (LINE + 1) * KEPT)
 
-    def wait(place: Place, now: float) -> float:
+    def wait(place: Waiter, now: float) -> float:
         return in_line((place,), "b", next_turn(NEVER, NEVER, 2.0, now), 2.0, now)[0].wait
 
     assert wait(held, 1000.0 + KEPT) == 2.0
@@ -367,7 +367,7 @@ def served(count, delay, rounds, *, late, ahead=lambda _: 0.0, gone=0):
 
 
 @pytest.mark.parametrize("delay", [0.5, 2.0])
-def test_a_large_fleet_is_served_alike(delay):
+def test_a_large_fleet_is_served_equally(delay):
     times = served(90, delay, 8, late=lambda *_: 0.01)
 
     assert max(times) - min(times) <= 1
@@ -404,7 +404,7 @@ def test_names_that_never_come_back_cost_their_places_once():
     assert min(times) >= 40 - lost - 2
 
 
-def test_a_line_is_no_longer_than_its_places():
+def test_a_queue_is_bounded():
     places = ()
     for number in range(LINE + 10):
         turn, places = in_line(places, f"n{number}", next_turn(0.0, NEVER, 10, 0.0), 10, 0.0)
@@ -416,8 +416,8 @@ def test_a_line_is_no_longer_than_its_places():
 # -- a share of an origin -------------------------------------------------------------------------------------
 
 
-def test_a_turn_says_how_many_names_come_before_the_askers():
-    places = (Place("b", 1000.0, 1010.0), Place("d", 1010.0, 1010.0))
+def test_a_turn_has_the_rank_of_the_requesters_name():
+    places = (Waiter("b", 1000.0, 1010.0), Waiter("d", 1010.0, 1010.0))
     ranks = [
         in_line(places, name, next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[0].rank
         for name in ("a", "b", "c", "e")
@@ -426,14 +426,14 @@ def test_a_turn_says_how_many_names_come_before_the_askers():
     assert ranks == [0, 0, 1, 2]
 
 
-def test_a_share_is_known_from_the_last_answer():
+def test_a_share_is_derived_from_the_last_reply():
     turn = Turn(3.0, asked=1000.0, crowd=5, rank=2, skew=0.5)
 
     assert Share.of(turn, 900.0) == Share(5, 2, 900.5)
     assert Share(5, 2, 900.5).spacing(10.0) == 50.0
 
 
-def test_a_share_is_one_slot_in_as_many_as_there_are_processes():
+def test_a_share_is_one_slot_per_crowd():
     share = Share(3, 1, 0.0)
 
     assert [share.wait(10.0, at) for at in (0.0, 10.0, 10.4, 10.6, 39.0)] == [10.0, 0.0, 0.0, 29.4, 1.0]
@@ -462,7 +462,7 @@ def test_no_two_processes_are_in_a_slot_at_once_and_any_two_keep_the_delay(delay
     assert all(later - earlier > delay - 1e-3 for earlier, later in pairwise(slots))
 
 
-def test_a_slot_that_begins_at_once_has_begun():
+def test_a_slot_that_starts_immediately_has_started():
     share = Share(2, 0, 0.0)
 
     assert share.wait(10.0, 20.0 - 1e-6) == 0
@@ -478,7 +478,7 @@ def test_a_share_comes_into_force_a_delay_after_the_first_failure():
     assert Share(2, 0, 0.0, 1000.1, is_in_force=True).wait(10.0, 1000.2) == pytest.approx(19.8)
 
 
-def test_a_share_stays_in_force_until_all_others_must_have_found_the_store_again():
+def test_a_share_stays_in_force_until_all_processes_see_the_store():
     away = Share(2, 0, 0.0).in_force(10.0, 1001.0)
     back = away.returning(10.0, 1020.0, 30.0)
 
@@ -489,7 +489,7 @@ def test_a_share_stays_in_force_until_all_others_must_have_found_the_store_again
 
 
 @pytest.mark.parametrize(("delay", "seconds"), [(0.1, 0.05), (0.5, 0.25), (1.0, 0.75), (10.0, 9.0)])
-def test_in_its_slot_a_process_is_granted_a_turn_though_the_one_before_was_late(delay, seconds):
+def test_a_late_turn_does_not_block_the_next_slot(delay, seconds):
     assert least(delay) == seconds
 
 
@@ -509,7 +509,7 @@ def test_without_a_delay_there_are_no_slots():
     ("delay", "sent_within", "taken_within"),
     [(0.1, SLACK, 0.05), (1.0, 0.25, 0.125), (2.0, 0.5, 0.25), (4.0, 1.0, 0.5), (300.0, 1.0, 0.5)],
 )
-def test_a_request_goes_within_a_quarter_of_its_slot(delay, sent_within, taken_within):
+def test_a_request_is_sent_within_a_quarter_of_its_slot(delay, sent_within, taken_within):
     assert window(delay) == sent_within
     assert room(delay) == taken_within
 
@@ -521,13 +521,13 @@ def test_a_turn_lapses_with_its_slot():
     assert has_lapsed(turn, 1000.26)
 
 
-def test_the_skew_is_that_of_the_answer_that_took_least():
+def test_the_skew_is_that_of_the_fastest_reply():
     quick = Share.of(Turn(0.0, crowd=2, skew=0.5, doubt=0.001), 100.0)
     stalled = Share.of(Turn(0.0, crowd=3, rank=1, skew=1.4, doubt=0.9), 100.0, quick)
     assert (stalled.skew, stalled.doubt, stalled.crowd, stalled.rank) == (100.5, 0.001, 3, 1)
     assert Share.of(Turn(0.0, crowd=2, skew=0.6, doubt=0.0005), 100.0, stalled).skew == 100.6
 
 
-def test_the_skew_is_that_of_the_last_answer_if_a_clock_has_been_set():
+def test_the_skew_is_that_of_the_last_reply_if_a_clock_was_set():
     quick = Share.of(Turn(0.0, crowd=2, skew=0.5, doubt=0.001), 100.0)
     assert Share.of(Turn(0.0, crowd=2, skew=7.0, doubt=0.9), 100.0, quick).skew == 107.0

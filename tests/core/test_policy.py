@@ -1,4 +1,4 @@
-"""What a policy means at a moment: its document, the trouble beside it, and which of two is the later."""
+"""What a policy means at a moment: its document, its trouble, and which of two policies is later."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from robots_guard.core.access import Access, Failure
 from robots_guard.core.freshness import CLOCK_SKEW, LONGEST_BACKOFF, STALE_IF_ERROR, UNTRIED, Freshness
-from robots_guard.core.policy import Document, Policy, Trouble
+from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
 
@@ -23,11 +23,11 @@ def document(status: int = 200, at: float = NOW, body: bytes = b"", stated: floa
 
 def trouble(
     failure: Failure = Failure.DNS, at: float = NOW, retry_at: float = NOW + 30, status: int | None = None
-) -> Trouble:
-    return Trouble(failure=failure, status=status, since=at, at=at, attempts=1, retry_at=retry_at)
+) -> FetchTrouble:
+    return FetchTrouble(failure=failure, status=status, since=at, at=at, attempts=1, retry_at=retry_at)
 
 
-def policy(document: Document | None = None, trouble: Trouble | None = None) -> Policy:
+def policy(document: Document | None = None, trouble: FetchTrouble | None = None) -> Policy:
     return Policy(origin=A, document=document, trouble=trouble)
 
 
@@ -59,11 +59,11 @@ def test_in_trouble_without_a_document_the_origin_is_unreachable():
     assert policy(trouble=trouble()).access(NOW, RFC) == (Access.UNREACHABLE, None)
 
 
-def test_a_policy_that_holds_nothing_makes_the_origin_unreachable():
+def test_an_empty_policy_makes_the_origin_unreachable():
     assert policy().access(NOW, RFC) == (Access.UNREACHABLE, None)
 
 
-def test_where_a_dialect_knows_what_the_trouble_means_the_document_is_not_used():
+def test_a_dialect_that_defines_the_trouble_ignores_the_document():
     both = policy(document(), trouble(Failure.REDIRECT_LOOP))
 
     assert both.access(NOW, GOOGLE) == (Access.UNRESTRICTED, None)
@@ -89,19 +89,19 @@ def test_trouble_is_fresh_until_its_next_try_then_stale_with_a_document_and_expi
     assert both.freshness(NOW + STALE_IF_ERROR + 1, RFC) is Freshness.EXPIRED
 
 
-def test_trouble_from_the_future_is_believed_as_far_as_clocks_may_differ():
+def test_trouble_from_the_future_is_accepted_within_clock_skew():
     assert policy(trouble=trouble()).freshness(NOW - CLOCK_SKEW, RFC) is Freshness.FRESH
     assert policy(trouble=trouble()).freshness(NOW - CLOCK_SKEW - 1, RFC) is Freshness.EXPIRED
 
 
-def test_a_document_from_the_future_stands_in_as_far_as_clocks_may_differ():
+def test_a_document_from_the_future_is_used_within_clock_skew():
     both = policy(document(), trouble(at=NOW - 600))
 
     assert both.last_good(NOW - CLOCK_SKEW) is both.document
     assert both.last_good(NOW - CLOCK_SKEW - 1) is None
 
 
-def test_a_policy_that_holds_nothing_has_expired():
+def test_an_empty_policy_has_expired():
     assert policy().freshness(NOW, RFC) is Freshness.EXPIRED
     assert policy().expires_at(RFC) == 0
 
@@ -120,7 +120,7 @@ def test_the_next_try_is_no_later_than_a_guard_can_have_set_it():
     assert trouble(retry_at=math.nan).next_try == NOW + LONGEST_BACKOFF
 
 
-def test_trouble_goes_on_if_it_is_tried_within_a_quarter_of_an_hour_of_when_it_was_due():
+def test_trouble_continues_if_retried_within_15_minutes_of_the_due_time():
     assert trouble().continues(NOW + 30 + UNTRIED)
     assert not trouble().continues(NOW + 30 + UNTRIED + 1)
 
@@ -134,8 +134,8 @@ def test_trouble_goes_on_if_it_is_tried_within_a_quarter_of_an_hour_of_when_it_w
         (Failure.STATUS, "", "status"),
     ],
 )
-def test_trouble_is_told_in_a_few_words(failure, detail, says):
-    told = Trouble(failure=failure, detail=detail, since=NOW, at=NOW, attempts=1, retry_at=NOW)
+def test_trouble_has_a_short_description(failure, detail, says):
+    told = FetchTrouble(failure=failure, detail=detail, since=NOW, at=NOW, attempts=1, retry_at=NOW)
 
     assert told.says == says
 
@@ -143,21 +143,21 @@ def test_trouble_is_told_in_a_few_words(failure, detail, says):
 # -- the later of two -----------------------------------------------------------------------------------------
 
 
-def test_trouble_is_kept_beside_the_document_held():
+def test_trouble_keeps_the_stored_document():
     held = document()
     found = policy(trouble=trouble(at=NOW + 60))
 
     assert found.beside(policy(held), NOW + 60) == policy(held, found.trouble)
 
 
-def test_trouble_is_kept_beside_the_later_of_two_documents():
+def test_trouble_keeps_the_later_of_two_documents():
     ours, theirs = document(at=NOW + 10), document(at=NOW)
 
     assert policy(ours, trouble()).beside(policy(theirs), NOW + 60).document is ours
     assert policy(theirs, trouble()).beside(policy(ours), NOW + 60).document is ours
 
 
-def test_an_answer_stands_alone_and_so_does_trouble_where_nothing_else_is_held():
+def test_a_document_is_not_merged_and_trouble_may_have_none():
     answer, found = policy(document()), policy(trouble=trouble())
 
     assert answer.beside(policy(document(at=NOW + 10)), NOW + 60) is answer
@@ -165,14 +165,14 @@ def test_an_answer_stands_alone_and_so_does_trouble_where_nothing_else_is_held()
     assert found.beside(policy(trouble=trouble()), NOW) is found
 
 
-def test_a_document_from_the_future_is_not_kept_beside_trouble():
+def test_a_document_from_the_future_is_not_kept_with_trouble():
     found = policy(trouble=trouble())
 
     assert found.beside(policy(document(at=NOW + CLOCK_SKEW)), NOW).document is not None
     assert found.beside(policy(document(at=NOW + CLOCK_SKEW + 1)), NOW) is found
 
 
-def test_a_policy_was_settled_when_the_origin_was_last_asked():
+def test_settled_at_is_the_time_of_the_last_fetch():
     assert policy(document()).settled_at == NOW
     assert policy(document(), trouble(at=NOW + 60)).settled_at == NOW + 60
     assert policy().settled_at == 0
@@ -186,13 +186,13 @@ def test_an_earlier_policy_never_replaces_a_later_one():
     assert not late.gives_way_to(early, NOW + 1)
 
 
-def test_a_policy_from_the_future_gives_way_to_any():
+def test_a_policy_from_the_future_may_be_replaced():
     early, late = policy(document()), policy(document(at=NOW + 1000))
 
     assert not late.gives_way_to(early, NOW + 1000 - CLOCK_SKEW)
     assert late.gives_way_to(early, NOW + 999 - CLOCK_SKEW)
 
 
-def test_a_policy_costs_its_body_and_a_kibibyte():
+def test_the_size_is_the_body_and_a_kibibyte():
     assert policy(document(body=b"x" * 100)).size == 1124
     assert policy(trouble=trouble()).size == 1024

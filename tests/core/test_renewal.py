@@ -1,4 +1,4 @@
-"""Renewals, walked hop by hop: RFC 9309 section 2.3.1, with no I/O and no clock."""
+"""Renewals, run hop by hop: RFC 9309 section 2.3.1, without I/O or a clock."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_a_body_beyond_the_cap_is_cut_and_says_so():
     assert document.truncated
 
 
-def test_a_line_that_the_cap_cuts_is_no_line():
-    """`Allow: /private/` would admit what `Allow: /private/public/` does not."""
+def test_a_truncated_line_is_dropped():
+    """`Allow: /private/` would allow more than `Allow: /private/public/`."""
     head, last = b"User-agent: *\nDisallow: /private/\n", b"Allow: /private/public/\n"
     padding = b"#" * (512_000 - len(head) - len(b"Allow: /private/") - 1) + b"\n"
     whole = settle(ok(head + padding + last)).document
@@ -95,7 +95,7 @@ def test_five_hops_are_followed_and_a_sixth_is_not():
     assert settle(*hops).trouble.failure is Failure.REDIRECT_LIMIT
 
 
-def test_a_loop_is_noticed_at_its_first_turn():
+def test_a_loop_is_detected_in_its_first_round():
     assert settle(moved("https://a.test/robots.txt")).trouble.failure is Failure.REDIRECT_LOOP
 
 
@@ -107,7 +107,7 @@ def test_a_location_that_clients_read_in_different_ways_is_refused(location):
 @pytest.mark.parametrize(
     "location", ["file:///etc/passwd", "ftp://a.test/robots.txt", "data:,x", "http://[::1", "http://a b/", "http:"]
 )
-def test_a_redirect_to_no_http_url_is_refused(location):
+def test_a_redirect_to_a_non_http_url_is_refused(location):
     policy = settle(moved(location))
 
     assert policy.trouble.failure is Failure.REDIRECT_REFUSED
@@ -125,7 +125,7 @@ def test_an_unverified_hop_leaves_the_document_unverified():
 
 
 @pytest.mark.parametrize("status", [407, 408, 421, 425, 429, 500, 503, 599, 100, 300, 304, 399, 600, 999])
-def test_an_answer_that_is_none_is_trouble(status):
+def test_an_inconclusive_response_is_trouble(status):
     policy = settle(Fetched(status=status))
 
     assert policy.document is None
@@ -148,7 +148,7 @@ def test_a_retry_after_may_be_a_date():
     assert trouble.retry_at == NOW + 600
 
 
-def test_the_pauses_of_an_origin_are_spread_anew_at_each_try():
+def test_each_retry_has_another_spread():
     first = settle(Failed(failure=Failure.DNS))
     second = settle(Failed(failure=Failure.DNS), held=first, now=NOW + 40)
     spreads = {(first.trouble.retry_at - NOW) / 30, (second.trouble.retry_at - NOW - 40) / 60}
@@ -156,11 +156,11 @@ def test_the_pauses_of_an_origin_are_spread_anew_at_each_try():
     assert len(spreads) == 2
 
 
-def test_the_detail_of_trouble_is_cut_at_200_characters():
+def test_the_detail_of_trouble_is_limited_to_200_characters():
     assert settle(Failed(failure=Failure.DNS, detail="x" * 201)).trouble.detail == "x" * 200
 
 
-def test_trouble_counts_its_tries_and_remembers_since_when():
+def test_trouble_counts_attempts_and_keeps_its_start():
     first = settle(Failed(failure=Failure.TIMEOUT))
     second = settle(Failed(failure=Failure.DNS), held=first, now=NOW + 40)
 
@@ -184,13 +184,13 @@ def test_success_ends_trouble():
 
 @pytest.mark.parametrize("validator", ["x\r\nCookie: a=b", "x\0", "\n"])
 def test_no_validator_writes_another_header_field(validator):
-    """A site said it through a client that lets it pass, or somebody put it into the store."""
+    """A site can send it through a lenient client, or it can be written into the store."""
     good = settle(ok(etag=validator, **{"last-modified": validator}))
 
     assert begin(A, good, "direct").conditions == ()
 
 
-def test_validators_are_sent_and_a_304_renews_the_document_held():
+def test_validators_are_sent_and_a_304_renews_the_stored_document():
     good = settle(ok(etag='"1"', **{"last-modified": "Fri, 01 Jan 2027 00:00:00 GMT"}))
     state = begin(A, good, "direct")
     renewed = settle(Fetched(status=304, tls_verified=True), held=good, now=NOW + 90_000)
@@ -218,7 +218,7 @@ def test_no_validator_is_sent_to_another_url_than_the_document_came_from():
     assert begin(A, elsewhere, "direct").conditions == ()
 
 
-def test_a_304_nobody_asked_for_is_trouble():
+def test_an_unsolicited_304_is_trouble():
     assert settle(Fetched(status=304)).trouble is not None
 
 
@@ -231,7 +231,7 @@ def test_no_failure_opens_anything_by_default(failure):
 def test_a_redirect_to_a_port_of_another_protocol_is_refused(port):
     trouble = settle(moved(f"http://b.test:{port}/robots.txt")).trouble
 
-    assert (trouble.failure, trouble.detail) == (Failure.REDIRECT_REFUSED, f"port {port} is none of the web's")
+    assert (trouble.failure, trouble.detail) == (Failure.REDIRECT_REFUSED, f"port {port} is not a web port")
 
 
 @pytest.mark.parametrize(
@@ -239,13 +239,13 @@ def test_a_redirect_to_a_port_of_another_protocol_is_refused(port):
     [
         ((True,), True),
         ((None,), True),  # not known: it may have been
-        ((False,), False),  # whoever asks a private origin is at home there
+        ((False,), False),  # a private origin was requested in the first place
         ((False, False), False),
         ((False, True), True),
         ((True, False), True),
     ],
 )
-def test_from_a_public_site_only_public_ones_are_gone_to(hops, public_only):
+def test_redirects_from_public_sites_lead_to_public_addresses_only(hops, public_only):
     state = begin(A, None, "direct")
     assert not state.public_only
     for number, public in enumerate(hops):
@@ -256,7 +256,7 @@ def test_from_a_public_site_only_public_ones_are_gone_to(hops, public_only):
 
 
 @pytest.mark.parametrize(("said", "expected"), [({}, 600.0), ({"cache-control": "max-age=900"}, 900.0)])
-def test_what_a_304_leaves_unsaid_still_holds(said, expected):
+def test_fields_omitted_by_a_304_are_kept(said, expected):
     """RFC 9111 section 3.2: the fields of a 304 replace those stored; the others stay."""
     good = settle(ok(etag='"1"', **{"cache-control": "max-age=600"}))
     renewed = settle(Fetched(status=304, headers=said, tls_verified=True), held=good, now=NOW + 700)
@@ -265,14 +265,14 @@ def test_what_a_304_leaves_unsaid_still_holds(said, expected):
 
 
 def test_trouble_since_the_future_is_trouble_since_now():
-    """The clock was a month ahead when it began: it must not be deferred, instead of dropped, for a month."""
+    """The clock was a month ahead at the start: requests must not be deferred instead of dropped for a month."""
     first = settle(Failed(failure=Failure.DNS), now=NOW + 30 * 86400)
 
     assert settle(Failed(failure=Failure.DNS), held=first, now=NOW).trouble.since == NOW
 
 
 @pytest.mark.parametrize("jump", [-30 * 86400.0, -301.0, 10 * 365 * 86400.0])
-def test_after_a_jump_of_the_clock_everything_is_asked_anew(jump):
+def test_after_a_clock_jump_everything_is_fetched_again(jump):
     document, trouble = settle(ok()), settle(Failed(failure=Failure.DNS))
 
     assert document.freshness(NOW + jump, RFC) is Freshness.EXPIRED
@@ -285,15 +285,15 @@ def test_a_small_step_of_the_clock_changes_nothing():
 
 
 @pytest.mark.parametrize("status", [404, 410, 401, 403])
-def test_what_is_not_there_is_remembered_as_long_as_what_is(status):
+def test_a_missing_file_is_cached_as_long_as_an_existing_one(status):
     policy = settle(Fetched(status=status, tls_verified=True))
 
     assert policy.freshness(NOW + 86_399, RFC) is Freshness.FRESH
     assert policy.freshness(NOW + 86_400, RFC) is Freshness.EXPIRED
 
 
-def test_an_outage_of_days_is_asked_once_an_hour_at_most():
-    """30 s doubling to 1 h, each time a little later by the origin's own spread."""
+def test_a_long_outage_is_retried_at_most_hourly():
+    """30 s, doubling to 1 h, plus a spread per origin."""
     policy, now, tries = settle(Failed(failure=Failure.CONNECT)), NOW, 1
     while now < NOW + 3 * 86400:
         now = policy.trouble.retry_at
@@ -306,7 +306,7 @@ def test_an_outage_of_days_is_asked_once_an_hour_at_most():
 
 
 def test_a_hostile_time_to_retry_is_bounded():
-    """A store may hold anything: no policy keeps an origin shut for longer than the longest back-off."""
+    """Stored values are untrusted: no policy shuts an origin for longer than the longest backoff."""
     trouble = settle(Fetched(status=503)).trouble
     for moment in (1e12, float("inf"), float("nan")):
         policy = Policy(origin=A, trouble=msgspec.structs.replace(trouble, retry_at=moment))
@@ -315,13 +315,13 @@ def test_a_hostile_time_to_retry_is_bounded():
         assert policy.trouble.next_try == NOW + 4500
 
 
-def test_a_stored_trouble_opens_nothing_by_a_status_that_is_none():
+def test_stored_trouble_with_an_invalid_status_relaxes_nothing():
     trouble = msgspec.structs.replace(settle(Fetched(status=503)).trouble, status=404)
 
     assert Policy(origin=A, trouble=trouble).access(NOW, RFC)[0] is Access.UNREACHABLE
 
 
-def test_a_trouble_told_over_unverified_tls_says_so():
+def test_trouble_reported_over_unverified_tls_is_marked():
     assert not settle(Fetched(status=503, tls_verified=False)).trouble.tls_verified
     assert settle(Fetched(status=503, tls_verified=True)).trouble.tls_verified
     assert settle(Failed(failure=Failure.DNS)).trouble.tls_verified
@@ -350,7 +350,7 @@ def test_a_trouble_told_over_unverified_tls_says_so():
         "//www.a.test/robots.md",
     ],
 )
-def test_a_redirect_to_another_origins_page_wants_that_origins_verdict(url):
+def test_a_redirect_to_another_origins_page_needs_its_verdict(url):
     state = begin(A, None, "direct").next(moved(url), NOW)
 
     assert isinstance(state, Redirected)
@@ -371,7 +371,7 @@ def test_a_redirect_to_another_origins_page_wants_that_origins_verdict(url):
         "/robots.txt?x=1",
     ],
 )
-def test_a_redirect_to_a_robots_txt_or_within_the_origin_wants_none(url):
+def test_a_redirect_to_a_robots_txt_or_within_the_origin_needs_no_verdict(url):
     assert isinstance(begin(A, None, "direct").next(moved(url), NOW), Fetching)
 
 
@@ -383,7 +383,7 @@ def test_a_redirect_to_a_robots_txt_or_within_the_origin_wants_none(url):
         (Verdict(action=Action.DEFER, reason=Reason.VISIT_TIME, until=NOW + 86_400), 3600),
     ],
 )
-def test_what_is_not_let_pass_makes_the_redirecting_origin_unreachable(verdict, wait):
+def test_a_refused_redirect_makes_the_origin_unreachable(verdict, wait):
     policy = begin(A, None, "direct").next(moved("https://b.test/x"), NOW).next(verdict, NOW).policy
 
     assert policy.origin == A
@@ -401,7 +401,7 @@ def test_the_last_good_copy_is_used_meanwhile():
 
 
 def test_every_hop_from_page_to_page_is_judged():
-    """An open redirector that may be fetched is no way to a page that may not, not even of its own origin."""
+    """An allowed open redirector must not lead to a disallowed page, not even of its own origin."""
     first = begin(A, None, "direct").next(moved("https://b.test/go?to=/private/x"), NOW)
     second = first.next(YES, NOW).next(moved("/private/x"), NOW)
     back = first.next(YES, NOW).next(moved("https://a.test/private/x"), NOW)
@@ -411,7 +411,7 @@ def test_every_hop_from_page_to_page_is_judged():
     assert isinstance(back, Redirected)
 
 
-def test_a_robots_txt_on_the_way_may_lie_elsewhere_in_its_own_origin():
+def test_an_intermediate_robots_txt_may_be_elsewhere_in_its_origin():
     state = begin(A, None, "direct")
     for url in ("https://b.test/robots.txt", "/one", "/two"):
         state = state.next(moved(url), NOW)
@@ -421,7 +421,7 @@ def test_a_robots_txt_on_the_way_may_lie_elsewhere_in_its_own_origin():
     assert isinstance(state.next(moved("https://a.test/one"), NOW), Redirected)
 
 
-def test_a_judged_hop_counts_as_a_hop_and_keeps_what_is_known_of_the_way():
+def test_a_judged_hop_counts_as_a_hop_and_keeps_the_state():
     hop = Fetched(status=301, headers={"location": "https://b.test/1"}, tls_verified=False, public=True)
     state = begin(A, None, "direct").next(hop, NOW).next(YES, NOW)
     assert (state.judged, state.public_only, state.tls_verified) == (True, True, False)
@@ -443,14 +443,14 @@ def test_a_judged_hop_counts_as_a_hop_and_keeps_what_is_known_of_the_way():
         ("https://b.test?x", "/?x"),
     ],
 )
-def test_what_is_judged_is_what_a_request_line_can_hold(location, target):
+def test_a_judged_target_is_encoded_for_the_request_line(location, target):
     state = begin(A, None, "direct").next(moved(location), NOW)
 
     assert state.target == target
     assert state.following.url == f"https://b.test{target}"
 
 
-def test_trouble_that_is_tried_when_that_is_due_goes_on():
+def test_trouble_retried_when_due_continues():
     policy, now = settle(Failed(failure=Failure.DNS)), NOW
     for attempt in range(2, 12):
         now = policy.trouble.next_try + UNTRIED - 1
@@ -458,8 +458,8 @@ def test_trouble_that_is_tried_when_that_is_due_goes_on():
         assert (policy.trouble.since, policy.trouble.attempts) == (NOW, attempt)
 
 
-def test_trouble_long_ago_and_trouble_now_are_two():
-    """Nothing has asked in between, so nothing knows how the site was."""
+def test_trouble_after_a_long_gap_is_new():
+    """Nothing was fetched in between, so the state of the site is unknown."""
     first = settle(Failed(failure=Failure.DNS))
     later = first.trouble.next_try + UNTRIED + 1
 
@@ -477,7 +477,7 @@ def test_a_304_may_say_until_when_the_document_is_fresh():
     assert renewed.document.stated_lifetime == 3600
 
 
-def test_a_renewed_document_has_come_by_the_redirects_of_now():
+def test_a_renewed_document_has_the_current_redirects():
     first = settle(moved("https://a.test/1"), moved("https://b.test/robots.txt"), ok(etag='"1"'))
     renewed = settle(moved("https://b.test/robots.txt"), Fetched(status=304, tls_verified=True), held=first)
 

@@ -1,4 +1,4 @@
-"""The vectors made from the seed documents: what a fetch means, where the file stands, how long a copy is kept."""
+"""The vectors from the seed documents: the meaning of a fetch, the place of the file, the life of a copy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def begin(row, held=None):
 
 
 @pytest.mark.parametrize("row", of("access", "status"))
-def test_a_status_means_what_the_source_says(row):
+def test_statuses_have_the_meaning_of_the_source(row):
     status = row["input"]["status"]
     if row["expect"] == "follow":
         outcome = Fetched(status=status, headers={"location": row["input"]["location"]})
@@ -63,7 +63,7 @@ def test_a_status_means_what_the_source_says(row):
 
 
 @pytest.mark.parametrize("row", of("access", "error"))
-def test_a_failure_means_what_the_source_says(row):
+def test_failures_have_the_meaning_of_the_source(row):
     settled = walk(begin(row), (Failed(failure=FAILURES[row["input"]["error"]]), NOW))[-1]
 
     assert settled.policy.access(NOW, dialect(row["dialect"]))[0] is MEANS[row["expect"]]
@@ -77,7 +77,7 @@ def test_a_failure_means_what_the_source_says(row):
         if row["kind"] == "access" and isinstance(row["expect"], dict) and "enqueue" not in row["expect"]
     ],
 )
-def test_the_file_stands_in_the_root_of_its_origin(row):
+def test_robots_txt_is_at_the_root_of_its_origin(row):
     origin, target = split_url(row["url"])
     if "robots_url" in row["expect"]:
         assert origin.robots_url == row["expect"]["robots_url"]
@@ -85,12 +85,12 @@ def test_the_file_stands_in_the_root_of_its_origin(row):
         assert (target == "/robots.txt") is row["expect"]["is_robots_url"]
 
 
-def test_every_row_of_access_is_asked_or_speaks_of_something_else():
-    asked = {parameter.id for parameter in of("access", "status", "error")}
+def test_every_access_row_is_tested_or_excluded():
+    tested = {parameter.id for parameter in of("access", "status", "error")}
     places = {row["id"] for row in ROWS if row["kind"] == "access" and isinstance(row["expect"], dict)}
     access = {row["id"] for row in ROWS if row["kind"] == "access"}
 
-    assert access - asked - places == {NO_FETCH["request_rate"]}
+    assert access - tested - places == {NO_FETCH["request_rate"]}
     assert NO_FETCH["page_status"] in places
 
 

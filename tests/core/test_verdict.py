@@ -1,4 +1,4 @@
-"""Verdicts and decisions: what each says of itself, and what a status, a setting or a time makes of it."""
+"""Verdicts and decisions: their properties, and how statuses, settings and times affect them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from robots_guard.core.access import Failure
 from robots_guard.core.pacing import Demand, Pacer, Turn
-from robots_guard.core.policy import Document, Policy, Trouble
+from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.core.verdict import (
     Action,
     Decision,
@@ -37,12 +37,12 @@ def terms(name: str = "rfc9309", **settings) -> Terms:
     return Terms(dialect=dialect(name), matching=matching("standard"), **settings)
 
 
-def asked(**options) -> Question:
+def question_with(**options) -> Question:
     return Question(**{"origin": A, "target": "/", "agent": "mybot", **options})
 
 
 def decision(verdict: Verdict, turn: Turn | None = None, **options) -> Decision:
-    return Decision(id="x-1", at=NOW, door="test", question=asked(**options), verdict=verdict, turn=turn)
+    return Decision(id="x-1", at=NOW, component="test", question=question_with(**options), verdict=verdict, turn=turn)
 
 
 def answered(status: int, body: bytes = b"") -> Policy:
@@ -51,7 +51,7 @@ def answered(status: int, body: bytes = b"") -> Policy:
 
 
 def failed(failure: Failure, since: float = NOW, **options) -> Policy:
-    found = Trouble(failure=failure, since=since, at=since, attempts=1, retry_at=since + 30, **options)
+    found = FetchTrouble(failure=failure, since=since, at=since, attempts=1, retry_at=since + 30, **options)
     return Policy(origin=A, trouble=found)
 
 
@@ -91,7 +91,7 @@ def test_a_request_has_escaped_if_it_was_sent_and_is_not_allowed(sent, action, w
     assert decision(verdict, sent=sent).has_escaped is (sent and not is_allowed)
 
 
-def test_what_is_only_reported_says_what_it_would_be():
+def test_a_report_only_verdict_has_the_action_it_would_be():
     dropped = Verdict(action=Action.DROP, reason=Reason.DISALLOWED, detail="why")
     told = reported(dropped)
 
@@ -113,17 +113,17 @@ def test_what_is_only_reported_says_what_it_would_be():
         (404, None),
     ],
 )
-def test_a_dialect_that_opens_what_401_and_403_close_is_named_and_no_other_status_is(status, detail):
-    verdict = judge(asked(), answered(status), None, terms("google"), NOW)
+def test_a_dialect_that_allows_401_and_403_is_named_in_the_verdict(status, detail):
+    verdict = judge(question_with(), answered(status), None, terms("google"), NOW)
 
     assert (verdict.action, verdict.reason) == (Action.PASS, Reason.UNRESTRICTED)
     assert (verdict.detail, verdict.relaxed) == (detail, "dialect=google" if detail else None)
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refused_robots_txt_is_told_with_its_status(status):
-    verdict = judge(asked(), answered(status), None, terms(), NOW)
-    opened = judge(asked(), answered(status), None, terms(on_restricted="allow"), NOW)
+def test_a_restricted_verdict_has_the_status(status):
+    verdict = judge(question_with(), answered(status), None, terms(), NOW)
+    opened = judge(question_with(), answered(status), None, terms(on_restricted="allow"), NOW)
 
     assert (verdict.action, verdict.reason) == (Action.DROP, Reason.RESTRICTED)
     assert (opened.action, opened.reason, opened.relaxed) == (
@@ -134,10 +134,10 @@ def test_a_refused_robots_txt_is_told_with_its_status(status):
     assert verdict.detail == opened.detail == f"robots.txt answered {status}"
 
 
-def test_endless_redirects_that_are_let_pass_are_told():
+def test_allowed_redirect_limits_are_named():
     circle = failed(Failure.REDIRECT_LOOP, detail="6 hops")
-    by_setting = judge(asked(), circle, None, terms(on_redirect_limit="allow"), NOW)
-    by_dialect = judge(asked(), circle, None, terms("google"), NOW)
+    by_setting = judge(question_with(), circle, None, terms(on_redirect_limit="allow"), NOW)
+    by_dialect = judge(question_with(), circle, None, terms("google"), NOW)
 
     assert (by_setting.action, by_setting.reason) == (Action.PASS, Reason.UNREACHABLE)
     assert by_setting.detail == "redirect-loop: 6 hops"
@@ -145,10 +145,10 @@ def test_endless_redirects_that_are_let_pass_are_told():
     assert (by_dialect.detail, by_dialect.relaxed) == ("redirect-loop: 6 hops", "dialect=google")
 
 
-def test_an_unreachable_origin_is_told_with_its_failure_whatever_becomes_of_the_request():
+def test_an_unreachable_verdict_has_the_failure_under_every_setting():
     found = failed(Failure.DNS, detail="no such host")
     for choice, action in (("defer", Action.DEFER), ("drop", Action.DROP), ("allow", Action.PASS)):
-        verdict = judge(asked(), found, None, terms(on_unreachable=choice), NOW)
+        verdict = judge(question_with(), found, None, terms(on_unreachable=choice), NOW)
 
         assert (verdict.action, verdict.reason) == (action, Reason.UNREACHABLE)
         assert verdict.detail == "dns: no such host"
@@ -158,15 +158,15 @@ def test_an_unreachable_origin_is_told_with_its_failure_whatever_becomes_of_the_
 def test_an_unreachable_origin_defers_until_its_next_try_and_for_max_defer_at_most():
     found = failed(Failure.DNS, detail="no such host")
 
-    assert judge(asked(), found, None, terms(max_defer=900.0), NOW).until == NOW + 30
-    assert judge(asked(), found, None, terms(max_defer=20.0), NOW + 19).until == NOW + 20
-    ended = judge(asked(), found, None, terms(max_defer=20.0), NOW + 20)
+    assert judge(question_with(), found, None, terms(max_defer=900.0), NOW).until == NOW + 30
+    assert judge(question_with(), found, None, terms(max_defer=20.0), NOW + 19).until == NOW + 20
+    ended = judge(question_with(), found, None, terms(max_defer=20.0), NOW + 20)
     assert (ended.action, ended.until) == (Action.DROP, None)
-    assert ended.detail == "dns: no such host; so for 20 s, longer than max_defer"
+    assert ended.detail == "dns: no such host; for 20 s, longer than max_defer"
 
 
-def test_a_policy_that_holds_nothing_drops():
-    verdict = judge(asked(), Policy(origin=A), None, terms(), NOW)
+def test_an_empty_policy_drops():
+    verdict = judge(question_with(), Policy(origin=A), None, terms(), NOW)
 
     assert (verdict.action, verdict.reason, verdict.detail) == (Action.DROP, Reason.UNREACHABLE, None)
 
@@ -177,20 +177,21 @@ def test_a_verdict_by_the_last_good_document_is_stale_and_one_without_trouble_is
     both = Policy(origin=A, document=calm.document, trouble=failed(Failure.DNS).trouble)
     rules = compile_rules(calm.document.body, dialect("rfc9309"), "mybot", "standard") if status == 200 else None
 
-    assert judge(asked(), both, rules, terms(), NOW).stale
-    assert not judge(asked(), calm, rules, terms(), NOW).stale
+    assert judge(question_with(), both, rules, terms(), NOW).stale
+    assert not judge(question_with(), calm, rules, terms(), NOW).stale
 
 
-# -- setting aside --------------------------------------------------------------------------------------------
+# -- deferring disallowed requests ----------------------------------------
 
 
-def test_what_is_disallowed_is_set_aside_until_the_next_robots_txt_and_for_max_defer_at_most():
+def test_disallowed_requests_are_deferred_until_renewal_and_at_most_max_defer():
     held = answered(200, b"User-agent: *\nDisallow: /")
     rules = compile_rules(held.document.body, dialect("rfc9309"), "mybot", "standard")
 
     def verdict(max_defer: float, since: float | None = None, now: float = NOW) -> Verdict:
         earlier = Deferral("x-0", since) if since is not None else None
-        return judge(asked(deferral=earlier), held, rules, terms(on_disallowed="defer", max_defer=max_defer), now)
+        settings = terms(on_disallowed="defer", max_defer=max_defer)
+        return judge(question_with(deferral=earlier), held, rules, settings, now)
 
     expires = held.expires_at(dialect("rfc9309"))
     patient = 2 * (expires - NOW)
@@ -209,12 +210,12 @@ def rules_with(*lines: str):
     return compile_rules("\n".join(("User-agent: *", *lines)).encode(), dialect("rfc9309"), "mybot", "standard")
 
 
-def test_a_robots_txt_without_a_delay_binds_nothing():
+def test_a_robots_txt_without_a_delay_requires_none():
     assert paced(ALLOWED, rules_with("Disallow: /x"), terms(), NOW) is ALLOWED
     assert paced(ALLOWED, None, terms(), NOW) is ALLOWED
 
 
-def test_what_is_refused_and_what_is_the_file_itself_are_not_paced():
+def test_refused_requests_and_robots_txt_are_not_paced():
     slow = rules_with("Crawl-delay: 5")
     for verdict in (
         Verdict(action=Action.DROP, reason=Reason.DISALLOWED),
@@ -223,7 +224,7 @@ def test_what_is_refused_and_what_is_the_file_itself_are_not_paced():
         assert paced(verdict, slow, terms(), NOW) is verdict
 
 
-def test_a_pause_the_origin_asked_for_paces_what_nothing_else_does():
+def test_a_pause_alone_requires_a_turn():
     paused = paced(ALLOWED, None, terms(), NOW, held_off=True)
     slow = paced(ALLOWED, rules_with("Crawl-delay: 5"), terms(), NOW, held_off=True)
 
@@ -231,7 +232,7 @@ def test_a_pause_the_origin_asked_for_paces_what_nothing_else_does():
     assert (slow.pace.by, slow.pace.seconds) == (Pacer.CRAWL_DELAY, 5.0)
 
 
-def test_a_delay_for_a_time_of_the_day_binds_then():
+def test_a_delay_for_a_time_of_day_applies_then():
     midnight = NOW - NOW % 86_400
     rated = rules_with("Request-rate: 1/9s 0600-0845")
 
@@ -239,18 +240,18 @@ def test_a_delay_for_a_time_of_the_day_binds_then():
     assert paced(ALLOWED, rated, terms(), midnight + 6 * 3600).pace.seconds == 9
 
 
-def test_a_delay_that_is_cut_names_the_setting_and_one_that_is_not_names_none():
+def test_only_a_limited_delay_names_the_setting():
     slow = rules_with("Crawl-delay: 50")
 
     assert paced(ALLOWED, slow, terms(max_delay=20.0), NOW).relaxed == "max_delay=20"
     assert paced(ALLOWED, slow, terms(max_delay=50.0), NOW).relaxed is None
 
 
-def test_a_line_of_time_that_cannot_be_read_is_told_unless_there_is_something_else_to_tell():
+def test_an_unreadable_delay_is_the_detail_unless_there_is_another():
     odd = rules_with("Crawl-delay: soon", "Crawl-delay: 5", "Crawl-delay: later")
     other = Verdict(action=Action.PASS, reason=Reason.ALLOWED, detail="something else")
 
-    assert paced(ALLOWED, odd, terms(), NOW).detail == "line 2 cannot be read and is not kept: Crawl-delay: soon"
+    assert paced(ALLOWED, odd, terms(), NOW).detail == "line 2 is unreadable and ignored: Crawl-delay: soon"
     assert paced(other, odd, terms(), NOW).detail == "something else"
     assert paced(ALLOWED, rules_with("Crawl-delay: 5"), terms(), NOW).detail is None
 
@@ -275,7 +276,7 @@ def test_outside_its_visiting_time_a_site_is_deferred_by_the_line_that_says_so()
     assert paced(allowed, shut, terms(visit_time="ignore"), midnight + 7 * 3600).relaxed is None
 
 
-def test_a_request_whose_turn_has_not_come_is_deferred_by_what_asks_for_the_time():
+def test_a_request_without_its_turn_is_deferred_by_the_source_of_the_delay():
     verdict = Verdict(
         action=Action.PASS, reason=Reason.ALLOWED, group="*", pace=PACE, relaxed="max_delay=5", stale=True
     )
@@ -295,7 +296,7 @@ def test_a_request_whose_turn_has_not_come_is_deferred_by_what_asks_for_the_time
     assert (paused.reason, paused.rule, paused.until) == (Reason.RETRY_AFTER, None, NOW + 60)
 
 
-def test_a_turn_that_only_the_operator_asks_for_names_no_line():
+def test_a_delay_of_the_operator_names_no_line():
     own = Verdict(action=Action.PASS, reason=Reason.ALLOWED, pace=Demand(by=Pacer.MIN_DELAY, seconds=2.0))
 
     assert not_yet(own, Turn(2.0), NOW).rule is None
@@ -316,12 +317,12 @@ CHOICES = {
 @pytest.mark.parametrize(
     ("setting", "value"), [(setting, value) for setting, values in CHOICES.items() for value in values]
 )
-def test_every_choice_that_is_documented_is_taken(setting, value):
+def test_every_documented_value_is_accepted(setting, value):
     assert getattr(terms(**{setting: value}), setting) == value
 
 
 @pytest.mark.parametrize("setting", CHOICES)
-def test_another_choice_is_refused_and_the_error_names_those_there_are(setting):
+def test_an_unknown_value_is_refused_and_the_valid_ones_are_named(setting):
     with pytest.raises(SettingsError) as error:
         terms(**{setting: "perhaps"})
 

@@ -1,4 +1,4 @@
-"""Walk a machine without any I/O: give the answers in turn, see every state passed through."""
+"""Run a state machine without I/O: feed it the answers in order and return all its states."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from support.programs import program
 
-from robots_guard.cli.demo import SITES, Ask, _result
+from robots_guard.demo.command import SITES, DemoRequest, _result
 
 DEMO = [sys.executable, "-W", "error::DeprecationWarning:robots_guard", "-m", "robots_guard.cli", "demo"]
 
@@ -28,22 +28,22 @@ def test_every_promise_is_kept(shown):
     assert all(shown["promises"].values())
 
 
-def test_each_url_was_decided_at_both_doors_with_rule_and_line(shown):
+def test_each_url_is_decided_in_both_integrations(shown):
     rows = shown["verdicts"]
     dropped = [row for row in rows if row["reason"] == "disallowed"]
 
-    assert len(rows) == 2 * sum(len(site.asks) for site in SITES)
-    assert {row["door"] for row in rows} == {"scrapy", "mitmproxy"}
+    assert len(rows) == 2 * sum(len(site.expected) for site in SITES)
+    assert {row["component"] for row in rows} == {"scrapy", "proxy"}
     assert all(row["rule"] and row["line"] for row in dropped)
     assert {row["action"] for row in rows} == {"pass", "drop", "defer"}
 
 
-def test_the_counts_are_what_the_issue_asks_for(shown):
+def test_counts_are_as_expected(shown):
     assert shown["counts"]["requests the sites received that their robots.txt forbids"] == 0
     assert shown["counts"]["robots.txt fetches per origin"] == [1] * len(SITES)
 
 
-def test_the_table_is_for_people():
+def test_table_output():
     program("curl")
     out = subprocess.run(DEMO, capture_output=True, text=True, timeout=120, check=False)
 
@@ -51,7 +51,7 @@ def test_the_table_is_for_people():
     assert "requests the sites received that their robots.txt forbids: 0" in out.stdout
     assert "robots.txt fetches per origin: 1" in out.stdout
     assert "Disallow: /private/" in out.stdout
-    assert "allowed pages received, per door: Scrapy 6, curl+proxy 6" in out.stdout
+    assert "allowed pages received, per integration: Scrapy 6, curl+proxy 6" in out.stdout
     assert all(site.name in out.stdout for site in SITES)
     assert "BROKEN" not in out.stdout
     assert out.stderr.count("\n") == 2
@@ -61,13 +61,13 @@ def test_the_table_is_for_people():
     ("targets", "fetches", "broken"),
     [
         (["/secret"], 1, "no forbidden request reached a site"),
-        ([], 2, "each robots.txt was fetched once, for both doors"),
+        ([], 2, "each robots.txt was fetched once, for both integrations"),
         ([], 1, "every verdict is the one its robots.txt asks for"),
     ],
 )
-def test_a_broken_promise_is_noticed(targets, fetches, broken):
+def test_broken_promise_is_detected(targets, fetches, broken):
     site = SimpleNamespace(targets=targets, robots_fetches=[None] * fetches, received=[])
-    result = _result([Ask("http://127.0.0.1/secret", site, "/secret", "drop", "rules")], [])
+    result = _result([DemoRequest("http://127.0.0.1/secret", site, "/secret", "drop", "rules")], [])
 
     assert not result["ok"]
     assert not result["promises"][broken]

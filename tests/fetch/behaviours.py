@@ -1,7 +1,9 @@
-"""How origins behave when they are asked for /robots.txt: one table of what is expected, whoever fetches.
+"""Behaviours of origins that are asked for /robots.txt: one table of the expected results for every
+fetcher.
 
-Each row has an origin of its own. `means` is the access for rfc9309, `failure` what kept the file from us, `lifetime`
-the seconds for which the copy is fresh; `target` is then asked, and answered as `action` and `reason` say.
+Each row has its own origin. `means` is the access for rfc9309, `failure` the reason why the file
+could not be fetched, `lifetime` the seconds for which the copy is fresh; `target` is then
+requested, and decided by `action` and `reason`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from robots_guard.fetch.decoding import Undecodable, decoder
+from robots_guard.fetch.content_coding import Undecodable, decoder
 from robots_guard.testing import Received, Reply
 
 PASS, DROP, DEFER = "pass", "drop", "defer"
@@ -24,10 +26,12 @@ CAP = 512_000
 
 @dataclass(frozen=True, kw_only=True)
 class Behaviour:
-    """One row. `tls`: none, a `good` certificate, one by an `unknown` authority, or for an `other` name.
+    """One row. `tls`: none, a `good` certificate, one by an `unknown` authority, or for an `other`
+    name.
 
-    `only`: the fetchers it is true of, where one cannot do as the others. `leads_to`: the robots.txt redirects to this
-    target of another origin, whose robots.txt and pages are those of `other`, and which `may_see` these targets only.
+    `only`: the fetchers that the row applies to, if not all. `leads_to`: the robots.txt redirects
+    to this target of another origin, whose robots.txt and pages are those of `other`, and which
+    `may_see` these targets only.
     """
 
     name: str
@@ -103,10 +107,11 @@ def cached(name: str, lifetime: float, *headers: tuple[str, str]) -> Behaviour:
 
 
 def zstd_bomb() -> bytes:
-    """TEXT and 100 MB of empty lines, by hand (RFC 8878 section 3.1.1): a raw block, then blocks of one octet each."""
+    """TEXT and 100 MB of empty lines, built by hand (RFC 8878 section 3.1.1): a raw block, then
+    blocks of one byte each."""
 
-    def block(kind: int, size: int, octets: bytes, last: bool = False) -> bytes:
-        return (last | kind << 1 | size << 3).to_bytes(3, "little") + octets
+    def block(kind: int, size: int, data: bytes, last: bool = False) -> bytes:
+        return (last | kind << 1 | size << 3).to_bytes(3, "little") + data
 
     repeated = [block(1, 128 * 1024, b"\n", last=n == 762) for n in range(763)]
     return b"\x28\xb5\x2f\xfd\x00\x38" + block(0, len(TEXT), TEXT) + b"".join(repeated)
@@ -121,15 +126,15 @@ def is_read(coding: str) -> bool:
     return True
 
 
-def bomb(coding: str, octets: bytes) -> Behaviour:
+def bomb(coding: str, data: bytes) -> Behaviour:
     name = f"{coding}-bomb"
     if is_read(coding):
-        return rules(name, packed(coding, octets), truncated=True)
-    return trouble(name, packed(coding, octets), "protocol")
+        return rules(name, packed(coding, data), truncated=True)
+    return trouble(name, packed(coding, data), "protocol")
 
 
 def interim(status: str) -> Reply:
-    """The whole file behind an interim answer."""
+    """The whole file after an interim response."""
     return raw(f"HTTP/1.1 {status}\n\n{_OK}{_LENGTH}\n", TEXT)
 
 
@@ -150,12 +155,12 @@ def chunked(body: bytes, *fields: str, version: str = "HTTP/1.1") -> Reply:
 
 
 def misframed(name: str, robots: object, **more) -> Behaviour:
-    """Where the answer ends is not certain."""
+    """It is uncertain where the response ends."""
     return trouble(name, robots, "protocol", "reset", **more)
 
 
 def located(*fields: str, status: int = 301) -> Reply:
-    """A redirect with these Location fields, octet by octet."""
+    """A redirect with these Location fields, byte by byte."""
     return raw(
         f"HTTP/1.1 {status} Moved\n" + "".join(f"Location:{each}\n" for each in fields) + "Content-Length: 0\n\n"
     )
@@ -170,14 +175,15 @@ def leads(name: str, *fields: str) -> Behaviour:
 
 
 def leads_nowhere(name: str, *fields: str) -> Behaviour:
-    """Where the redirect leads is not certain."""
+    """It is uncertain where the redirect leads."""
     failures = ("redirect-refused", "redirect-loop", "protocol", "reset", "status")
     return trouble(name, located(*fields), *failures, pages=_MOVED_TO)
 
 
 _HOPS = {f"/hop{n}": moved(f"/hop{n + 1}") for n in range(5)} | {"/hop5": text()}
 BOMB = TEXT + b"\n" * 100_000_000
-# brotli.compress(BOMB): the library is not everywhere, and then the row asks what is made of its octets.
+# brotli.compress(BOMB): the library is not installed everywhere; the row then tests how the bytes
+# are handled.
 BROTLI_BOMB = base64.b85decode(
     "%m4pB02~Q6PIPbN#g9<wt)TKkBtg>VsznDJa=`jsTSk#VwV26aj*}>4H@UIU{>Qxki}?Tl2fqYB92NoS-v9Cc{||l%fH*7w(7pfT|NkHS5&&^n0"
     "HAyS$N&F7_$2`1umC{!{*V9vfAC8H#9;w|?)@MC|Nr2Z0Eoi^0NwjP{{R2MF98sT1pvDDfBgUdgI@w54hsNu@BjG!{|CPWKpYkT=-&VF|Njqu34k"
@@ -402,7 +408,7 @@ FRAMING = [
     misframed("last-chunk-size-and-a-space", chunked(b"22\r\n" + TEXT + b"\r\n0 \r\n\r\n")),
     misframed("chunk-extension-of-a-control-character", chunked(b"22;\1\r\n" + TEXT + b"\r\n0\r\n\r\n")),
     misframed("chunk-extension-of-words", chunked(b"22;a b\r\n" + TEXT + b"\r\n0\r\n\r\n")),
-    misframed("chunk-extension-of-octets", chunked(b"22;\xff\r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    misframed("chunk-extension-of-bytes", chunked(b"22;\xff\r\n" + TEXT + b"\r\n0\r\n\r\n")),
     misframed("chunk-size-negative", chunked(b"-22\r\n" + TEXT + b"\r\n0\r\n\r\n")),
     misframed("chunk-size-plus", chunked(b"+22\r\n" + TEXT + b"\r\n0\r\n\r\n")),
     misframed("chunk-size-0x", chunked(b"0x22\r\n" + TEXT + b"\r\n0\r\n\r\n")),
@@ -490,7 +496,7 @@ HEAD = [
     rules("fields-that-end-in-lf", Reply(raw=b"HTTP/1.1 200 OK\nContent-Length: 34\n\n" + TEXT)),
     misframed("fields-that-end-in-cr", Reply(raw=b"HTTP/1.1 200 OK\rContent-Length: 34\r\r" + TEXT)),
     rules("one-line-that-ends-in-lf", Reply(raw=b"HTTP/1.1 200 OK\r\nX: y\nContent-Length: 34\r\n\r\n" + TEXT)),
-    rules("field-of-octets", field_line(b"X: \xff\xfe")),
+    rules("field-of-bytes", field_line(b"X: \xff\xfe")),
     rules("empty-field", field_line(b"X:")),
     rules("field-of-8-kib", field_line(b"X: " + b"y" * 8000)),
     misframed("field-of-40-kib", field_line(b"X: " + b"y" * 40 * 1024)),

@@ -1,7 +1,8 @@
-"""One table of behaviours, three fetchers: direct in this process, Scrapy's downloader, mitmproxy's outgoing stack.
+"""One table of behaviours, three fetchers: direct in this process, Scrapy's downloader, mitmproxy's
+outgoing stack.
 
-Each fetches every row for real, in one run with a SQLite file of its own; what is compared are the policies found in
-that file and the decisions recorded. Scrapy and mitmproxy are asked where they are installed.
+Each fetches every row for real, in one run with its own SQLite file; the policies in that file and
+the recorded decisions are compared. Scrapy and mitmproxy run where they are installed.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from robots_guard.core.verdict import Question
 from robots_guard.fetch import destinations
 from robots_guard.fetch.destinations import Destinations
 from robots_guard.fetch.http import HttpFetcher
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of, split_url
 from robots_guard.rep.dialect import dialect
-from robots_guard.runtime import AsyncioRuntime
 from robots_guard.settings import open_guard, settings_of
 from robots_guard.stores import open_store
 from robots_guard.testing import Loopback, RecordingOrigin
@@ -44,7 +45,7 @@ Decided = dict[str, Any]
 
 @dataclass
 class Run:
-    """What a fetcher made of each row."""
+    """A fetcher's results for each row."""
 
     sites: dict[str, RecordingOrigin]
     others: dict[str, RecordingOrigin]
@@ -55,7 +56,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory) -> Iterator[Callable[[str], Run]]:
-    """A run by the fetcher's name, made once."""
+    """A run by the fetcher's name, cached."""
     made: dict[str, Run] = {}
     certifiers = {"good": trustme.CA(), "unknown": trustme.CA()}
     with Loopback() as net:
@@ -124,10 +125,10 @@ def _direct(urls: list[str], settings: dict[str, str], folder: Path) -> dict[str
 
 
 async def _asked_directly(urls: list[str], values: dict[str, str], folder: Path) -> dict[str, Decided]:
-    settings = settings_of({"agent": "mybot", "journal": str(folder / "journal"), **values})
+    settings = settings_of({"agent": "mybot", "audit_log": str(folder / "audit_log"), **values})
     tls = ssl.create_default_context(cafile=str(folder / "ca.pem"))
     fetcher = HttpFetcher("mybot", tls=tls, destinations=Destinations(trusts_asked=True))
-    guard = open_guard(settings, door="cli", runtime=AsyncioRuntime(), fetcher=fetcher)
+    guard = open_guard(settings, component="cli", runtime=AsyncioRuntime(), fetcher=fetcher)
     turn = asyncio.Semaphore(AT_ONCE)
 
     async def ask(url: str) -> tuple[str, Decided]:
@@ -166,23 +167,23 @@ def _mitmproxy(urls: list[str], settings: dict[str, str], folder: Path) -> dict[
     script = folder / "public.py"
     script.write_text(_PUBLIC_IN_MITMPROXY.format(PUBLIC))
     options = [*upstream_ca("mitmdump", folder / "ca.pem"), "-s", str(script), "-s", str(SCRIPT)]
-    with mitmdump(folder, options, **settings) as door:
+    with mitmdump(folder, options, **settings) as component:
 
         def ask(url: str) -> None:
             if url.startswith("http:"):
-                plain(door, url)
+                plain(component, url)
             else:
                 authority, slash, target = url.removeprefix("https://").partition("/")
-                inside(door, authority, slash + target)
+                inside(component, authority, slash + target)
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(ask, urls))
-        return _first(door.records())
+        return _first(component.records())
 
 
 _PUBLIC_IN_MITMPROXY = """
 from ipaddress import ip_network
-from robots_guard.mitmproxy import fetcher
+from robots_guard.mitmproxy.egress import fetcher
 ours, really = ip_network({!r}), fetcher.is_public
 fetcher.is_public = lambda address: address in ours or really(address)
 """
@@ -222,7 +223,7 @@ def test_the_behaviour_means_what_the_table_says(ran, name, row):
     detail = decided["detail"]
 
     assert (decided["action"], decided["reason"]) == (row.action, row.reason), detail
-    if policy is None:  # a trouble that lies with who asked is not shared
+    if policy is None:  # a local failure is not shared
         assert Failure(detail.partition(":")[0]) in OURS & set(row.failure), detail
         return
     document, trouble = policy.document, policy.trouble
@@ -258,7 +259,7 @@ def test_no_redirect_of_a_robots_txt_reaches_a_page_that_is_closed(ran, name):
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_our_fetches_carry_nothing_of_a_person(ran, name):
+def test_fetches_carry_nothing_personal(ran, name):
     fetches = [fetch for site in ran(name).sites.values() for fetch in site.robots_fetches]
 
     assert fetches

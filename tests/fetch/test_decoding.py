@@ -1,15 +1,16 @@
-"""Bodies, packed by who was not asked to: one layer, never further than the cap."""
+"""Bodies with an unrequested content coding: one layer is decoded, never beyond the cap."""
 
 from __future__ import annotations
 
 import importlib
 import time
 import tracemalloc
+import zlib
 
 import pytest
 
-from robots_guard.fetch import decoding
-from robots_guard.fetch.decoding import Undecodable, decoder
+from robots_guard.fetch import content_coding
+from robots_guard.fetch.content_coding import Undecodable, decoder
 
 TEXT = b"User-agent: *\nDisallow: /private/\n"
 CAP = 512_000
@@ -29,7 +30,7 @@ zstd = library("compression.zstd", "backports.zstd")
 zstandard = library("zstandard")
 
 
-PACKING = {}  # what can be packed here can be unpacked, too
+PACKING = {}  # what can be compressed here can be decompressed, too
 if hasattr(getattr(brotli, "Decompressor", None), "can_accept_more_data"):
     PACKING["br"] = brotli.compress
 if zstd:
@@ -45,16 +46,31 @@ def packed(coding: str, body: bytes) -> bytes:
 @pytest.fixture(params=PACKING)
 def coding(request, monkeypatch):
     if request.param == "zstd by zstandard":
-        found = decoding._imported
+        found = content_coding._import_if_installed
         hidden = ("compression.zstd", "backports.zstd")
-        monkeypatch.setattr(decoding, "_imported", lambda name: None if name in hidden else found(name))
+
+        def import_others(name):
+            return None if name in hidden else found(name)
+
+        monkeypatch.setattr(content_coding, "_import_if_installed", import_others)
     return request.param
 
 
-def read(coding: str, octets: bytes, step: int = 65536):
+def test_a_packed_file_that_is_too_long_on_the_wire_is_not_taken_for_a_part():
+    """Flushed after every byte, rules far below the cap take more bytes than the cap."""
+    packer = zlib.compressobj(wbits=31)
+    data = b"".join(packer.compress(bytes((each,))) + packer.flush(zlib.Z_SYNC_FLUSH) for each in TEXT * 3000)
+    assert len(TEXT * 3000) < CAP < len(data)
+    body = decoder("gzip", CAP)
+    with pytest.raises(Undecodable, match="longer than"):
+        body.feed(data)
+    assert not body.truncated
+
+
+def read(coding: str, data: bytes, step: int = 65536):
     body = decoder(coding.partition(" ")[0], CAP)
-    for start in range(0, len(octets), step):
-        body.feed(octets[start : start + step])
+    for start in range(0, len(data), step):
+        body.feed(data[start : start + step])
         if body.truncated:
             break
     body.end()
@@ -85,11 +101,11 @@ def test_a_bomb_is_cut_at_the_cap_and_costs_neither_memory_nor_time(coding, step
     assert time.monotonic() - began < 0.5
 
 
-def test_what_is_cut_short_or_no_such_stream_is_no_robots_txt(coding):
+def test_truncated_or_malformed_stream_is_refused(coding):
     whole = packed(coding, TEXT)
-    for octets in (whole[:-3], b"rubbish" * 9, whole + b"rubbish"):
+    for data in (whole[:-3], b"rubbish" * 9, whole + b"rubbish"):
         with pytest.raises(Undecodable):
-            read(coding, octets)
+            read(coding, data)
 
 
 @pytest.mark.parametrize("coding", [name for name in PACKING if name != "br"], indirect=True)
@@ -110,7 +126,7 @@ def test_a_window_beyond_rfc_9659_is_refused(coding):
 
 @pytest.mark.parametrize("coding", ["br", "zstd"])
 def test_without_a_decoder_that_can_be_bounded_a_coding_is_not_read(coding, monkeypatch):
-    monkeypatch.setattr(decoding, "_imported", lambda name: None)
+    monkeypatch.setattr(content_coding, "_import_if_installed", lambda name: None)
 
     with pytest.raises(Undecodable, match=r"needs .* to be read"):
         read(coding, b"whatever")
@@ -123,7 +139,7 @@ def test_an_old_brotli_is_not_used(monkeypatch):
         class Decompressor:
             pass
 
-    monkeypatch.setattr(decoding, "_imported", lambda name: Old)
+    monkeypatch.setattr(content_coding, "_import_if_installed", lambda name: Old)
 
     with pytest.raises(Undecodable, match=r"brotli 1\.2 or later"):
         read("br", b"whatever")

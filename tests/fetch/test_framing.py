@@ -1,6 +1,7 @@
-"""The framing of answers, byte by byte: what is whole, what is in doubt, and what it does not depend on: the pieces.
+"""The framing of responses, byte by byte: complete ones, ambiguous ones, and independence of how
+bytes arrive.
 
-`behaviours.py` has the same answers as three real fetchers read them.
+`behaviours.py` has the same responses as read by three real fetchers.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ ANSWERS = {**WHOLE, **DOUBTFUL, **CUT_SHORT}
 
 
 def read(*pieces: bytes, clean: bool = True) -> Framing:
-    """The framing of an answer whose connection has ended behind it."""
+    """Return the framing of a response whose connection has ended after it."""
     framing = Framing()
     for piece in pieces:
         framing.feed(piece)
@@ -119,7 +120,7 @@ def read(*pieces: bytes, clean: bool = True) -> Framing:
 
 
 def objection(framing: Framing, *, truncated: bool = False) -> str:
-    """What is said against it to a client that has read the same content."""
+    """Return the objection to a response for a client that has read the same content."""
     return framing.objection(truncated=truncated, content=framing.content)
 
 
@@ -149,10 +150,10 @@ def test_an_answer_that_is_cut_short_is_not_whole_unless_its_client_cut_it(name)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
-@pytest.mark.parametrize("octets", [pytest.param(octets, id=name) for name, octets in ANSWERS.items()])
-def test_where_the_pieces_are_cut_makes_no_difference(octets, size):
-    whole = read(octets)
-    piecewise = read(*(octets[start : start + size] for start in range(0, len(octets), size)))
+@pytest.mark.parametrize("data", [pytest.param(data, id=name) for name, data in ANSWERS.items()])
+def test_where_the_pieces_are_cut_makes_no_difference(data, size):
+    whole = read(data)
+    piecewise = read(*(data[start : start + size] for start in range(0, len(data), size)))
 
     assert bool(piecewise.fault) == bool(whole.fault)
     assert bool(objection(piecewise)) == bool(objection(whole))

@@ -1,9 +1,9 @@
-"""The scripted fetcher: outcomes by URL, counted."""
+"""The scripted fetcher returns outcomes by URL and counts them."""
 
 from __future__ import annotations
 
 from robots_guard.core.access import Failed, Failure, Fetched, Get
-from robots_guard.fetch.scripted import ScriptedFetcher
+from robots_guard.fetch.script import ScriptedFetcher
 
 A = Get(url="https://a.test/robots.txt")
 NONE = Fetched(status=404)

@@ -1,7 +1,8 @@
-"""The table of the promise "two doors, one verdict": (robots.txt outcome, target) -> action and reason.
+"""The table for "two integrations, one verdict": (robots.txt outcome, target) -> action and reason.
 
-Each row has an origin of its own. `control` is a target that the same outcome allows, so that every row shows
-a request that did get through; where nothing else is open it is /robots.txt itself, which always is.
+Each row has its own origin. `control` is a target that the same outcome allows, so that every row
+has a request that reaches the origin; if no other target is allowed it is /robots.txt itself, which
+always is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ _R = "User-agent: *\nDisallow: /private/\n"
 
 @dataclass(frozen=True)
 class Row:
-    """One row. `as_written`: only clients that leave a target alone can ask it (wget rewrites dot segments)."""
+    """One row.
+
+    `as_written`: only for clients that send a target unchanged (wget rewrites dot segments).
+    """
 
     name: str
     robots: object
@@ -163,7 +167,7 @@ ACCESS = [
 
 ROWS = RULES + BODIES + ACCESS
 
-#: What origins answer beyond /robots.txt: where the redirects lead.
+#: The origins' pages besides /robots.txt: the targets of redirects.
 PAGES = {
     "/r.txt": Reply(body=_R),
     "/none": Reply(status=404),

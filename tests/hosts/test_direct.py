@@ -1,4 +1,5 @@
-"""`fetch = direct` at both doors: our own client, on whatever loop the host has, or on one of its own."""
+"""`fetch = direct` in both integrations: the guard's own client, on the host's loop or on a
+separate one."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ def test_a_crawl_fetches_directly_on_every_reactor(net, mode):
     assert "Traceback" not in done.log
 
 
-def test_many_silent_origins_hold_up_nobody_on_a_reactor_without_a_loop(net):
-    """The loop is in a thread of its own, not in those that serve the store."""
+def test_many_silent_origins_delay_no_other_without_an_asyncio_loop(net):
+    """The loop has a separate thread, not one of those that serve the store."""
     silent = [net.origin(Reply(hang=True)) for _ in range(8)]
     site = net.origin(RULES)
     settings = {"ROBOTS_GUARD_FETCH": "direct", "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 3, "TWISTED_REACTOR": EPOLL}
@@ -53,26 +54,26 @@ def test_many_silent_origins_hold_up_nobody_on_a_reactor_without_a_loop(net):
 
 @pytest.fixture
 def proxied(net, tmp_path):
-    def asked(*targets, site=None, **settings):
+    def request(*targets, site=None, **settings):
         site = site or net.origin(RULES)
-        with mitmdump(tmp_path, fetch="direct", audit_passes="all", **settings) as door:
-            answers = [plain(door, f"{site.url}{target}").status for target in targets]
-            return site, answers, door.records()
+        with mitmdump(tmp_path, fetch="direct", audit_passes="all", **settings) as integration:
+            statuses = [plain(integration, f"{site.url}{target}").status for target in targets]
+            return site, statuses, integration.records()
 
-    return asked
+    return request
 
 
-def test_the_proxy_fetches_private_origins_directly_only_where_that_is_allowed(proxied):
-    site, answers, records = proxied("/open", allow_private="")
+def test_the_proxy_fetches_private_origins_directly_only_if_allowed(proxied):
+    site, statuses, records = proxied("/open", allow_private="")
 
-    assert answers == [403]
+    assert statuses == [403]
     assert records[0]["reason"] == "destination-refused"
     assert site.connections == 0
 
 
-def test_the_proxy_fetches_directly_what_is_allowed(proxied):
-    site, answers, records = proxied("/open", "/private/x", allow_private="127.0.0.0/8")
+def test_the_proxy_fetches_allowed_origins_directly(proxied):
+    site, statuses, records = proxied("/open", "/private/x", allow_private="127.0.0.0/8")
 
-    assert answers == [200, 403]
+    assert statuses == [200, 403]
     assert {record["via"] for record in records} == {"direct"}
     assert len(site.robots_fetches) == 1

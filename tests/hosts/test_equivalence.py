@@ -1,8 +1,10 @@
-"""The promise: for the same robots.txt and the same request, both doors give the same verdict.
+"""Equivalence: for the same robots.txt and the same request, both integrations give the same
+verdict.
 
-Every row of the table is asked at both doors for real: a Scrapy crawl in a process of its own, and a plain mitmdump
-with our addon, driven by raw sockets, curl and wget, over HTTP and HTTPS. Each run has origins of its own, so each
-door fetches every robots.txt itself. What counts is what the origins received.
+Every row of the table is requested through both integrations: by a Scrapy crawl in a separate
+process, and through a plain mitmdump with the guard's addon, by raw sockets, curl and wget, over
+HTTP and HTTPS. Each run has its own origins, so each integration fetches every robots.txt itself.
+The tests check what the origins received.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 
 import pytest
 import trustme
-from hosts.mitmproxy.process import Door, mitmdump, upstream_ca
+from hosts.mitmproxy.process import Integration, mitmdump, upstream_ca
 from hosts.mitmproxy.wire import inside, plain
 from hosts.scrapy.crawl import crawl
 from hosts.table import PAGES, PASS, ROBOTS_TXT, ROWS, Row
@@ -35,7 +37,7 @@ RUNS = [
 
 @dataclass
 class Run:
-    """What a run left: the origin of each row, and the journal's records by URL."""
+    """The results of a run: the origin of each row, and the audit log's records by URL."""
 
     sites: dict[str, RecordingOrigin]
     records: dict[str, list[dict[str, Any]]]
@@ -52,15 +54,15 @@ def certifier() -> trustme.CA:
 
 
 @pytest.fixture(scope="module")
-def ran(certifier, tmp_path_factory) -> Iterator[Callable[[str], Run]]:
-    """A run by name, made once."""
-    made: dict[str, Run] = {}
+def run_named(certifier, tmp_path_factory) -> Iterator[Callable[[str], Run]]:
+    """A function that returns a run by its name, and runs it only once."""
+    runs: dict[str, Run] = {}
     with Loopback() as net:
 
         def run(name: str) -> Run:
-            if name not in made:
-                made[name] = _run(name, net, certifier, tmp_path_factory.mktemp(name.replace("+", "-")))
-            return made[name]
+            if name not in runs:
+                runs[name] = _run(name, net, certifier, tmp_path_factory.mktemp(name.replace("+", "-")))
+            return runs[name]
 
         yield run
 
@@ -74,18 +76,17 @@ def _run(name: str, net: Loopback, certifier: trustme.CA, folder: Path) -> Run:
         row.name: net.origin(row.robots, PAGES, tls=tls, address=address)
         for row, address in zip(rows, addresses, strict=True)
     }
-    urls = [
-        f"{sites[row.name].url}{target}" for row in rows for target in (row.control, row.target)
-    ]  # a deferral would hold back what follows
+    # The control comes first: a deferral of the target would hold it back.
+    urls = [f"{sites[row.name].url}{target}" for row in rows for target in (row.control, row.target)]
     urls = list(dict.fromkeys(urls))
     if client == "scrapy":
-        return Run(sites, _crawled(urls, folder))
+        return Run(sites, _crawl(urls, folder))
     certifier.cert_pem.write_to_path(str(folder / "origins.pem"))
-    with mitmdump(folder, upstream_ca("mitmdump", folder / "origins.pem"), **BRIEF) as door:
-        ask = ASKING[client.partition("+")[2]]
+    with mitmdump(folder, upstream_ca("mitmdump", folder / "origins.pem"), **BRIEF) as integration:
+        request = CLIENTS[client.partition("+")[2]]
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda url: ask(door, url), urls))
-        return Run(sites, _by_url(door.records()))
+            list(pool.map(lambda url: request(integration, url), urls))
+        return Run(sites, _by_url(integration.records()))
 
 
 def _rows(name: str) -> list[Row]:
@@ -105,40 +106,40 @@ def _by_url(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-# -- the ways to ask -----------------------------------------------------------------------------------------
+# -- the clients -----------------------------------------------------------------------------------
 
 
-def _crawled(urls: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
+def _crawl(urls: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
     settings = {f"ROBOTS_GUARD_{name.upper()}": value for name, value in BRIEF.items()}
-    # The crawl's own requests: each is let through as it is, whatever comes back.
+    # The crawl sends each request once, unchanged, whatever the response.
     settings |= {"DOWNLOAD_TIMEOUT": 40, "REDIRECT_ENABLED": False, "CONCURRENT_REQUESTS": 32}
     requests = [{"url": url, "dont_filter": True} for url in urls]
     return _by_url(crawl(requests, settings, folder=folder).records)
 
 
-def _raw(door: Door, url: str) -> None:
+def _raw(integration: Integration, url: str) -> None:
     if url.startswith("http:"):
-        plain(door, url)
+        plain(integration, url)
     else:
         authority, slash, target = url.removeprefix("https://").partition("/")
-        inside(door, authority, slash + target)
+        inside(integration, authority, slash + target)
 
 
-def _curl(door: Door, url: str) -> None:
-    command = [program("curl"), "-s", "-o", "/dev/null", "--path-as-is", "-g", "-m", "40", "-x", door.url]
-    subprocess.run([*command, "--cacert", str(door.ca), url], check=False)
+def _curl(integration: Integration, url: str) -> None:
+    command = [program("curl"), "-s", "-o", "/dev/null", "--path-as-is", "-g", "-m", "40", "-x", integration.url]
+    subprocess.run([*command, "--cacert", str(integration.ca), url], check=False)
 
 
-def _wget(door: Door, url: str) -> None:
+def _wget(integration: Integration, url: str) -> None:
     command = [program("wget"), "-q", "-O", "/dev/null", "-t", "1", "-T", "40", "--max-redirect=0"]
-    environment = {"http_proxy": door.url, "https_proxy": door.url, "PATH": "/usr/bin:/bin"}
-    subprocess.run([*command, f"--ca-certificate={door.ca}", url], env=environment, check=False)
+    environment = {"http_proxy": integration.url, "https_proxy": integration.url, "PATH": "/usr/bin:/bin"}
+    subprocess.run([*command, f"--ca-certificate={integration.ca}", url], env=environment, check=False)
 
 
-ASKING: dict[str, Callable[[Door, str], None]] = {"raw": _raw, "curl": _curl, "wget": _wget}
+CLIENTS: dict[str, Callable[[Integration, str], None]] = {"raw": _raw, "curl": _curl, "wget": _wget}
 
 
-# -- the promise ---------------------------------------------------------------------------------------------
+# -- the tests -------------------------------------------------------------------------------------
 
 
 def test_the_table_has_at_least_sixty_rows():
@@ -146,24 +147,24 @@ def test_the_table_has_at_least_sixty_rows():
     assert len({row.name for row in ROWS}) == len(ROWS)
 
 
-# Tests of one run belong to one worker, which makes it once.
+# All tests of a run belong to one worker, so that it is run only once.
 GROUPS = {name: pytest.mark.xdist_group(f"equivalence-{name}") for name in RUNS}
 CASES = [pytest.param(name, row, id=f"{name}-{row.name}", marks=GROUPS[name]) for name in RUNS for row in _rows(name)]
 
 
 @pytest.mark.parametrize(("name", "row"), CASES)
-def test_the_verdict_is_the_tables(ran, name, row):
-    run = ran(name)
+def test_the_verdict_matches_the_table(run_named, name, row):
+    run = run_named(name)
 
     assert run.verdict(row, row.target) == (row.action, row.reason)
     assert run.verdict(row, row.control)[0] == PASS
 
 
 @pytest.mark.parametrize(("name", "row"), CASES)
-def test_only_what_is_allowed_reaches_the_origin_and_something_does(ran, name, row):
-    site = ran(name).sites[row.name]
+def test_only_allowed_requests_reach_the_origin(run_named, name, row):
+    site = run_named(name).sites[row.name]
     allowed = {row.control, *([row.target] if row.action == PASS else [])}
 
     assert set(site.targets) - set(PAGES) == allowed - {ROBOTS_TXT}
-    if row.control == ROBOTS_TXT:  # the crawler's own request for it, beside the guard's
+    if row.control == ROBOTS_TXT:  # requested by the crawler, besides the guard
         assert len(site.robots_fetches) >= (1 if row.target == ROBOTS_TXT else 2)

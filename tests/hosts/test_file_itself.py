@@ -1,4 +1,5 @@
-"""A client that asks for /robots.txt itself waits for the site's delay like any other, in either integration."""
+"""In both integrations, a client's own request for /robots.txt waits for the site's delay like any
+other."""
 
 from __future__ import annotations
 
@@ -14,24 +15,24 @@ from robots_guard.testing import Reply
 LONG = "User-agent: *\nCrawl-delay: 30\nDisallow: /private/\n"
 DELAY = 0.3
 SHORT = f"User-agent: *\nCrawl-delay: {DELAY}\n"
-DOORS = {"mitmdump": mitmdump, "proxy": proxy}
+INTEGRATIONS = {"mitmdump": mitmdump, "proxy": proxy}
 
 
 def gaps(site) -> list[float]:
-    """Seconds between requests of the client's; the first of all was the guard's own."""
+    """Seconds between the client's requests; the first request at the site is the guard's."""
     return [later.at - earlier.at for earlier, later in pairwise(site.received[1:])]
 
 
-# -- through the proxy --------------------------------------------------------------------------------------
+# -- through the proxy -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("start", DOORS.values(), ids=DOORS)
-def test_it_is_put_off_like_a_page(net, tmp_path, start):
+@pytest.mark.parametrize("start", INTEGRATIONS.values(), ids=INTEGRATIONS)
+def test_it_is_deferred_like_a_page(net, tmp_path, start):
     site = net.origin(LONG)
-    with start(tmp_path, audit_passes="all") as door:
-        answers = [plain(door, f"{site.url}/{target}") for target in ("open", "robots.txt", "robots.txt")]
-        head = plain(door, f"{site.url}/robots.txt", method="HEAD")
-        records = [record for record in door.records() if record["url"].endswith("/robots.txt")]
+    with start(tmp_path, audit_passes="all") as integration:
+        answers = [plain(integration, f"{site.url}/{target}") for target in ("open", "robots.txt", "robots.txt")]
+        head = plain(integration, f"{site.url}/robots.txt", method="HEAD")
+        records = [record for record in integration.records() if record["url"].endswith("/robots.txt")]
 
     assert [answer.status for answer in answers] == [200, 429, 429]
     assert head.status == 429
@@ -41,83 +42,83 @@ def test_it_is_put_off_like_a_page(net, tmp_path, start):
     assert (records[1]["action"], records[1]["rule"], records[1]["line"]) == ("defer", "Crawl-delay: 30", 2)
 
 
-def test_it_takes_the_turn_of_the_page_behind_it(net, tmp_path):
+def test_it_takes_the_turn_of_the_next_page(net, tmp_path):
     site = net.origin(LONG)
-    with proxy(tmp_path) as door:
-        assert plain(door, f"{site.url}/private/x").status == 403, "the rules are known, and no turn is taken"
-        assert plain(door, f"{site.url}/robots.txt").status == 200
-        assert plain(door, f"{site.url}/open").status == 429
+    with proxy(tmp_path) as integration:
+        assert plain(integration, f"{site.url}/private/x").status == 403, "the rules are known, and no turn is taken"
+        assert plain(integration, f"{site.url}/robots.txt").status == 200
+        assert plain(integration, f"{site.url}/open").status == 429
 
     assert site.targets == []
 
 
 @pytest.mark.timing
-@pytest.mark.parametrize("start", DOORS.values(), ids=DOORS)
+@pytest.mark.parametrize("start", INTEGRATIONS.values(), ids=INTEGRATIONS)
 def test_it_waits_as_long_as_a_page_would(net, tmp_path, start):
     site = net.origin(SHORT)
     request = f"GET {site.url}/robots.txt HTTP/1.1\r\nHost: {site.url[7:]}\r\n\r\n".encode()
-    with start(tmp_path) as door, connected(door) as client:
-        assert plain(door, f"{site.url}/open").status == 200
+    with start(tmp_path) as integration, connected(integration) as client:
+        assert plain(integration, f"{site.url}/open").status == 200
         assert [exchange(client, request).status for _ in range(3)] == [200] * 3
 
     assert len(site.received) == 5
     assert min(gaps(site)) >= DELAY * 0.99
 
 
-def test_an_answer_from_the_cache_takes_no_turn(net, tmp_path):
+def test_a_response_from_the_cache_takes_no_turn(net, tmp_path):
     site = net.origin(LONG)
-    with proxy(tmp_path, serve_robots_from_cache="true") as door:
-        assert plain(door, f"{site.url}/private/x").status == 403
-        copies = [plain(door, f"{site.url}/robots.txt") for _ in range(3)]
-        assert plain(door, f"{site.url}/open").status == 200
+    with proxy(tmp_path, serve_robots_from_cache="true") as integration:
+        assert plain(integration, f"{site.url}/private/x").status == 403
+        copies = [plain(integration, f"{site.url}/robots.txt") for _ in range(3)]
+        assert plain(integration, f"{site.url}/open").status == 200
 
     assert {(copy.status, copy.body) for copy in copies} == {(200, LONG.encode())}
     assert len(site.robots_fetches) == 1
 
 
-def test_a_delay_that_nobody_knows_yet_is_not_kept(net, tmp_path):
+def test_an_unknown_delay_is_not_kept(net, tmp_path):
     site = net.origin(LONG)
-    with proxy(tmp_path) as door:
-        assert [plain(door, f"{site.url}/robots.txt").status for _ in range(3)] == [200] * 3
+    with proxy(tmp_path) as integration:
+        assert [plain(integration, f"{site.url}/robots.txt").status for _ in range(3)] == [200] * 3
 
     assert len(site.robots_fetches) == 3
 
 
-def test_one_that_the_shared_store_knows_is_kept(net, tmp_path):
+def test_a_delay_in_the_shared_store_is_kept(net, tmp_path):
     site, store = net.origin(LONG), f"sqlite:///{tmp_path}/policies.sqlite"
-    with proxy(tmp_path / "one", store=store) as door:
-        assert plain(door, f"{site.url}/open").status == 200
-    with proxy(tmp_path / "another", store=store) as door:
-        assert plain(door, f"{site.url}/robots.txt").status == 429
+    with proxy(tmp_path / "one", store=store) as integration:
+        assert plain(integration, f"{site.url}/open").status == 200
+    with proxy(tmp_path / "another", store=store) as integration:
+        assert plain(integration, f"{site.url}/robots.txt").status == 429
 
     assert len(site.robots_fetches) == 1
 
 
-def test_a_pause_that_the_site_asks_for_is_kept(net, tmp_path):
+def test_a_pause_that_the_site_requests_is_kept(net, tmp_path):
     site = net.origin("", {"/busy": Reply(status=503, headers=(("Retry-After", "60"),))})
-    with proxy(tmp_path) as door:
-        assert plain(door, f"{site.url}/busy").status == 503
-        answer = plain(door, f"{site.url}/robots.txt")
+    with proxy(tmp_path) as integration:
+        assert plain(integration, f"{site.url}/busy").status == 503
+        answer = plain(integration, f"{site.url}/robots.txt")
 
     assert (answer.status, answer.guard.partition(";")[2].partition(";")[0]) == (429, " reason=retry-after")
     assert len(site.robots_fetches) == 1
 
 
-def test_where_nothing_is_refused_it_is_only_recorded(net, tmp_path):
+def test_in_report_mode_it_is_only_recorded(net, tmp_path):
     site = net.origin(LONG)
-    with proxy(tmp_path, ["--guard-mode", "report"]) as door:
-        assert [plain(door, f"{site.url}/{target}").status for target in ("open", "robots.txt")] == [200, 200]
-        (record,) = [each for each in door.records() if each.get("would") == "defer"]
+    with proxy(tmp_path, ["--guard-mode", "report"]) as integration:
+        assert [plain(integration, f"{site.url}/{target}").status for target in ("open", "robots.txt")] == [200, 200]
+        (record,) = [each for each in integration.records() if each.get("would") == "defer"]
 
     assert record["url"] == f"{site.url}/robots.txt"
 
 
-# -- in Scrapy ----------------------------------------------------------------------------------------------
+# -- in Scrapy -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_spiders_own_request_for_it_is_put_off_like_a_page(net, mode):
-    """The request bypasses the scheduler, so that its refusal is reported at once and it is not put back."""
+def test_a_spiders_own_request_for_it_is_deferred_like_a_page(net, mode):
+    """The request bypasses the scheduler, so it is refused at once instead of rescheduled."""
     site = net.origin(LONG)
     mode = MODES[mode] | {"settings": MODES[mode]["settings"] | {"ROBOTS_GUARD_HOLD_MAX": 0.1}}
     page, file = f"{site.url}/a", f"{site.url}/robots.txt"
@@ -143,8 +144,8 @@ def test_a_spiders_own_requests_for_it_keep_the_delay(net, mode):
     assert min(gaps(site)) >= DELAY * 0.99
 
 
-def test_the_guards_own_fetch_is_no_contact_that_is_counted(net):
-    """Each site would be asked for its first page a delay later than need be."""
+def test_the_guards_own_fetch_takes_no_turn(net):
+    """Otherwise each site's first page would be requested a delay later than necessary."""
     site = net.origin(LONG)
 
     done = crawl([f"{site.url}/a"])

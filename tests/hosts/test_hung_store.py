@@ -1,4 +1,4 @@
-"""Real processes whose store hangs, a Redis server that is stopped: they go on without it, and end when told to."""
+"""Real processes whose Redis server is stopped: they go on without it, and end on a signal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SLOW = Reply(body=RULES, delay=2.0)
 
 
 class Server:
-    """A Redis server that can be stopped. What it was asked then has no answer for 60 seconds."""
+    """A Redis server that can be stopped; calls to it then wait for up to 60 seconds."""
 
     def __init__(self, folder) -> None:
         self._server = start_redis(folder)
@@ -40,9 +40,9 @@ class Server:
 
 @pytest.fixture
 def server(tmp_path):
-    made = Server(tmp_path)
-    yield made
-    made.end()
+    redis = Server(tmp_path)
+    yield redis
+    redis.end()
 
 
 def until(condition):
@@ -52,28 +52,29 @@ def until(condition):
     return found
 
 
-def fetched(site):
+def has_been_fetched(site):
     return bool(site.robots_fetches)
 
 
-def test_the_proxy(tmp_path, net, server):
+def test_the_proxy_goes_on_and_ends(tmp_path, net, server):
     known, other = net.origin(RULES), net.origin(RULES)
-    with proxy(tmp_path / "proxy", store=server.store, hold_max="30") as door:
-        assert plain(door, f"{known.url}/before").status == 200
+    with proxy(tmp_path / "proxy", store=server.store, hold_max="30") as integration:
+        assert plain(integration, f"{known.url}/before").status == 200
         server.stop()
-        assert plain(door, f"{known.url}/after").status == 200
-        assert plain(door, f"{other.url}/page").status == 200
-        assert plain(door, f"{other.url}/private/").status == 403
-        door.process.send_signal(signal.SIGTERM)
-        assert door.process.wait(PATIENCE) == 0
-    told = "".join(door.output)
-    assert ("no answer of the policy store" in told, "Traceback" in told) == (True, False)
+        assert plain(integration, f"{known.url}/after").status == 200
+        assert plain(integration, f"{other.url}/page").status == 200
+        assert plain(integration, f"{other.url}/private/").status == 403
+        integration.process.send_signal(signal.SIGTERM)
+        assert integration.process.wait(PATIENCE) == 0
+    output = "".join(integration.output)
+    assert "no answer from the policy store" in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("mode", crawl.MODES)
-def test_a_crawl_comes_to_its_end(tmp_path, net, server, mode):
+def test_a_crawl_finishes(tmp_path, net, server, mode):
     first, other = net.origin(RULES), net.origin(SLOW)
-    threading.Thread(target=lambda: until(lambda: fetched(other)) and server.stop()).start()
+    threading.Thread(target=lambda: until(lambda: has_been_fetched(other)) and server.stop()).start()
     urls = [f"{site.url}/{number}" for site in (first, other) for number in range(3)]
     plan = {**crawl.MODES[mode], "settings": {**crawl.MODES[mode]["settings"], "ROBOTS_GUARD_STORE": server.store}}
     done = crawl.crawl(urls, **plan, see_through=True, timeout=50)
@@ -87,7 +88,7 @@ def test_a_crawl_ends_at_sigterm(tmp_path, net, server):
     settings = {"ROBOTS_GUARD_STORE": server.store, "ROBOTS_GUARD_MIN_DELAY": 20.0}
     plan = {
         "requests": [f"{site.url}/{number}" for number in range(100)],
-        "settings": crawl._settings(settings, tmp_path / "journal"),
+        "settings": crawl._settings(settings, tmp_path / "audit_log"),
         "deferred_api": False,
     }
     command, env = [sys.executable, crawl.__file__], crawl._environment()
@@ -95,7 +96,7 @@ def test_a_crawl_ends_at_sigterm(tmp_path, net, server):
     process.stdin.write(json.dumps(plan).encode())
     process.stdin.close()
     try:
-        assert until(lambda: fetched(site))
+        assert until(lambda: has_been_fetched(site))
         server.stop()
         assert until(lambda: site.targets)
         process.send_signal(signal.SIGTERM)
@@ -105,12 +106,12 @@ def test_a_crawl_ends_at_sigterm(tmp_path, net, server):
 
 
 @pytest.mark.parametrize(("number", "status"), [(None, 0), (signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
-def test_the_command_line(tmp_path, net, server, number, status):
+def test_the_command_line_finishes_or_ends_on_a_signal(tmp_path, net, server, number, status):
     site = net.origin(SLOW)
-    flags = ["--agent=mybot", f"--store={server.store}", f"--journal={tmp_path / 'journal'}"]
+    flags = ["--agent=mybot", f"--store={server.store}", f"--audit-log={tmp_path / 'audit_log'}"]
     command = [COMMAND, "check", *flags, f"{site.url}/page"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
-        assert until(lambda: fetched(site))
+        assert until(lambda: has_been_fetched(site))
         server.stop()
         if number is not None:
             process.send_signal(number)

@@ -1,4 +1,5 @@
-"""Both doors at once on one SQLite file: a site's delay is between any two requests, whoever sends them."""
+"""Both integrations at once on one SQLite file: a site's delay applies between any two requests of
+either."""
 
 from __future__ import annotations
 
@@ -15,17 +16,17 @@ pytestmark = pytest.mark.timing
 DELAY = 0.3
 
 
-def test_two_doors_keep_one_delay(net, tmp_path):
+def test_two_integrations_keep_one_delay(net, tmp_path):
     site = net.origin(f"User-agent: *\nCrawl-delay: {DELAY}\n")
     store = f"sqlite:///{tmp_path}/policies.sqlite"
-    crawled, asked = threading.Event(), []
+    crawled, statuses = threading.Event(), []
 
-    def ask() -> None:
+    def send_requests() -> None:
         while not crawled.is_set():
-            asked.append(plain(door, f"{site.url}/proxy/{len(asked)}").status)
+            statuses.append(plain(integration, f"{site.url}/proxy/{len(statuses)}").status)
 
-    with mitmdump(tmp_path, store=store) as door:
-        client = threading.Thread(target=ask)
+    with mitmdump(tmp_path, store=store) as integration:
+        client = threading.Thread(target=send_requests)
         client.start()
         urls = [f"{site.url}/scrapy/{number}" for number in range(4)]
         done = crawl(urls, {"ROBOTS_GUARD_STORE": store}, folder=tmp_path / "scrapy", see_through=True)
@@ -33,11 +34,11 @@ def test_two_doors_keep_one_delay(net, tmp_path):
         client.join(60)
 
     assert [done[url]["status"] for url in urls] == [200] * 4
-    assert set(asked) == {200}
+    assert set(statuses) == {200}
     pages = [request for request in site.received if request.target != "/robots.txt"]
     assert min(later.at - earlier.at for earlier, later in pairwise(pages)) >= DELAY * 0.99
-    doors = [page.target.split("/")[1] for page in pages]
-    first = doors.index("scrapy")
-    turns = "".join("s" if door == "scrapy" else "p" for door in doors[first : first + 7])
-    assert turns == "spspsps", "who came first is served first"
+    integrations = [page.target.split("/")[1] for page in pages]
+    first = integrations.index("scrapy")
+    turns = "".join("s" if integration == "scrapy" else "p" for integration in integrations[first : first + 7])
+    assert turns == "spspsps", "turns are first come, first served"
     assert len(site.robots_fetches) == 1

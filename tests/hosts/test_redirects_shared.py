@@ -10,7 +10,7 @@ from hosts.mitmproxy.wire import plain
 from robots_guard.testing import Reply
 
 
-def test_two_sites_that_redirect_to_each_other_hold_up_no_proxy(net, tmp_path):
+def test_two_sites_that_redirect_to_each_other_block_no_proxy(net, tmp_path):
     """Each proxy holds the lease of one site while it needs to know the other."""
     store = f"sqlite:///{tmp_path}/policies.sqlite"
     one = net.origin(lambda _: Reply(status=301, headers=(("Location", f"{other.url}/x"),), delay=0.5))
@@ -18,8 +18,11 @@ def test_two_sites_that_redirect_to_each_other_hold_up_no_proxy(net, tmp_path):
     settings = {"store": store, "fetch_timeout": "60", "decision_timeout": "60"}
     with proxy(tmp_path / "one", **settings) as first, proxy(tmp_path / "two", **settings) as second:
         with ThreadPoolExecutor(2) as clients:
-            asked = [clients.submit(plain, door, f"{site.url}/page") for door, site in ((first, one), (second, other))]
-            answers = [each.result() for each in asked]  # each waits 20 s at most
+            futures = [
+                clients.submit(plain, integration, f"{site.url}/page")
+                for integration, site in ((first, one), (second, other))
+            ]
+            answers = [each.result() for each in futures]  # each waits 20 s at most
         records = first.records() + second.records()
 
     assert [answer.status for answer in answers] == [503, 503]

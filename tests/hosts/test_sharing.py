@@ -1,7 +1,8 @@
-"""One SQLite file, three programs: what one of them has fetched, the others know at once.
+"""One SQLite file, three programs: a policy that one has fetched is available to the others at
+once.
 
-Real processes: a Scrapy crawl, a mitmdump with our addon, the command line. What counts is how often an origin was
-asked for its robots.txt.
+Real processes: a Scrapy crawl, a mitmdump with the guard's addon, the command line. The tests count
+an origin's requests for robots.txt.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from robots_guard.testing import Loopback, RecordingOrigin
 
 RULES = "User-agent: *\nDisallow: /private/\n"
 VIA = {"scrapy": "scrapy", "mitmproxy": "mitmproxy", "cli": "direct"}
-DOORS = list(VIA)
+INTEGRATIONS = list(VIA)
 
-Ask = Callable[[str], str]  # a URL to be asked for; the reason and which fetcher's policy it was
+Ask = Callable[[str], str]  # requests a URL; returns the reason and the fetcher of the policy
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +37,9 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def authority(folder) -> trustme.CA:
-    made = trustme.CA()
-    made.cert_pem.write_to_path(str(folder / "ca.pem"))
-    return made
+    certifier = trustme.CA()
+    certifier.cert_pem.write_to_path(str(folder / "ca.pem"))
+    return certifier
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +49,21 @@ def store(folder) -> str:
 
 @pytest.fixture(scope="module")
 def asks(folder, store, authority) -> dict[str, Ask]:
-    """How each door is asked. The proxy runs all the while, as proxies do; crawls and commands come and go."""
-    with mitmdump(folder, upstream_ca("mitmdump", folder / "ca.pem"), store=store, audit_passes="all") as door:
+    """A function for each integration.
+
+    The proxy runs all the time; each crawl and command is a new process.
+    """
+    with mitmdump(folder, upstream_ca("mitmdump", folder / "ca.pem"), store=store, audit_passes="all") as integration:
 
         def by_proxy(url: str) -> str:
             if url.startswith("http:"):
-                plain(door, url)
+                plain(integration, url)
             else:
                 authority, slash, target = url.removeprefix("https://").partition("/")
-                inside(door, authority, slash + target)
-            return _told(next(record for record in reversed(door.records()) if record["url"] == url))
+                inside(integration, authority, slash + target)
+            return _reason_and_fetcher(
+                next(record for record in reversed(integration.records()) if record["url"] == url)
+            )
 
         yield {"scrapy": _by_scrapy(folder, store), "mitmproxy": by_proxy, "cli": _by_cli(folder, store)}
 
@@ -65,21 +71,21 @@ def asks(folder, store, authority) -> dict[str, Ask]:
 def _by_scrapy(folder: Path, store: str) -> Ask:
     def ask(url: str) -> str:
         settings = {"ROBOTS_GUARD_STORE": store, "ROBOTS_GUARD_AUDIT_PASSES": "all"}
-        return _told(crawl([url], settings, folder=folder / "scrapy").record(url))
+        return _reason_and_fetcher(crawl([url], settings, folder=folder / "scrapy").record(url))
 
     return ask
 
 
 def _by_cli(folder: Path, store: str) -> Ask:
     def ask(url: str) -> str:
-        return _told(json.loads(_command(folder, store, "check", "--agent=mybot", "--json", url)))
+        return _reason_and_fetcher(json.loads(_command(folder, store, "check", "--agent=mybot", "--json", url)))
 
     return ask
 
 
 def _command(folder: Path, store: str, *arguments: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ROBOTS_GUARD_")}
-    environment |= {"ROBOTS_GUARD_STORE": store, "ROBOTS_GUARD_JOURNAL": str(folder / "cli")}
+    environment |= {"ROBOTS_GUARD_STORE": store, "ROBOTS_GUARD_AUDIT_LOG": str(folder / "cli")}
     environment["SSL_CERT_FILE"] = str(folder / "ca.pem")
     done = subprocess.run(
         [COMMAND, *arguments], capture_output=True, text=True, env=environment, check=False, timeout=60
@@ -88,7 +94,7 @@ def _command(folder: Path, store: str, *arguments: str) -> str:
     return done.stdout
 
 
-def _told(record) -> str:
+def _reason_and_fetcher(record) -> str:
     return f"{record['reason']} via {record['via']}"
 
 
@@ -98,28 +104,32 @@ def _secure(net: Loopback, authority: trustme.CA, address: str) -> RecordingOrig
     return net.origin(RULES, tls=context, address=address)
 
 
-@pytest.mark.parametrize("first", DOORS)
-def test_what_one_has_fetched_is_a_hit_for_the_others(asks, net, first):
+@pytest.mark.parametrize("first", INTEGRATIONS)
+def test_a_policy_of_one_integration_is_a_hit_for_the_others(asks, net, first):
     site = net.origin(RULES)
-    others = [door for door in DOORS if door != first]
+    others = [integration for integration in INTEGRATIONS if integration != first]
     via = f"disallowed via {VIA[first]}"
 
     assert asks[first](f"{site.url}/private/1") == via
-    assert [asks[door](f"{site.url}/private/{door}") for door in others] == [via] * 2
+    assert [asks[integration](f"{site.url}/private/{integration}") for integration in others] == [via] * 2
     assert len(site.robots_fetches) == 1
     assert site.targets == []
 
 
-def test_a_store_that_was_warmed_serves_both_doors(asks, net, folder, store):
+def test_a_warmed_store_serves_all_integrations(asks, net, folder, store):
     sites = [net.origin(RULES), net.origin(404)]
     _command(folder, store, "policy", "refresh", "--agent=mybot", *(site.url for site in sites))
 
-    assert [asks[door](f"{sites[0].url}/private/{door}") for door in DOORS] == ["disallowed via direct"] * 3
-    assert [asks[door](f"{sites[1].url}/{door}") for door in DOORS] == ["unrestricted via direct"] * 3
+    assert [asks[integration](f"{sites[0].url}/private/{integration}") for integration in INTEGRATIONS] == [
+        "disallowed via direct"
+    ] * 3
+    assert [asks[integration](f"{sites[1].url}/{integration}") for integration in INTEGRATIONS] == [
+        "unrestricted via direct"
+    ] * 3
     assert [len(site.robots_fetches) for site in sites] == [1, 1]
 
 
-def test_what_is_forgotten_is_fetched_again_by_who_comes_next(asks, net, folder, store):
+def test_a_forgotten_policy_is_fetched_by_the_next_integration(asks, net, folder, store):
     site = net.origin(RULES)
     asks["cli"](f"{site.url}/private/1")
     _command(folder, store, "policy", "forget", site.url)
@@ -129,8 +139,9 @@ def test_what_is_forgotten_is_fetched_again_by_who_comes_next(asks, net, folder,
     assert len(site.robots_fetches) == 2
 
 
-def test_a_policy_of_a_crawl_that_verifies_nothing_is_a_miss_for_who_does(asks, net, authority):
-    """Scrapy does not verify by itself: anybody on the way could have written what it fetched."""
+def test_a_policy_of_an_unverified_crawl_is_a_miss_for_the_others(asks, net, authority):
+    """Scrapy does not verify by default: an attacker on the path could have written what it
+    fetched."""
     site = _secure(net, authority, "127.3.0.1")
 
     assert asks["scrapy"](f"{site.url}/private/1") == "disallowed via scrapy"
@@ -140,7 +151,7 @@ def test_a_policy_of_a_crawl_that_verifies_nothing_is_a_miss_for_who_does(asks, 
     assert len(site.robots_fetches) == 2
 
 
-def test_a_crawl_that_fetches_directly_verifies_whatever_the_crawl_does(asks, net, authority, folder, store):
+def test_a_direct_fetch_verifies_tls_whatever_the_crawl_does(asks, net, authority, folder, store):
     site = _secure(net, authority, "127.3.0.2")
     settings = {"ROBOTS_GUARD_STORE": store, "ROBOTS_GUARD_FETCH": "direct"}
     done = crawl(

@@ -1,4 +1,4 @@
-"""Whatever the octets: no exception, printable findings, and bounded work."""
+"""For any bytes: no exception, printable findings, and bounded work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ lines = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(lines, st.sampled_from([b"\n", b"\r", b"\r\n"]))
 @example([b"User-agent: *", b"Disallow: http://[", b"Host: [::1]:x:y", b"User-agent: \xff"], b"\n")
-def test_any_octets_give_printable_findings(parts, end):
+def test_any_bytes_give_printable_findings(parts, end):
     for finding in lint(end.join(parts)):
         said = [finding.message, finding.text, *(effect.does for effect in finding.effects)]
 
@@ -73,7 +73,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.timeout(60)
-def test_a_file_made_to_cost_time_is_done_and_told_of_in_bounds(name):
+def test_a_file_designed_to_cost_time_is_linted_within_bounds(name):
     found = lint(FILES[name])
     most = {code: len(list(each)) for code, each in itertools.groupby(sorted(finding.code for finding in found))}
 

@@ -1,4 +1,4 @@
-"""A rule that is said never to decide never does: tried on every short target, in every dialect."""
+"""A rule reported as shadowed never decides: tested with all short targets in every dialect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ rules = st.lists(st.tuples(st.sampled_from(["Allow", "Disallow"]), paths), min_s
 @pytest.mark.parametrize("name", DIALECTS)
 @settings(max_examples=60, deadline=None)
 @given(rules)
-def test_a_rule_said_to_be_shadowed_decides_no_target(name, rules):
+def test_a_shadowed_rule_decides_no_target(name, rules):
     body = b"User-agent: *\n" + "".join(f"{field}: {path}\n" for field, path in rules).encode()
     found = [each for each in lint(body, [DIALECTS[name]]) if each.code in ("RG401", "RG402", "RG403")]
     compiled = compile_rules(body, DIALECTS[name], "x", "spec")

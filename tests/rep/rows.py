@@ -1,4 +1,4 @@
-"""Reads the vectors, and asks the engine one question the way they put it."""
+"""Reads the vectors, and judges one target in the form they use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source demands of a file: each violation on the line that it is about, and none where there is none."""
+"""Conformance: each violation is found on its line, and no other is reported."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ NOT_FROM_THE_ROOT = "Allow path must start with /"
         ("rfc9309", "User-agent: *\nUser-agent: *\nAllow: robots.txt\n", []),
     ],
 )
-def test_each_violation_is_told_with_its_line(name, body, expected):
+def test_each_violation_has_its_line(name, body, expected):
     assert [tuple(each) for each in violations(parse(body.encode(), dialect(name)))] == expected

@@ -1,4 +1,4 @@
-"""The vectors made from the seed documents, by kind, and the profiles as data."""
+"""The vectors from the seed documents, by kind, and the profiles as data."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_an_unknown_dialect_is_refused_in_one_sentence_that_names_the_known():
 def test_no_dialect_name_is_tested_outside_dialect_py():
     package = Path(__file__).parents[2] / "robots_guard"
     test = re.compile(r"\bname\s*(==|!=|in)\s*[\[({]?\s*[\"'](" + "|".join(DIALECTS) + r")[\"']")
-    # `percent` has values named after the source they follow; a way of writing octets is not a dialect.
+    # `percent` has values named after the source they follow; an encoding is not a dialect.
     found = [str(path) for path in package.rglob("*.py") if test.search(path.read_text("utf-8"))]
 
     assert found == []
@@ -179,7 +179,7 @@ def test_the_product_defaults_of_rfc9309():
     assert (kept.lifetime, kept.lifetime_floor, kept.lifetime_cap) == (86_400, 300, 86_400)
 
 
-def test_google_opens_what_google_opens():
+def test_google_allows_what_google_allows():
     kept = dialect("google")
 
     assert (kept.on_forbidden, kept.on_too_many, kept.on_redirect_limit) == (
@@ -198,12 +198,12 @@ def test_a_dialect_is_a_value():
 # --- strictest ---
 
 
-def test_strictest_allows_what_all_allow_and_names_who_disagrees():
+def test_strictest_allows_what_all_allow_and_names_dissenting_parts():
     body = "User-agent: * Rex\nDisallow: /t /u\n"
-    asked = "strictest(koster1994, kollar1996)"
+    composite = "strictest(koster1994, kollar1996)"
 
-    assert ask(body, "/x", name=asked).allowed
-    denied = ask(body, "/u/1", name=asked)
+    assert ask(body, "/x", name=composite).allowed
+    denied = ask(body, "/u/1", name=composite)
     assert not denied.allowed
     assert denied.disagree == ("koster1994",)
     assert denied.rule is not None
@@ -228,7 +228,7 @@ def test_a_composite_with_a_part_missing_is_named_whole(name):
 
 
 @pytest.mark.parametrize("value", ["other/1.0 mybot/2.0", "Mozilla/5.0 (compatible; MyBot/1.0)", "a/mybot"])
-def test_koster1996_seeks_the_name_in_all_of_the_value(value):
+def test_koster1996_searches_the_whole_value_for_the_name(value):
     body = f"User-agent: {value}\nDisallow: /x\n\nUser-agent: *\nDisallow: /s\n"
 
     assert not ask(body, "/x", "mybot", "koster1996").allowed
@@ -243,7 +243,7 @@ def test_a_version_behind_a_name_does_not_hide_its_record(name):
 # --- Overlays ---
 
 
-def test_bing_answers_to_msnbot_where_it_has_no_group_of_its_own():
+def test_bing_falls_back_to_msnbot():
     body = "User-agent: msnbot\nDisallow: /m\n\nUser-agent: *\nDisallow: /s\n"
 
     assert not ask(body, "/m", "bingbot", "bing").allowed
@@ -262,14 +262,14 @@ def test_bing_goes_from_name_to_name_in_one_direction():
 
 
 @pytest.mark.parametrize("value", ["YandexBot*", "yandex*", "YandexBot, other", "Yandex (all)", "YandexBot2"])
-def test_yandex_cuts_a_value_where_a_token_ends(value):
+def test_yandex_truncates_a_value_at_the_end_of_the_token(value):
     body = f"User-agent: {value}\nDisallow: /y\n\nUser-agent: *\nDisallow: /s\n"
 
     assert not ask(body, "/y", "YandexBot", "yandex").allowed
     assert ask(body, "/s", "YandexBot", "yandex").allowed
 
 
-def test_yandex_takes_a_star_with_a_text_behind_it_for_everybody():
+def test_yandex_reads_a_star_followed_by_text_as_a_star():
     assert not ask("User-agent: * all bots\nDisallow: /\n", "/x", "YandexBot", "yandex").allowed
 
 
@@ -287,7 +287,7 @@ def test_a_dollar_within_a_rule_is_literal_for_some_and_the_end_for_others():
 
 
 @pytest.mark.parametrize("name", ["strictest(rfc9309, google)", "strictest(google, rfc9309)"])
-def test_strictest_means_by_a_status_what_the_strictest_of_its_parts_does(name):
+def test_strictest_reads_a_status_like_its_strictest_part(name):
     kept, mild = dialect(name), dialect("strictest(google, google)")
 
     assert (kept.on_forbidden, kept.on_too_many, kept.on_redirect_limit) == (
@@ -298,20 +298,20 @@ def test_strictest_means_by_a_status_what_the_strictest_of_its_parts_does(name):
     assert (mild.on_forbidden, mild.on_redirect_limit) == ("unrestricted", "unrestricted")
 
 
-def test_strictest_opens_the_file_itself_if_any_of_its_parts_does():
+def test_strictest_exempts_robots_txt_if_any_part_does():
     assert dialect("strictest(google, rfc9309)").exempts_robots_txt
     assert dialect("strictest(rfc9309, google)").exempts_robots_txt
     assert not dialect("strictest(google, google)").exempts_robots_txt
 
 
-def test_strictest_keeps_a_copy_as_short_as_its_parts_wherever_they_stand():
+def test_strictest_caches_no_longer_than_its_parts_in_any_order():
     for name in ("strictest(koster1996, google)", "strictest(google, koster1996)"):
         kept = dialect(name)
         assert (kept.lifetime, kept.lifetime_floor, kept.lifetime_cap) == (86_400, 300, 86_400)
     assert dialect("strictest(koster1996, koster1996)").lifetime_cap is None
 
 
-def test_a_part_of_strictest_is_asked_for_the_host_too():
+def test_parts_of_strictest_judge_the_host():
     rules = compile_rules(
         b"User-agent: *\nDisallow: /forum\nHost: main.example.ru:8443\n",
         dialect("strictest(rfc9309, yandex2003)"),
@@ -335,3 +335,18 @@ def test_what_matches_under_strictest_is_listed_once_the_denials_first():
 @pytest.mark.parametrize(("target", "allowed"), [("/%58", False), ("/%78", True), ("/a%2Fb", True), ("/a%2fb", True)])
 def test_koster1996_decodes_every_escape_but_that_of_a_slash(target, allowed):
     assert ask("User-agent: x\nDisallow: /X\nDisallow: /a/b\n", target, "x", "koster1996").allowed is allowed
+
+
+def test_google_allows_a_directory_with_its_index_page():
+    assert ask("User-agent: *\nDisallow: /\nAllow: /a/index.html\n", "/a/", name="google").allowed
+    assert ask("User-agent: *\nDisallow: /a/index.html\n", "/a/", name="google").allowed
+
+
+@pytest.mark.parametrize("pattern", ["/a b$c", "/a\u00a0b$c"])
+def test_slurp2006_ends_a_rule_at_a_dollar_but_not_at_a_space(pattern):
+    rules = f"User-agent: *\nDisallow: {pattern}\nDisallow: /z\n".encode("latin-1")
+    target = pattern[: pattern.index("$")]
+
+    assert not compile_rules(rules, dialect("slurp2006"), "examplebot", "spec").judge(target).allowed
+    assert compile_rules(rules, dialect("slurp2006"), "examplebot", "spec").judge(target + "$c").allowed
+    assert compile_rules(rules, dialect("slurp2006"), "examplebot", "spec").judge("/a").allowed

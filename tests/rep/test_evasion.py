@@ -1,4 +1,4 @@
-"""Spellings of one resource: what 17 servers serve as `/private/x`, and what must not be taken for it."""
+"""Spellings of one resource: what 17 servers serve as `/private/x`, and what must not be treated as it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROWS = [row for row in rows("evasion.jsonl") if row["form"] == "origin-form" and
 
 
 def verdict(row, profile, name="rfc9309"):
-    """As a host asks: a target that must be refused is refused before it is judged."""
+    """Judge like an integration: a malformed target is refused before it is judged."""
     target = row["url_or_request_target"]
     if matching(profile).refuses_malformed and malformed(target):
         return "block"
@@ -83,6 +83,7 @@ def test_an_encoded_slash_that_changes_nothing_is_not_ambiguous():
         ("/#/../private/x", "standard", "standard:fragment-kept+dots"),
         ("/private%2Fx", "strict", "strict:encoded-slash"),
         ("/PRIVATE/x", "strict", "strict:percent-encoding+letter-case"),
+        ("/x/..//h/./private/x", "standard", "standard:dots+network-path"),
     ],
 )
 def test_a_denial_names_the_form_that_was_denied(target, profile, form):
@@ -110,8 +111,25 @@ def test_a_denial_names_the_form_that_was_denied(target, profile, form):
 )
 @pytest.mark.parametrize("profile", MATCHINGS)
 def test_an_octet_left_unencoded_is_judged_as_its_escape(pattern, target, profile):
-    """RFC 9309 section 2.2.2: octets that cannot stand in a URL are encoded before they are compared."""
+    """RFC 9309 section 2.2.2: octets not valid in a URL are encoded before they are compared."""
     rules = compile_rules(f"User-agent: *\nDisallow: {pattern}\n".encode(), dialect("rfc9309"), "examplebot", profile)
 
     assert not rules.judge(target).allowed
     assert rules.judge("/unlike").allowed
+
+
+def test_a_rule_in_capitals_meets_small_letters_in_strict():
+    body = b"User-agent: *\nDisallow: /Private/\n"
+
+    assert not compile_rules(body, dialect("rfc9309"), "examplebot", "strict").judge("/pRIVATE/x").allowed
+    assert compile_rules(body, dialect("rfc9309"), "examplebot", "standard").judge("/pRIVATE/x").allowed
+
+
+@pytest.mark.parametrize("name", ["koster1994", "slurp2006"])
+def test_a_further_form_is_compared_as_rfc_9309_writes_it_whatever_the_dialect(name):
+    rules = compile_rules(b"User-agent: *\nDisallow: /%7Ejoe/\n", dialect(name), "examplebot", "standard")
+
+    assert not rules.judge("/~joe/x").allowed
+    assert not rules.judge("/a/../~joe/x").allowed
+    assert not rules.judge("/a/../%7ejoe/x").allowed
+    assert rules.judge("/a/../jane/x").allowed

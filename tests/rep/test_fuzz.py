@@ -1,4 +1,4 @@
-"""Files as they are met, broken as they get broken: nothing raises, nothing takes long, and every no has its reason.
+"""Real files, mutated at random: nothing raises, nothing takes long, and every denial has a reason.
 
 More examples than a test run has room for: FUZZ_EXAMPLES=100000 python -m pytest --timeout=0 tests/rep/test_fuzz.py
 """
@@ -41,7 +41,7 @@ SCRAPS = (
     *(b"\nUser-agent: *\n", b"\nUser-agent: examplebot\n", b"\nHost: "),
     *(b"\nDisallow: ", b"\nAllow: /", b"\nDisallow: /*b$\n"),
 )
-# Where, in parts of the whole; how many octets go; what comes.
+# Position as a fraction; number of bytes removed; bytes inserted.
 BREAKS = st.tuples(st.floats(0, 1), st.integers(0, 12), st.one_of(st.sampled_from(SCRAPS), st.binary(max_size=6)))
 WORDS = st.sampled_from(
     ["wp-admin", "cart", "?sort=", ".pdf", "..", "//", "%2f", *"/ab.;%*$#é2\\"],
@@ -63,7 +63,7 @@ BODIES = st.builds(broken, st.sampled_from(FILES), st.lists(BREAKS, max_size=8))
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(BODIES, st.sampled_from(sorted(DIALECTS)), st.sampled_from(MATCHINGS), st.lists(TARGETS, min_size=1, max_size=4))
-def test_a_broken_file_is_read_in_time_and_every_no_has_its_reason(body, name, profile, targets):
+def test_broken_files_are_read_in_time_and_every_denial_has_a_reason(body, name, profile, targets):
     start = time.perf_counter()
     rules = compile_rules(body, dialect(name), "examplebot", profile)
     listed = {line.number: line.text for line in lines(body, dialect(name))}

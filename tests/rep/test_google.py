@@ -1,4 +1,4 @@
-"""The topics of Google's test table, in our own words and files; `google_` is beyond RFC 9309."""
+"""The topics of Google's test table, with our own files; `google_` marks what goes beyond RFC 9309."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ ROWS = rows("google_oracle.jsonl.xz")
 
 
 def target_of(url: str) -> str:
-    """The path as Google's library takes it from a URL: it begins at the first of / ? and ;."""
+    """The path that Google's library extracts from a URL: it begins at the first of / ? and ;."""
     after = url.find("://") + 3
     start = min((at for at in (url.find(mark, after) for mark in "/?;") if at >= 0), default=len(url))
     target = url[start:]
@@ -28,12 +28,12 @@ def target_of(url: str) -> str:
     ],
 )
 def test_the_oracle(name, field, count):
-    asked = [row for row in ROWS if row[field] is not None]
-    wrong = [(row, allowed) for row in asked if (allowed := answer(row, name)) != row[field]]
+    answered = [row for row in ROWS if row[field] is not None]
+    wrong = [(row, allowed) for row in answered if (allowed := answer(row, name)) != row[field]]
     under_blocks = [row["id"] for row, allowed in wrong if allowed]
     over_blocks = [row["id"] for row, allowed in wrong if not allowed]
 
-    assert len(asked) == count
+    assert len(answered) == count
     assert (under_blocks, over_blocks) == ([], [])
 
 
@@ -43,7 +43,7 @@ def answer(row: dict[str, str], name: str) -> bool:
 
 
 def test_the_deciding_line_is_the_one_google_names():
-    """Apart from rules without a value, which decide nothing and so are not named by us."""
+    """Except for rules without a value, which decide nothing and so are never named here."""
     for row in ROWS:
         lines = row["robots_txt"].encode().splitlines()
         named = lines[row["matching_line"] - 1] if row["matching_line"] else b""

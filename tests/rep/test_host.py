@@ -16,7 +16,7 @@ def judge(host, port=0, scheme="http", target="/x", name="yandex2003"):
     return compile_rules(BODY, dialect(name), "Yandex").judge(target, host, port, scheme)
 
 
-def test_a_mirror_is_closed_and_the_main_host_named():
+def test_a_mirror_is_disallowed_and_the_main_host_named():
     ruling = judge("mirror.ru")
 
     assert not ruling.allowed
@@ -58,7 +58,7 @@ def test_without_a_host_the_directive_cannot_be_judged_and_is_not():
     assert judge("").allowed
 
 
-def test_other_dialects_keep_the_line_and_do_nothing():
+def test_other_dialects_keep_the_line_without_effect():
     assert judge("mirror.ru", name="rfc9309").allowed
     assert [r.field for r in compile_rules(BODY, dialect("rfc9309"), "x").records] == ["host", "host"]
 
@@ -98,7 +98,7 @@ def test_a_port_is_a_number_from_1_to_65535(port, is_valid):
     assert is_host_value(f"main.ru:{port}") is is_valid
 
 
-def test_a_mirror_is_told_with_the_line_that_closes_it():
+def test_a_mirror_ruling_has_the_host_line():
     rule = judge("mirror.ru").rule
 
     assert (rule.allow, rule.pattern, rule.line, rule.text) == (False, "/", 3, "Host: www.myhost.ru:8080")

@@ -1,4 +1,4 @@
-"""Octets to lines: marks, line ends, comments, caps, control characters."""
+"""Bytes to lines: byte order marks, line ends, comments, limits, control characters."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def test_an_over_long_disallow_gets_shorter_and_so_broader():
     assert value != b"/" + b"a" * 20_000
 
 
-def test_an_over_long_allow_goes():
+def test_an_over_long_allow_is_dropped():
     assert read(b"Allow: /" + b"a" * 20_000 + b"\n") == []
 
 
-def test_google_cuts_both():
+def test_google_truncates_both():
     assert len(read(b"Allow: /" + b"a" * 20_000 + b"\n", GOOGLE)) == 1
 
 
@@ -85,7 +85,7 @@ def test_a_control_character_ends_a_disallow_and_removes_an_allow():
 
 
 @pytest.mark.parametrize("gap", [b" /a" * 10_000 + b" ", b" \x01 ", b" /a\x00b "])
-def test_what_cuts_one_value_of_a_line_leaves_the_others(gap):
+def test_truncating_one_value_keeps_the_others(gap):
     body = b"User-agent: foo" + gap.replace(b"/", b"") + b"mybot\nDisallow: /first" + gap + b"/last\n"
 
     for path in ("/first", "/last"):

@@ -1,7 +1,8 @@
-"""The compiled matcher against a slow one written here, and its bounds."""
+"""The compiled matcher compared with a slow reference, and its bounds."""
 
 from __future__ import annotations
 
+import random
 import time
 
 import pytest
@@ -12,14 +13,14 @@ from rep.rows import ask
 from robots_guard.rep import matcher
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.matcher import Constant, Few, Index, Patterns, Prefixes, pattern_matches
-from robots_guard.rep.ruleset import compile_rules
+from robots_guard.rep.ruleset import Ruling, compile_rules
 
 PATTERNS = st.text(alphabet="ab*$/", max_size=7).map(lambda text: "/" + text)
 PATHS = st.text(alphabet="ab/$", max_size=9).map(lambda text: "/" + text)
 
 
 def slowly_matches(pattern: str, path: str) -> bool:
-    """The set of places reached after each octet of the pattern."""
+    """The set of positions reached after each character of the pattern."""
     if pattern.endswith("$"):
         pattern, anchored = pattern[:-1], True
     else:
@@ -70,12 +71,33 @@ def test_the_index_and_its_grams_decide_as_the_slow_reference(patterns, paths):
     held.add_patterns(patterns, range(len(patterns)))
     index = Index(held)
     crowded = Index(held)
-    crowded.hung = [None] * len(crowded.keys)
+    crowded.attached = [None] * len(crowded.keys)
     crowded.grams = matcher.Grams(crowded.wildcards)
     for path in paths:
         expected = slowly_decides(patterns, path, wildcards=True)
         assert index.decide(path) == expected
         assert crowded.decide(path) == expected
+
+
+def some_texts(chance: random.Random, letters: str, longest: int, count: int) -> list[str]:
+    return ["/" + "".join(chance.choices(letters, k=chance.randint(0, longest))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("count", [3, 12, 30, 60, 300], ids=lambda count: f"{count} rules")
+@pytest.mark.parametrize("wildcards", [True, False], ids=["wildcards", "plain"])
+def test_files_of_any_size_are_decided_as_the_slow_reference(count, wildcards):
+    """The same files each time, with patterns that occur twice; a rank does not follow from the order in the file."""
+    chance = random.Random(count)
+    for _ in range(8):
+        patterns = [*some_texts(chance, "ab*$/", 6, count), "/b**", "/b*", "/b"]
+        ranks = chance.sample(range(len(patterns)), len(patterns))
+        held = Patterns()
+        add = held.add_patterns if wildcards else held.add_prefixes
+        add(patterns, ranks)
+        rules = held.compiled()
+        by_rank = [pattern for _, pattern in sorted(zip(ranks, patterns, strict=True))]
+        for path in some_texts(chance, "ab/$", 9, 40):
+            assert rules.decide(path) == slowly_decides(by_rank, path, wildcards=wildcards)
 
 
 @pytest.mark.parametrize(
@@ -94,18 +116,53 @@ def test_the_tier_follows_from_the_patterns(patterns, tier):
     assert type(compiled(patterns)) is tier
 
 
-def test_more_wildcards_than_many_are_filed_by_grams():
+def test_many_wildcards_are_indexed_by_grams():
     index = compiled([f"/*x{number}y" for number in range(100)])
 
     assert index.decide("/some/x57y/z") == 57
     assert index.grams is not None
 
 
+def test_few_wildcards_among_many_prefixes_are_not_indexed():
+    """The index takes memory, and pays off only if there are too many to try."""
+    index = compiled(["/*x", *(f"/{number}" for number in range(30))])
+
+    assert index.grams is None
+
+
+def test_a_wildcard_is_indexed_by_the_rarest_gram_of_its_gate():
+    letters = "klmnopqrst"
+    grams = compiled([f"/*aaa{one}{other}" for one in letters for other in letters]).grams
+
+    assert len(list(grams.candidates("/aaa"))) == 0
+    assert len(list(grams.candidates("/aak"))) == 0
+    assert [gate for _, gate, *_ in grams.candidates("/akl")] == ["aaakl"]
+    assert grams.sizes == [3]
+
+
+def test_a_gate_shorter_than_a_gram_is_indexed_itself():
+    grams = compiled(["/*~", "/*ab", "/*abc", *(f"/*x{number}y" for number in range(100))]).grams
+
+    assert [gate for _, gate, *_ in grams.candidates("/z~ab")] == ["ab", "~"]
+    assert [gate for _, gate, *_ in grams.candidates("/abc")] == ["abc", "ab"]
+
+
+def test_each_wildcard_that_is_tried_costs_the_length_of_the_path(monkeypatch):
+    rules = compiled([f"/*abc*{number}~" for number in range(100)])
+    path = "/abc0123456789"
+    tried = len(list(rules.grams.candidates(path)))
+    assert tried == 100
+    monkeypatch.setattr(matcher, "WORK", tried * len(path))
+    assert rules.decide(path) == matcher.NO_RULE
+    monkeypatch.setattr(matcher, "WORK", tried * len(path) - 1)
+    assert rules.decide(path) == matcher.TOO_COMPLEX
+
+
 @pytest.mark.parametrize(
     "pattern", ["/*a*a*a*a*a*a*a*b", "/" + "*a" * 4_000 + "*b", "/" + "a*" * 4_000 + "b$", "*" * 8_000 + "b"]
 )
 def test_one_hostile_pattern_costs_at_most_linear_time(pattern):
-    """Both sides are the stranger's; without backtracking this takes well under a millisecond."""
+    """Both sides are untrusted; without backtracking this takes well under a millisecond."""
     rules = compiled([pattern, "/x"])
     path = "/" + "a" * 8_000
     start = time.perf_counter()
@@ -116,15 +173,15 @@ def test_one_hostile_pattern_costs_at_most_linear_time(pattern):
 
 
 def test_nested_heads_with_wildcards_of_their_own_are_not_copied_down():
-    """A key inherits at most so many candidates; beyond that the grams take over."""
+    """A key inherits a limited number of candidates; beyond that, grams are used."""
     patterns = [f"/{'a' * depth}*x{depth}" for depth in range(500)] + [f"/*y{number}" for number in range(500)]
     index = compiled(patterns)
 
-    assert sum(len(candidates or ()) for candidates in index.hung) <= matcher.MANY * len(index.keys)
+    assert sum(len(candidates or ()) for candidates in index.attached) <= matcher.MANY * len(index.keys)
     assert index.decide("/aaab/x3") == 3
 
 
-def test_a_file_and_a_path_made_to_burn_time_together_are_given_up_and_denied():
+def test_a_file_and_path_designed_to_burn_time_are_denied():
     letters = "abcdefghijklmnopqrstuvwxyz"
     pairs = [a + b for a in letters for b in letters]
     body = "User-agent: *\n" + "".join(f"Disallow: /*{a}*{b}*~\n" for a in pairs for b in pairs[:30])
@@ -136,6 +193,13 @@ def test_a_file_and_a_path_made_to_burn_time_together_are_given_up_and_denied():
     assert time.perf_counter() - start < 5
     assert (ruling.allowed, ruling.ambiguous, ruling.rule) == (False, "policy_too_complex", None)
     assert ask(body, "/short").allowed
+
+
+def test_a_decision_that_takes_too_long_is_a_denial_with_its_group(monkeypatch):
+    monkeypatch.setattr(matcher, "WORK", 1)
+    ruling = ask("User-agent: *\n" + "".join(f"Allow: /*abc*{number}~\n" for number in range(100)), "/abc")
+
+    assert ruling == Ruling(allowed=False, group="*", ambiguous="policy_too_complex")
 
 
 def test_a_path_of_usual_length_is_never_too_complex():

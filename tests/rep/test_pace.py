@@ -1,4 +1,4 @@
-"""What a group says of time: read as it is meant, and never raising."""
+"""Delays and visiting times: lenient forms are read as intended, and nothing raises."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_visit_time(value, window):
         ("visit-time", "2500-0100"),
     ],
 )
-def test_what_cannot_be_read_is_odd(field, value):
+def test_unreadable_values_are_odd(field, value):
     pace = one(field, value)
 
     assert (pace.delays, pace.visits) == ((), ())
@@ -104,12 +104,12 @@ def test_windows():
     assert Window(0, 0).has(1439.9)
 
 
-def test_a_group_that_says_nothing_of_time():
+def test_a_group_without_delays():
     assert pace_of([Line(1, "sitemap", "https://a.test/s.xml", "Sitemap: https://a.test/s.xml")]) is None
 
 
-def test_of_a_long_file_only_what_can_bind_is_looked_at_again():
-    """A file of the greatest length has some 30,000 such lines, and all are compared at each request."""
+def test_only_lines_that_can_apply_are_kept():
+    """The longest file has some 30,000 such lines, which must not all be compared at each request."""
     clock = [f"{hour:02}{minute:02}" for hour in range(24) for minute in range(60)]
     delays = [Line(1 + n, "crawl-delay", str(n), "") for n in range(1000)]
     rates = [Line(2001 + n, "request-rate", f"1/{n}s {time}-0000", "") for n, time in enumerate(clock)]
@@ -127,7 +127,7 @@ BODY = b"User-agent: *\nCrawl-delay: 7\nDisallow: /x\n\nUser-agent: bingbot\nDis
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("bing", [7.0]), ("rfc9309", None)])
-def test_bing_takes_the_delay_of_everybody_too(name, seconds):
+def test_bing_also_uses_the_delay_of_the_star_group(name, seconds):
     pace = compile_rules(BODY, dialect(name), "bingbot").pace
 
     assert (pace and [delay.seconds for delay in pace.delays]) == seconds

@@ -45,7 +45,7 @@ def test_in_a_rule_stars_and_a_last_dollar_are_operators():
     assert canonical_rules("/*a$b*$") == "/*a%24b*$"
 
 
-def test_octets_of_a_text_are_its_utf8():
+def test_text_is_encoded_as_utf8():
     assert octets("/é") == "/\xc3\xa9"
     assert octets("/a") == "/a"
     assert octets("/\udc80") == "/\x80"
@@ -62,20 +62,20 @@ def test_octets_of_a_text_are_its_utf8():
         ("a/b", "no leading slash"),
         ("*", "no leading slash"),
         ("http://e.example/", "no leading slash"),
-        ("/a b", "octet 0x20"),
-        ("/a\tb", "octet 0x09"),
-        ("/a\0", "octet 0x00"),
-        ("/a\x7f", "octet 0x7f"),
+        ("/a b", "byte 0x20"),
+        ("/a\tb", "byte 0x09"),
+        ("/a\0", "byte 0x00"),
+        ("/a\x7f", "byte 0x7f"),
         ("/a\\b", "backslash"),
         ("/" + "a" * 8_191, None),
-        ("/" + "a" * 8_192, "longer than 8192 octets"),
+        ("/" + "a" * 8_192, "longer than 8192 bytes"),
     ],
 )
-def test_what_no_server_should_be_sent_is_malformed(target, reason):
+def test_malformed_targets(target, reason):
     assert malformed(target) == reason
 
 
-def test_only_spec_takes_malformed_targets():
+def test_only_spec_accepts_malformed_targets():
     assert [matching(name).refuses_malformed for name in MATCHINGS] == [False, True, True]
 
 
@@ -199,3 +199,40 @@ def test_a_target_of_common_characters_is_plain(target):
 )
 def test_a_target_with_another_form_is_not_plain(target):
     assert not is_plain(target)
+
+
+@pytest.mark.parametrize("target", ["/a", "/a%20b", "/a%3Fb?c=%2F", "/a..b"])
+def test_a_target_that_every_server_reads_the_same_is_alone(target):
+    assert is_alone(canonical(target), target)
+
+
+@pytest.mark.parametrize("target", ["/a%2Fb", "/a%5Cb", "/a#b", "/a?", "/a\xe9", "/a%zz", "/a//b", "/a;b", "/a/./b"])
+def test_a_target_that_some_server_reads_differently_is_not_alone(target):
+    assert not is_alone(canonical(target), target)
+
+
+@pytest.mark.parametrize(
+    ("target", "forms"),
+    [
+        ("/a/..", {"/a/..", "/"}),
+        ("/a/b/..", {"/a/b/..", "/a/", "/a"}),
+        ("/a/.", {"/a/.", "/a/", "/a"}),
+        ("/b/..;x", {"/b/..;x", "/b/..", "/b/../;x", "/", "/;x"}),
+    ],
+)
+def test_a_last_dot_segment_names_the_directory_and_to_a_file_system_the_file(target, forms):
+    assert {variant.text for variant in variants(target)} == forms
+
+
+def test_a_form_names_all_the_steps_that_led_to_it():
+    forms = [form for variant in variants("/a%2F..%2Fb") for form in folded(variant)]
+
+    assert forms[:2] == [("/a/../b", "encoded-slash"), ("/b", "encoded-slash+dots")]
+
+
+def test_trimming_by_node_is_a_step():
+    assert "trimmed" in [variant.made_by for variant in variants("/private\xa0")]
+
+
+def test_a_surrogate_that_a_caller_left_in_a_target_is_read_as_its_octets():
+    assert "/%ED%B2%80" in [variant.text for variant in variants("/\udc80")]

@@ -1,4 +1,4 @@
-"""What holds for every document and every target."""
+"""Properties of every document and every target."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def body_of(rules) -> str:
 
 @settings(max_examples=400, deadline=None)
 @given(DOCUMENTS, NAMES, PROFILES, st.one_of(TARGETS, st.text(max_size=10)))
-def test_nothing_raises_whatever_the_octets(body, name, profile, target):
+def test_no_bytes_raise(body, name, profile, target):
     rules = compile_rules(body, dialect(name), "examplebot", profile)
     ruling = rules.judge(target, "www.example.com")
 
@@ -84,7 +84,7 @@ def target_text(target: str) -> str:
 @settings(max_examples=300, deadline=None)
 @given(RULES, TARGETS.map(lambda target: target.replace("#", "")))
 def test_standard_denies_what_any_form_denies(rules, target):
-    """The hot path leaves forms out; this asks them all."""
+    """The hot path skips forms; this test judges all of them."""
     body = body_of(rules).encode()
     spec = compile_rules(body, dialect("rfc9309"), "x", "spec")
     standard = compile_rules(body, dialect("rfc9309"), "x", "standard")
@@ -127,7 +127,7 @@ def test_reading_is_the_same_under_every_line_end_and_mark(texts, name, end):
 
 @settings(max_examples=200, deadline=None)
 @given(RULES, TARGETS, st.lists(NAMES, min_size=1, max_size=4, unique=True))
-def test_strictest_is_the_meeting_of_its_parts(rules, target, names):
+def test_strictest_is_the_intersection_of_its_parts(rules, target, names):
     body = body_of(rules)
     each = {name: ask(body, target_text(target), "x", name).allowed for name in names}
     ruling = ask(body, target_text(target), "x", f"strictest({', '.join(names)})")

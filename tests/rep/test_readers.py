@@ -1,4 +1,4 @@
-"""The forms of a target held against the parsers of URLs that servers use: Node's two, urllib's and yarl.
+"""The forms of a target compared with the URL parsers of servers: Node's two, urllib's and yarl.
 
 The promise: whatever path one of them finds in a target, a rule that forbids that path forbids the target, unless the
 target is refused as malformed. CI tries some thousands of targets. `TARGETS=300000 SEED=1 pytest -s --timeout 0
@@ -102,7 +102,7 @@ def generated(source):
 
 
 def found(target, by_node):
-    """Every resource that a reader finds in a target, in canonical writing, and one of the readers that do."""
+    """Every resource that a reader finds in a target, in canonical form, with one such reader."""
     resources = {}
     for reader, path, query in (*by_node, *readers.read_by_python(target)):
         path = canonical(rooted(path))  # a file server joins it to its root
@@ -139,7 +139,7 @@ def leaks(target, by_node):
 
 
 def test_what_a_reader_finds_is_forbidden_as_the_target_is(node):
-    """By the thousand, from a grammar of what parsers differ in."""
+    """Thousands of targets, from a grammar of what parsers disagree on."""
     source, compared, refused, leaked = random.Random(SEED), 0, 0, []
     for _ in range(max(1, TARGETS // AT_ONCE)):
         targets = [generated(source) for _ in range(AT_ONCE)]
@@ -156,7 +156,7 @@ def test_what_a_reader_finds_is_forbidden_as_the_target_is(node):
 
 @settings(max_examples=1_500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(GRAMMAR | ANYTHING)
-def test_the_same_where_hypothesis_seeks(node, target):
+def test_readings_are_forbidden_for_generated_targets(node, target):
     if malformed(target) is None:
         assert list(leaks(target, node.targets([target])[0])) == []
 
@@ -187,7 +187,7 @@ def test_the_same_where_hypothesis_seeks(node, target):
 )
 @pytest.mark.parametrize("profile", ["standard", "strict"])
 def test_an_authority_in_a_target_hides_nothing(target, profile, node):
-    """Each is the private page to at least one reader, or one behind another."""
+    """Each is the private page for at least one reader, or for one behind another."""
     paths = [undotted(canonical(rooted(path))) for _, path, _ in node.targets([target])[0]]
 
     assert any(path.replace("//", "/") == "/private/s" for path in paths) or target.startswith("/;")
@@ -213,7 +213,7 @@ def test_other_readings_of_one_target(rule, target):
 
 @pytest.mark.parametrize("path", ["/a//b", "/a//private/s", "/a/b//", "/http://x/private/s", "/a;b//c"])
 def test_doubled_slashes_within_a_path_hide_no_authority(path):
-    """A wrong refusal is a fault, too: only what begins with two slashes can be read as an authority."""
+    """A wrong refusal is a bug as well: only a path with two leading slashes can contain an authority."""
     assert judge("/private/", path).allowed
 
 
@@ -236,5 +236,5 @@ def test_doubled_slashes_within_a_path_hide_no_authority(path):
         "//\nx/private/s",
     ],
 )
-def test_what_only_a_lenient_reader_takes_for_a_target_is_refused(target):
+def test_targets_that_only_lenient_readers_accept_are_refused(target):
     assert malformed(target)

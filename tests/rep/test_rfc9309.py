@@ -1,4 +1,4 @@
-"""RFC 9309, a test a clause; `extension_` and `choice_` where the RFC leaves a point open."""
+"""RFC 9309, one test per clause; `extension_` and `choice_` where the RFC leaves a point open."""
 
 from __future__ import annotations
 
@@ -88,11 +88,19 @@ def test_s2_2_2_robots_txt_itself_is_allowed():
     ruling = ask(body, "/robots.txt", matching="standard")
     assert ruling.allowed
     assert ruling.exempt
+    assert ruling.group == "*"
 
 
 @pytest.mark.parametrize("target", ["/Robots.txt", "/robots.txt?", "/a/robots.txt", "/robots.txt/", "//robots.txt"])
 def test_s2_2_2_only_the_exact_path_is_robots_txt(target):
     assert not allowed("User-agent: *\nDisallow: /\n", target, matching="standard")
+
+
+def test_s2_2_2_robots_txt_with_a_fragment_is_robots_txt_only_where_a_fragment_is_never_sent():
+    body = "User-agent: *\nDisallow: /\n"
+
+    assert ask(body, "/robots.txt#x", matching="spec").exempt
+    assert not ask(body, "/robots.txt#x", matching="standard").allowed
 
 
 def test_s2_2_2_matching_minds_the_case():
@@ -267,7 +275,7 @@ def test_no_group_no_rule():
 
 
 def test_a_pattern_with_a_space_in_it_is_one_pattern():
-    """A value ends with its line and not with its first word."""
+    """A value ends at the end of its line, not after its first word."""
     rules = compile_rules(b"User-agent: *\nDisallow: /a b\nAllow: /a\n", dialect("rfc9309"), "x")
 
     assert [rule.line for rule in rules.matches("/a%20b")] == [2, 3]

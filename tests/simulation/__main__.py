@@ -1,10 +1,11 @@
 """Run the simulation by hand.
 
     python -m tests.simulation [--histories 1000000] [--seed 0] [--jobs 2] [--tier model|sqlite|redis]
-    python -m tests.simulation --replay SEED       one history, with its trace
-    python -m tests.simulation --planted [NAME]    each planted fault in turn, and after how many histories it is found
+    python -m tests.simulation --replay SEED       replay one history, with its trace
+    python -m tests.simulation --planted [NAME]    plant each fault (or one) and report when it is found
 
-The first prints how many histories were carried out, and each violation with its seed; it exits 1 if there was any.
+The first form prints the number of histories run, and each violation with its seed. It exits with 1
+if there was any violation.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def main() -> int:
         return _plant_all(arguments)
     if arguments.planted:
         plant(arguments.planted)
-    from simulation import campaign  # only now: what is planted must be there first
+    from simulation import campaign  # imported here, because the fault must be planted before
 
     if arguments.replay is not None:
         return campaign.replay(arguments.replay, arguments.tier)
@@ -38,11 +39,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m tests.simulation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--histories", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first history; the others follow")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument(
-        "--tier", choices=("model", "sqlite", "redis"), default="model", help="what is beneath the guards"
-    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first history; the others follow")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
+    parser.add_argument("--tier", choices=("model", "sqlite", "redis"), default="model", help="the shared store")
     parser.add_argument("--replay", type=int, metavar="SEED")
     parser.add_argument("--planted", nargs="?", const="", metavar="NAME")
     return parser

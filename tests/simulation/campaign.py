@@ -1,4 +1,4 @@
-"""Many histories in a row, in several processes if need be."""
+"""Run many histories in a row, optionally in several processes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from simulation.fleet import run as carry_out
+from simulation.fleet import run as run_history
 from simulation.kernel import Stuck
 
-LONGEST = 5.0  # seconds of CPU for one history: more is a loop within one step
-BATCH = 250  # histories from one report, and one collection of garbage, to the next
+CPU_LIMIT = 5.0  # seconds for one history: more means an endless loop within one step
+BATCH = 250  # histories per report and per garbage collection
 
 
 class Report(NamedTuple):
-    """A batch of histories: how many, and the first violation of each that has one."""
+    """A batch of histories: their number, and the first violation of each that has one."""
 
     histories: int
     requests: int
@@ -31,8 +31,8 @@ def batch(work: tuple[int, int, str]) -> Report:
     violations, requests = [], 0
     signal.signal(signal.SIGVTALRM, _stop)
     for seed in range(first, first + count):
-        signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST)
-        history = carry_out(seed, tier)
+        signal.setitimer(signal.ITIMER_VIRTUAL, CPU_LIMIT)
+        history = run_history(seed, tier)
         requests += len(history.plan.requests)
         if history.judge.violations:
             worst = history.judge.violations[0]
@@ -43,15 +43,15 @@ def batch(work: tuple[int, int, str]) -> Report:
 
 
 def _stop(*_: object) -> None:
-    raise Stuck(f"a step has taken more than {LONGEST:g} s")
+    raise Stuck(f"a step has taken more than {CPU_LIMIT:g} s")
 
 
 def _begin() -> None:
-    gc.disable()  # a history ends before it could pay; between two batches all is collected
+    gc.disable()  # histories are too short to benefit; garbage is collected after each batch
 
 
 def reports(first: int, histories: int, jobs: int, tier: str) -> Iterator[Report]:
-    """The reports on so many histories, as they come in."""
+    """Yield the reports on the histories as they arrive, in any order."""
     seeds = range(first, first + histories, BATCH)
     work = [(seed, min(BATCH, first + histories - seed), tier) for seed in seeds]
     if jobs == 1:
@@ -64,7 +64,7 @@ def reports(first: int, histories: int, jobs: int, tier: str) -> Iterator[Report
 
 
 def run(first: int, histories: int, jobs: int, tier: str, stop: int) -> int:
-    """Carry out so many histories, or until so many violate an invariant; 1 if any did."""
+    """Run the histories, or until `stop` of them violate an invariant. Returns 1 if any did."""
     began, done, requests, found = time.monotonic(), 0, 0, []
     by_name: Counter[str] = Counter()
     for report in reports(first, histories, jobs, tier):
@@ -91,8 +91,8 @@ def run(first: int, histories: int, jobs: int, tier: str, stop: int) -> int:
 
 
 def replay(seed: int, tier: str) -> int:
-    """Show one history: its plan, its trace, and what it violates."""
-    history = carry_out(seed, tier, traced=True)
+    """Print one history: its plan, its trace and its violations. Returns 1 if there are any."""
+    history = run_history(seed, tier, traced=True)
     plan = history.plan
     print(f"seed {seed}: faults {sorted(plan.faults) or 'none'}")
     for part in (*plan.members, *plan.sites, *plan.requests, *plan.store, *plan.log):

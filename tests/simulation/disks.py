@@ -1,7 +1,9 @@
-"""A disk for the audit log, and what befalls it: it is full, it fails, and others tidy it up at the same time.
+"""A simulated disk for the audit log: it can be full or failing, and other programs change its
+files.
 
-Each system call of a log writer comes by here. Before it, the disk may fail the call, and a housekeeper or somebody
-with `rm` may take a step of their own, so that every order of the two is seen.
+Every system call of a log writer passes through this module. Before each one, the disk may fail the
+call, and a concurrent maintenance process or an `rm` may take a step, so that every interleaving
+occurs.
 """
 
 from __future__ import annotations
@@ -25,13 +27,14 @@ ERRORS = {"full": errno.ENOSPC, "broken": errno.EIO, "large": errno.EFBIG, "stal
 
 
 class Inode:
-    """A file, whatever its names are."""
+    """A file, independent of its names."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.data = bytearray()
         self.links = 1
-        self.holder: tuple[View | None, int] | None = None  # of its lock: a process, and its descriptor
+        # of its lock: a process and its descriptor
+        self.holder: tuple[View | None, int] | None = None
 
 
 class Disk:
@@ -41,20 +44,20 @@ class Disk:
         self.kernel = kernel
         self.plan = plan
         self.names: dict[Path, Inode] = {}
-        self.kept: list[bytes] = []  # what the housekeeper has compressed, and what was removed
+        self.kept: list[bytes] = []  # content that maintenance has compressed, or that was removed
         self.numbers = count(1)
-        self._housekeeper = self._keep_house()
+        self._maintenance = self._maintain()
 
-    def stir(self, *, is_starting: bool) -> None:
-        """Let the others take a step, now and then."""
+    def interfere(self, *, is_starting: bool) -> None:
+        """Let maintenance or a removal take a step, with the plan's probabilities."""
         drawn = self.kernel.random.random()
         if drawn < self.plan.housekeeping:
-            next(self._housekeeper)
+            next(self._maintenance)
         elif drawn > 1 - self.plan.removals and not is_starting:
             self._remove()
 
     def fault(self) -> int:
-        """The error that a call fails with now; 0 for none."""
+        """Return the error number that a call fails with now; 0 for none."""
         now = self.kernel.time
         for span in self.plan.log:
             if span.begins <= now < span.ends and (span.share >= 1 or self.kernel.random.random() < span.share):
@@ -62,31 +65,31 @@ class Disk:
         return 0
 
     def unlink(self, path: Path) -> None:
-        """Take a name away. Raises FileNotFoundError."""
+        """Remove a name. Raises FileNotFoundError."""
         if path not in self.names:
             raise FileNotFoundError(errno.ENOENT, "no such file")
         self.names.pop(path).links -= 1
 
     def records(self) -> Iterator[bytes]:
-        """Every line that is kept."""
+        """Yield every line that is still stored, in files or in `kept`."""
         for data in (*self.kept, *(bytes(inode.data) for inode in self.names.values())):
             yield from data.splitlines()
 
-    def _keep_house(self) -> Iterator[None]:
-        """What `audit.keeping` does to files that no writer holds: one step a time."""
+    def _maintain(self) -> Iterator[None]:
+        """Do what `audit.write.maintenance` does to files that no writer has locked, step by step."""
         while True:
-            ours = [path for path in self.names if day_of(path.name)]
+            segments = [path for path in self.names if day_of(path.name)]
             yield
-            if not ours:
+            if not segments:
                 continue
-            path = self.kernel.random.choice(ours)
+            path = self.kernel.random.choice(segments)
             inode = self.names.get(path)
             yield
             if inode is None or inode.holder is not None:
                 continue
             inode.holder = (None, 0)
             yield
-            if inode.links and self.names.get(path) is inode:  # what is compressed hides what it was made from
+            if inode.links and self.names.get(path) is inode:  # a compressed file hides its source
                 self.kept.append(bytes(inode.data))
                 self.unlink(path)
             yield
@@ -94,7 +97,10 @@ class Disk:
             yield
 
     def _remove(self) -> None:
-        """Somebody removes a file that may be written: what is in it by then is theirs to answer for."""
+        """Remove a file that may be in use.
+
+        Its content so far does not count as lost by the guard.
+        """
         if self.names:
             path = self.kernel.random.choice(list(self.names))
             self.kept.append(bytes(self.names[path].data))
@@ -102,23 +108,24 @@ class Disk:
 
 
 class View(Files):
-    """The disk, as one process has it open."""
+    """The disk as one process sees it."""
 
     def __init__(self, disk: Disk, process: Process) -> None:
         self._disk = disk
         self._process = process
         self._open: dict[int, Inode] = {}
         self._next = count(3)
-        self.is_spared = True  # a process does not start with a log that it cannot write
+        # no faults yet: a process does not start with a log that it cannot write
+        self.is_starting = True
 
     def release(self) -> None:
-        """The process has died: its files are closed, and its locks are free."""
+        """Close the files and release the locks of a process that has died."""
         for descriptor in list(self._open):
             self._close(descriptor)
 
     def _call(self, *, may_fail: bool = True) -> None:
-        self._disk.stir(is_starting=self.is_spared)
-        if may_fail and not self.is_spared and (error := self._disk.fault()):
+        self._disk.interfere(is_starting=self.is_starting)
+        if may_fail and not self.is_starting and (error := self._disk.fault()):
             raise OSError(error, os.strerror(error))
 
     def open(self, path: Path, flags: int, mode: int = 0o640) -> int:
@@ -148,7 +155,7 @@ class View(Files):
         random = self._disk.kernel.random
         length = len(data)
         if self._disk.plan.log and random.random() < 0.05:
-            length = random.randrange(1, length + 1)  # a write may be cut short
+            length = random.randrange(1, length + 1)  # a write may be partial
         self._open[descriptor].data += data[:length]
         return length
 
@@ -160,7 +167,8 @@ class View(Files):
         self._call(may_fail=False)
         inode = self._open[descriptor]
         if operation == fcntl.LOCK_UN:
-            inode.holder = None if inode.holder == (self, descriptor) else inode.holder
+            if inode.holder == (self, descriptor):
+                inode.holder = None
         elif inode.holder is not None and inode.holder != (self, descriptor):
             raise BlockingIOError(errno.EWOULDBLOCK, "another process holds the lock")
         else:

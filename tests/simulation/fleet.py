@@ -1,4 +1,4 @@
-"""One history: a fleet of guards, each in a process of its own, and the crawlers that ask them."""
+"""One history: a fleet of guards, each in its own process, and the crawlers that use them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from random import Random
 
 import msgspec
 
-from robots_guard import guard as guard_module
 from robots_guard.core.access import Fetched, Limits
 from robots_guard.core.pacing import SLACK
 from robots_guard.core.verdict import Action, Decision, Deferral, Question, Terms
-from robots_guard.guard import Guard
+from robots_guard.guard import guard as guard_module
+from robots_guard.guard.guard import Guard
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.rep.dialect import dialect
@@ -30,13 +30,14 @@ from simulation.sites import Fetcher, Sites
 from simulation.stores import Connection, Weather
 from simulation.tiers import TIERS, Tier
 
-LIMITS = Limits(connect=1.0, first_byte=2.0, total=4.0)  # short, as other processes look at a lease all the time
-ATTEMPTS = 12  # of a request that is put off
-AFTER = 0.5  # seconds after the last request at which the guards are closed, if the plan has it
+# short, because other processes poll a lease all the time
+LIMITS = Limits(connect=1.0, first_byte=2.0, total=4.0)
+ATTEMPTS = 12  # of a deferred request
+AFTER = 0.5  # seconds from the last request until the guards are closed, if the plan says so
 
 
 class Worker:
-    """One process of the fleet: a guard, and the crawler that asks it."""
+    """One process of the fleet: a guard, and the crawler that uses it."""
 
     def __init__(self, history: History, number: int, member: Member, generation: int = 0) -> None:
         kernel, plan = history.kernel, history.plan
@@ -45,13 +46,13 @@ class Worker:
         self.process = Process(kernel, self.name, offset=member.offset + history.jumped[number], rate=member.rate)
         self.view = View(history.disk, self.process)
         self.log = Log(self.view, self.process, fsync=plan.fsync)
-        self.held_off: dict[str, tuple[float, float]] = {}  # an origin, and from when to when
+        self.held_off: dict[str, tuple[float, float]] = {}  # by origin: begin and end of its pause
         self.is_closed = False
         self.runtime = Runtime(self.process, history.weather.delays)
         self.scheduler = Scheduler(self)
         store = history.connect()
         self.guard = Guard(
-            door="proxy",
+            component="proxy",
             agent="simbot",
             terms=Terms(
                 dialect=dialect("rfc9309"),
@@ -64,17 +65,17 @@ class Worker:
             store=store,
             leases=store,
             fetcher=Fetcher(history.sites, self.process, 0.1 if "fetcher" in plan.faults else 0.0),
-            journal=self.log,
+            audit_log=self.log,
             clocks=Clocks(now=self.process.now, monotonic=self.process.monotonic),
             limits=LIMITS,
             audit_required=plan.audit_required,
             tokens=self.process.token,
         )
 
-    # -- one request ------------------------------------------------------------------------------------------
+    # -- one request -------------------------------------------------------------------------------
 
     async def crawl(self, request: Request) -> None:
-        """Ask for a page as often as it is put off, and visit it when it passes."""
+        """Request a page, again while it is deferred, and visit it once it passes."""
         with suppress(Cancelled):
             for _ in range(request.times):
                 await self._crawl(request)
@@ -83,41 +84,41 @@ class Worker:
         site = self.history.plan.sites[request.site]
         question = Question(origin=origin_of(site.url), target=request.target, agent="simbot")
         for _ in range(ATTEMPTS):
-            decision = await self.asked(question)
+            decision = await self.check(question)
             if decision.verdict.action is Action.PASS:
-                decision = await self._sent(decision, request)
+                decision = await self._send(decision, request)
             if decision.verdict.action is not Action.DEFER or self.is_closed:
                 return
             first = question.deferral or Deferral(decision.id, decision.at)
             question = msgspec.structs.replace(question, deferral=first)
             await self.runtime.sleep(max(0.05, (decision.verdict.until or 0.0) - self.process.now()))
 
-    async def asked(self, question: Question) -> Decision:
+    async def check(self, question: Question) -> Decision:
         began = self.process.monotonic()
         decision = self.guard.peek(question)
         if decision is None:
             decision = await self.guard.check(question)
         self._note(decision)
-        self.history.judge.decided(self, decision, self.process.monotonic() - began)
+        self.history.judge.judge_check(self, decision, self.process.monotonic() - began)
         return decision
 
-    async def _sent(self, decision: Decision, request: Request) -> Decision:
-        """The decision by which the request was sent, or the one that puts it off."""
-        asked_at, first = self.process.monotonic(), decision
+    async def _send(self, decision: Decision, request: Request) -> Decision:
+        """Send a request, if its turn comes. Returns the decision that permitted or deferred it."""
+        began, first = self.process.monotonic(), decision
         while True:
             decision = await self.turn(self.guard.recalled(decision), request.patience)
             if decision.verdict.action is not Action.PASS:
                 return decision
             await self.runtime.sleep(self.history.random.choice(self.history.plan.wire))
-            if self.is_closed:  # no integration sends anything behind its guard
+            if self.is_closed:  # no integration sends a request after closing its guard
                 return decision
             leaving = self.guard.leaves(self.guard.recalled(decision))
             if leaving.is_due:
                 break
         decision = leaving
         response = self.visit(decision)
-        self._waited(first, request, self.process.monotonic() - asked_at)
-        await self.answered(decision, response)
+        self._judge_wait(first, request, self.process.monotonic() - began)
+        await self.process_response(decision, response)
         return decision
 
     async def turn(self, decision: Decision, patience: float) -> Decision:
@@ -125,20 +126,20 @@ class Worker:
         turned = await self.guard.turn(decision, patience)
         if turned is not decision:
             self._note(turned)
-            self.history.judge.turned(self, turned, patience, self.process.monotonic() - began)
+            self.history.judge.judge_turn(self, turned, patience, self.process.monotonic() - began)
         return turned
 
     def visit(self, decision: Decision) -> Fetched:
-        """The request goes to its site; the head of the response."""
-        self.history.judge.arrived(self, decision)
+        """Send the request to its site. Returns the head of the response."""
+        self.history.judge.judge_arrival(self, decision)
         site = self.history.sites.by_url[str(decision.question.origin)]
         pace = decision.verdict.pace
         delay = pace.seconds if pace is not None and decision.turn is not None else None
         self.history.kernel.note(self.name, f"visits {site.url}{decision.question.target} ({decision.id})")
-        return self.history.sites.visited(self.process, site, delay, _slots(decision))
+        return self.history.sites.visit(self.process, site, delay, _slots(decision))
 
-    async def answered(self, decision: Decision, response: Fetched) -> None:
-        """Begin the response, after a while, and pass to the guard the pause that it asks for."""
+    async def process_response(self, decision: Decision, response: Fetched) -> None:
+        """Begin the response after a delay, and report a requested pause to the guard."""
         origin = decision.question.origin
         await self.runtime.sleep(self.history.random.random() * SLACK)
         if response.status == 503:
@@ -148,13 +149,13 @@ class Worker:
             await self.guard.hold_off(origin, seconds)
         await self.guard.answered(decision)
 
-    def _waited(self, first: Decision, request: Request, seconds: float) -> None:
+    def _judge_wait(self, first: Decision, request: Request, seconds: float) -> None:
         pace = first.verdict.pace
         pauses = any(site.busy or any(each.retry_after for each in site.answers) for site in self.history.plan.sites)
         if pace is None or pauses:
             return
         waiting = sum(each.site == request.site for each in self.history.plan.requests)
-        self.history.judge.starved(self, first, seconds, (waiting + 2) * (pace.seconds + 2.0))
+        self.history.judge.judge_wait(self, first, seconds, (waiting + 2) * (pace.seconds + 2.0))
 
     def _note(self, decision: Decision) -> None:
         if self.history.kernel.trace is None:
@@ -165,26 +166,26 @@ class Worker:
         turn = "" if decision.turn is None else f" turn {decision.turn.stamp - EPOCH:.3f}"
         self.history.kernel.note(self.name, f"{decision.id}: {what}{turn} {verdict.detail or ''}")
 
-    # -- the end ----------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Close the guard, when its crawler has ended or in the midst of it."""
+        """Close the guard, which may be while its crawler is still running."""
         began = self.process.monotonic()
         self.history.kernel.note(self.name, "is closed")
         self.is_closed = True
         await self.guard.settle()
         self.guard.close()
-        self.history.judge.closed(self, self.process.monotonic() - began)
+        self.history.judge.judge_closing(self, self.process.monotonic() - began)
 
 
 def _slots(decision: Decision) -> tuple[int, int] | None:
-    """Which slots are the process's own, if the decision's turn was taken in one of them."""
+    """Return crowd and rank of the decision's turn, if it was taken in a slot of this process."""
     turn = decision.turn
     return None if turn is None or turn.until == math.inf else (turn.crowd, turn.rank)
 
 
 class History:
-    """A plan, carried out over a store of a tier."""
+    """The execution of a plan on a store of a tier."""
 
     def __init__(self, plan: Plan, tier: Callable[[Kernel, Plan], Tier]) -> None:
         self.plan = plan
@@ -200,11 +201,13 @@ class History:
         self._current: list[Worker] = []
 
     def connect(self) -> Connection | None:
-        """A connection to the shared store, for one process."""
+        """Return a connection to the shared store for one process; None if there is no shared
+        store.
+        """
         return None if self.store is None else Connection(self.store.connect(), self.weather)
 
     def run(self) -> History:
-        """Carry it out, from the first request until nothing is left to be done."""
+        """Run the plan, from the first request until no task is left."""
         self._current = [self._start(number, member) for number, member in enumerate(self.plan.members)]
         for request in self.plan.requests:
             self.kernel.call_at(request.at, lambda request=request: self._request(request))
@@ -221,23 +224,24 @@ class History:
                 self.kernel.run()
                 self._close()
                 self.kernel.run()
-            self.judge.ended()
+            self.judge.judge_end()
         except Stuck as stuck:
-            self.judge.violated("stuck", str(stuck))
-        self._bury()
+            self.judge.report("stuck", str(stuck))
+        self._clean_up()
         return self
 
     def _start(self, number: int, member: Member, generation: int = 0) -> Worker:
         worker = Worker(self, number, member, generation)
-        worker.process.at_death = lambda: self._died(worker, number, member, generation)
+        worker.process.at_death = lambda: self._on_death(worker, number, member, generation)
         if generation == 0:
             worker.process.dies_at_step = member.dies_at_step
         self.workers.append(worker)
         return worker
 
-    def _died(self, worker: Worker, number: int, member: Member, generation: int) -> None:
+    def _on_death(self, worker: Worker, number: int, member: Member, generation: int) -> None:
         worker.view.release()
-        for call in worker.runtime.calls.values():  # what was on its way to the store may arrive, or not
+        # a call on its way to the store may still arrive
+        for call in worker.runtime.calls.values():
             if self.random.random() < 0.5:
                 call()
         if member.returns_after is not None:
@@ -273,8 +277,8 @@ class History:
             if worker.process.is_alive:
                 self.kernel.start(worker.process, worker.close(), "close")
 
-    def _bury(self) -> None:
-        """Close what can run no more, now that it changes nothing."""
+    def _clean_up(self) -> None:
+        """Close the remaining coroutines and the store; this no longer affects the history."""
         for worker in self.workers:
             for task in list(worker.process.tasks):
                 with suppress(RuntimeError, StopIteration):
@@ -284,16 +288,16 @@ class History:
 
 
 def run(seed: int, tier: str = "model", *, traced: bool = False) -> History:
-    """Carry out the history of a seed."""
-    with _alone():
+    """Run the history of a seed."""
+    with _without_threads_and_warnings():
         history = History(draw(seed), TIERS[tier])
         history.kernel.trace = [] if traced else None
         return history.run()
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Without warnings, for what they are about is planned; and without threads: a guard closes in the only one."""
+def _without_threads_and_warnings() -> Iterator[None]:
+    """Suppress warnings, since the faults are planned, and close guards without a thread."""
     log, ends_within = logging.getLogger("robots_guard"), guard_module.ends_within
     level = log.level
     log.setLevel(logging.CRITICAL + 1)

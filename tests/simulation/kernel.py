@@ -1,7 +1,9 @@
-"""The kernel: virtual time, and tasks whose order is drawn by a seed.
+"""The kernel: virtual time, and tasks scheduled in an order drawn by a seed.
 
-A task is a coroutine that belongs to a process. It waits for futures of this kernel and for nothing else, so a run is
-a function of its seed. Invariant: time passes only when no task can run.
+A task is a coroutine that belongs to a process. It waits only for futures of this kernel, so a run
+is a function of its seed.
+
+Invariant: time passes only when no task can run.
 """
 
 from __future__ import annotations
@@ -14,19 +16,19 @@ from itertools import count
 from random import Random
 from typing import Any
 
-STEPS = 100_000  # of all tasks of a history: more is a loop that waits for nothing
+STEPS = 100_000  # of all tasks of a history: more means a loop that waits for nothing
 
 
 class Stuck(BaseException):
-    """The tasks of a history run on without an end. The guard does not catch it."""
+    """The tasks of a history run endlessly. The guard does not catch this exception."""
 
 
 class Cancelled(BaseException):
-    """The task was cancelled, as asyncio.CancelledError says it."""
+    """The task was cancelled; the counterpart of asyncio.CancelledError."""
 
 
 class Future:
-    """A value that will be there."""
+    """A value that will be available later."""
 
     __slots__ = ("_kernel", "error", "is_done", "value", "waiting")
 
@@ -35,7 +37,7 @@ class Future:
         self.is_done = False
         self.value: Any = None
         self.error: BaseException | None = None
-        self.waiting: list[Task | Future] = []  # a future that waits for this one is settled with None
+        self.waiting: list[Task | Future] = []  # a waiting future is settled with None
 
     def done(self) -> bool:
         return self.is_done
@@ -75,13 +77,13 @@ class Task(Future):
 
 
 class Process:
-    """What lives and dies together. Time runs at its own rate, from its own beginning."""
+    """A process, whose tasks end together. Its clocks have their own offset and rate."""
 
     def __init__(self, kernel: Kernel, name: str, *, offset: float = 0.0, rate: float = 1.0) -> None:
         self.kernel = kernel
         self.name = name
         self.is_alive = True
-        self.offset = offset  # seconds that the wall clock is ahead
+        self.offset = offset  # seconds by which the wall clock is ahead
         self.rate = rate
         self.dies_at_step = -1
         self.at_death: Callable[[], None] = lambda: None
@@ -89,26 +91,26 @@ class Process:
         self._steps = 0
 
     def now(self) -> float:
-        """The wall clock, in seconds since 1970."""
+        """Return the wall clock, in seconds since 1970."""
         return EPOCH + self.kernel.time * self.rate + self.offset
 
     def monotonic(self) -> float:
-        """Seconds since the process's machine was started."""
+        """Return the seconds since the process's machine was started."""
         return 1000.0 + self.kernel.time * self.rate
 
     def token(self, size: int) -> str:
-        """Random hexadecimal text of so many bytes."""
+        """Return random hexadecimal text for `size` bytes."""
         return f"{self.kernel.random.getrandbits(8 * size):0{2 * size}x}"
 
     def step(self) -> bool:
-        """Count a step; whether the process still lives."""
+        """Count a step. Returns whether the process is still alive."""
         self._steps += 1
         if self._steps == self.dies_at_step:
             self.die()
         return self.is_alive
 
     def die(self) -> None:
-        """End at once, as by SIGKILL: no task goes on, and no `finally` runs."""
+        """End at once, as by SIGKILL: no task continues, and no `finally` runs."""
         self.is_alive = False
         self.kernel.note(self.name, "dies")
         self.at_death()
@@ -118,12 +120,12 @@ EPOCH = 1_800_000_000.0  # seconds since 1970 at which every history begins
 
 
 class Kernel:
-    """Runs tasks."""
+    """A scheduler of tasks in virtual time."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.time = 0.0  # seconds since the beginning of the history
-        self.trace: list[tuple[float, str, str]] | None = None  # a list, to have one kept
+        self.time = 0.0  # seconds since the start of the history
+        self.trace: list[tuple[float, str, str]] | None = None  # set to a list to enable tracing
         self.crashes: list[tuple[str, BaseException]] = []
         self._ready: list[Task] = []
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -131,23 +133,23 @@ class Kernel:
         self._steps = 0
 
     def note(self, where: str, what: str) -> None:
-        """Put a line into the trace, if one is kept."""
+        """Add a line to the trace, if tracing is enabled."""
         if self.trace is not None:
             self.trace.append((self.time, where, what))
 
-    # -- time -------------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
 
     def call_at(self, moment: float, callback: Callable[[], None]) -> None:
-        """Call when the time has come."""
+        """Call a function at a moment."""
         heappush(self._timers, (max(moment, self.time), next(self._serial), callback))
 
     def after(self, seconds: float) -> Future:
-        """A future that is settled after so many seconds of true time."""
+        """Return a future that is settled after `seconds` of true time."""
         future = Future(self)
         self.call_at(self.time + seconds, future.settle)
         return future
 
-    # -- tasks ------------------------------------------------------------------------------------------------
+    # -- tasks -------------------------------------------------------------------------------------
 
     def start(self, process: Process, coroutine: Coroutine[Any, Any, Any], name: str, *, eager: bool = False) -> Task:
         """Start a task; an eager one runs to its first wait at once."""
@@ -160,13 +162,13 @@ class Kernel:
         return task
 
     def resume(self, task: Task, future: Future) -> None:
-        """Let a task go on that waits for this future."""
+        """Make a task ready if it waits for this future."""
         if task.waits_for is future:
             task.waits_for = None
             self._ready.append(task)
 
     def cancel(self, task: Task) -> None:
-        """Raise Cancelled where the task waits."""
+        """Raise Cancelled in the task, at the point where it waits."""
         if task.is_done or task.is_cancelled:
             return
         task.is_cancelled = True
@@ -175,7 +177,7 @@ class Kernel:
             self._ready.append(task)
 
     def run(self) -> None:
-        """Run until nothing is left to be done. Raises Stuck."""
+        """Run until no task or timer is left. Raises Stuck."""
         ready, timers, drawn = self._ready, self._timers, self.random.random
         while True:
             while ready:
@@ -204,7 +206,7 @@ class Kernel:
                 future = task.coroutine.send(None)
         except StopIteration as ended:
             self._end(task, ended.value, None)
-        except (Exception, Cancelled) as error:  # noqa: BLE001  it is told to those who wait for the task
+        except (Exception, Cancelled) as error:  # noqa: BLE001  it is passed to the tasks that wait
             self._end(task, None, error)
         else:
             self._wait(task, future)
@@ -224,7 +226,7 @@ class Kernel:
 
 
 class Gate:
-    """Lets so many in at a time, in the order in which they came."""
+    """A FIFO semaphore that admits `width` tasks at a time."""
 
     def __init__(self, kernel: Kernel, width: int) -> None:
         self.width = width
@@ -248,7 +250,10 @@ class Gate:
             raise
 
     async def acquire_within(self, seconds: float) -> bool:
-        """Wait to be let in, but no longer than so many seconds of true time; whether that came true."""
+        """Wait to be admitted, at most `seconds` of true time.
+
+        Returns whether the task was admitted.
+        """
         if self.free > 0 and not self._waiting:
             self.free -= 1
             return True
@@ -277,9 +282,9 @@ class Gate:
 
 
 class Runtime:
-    """The guard's Runtime for one process: its tasks, its sleep, and its pool of threads.
+    """The guard's Runtime for one process: its tasks, sleeps and thread pool.
 
-    `delays` gives the seconds that a call in a thread takes before and after its effect.
+    `delays` returns the seconds that a call in a thread takes before and after its effect.
     """
 
     def __init__(self, process: Process, delays: Callable[[Any], tuple[float, float]]) -> None:
@@ -287,7 +292,8 @@ class Runtime:
         self._kernel = process.kernel
         self._delays = delays
         self.gates: list[Gate] = []
-        self.calls: dict[Future, Callable[[], Any]] = {}  # under way in threads, without their effect yet
+        # calls in threads that have not taken effect yet
+        self.calls: dict[Future, Callable[[], Any]] = {}
         self.is_closed = False
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> Task:
@@ -316,7 +322,7 @@ class Runtime:
     async def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         result = Future(self._kernel)
         before, after = self._delays((function, *args))
-        self.calls[result] = partial(_called, function, args)
+        self.calls[result] = partial(_call, function, args)
         self._kernel.call_at(self._kernel.time + before, lambda: self._take_effect(result, after))
         return await result
 
@@ -329,8 +335,8 @@ class Runtime:
         self.is_closed = True
 
 
-def _called(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
     try:
         return function(*args), None
-    except Exception as error:  # noqa: BLE001  it is told to the caller
+    except Exception as error:  # noqa: BLE001  it is passed to the caller
         return None, error

@@ -1,7 +1,8 @@
-"""The oracle: what a site's answers permit, by a reading of its own, which shares no code with the guard.
+"""The oracle: what a site's answers permit, by an implementation that shares no code with the
+guard.
 
-The documents of a plan have one group and plain prefixes, so that the longest rule decides, and an Allow wins over a
-Disallow of the same length (RFC 9309 section 2.2.2).
+The documents of a plan have one group and plain prefixes, so the longest rule decides, and an Allow
+wins over a Disallow of the same length (RFC 9309 section 2.2.2).
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ OPEN, CLOSED, SILENT = "open", "closed", "silent"
 
 
 def reads(answer: Answer, target: str) -> str:
-    """What an answer to /robots.txt says of a target: open, closed, or nothing at all (section 2.3.1.4)."""
+    """Return what an answer to /robots.txt means for a target: OPEN, CLOSED, or SILENT if it is
+    unreachable (section 2.3.1.4).
+    """
     if target == "/robots.txt":
         return OPEN
     if answer.failure or answer.status in (429, 500, 503):
@@ -25,20 +28,23 @@ def reads(answer: Answer, target: str) -> str:
 
 
 def delay_of(answer: Answer) -> float:
-    """The Crawl-delay of an answer, in seconds; 0 for none."""
+    """Return the Crawl-delay of an answer, in seconds; 0 for none."""
     lines = answer.body.decode().splitlines() if answer.status == 200 else []
     return max((float(line.partition(": ")[2]) for line in lines if line.startswith("Crawl-delay: ")), default=0.0)
 
 
 def usable_for(answer: Answer) -> float:
-    """Seconds for which an answer may be used while the site can be asked (sections 2.4; RFC 9111 section 4.2; RFC
-    5861 section 3): its lifetime, at least 5 minutes and at most a day, and an hour beyond within that day."""
+    """Return the seconds for which an answer may be used while the site is reachable.
+
+    That is its lifetime, at least 5 minutes and at most a day, plus an hour within that day
+    (section 2.4; RFC 9111 section 4.2; RFC 5861 section 3).
+    """
     stated = 86_400.0 if answer.max_age is None else float(answer.max_age)
     return min(max(300.0, min(stated, 86_400.0)) + 3600.0, 86_400.0)
 
 
 def fresh_for(answer: Answer) -> float:
-    """Seconds for which an answer need not be asked for again."""
+    """Return the seconds for which an answer need not be fetched again."""
     stated = 86_400.0 if answer.max_age is None else float(answer.max_age)
     return max(300.0, min(stated, 86_400.0))
 

@@ -1,4 +1,7 @@
-"""A plan: all that a seed draws for one history. Times are seconds since its beginning."""
+"""A plan: everything that a seed determines about one history.
+
+Times are seconds since its start.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from random import Random
 
 HOUR, DAY = 3600.0, 86400.0
 
-#: The faults of a history. Each is drawn for itself; `calm` histories have none of them.
+#: The faults of a history. Each is drawn independently; a calm history has none.
 FAULTS = ("deaths", "store", "hung-store", "lossy-store", "clocks", "log", "fetcher", "cancellations")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a site answers for its /robots.txt, from a moment on."""
+    """A site's response to requests for /robots.txt, from a moment on."""
 
     since: float
     version: str  # its ETag
@@ -21,13 +24,16 @@ class Answer:
     body: bytes = b""
     max_age: int | None = None
     retry_after: int | None = None
-    failure: str = ""  # a failure of the network, or `hang`
+    failure: str = ""  # a network failure, or `hang`
     location: str = ""
 
 
 @dataclass(frozen=True)
 class Site:
-    """One origin. `busy` are the spans in which its pages answer 503 with a Retry-After."""
+    """One origin.
+
+    `busy` lists the spans in which its pages answer 503, with begin, end and Retry-After.
+    """
 
     url: str
     answers: tuple[Answer, ...]
@@ -40,8 +46,10 @@ class Site:
 
 @dataclass(frozen=True)
 class Request:
-    """One request of a crawler: when it is first asked for, and how long it waits in line for its turn. It is made so
-    many times, one after another."""
+    """One request of a crawler, first made at `at` and repeated `times` times in sequence.
+
+    It waits up to `patience` seconds in the queue for its turn.
+    """
 
     at: float
     process: int
@@ -54,12 +62,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Span:
-    """The store, or the log, is not well from `begins` to `ends`: a share of the calls fails."""
+    """A fault of the store or the log from `begins` to `ends`, which hits a `share` of the calls."""
 
     begins: float
     ends: float
     share: float
-    kind: str  # of the store: down, lost-answer, slow, hung or damaged; of the log: full, broken, large or stale
+    # of the store: down, lost-answer, slow, hung or damaged; of the log: full, broken, large or
+    # stale
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -88,17 +98,17 @@ class Plan:
     sites: tuple[Site, ...]
     requests: tuple[Request, ...]
     store: tuple[Span, ...] = ()
-    losses: tuple[float, ...] = ()  # when the store forgets all it holds
+    losses: tuple[float, ...] = ()  # when the store loses all its content
     log: tuple[Span, ...] = ()
     audit_required: bool = False
     fsync: bool = False
-    housekeeping: float = 0.0  # of the log, at each of its system calls: the share at which it takes a step
-    removals: float = 0.0  # ... and at which somebody removes a file of it
+    housekeeping: float = 0.0  # probability, per system call of the log, of a step of maintenance
+    removals: float = 0.0  # ... and of the removal of one of its files
     on_disallowed: str = "drop"
     min_delay: float = 0.0
-    wire: tuple[float, ...] = PROMPT  # seconds between a turn and the wire
-    has_scheduler: bool = False  # the crawlers put requests back that may not be made yet, as Scrapy does
-    closing: bool = False  # the guards are closed while the last requests are under way
+    wire: tuple[float, ...] = PROMPT  # seconds between a turn and the sending of the request
+    has_scheduler: bool = False  # the crawlers requeue deferred requests, as Scrapy does
+    closing: bool = False  # the guards are closed while the last requests are running
 
     @property
     def is_store_sound(self) -> bool:
@@ -126,7 +136,7 @@ DELAYS = (0, 0, 1, 2, 5)
 
 
 def draw(seed: int) -> Plan:
-    """The plan of a seed."""
+    """Draw the plan of a seed."""
     random = Random(seed)
     faults = _faults(random)
     members = tuple(_member(random, faults) for _ in range(random.choice((1, 2, 2, 3, 4))))
@@ -164,7 +174,7 @@ def draw(seed: int) -> Plan:
 
 
 def _faults(random: Random) -> set[str]:
-    """A third of the histories is calm, a third has one fault, a third several."""
+    """Draw the faults: a third of the histories has none, a third has one, a third has several."""
     which = random.random()
     if which < 0.33:
         return set()
@@ -174,7 +184,7 @@ def _faults(random: Random) -> set[str]:
 
 
 def _beginnings(random: Random) -> list[float]:
-    """When bursts of requests begin: at once, and after what may be longer than a lifetime."""
+    """Draw when bursts of requests begin: at the start, and after gaps that may exceed a lifetime."""
     later = [random.choice((5.0, 40.0, 299.0, 301.0, 1 * HOUR, 23 * HOUR, 25 * HOUR, 31 * DAY)) for _ in range(2)]
     begins = [0.0]
     for gap in later[: random.choice((0, 1, 2))]:
@@ -219,8 +229,8 @@ def _answer(random: Random, url: str, hosts: list[str], since: float, number: in
     if which < 0.94:
         return Answer(since, version, failure=random.choice(("connect", "timeout", "hang", "reset")))
     other = random.choice(hosts)
-    to = "/rules" if other == url else "/robots.txt"
-    return Answer(since, version, status=random.choice((301, 302)), location=other + to)
+    path = "/rules" if other == url else "/robots.txt"
+    return Answer(since, version, status=random.choice((301, 302)), location=other + path)
 
 
 def _document(random: Random) -> bytes:
@@ -231,12 +241,12 @@ def _document(random: Random) -> bytes:
 
 
 def _requests(random: Random, faults: set[str], begins: list[float], members: int, sites: int) -> list[Request]:
-    made = []
+    requests = []
     for begin in begins:
         spread = random.choice((0.0, 0.1, 3.0))
         for _ in range(random.choice((1, 2, 4, 8))):
             cancelled = random.uniform(0, 3) if "cancellations" in faults and random.random() < 0.4 else None
-            made.append(
+            requests.append(
                 Request(
                     at=begin + random.uniform(0, spread),
                     process=random.randrange(members),
@@ -246,11 +256,11 @@ def _requests(random: Random, faults: set[str], begins: list[float], members: in
                     is_cancelled_after=cancelled,
                 )
             )
-    return made
+    return requests
 
 
 def _contention(random: Random, sites: tuple[Site, ...], members: int) -> tuple[tuple[Site, ...], tuple[Request, ...]]:
-    """Every process visits the first site again and again, which asks for time between requests."""
+    """Let every process visit the first site repeatedly, with a Crawl-delay there."""
     body = f"User-agent: *\nCrawl-delay: {random.choice((1, 2, 5))}\n".encode()
     paced = replace(sites[0], answers=(Answer(0.0, sites[0].answers[0].version, body=body),), busy=())
     patience = random.choice((0.0, 0.1, 60.0))

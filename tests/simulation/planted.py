@@ -1,6 +1,8 @@
-"""Faults planted on purpose, one at a time: each is a change of one line of the guard that the simulation has to find.
+"""Deliberate faults, planted one at a time. Each changes one line of the guard, and the simulation
+must find it.
 
-A fault is planted while its module is imported, so a process has one fault at most, for its whole life.
+A fault is planted while its module is imported, so a process has at most one fault, for its whole
+life.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from types import ModuleType
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """`old` stands once in the source of `module`, and becomes `new`."""
+    """A replacement of `old`, which occurs once in the source of `module`, by `new`."""
 
     name: str
     module: str
@@ -45,19 +47,19 @@ FAULTS = (
     ),
     Fault(
         name="turn-not-noted",
-        module="robots_guard.turns",
+        module="robots_guard.guard.turns",
         old="self._near.reserve(origin, 0.0, lambda: turn.asked)",
         new="pass",
     ),
     Fault(
         name="turn-not-moved",
-        module="robots_guard.guard",
+        module="robots_guard.guard.guard",
         old="turn = self._turns.count_aside(decision.question.origin, decision.turn, since)",
         new="return decision",
     ),
     Fault(
         name="late-turn-used",
-        module="robots_guard.guard",
+        module="robots_guard.guard.guard",
         old="if has_lapsed(decision.turn, self._clocks.now()):\n            return",
         new="if False:\n            return",
     ),
@@ -81,32 +83,32 @@ FAULTS = (
     ),
     Fault(
         name="no-patience",
-        module="robots_guard.turns",
+        module="robots_guard.guard.turns",
         old="if not await line.head.acquire_within(patience):",
         new="if not await line.head.acquire_within(1e9):",
     ),
     # -- the lease and the renewal
     Fault(
         name="no-lease",
-        module="robots_guard.core.flight",
+        module="robots_guard.core.lease",
         old="if not self.leased and self.patience > 0:",
         new="if False:",
     ),
     Fault(
         name="no-second-look",
-        module="robots_guard.core.flight",
-        old="if found is not None and self._renews",
-        new="if False and self._renews",
+        module="robots_guard.core.lease",
+        old="if found is not None and self._is_renewal",
+        new="if False and self._is_renewal",
     ),
     Fault(
         name="lease-kept",
-        module="robots_guard.renewing",
+        module="robots_guard.guard.single_flight",
         old="token = self._tokens.pop(job, None)",
         new="token = None",
     ),
     Fault(
         name="short-lease",
-        module="robots_guard.renewing",
+        module="robots_guard.guard.single_flight",
         old="self._lease = limits.total + MARGIN",
         new="self._lease = 0.2",
     ),
@@ -118,13 +120,13 @@ FAULTS = (
     ),
     Fault(
         name="renewal-kept",
-        module="robots_guard.renewing",
+        module="robots_guard.guard.single_flight",
         old="self._running.pop(job.origin, None)",
         new="pass",
     ),
     Fault(
         name="policy-not-shared",
-        module="robots_guard.holding",
+        module="robots_guard.guard.cache",
         old="    store.put(policy, now)\n",
         new="",
     ),
@@ -150,8 +152,8 @@ FAULTS = (
     Fault(
         name="older-wins",
         module="robots_guard.stores.memory",
-        old="if held is None or held.gives_way_to(policy, now):",
-        new="if held is None or not held.gives_way_to(policy, now):",
+        old="if cached is None or cached.gives_way_to(policy, now):",
+        new="if cached is None or not cached.gives_way_to(policy, now):",
     ),
     # -- verdicts
     Fault(
@@ -169,56 +171,56 @@ FAULTS = (
     # -- the audit log
     Fault(
         name="unrecorded-turn",
-        module="robots_guard.guard",
-        old="return self._released(msgspec.structs.replace(current, **changed))",
+        module="robots_guard.guard.guard",
+        old="return self._publish(msgspec.structs.replace(current, **changed))",
         new="return msgspec.structs.replace(current, **changed)",
     ),
     Fault(
         name="unrecorded-passes",
-        module="robots_guard.guard",
+        module="robots_guard.guard.guard",
         old="if self._audit_required:",
         new="if False:",
     ),
     Fault(
         name="not-locked",
-        module="robots_guard.audit.logfile",
+        module="robots_guard.audit.write.log_file",
         old="if lock(descriptor, files) and files.fstat(descriptor).st_nlink:",
         new="if True:",
     ),
     Fault(
         name="removal-not-seen",
-        module="robots_guard.audit.logfile",
-        old="there = self._under_its_name()",
+        module="robots_guard.audit.write.log_file",
+        old="state = self._under_its_name()",
         new="return",
     ),
     Fault(
         name="torn-line-not-ended",
-        module="robots_guard.audit.logfile",
+        module="robots_guard.audit.write.log_file",
         old='rest = b"\\n" + line if self._is_torn else line',
         new="rest = line",
     ),
     # -- time
     Fault(
         name="endless-call",
-        module="robots_guard.calls",
+        module="robots_guard.guard.calls",
         old="seconds = max(0.0, min(LONGEST, deadline - call.began))",
         new="seconds = 1e9",
     ),
     Fault(
         name="endless-renewal",
-        module="robots_guard.renewing",
-        old="handle = self.begin(origin, held, fetcher)\n",
-        new="handle, seconds = self.begin(origin, held, fetcher), 1e9\n",
+        module="robots_guard.guard.single_flight",
+        old="handle = self.begin(origin, cached, fetcher)\n",
+        new="handle, seconds = self.begin(origin, cached, fetcher), 1e9\n",
     ),
 )
 
 
 class NotPlanted(Exception):
-    """The line that is to be changed does not stand in the source, or more than once."""
+    """The line to change does not occur exactly once in the source."""
 
 
 class _Loader(SourceFileLoader):
-    """Loads one module with its fault."""
+    """A loader of one module with its fault."""
 
     fault: Fault
 
@@ -226,11 +228,11 @@ class _Loader(SourceFileLoader):
         text = bytes(data).decode()
         if text.count(self.fault.old) != 1:
             raise NotPlanted(
-                f"{self.fault.name}: {self.fault.old!r} stands {text.count(self.fault.old)} times in {path}"
+                f"{self.fault.name}: {self.fault.old!r} occurs {text.count(self.fault.old)} times in {path}"
             )
         return super().source_to_code(text.replace(self.fault.old, self.fault.new).encode(), path)
 
-    def get_code(self, fullname: str):  # never from a compiled file, never into one
+    def get_code(self, fullname: str):  # bypasses compiled files, for reading and writing
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
@@ -252,7 +254,10 @@ class _Finder(MetaPathFinder):
 
 
 def plant(name: str) -> Fault:
-    """Plant a fault in this process, before any module of robots_guard is imported. Raises NotPlanted when it is."""
+    """Plant a fault in this process, before any module of robots_guard is imported.
+
+    If the fault does not apply, importing its module raises NotPlanted.
+    """
     fault = next(each for each in FAULTS if each.name == name)
     assert not any(module.startswith("robots_guard") for module in sys.modules)
     sys.meta_path.insert(0, _Finder(fault))

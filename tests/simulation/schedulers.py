@@ -1,5 +1,6 @@
-"""A crawler with a scheduler, as Scrapy is one: what may not be requested yet goes back, and the guard's own machine
-(`core.deferral`) says what may leave."""
+"""A crawler with a scheduler, like Scrapy: deferred requests are requeued, and the guard's own
+machine (`core.deferral`) decides which requests may be sent.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ from simulation.plan import Request
 if TYPE_CHECKING:
     from simulation.fleet import Worker
 
-NAP = 0.1  # seconds of patience on the wire
-ROUNDING = 1e-3  # seconds by which a timer rings late
+PATIENCE = 0.1  # seconds that a request may wait for its turn in the download slot
+ROUNDING = 1e-3  # seconds by which a timer fires late
 
 
 class Scheduler:
-    """The requests of one process that have not left yet, and the machine that lets them leave."""
+    """The queued requests of one process, and the machine that decides which may be sent."""
 
     def __init__(self, worker: Worker) -> None:
         self.deferrals = Deferrals()
@@ -34,7 +35,7 @@ class Scheduler:
         self._tickets = count()
 
     def add(self, request: Request) -> None:
-        """A request of the spider."""
+        """Queue a request of the spider."""
         site = self._worker.history.plan.sites[request.site]
         question = Question(origin=origin_of(site.url), target=request.target, agent="simbot")
         self._put(request, question)
@@ -44,7 +45,7 @@ class Scheduler:
         self.wake()
 
     def wake(self) -> None:
-        """Look for requests that may leave, now and when the next origin opens."""
+        """Send the requests that may leave, now and again when the next origin opens."""
         if not self._worker.process.is_alive or self._worker.is_closed:
             return
         now = self._worker.process.monotonic()
@@ -58,30 +59,30 @@ class Scheduler:
         self.deferrals.settle(now)
         if self.deferrals.due is not None:
             later = (self.deferrals.due - now) / self._worker.process.rate + ROUNDING
-            self._kernel.call_at(self._kernel.time + later, self._ring)
+            self._kernel.call_at(self._kernel.time + later, self._on_timer)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         due = self.deferrals.due
         if due is not None and due <= self._worker.process.monotonic():
             self.wake()
 
     def _leave(self, ticket: Hashable, request: Request, question: Question) -> None:
-        work = self._downloaded(ticket, request, question)
+        work = self._download(ticket, request, question)
         task = self._kernel.start(self._worker.process, work, f"download {request.target}")
         if request.is_cancelled_after is not None:
             self._kernel.call_at(self._kernel.time + request.is_cancelled_after, lambda: self._kernel.cancel(task))
 
-    # -- one request that has left ----------------------------------------------------------------------------
+    # -- one request that has left -----------------------------------------------------------------
 
-    async def _downloaded(self, ticket: Hashable, request: Request, question: Question) -> None:
+    async def _download(self, ticket: Hashable, request: Request, question: Question) -> None:
         try:
             with suppress(Cancelled):
-                await self._judged(ticket, request, question)
+                await self._process(ticket, request, question)
         finally:
             self.deferrals.free(ticket, self._worker.process.monotonic())
             self.wake()
 
-    async def _judged(self, ticket: Hashable, request: Request, question: Question) -> None:
+    async def _process(self, ticket: Hashable, request: Request, question: Question) -> None:
         worker = self._worker
         await worker.runtime.sleep(worker.history.random.random() * 0.01)
         if self.deferrals.is_probing(ticket) and not worker.guard.knows(question.origin):
@@ -89,9 +90,9 @@ class Scheduler:
             worker.runtime.spawn(self._prepare(origin, question))
             self._put(request, question)
             return
-        decision = await worker.asked(question)
+        decision = await worker.check(question)
         if decision.verdict.action is Action.PASS:
-            decision = await self._sent(ticket, decision)
+            decision = await self._send(ticket, decision)
         if decision.verdict.action is Action.DEFER and not worker.is_closed:
             self._send_back(ticket, request, decision)
 
@@ -102,8 +103,8 @@ class Scheduler:
             self.deferrals.fetched(origin, self._worker.process.monotonic())
             self.wake()
 
-    async def _sent(self, ticket: Hashable, decision: Decision) -> Decision:
-        """The decision by which the request was sent, or the one that puts it off."""
+    async def _send(self, ticket: Hashable, decision: Decision) -> Decision:
+        """Send a request, if its turn comes. Returns the decision that permitted or deferred it."""
         worker, origin = self._worker, str(decision.question.origin)
         pace = decision.verdict.pace
         if pace is None:
@@ -112,15 +113,16 @@ class Scheduler:
             self.wake()
         else:
             self.deferrals.note_paced(origin)
-        await worker.runtime.sleep(worker.history.random.choice(worker.history.plan.wire))  # in the download slot
-        decision = await worker.turn(worker.guard.recalled(decision), NAP)
+        # in the download slot
+        await worker.runtime.sleep(worker.history.random.choice(worker.history.plan.wire))
+        decision = await worker.turn(worker.guard.recalled(decision), PATIENCE)
         if decision.verdict.action is not Action.PASS or worker.is_closed:
             return decision
         decision = worker.guard.leaves(decision)
         response = worker.visit(decision)
         self.deferrals.sent(ticket, origin, pace.seconds if pace else 0.0, worker.process.monotonic())
         self.wake()
-        await worker.answered(decision, response)
+        await worker.process_response(decision, response)
         return decision
 
     def _send_back(self, ticket: Hashable, request: Request, decision: Decision) -> None:
@@ -128,8 +130,8 @@ class Scheduler:
         wait = (decision.verdict.until or decision.at) - decision.at
         self.deferrals.send_back(ticket, str(question.origin), wait, self._worker.process.monotonic())
         first = question.deferral or Deferral(decision.id, decision.at)
-        if decision.at - first.since < LONGEST:
+        if decision.at - first.since < MAX_DEFERRAL:
             self._put(request, msgspec.structs.replace(question, deferral=first))
 
 
-LONGEST = 3600.0  # seconds for which a request is put off, until its spider gives it up
+MAX_DEFERRAL = 3600.0  # seconds after which the spider gives up a deferred request

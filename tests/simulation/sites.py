@@ -1,4 +1,4 @@
-"""The sites of a plan: what they serve and when, and the fetcher that asks them."""
+"""The sites of a plan: what they serve and when, and the fetcher that requests them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get
 from simulation.kernel import Kernel, Process
 from simulation.plan import Answer, Plan, Site
 
-RULES = "/rules"  # where a site keeps its rules that redirects its /robots.txt within its own origin
+RULES = "/rules"  # the target of a redirect of /robots.txt within the same origin
 
 
 @dataclass(frozen=True)
 class Served:
-    """One answer of a site to a fetcher. `at` is the true time at which it was given."""
+    """One answer of a site to a fetcher.
+
+    `begun` and `at` are the true times of request and answer.
+    """
 
     at: float
     process: str
@@ -25,17 +28,18 @@ class Served:
 
 @dataclass(frozen=True)
 class Arrival:
-    """One request for a page that has reached its site."""
+    """One request for a page that reached its site."""
 
     at: float
     process: str
     origin: str
-    delay: float | None  # that its turn was taken with; 0 where no delay was known, only a pause
-    slots: tuple[int, int] | None = None  # of a turn taken in a slot, without the store: the crowd, and the rank in it
+    delay: float | None  # seconds that its turn required; 0 if only a pause was known
+    # crowd and rank of a turn taken in a slot, without the store
+    slots: tuple[int, int] | None = None
 
 
 class Sites:
-    """All origins of a history, and a record of all that reached them."""
+    """All origins of a history, and a record of all requests that reached them."""
 
     def __init__(self, kernel: Kernel, plan: Plan) -> None:
         self._kernel = kernel
@@ -49,10 +53,11 @@ class Sites:
                 self.origin_of[answer.version] = site.url
         self.served: list[Served] = []
         self.arrivals: list[Arrival] = []
-        self.led_to: dict[str, set[str]] = defaultdict(set)  # an origin, and those its redirects have led to
+        # by origin: the targets of its redirects
+        self.led_to: dict[str, set[str]] = defaultdict(set)
 
     def answer(self, url: str) -> Answer:
-        """What is served under a URL now."""
+        """Return what is served at a URL now."""
         site, path = self._split(url)
         return _rules_page(site) if path == RULES else site.answer(self._kernel.time)
 
@@ -61,27 +66,25 @@ class Sites:
         host, _, path = rest.partition("/")
         return self.by_url[f"{scheme}://{host}"], f"/{path}"
 
-    async def ask(self, process: Process, get: Get) -> FetchOutcome:
+    async def fetch(self, process: Process, get: Get) -> FetchOutcome:
         """One GET of a /robots.txt, within its limits."""
         begun = self._kernel.time
         site, _ = self._split(get.url)
-        on_the_way = site.latency * self._random.uniform(0.5, 1.5)
-        if on_the_way > get.limits.total:
+        latency = site.latency * self._random.uniform(0.5, 1.5)
+        if latency > get.limits.total:
             await self._kernel.after(get.limits.total)
             return Failed(failure=Failure.TIMEOUT)
-        await self._kernel.after(on_the_way / 2)
+        await self._kernel.after(latency / 2)
         answer = self.answer(get.url)
         self.served.append(Served(self._kernel.time, process.name, get.url, answer, begun))
         self._kernel.note(process.name, f"fetches {get.url}: {answer.version} {answer.failure or answer.status}")
         if answer.location:
             self.led_to[site.url].add(answer.location.rpartition("/")[0])
-        await self._kernel.after(get.limits.total if answer.failure == "hang" else on_the_way / 2)
+        await self._kernel.after(get.limits.total if answer.failure == "hang" else latency / 2)
         return _outcome(answer, get)
 
-    def visited(
-        self, process: Process, site: Site, delay: float | None, slots: tuple[int, int] | None = None
-    ) -> Fetched:
-        """A request for a page has arrived: the head of its response."""
+    def visit(self, process: Process, site: Site, delay: float | None, slots: tuple[int, int] | None = None) -> Fetched:
+        """Record the arrival of a request for a page. Returns the head of its response."""
         self.arrivals.append(Arrival(self._kernel.time, process.name, site.url, delay, slots))
         for begins, ends, seconds in site.busy:
             if begins <= self._kernel.time < ends:
@@ -90,7 +93,10 @@ class Sites:
 
 
 class Fetcher:
-    """The guard's fetcher in one process. `fails` says whether it breaks its promise not to raise."""
+    """The guard's fetcher in one process.
+
+    A `share` of its calls raises, contrary to the protocol.
+    """
 
     via = "direct"
 
@@ -100,10 +106,10 @@ class Fetcher:
         self._share = share
 
     async def fetch(self, get: Get) -> FetchOutcome:
-        """The outcome of one hop."""
+        """Return the outcome of one hop."""
         if self._share and self._process.kernel.random.random() < self._share:
             raise RuntimeError("a fault of the fetcher")
-        return await self._sites.ask(self._process, get)
+        return await self._sites.fetch(self._process, get)
 
 
 def _rules_page(site: Site) -> Answer:

@@ -1,7 +1,7 @@
 """The shared store of a history: policies, leases and turns, for every process of the fleet.
 
-A connection belongs to one process. Its calls fail before their effect, or after it (a lost answer), as the plan has
-it; how long they take is the business of the process's threads.
+A connection belongs to one process. Its calls fail before their effect, or after it (a lost
+answer), according to the plan. Their duration is simulated by the process's threads.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Clock = Callable[[], float]
 
 
 class ModelStore:
-    """What a shared store promises, in a few lines. With `clock`, it has a clock of its own, as a server has."""
+    """A minimal model of a shared store. With `clock`, it has its own clock, like a server."""
 
     def __init__(self, clock: Clock | None) -> None:
         self._clock = clock
         self.forget_all()
 
     def forget_all(self) -> None:
-        """Begin anew, as after FLUSHALL, or with a new file."""
+        """Lose all content, as after FLUSHALL or with a new file."""
         self._memory = MemoryStore()
         self.leases: dict[Origin, tuple[str, float]] = {}
 
@@ -46,8 +46,8 @@ class ModelStore:
 
     def take(self, origin: Origin, token: str, now: float, seconds: float) -> bool:
         now = now if self._clock is None else self._clock()
-        held = self.leases.get(origin)
-        if held is not None and now < held[1] <= now + 2 * seconds:
+        lease = self.leases.get(origin)
+        if lease is not None and now < lease[1] <= now + 2 * seconds:
             return False
         self.leases[origin] = (token, now + seconds)
         return True
@@ -67,11 +67,11 @@ class ModelStore:
         self._memory.hold_off(origin, seconds, now if self._clock is None else self._clock())
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 class Weather:
-    """Whether the store is well, by the spans of a plan."""
+    """The faults of the store, by the spans of a plan."""
 
     def __init__(self, kernel: Kernel, plan: Plan) -> None:
         self._kernel = kernel
@@ -79,33 +79,35 @@ class Weather:
         self.is_calm = not self._spans
 
     def fault(self) -> str:
-        """The kind of the fault that strikes a call now; empty for none."""
+        """Return the kind of fault that hits a call now; empty for none."""
         for span in self._spans:
-            if self._strikes(span):
+            if self._hits(span):
                 return span.kind
         return ""
 
     def delays(self, call: tuple[Any, ...]) -> tuple[float, float]:
-        """Seconds that a call (a function and its arguments) takes before and after its effect."""
+        """Return the seconds that a call (a function and its arguments) takes before and after its
+        effect.
+        """
         random = self._kernel.random.random
-        kind = "" if self.is_calm or not _is_of_the_store(call) else self.fault()
+        kind = "" if self.is_calm or not _is_store_call(call) else self.fault()
         if kind == "hung":
             return max(span.ends - self._kernel.time for span in self._spans if span.kind == kind), 0.001
-        most = 2.0 if kind == "slow" else 0.02
-        return random() * most, random() * most
+        longest = 2.0 if kind == "slow" else 0.02
+        return random() * longest, random() * longest
 
-    def _strikes(self, span: Span) -> bool:
+    def _hits(self, span: Span) -> bool:
         if not span.begins <= self._kernel.time < span.ends:
             return False
         return span.share >= 1 or self._kernel.random.random() < span.share
 
 
-def _is_of_the_store(call: tuple[Any, ...]) -> bool:
+def _is_store_call(call: tuple[Any, ...]) -> bool:
     return any(isinstance(each, Connection) or isinstance(getattr(each, "__self__", None), Connection) for each in call)
 
 
 class Connection:
-    """A SharedStore for one process: `store` behind a connection that may fail."""
+    """A SharedStore for one process: the common `store` behind a connection that may fail."""
 
     def __init__(self, store: Any, weather: Weather) -> None:
         self._store = store
@@ -119,7 +121,7 @@ class Connection:
         if fault == "down":
             raise StoreError("the store is down")
         if fault == "damaged" and name == "get":
-            raise DamagedValue("what is held is damaged")
+            raise DamagedValue("the stored value is damaged")
         answer = getattr(self._store, name)(*args)
         if fault == "lost-answer":
             raise StoreError("the answer was lost")

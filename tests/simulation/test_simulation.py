@@ -1,4 +1,4 @@
-"""Some thousands of histories; more are run by hand: `python -m tests.simulation --histories 1000000`."""
+"""Several thousand histories; run more by hand: `python -m tests.simulation --histories 1000000`."""
 
 from __future__ import annotations
 
@@ -50,31 +50,31 @@ def violations(tier: str, first: int, count: int) -> list[str]:
 
 @pytest.mark.parametrize("tier", ["model", "sqlite", "redis"])
 def test_a_seed_replays_exactly(tier):
-    """Also where sets of strings are in another order."""
+    """Also if string hashing, and so the order of sets, differs."""
     one, other = (command("--tier", tier, "--replay", "17", PYTHONHASHSEED=seed) for seed in ("1", "2"))
 
     assert "visits https://" in one.stdout
     assert one.stdout == other.stdout
 
 
-def test_the_help_has_an_example_a_line():
+def test_the_help_shows_examples_on_separate_lines():
     assert "\n    python -m tests.simulation --replay SEED  " in command("--help").stdout
 
 
 def test_a_failure_is_shown_with_its_seed_and_its_trace():
-    found = command("--planted", "half-delay", "--histories", "50")
+    result = command("--planted", "half-delay", "--histories", "50")
 
-    assert found.returncode == 1
-    assert "own-gap" in found.stdout
-    seed = found.stdout.partition("--replay ")[2].split()[0]
+    assert result.returncode == 1
+    assert "own-gap" in result.stdout
+    seed = result.stdout.partition("--replay ")[2].split()[0]
     replayed = command("--planted", "half-delay", "--replay", seed)
     assert "VIOLATION own-gap" in replayed.stdout
     assert "visits https://" in replayed.stdout
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_each_planted_fault_changes_a_line_that_is_there(fault):
-    """Whether each is found is seen by hand: `python -m tests.simulation --planted`."""
+def test_each_planted_fault_changes_an_existing_line(fault):
+    """Whether each is found is checked by hand: `python -m tests.simulation --planted`."""
     path = ROOT / Path(*fault.module.split(".")).with_suffix(".py")
 
     assert path.read_text().count(fault.old) == 1

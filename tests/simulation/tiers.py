@@ -1,8 +1,8 @@
-"""What lies beneath the guards of a history: a model of a store, or a real one, which is slower.
+"""The shared store of a history: a model, or a real store, which is slower.
 
 model    `stores.ModelStore`
-sqlite   the real SqliteStore, over a real file; each process has connections of its own
-redis    the real RedisStore and its real Lua scripts, over fakeredis, whose clock is the history's
+sqlite   the real SqliteStore on a real file; each process has its own connections
+redis    the real RedisStore and its real Lua scripts on fakeredis, with the history's clock
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class Tier(Protocol):
     """The store of one history, for all its processes."""
 
     def connect(self) -> Any:
-        """A store for one process."""
+        """Return a store for one process."""
 
     def forget_all(self) -> None:
-        """Lose all that is held."""
+        """Lose all content."""
 
     def leases(self) -> list[Origin]:
-        """Those that have not been given back."""
+        """Return the origins whose leases were not released."""
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Release all resources."""
 
 
 class ModelTier:
-    """One model, which all processes share."""
+    """One model that all processes share."""
 
     def __init__(self, kernel: Kernel, plan: Plan) -> None:
         clock = (lambda: EPOCH + kernel.time) if plan.has_server_clock else None
@@ -59,31 +59,31 @@ class ModelTier:
         return list(self._store.leases)
 
     def close(self) -> None:
-        """Nothing is left behind."""
+        """Do nothing: there is nothing to release."""
 
 
 class SqliteTier:
-    """A file in a directory of its own. Losing what is held means that somebody deletes it."""
+    """A file in its own directory. The content is lost by deleting the file."""
 
     def __init__(self, kernel: Kernel, plan: Plan) -> None:
         memory = Path("/dev/shm")
         self._directory = Path(tempfile.mkdtemp(prefix="simulation-", dir=memory if memory.is_dir() else None))
         self._path = self._directory / "policies.sqlite"
-        self._opened: list[SqliteStore] = []
+        self._stores: list[SqliteStore] = []
 
     def connect(self) -> SqliteStore:
-        self._opened.append(SqliteStore(self._path))
-        return self._opened[-1]
+        self._stores.append(SqliteStore(self._path))
+        return self._stores[-1]
 
     def forget_all(self) -> None:
         self._path.unlink(missing_ok=True)
 
     def leases(self) -> list[Origin]:
-        with self._opened[0]._database.reading() as connection:
+        with self._stores[0]._database.reading() as connection:
             return [origin for (origin,) in connection.execute("SELECT origin FROM leases")]
 
     def close(self) -> None:
-        for store in self._opened:
+        for store in self._stores:
             store.close()
         shutil.rmtree(self._directory)
 
@@ -94,7 +94,7 @@ _MODULES_WITH_TIME = [
 
 
 class RedisTier:
-    """A server in this process. It has the clock of the history, so that its scripts and its expiries go by that."""
+    """A server in this process. Its scripts and its expiries use the clock of the history."""
 
     def __init__(self, kernel: Kernel, plan: Plan) -> None:
         self._server = fakeredis.FakeServer()

@@ -1,4 +1,4 @@
-"""The stores under test, each as it is used, with a hand that reaches behind it."""
+"""The stores under test, with fixtures that read and write their raw values."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from support.stores import SHARED, make
 
-from robots_guard.holding import Holding
+from robots_guard.guard.cache import Holding
+from robots_guard.guard.counters import Tally
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.ports import Clocks
-from robots_guard.runtime import AsyncioRuntime
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
-from robots_guard.tally import Tally
 
 
 @pytest.fixture
@@ -34,7 +34,9 @@ def empty_cluster(redis_cluster):
 
 
 class Tiered:
-    """Memory in front of a store, as every guard holds them: the guard's own composition, asked as a store is."""
+    """A memory store in front of a shared store, composed as in a guard, with the interface of a
+    store.
+    """
 
     def __init__(self, far) -> None:
         self.far = far
@@ -60,7 +62,7 @@ class Tiered:
         asyncio.run(self.holding.keep(held))
 
     async def make(self, function, *args, **_):
-        """A call of the store, as `Calls` makes it, but from many event loops at once."""
+        """Make a call to the store as `Calls` does, but from several event loops at once."""
         return await self.runtime.in_thread(function, *args)
 
     def forget(self, origin):
@@ -91,8 +93,8 @@ def shared(request, tmp_path):
 
 
 @pytest.fixture
-def behind(shared, tmp_path) -> Callable[[Any, bytes], None]:
-    """Put bytes where the store keeps the policy of an origin."""
+def write_raw(shared, tmp_path) -> Callable[[Any, bytes], None]:
+    """A function that writes raw bytes where the store keeps the policy of an origin."""
 
     def into_sqlite(origin, value: bytes) -> None:
         connection = sqlite3.connect(tmp_path / "policies.sqlite", isolation_level=None)
@@ -106,8 +108,8 @@ def behind(shared, tmp_path) -> Callable[[Any, bytes], None]:
 
 
 @pytest.fixture
-def kept(shared, tmp_path) -> Callable[[Any], bytes]:
-    """The bytes where the store keeps the policy of an origin."""
+def read_raw(shared, tmp_path) -> Callable[[Any], bytes]:
+    """A function that returns the raw bytes where the store keeps the policy of an origin."""
 
     def from_sqlite(origin) -> bytes:
         connection = sqlite3.connect(tmp_path / "policies.sqlite")

@@ -1,4 +1,4 @@
-"""The breaker: a state machine of closed, open and half open, by a clock and a random source that the test holds."""
+"""The circuit breaker (closed, open, half open), with a clock and a random source set by the test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from support.stores import in_a_fork
 
 from robots_guard.errors import StoreError
-from robots_guard.stores.breaker import FIRST, JITTER, LONGEST, Breaker, LeftAlone
+from robots_guard.stores.breaker import FIRST_PAUSE, JITTER, MAX_PAUSE, Breaker, CircuitOpen
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def breaker(clock):
 
 
 def fail(breaker: Breaker, why: str = "slow") -> None:
-    """An attempt that fails, as a store's does."""
+    """Make an attempt that fails, as a store does."""
     with contextlib.suppress(OSError), breaker.attempt():
         breaker.trip(why)
         raise OSError(why)
@@ -32,12 +32,13 @@ def is_open(breaker: Breaker) -> bool:
     return False
 
 
-def test_it_is_open_for_a_second_and_then_one_attempt_closes_it(breaker, clock):
+def test_it_opens_for_a_second_and_a_successful_attempt_closes_it(breaker, clock):
     fail(breaker)
-    with pytest.raises(LeftAlone, match=r"^slow$") as raised, breaker.attempt():  # the cause, and nothing else
+    # the cause, and nothing else
+    with pytest.raises(CircuitOpen, match=r"^slow$") as raised, breaker.attempt():
         pytest.fail("not to be tried")
-    assert raised.value.seconds == FIRST
-    clock.advance(FIRST)
+    assert raised.value.seconds == FIRST_PAUSE
+    clock.advance(FIRST_PAUSE)
     with breaker.attempt():
         pass
 
@@ -45,7 +46,7 @@ def test_it_is_open_for_a_second_and_then_one_attempt_closes_it(breaker, clock):
         pass
 
 
-def test_it_is_open_for_twice_as_long_after_each_failure_in_succession(breaker, clock):
+def test_the_pause_doubles_after_each_consecutive_failure(breaker, clock):
     lengths = []
     for _ in range(8):
         fail(breaker)
@@ -58,34 +59,34 @@ def test_it_is_open_for_twice_as_long_after_each_failure_in_succession(breaker, 
     with breaker.attempt():
         pass
     fail(breaker)
-    clock.advance(FIRST)
+    clock.advance(FIRST_PAUSE)
     assert not is_open(breaker)
 
 
-def test_the_time_is_shortened_at_random(clock):
+def test_the_pause_is_shortened_at_random(clock):
     breaker = Breaker(clock, lambda: 0.5)
     fail(breaker)
-    clock.advance(FIRST * (1 - JITTER / 2))
+    clock.advance(FIRST_PAUSE * (1 - JITTER / 2))
 
     assert not is_open(breaker)
-    assert LONGEST * (1 - JITTER) > LONGEST / 2
+    assert MAX_PAUSE * (1 - JITTER) > MAX_PAUSE / 2
 
 
-def test_one_caller_tries_and_the_others_fail_at_once(breaker, clock):
+def test_one_caller_probes_and_the_others_fail_at_once(breaker, clock):
     fail(breaker)
-    clock.advance(FIRST)
+    clock.advance(FIRST_PAUSE)
     with breaker.attempt():
-        with pytest.raises(LeftAlone, match=r"^slow$"), breaker.attempt():
+        with pytest.raises(CircuitOpen, match=r"^slow$"), breaker.attempt():
             pytest.fail("not to be tried")
-        with pytest.raises(LeftAlone, match=r"^slow$"):
+        with pytest.raises(CircuitOpen, match=r"^slow$"):
             breaker.check()
     with breaker.attempt():
         pass
 
 
-def test_an_attempt_that_ends_otherwise_leaves_the_next_to_try(breaker, clock):
+def test_a_probe_that_raises_lets_the_next_caller_probe(breaker, clock):
     fail(breaker)
-    clock.advance(FIRST)
+    clock.advance(FIRST_PAUSE)
     with pytest.raises(KeyboardInterrupt), breaker.attempt():
         raise KeyboardInterrupt
     fail(breaker)
@@ -94,8 +95,8 @@ def test_an_attempt_that_ends_otherwise_leaves_the_next_to_try(breaker, clock):
     assert is_open(breaker)  # for 2 s: nothing was forgotten
 
 
-def test_failures_of_one_moment_count_as_one(breaker, clock):
-    """Four threads wait for a server that goes away."""
+def test_concurrent_failures_count_as_one(breaker, clock):
+    """As when four threads wait for a server that goes down."""
     began = threading.Barrier(4)
 
     def call() -> None:
@@ -109,13 +110,13 @@ def test_failures_of_one_moment_count_as_one(breaker, clock):
     for thread in threads:
         thread.join(60)
     assert is_open(breaker)
-    clock.advance(FIRST)
+    clock.advance(FIRST_PAUSE)
     assert not is_open(breaker)
 
 
-def test_a_child_forked_during_an_attempt_may_try_itself(breaker, clock):
+def test_a_child_forked_during_a_probe_may_probe(breaker, clock):
     fail(breaker)
-    clock.advance(FIRST)
+    clock.advance(FIRST_PAUSE)
 
     def child() -> bool:
         with breaker.attempt():

@@ -1,4 +1,4 @@
-"""A Redis Cluster, and a primary that Sentinels know: real ones, that lose servers."""
+"""A real Redis Cluster, and a real primary with Sentinels, which lose servers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from support.stores import A, B, Cluster, policy, put, start_cluster, start_redi
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.origin import origin_of
 from robots_guard.stores import look_at, open_store
-from robots_guard.stores.breaker import FIRST, Breaker
-from robots_guard.stores.redis import Refused
+from robots_guard.stores.breaker import FIRST_PAUSE, Breaker
+from robots_guard.stores.redis import RedisRefused
 from robots_guard.stores.servers import open_redis
 
 ORIGINS = [
@@ -31,11 +31,11 @@ ORIGINS = [
     )
 ]
 STORES = Path(__file__).parents[2] / "docs" / "stores.md"
-SOON = 60.0  # seconds a loaded machine may take for what is done in three
+SOON = 60.0  # seconds a loaded machine may take for what normally takes three
 
 
 def until(what, deadline: float = SOON):
-    """The first answer of a call that may fail for a while."""
+    """Return the first answer of a call that may fail for a while."""
     end = time.monotonic() + deadline
     while True:
         try:
@@ -56,10 +56,10 @@ def slots(store, *keys: str) -> set[int]:
     return {store._client.keyslot(key) for key in keys}
 
 
-# -- a cluster ------------------------------------------------------------------------------------------------
+# -- a cluster -------------------------------------------------------------------------------------
 
 
-def test_all_that_is_kept_of_an_origin_lies_on_one_node_and_origins_on_all(store):
+def test_all_keys_of_an_origin_are_on_one_node_and_origins_on_all_nodes(store):
     of_each = [
         slots(store, store._policy_key(origin), store._lease_key(origin), store._turn_key(origin)) for origin in ORIGINS
     ]
@@ -88,7 +88,7 @@ def test_every_operation_works_on_every_node(store):
     assert list(store.origins()) == []
 
 
-def test_one_node_that_is_named_is_enough(empty_cluster):
+def test_naming_one_node_is_enough(empty_cluster):
     store = open_store(Cluster(empty_cluster.nodes[:1]).url)
     for origin in ORIGINS:
         assert store.reserve(origin, 60.0, lambda: 1.0).wait == 0
@@ -96,13 +96,13 @@ def test_one_node_that_is_named_is_enough(empty_cluster):
 
 
 def test_a_cluster_named_as_one_server_is_an_error_with_the_remedy(empty_cluster, clock):
-    told = []
+    messages = []
     for node in empty_cluster.nodes:
         with pytest.raises((SettingsError, StoreError)) as caught:
             refused_by(node.url)
-        told.append(str(caught.value))
+        messages.append(str(caught.value))
 
-    assert all("a node of a Redis Cluster: use redis+cluster://" in each for each in told)
+    assert all("a node of a Redis Cluster: use redis+cluster://" in each for each in messages)
 
 
 def refused_by(url: str) -> None:
@@ -115,15 +115,15 @@ def refused_by(url: str) -> None:
 
 
 def test_one_server_named_as_a_cluster_is_an_error_with_the_remedy(empty_redis):
-    with pytest.raises(SettingsError, match="no node of a Redis Cluster: use redis://"):
+    with pytest.raises(SettingsError, match="not a node of a Redis Cluster: use redis://"):
         open_store(f"redis+cluster://127.0.0.1:{empty_redis.port}/")
 
 
 @pytest.mark.parametrize("rights", ["writes", "looks"])
-def test_the_rights_that_the_page_lists_are_enough(empty_cluster, store, rights):
+def test_the_documented_permissions_are_enough(empty_cluster, store, rights):
     page = STORES.read_text()
     line = next(line for line in page.splitlines() if line.startswith("ACL SETUSER"))
-    more = re.search(r"In a cluster it also needs `(.*)`\. A process that only looks needs `(.*)`\.", page)
+    more = re.search(r"In a cluster it also needs `(.*)`\. A process that only reads needs `(.*)`\.", page)
     given = more[2].split() if rights == "looks" else line.partition("~rg:* ")[2].split()
     for node in empty_cluster.nodes:
         with node.client() as client:
@@ -140,7 +140,7 @@ def test_the_rights_that_the_page_lists_are_enough(empty_cluster, store, rights)
     made.close()
 
 
-def test_a_password_that_a_cluster_refuses_is_an_error_at_the_start(empty_cluster):
+def test_a_password_refused_by_a_cluster_is_an_error_at_startup(empty_cluster):
     nodes = [node.client() for node in empty_cluster.nodes]
     for node in nodes:
         node.config_set("requirepass", "secret")
@@ -159,16 +159,16 @@ def test_a_password_that_a_cluster_refuses_is_an_error_at_the_start(empty_cluste
             node.close()
 
 
-def test_keys_that_move_to_another_node_meanwhile_are_followed(store, empty_cluster):
-    """Resharding: ASK while a slot is on its way, MOVED when it has arrived."""
+def test_keys_that_move_to_another_node_are_followed(store, empty_cluster):
+    """Resharding: the server answers ASK while a slot is migrating, and MOVED afterwards."""
     put(store, policy())
     store.reserve(A, 60.0, lambda: 1.0)
     key = store._policy_key(A)
     slot = store._client.keyslot(key)
     source, target = (node.client() for node in on_their_way(empty_cluster, slot))
-    ours, theirs = source.cluster("MYID").decode(), target.cluster("MYID").decode()
-    target.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ours)
-    source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", theirs)
+    source_id, target_id = source.cluster("MYID").decode(), target.cluster("MYID").decode()
+    target.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", source_id)
+    source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", target_id)
     port = target.connection_pool.connection_kwargs["port"]
     source.execute_command("MIGRATE", "127.0.0.1", port, key, 0, 5000)
 
@@ -177,17 +177,17 @@ def test_keys_that_move_to_another_node_meanwhile_are_followed(store, empty_clus
     source.execute_command("MIGRATE", "127.0.0.1", port, store._turn_key(A), 0, 5000)
     assert store.reserve(A, 60.0, lambda: 1.0).wait > 0
     for node in (target, source):
-        node.execute_command("CLUSTER SETSLOT", slot, "NODE", theirs)
+        node.execute_command("CLUSTER SETSLOT", slot, "NODE", target_id)
     assert store.get(A) == policy()  # MOVED
     assert store.reserve(A, 60.0, lambda: 1.0).wait > 0
     assert store.take(A, "one", 1.0, 35.0)
     for node in (source, target):
-        node.execute_command("CLUSTER SETSLOT", slot, "NODE", theirs)
+        node.execute_command("CLUSTER SETSLOT", slot, "NODE", target_id)
         node.close()
 
 
 def on_their_way(cluster: Cluster, slot: int):
-    """The node that has a slot, and another."""
+    """Return the node that has a slot, and another."""
     with cluster.client() as client:
         holder = client.get_node_from_slot(slot).port if hasattr(client, "get_node_from_slot") else None
         holder = holder or client.nodes_manager.get_node_from_slot(slot).port
@@ -195,7 +195,7 @@ def on_their_way(cluster: Cluster, slot: int):
     return source, next(node for node in cluster.nodes if node.port != holder)
 
 
-def test_a_node_that_is_away_costs_the_others_nothing_and_its_replica_takes_over(tmp_path, clock):
+def test_a_node_that_is_down_does_not_affect_the_others_and_its_replica_takes_over(tmp_path, clock):
     cluster = start_cluster(tmp_path, replicas=1)
     store = open_redis(cluster.url, breaker=lambda: Breaker(clock, lambda: 0.0))
     try:
@@ -204,7 +204,7 @@ def test_a_node_that_is_away_costs_the_others_nothing_and_its_replica_takes_over
         with cluster.nodes[0].client() as client:
             assert client.role()[0] == b"master"
         homes = {origin: store._client.get_node_from_key(store._turn_key(origin)).port for origin in ORIGINS}
-        for node in cluster.nodes:  # what has been written has reached the replica
+        for node in cluster.nodes:  # writes have reached the replica
             with node.client() as client:
                 if client.role()[0] == b"master":
                     client.wait(1, 10_000)
@@ -212,7 +212,7 @@ def test_a_node_that_is_away_costs_the_others_nothing_and_its_replica_takes_over
         victim = next(node for node in cluster.nodes if node.port == lost)
         victim.process.send_signal(signal.SIGKILL)
         victim.process.wait(60)
-        with pytest.raises(StoreError, match="cannot be asked"):
+        with pytest.raises(StoreError, match="cannot be reached"):
             store.reserve(A, 3600.0, lambda: 1.0)
         elsewhere = [origin for origin, home in homes.items() if home != lost]
         assert elsewhere
@@ -220,22 +220,22 @@ def test_a_node_that_is_away_costs_the_others_nothing_and_its_replica_takes_over
             assert store.reserve(origin, 60.0, lambda: 1.0).wait == 0
 
         def turn():
-            clock.advance(FIRST)
+            clock.advance(FIRST_PAUSE)
             return store.reserve(A, 3600.0, lambda: 1.0)
 
-        assert until(turn).wait > 0  # the replica knows of the turn
+        assert until(turn).wait > 0  # the replica has the turn
     finally:
         store.close()
         cluster.stop()
 
 
-def test_a_cluster_that_is_away_at_the_start_may_come_later(tmp_path, clock):
+def test_a_cluster_that_is_down_at_startup_may_come_up_later(tmp_path, clock):
     cluster = start_cluster(tmp_path)
     try:
         for node in cluster.nodes:
             node.process.send_signal(signal.SIGSTOP)
         store = open_redis(cluster.url, breaker=lambda: Breaker(clock, lambda: 0.0))
-        with pytest.raises(StoreError, match="cannot be asked"):
+        with pytest.raises(StoreError, match="cannot be reached"):
             store.get(A)
         for node in cluster.nodes:
             node.process.send_signal(signal.SIGCONT)
@@ -250,7 +250,7 @@ def test_a_cluster_that_is_away_at_the_start_may_come_later(tmp_path, clock):
         cluster.stop()
 
 
-# -- Sentinels ------------------------------------------------------------------------------------------------
+# -- Sentinels -------------------------------------------------------------------------------------
 
 
 class Watched:
@@ -290,8 +290,8 @@ def watched(tmp_path):
     made.stop()
 
 
-def test_the_store_goes_on_when_the_primary_has_died(watched):
-    """What the replica has heard of still holds there; turns and leases go on."""
+def test_the_store_recovers_when_the_primary_has_died(watched):
+    """Replicated data is still valid; turns and leases work."""
     store = open_store(watched.url)
     put(store, policy())
     assert store.take(A, "one", 1.0, 3600.0)
@@ -321,14 +321,17 @@ def test_the_store_goes_on_when_the_primary_has_died(watched):
 
 
 def started(sentinel) -> bool:
-    """Whether a Sentinel has begun a failover: right after its start it may not know that the replica is good."""
+    """Whether a Sentinel began a failover.
+
+    Right after its start it may not know that the replica is usable.
+    """
     with contextlib.suppress(redis.ResponseError):
         return bool(sentinel.execute_command("SENTINEL", "FAILOVER", "policies"))
     return False
 
 
-def test_a_primary_that_comes_back_as_a_replica_is_left(watched):
-    """A connection that was kept leads to what is now a replica."""
+def test_a_primary_that_returns_as_a_replica_is_disconnected(watched):
+    """A pooled connection leads to what is now a replica."""
     store = open_store(watched.url)
     assert store.reserve(A, 3600.0, lambda: 1.0).wait == 0
     with watched.primary.client() as client, watched.replica.client() as copy:
@@ -349,12 +352,12 @@ def test_a_primary_that_comes_back_as_a_replica_is_left(watched):
     store.close()
 
 
-def test_sentinels_that_want_a_password_are_given_it(tmp_path, monkeypatch):
+def test_sentinels_get_their_password(tmp_path, monkeypatch):
     program("redis-sentinel")
     watched = Watched(tmp_path, "requirepass sentinels")
     try:
         monkeypatch.setenv("SENTINELS", "wrong password")
-        with pytest.raises(SettingsError, match="wants a password, or another one: name the environment"):
+        with pytest.raises(SettingsError, match="requires a password, or a different one: name the environment"):
             open_store(f"{watched.url}?sentinel_password_env=SENTINELS")
         monkeypatch.setenv("SENTINELS", "sentinels")
         store = open_store(f"{watched.url}?sentinel_password_env=SENTINELS")
@@ -364,23 +367,23 @@ def test_sentinels_that_want_a_password_are_given_it(tmp_path, monkeypatch):
         watched.stop()
 
 
-def test_a_service_that_the_sentinels_do_not_know_is_a_mistake_of_the_url(watched):
-    """As a wrong password it is refused at the start, also if another Sentinel is away."""
+def test_a_service_unknown_to_the_sentinels_is_a_settings_error(watched):
+    """Like a wrong password it is refused at startup, even if another Sentinel is down."""
     known = f"the Sentinel at 127.0.0.1:{watched.sentinel.port} knows no service 'others'"
     with pytest.raises(SettingsError) as raised:
         open_store(watched.url.replace("policies", "others"))
-    assert str(raised.value) == f"store: {known}: end the URL with one that is known ('policies')"
+    assert str(raised.value) == f"store: {known}: end the URL with a service they know ('policies')"
 
     watched.sentinel.process.kill()
     watched.sentinel.process.wait(60)
-    store = open_store(watched.url)  # it is away, and may come later
+    store = open_store(watched.url)  # it is down, and may come up later
     with pytest.raises(StoreError, match=r"no Sentinel answers \(Error 111 .* Connection refused"):
         store.get(A)
     store.close()
 
 
-def test_a_service_whose_primary_is_down_is_known(watched):
-    """It is away, not misspelt: a failover ends by itself."""
+def test_a_service_whose_primary_is_down_is_no_settings_error(watched):
+    """The service is down, not misspelt: a failover ends by itself."""
     watched.replica.process.kill()
     watched.primary.process.kill()
     with watched.sentinel.client() as sentinel:
@@ -389,16 +392,19 @@ def test_a_service_whose_primary_is_down_is_known(watched):
             assert time.monotonic() < end
             time.sleep(0.05)
     store = open_store(watched.url)
-    with pytest.raises(StoreError, match="the Sentinels know no primary of 'policies' that is up") as raised:
+    with pytest.raises(StoreError, match="the Sentinels know of no primary of 'policies' that is up") as raised:
         store.get(A)
-    assert not isinstance(raised.value, Refused)
+    assert not isinstance(raised.value, RedisRefused)
     store.close()
 
 
-def test_a_server_in_the_place_of_a_sentinel_is_told_from_one_that_wants_a_password(tmp_path):
+def test_a_server_that_is_no_sentinel_and_a_missing_password_have_different_messages(tmp_path):
     for options, cause in (
-        ((), "is no Sentinel: name the Sentinels, or use redis://"),
-        (("--requirepass", "x"), "wants a password, or another one: name the environment variable that holds it"),
+        ((), "is not a Sentinel: name the Sentinels, or use redis://"),
+        (
+            ("--requirepass", "x"),
+            "requires a password, or a different one: name the environment variable that contains it",
+        ),
     ):
         server = start_redis(tmp_path, 0, *options)
         try:
@@ -411,7 +417,7 @@ def test_a_server_in_the_place_of_a_sentinel_is_told_from_one_that_wants_a_passw
             server.process.wait(60)
 
 
-def test_only_to_look_a_cluster_serves(empty_cluster, store):
+def test_a_cluster_can_be_opened_read_only(empty_cluster, store):
     put(store, policy())
     looks = look_at(empty_cluster.url)
 

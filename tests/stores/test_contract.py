@@ -1,29 +1,32 @@
-"""What every policy store promises, asked of each: memory, SQLite, Redis (a fake one, a real one, with MACs), and
-memory in front of SQLite, which is how every guard holds them."""
+"""The contract of every policy store: memory, SQLite, Redis (fake, real, with MACs, a cluster), and
+memory in front of SQLite, as in a guard.
+"""
 
 from __future__ import annotations
 
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.stores import A, policy, put
+from support.stores import A, in_a_fork, policy, put
 
 from robots_guard.core.access import Failed, Failure, Fetched
 from robots_guard.core.freshness import CLOCK_SKEW
 from robots_guard.core.renewal import begin
 from robots_guard.origin import origin_of
+from robots_guard.stores.memory import MemoryStore
 
 OTHERS = ["http://a.test", "https://a.test:8443", "https://b.test", "https://www.a.test", "https://[::1]"]
 
 
-def test_nothing_is_held_at_first(store):
+def test_a_new_store_is_empty(store):
     assert store.get(A) is None
     assert list(store.origins()) == []
     assert store.forget(A) is False
 
 
-def test_what_is_put_is_held_until_it_is_forgotten(store):
+def test_a_policy_is_stored_until_it_is_forgotten(store):
     put(store, policy())
 
     assert store.get(A) == policy()
@@ -34,7 +37,7 @@ def test_what_is_put_is_held_until_it_is_forgotten(store):
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_origins_are_apart(store, other):
+def test_similar_origins_are_separate(store, other):
     put(store, policy())
     other = origin_of(other)
 
@@ -60,8 +63,10 @@ def test_an_earlier_policy_never_replaces_a_later_one(store):
     assert store.get(A) == policy(at=1000.5)
 
 
-def test_a_policy_from_the_future_gives_way(store):
-    """A clock was ahead by ten years, and is set right: what it stamped must not stand in the way for ten years."""
+def test_a_policy_from_the_future_is_replaced(store):
+    """After a clock that was ten years ahead is corrected, its policies must not stay for ten
+    years.
+    """
     ten_years = 10 * 365 * 86400.0
     put(store, policy(at=1000.0 + ten_years))
     put(store, policy(at=1000.0, body=b"now"))
@@ -69,21 +74,21 @@ def test_a_policy_from_the_future_gives_way(store):
     assert store.get(A).document.body == b"now"
 
 
-def test_a_little_ahead_is_not_the_future(store):
+def test_a_small_clock_skew_is_not_the_future(store):
     put(store, policy(at=1000.0 + CLOCK_SKEW))
     put(store, policy(at=1000.0, body=b"older"))
 
     assert store.get(A).settled_at == 1000.0 + CLOCK_SKEW
 
 
-def test_of_two_of_the_same_time_the_last_put_stays(store):
+def test_of_two_policies_with_the_same_time_the_last_put_wins(store):
     put(store, policy(body=b"first"))
     put(store, policy(body=b"second"))
 
     assert store.get(A).document.body == b"second"
 
 
-def test_trouble_is_held_beside_the_last_good_document(store):
+def test_trouble_is_stored_with_the_last_good_document(store):
     held = policy()
     put(store, held)
     troubled = begin(A, held, "direct").next(Failed(failure=Failure.DNS), 2000.0).policy
@@ -98,22 +103,22 @@ def test_trouble_is_held_beside_the_last_good_document(store):
     [Failed(failure=Failure.TLS), Fetched(status=404, tls_verified=True), Fetched(status=503, tls_verified=True)],
     ids=["trouble alone", "no robots.txt", "not now"],
 )
-def test_what_has_no_body_is_held(store, outcome):
+def test_a_policy_without_a_body_is_stored(store, outcome):
     held = begin(A, None, "direct").next(outcome, 1000.0).policy
     put(store, held)
 
     assert store.get(A) == held
 
 
-def test_a_large_document_is_held(store):
+def test_a_large_document_is_stored(store):
     body = bytes(range(256)) * 2000
     put(store, policy(body=body))
 
     assert store.get(A).document.body == body
 
 
-def test_any_thread_may_ask(store):
-    """Eight at once, each sees a whole policy and the last one put is the latest."""
+def test_any_thread_may_use_the_store(store):
+    """Eight threads at once always see a whole policy, and the latest one remains."""
     start = threading.Barrier(8)
 
     def work(number):
@@ -128,3 +133,15 @@ def test_any_thread_may_ask(store):
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(8)))
     assert store.get(A).settled_at == 1000.0 + 39 * 8 + 7
+
+
+def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent():
+    store = MemoryStore()
+
+    def child() -> bool:
+        signal.alarm(20)
+        return store.reserve(A, 1.0, lambda: 0.0).wait == 0.0 and store.get(A) is None
+
+    for lock in (store._lock, store._policies_lock):
+        with lock:
+            assert in_a_fork(child)

@@ -1,4 +1,6 @@
-"""Looking at a store: nothing is created, set aside or written, and what cannot be read is said not to be."""
+"""Stores opened for reading only: nothing is created, quarantined or written, and unreadable files
+are reported.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def door(path):
+def integration(path):
     made = SqliteStore(path)
     put(made, policy())
     yield made
@@ -37,21 +39,21 @@ def names(path):
     return sorted(each.name for each in path.parent.iterdir())
 
 
-def test_what_a_door_writes_meanwhile_is_seen(path):
+def test_later_writes_of_an_integration_are_seen(path):
     look = looking(path, insist=False)
-    with pytest.raises(StoreError, match="is not there"):
+    with pytest.raises(StoreError, match="does not exist"):
         look.get(A)
-    door = SqliteStore(path)
+    integration = SqliteStore(path)
     assert look.get(A) is None
-    put(door, policy())
+    put(integration, policy())
     assert look.get(A) == policy()
-    door.close()
+    integration.close()
     assert look.get(A) == policy()
     assert [*look.origins()] == [A]
 
 
-def test_a_look_leaves_no_file_behind(door, path):
-    door.close()
+def test_reading_leaves_no_file_behind(integration, path):
+    integration.close()
     before = names(path)
     look = looking(path)
 
@@ -61,7 +63,9 @@ def test_a_look_leaves_no_file_behind(door, path):
 
 
 def copied(path, *ends):
-    """A copy of what a door has open: the file, its lock, and the journals of these ends."""
+    """Copy the files that an integration has open: the database, its lock, and the journals with
+    these suffixes.
+    """
     copy = path.parent.with_name("copy") / path.name
     copy.parent.mkdir()
     for end in ("", ".lock", *ends):
@@ -69,31 +73,33 @@ def copied(path, *ends):
     return copy
 
 
-def octets(path):
+def contents(path):
     return {each.name: each.read_bytes() for each in path.parent.iterdir()}
 
 
-def test_a_copy_with_its_log_and_index_is_read_and_left_as_it_is(door, path):
+def test_a_copy_with_its_log_and_index_is_read_and_not_changed(integration, path):
     copy = copied(path, "-wal", "-shm")
-    before = octets(copy)
+    before = contents(copy)
 
     assert looking(copy).get(A) == policy()
-    assert octets(copy) == before
+    assert contents(copy) == before
 
 
-def test_a_copy_with_its_log_but_without_the_index_is_refused_and_left_as_it_is(door, path):
-    """SQLite would create the index; without the log, what is read may be old, or torn."""
+def test_a_copy_with_its_log_but_without_the_index_is_refused_and_not_changed(integration, path):
+    """SQLite would create the index; without the log, the data read may be old or inconsistent."""
     copy = copied(path, "-wal")
-    before = octets(copy)
-    with pytest.raises(SettingsError, match="has a -wal without its -shm: copy that, too, or let a door open the file"):
+    before = contents(copy)
+    with pytest.raises(
+        SettingsError, match="has a -wal without its -shm: copy that too, or let an integration open the file"
+    ):
         looking(copy)
 
-    assert octets(copy) == before
+    assert contents(copy) == before
 
 
-def test_a_look_between_the_removal_of_the_index_and_that_of_the_log_waits(door, path):
-    """As the last door removes them."""
-    door.close()
+def test_reading_waits_between_the_removal_of_the_index_and_of_the_log(integration, path):
+    """The last integration to close the file removes them in this order."""
+    integration.close()
     log = path.with_name(f"{path.name}-wal")
     log.write_bytes(b"folded in")
     removal = threading.Timer(0.05, log.unlink)
@@ -103,16 +109,16 @@ def test_a_look_between_the_removal_of_the_index_and_that_of_the_log_waits(door,
     removal.join()
 
 
-def test_nothing_is_written(door, path):
+def test_nothing_is_written(integration, path):
     look = looking(path)
-    with pytest.raises(StoreError, match="only looked at"):
+    with pytest.raises(StoreError, match="for reading only"):
         put(look, policy(at=2000.0))
-    with pytest.raises(StoreError, match="only looked at"):
+    with pytest.raises(StoreError, match="for reading only"):
         look.forget(A)
-    assert door.get(A) == policy()
+    assert integration.get(A) == policy()
 
 
-def test_a_damaged_document_stays_for_somebody_to_look_at(door, path):
+def test_a_damaged_document_is_not_removed(integration, path):
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as rows:
         rows.execute("UPDATE documents SET body = x'00'")
     with pytest.raises(StoreError, match="damaged"):
@@ -121,54 +127,56 @@ def test_a_damaged_document_stays_for_somebody_to_look_at(door, path):
         assert rows.execute("SELECT body FROM documents").fetchall() == [(b"\0",)]
 
 
-def test_a_missing_file_is_one_sentence_and_stays_missing(path):
-    says = f"store: {str(path)!r} is not there: a door creates it, or name the doors' own with --store"
-    with pytest.raises(SettingsError, match=f"^{re.escape(says)}$"):
+def test_a_missing_file_is_reported_and_not_created(path):
+    message = (
+        f"store: {str(path)!r} does not exist: an integration creates it; or name the integrations' store with --store"
+    )
+    with pytest.raises(SettingsError, match=f"^{re.escape(message)}$"):
         looking(path)
     assert not path.parent.exists()
 
 
 @pytest.mark.parametrize(
-    ("beside", "says"),
-    [(True, "is damaged (file is not a database) and left as it is"), (False, "is no policy store (file is not")],
+    ("beside", "message"),
+    [(True, "is damaged (file is not a database) and was not changed"), (False, "is not a policy store (file is not")],
 )
-def test_rubbish_is_left_as_it_is(path, beside, says):
+def test_a_damaged_file_is_not_changed(path, beside, message):
     path.parent.mkdir()
     path.write_bytes(b"rubbish" * 1000)
     if beside:
         path.with_name("policies.sqlite.lock").write_text("robots_guard 1")
     before = names(path)
-    with pytest.raises(SettingsError, match=re.escape(says)):
+    with pytest.raises(SettingsError, match=re.escape(message)):
         looking(path)
 
     assert path.read_bytes() == b"rubbish" * 1000
     assert names(path) == before
 
 
-def test_a_file_that_is_overwritten_or_removed_meanwhile_is_said_to_be(door, path):
+def test_a_file_that_is_overwritten_or_removed_meanwhile_is_reported(integration, path):
     look = looking(path)
-    door.close()
+    integration.close()
     path.write_bytes(b"rubbish" * 1000)
     with pytest.raises(StoreError, match="is damaged"):
         [*look.origins()]
     shutil.rmtree(path.parent)
-    with pytest.raises(StoreError, match="is not there"):
+    with pytest.raises(StoreError, match="does not exist"):
         look.get(A)
 
 
 @pytest.mark.parametrize(
-    ("statement", "says"),
-    [("PRAGMA user_version = 99", "made by another version"), ("DROP TABLE turns", "no such table: turns")],
+    ("statement", "message"),
+    [("PRAGMA user_version = 99", "created by another version"), ("DROP TABLE turns", "no such table: turns")],
 )
-def test_another_layout_is_refused_and_left(door, path, statement, says):
+def test_another_layout_is_refused_and_not_changed(integration, path, statement, message):
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as rows:
         rows.execute(statement)
-    with pytest.raises(SettingsError, match=says):
+    with pytest.raises(SettingsError, match=message):
         looking(path)
 
 
 def test_another_programs_database_is_refused(tmp_path):
-    with contextlib.closing(sqlite3.connect(tmp_path / "theirs.sqlite", isolation_level=None)) as rows:
+    with contextlib.closing(sqlite3.connect(tmp_path / "foreign.sqlite", isolation_level=None)) as rows:
         rows.execute("CREATE TABLE history (url)")
     with pytest.raises(SettingsError, match="a database of another program"):
-        looking(tmp_path / "theirs.sqlite")
+        looking(tmp_path / "foreign.sqlite")

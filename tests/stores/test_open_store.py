@@ -1,4 +1,4 @@
-"""Stores are chosen by URL; a URL that names none is answered with the forms there are."""
+"""Stores are chosen by URL; an invalid URL is answered with the list of valid forms."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def opened(url):
     return store.path
 
 
-def test_memory_is_no_store_beside_the_guards_own():
+def test_memory_opens_no_shared_store():
     assert open_store("memory:") is None
 
 
-def test_paths_are_absolute_relative_or_of_ones_home(tmp_path, monkeypatch):
+def test_paths_may_be_absolute_relative_or_in_the_home_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     opened(f"sqlite:///{tmp_path}/absolute.sqlite")
@@ -37,7 +37,7 @@ def test_paths_are_absolute_relative_or_of_ones_home(tmp_path, monkeypatch):
     assert (tmp_path / "home" / "of-mine.sqlite").exists()
 
 
-def test_characters_that_mean_something_in_urls_mean_nothing_in_a_path(tmp_path):
+def test_url_syntax_has_no_meaning_in_a_path(tmp_path):
     assert opened(f"sqlite:///{tmp_path}/a?mode=ro#b%20c.sqlite").name == "a?mode=ro#b%20c.sqlite"
 
 
@@ -56,7 +56,7 @@ def test_characters_that_mean_something_in_urls_mean_nothing_in_a_path(tmp_path)
         "/x",
     ],
 )
-def test_what_names_no_store_is_answered_with_the_forms(url):
+def test_an_unknown_url_lists_the_valid_forms(url):
     with pytest.raises(
         SettingsError, match=r"use memory:, sqlite:///relative/path, sqlite:////absolute/path, redis://host"
     ):
@@ -81,10 +81,10 @@ def test_a_password_is_not_shown():
         "rediss+sentinel://me:secret@127.0.0.1:1/main",
     ],
 )
-def test_a_server_is_not_needed_at_the_start(url):
+def test_a_server_is_not_needed_at_startup(url):
     store = open_store(url)
     assert isinstance(store, RedisStore)
-    with pytest.raises(StoreError, match="cannot be asked"):
+    with pytest.raises(StoreError, match="cannot be reached"):
         store.get(origin_of("https://a.test"))
     store.close()
 
@@ -94,25 +94,25 @@ def test_a_server_is_not_needed_at_the_start(url):
     [
         ("redis://h:port/0", "not the URL of a Redis server"),
         ("redis://h/0?prefix=a{b", "prefix = 'a{b': use no braces"),
-        ("redis+cluster://h:port,i/", "not the URL of a Redis server ('h:port' is no host:port)"),
-        ("redis+cluster://h,,i/", "not the URL of a Redis server ('' is no host:port)"),
-        ("redis+cluster://me:secr@et@h/", "not the URL of a Redis server ('h' is no host:port)"),
+        ("redis+cluster://h:port,i/", "not the URL of a Redis server ('h:port' is not a host:port)"),
+        ("redis+cluster://h,,i/", "not the URL of a Redis server ('' is not a host:port)"),
+        ("redis+cluster://me:secr@et@h/", "not the URL of a Redis server ('h' is not a host:port)"),
         ("redis+cluster://h/1", "a Redis Cluster has one database, 0"),
         ("redis+sentinel://h:26379/", "it names no SERVICE"),
         ("redis+sentinel://h:26379/main/one", "it names no SERVICE"),
         ("redis+sentinel://h/main?sentinel_password_env=NOT_SET", "the environment has no NOT_SET"),
-        ("redis+cluster://h/?sentinel_password_env=X", "'sentinel_password_env' is no option of a Redis URL"),
+        ("redis+cluster://h/?sentinel_password_env=X", "'sentinel_password_env' is not an option of a Redis URL"),
         ("redis+other://h/", "'redis+other://h/' is not a store"),
-        ("redis://h/one", "not the URL of a Redis server (its path is no number of a database)"),
-        ("redis://user:pass/word@h/0", "not the URL of a Redis server (its path is no number of a database)"),
-        ("redis://h/0?prefx=x", "'prefx' is no option of a Redis URL: use prefix, hmac_env, hmac_file"),
-        ("redis://h/0?socket_timeout=60", "'socket_timeout' is no option"),
+        ("redis://h/one", "not the URL of a Redis server (its path is not the number of a database)"),
+        ("redis://user:pass/word@h/0", "not the URL of a Redis server (its path is not the number of a database)"),
+        ("redis://h/0?prefx=x", "'prefx' is not an option of a Redis URL: use prefix, hmac_env, hmac_file"),
+        ("redis://h/0?socket_timeout=60", "'socket_timeout' is not an option"),
         ("redis://h/0?hmac_env=NOT_SET", "the environment has no NOT_SET"),
         ("redis://h/0?hmac_file=/none/such", "hmac_file = '/none/such' cannot be read"),
         ("redis://h/0?hmac_env=SHORT", "the key in SHORT is too short"),
     ],
 )
-def test_what_is_no_url_of_a_server_is_named_in_one_sentence(url, sentence, monkeypatch):
+def test_an_invalid_server_url_is_explained(url, sentence, monkeypatch):
     monkeypatch.setenv("SHORT", "secret")
     with pytest.raises(SettingsError, match=re.escape(sentence)) as caught:
         open_store(url)

@@ -1,4 +1,4 @@
-"""The Redis store: what is particular to a server that others use too, and that may be slow, down or open to all."""
+"""The Redis store: behaviour specific to a shared server that may be slow, down or unprotected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.stores import KEY, A, B, in_a_fork, policy, put, start_redis
 from robots_guard.errors import DamagedValue, SettingsError, StoreError
 from robots_guard.origin import origin_of
 from robots_guard.stores import look_at, open_store
-from robots_guard.stores.breaker import FIRST, Breaker, LeftAlone
+from robots_guard.stores.breaker import FIRST_PAUSE, Breaker, CircuitOpen
 from robots_guard.stores.redis import DOCUMENT_LIFE, POLICY_LIFE, RedisStore
 from robots_guard.stores.sentinels import Sentinels
 from robots_guard.stores.servers import open_redis
@@ -40,11 +40,11 @@ def store(empty_redis):
 
 
 def opened(url, clock) -> RedisStore:
-    """A store whose breakers go by a clock of the test's."""
+    """A store whose breakers use the clock of the test."""
     return open_redis(url, breaker=lambda: Breaker(clock, lambda: 0.0))
 
 
-def test_all_keys_have_the_prefix_and_an_end(empty_redis, client):
+def test_all_keys_have_the_prefix_and_expire(empty_redis, client):
     store = open_store(f"{empty_redis.url}?prefix=fleet*[1]:")
     put(store, policy())
     store.take(A, "x", 1000.0, 35.0)
@@ -78,11 +78,11 @@ def test_an_acl_for_the_prefix_is_enough(empty_redis, client):
     store.hold_off(A, 600.0, 1.0)
     assert store.reserve(A, 60.0, lambda: 1.0).by_retry_after
     store.close()
-    with pytest.raises(SettingsError, match=r"no permissions.*give it the commands that docs/stores.md lists"):
+    with pytest.raises(SettingsError, match=r"no permissions.*grant it the commands that docs/stores.md lists"):
         open_store(f"redis://crawler:secret@127.0.0.1:{empty_redis.port}/0?prefix=other:")
 
 
-def test_a_lease_ends_by_itself(store):
+def test_a_lease_expires(store):
     assert store.take(A, "dead", 1000.0, 0.15)
     assert not store.take(A, "next", 1000.0, 35.0)
     deadline = time.monotonic() + 60
@@ -91,7 +91,7 @@ def test_a_lease_ends_by_itself(store):
         time.sleep(0.01)
 
 
-def test_a_purge_prolongs_what_a_journal_refers_to(store, client):
+def test_a_purge_prolongs_documents_that_an_audit_log_refers_to(store, client):
     put(store, policy())
     key = f"rg:document:{policy().document.sha256}"
     client.pexpire(key, 1000)
@@ -100,7 +100,7 @@ def test_a_purge_prolongs_what_a_journal_refers_to(store, client):
     assert client.pttl(key) > POLICY_LIFE
 
 
-# -- values somebody else has put there ---------------------------------------------------------------------
+# -- values written by another program -------------------------------------------------------------
 
 
 @pytest.fixture
@@ -108,34 +108,34 @@ def keyed(client):
     return RedisStore(client, key=KEY)
 
 
-def test_only_our_mac_is_believed(keyed, client):
-    for writer in (RedisStore(client), RedisStore(client, key=b"another key of theirs")):
+def test_a_value_without_a_valid_mac_is_rejected(keyed, client):
+    for writer in (RedisStore(client), RedisStore(client, key=b"another key of another writer")):
         put(writer, policy(body=b"User-agent: *\nAllow: /"))
-        with pytest.raises(DamagedValue, match="does not carry our MAC"):
+        with pytest.raises(DamagedValue, match="has no valid MAC"):
             keyed.get(A)
         put(keyed, policy())
         assert keyed.get(A) == policy()
 
 
-def test_without_a_key_a_value_with_a_mac_is_no_value(keyed, client):
+def test_without_a_key_a_value_with_a_mac_is_rejected(keyed, client):
     put(keyed, policy())
 
     with pytest.raises(DamagedValue):
         RedisStore(client).get(A)
 
 
-def test_a_body_put_in_place_of_another_is_noticed(keyed, client):
+def test_a_body_that_replaces_another_is_noticed(keyed, client):
     put(keyed, policy())
     put(keyed, policy(B, body=b"User-agent: *\nAllow: /"))
     crafted = client.get(f"rg:document:{policy(B, body=b'User-agent: *' + bytes([10]) + b'Allow: /').document.sha256}")
     client.set(f"rg:document:{policy().document.sha256}", crafted)
 
-    with pytest.raises(DamagedValue, match="document held"):
+    with pytest.raises(DamagedValue, match="document stored"):
         keyed.get(A)
 
 
 @pytest.mark.parametrize("held", ["x" * 20_000_000, "", "\n", "9e999\n", "1000.0\n", "nan\nx", "no time"])
-def test_whatever_stands_under_the_key_gives_way_and_is_not_read_whole(store, client, held):
+def test_a_foreign_value_is_replaced_and_not_read_whole(store, client, held):
     client.set("rg:{https://a.test}:policy", held)
     if held:
         with pytest.raises(DamagedValue):
@@ -146,19 +146,19 @@ def test_whatever_stands_under_the_key_gives_way_and_is_not_read_whole(store, cl
 
 
 @pytest.mark.parametrize("key", ["rg:{https://a.test}:policy", f"rg:document:{policy().document.sha256}"])
-def test_a_key_of_another_type_is_damage_and_gives_way(store, client, key):
+def test_a_key_of_another_type_counts_as_damage_and_is_replaced(store, client, key):
     put(store, policy())
     client.delete(key)
     client.rpush(key, "x")
 
-    with pytest.raises(DamagedValue, match="no string"):
+    with pytest.raises(DamagedValue, match="not a string"):
         store.get(A)
     put(store, policy())
     assert store.get(A) == policy()
 
 
 @pytest.mark.parametrize("field", ["turns", "lease"])
-def test_a_turn_or_lease_of_another_type_gives_way(store, client, field):
+def test_a_turn_or_lease_of_another_type_is_replaced(store, client, field):
     client.rpush(f"rg:{{https://a.test}}:{field}", "x")
     assert store.last_turn(A) == (0.0, 0.0)
 
@@ -170,7 +170,7 @@ def test_a_turn_or_lease_of_another_type_gives_way(store, client, field):
 
 
 @pytest.mark.parametrize("what", ["count_from", "hold_off", "release"])
-def test_no_call_fails_for_ever_for_a_key_of_another_type(store, client, what):
+def test_no_call_fails_forever_because_of_a_key_of_another_type(store, client, what):
     for field in ("turns", "lease"):
         client.rpush(f"rg:{{https://a.test}}:{field}", "x")
     {
@@ -183,7 +183,7 @@ def test_no_call_fails_for_ever_for_a_key_of_another_type(store, client, what):
 
 
 @pytest.mark.parametrize("milliseconds", [None, 10**9])
-def test_a_lease_that_does_not_end_before_long_counts_as_ended(store, client, milliseconds):
+def test_a_lease_that_lasts_too_long_counts_as_expired(store, client, milliseconds):
     client.set("rg:{https://a.test}:lease", "somebody", px=milliseconds)
 
     assert store.take(A, "one", 1.0, 35.0)
@@ -191,8 +191,8 @@ def test_a_lease_that_does_not_end_before_long_counts_as_ended(store, client, mi
     assert 0 < client.pttl("rg:{https://a.test}:lease") <= 35_000
 
 
-def test_a_right_that_is_missing_is_not_taken_for_another_type(empty_redis, client):
-    """Else every turn would be granted, for what may not be read cannot forbid it."""
+def test_a_missing_permission_is_not_mistaken_for_another_type(empty_redis, client):
+    """Otherwise every turn would be granted, since an unreadable value cannot forbid it."""
     put(RedisStore(client), policy())
     client.execute_command("ACL", "SETUSER", "blind", "reset", "on", ">secret", "~rg:*", "+@all", "-getrange")
     blind = RedisStore(redis.Redis(port=empty_redis.port, username="blind", password="secret"))
@@ -202,10 +202,10 @@ def test_a_right_that_is_missing_is_not_taken_for_another_type(empty_redis, clie
     blind.close()
 
 
-# -- a server in trouble ------------------------------------------------------------------------------------
+# -- a server in trouble ---------------------------------------------------------------------------
 
 
-def test_a_server_that_is_full_is_a_store_error_and_reading_goes_on(store, client):
+def test_a_full_server_is_a_store_error_and_reads_still_work(store, client):
     put(store, policy())
     client.config_set("maxmemory", 1)
     try:
@@ -216,18 +216,18 @@ def test_a_server_that_is_full_is_a_store_error_and_reading_goes_on(store, clien
         client.config_set("maxmemory", 0)
 
 
-def test_a_server_that_hangs_is_waited_for_twice_and_then_left_alone(clock):
-    """Of many calls the first costs some hundred milliseconds; then every call fails at once."""
+def test_a_server_that_hangs_is_tried_twice_and_then_not_called(clock):
+    """The first of many calls takes some hundred milliseconds; then every call fails at once."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         store = opened(f"redis://127.0.0.1:{silent.getsockname()[1]}/0", clock)
-        clock.advance(FIRST)
+        clock.advance(FIRST_PAUSE)
         began = time.monotonic()
-        with pytest.raises(StoreError, match="cannot be asked"):
+        with pytest.raises(StoreError, match="cannot be reached"):
             store.get(A)
         first = time.monotonic() - began
         began = time.monotonic()
         for _ in range(100):
-            with pytest.raises(LeftAlone, match=r"^the server cannot be asked"):
+            with pytest.raises(CircuitOpen, match=r"^the server cannot be reached"):
                 store.take(A, "x", 1.0, 35.0)
         rest = time.monotonic() - began
         store.close()
@@ -237,16 +237,16 @@ def test_a_server_that_hangs_is_waited_for_twice_and_then_left_alone(clock):
 
 
 def test_a_pause_of_the_server_costs_a_second_and_not_thirty(tmp_path, clock):
-    """The machine was busy, or the server wrote its file: it is asked again a second later."""
+    """If the machine was busy, or the server was saving, it is tried again a second later."""
     server = start_redis(tmp_path)
     store = opened(server.url, clock)
     server.process.send_signal(signal.SIGSTOP)
-    with pytest.raises(StoreError, match="cannot be asked"):
+    with pytest.raises(StoreError, match="cannot be reached"):
         store.reserve(A, 60.0, lambda: 1.0)
     server.process.send_signal(signal.SIGCONT)
 
     turn = None
-    for length in (1, 2, 4, 8):  # a loaded machine may be late again; not 30 s in any case
+    for length in (1, 2, 4, 8):  # a loaded machine may be late again, but never 30 s
         clock.advance(length)
         with contextlib.suppress(StoreError):
             turn = turn or store.reserve(A, 60.0, lambda: 1.0)
@@ -258,7 +258,7 @@ def test_a_pause_of_the_server_costs_a_second_and_not_thirty(tmp_path, clock):
 
 @contextlib.contextmanager
 def lossy(port: int) -> Iterator[tuple[int, threading.Event]]:
-    """A relay to a server that loses one answer: while the event is set, the next one, and its connection."""
+    """A relay to a server. While the event is set, it loses the next answer and its connection."""
     lose = threading.Event()
 
     class Relay(socketserver.BaseRequestHandler):
@@ -283,7 +283,7 @@ def lossy(port: int) -> Iterator[tuple[int, threading.Event]]:
         thread.join()
 
 
-def test_a_call_whose_answer_was_lost_is_made_once_more(empty_redis, clock):
+def test_a_call_whose_answer_was_lost_is_retried_once(empty_redis, clock):
     with lossy(empty_redis.port) as (port, lose):
         store = opened(f"redis://127.0.0.1:{port}/0?timeout=20", clock)
 
@@ -292,13 +292,15 @@ def test_a_call_whose_answer_was_lost_is_made_once_more(empty_redis, clock):
         lose.set()
         assert store.get(A) == policy()
         lose.set()
-        assert store.take(A, "one", 1.0, 35.0)  # we have it, though the server took it at the first call
+        # granted, although the server granted it at the first call
+        assert store.take(A, "one", 1.0, 35.0)
         assert not store.take(A, "two", 1.0, 35.0)
         lose.set()
         store.release(A, "one")
         assert store.take(A, "two", 1.0, 35.0)
         lose.set()
-        assert store.reserve(A, 60.0, lambda: 1.0).wait == pytest.approx(60, abs=30)  # a turn is lost: a delay, no more
+        # a turn is lost, which costs only a delay
+        assert store.reserve(A, 60.0, lambda: 1.0).wait == pytest.approx(60, abs=30)
         lose.set()
         store.hold_off(A, 600.0, 1.0)
         assert store.reserve(A, 60.0, lambda: 1.0).by_retry_after
@@ -306,7 +308,7 @@ def test_a_call_whose_answer_was_lost_is_made_once_more(empty_redis, clock):
         store.close()
 
 
-# -- a server that refuses ------------------------------------------------------------------------------------
+# -- a server that refuses -------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -323,20 +325,20 @@ def configured(client, **settings) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("credentials", "says"),
+    ("credentials", "message"),
     [("", "uthenticat"), ("me:wrong@", "invalid username-password pair")],
 )
-def test_a_password_that_is_refused_is_an_error_at_the_start(empty_redis, client, credentials, says):
+def test_a_refused_password_is_an_error_at_startup(empty_redis, client, credentials, message):
     client.ping()
     with (
         configured(client, requirepass="secret"),
-        pytest.raises(SettingsError, match=f"{says}.*: put them into the URL") as told,
+        pytest.raises(SettingsError, match=f"{message}.*: put them into the URL") as raised,
     ):
         open_store(f"redis://{credentials}127.0.0.1:{empty_redis.port}/0")
-    assert "wrong" not in str(told.value)
+    assert "wrong" not in str(raised.value)
 
 
-def test_a_server_that_is_full_is_an_error_at_the_start(empty_redis, client):
+def test_a_full_server_is_an_error_at_startup(empty_redis, client):
     with (
         configured(client, maxmemory=1),
         pytest.raises(SettingsError, match="it is full: set maxmemory-policy"),
@@ -344,7 +346,7 @@ def test_a_server_that_is_full_is_an_error_at_the_start(empty_redis, client):
         open_store(empty_redis.url)
 
 
-def test_a_server_that_wants_more_replicas_is_an_error_at_the_start(empty_redis, client):
+def test_too_few_replicas_are_an_error_at_startup(empty_redis, client):
     with (
         configured(client, min_replicas_to_write=1),
         pytest.raises(SettingsError, match="it reaches too few replicas"),
@@ -354,18 +356,18 @@ def test_a_server_that_wants_more_replicas_is_an_error_at_the_start(empty_redis,
 
 @pytest.fixture
 def replica(empty_redis, client):
-    """A server that is a read-only replica, of none that is there."""
+    """A read-only replica of a server that does not exist."""
     client.replicaof("127.0.0.1", 1)
     yield empty_redis
     client.replicaof("NO", "ONE")
 
 
-def test_a_read_only_replica_is_named_as_one(replica):
+def test_a_read_only_replica_is_reported_as_one(replica):
     with pytest.raises(SettingsError, match="read-only replica: name the primary, or let Sentinels name it"):
         open_store(replica.url)
 
 
-def test_a_read_only_replica_can_be_looked_at(empty_redis, client, clock):
+def test_a_read_only_replica_can_be_opened_read_only(empty_redis, client, clock):
     store = opened(empty_redis.url, clock)
     put(store, policy())
     client.replicaof("127.0.0.1", 1)
@@ -378,55 +380,55 @@ def test_a_read_only_replica_can_be_looked_at(empty_redis, client, clock):
         store.close()
 
 
-def test_a_server_that_becomes_a_replica_refuses_what_writes_and_is_tried_again(empty_redis, client, clock):
+def test_a_server_that_becomes_a_replica_refuses_writes_and_is_retried(empty_redis, client, clock):
     store = opened(empty_redis.url, clock)
     put(store, policy())
     client.replicaof("127.0.0.1", 1)
     try:
         with pytest.raises(StoreError, match=r"refuses.*read-only replica: name the primary"):
             store.reserve(A, 60.0, lambda: 1.0)
-        with pytest.raises(LeftAlone, match=r"^the server refuses"):
+        with pytest.raises(CircuitOpen, match=r"^the server refuses"):
             store.reserve(A, 60.0, lambda: 1.0)
         assert store.get(A) == policy()
-        clock.advance(FIRST)
+        clock.advance(FIRST_PAUSE)
         with pytest.raises(StoreError, match="read-only replica"):
             store.take(A, "x", 1.0, 35.0)
     finally:
         client.replicaof("NO", "ONE")
-    clock.advance(2 * FIRST)
+    clock.advance(2 * FIRST_PAUSE)
 
     assert store.reserve(A, 60.0, lambda: 1.0).wait == 0
     store.close()
 
 
-def test_a_password_that_is_changed_is_said_and_tried_again(empty_redis, client, clock):
+def test_a_changed_password_is_reported_and_retried(empty_redis, client, clock):
     store = opened(empty_redis.url, clock)
     with configured(client, requirepass="secret"):
         store._client.connection_pool.disconnect()
         with pytest.raises(StoreError, match=r"refuses.*put them into the URL"):
             store.get(A)
-        with pytest.raises(LeftAlone, match=r"^the server refuses"):
+        with pytest.raises(CircuitOpen, match=r"^the server refuses"):
             store.reserve(A, 60.0, lambda: 1.0)
-    clock.advance(FIRST)
+    clock.advance(FIRST_PAUSE)
 
     assert store.reserve(A, 60.0, lambda: 1.0).wait == 0
     store.close()
 
 
-def test_nothing_is_sent_for_what_was_refused_until_it_is_tried_again(empty_redis, client, clock):
+def test_a_refused_command_is_not_sent_until_the_retry(empty_redis, client, clock):
     store = opened(empty_redis.url, clock)
     with configured(client, maxmemory=1):
         with pytest.raises(StoreError, match="it is full"):
             put(store, policy())
         before = client.info("stats")["total_commands_processed"]
         for _ in range(5):
-            with pytest.raises(LeftAlone):
+            with pytest.raises(CircuitOpen):
                 put(store, policy())
         assert client.info("stats")["total_commands_processed"] - before <= 2
     store.close()
 
 
-def test_a_server_that_was_down_is_found_again(tmp_path, clock):
+def test_a_server_that_was_down_is_used_again(tmp_path, clock):
     server = start_redis(tmp_path)
     store = opened(server.url, clock)
     put(store, policy())
@@ -436,9 +438,9 @@ def test_a_server_that_was_down_is_found_again(tmp_path, clock):
         with pytest.raises(StoreError):
             store.get(A)
     server = start_redis(tmp_path, server.port)
-    with pytest.raises(LeftAlone):
+    with pytest.raises(CircuitOpen):
         store.get(A)
-    clock.advance(FIRST)
+    clock.advance(FIRST_PAUSE)
 
     assert store.get(A) is None
     put(store, policy())
@@ -458,7 +460,7 @@ def test_a_server_that_was_restarted_between_two_calls_costs_at_most_one_error(t
     try:
         put(store, policy())
     except StoreError:
-        clock.advance(FIRST)
+        clock.advance(FIRST_PAUSE)
         put(store, policy())
 
     assert store.get(A) == policy()
@@ -467,7 +469,7 @@ def test_a_server_that_was_restarted_between_two_calls_costs_at_most_one_error(t
     server.process.wait(60)
 
 
-def test_scripts_a_server_has_forgotten_are_sent_again(store, client):
+def test_scripts_missing_on_a_server_are_sent_again(store, client):
     put(store, policy())
     client.script_flush()
     put(store, policy(at=1001.0))
@@ -475,7 +477,7 @@ def test_scripts_a_server_has_forgotten_are_sent_again(store, client):
     assert store.get(A).settled_at == 1001.0
 
 
-def test_keys_that_are_no_origins_are_not_listed(store, client):
+def test_keys_that_are_not_origins_are_not_listed(store, client):
     put(store, policy())
     for key in (b"rg:{nonsense}:policy", b"rg:{ftp://a.test}:policy", b"rg:{\xff}:policy"):
         client.set(key, "x")
@@ -483,7 +485,7 @@ def test_keys_that_are_no_origins_are_not_listed(store, client):
     assert list(store.origins()) == [A]
 
 
-def test_a_key_for_macs_comes_from_a_file_or_the_environment(empty_redis, tmp_path, monkeypatch):
+def test_the_mac_key_comes_from_a_file_or_the_environment(empty_redis, tmp_path, monkeypatch):
     monkeypatch.setenv("STORE_KEY", KEY.decode())
     (tmp_path / "key").write_bytes(KEY + b"\n")
     one = open_store(f"{empty_redis.url}?hmac_env=STORE_KEY")
@@ -496,16 +498,16 @@ def test_a_key_for_macs_comes_from_a_file_or_the_environment(empty_redis, tmp_pa
     two.close()
 
 
-def test_a_fork_is_no_trouble(store):
-    """The client gives a forked child connections of its own."""
+def test_the_store_works_in_a_forked_child(store):
+    """The client gives a forked child its own connections."""
     put(store, policy())
 
     assert in_a_fork(lambda: put(store, policy(B)) or store.get(A) == policy())
     assert store.get(B) == policy(B)
 
 
-def test_threads_that_ask_the_sentinels_at_once_do_not_take_them_from_each_other():
-    """While one thread puts the Sentinel that has answered first, another must find all of them."""
+def test_concurrent_queries_of_the_sentinels_see_all_of_them():
+    """While one thread moves the Sentinel that answered to the front, another must see all of them."""
     sentinels = Sentinels([("127.0.0.1", port) for port in (1, 2, 3)], {})
     up = {"is_master": True, "is_sdown": False, "is_odown": False, "ip": "10.0.0.1", "port": 6379}
     before, third = sentinels.sentinels, sentinels.sentinels[2]
@@ -519,8 +521,8 @@ def test_threads_that_ask_the_sentinels_at_once_do_not_take_them_from_each_other
     assert sentinels.sentinels == [third, *seen[:2]]
 
 
-def test_a_turn_says_by_how_much_the_servers_clock_may_be_misread(redis_server):
-    """The server's clock was read at some moment of the call, which one is not known."""
+def test_a_turn_bounds_the_error_of_the_servers_clock(redis_server):
+    """The server's clock was read at an unknown moment during the call."""
     moments = iter((100.0, 101.8))
     turn = open_redis(redis_server.url).reserve(A, 0.0, lambda: next(moments))
 

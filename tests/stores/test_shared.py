@@ -1,5 +1,6 @@
-"""What every store that processes share promises beyond the contract: leases, documents by digest, and that
-nothing it holds is believed because it is there."""
+"""The additional contract of shared stores: leases, documents by digest, and validation of all
+stored values.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from robots_guard.origin import origin_of
 DAY = 86400.0
 
 
-# -- damage -------------------------------------------------------------------------------------------------
+# -- damage ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -32,8 +33,8 @@ DAY = 86400.0
     ],
     ids=["bare", "zeros", "huge", "cut", "another origin's", "another version's"],
 )
-def test_what_is_no_policy_of_the_origin_is_never_one_and_can_be_replaced(shared, behind, value):
-    behind(A, value)
+def test_an_invalid_value_is_never_returned_and_can_be_replaced(shared, write_raw, value):
+    write_raw(A, value)
 
     held = None
     with pytest.raises(DamagedValue, match=r"https://a\.test"):
@@ -43,31 +44,33 @@ def test_what_is_no_policy_of_the_origin_is_never_one_and_can_be_replaced(shared
     assert shared.get(A) == policy()
 
 
-def test_every_flipped_bit_is_noticed(shared, behind, kept):
+def test_every_flipped_bit_is_noticed(shared, write_raw, read_raw):
     put(shared, policy())
-    value = kept(A)
+    value = read_raw(A)
     for place in range(len(value) * 8):
         damaged = bytearray(value)
         damaged[place // 8] ^= 1 << place % 8
-        behind(A, bytes(damaged))
+        write_raw(A, bytes(damaged))
         with pytest.raises(DamagedValue):
             shared.get(A)
 
 
-def test_anothers_value_moved_under_our_key_is_noticed(shared, behind, kept):
-    """Whoever can write, but holds no key, can at best copy: what was said of one origin is nothing to another."""
+def test_a_value_copied_from_another_origin_is_noticed(shared, write_raw, read_raw):
+    """An attacker with write access but without the key can only copy values, and a copy is
+    invalid.
+    """
     put(shared, policy(B, body=b"User-agent: *\nAllow: /"))
     put(shared, policy())
-    behind(A, kept(B))
+    write_raw(A, read_raw(B))
 
     with pytest.raises(DamagedValue):
         shared.get(A)
 
 
-# -- leases -------------------------------------------------------------------------------------------------
+# -- leases ----------------------------------------------------------------------------------------
 
 
-def test_a_lease_is_one_holders_until_it_is_given_back(shared):
+def test_a_lease_has_one_holder_until_it_is_released(shared):
     assert shared.take(A, "one", 1000.0, 35.0)
     assert not shared.take(A, "two", 1001.0, 35.0)
     assert shared.take(B, "two", 1001.0, 35.0)
@@ -75,7 +78,7 @@ def test_a_lease_is_one_holders_until_it_is_given_back(shared):
     assert shared.take(A, "two", 1002.0, 35.0)
 
 
-def test_a_lease_is_given_back_by_its_holder_only(shared):
+def test_only_its_holder_can_release_a_lease(shared):
     shared.take(A, "one", 1000.0, 35.0)
     shared.release(A, "two")
     shared.release(B, "one")
@@ -83,8 +86,8 @@ def test_a_lease_is_given_back_by_its_holder_only(shared):
     assert not shared.take(A, "two", 1001.0, 35.0)
 
 
-def test_who_read_the_clock_a_moment_earlier_and_comes_later_does_not_get_it(shared):
-    """Time is read, then the call is made; in between anything may happen."""
+def test_a_later_call_with_an_earlier_time_does_not_get_the_lease(shared):
+    """The time is read before the call, and another process may come in between."""
     assert shared.take(A, "one", 1000.0, 35.0)
     assert not shared.take(A, "two", 995.0, 35.0)
 
@@ -96,7 +99,7 @@ def test_a_lease_is_no_policy(shared):
     assert list(shared.origins()) == []
 
 
-def test_of_many_who_take_at_once_one_gets_it(shared):
+def test_of_many_concurrent_takers_one_gets_the_lease(shared):
     start = threading.Barrier(8)
 
     def taken(number):
@@ -108,7 +111,7 @@ def test_of_many_who_take_at_once_one_gets_it(shared):
     assert [sum(column) for column in zip(*answers, strict=True)] == [1] * 30
 
 
-# -- documents ----------------------------------------------------------------------------------------------
+# -- documents -------------------------------------------------------------------------------------
 
 
 def test_a_document_outlives_its_policy_and_is_found_by_its_digest(shared):
@@ -133,7 +136,7 @@ def test_many_origins_share_one_document(shared):
     assert shared.get(origins[1]) == policy(origins[1])
 
 
-def test_a_purge_leaves_what_was_used_of_late(shared):
+def test_a_purge_keeps_recently_used_documents(shared):
     put(shared, policy(at=1000.0))
 
     assert shared.purge(1000.0 + 100 * DAY) == 0

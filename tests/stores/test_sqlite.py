@@ -1,4 +1,4 @@
-"""The SQLite store: what is particular to a file that others use too, and may have damaged."""
+"""The SQLite store: behaviour specific to a file that other programs can use and damage."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 from support.stores import A, B, in_a_fork, policy, put
 
-from robots_guard.audit.query import Filter, entries
+from robots_guard.audit.read.reader import Filter, entries
 from robots_guard.core.verdict import Question
 from robots_guard.errors import SettingsError, StoreError, StoreReset
-from robots_guard.fetch.scripted import ScriptedFetcher
+from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of
-from robots_guard.runtime import AsyncioRuntime
 from robots_guard.settings import open_guard, settings_of
 from robots_guard.stores import database_files
-from robots_guard.stores.breaker import FIRST, Breaker, LeftAlone
+from robots_guard.stores.breaker import FIRST_PAUSE, Breaker, CircuitOpen
 from robots_guard.stores.database import Database
 from robots_guard.stores.patience import connect
 from robots_guard.stores.sqlite import RETENTION, SqliteStore
@@ -48,7 +48,7 @@ def store(path):
 
 @pytest.fixture
 def rows(store, path):
-    """Another connection, that writes what it likes."""
+    """Another connection to the file, for arbitrary statements."""
     connection = sqlite3.connect(path, isolation_level=None)
     yield connection
     connection.close()
@@ -58,7 +58,7 @@ def aside(path) -> list[Path]:
     return [name for name in path.parent.glob("*.corrupt-*") if not name.name.endswith("-wal")]
 
 
-def test_what_was_put_is_there_after_closing(path):
+def test_policies_survive_closing(path):
     first = SqliteStore(path)
     put(first, policy())
     first.close()
@@ -74,7 +74,7 @@ def test_the_file_is_in_wal_mode_and_its_directory_private(rows, path):
 
 
 @pytest.mark.parametrize("value", ["text", 7, 2.5, b"x" * 2_000_000], ids=["text", "number", "real", "huge"])
-def test_a_value_of_another_type_is_damage_and_can_be_replaced(store, rows, value):
+def test_a_value_of_another_type_counts_as_damage_and_can_be_replaced(store, rows, value):
     rows.execute("INSERT INTO policies VALUES (?, ?, ?)", (str(A), 1000.0, value))
 
     with pytest.raises(StoreError, match="damaged"):
@@ -84,7 +84,7 @@ def test_a_value_of_another_type_is_damage_and_can_be_replaced(store, rows, valu
 
 
 @pytest.mark.parametrize("at", ["later", b"\xff", 1e300, float("inf")])
-def test_a_damaged_time_does_not_stand_in_the_way(store, rows, at):
+def test_a_damaged_time_does_not_prevent_a_put(store, rows, at):
     put(store, policy(body=b"before"))
     rows.execute("UPDATE policies SET settled_at = ?", (at,))
     put(store, policy(body=b"after"))
@@ -92,17 +92,17 @@ def test_a_damaged_time_does_not_stand_in_the_way(store, rows, at):
     assert store.get(A).document.body == b"after"
 
 
-def test_keys_that_are_no_origins_are_not_listed(store, rows):
+def test_keys_that_are_not_origins_are_not_listed(store, rows):
     put(store, policy())
     rows.executemany(
         "INSERT INTO policies VALUES (?, 1, x'00')", [("nonsense",), ("ftp://a.test",), ("http://a b",), (b"\xff",)]
     )
-    rows.execute("INSERT INTO policies VALUES (CAST(x'7aff' AS TEXT), 1, x'00')")  # no UTF-8
+    rows.execute("INSERT INTO policies VALUES (CAST(x'7aff' AS TEXT), 1, x'00')")  # invalid UTF-8
 
     assert list(store.origins()) == [A]
 
 
-def test_a_listing_goes_page_by_page(store):
+def test_a_listing_is_paged(store):
     origins = {origin_of(f"https://{n}.test") for n in range(1100)}
     for origin in origins:
         put(store, policy(origin))
@@ -110,7 +110,7 @@ def test_a_listing_goes_page_by_page(store):
     assert sorted(store.origins()) == sorted(origins)
 
 
-def test_reads_do_not_wait_for_anybody_who_writes(store, rows):
+def test_reads_do_not_wait_for_writers(store, rows):
     put(store, policy())
     rows.execute("BEGIN EXCLUSIVE")
     rows.execute("DELETE FROM policies")
@@ -124,7 +124,7 @@ def test_reads_do_not_wait_for_anybody_who_writes(store, rows):
     assert store.get(A).settled_at == 1100.0
 
 
-def test_who_finds_a_lease_held_does_not_write(store, rows):
+def test_a_failed_take_of_a_lease_does_not_write(store, rows):
     store.take(A, "one", 1000.0, 35.0)
     rows.execute("BEGIN EXCLUSIVE")
 
@@ -132,7 +132,7 @@ def test_who_finds_a_lease_held_does_not_write(store, rows):
     rows.execute("ROLLBACK")
 
 
-def test_a_lease_ends_by_itself(store):
+def test_a_lease_expires(store):
     store.take(A, "one", 1000.0, 35.0)
 
     assert not store.take(A, "two", 1034.9, 35.0)
@@ -141,16 +141,16 @@ def test_a_lease_ends_by_itself(store):
     assert not store.take(A, "three", 1036.0, 35.0)
 
 
-def test_a_lease_taken_before_the_clock_was_set_back_does_not_last(store):
+def test_a_lease_taken_before_the_clock_was_set_back_is_ignored(store):
     store.take(A, "one", 1000.0 + 30 * DAY, 35.0)
 
     assert store.take(A, "two", 1000.0, 35.0)
 
 
-# -- documents ----------------------------------------------------------------------------------------------
+# -- documents -------------------------------------------------------------------------------------
 
 
-def test_a_body_is_kept_once_however_many_origins_serve_it(store, rows):
+def test_a_body_is_stored_once_for_all_origins_that_serve_it(store, rows):
     for n in range(20):
         put(store, policy(origin_of(f"https://{n}.test")))
 
@@ -158,17 +158,17 @@ def test_a_body_is_kept_once_however_many_origins_serve_it(store, rows):
 
 
 @pytest.mark.parametrize("damage", ["DELETE FROM documents", "UPDATE documents SET body = x'00'"])
-def test_a_body_that_is_lost_or_damaged_is_a_miss_and_comes_back_with_the_next_fetch(store, rows, damage):
+def test_a_lost_or_damaged_body_is_a_miss_and_is_stored_again_by_the_next_put(store, rows, damage):
     put(store, policy())
     rows.execute(damage)
 
-    with pytest.raises(StoreError, match=r"document held for https://a\.test is missing or damaged"):
+    with pytest.raises(StoreError, match=r"document stored for https://a\.test is missing or damaged"):
         store.get(A)
     put(store, policy(at=1001.0))
     assert store.get(A) == policy(at=1001.0)
 
 
-def test_a_purge_removes_what_no_journal_can_refer_to_any_more(store, rows):
+def test_a_purge_removes_documents_that_no_audit_log_can_refer_to(store, rows):
     put(store, policy(A, body=b"old"))
     put(store, policy(B, body=b"kept"))
     store.take(A, "dead", 1000.0, 35.0)
@@ -181,10 +181,10 @@ def test_a_purge_removes_what_no_journal_can_refer_to_any_more(store, rows):
     assert store.document(old.sha256) is None
     assert list(store.origins()) == [origin_of("https://c.test")]
     assert rows.execute("SELECT count(*) FROM leases").fetchone() == (0,)
-    assert store.purge(later + RETENTION - 1) == 0  # what was referred to counts as used then
+    assert store.purge(later + RETENTION - 1) == 0  # a document in `keep` counts as used then
 
 
-def test_a_purge_leaves_a_turn_that_may_still_bind(store):
+def test_a_purge_keeps_a_turn_that_may_still_bind(store):
     now = 1e9
     assert store.reserve(A, 7200.0, lambda: now).wait == 0
 
@@ -193,7 +193,7 @@ def test_a_purge_leaves_a_turn_that_may_still_bind(store):
     assert store.reserve(A, 7200.0, lambda: now + 4000).wait == 3200
 
 
-def test_a_purge_goes_batch_by_batch(store):
+def test_a_purge_works_in_batches(store):
     for n in range(1200):
         put(store, policy(origin_of(f"https://{n}.test"), body=b"%d" % n))
 
@@ -209,7 +209,7 @@ def test_a_renewed_document_counts_as_used(store):
     assert store.get(A) is not None
 
 
-# -- damage to the file -------------------------------------------------------------------------------------
+# -- damage to the file ----------------------------------------------------------------------------
 
 HELD = [
     policy(origin_of(f"https://{n}.test"), body=b"User-agent: *\nDisallow: /%d/\n" % n * (n + 1)) for n in range(60)
@@ -218,7 +218,7 @@ HELD = [
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory) -> bytes:
-    """A file of sixty policies, all of it in one piece."""
+    """The content of a file with sixty policies, without journals."""
     path = tmp_path_factory.mktemp("sound") / "policies.sqlite"
     store = SqliteStore(path)
     for held in HELD:
@@ -229,11 +229,14 @@ def sound(tmp_path_factory) -> bytes:
 
 
 def survey(path) -> tuple[int, int, int]:
-    """Ask a damaged file for everything: how many right, how many missing. A wrong answer is an error."""
+    """Read every policy of a damaged file.
+
+    Returns how many are right and how many missing; a wrong one fails.
+    """
     right = missing = 0
     try:
         store = SqliteStore(path)
-    except SettingsError as error:  # a bit of the version cannot be told from the truth; a person is to look
+    except SettingsError as error:  # a flipped bit in the version looks like another version, for a person to resolve
         return 0, 0, 1 if "later version" in str(error) else 10_000
     for held in HELD:
         try:
@@ -243,38 +246,39 @@ def survey(path) -> tuple[int, int, int]:
         assert found is None or found == held
         right, missing = right + (found is not None), missing + (found is None)
     with contextlib.suppress(StoreError):
-        put(store, policy())  # and it goes on
+        put(store, policy())  # the store still works
     with contextlib.suppress(StoreError):
-        assert store.get(A) in (None, policy())  # a damaged tree may hide what is put
+        assert store.get(A) in (None, policy())  # a damaged tree may hide the new row
     store.close()
     return right, missing, 0
 
 
-def damaged(path, octets: bytes) -> None:
+def damaged(path, data: bytes) -> None:
     for name in path.parent.iterdir():
         name.unlink()
-    path.write_bytes(octets)
-    Path(f"{path}.lock").write_text(f"robots_guard {path.stat().st_ino}")  # it was ours
+    path.write_bytes(data)
+    # marks the file as a store
+    Path(f"{path}.lock").write_text(f"robots_guard {path.stat().st_ino}")
 
 
-def test_a_thousand_flipped_bits_make_no_wrong_policy(tmp_path, sound):
+def test_a_thousand_flipped_bits_never_yield_a_wrong_policy(tmp_path, sound):
     path = tmp_path / "policies.sqlite"
     chance = random.Random(4)
     right = missing = refused = 0
     for _ in range(1000):
-        octets = bytearray(sound)
-        place = chance.randrange(len(octets) * 8)
-        octets[place // 8] ^= 1 << place % 8
-        damaged(path, bytes(octets))
+        data = bytearray(sound)
+        place = chance.randrange(len(data) * 8)
+        data[place // 8] ^= 1 << place % 8
+        damaged(path, bytes(data))
         found = survey(path)
         right, missing, refused = right + found[0], missing + found[1], refused + found[2]
 
-    assert right > 30_000  # the test is alive: most of sixty thousand answers are whole
+    assert right > 30_000  # sanity check: most of the sixty thousand policies are intact
     assert missing > 0
     assert refused <= 5
 
 
-def test_truncation_at_every_page_makes_no_wrong_policy(tmp_path, sound):
+def test_truncation_at_every_page_never_yields_a_wrong_policy(tmp_path, sound):
     path = tmp_path / "policies.sqlite"
     for length in [*range(0, len(sound), 4096), *range(1, len(sound), 4999)]:
         damaged(path, sound[:length])
@@ -291,13 +295,14 @@ def test_truncation_at_every_page_makes_no_wrong_policy(tmp_path, sound):
         "DROP TABLE leases",
     ],
 )
-def test_a_wrong_schema_is_set_aside_at_the_start(path, statement):
+def test_a_file_with_a_wrong_schema_is_quarantined_at_startup(path, statement):
     SqliteStore(path).close()
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(statement)
     connection.close()
     store = SqliteStore(path)
-    with pytest.raises(StoreReset, match=r"was damaged .* begun anew; the old file is"):  # told once, to the first
+    # reported once, to the first call
+    with pytest.raises(StoreReset, match=r"was damaged .* recreated; the old file is"):
         put(store, policy())
     put(store, policy())
 
@@ -306,23 +311,23 @@ def test_a_wrong_schema_is_set_aside_at_the_start(path, statement):
     store.close()
 
 
-def test_a_file_found_damaged_when_opened_is_in_the_journal(path, tmp_path):
+def test_a_file_found_damaged_when_opened_is_recorded_in_the_audit_log(path, tmp_path):
     SqliteStore(path).close()
     path.write_bytes(b"garbage")
-    settings = settings_of({"agent": "mybot", "store": f"sqlite:///{path}", "journal": str(tmp_path / "journal")})
+    settings = settings_of({"agent": "mybot", "store": f"sqlite:///{path}", "audit_log": str(tmp_path / "audit_log")})
 
     async def asks():
-        guard = open_guard(settings, door="cli", runtime=AsyncioRuntime(), fetcher=ScriptedFetcher({}))
+        guard = open_guard(settings, component="cli", runtime=AsyncioRuntime(), fetcher=ScriptedFetcher({}))
         await guard.check(Question(origin=A, target="/", agent="mybot"))
         guard.close()
 
     asyncio.run(asks())
-    (entry,) = entries(tmp_path / "journal", Filter(kind="store-reset"))
-    assert "begun anew; the old file is" in entry.detail
+    (entry,) = entries(tmp_path / "audit_log", Filter(kind="store-reset"))
+    assert "recreated; the old file is" in entry.detail
 
 
 class Disk:
-    """A disk, which is full or not, as a store finds it when it opens its file."""
+    """A disk that can be full when a store opens its file."""
 
     def __init__(self) -> None:
         self.is_full = False
@@ -335,7 +340,7 @@ class Disk:
 
 
 def outcomes(calls, store) -> list[str]:
-    """The names of what a store's calls have raised."""
+    """Make calls to a store. Returns the names of the exceptions they raised."""
     found = []
     for call in calls:
         try:
@@ -345,7 +350,7 @@ def outcomes(calls, store) -> list[str]:
     return found
 
 
-def test_a_reset_is_told_when_the_new_file_could_not_be_made_at_once(path):
+def test_a_reset_is_reported_when_the_new_file_could_not_be_created_at_once(path):
     disk = Disk()
     store = SqliteStore(path, Database(path, disk.system))
     put(store, policy())
@@ -355,13 +360,13 @@ def test_a_reset_is_told_when_the_new_file_could_not_be_made_at_once(path):
     assert aside(path)
     disk.is_full = False
 
-    with pytest.raises(StoreReset, match=re.escape(f"begun anew; the old file is {str(aside(path)[0])!r}")):
+    with pytest.raises(StoreReset, match=re.escape(f"recreated; the old file is {str(aside(path)[0])!r}")):
         store.get(A)
     assert store.get(A) is None
     store.close()
 
 
-def test_a_reset_is_told_when_the_log_could_not_be_moved_along(path):
+def test_a_reset_is_reported_when_the_log_could_not_be_renamed(path):
     fails = [False]
 
     def unlink(name):
@@ -379,7 +384,7 @@ def test_a_reset_is_told_when_the_log_could_not_be_moved_along(path):
     store.close()
 
 
-def test_a_start_that_cannot_make_the_new_file_names_the_old_one(path):
+def test_a_start_that_cannot_create_the_new_file_names_the_old_one(path):
     path.parent.mkdir()
     damaged(path, b"garbage" * 1000)
     writable = []
@@ -394,8 +399,8 @@ def test_a_start_that_cannot_make_the_new_file_names_the_old_one(path):
         Database(path, System(connect=connect_once))
 
 
-def test_a_reset_is_told_when_the_call_that_found_the_damage_does_not_pass_it_on(store, rows):
-    """Reading the policy finds the first damage; removing the damaged document finds the next."""
+def test_a_reset_is_reported_when_the_call_that_found_the_damage_suppresses_it(store, rows):
+    """Reading the policy finds the first damage; removing the damaged document finds the second."""
     put(store, policy())
     rows.execute("UPDATE documents SET body = x'00'")
     rows.execute("CREATE TRIGGER broken BEFORE DELETE ON documents BEGIN DELETE FROM nowhere; END")
@@ -403,11 +408,11 @@ def test_a_reset_is_told_when_the_call_that_found_the_damage_does_not_pass_it_on
     assert outcomes([lambda store: store.get(A)] * 4, store) == ["DamagedValue", "StoreReset"]
 
 
-def test_a_table_that_vanishes_under_way_costs_one_error(store, rows, path):
+def test_a_table_that_vanishes_costs_one_error(store, rows, path):
     put(store, policy())
     rows.execute("DROP TABLE policies")
 
-    with pytest.raises(StoreError, match=r"no such table.*begun anew; the old file is"):
+    with pytest.raises(StoreError, match=r"no such table.*recreated; the old file is"):
         store.get(A)
     assert store.get(A) is None
     put(store, policy())
@@ -416,12 +421,12 @@ def test_a_table_that_vanishes_under_way_costs_one_error(store, rows, path):
 
 
 def test_garbage_over_the_open_file_costs_one_error(path):
-    """The file is overwritten while two stores have it open: both go on, with the same new file."""
+    """Two stores have the file open while it is overwritten; both continue with the same new file."""
     one, two = SqliteStore(path), SqliteStore(path)
     for held in HELD:
         put(one, held)
     for connection in (c for s in (one, two) for c in (s._database._opened.reader, s._database._opened.writer)):
-        connection.execute("PRAGMA cache_size = 0")  # what is read is read from the file
+        connection.execute("PRAGMA cache_size = 0")  # every read goes to the file
     for name in (path, Path(f"{path}-wal")):
         with name.open("r+b") as file:
             file.write(b"\xa5" * name.stat().st_size)
@@ -446,8 +451,8 @@ def test_garbage_over_the_open_file_costs_one_error(path):
     two.close()
 
 
-@pytest.mark.parametrize("journals", [False, True], ids=["the file alone", "with its journals"])
-def test_deletion_while_open_is_a_fresh_start_for_all(path, journals):
+@pytest.mark.parametrize("journals", [False, True], ids=["the file alone", "with its audit logs"])
+def test_deleting_the_open_file_starts_a_new_one_for_all_stores(path, journals):
     one, two = SqliteStore(path), SqliteStore(path)
     put(one, policy())
     assert two.get(A) == policy()
@@ -469,7 +474,7 @@ def test_deletion_while_open_is_a_fresh_start_for_all(path, journals):
     again.close()
 
 
-def test_the_whole_directory_may_go(path, store):
+def test_the_whole_directory_may_be_removed(path, store):
     put(store, policy())
     shutil.rmtree(path.parent)
 
@@ -478,28 +483,28 @@ def test_the_whole_directory_may_go(path, store):
     assert store.get(A) == policy()
 
 
-def test_damaged_files_do_not_pile_up(path):
+def test_old_quarantined_files_are_removed(path):
     for _ in range(6):
         SqliteStore(path).close()
         path.write_bytes(b"no database at all" * 100)
     SqliteStore(path).close()
 
-    assert len(aside(path)) == database_files.KEPT_ASIDE
+    assert len(aside(path)) == database_files.MAX_QUARANTINED
 
 
-def set_aside_at(path, time: str) -> Path:
-    """A damaged file that was set aside earlier."""
+def quarantined_at(path, time: str) -> Path:
+    """Create a damaged file that was quarantined at this time."""
     made = Path(f"{path}.corrupt-{time}")
     made.write_bytes(b"earlier")
     return made
 
 
 @pytest.mark.parametrize("year", ["2001", "2901"], ids=["before", "by a clock that was wrong"])
-def test_a_file_just_set_aside_is_kept_however_old_its_content(path, year):
-    """A restored backup has its own time; three others were set aside earlier."""
+def test_a_newly_quarantined_file_is_kept_however_old_its_content(path, year):
+    """A restored backup keeps its own time, while three other files were quarantined earlier."""
     SqliteStore(path).close()
-    earlier = [set_aside_at(path, f"{year}0101T00000{second}Z") for second in range(3)]
-    notes = set_aside_at(path, "notes")
+    earlier = [quarantined_at(path, f"{year}0101T00000{second}Z") for second in range(3)]
+    notes = quarantined_at(path, "notes")
     path.write_bytes(b"no database at all" * 100)
     os.utime(path, (1.0, 1.0))
     store = SqliteStore(path)
@@ -513,11 +518,11 @@ def test_a_file_just_set_aside_is_kept_however_old_its_content(path, year):
 
 
 def test_a_journal_is_not_replayed_into_the_next_file(path):
-    """What is set aside takes its journal along."""
+    """A quarantined file is renamed together with its journal."""
     store = SqliteStore(path)
     put(store, policy(body=b"of the old file"))
     assert Path(f"{path}-wal").stat().st_size
-    rest = sqlite3.connect(path)  # keeps the journal from being folded in at the close
+    rest = sqlite3.connect(path)  # prevents a checkpoint of the log when the store is closed
     rest.execute("SELECT 1 FROM policies").fetchall()
     rest.execute("DROP TABLE leases")
     with pytest.raises(StoreError):
@@ -529,10 +534,10 @@ def test_a_journal_is_not_replayed_into_the_next_file(path):
     store.close()
 
 
-# -- a file that cannot be written --------------------------------------------------------------------------
+# -- a file that cannot be written -----------------------------------------------------------------
 
 
-def test_a_full_disk_is_a_store_error_and_reading_goes_on(store):
+def test_a_full_disk_is_a_store_error_and_reads_still_work(store):
     put(store, policy())
     writer = store._database._opened.writer
     writer.execute(f"PRAGMA max_page_count = {writer.execute('PRAGMA page_count').fetchone()[0]}")
@@ -546,7 +551,7 @@ def test_a_full_disk_is_a_store_error_and_reading_goes_on(store):
     assert store.get(B) == policy(B)
 
 
-def test_a_file_made_read_only_is_a_store_error_and_reading_goes_on(store):
+def test_a_read_only_file_is_a_store_error_and_reads_still_work(store):
     put(store, policy())
     store._database._opened.writer.execute("PRAGMA query_only = 1")
 
@@ -557,9 +562,9 @@ def test_a_file_made_read_only_is_a_store_error_and_reading_goes_on(store):
     assert store.get(A) == policy()
 
 
-def test_a_file_locked_for_long_is_left_alone_for_a_while(store, rows, clock):
-    """Who waited in vain once does not wait again and again."""
-    store._database._slow = Breaker(clock, lambda: 0.0)
+def test_a_file_that_stays_locked_is_not_tried_for_a_while(store, rows, clock):
+    """Only the first call waits for the lock."""
+    store._database._breaker = Breaker(clock, lambda: 0.0)
     put(store, policy())
     store._database._opened.writer.execute("PRAGMA busy_timeout = 1")
     rows.execute("BEGIN EXCLUSIVE")
@@ -567,17 +572,17 @@ def test_a_file_locked_for_long_is_left_alone_for_a_while(store, rows, clock):
         put(store, policy(B))
     store._database._opened.writer.execute("PRAGMA busy_timeout = 60000")
 
-    with pytest.raises(LeftAlone, match=r"^could not be written: database is locked$"):
+    with pytest.raises(CircuitOpen, match=r"^could not be written: database is locked$"):
         put(store, policy(B))
     assert store.get(A) == policy()
     rows.execute("ROLLBACK")
-    clock.advance(FIRST)
+    clock.advance(FIRST_PAUSE)
     put(store, policy(B))
     assert store.get(B) == policy(B)
 
 
 class Watched:
-    """A lock that tells when somebody comes for it."""
+    """A lock that sets an event when a thread tries to take it."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -597,16 +602,16 @@ class Watched:
         self.release()
 
 
-def test_who_waited_for_the_writer_does_not_try_what_has_just_failed(store, clock):
-    """Else each of those behind it would wait for the locked file as long again."""
-    store._database._slow = Breaker(clock, lambda: 0.0)
-    told = []
+def test_a_call_that_waited_for_the_writer_does_not_repeat_a_recent_failure(store, clock):
+    """Otherwise each queued call would wait for the locked file again."""
+    store._database._breaker = Breaker(clock, lambda: 0.0)
+    raised = []
 
     def write() -> None:
         try:
             put(store, policy())
         except StoreError as error:
-            told.append((type(error), str(error)))
+            raised.append((type(error), str(error)))
 
     opened = store._database._opened
     opened.writing = Watched()
@@ -614,14 +619,14 @@ def test_who_waited_for_the_writer_does_not_try_what_has_just_failed(store, cloc
     with opened.writing.lock:
         second.start()
         assert opened.writing.asked.wait(60)
-        store._database._slow.trip("could not be written: database is locked")
+        store._database._breaker.trip("could not be written: database is locked")
     second.join(60)
 
-    assert told == [(LeftAlone, "could not be written: database is locked")]
+    assert raised == [(CircuitOpen, "could not be written: database is locked")]
     assert store.get(A) is None
 
 
-def test_after_closing_all_is_a_store_error(path):
+def test_every_call_after_closing_is_a_store_error(path):
     store = SqliteStore(path)
     store.close()
     store.close()
@@ -639,11 +644,11 @@ def test_after_closing_all_is_a_store_error(path):
             work()
 
 
-# -- paths that cannot be used ------------------------------------------------------------------------------
+# -- paths that cannot be used ---------------------------------------------------------------------
 
 
 def refusal(path) -> str:
-    for _ in range(2):  # nothing is left behind that would make a second try go another way
+    for _ in range(2):  # a second attempt has the same result
         with pytest.raises(SettingsError) as caught:
             SqliteStore(path)
         sentence = str(caught.value)
@@ -653,39 +658,39 @@ def refusal(path) -> str:
 
 
 def test_a_directory_is_refused(tmp_path):
-    assert "name a writable file of its own" in refusal(tmp_path)
+    assert "name a writable file that no other program uses" in refusal(tmp_path)
 
 
 def test_a_file_in_the_way_of_the_directory_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    assert "name a writable file of its own" in refusal(tmp_path / "file" / "policies.sqlite")
+    assert "name a writable file that no other program uses" in refusal(tmp_path / "file" / "policies.sqlite")
 
 
-def test_a_directory_that_cannot_be_made_is_refused():
+def test_a_directory_that_cannot_be_created_is_refused():
     refusal(Path("/proc/self/none/policies.sqlite"))
 
 
-def test_what_is_no_database_is_refused(tmp_path):
+def test_a_file_that_is_not_a_database_is_refused(tmp_path):
     (tmp_path / "letter").write_text("Dear Sir or Madam, " * 100)
     assert "not a database" in refusal(tmp_path / "letter")
     assert (tmp_path / "letter").read_text().startswith("Dear Sir")
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 99])
-def test_another_programs_database_is_refused_and_left_alone(tmp_path, version):
+def test_a_foreign_database_is_refused_and_not_changed(tmp_path, version):
     path = tmp_path / "other.sqlite"
     other = sqlite3.connect(path)
-    other.execute("CREATE TABLE theirs (x)")
+    other.execute("CREATE TABLE pages (x)")
     other.execute(f"PRAGMA user_version = {version}")
     other.commit()
 
     assert "another program" in refusal(path)
-    assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+    assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("pages",)]
     other.close()
 
 
 @pytest.mark.parametrize("content", [b"", b"4711"], ids=["empty", "a process"])
-def test_another_programs_file_with_a_lock_of_that_program_is_refused(tmp_path, content):
+def test_a_foreign_file_with_a_foreign_lock_is_refused(tmp_path, content):
     path, lock = tmp_path / "letter", tmp_path / "letter.lock"
     path.write_text("Dear Sir or Madam, " * 100)
     lock.write_bytes(content)
@@ -697,12 +702,12 @@ def test_another_programs_file_with_a_lock_of_that_program_is_refused(tmp_path, 
 
 
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
-def test_not_an_octet_of_another_programs_database_is_changed(tmp_path, mode):
-    """Nor does it become one with a log, which its program may not expect."""
+def test_not_a_byte_of_a_foreign_database_is_changed(tmp_path, mode):
+    """Nor is it switched to WAL mode, which its program may not expect."""
     path = tmp_path / "other.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute(f"PRAGMA journal_mode = {mode}")
-        other.execute("CREATE TABLE theirs (x)")
+        other.execute("CREATE TABLE pages (x)")
     before = path.read_bytes()
     refusal(path)
 
@@ -711,14 +716,16 @@ def test_not_an_octet_of_another_programs_database_is_changed(tmp_path, mode):
 
 
 @pytest.mark.parametrize("version", [1, 2, 4, 99])
-def test_another_layout_is_refused_and_left_alone(path, version):
+def test_another_layout_is_refused_and_kept(path, version):
     SqliteStore(path).close()
     other = sqlite3.connect(path)
     other.execute(f"PRAGMA user_version = {version}")
     other.close()
 
-    told = f"made by another version of robots_guard (layout {version}, ours is 3): use that one, or name another"
-    assert told in refusal(path)
+    assert (
+        f"created by another version of robots_guard (layout {version}, this one uses 3):"
+        " use that version, or name another file"
+    ) in refusal(path)
     assert not aside(path)
 
 
@@ -726,7 +733,7 @@ def test_a_path_with_a_nul_is_refused(tmp_path):
     assert "null" in refusal(tmp_path / "a\0b")
 
 
-# -- many processes -----------------------------------------------------------------------------------------
+# -- many processes --------------------------------------------------------------------------------
 
 CHILD = """
 import sys
@@ -753,8 +760,8 @@ store.close()
 
 
 @pytest.mark.parametrize("processes", [2, 6])
-def test_processes_share_a_file_they_open_at_once(path, processes):
-    """All create it at the same moment and write against each other: nothing is lost, locked out or torn."""
+def test_processes_can_open_a_file_concurrently(path, processes):
+    """All processes create it at once and write concurrently; no write is lost, locked out or torn."""
     children = [
         subprocess.Popen(
             [sys.executable, "-W", "error", "-c", CHILD, str(path), str(number), str(processes)],
@@ -779,7 +786,7 @@ def test_processes_share_a_file_they_open_at_once(path, processes):
     store.close()
 
 
-def test_a_forked_child_opens_the_file_for_itself(store, path):
+def test_a_forked_child_opens_its_own_connections(store, path):
     put(store, policy())
     opened = store._database._opened
     assert in_a_fork(

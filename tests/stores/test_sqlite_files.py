@@ -1,6 +1,8 @@
-"""The SQLite store when its files are removed, replaced, cut short or damaged under running processes.
+"""The SQLite store when its files are removed, replaced, truncated or damaged under running
+processes.
 
-For each: no process dies or hangs, none is given another origin's policy, and the store heals or says why not.
+In each case no process dies or hangs, none gets another origin's policy, and the store recovers or
+says why it cannot.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ import time
 from pathlib import Path
 
 import pytest
-from support.fleet import Member, held_for
+from support.fleet import Member, policy_for
 from support.stores import A, B, in_a_fork, policy, put
 
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.stores import database
-from robots_guard.stores.database import Database, Look
+from robots_guard.stores.database import Database, ReadOnlyDatabase
 from robots_guard.stores.patience import connect
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.stores.system import System
@@ -31,7 +33,7 @@ from robots_guard.stores.system import System
 
 @pytest.fixture(scope="module")
 def members():
-    """Three processes, which cost more to start than most tests take."""
+    """Three processes, shared by the tests because starting them is slow."""
     running = [Member() for _ in range(3)]
     yield running
     for member in running:
@@ -40,7 +42,7 @@ def members():
 
 @pytest.fixture
 def fleet(members):
-    """The three; one that another test has left dead or at work is replaced."""
+    """The three processes; any that an earlier test left dead or busy is replaced."""
     for number, member in enumerate(members):
         if not member.is_ready:
             member.kill()
@@ -68,17 +70,17 @@ def store(path):
 
 def all_of(members, command, **arguments):
     for member in members:
-        member.tell(command, **arguments)
-    return [member.answer() for member in members]
+        member.send(command, **arguments)
+    return [member.receive() for member in members]
 
 
 def work(members, calls=60):
     for number, member in enumerate(members):
-        member.tell("work", calls=calls, seed=number)
+        member.send("work", calls=calls, seed=number)
     return members
 
 
-# -- what a careless program does to the files --------------------------------------------------------------
+# -- what a careless program does to the files -----------------------------------------------------
 
 
 def unlink(path: Path) -> None:
@@ -91,10 +93,10 @@ def rename(path: Path) -> None:
 
 
 def swap(path: Path) -> None:
-    """Another sound store is moved over this one, as when a backup is restored."""
+    """Move another intact store over this one, as when a backup is restored."""
     other = path.with_name("other")
     made = SqliteStore(other)
-    put(made, held_for(A, 500.0))
+    put(made, policy_for(A, 500.0))
     made.close()
     other.replace(path)
 
@@ -108,7 +110,7 @@ def cut(length: float):
 
 
 def scribble(path: Path) -> None:
-    """Some pages become rubbish."""
+    """Overwrite some pages with random bytes."""
     if not path.exists() or path.stat().st_size < 4096:
         return
     chance = random.Random(7)
@@ -152,49 +154,54 @@ AT_REST = {**ATTACKS, "the index is emptied": on("-shm", cut(0)), "the index is 
 
 
 def assert_heals(fleet, path):
-    """After a round in which what is damaged is found, all work on one file without an error."""
-    for member in fleet:  # a start that met the damage was refused with a sentence
-        member.ask("close")
-        assert member.ask("open", path=str(path)) == ""
-        member.ask("work", calls=30, seed=1)
+    """Check that, after one round that finds the damage, all processes work on one file without
+    errors.
+    """
+    for member in fleet:  # a start that found the damage was refused
+        member.call("close")
+        assert member.call("open", path=str(path)) == ""
+        member.call("work", calls=30, seed=1)
     for _ in range(3):
-        failures = [member.answer()["failures"] for member in work(fleet)]
+        failures = [member.receive()["failures"] for member in work(fleet)]
     assert failures == [0, 0, 0]
     all_of(fleet, "close")
 
 
 @pytest.mark.parametrize("attack", AT_REST.values(), ids=AT_REST)
-def test_between_two_calls(fleet, path, attack):
-    """Every process has the file open, and none is at it."""
+def test_attacks_between_two_calls(fleet, path, attack):
+    """Every process has the file open, and none is using it."""
     first, second, late = fleet
     for member in (first, second):
-        assert member.ask("open", path=str(path)) == ""
+        assert member.call("open", path=str(path)) == ""
     for _ in range(3):
         for member in work((first, second)):
-            member.answer()
+            member.receive()
         attack(path)
-    late.ask("open", path=str(path))
+    late.call("open", path=str(path))
     assert_heals(fleet, path)
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-def test_under_way(fleet, path, attack):
-    """Two processes work, a third one comes and goes. An index cut short under a running call is not among these."""
+def test_attacks_during_calls(fleet, path, attack):
+    """Two processes work while a third opens and closes the store.
+
+    Truncating the index during a call is not among the attacks.
+    """
     first, second, late = fleet
     for member in (first, second):
-        assert member.ask("open", path=str(path)) == ""
+        assert member.call("open", path=str(path)) == ""
     for _ in range(4):
         working = work((first, second), calls=100)
         time.sleep(0.01)
         attack(path)
-        late.ask("close")
-        late.ask("open", path=str(path))
+        late.call("close")
+        late.call("open", path=str(path))
         for member in working:
-            member.answer()
+            member.receive()
     assert_heals(fleet, path)
 
 
-# -- what stands in the file's place ------------------------------------------------------------------------
+# -- what stands in the file's place ---------------------------------------------------------------
 
 
 def directory(path: Path) -> None:
@@ -214,17 +221,17 @@ def link_to_itself(path: Path) -> None:
 
 
 @pytest.mark.parametrize("stand_in", [directory, pipe, link_to_nowhere, link_to_itself])
-def test_what_is_no_file_is_an_error_until_it_is_gone(fleet, path, stand_in):
+def test_a_non_regular_file_is_an_error_until_it_is_removed(fleet, path, stand_in):
     member = fleet[0]
-    assert member.ask("open", path=str(path)) == ""
-    member.ask("work", calls=20, seed=1)
+    assert member.call("open", path=str(path)) == ""
+    member.call("work", calls=20, seed=1)
     path.unlink()
     stand_in(path)
 
-    answer = member.ask("work", calls=10, seed=1)
+    answer = member.call("work", calls=10, seed=1)
     assert answer["failures"] == 10
     assert answer["last"].startswith("could not be ")
-    assert "name a writable file of its own" in fleet[1].ask("open", path=str(path))
+    assert "name a writable file that no other program uses" in fleet[1].call("open", path=str(path))
     path.rmdir() if path.is_dir() else path.unlink()
     assert_heals(fleet, path)
 
@@ -241,43 +248,45 @@ def test_a_link_to_another_store_is_followed(store, path, tmp_path):
     other.close()
 
 
-def test_a_file_that_must_not_be_changed_goes_on_being_read(fleet, path):
+def test_an_immutable_file_is_still_read(fleet, path):
     member = fleet[0]
-    assert member.ask("open", path=str(path)) == ""
-    member.ask("work", calls=200, seed=1)
+    assert member.call("open", path=str(path)) == ""
+    member.call("work", calls=200, seed=1)
     if shutil.which("chattr") is None or subprocess.run(["chattr", "+i", path], check=False).returncode:
         pytest.skip("this file system, or this user, cannot make a file immutable")
     try:
-        member.ask("work", calls=60, seed=1)
-        member.ask("close")
-        refused = member.ask("open", path=str(path))
-        assert "name a writable file of its own" in refused or not refused
+        member.call("work", calls=60, seed=1)
+        member.call("close")
+        refused = member.call("open", path=str(path))
+        assert "name a writable file that no other program uses" in refused or not refused
     finally:
         subprocess.run(["chattr", "-i", path], check=True)
     assert_heals(fleet, path)
 
 
 def test_a_full_disk_is_survived(path):
-    """As the limit of a file's size shows it."""
+    """Simulated by a limit on the file size."""
     member = Member()
     try:
-        assert member.ask("open", path=str(path)) == ""
-        assert member.ask("work", calls=20, seed=1)["failures"] == 0
-        member.ask("limit", size=Path(f"{path}-wal").stat().st_size)
-        answer = member.ask("work", calls=100, seed=2)
+        assert member.call("open", path=str(path)) == ""
+        assert member.call("work", calls=20, seed=1)["failures"] == 0
+        member.call("limit", size=Path(f"{path}-wal").stat().st_size)
+        answer = member.call("work", calls=100, seed=2)
         assert 0 < answer["failures"] < 100
         assert answer["last"].startswith("could not be written")
-        member.ask("limit", size=1 << 30)
-        assert member.ask("work", calls=100, seed=3)["failures"] == 0
+        member.call("limit", size=1 << 30)
+        assert member.call("work", calls=100, seed=3)["failures"] == 0
     finally:
         member.kill()
 
 
-# -- journals, and the files to which they belong -----------------------------------------------------------
+# -- journals, and the files to which they belong --------------------------------------------------
 
 
 def test_a_new_file_is_never_opened_beside_the_journals_of_a_lost_one(store, path, beside):
-    """Else the process that opens it first shortens an index that others map, and they die."""
+    """Otherwise the first process to open it truncates an index that other processes map, which
+    kills them.
+    """
     wal, shm = beside("-wal").stat().st_ino, beside("-shm").stat().st_ino
     path.unlink()
     second = SqliteStore(path)
@@ -294,31 +303,31 @@ def test_a_file_moved_over_another_is_never_opened_beside_its_journals(store, pa
     swap(path)
     second = SqliteStore(path)
 
-    assert second.get(A) == held_for(A, 500.0)
-    assert store.get(A) == held_for(A, 500.0)
+    assert second.get(A) == policy_for(A, 500.0)
+    assert store.get(A) == policy_for(A, 500.0)
     assert beside("-shm").stat().st_ino != shm
     second.close()
 
 
-def test_a_file_whose_index_is_cut_short_is_set_aside_and_not_touched_again(fleet, path, beside):
+def test_a_file_whose_index_was_truncated_is_quarantined_and_not_touched_again(fleet, path, beside):
     member = fleet[0]
-    assert member.ask("open", path=str(path)) == ""
-    member.ask("work", calls=20, seed=1)
+    assert member.call("open", path=str(path)) == ""
+    member.call("work", calls=20, seed=1)
     os.truncate(beside("-shm"), 0)
 
-    answer = member.ask("work", calls=1, seed=1)
-    assert "its -wal or -shm was removed, replaced or cut short by another program" in answer["last"]
-    assert "begun anew; the old file is" in answer["last"]
-    assert member.ask("work", calls=20, seed=1)["failures"] == 0
+    answer = member.call("work", calls=1, seed=1)
+    assert "its -wal or -shm was removed, replaced or truncated by another program" in answer["last"]
+    assert "recreated; the old file is" in answer["last"]
+    assert member.call("work", calls=20, seed=1)["failures"] == 0
     os.truncate(beside("-shm"), 0)
-    assert member.ask("close") == ""
+    assert member.call("close") == ""
 
 
-def test_journals_left_by_a_process_that_was_killed_are_used(path):
-    """The file is its own, so nothing is moved away."""
+def test_journals_left_by_a_killed_process_are_used(path):
+    """They belong to the file, so nothing is moved away."""
     member = Member()
-    assert member.ask("open", path=str(path)) == ""
-    member.ask("work", calls=40, seed=1)
+    assert member.call("open", path=str(path)) == ""
+    member.call("work", calls=40, seed=1)
     member.kill()
     assert Path(f"{path}-wal").stat().st_size
     store = SqliteStore(path)
@@ -329,28 +338,30 @@ def test_journals_left_by_a_process_that_was_killed_are_used(path):
 
 
 def restored(path) -> SqliteStore:
-    """The store after all its processes were killed, its file was deleted and a backup of another was written there."""
+    """Return a store whose processes were killed and whose file was replaced by another store's
+    backup.
+    """
     backup = path.with_name("backup")
     made = SqliteStore(backup)
     put(made, policy(B))
     made.close()
     member = Member()
-    assert member.ask("open", path=str(path)) == ""
-    member.ask("work", calls=40, seed=1)
+    assert member.call("open", path=str(path)) == ""
+    member.call("work", calls=40, seed=1)
     member.kill()
-    octets, number = backup.read_bytes(), path.stat().st_ino
+    data, number = backup.read_bytes(), path.stat().st_ino
     path.unlink()
-    path.write_bytes(octets)
-    for other in range(200):  # most file systems give the lowest number that is free
+    path.write_bytes(data)
+    for other in range(200):  # most file systems assign the lowest free number
         if path.stat().st_ino == number:
             break
         path.rename(path.with_name(f"other-{other}"))
-        path.write_bytes(octets)
+        path.write_bytes(data)
     return SqliteStore(path)
 
 
 def test_a_backup_is_not_opened_beside_the_journals_of_a_deleted_file(path):
-    """Many file systems give the inode number of a deleted file to the next one."""
+    """Many file systems reuse the inode number of a deleted file for the next one."""
     store = restored(path)
 
     assert [*store.origins()] == [B]
@@ -359,7 +370,7 @@ def test_a_backup_is_not_opened_beside_the_journals_of_a_deleted_file(path):
     store.close()
 
 
-def test_a_file_keeps_its_inode_number_for_itself_until_another_takes_its_place(store, path, beside):
+def test_an_inode_number_is_not_reused_until_the_file_is_replaced(store, path, beside):
     first = path.stat().st_ino
     assert beside(".link").stat().st_ino == first
     path.unlink()
@@ -369,7 +380,7 @@ def test_a_file_keeps_its_inode_number_for_itself_until_another_takes_its_place(
     assert beside(".link").stat().st_ino == path.stat().st_ino != first
 
 
-def test_a_file_system_without_hard_links_will_do(path, beside):
+def test_a_file_system_without_hard_links_works(path, beside):
     def link(old, new):
         raise PermissionError(1, "Operation not permitted")
 
@@ -380,12 +391,13 @@ def test_a_file_system_without_hard_links_will_do(path, beside):
     store.close()
 
 
-# -- forks --------------------------------------------------------------------------------------------------
+# -- forks -----------------------------------------------------------------------------------------
 
 
-def test_a_forked_child_has_locks_of_its_own(store, path):
-    """SQLite counts the locks that a parent held as held by the child too, which has none: then any other process
-    may believe to be alone with the file."""
+def test_a_forked_child_takes_its_own_locks(store, path):
+    """SQLite counts the locks that a parent held as held by the child too, which has none: then any
+    other process may believe to be alone with the file.
+    """
     ready, go = os.pipe(), os.pipe()
 
     def child() -> bool:
@@ -430,8 +442,8 @@ connection.execute("COMMIT")
 """
 
 
-def test_a_call_that_waits_for_another_process_gives_way_to_a_fork(store, path, tmp_path):
-    """Child and parent then ask for the same turn: one of them gets it."""
+def test_a_fork_interrupts_a_call_that_waits_for_another_process(store, path, tmp_path):
+    """Child and parent then request the same turn, and one of them gets it."""
     locker = subprocess.Popen([sys.executable, "-c", LOCKS, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert locker.stdout.readline() == b"locked\n"
     waits = []
@@ -462,14 +474,14 @@ def reserved(store) -> float:
 
 
 def until(there) -> bool:
-    """Whether it came about within a minute."""
+    """Wait up to a minute for a condition. Returns whether it came true."""
     end = time.monotonic() + 60
     while not there() and time.monotonic() < end:
         time.sleep(0.01)
     return there()
 
 
-def test_a_call_that_waits_for_the_lock_gives_way_to_a_fork(path):
+def test_a_fork_interrupts_a_call_that_waits_for_the_lock(path):
     held, waiting = [], threading.Event()
 
     def flock(descriptor, operation):
@@ -495,7 +507,7 @@ def test_a_call_that_waits_for_the_lock_gives_way_to_a_fork(path):
 
 @contextlib.contextmanager
 def held_by_a_thread(lock):
-    """A thread that hangs holds the lock, until the event is set or the block ends."""
+    """Let a hanging thread hold the lock until the event is set or the block ends."""
     begun, ending = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -513,26 +525,28 @@ def held_by_a_thread(lock):
 
 @pytest.fixture
 def hanging(store):
-    """A call that does not end holds the writer."""
+    """A hanging call that holds the writer."""
     with held_by_a_thread(store._database._opened.writing) as ending:
         yield ending
 
 
-FORKED = "only a process started anew can open it"
+FORKED = "only a newly started process can open it"
 
 
 def is_refused(store) -> bool:
     return FORKED in str(outcome(lambda: store.get(A)))
 
 
-def test_a_forked_child_leaves_a_file_alone_that_could_not_be_closed_before(store, hanging):
-    """SQLite would take the parent's locks for the child's, even through a store that the child opens by itself."""
+def test_a_forked_child_does_not_open_a_file_that_its_parent_could_not_close(store, hanging):
+    """SQLite would mistake the parent's locks for the child's, even in a store that the child opens
+    itself.
+    """
 
     def child() -> bool:
         with pytest.raises(SettingsError, match=FORKED):
             SqliteStore(store.path)
         with pytest.raises(StoreError, match=FORKED):
-            SqliteStore(store.path, Look(store.path, insist=False)).get(A)
+            SqliteStore(store.path, ReadOnlyDatabase(store.path, must_exist=False)).get(A)
         SqliteStore(store.path.with_name("another")).close()
         return is_refused(store) and in_a_fork(lambda: is_refused(store))
 
@@ -540,15 +554,15 @@ def test_a_forked_child_leaves_a_file_alone_that_could_not_be_closed_before(stor
     assert store.get(A) == policy()
 
 
-def test_a_file_that_is_closed_again_can_be_opened_by_the_next_child(store, hanging):
+def test_a_file_that_was_closed_can_be_opened_by_the_next_child(store, hanging):
     assert in_a_fork(lambda: is_refused(store))
     hanging.set()
     assert until(lambda: in_a_fork(lambda: store.get(A) == policy()))
 
 
-def test_a_file_that_is_being_opened_is_left_alone_by_a_forked_child(store):
-    """By a thread that hangs meanwhile."""
-    with held_by_a_thread(store._database._swapping.held):
+def test_a_forked_child_does_not_open_a_file_that_its_parent_is_opening(store):
+    """A thread of the parent hangs while opening it."""
+    with held_by_a_thread(store._database._reopening.lock):
         assert in_a_fork(lambda: is_refused(store))
 
     assert store.get(A) == policy()
@@ -556,7 +570,7 @@ def test_a_file_that_is_being_opened_is_left_alone_by_a_forked_child(store):
 
 @pytest.fixture
 def opening(path):
-    """A thread opens the store and holds its lock until the event is set; then it goes on."""
+    """A thread that opens the store and holds its lock until the event is set."""
     begun, ending, made = threading.Event(), threading.Event(), []
 
     def link(old, new):
@@ -585,7 +599,7 @@ def test_a_fork_waits_for_a_store_that_is_being_opened_for_the_first_time(openin
 
 
 def test_a_forked_child_does_not_hold_the_lock_of_a_store_whose_opening_hangs(opening, path, monkeypatch):
-    """Else no other process could open the store as long as the child lives."""
+    """Otherwise no other process could open the store while the child lives."""
     monkeypatch.setattr(database, "CLOSING", 0.1)
 
     def child() -> bool:
@@ -596,7 +610,7 @@ def test_a_forked_child_does_not_hold_the_lock_of_a_store_whose_opening_hangs(op
     assert in_a_fork(child)
 
 
-def test_a_store_whose_lock_is_awaited_at_its_first_opening_gives_way_to_a_fork(path):
+def test_a_fork_interrupts_the_first_opening_of_a_store_that_waits_for_its_lock(path):
     held, waiting, made = [True], threading.Event(), []
 
     def flock(descriptor, operation):
@@ -616,7 +630,7 @@ def test_a_store_whose_lock_is_awaited_at_its_first_opening_gives_way_to_a_fork(
     made[0].close()
 
 
-# -- a call that comes between ------------------------------------------------------------------------------
+# -- a call that comes between ---------------------------------------------------------------------
 
 
 def fork(_store) -> None:
@@ -630,7 +644,9 @@ def delete(store) -> None:
 
 @pytest.fixture
 def call_between(store, monkeypatch):
-    """Makes a call in another thread; runs something after that call's look at the files, before it holds one."""
+    """Make a call in another thread, and run a function after the call checked the files and before
+    it locked one.
+    """
     looked, go_on = threading.Event(), threading.Event()
     is_current = database._Opened.is_current
 
@@ -663,17 +679,17 @@ def outcome(call):
 
 
 @pytest.mark.parametrize("between", [fork, delete])
-def test_a_call_goes_on_with_the_next_connection_when_another_thread_closes_its_own(store, call_between, between):
+def test_a_call_retries_when_another_thread_closes_its_connection(store, call_between, between):
     assert call_between(lambda: store.reserve(A, 2.0, lambda: 1000.0, "x").wait, between) == [0.0]
     assert store.reserve(A, 2.0, lambda: 1000.0, "y").wait >= 2.0
 
 
 @pytest.mark.parametrize("between", [fork, delete])
-def test_a_read_goes_on_with_the_next_connection_when_another_thread_closes_its_own(store, call_between, between):
+def test_a_read_retries_when_another_thread_closes_its_connection(store, call_between, between):
     assert call_between(lambda: store.get(B), between) == [None]
 
 
-def test_a_call_says_so_when_another_thread_closes_the_store(store, call_between):
+def test_a_call_fails_when_another_thread_closes_the_store(store, call_between):
     assert call_between(lambda: store.get(A), SqliteStore.close) == ["is closed"]
 
 
@@ -697,10 +713,10 @@ def test_calls_all_succeed_while_the_process_forks_and_the_file_is_deleted(store
     assert not [answer for answer in answers if isinstance(answer, str)]
 
 
-# -- the lock, and ends -------------------------------------------------------------------------------------
+# -- the lock, and ends ----------------------------------------------------------------------------
 
 
-def test_a_lock_that_is_deleted_while_it_is_held_is_made_anew(store, beside):
+def test_a_lock_that_is_deleted_while_it_is_held_is_recreated(store, beside):
     files = store._database._files
     with files.locked():
         beside(".lock").unlink()
@@ -716,7 +732,10 @@ def test_a_lock_that_is_deleted_while_it_is_held_is_made_anew(store, beside):
 
 
 def started_while_another_start_fails(path) -> list[str]:
-    """Two stores are opened at once: the second waits for the lock of the first. What became of each."""
+    """Open two stores at once, so that the second waits for the lock of the first.
+
+    Returns both outcomes.
+    """
     is_in, is_waited_for = threading.Event(), threading.Event()
 
     def connect_late(there):
@@ -748,17 +767,19 @@ def started_while_another_start_fails(path) -> list[str]:
     return answers
 
 
-def test_another_programs_database_is_refused_by_each_of_several_starts(path):
-    """The second waits for a lock that the first creates, and removes when it has refused the file."""
+def test_a_foreign_database_is_refused_by_concurrent_starts(path):
+    """The second start waits for a lock that the first creates, and removes after refusing the
+    file.
+    """
     with contextlib.closing(sqlite3.connect(path)) as other:
-        other.execute("CREATE TABLE theirs (x)")
+        other.execute("CREATE TABLE pages (x)")
     for answer in started_while_another_start_fails(path):
         assert "a database of another program" in answer
     with contextlib.closing(sqlite3.connect(path)) as other:
-        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("pages",)]
 
 
-def test_another_programs_text_is_refused_by_each_of_several_starts(path):
+def test_a_foreign_text_file_is_refused_by_concurrent_starts(path):
     path.write_text("Dear Sir or Madam, " * 100)
     for answer in started_while_another_start_fails(path):
         assert "not a database" in answer
@@ -766,8 +787,8 @@ def test_another_programs_text_is_refused_by_each_of_several_starts(path):
     assert [*path.parent.iterdir()] == [path]
 
 
-def test_a_lock_that_is_not_given_back_is_an_error_after_a_while(store, path):
-    """In time that passes as the test says."""
+def test_a_lock_that_is_not_released_is_an_error_after_a_while(store, path):
+    """With a simulated clock."""
     clock = [0.0]
     system = System(monotonic=lambda: clock[0], sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds))
     with store._database._files.locked(), pytest.raises(SettingsError, match="temporarily unavailable"):
@@ -776,7 +797,7 @@ def test_a_lock_that_is_not_given_back_is_an_error_after_a_while(store, path):
     assert 5.0 < clock[0] < 6.0
 
 
-def test_a_store_whose_lock_is_not_given_back_is_left_alone_for_a_while(path):
+def test_a_store_whose_lock_is_not_released_is_not_tried_for_a_while(path):
     clock = [0.0]
     refused = []
 
@@ -823,14 +844,14 @@ def test_a_call_that_fails_is_a_store_error_and_heals(path, name):
             with database.reading() as connection:
                 connection.execute("SELECT * FROM turns")
         except StoreError as error:
-            told = str(error)
-    assert "begun anew" in told
+            message = str(error)
+    assert "recreated" in message
     database.close()
 
 
 @pytest.mark.parametrize("what", ["reading", "writing"])
-def test_closing_has_an_end(path, what):
-    """Also when a call is under way that does not end."""
+def test_closing_does_not_wait_forever(path, what):
+    """Even if a call hangs."""
     store = SqliteStore(path)
     ending, begun = threading.Event(), threading.Event()
 
@@ -855,7 +876,7 @@ def test_closing_has_an_end(path, what):
 
 
 def test_a_connection_is_closed_once(path):
-    """Closing again does what a hanging call kept the first from."""
+    """A second close completes what a hanging call prevented in the first."""
     store = SqliteStore(path)
     opened = store._database._opened
     with opened.reading:

@@ -1,4 +1,4 @@
-"""What every store promises of turns, asked of memory, SQLite and Redis; by many threads and processes at once."""
+"""The contract of turns, for memory, SQLite and Redis, with many concurrent threads and processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def turns(request, tmp_path):
     made.close()
 
 
-def test_one_turn_then_a_wait(turns):
+def test_a_second_turn_must_wait(turns):
     now = time.time()
     first = turns.reserve(A, 60, lambda: now)
     second = turns.reserve(A, 60, lambda: now + 0.001)
@@ -37,7 +37,7 @@ def test_one_turn_then_a_wait(turns):
     assert turns.reserve(B, 60, lambda: now).wait == 0
 
 
-def test_the_turn_after_the_delay(turns):
+def test_a_turn_is_granted_after_the_delay(turns):
     now = time.time()
     turns.reserve(A, 0.05, lambda: now)
     time.sleep(0.06)
@@ -54,13 +54,13 @@ def test_a_turn_says_when_it_was_granted(turns):
 
 
 def test_a_turn_says_how_many_processes_wait(turns):
-    """The one that has just had its turn, and will ask for the next, is one of them."""
+    """That includes the process that just had its turn and will request the next."""
     crowds = [turns.reserve(A, 60, time.time, name).crowd for name in ("one", "two", "three", "two", "")]
 
     assert crowds == [1, 2, 3, 3, 4]
 
 
-def test_a_turn_says_which_slots_are_the_askers_and_by_which_clock(turns):
+def test_a_turn_reports_the_callers_slots_and_the_clock_skew(turns):
     names = ("bb", "c1", "a0", "bb")
     answers = [turns.reserve(A, 60, time.time, name) for name in names]
 
@@ -68,7 +68,7 @@ def test_a_turn_says_which_slots_are_the_askers_and_by_which_clock(turns):
     assert [turn.skew for turn in answers] == pytest.approx([0.0] * 4, abs=0.2)
 
 
-def test_one_that_has_had_its_turn_comes_behind_those_that_came_later(turns):
+def test_a_process_that_had_its_turn_queues_behind_later_ones(turns):
     assert turns.reserve(A, 0.5, time.time, "one").wait == 0
     assert 0 < turns.reserve(A, 0.5, time.time, "two").wait <= 0.5
     time.sleep(0.6)
@@ -77,7 +77,7 @@ def test_one_that_has_had_its_turn_comes_behind_those_that_came_later(turns):
     assert turns.reserve(A, 0.5, time.time, "two").wait == 0
 
 
-def test_one_that_has_had_its_turn_and_wants_no_other_holds_up_no_process(turns):
+def test_a_process_that_had_its_turn_and_needs_no_other_delays_no_process(turns):
     assert turns.reserve(A, 0.2, time.time, "one").wait == 0
     time.sleep(0.25)
 
@@ -85,8 +85,8 @@ def test_one_that_has_had_its_turn_and_wants_no_other_holds_up_no_process(turns)
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
-def test_a_turn_is_dated_when_it_is_granted_and_not_when_it_was_asked_for(kind, request, tmp_path):
-    """Another process holds the write lock: whoever waited for it must not take a turn of the past."""
+def test_a_turn_is_stamped_when_it_is_granted_and_not_when_it_was_requested(kind, request, tmp_path):
+    """A call that waited for another process's write lock must not take a turn in the past."""
     store, moments = make(kind, request, tmp_path), []
     other = sqlite3.connect(tmp_path / "policies.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -109,13 +109,13 @@ def test_a_turn_is_dated_when_it_is_granted_and_not_when_it_was_asked_for(kind, 
     assert again.wait > 59
 
 
-# -- several who ask through one store ------------------------------------------------------------------------
+# -- several who ask through one store -------------------------------------------------------------
 
 
-def test_who_came_first_is_served_first(turns):
-    """One who always asks a moment before another does not have every turn."""
+def test_turns_are_granted_first_come_first_served(turns):
+    """A process that always calls a moment before another does not get every turn."""
     now, delay, served = time.time(), 0.05, []
-    comes = {"quick": 0.0, "slow": 0.0, "third": 0.0}  # when each asks again
+    comes = {"quick": 0.0, "slow": 0.0, "third": 0.0}  # when each calls again
     while len(served) < 12:
         name = min(comes, key=lambda each: (comes[each], each))
         time.sleep(max(0.0, now + comes[name] - time.time()))
@@ -127,7 +127,7 @@ def test_who_came_first_is_served_first(turns):
     assert min(served.count(name) for name in ("quick", "slow", "third")) >= 3
 
 
-def test_who_does_not_come_back_loses_his_place(turns):
+def test_a_process_that_does_not_return_loses_its_place(turns):
     now = time.time()
     turns.reserve(A, 0.5, lambda: now, "one")
     turns.reserve(A, 0.5, lambda: now, "gone")
@@ -139,7 +139,7 @@ def test_who_does_not_come_back_loses_his_place(turns):
     assert turns.reserve(A, 0.5, time.time, "one").wait == 0
 
 
-def test_who_keeps_a_longer_delay_holds_up_nobody(turns):
+def test_a_process_with_a_longer_delay_does_not_block_the_others(turns):
     now = time.time()
     turns.reserve(A, 0.01, lambda: now, "one")
     assert turns.reserve(A, 60, lambda: now, "patient").wait > 50
@@ -148,7 +148,7 @@ def test_who_keeps_a_longer_delay_holds_up_nobody(turns):
     assert turns.reserve(A, 0.01, time.time, "one").wait == 0
 
 
-def test_a_place_is_kept_over_a_pause_and_an_answer(turns):
+def test_a_place_is_kept_during_a_pause_and_a_response(turns):
     now = time.time()
     taken = turns.reserve(A, 0.5, lambda: now, "one")
     turns.reserve(A, 0.5, lambda: now, "other")
@@ -161,7 +161,7 @@ def test_a_place_is_kept_over_a_pause_and_an_answer(turns):
 
 
 @pytest.mark.parametrize("kind", SHARED)
-def test_looking_takes_nothing(kind, request, tmp_path):
+def test_reading_the_last_turn_takes_nothing(kind, request, tmp_path):
     store, now = make(kind, request, tmp_path), time.time()
     before = store.last_turn(A)
     store.reserve(A, 60, lambda: now)
@@ -173,7 +173,7 @@ def test_looking_takes_nothing(kind, request, tmp_path):
     assert (last, not_before) == (pytest.approx(now, abs=2), pytest.approx(now + 30, abs=2))
 
 
-def test_a_shorter_delay_asks_less(turns):
+def test_a_shorter_delay_waits_less(turns):
     now = time.time()
     turns.reserve(A, 60, lambda: now)
 
@@ -181,7 +181,7 @@ def test_a_shorter_delay_asks_less(turns):
     assert turns.reserve(A, 0, lambda: now).wait == 0
 
 
-def test_a_turn_is_moved(turns):
+def test_a_turn_is_re_stamped(turns):
     now = time.time()
     turn = turns.reserve(A, 60, lambda: now)
     before = turns.reserve(A, 60, lambda: now).wait
@@ -191,7 +191,7 @@ def test_a_turn_is_moved(turns):
     assert turns.reserve(A, 60, lambda: now).wait - before == pytest.approx(2.0, abs=0.2)
 
 
-def test_only_the_last_turn_is(turns):
+def test_only_the_last_turn_is_re_stamped(turns):
     now = time.time()
     early = turns.reserve(A, 0, lambda: now)
     time.sleep(0.01)
@@ -237,7 +237,7 @@ def test_one_turn_among_many_threads(turns):
     assert sum(turn.wait == 0 for turn in taken) == 1
 
 
-def test_damaged_rows_are_not_believed(tmp_path):
+def test_damaged_rows_are_ignored(tmp_path):
     store = SqliteStore(tmp_path / "policies.sqlite")
     now = time.time()
     whole = "'[[\"other\", 1.0, 1e300]]'"
@@ -265,8 +265,8 @@ def test_damaged_rows_are_not_believed(tmp_path):
     ],
     ids=["no UTF-8", "a name that is no UTF-8", "half a surrogate pair", "NULs", "no text"],
 )
-def test_a_line_that_cannot_be_read_is_an_empty_one(tmp_path, line):
-    """The turn before it still counts, and the line is written anew."""
+def test_a_line_that_cannot_be_decoded_counts_as_empty(tmp_path, line):
+    """The last turn still counts, and the line is rewritten."""
     store = SqliteStore(tmp_path / "policies.sqlite")
     now = time.time()
     assert store.reserve(A, 10, lambda: now, "one").wait == 0
@@ -279,7 +279,7 @@ def test_a_line_that_cannot_be_read_is_an_empty_one(tmp_path, line):
     store.close()
 
 
-def test_damaged_values_are_not_believed(redis_server):
+def test_damaged_values_are_ignored(redis_server):
     from robots_guard.stores.redis import RedisStore
 
     line = b"1 1 other:1:9999999999999999 x:y:z odd"
@@ -309,7 +309,8 @@ while time.time() < end:
 def test_eight_processes_share_one_delay(kind, tmp_path, request):
     url = f"sqlite:///{tmp_path / 'p.sqlite'}"
     if kind == "redis":
-        url = request.getfixturevalue("redis_server").url + "?timeout=20"  # a busy machine is not a slow server
+        # a busy machine is not a slow server
+        url = request.getfixturevalue("redis_server").url + "?timeout=20"
     workers = [
         subprocess.Popen([sys.executable, "-c", RESERVE, url], stdout=subprocess.PIPE, text=True) for _ in range(8)
     ]

@@ -1,4 +1,4 @@
-"""Processes that share a store file, and do what the test tells them: ``python -m support.fleet``."""
+"""Processes that share a store file and execute a test's commands: ``python -m support.fleet``."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from robots_guard.stores.sqlite import SqliteStore
 
 ORIGINS = [origin_of(f"https://{n}.test") for n in range(40)]
 NOW = 1000.0
-ANSWERS_WITHIN = 120  # seconds; an answer that takes longer is a hang
+TIMEOUT = 120  # seconds; a longer call counts as a hang
 
 
-def held_for(origin: Origin, at: float) -> Policy:
-    """The policy of an origin, which names it."""
+def policy_for(origin: Origin, at: float) -> Policy:
+    """Return a policy whose rules contain the origin's host."""
     body = f"User-agent: *\nDisallow: /{origin.host}\n".encode() * 60
     return begin(origin, None, "direct").next(Fetched(status=200, body=body), at).policy
 
 
 class Member:
-    """One process. What it answers tells how often the store failed, and with what sentence last."""
+    """One process. Its results report how often the store failed, and the last error message."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -41,33 +41,33 @@ class Member:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self._unanswered = 0
+        self._pending = 0
 
     @property
     def is_ready(self) -> bool:
-        """Whether it lives and has answered all that it was told."""
-        return self._process.poll() is None and not self._unanswered
+        """Whether the process is alive and has answered every command."""
+        return self._process.poll() is None and not self._pending
 
-    def tell(self, command: str, **arguments: Any) -> None:
-        """Begin a command; `answer` waits for its end."""
+    def send(self, command: str, **arguments: Any) -> None:
+        """Send a command. `receive` waits for its end."""
         assert self._process.stdin is not None
-        self._unanswered += 1
+        self._pending += 1
         self._process.stdin.write(json.dumps([command, arguments]).encode() + b"\n")
         self._process.stdin.flush()
 
-    def answer(self) -> Any:
-        """What the command returned. A process that died or hangs fails the test."""
+    def receive(self) -> Any:
+        """Return the result of a command. A process that died or hangs fails the test."""
         out = self._process.stdout
         assert out is not None
-        assert select.select([out], [], [], ANSWERS_WITHIN)[0], "the process hangs"
+        assert select.select([out], [], [], TIMEOUT)[0], "the process hangs"
         line = out.readline()
         assert line, f"the process died: {signal.Signals(-self._process.wait(60)).name}"
-        self._unanswered -= 1
+        self._pending -= 1
         return json.loads(line)
 
-    def ask(self, command: str, **arguments: Any) -> Any:
-        self.tell(command, **arguments)
-        return self.answer()
+    def call(self, command: str, **arguments: Any) -> Any:
+        self.send(command, **arguments)
+        return self.receive()
 
     def kill(self) -> None:
         self._process.kill()
@@ -75,7 +75,7 @@ class Member:
 
 
 class _Worker:
-    """What runs in the process."""
+    """The commands, as executed in the process."""
 
     def __init__(self) -> None:
         self.store: SqliteStore | None = None
@@ -112,12 +112,12 @@ class _Worker:
         origin = chance.choice(ORIGINS)
         match chance.randrange(4):
             case 0:
-                self.store.put(held_for(origin, now), now)
+                self.store.put(policy_for(origin, now), now)
             case 1:
                 self.store.release(origin, "one") if self.store.take(origin, "one", now, 5.0) else None
             case _:
                 held = self.store.get(origin)
-                assert held is None or held == held_for(origin, held.settled_at), "another origin's policy"
+                assert held is None or held == policy_for(origin, held.settled_at), "another origin's policy"
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""A Python that has imported what many programs need; each program is a fork of it, and so starts in milliseconds.
+"""A Python process with preloaded modules. Programs are forks of it, and so start in milliseconds.
 
-The imports of Scrapy, of mitmproxy and of the guard take most of the time of a small crawl, or of a proxy that answers
-a few requests. What is forked is a process of its own, with the environment, the files and the end that
-`subprocess.Popen` would give it.
+Importing Scrapy, mitmproxy and the guard takes most of the time of a small crawl, or of a proxy
+that answers a few requests. A forked program is a separate process, with the environment, files and
+exit status that `subprocess.Popen` would give it.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-LONGEST = 1024 * 1024  # bytes of a request
+MAX_REQUEST = 1024 * 1024  # bytes
 
 
 class Preloaded:
-    """The process that forks, started with the first program."""
+    """The preloaded process that forks, started with the first program."""
 
     def __init__(self, options: Sequence[str], modules: Sequence[str]) -> None:
         self._command = [sys.executable, *options, __file__]
         self._modules = modules
         self._link: socket.socket | None = None
-        self._one = threading.Lock()
+        self._starting = threading.Lock()
 
     def start(
         self, command: Sequence[str], environment: Mapping[str, str], *, stdin: int, stdout: int, stderr: int
     ) -> Program:
-        """Start a Python script with its arguments. The last three are open files."""
-        with self._one:
+        """Start a Python script with its arguments. The standard streams are file descriptors."""
+        with self._starting:
             link = self._link = self._link or self._start(environment)
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with its:
+        parent, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with child:
             request = json.dumps([list(command), dict(environment)]).encode()
-            socket.send_fds(link, [request], [its.fileno(), stdin, stdout, stderr])
-        return Program(command, ours)
+            socket.send_fds(link, [request], [child.fileno(), stdin, stdout, stderr])
+        return Program(command, parent)
 
     def run(
         self, command: Sequence[str], environment: Mapping[str, str], timeout: float, stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """Run a script to its end, as `subprocess.run` does. Raises subprocess.TimeoutExpired."""
+        """Run a script to completion, like `subprocess.run`. Raises subprocess.TimeoutExpired."""
         with contextlib.ExitStack() as stack:
             read, out, err = (stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
             read.write(stdin)
@@ -67,27 +67,27 @@ class Preloaded:
             return subprocess.CompletedProcess(command, status, _read(out), _read(err))
 
     def _start(self, environment: Mapping[str, str]) -> socket.socket:
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with its, tempfile.TemporaryFile("w+") as err:
-            command = [*self._command, str(its.fileno()), *self._modules]
+        parent, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with child, tempfile.TemporaryFile("w+") as err:
+            command = [*self._command, str(child.fileno()), *self._modules]
             process = subprocess.Popen(
-                command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL, stderr=err, env=environment
+                command, pass_fds=[child.fileno()], stdin=subprocess.DEVNULL, stderr=err, env=environment
             )
-            its.close()
-            atexit.register(_end, ours, process)
-            ready = ours.recv(LONGEST)
+            child.close()
+            atexit.register(_end, parent, process)
+            ready = parent.recv(MAX_REQUEST)
             assert ready == b"ready", _read(err)
             assert "/robots_guard/" not in _read(err), _read(err)
-        return ours
+        return parent
 
 
 class Program:
-    """A program under way, with what the tests use of `subprocess.Popen`."""
+    """A running program, with the methods of `subprocess.Popen` that the tests use."""
 
     def __init__(self, command: Sequence[str], link: socket.socket) -> None:
         self._command = command
         self._link = link
-        self.pid = int(link.recv(LONGEST))
+        self.pid = int(link.recv(MAX_REQUEST))
         self.returncode: int | None = None
 
     def __enter__(self) -> Program:
@@ -102,11 +102,11 @@ class Program:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status, negative for a signal. Raises subprocess.TimeoutExpired."""
+        """Return the exit status, negative for a signal. Raises subprocess.TimeoutExpired."""
         if self.returncode is None:
             self._link.settimeout(timeout)
             try:
-                status = self._link.recv(LONGEST)
+                status = self._link.recv(MAX_REQUEST)
             except TimeoutError:
                 raise subprocess.TimeoutExpired(self._command, timeout or 0) from None
             self.returncode = os.waitstatus_to_exitcode(int(status))
@@ -133,22 +133,26 @@ def _read(file: Any) -> str:
     return file.read()
 
 
-# -- the side of the process that forks ----------------------------------------------------------------------
+# -- in the preloaded process ----------------------------------------------------------------------
 
 
 def main() -> None:
-    """Import, then fork for each request until the other side is closed. Returns in each child when it has ended."""
+    """Import the modules, then fork for each request until the link is closed.
+
+    Also returns in each child, when its program has ended.
+    """
     link = socket.socket(fileno=int(sys.argv[1]))
     for name in sys.argv[2:]:
         importlib.import_module(name)
     link.send(b"ready")
-    running: dict[int, tuple[int, int]] = {}  # by the descriptor of a program: its pid, and who waits for it
+    # by pidfd of a program: its pid, and the descriptor to report to
+    running: dict[int, tuple[int, int]] = {}
     while True:
         for ready in select.select([link.fileno(), *running], [], [])[0]:
             if ready in running:
-                _tell_end(ready, *running.pop(ready))
+                _report_end(ready, *running.pop(ready))
                 continue
-            request, files, _, _ = socket.recv_fds(link, LONGEST, 4)
+            request, files, _, _ = socket.recv_fds(link, MAX_REQUEST, 4)
             if not request:
                 return
             if not (pid := os.fork()):
@@ -161,7 +165,7 @@ def main() -> None:
             running[os.pidfd_open(pid)] = pid, files[0]
 
 
-def _tell_end(descriptor: int, pid: int, waiting: int) -> None:
+def _report_end(descriptor: int, pid: int, waiting: int) -> None:
     status = os.waitpid(pid, 0)[1]
     os.close(descriptor)
     with socket.socket(fileno=waiting) as link, contextlib.suppress(BrokenPipeError):
@@ -175,14 +179,14 @@ def _become(command: list[str], environment: dict[str, str], files: Sequence[int
     os.environ.clear()
     os.environ.update(environment)
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.FileIO(0, closefd=False))
-    sys.stdout = sys.__stdout__ = _written(1, "strict")
-    sys.stderr = sys.__stderr__ = _written(2, "backslashreplace")
+    sys.stdout = sys.__stdout__ = _open_output(1, "strict")
+    sys.stderr = sys.__stderr__ = _open_output(2, "backslashreplace")
     sys.argv = command
     runpy.run_path(command[0], run_name="__main__")
 
 
-def _written(stream: int, errors: str) -> TextIO:
-    """A standard stream, as Python opens it."""
+def _open_output(stream: int, errors: str) -> TextIO:
+    """Open a standard output stream as Python does at startup."""
     file = io.FileIO(stream, "w", closefd=False)
     if "PYTHONUNBUFFERED" in os.environ:
         return io.TextIOWrapper(file, errors=errors, write_through=True)

@@ -1,4 +1,4 @@
-"""Programs the tests drive. One that is missing skips loudly on a person's machine, and fails in CI."""
+"""External programs used by the tests. A missing one skips the test locally, and fails it in CI."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-LOCALES = "/usr/share/i18n/locales/de_DE"  # a definition that localedef compiles
+LOCALES = "/usr/share/i18n/locales/de_DE"  # a source file for localedef
 TOMCAT = "/usr/share/tomcat10/bin/catalina.sh"
 PACKAGES = {
     "ip": "iproute2",
@@ -19,16 +19,16 @@ PACKAGES = {
     TOMCAT: "tomcat10",
     LOCALES: "locales",
     "localedef": "libc-bin",
-    "java": "tomcat10",  # its JRE compiles a source file that it is given: the compiler is a module of it
+    "java": "tomcat10",  # its JRE includes the compiler, and can run a source file
 }
 
 
 def program(name: str) -> str:
-    """The path of a program on PATH, or of a file given with its path."""
+    """Return the path of a program on PATH, or of an existing file."""
     path = name if Path(name).is_file() else shutil.which(name)
     if path is None:
-        sentence = f"{name} is not installed: apt-get install {PACKAGES.get(name, name)}"
+        message = f"{name} is not installed: apt-get install {PACKAGES.get(name, name)}"
         if os.environ.get("CI"):
-            pytest.fail(sentence)
-        pytest.skip(sentence)
+            pytest.fail(message)
+        pytest.skip(message)
     return path

@@ -1,7 +1,7 @@
-// Node's readers of a request target, one JSON array of targets a line in, one array of answers a line out.
+// Node's readers of a request target. Reads one JSON object per line, and writes one JSON array of answers per line.
 //
-// A target is a string of one character a byte, which is what Node's HTTP server calls request.url. An answer maps a
-// reader to the path it finds, or to the path and its query. A reader that throws serves nothing and is left out.
+// A target is a string with one character per byte, like request.url in Node's HTTP server. An answer maps each reader
+// to the path and the query it finds. Readers that throw are omitted.
 "use strict";
 const path = require("path");
 const readline = require("readline");
@@ -21,12 +21,12 @@ const legacy = (target, slashesDenoteHost) => {
 };
 const READERS = {
   "new URL": whatwg,
-  // A framework that parses what another has parsed.
+  // A framework that parses the result of another parser.
   "new URL twice": (target) => {
     const [first, search] = whatwg(target);
     return [whatwg(first)[0], search];
   },
-  // A front that removes dot segments and keeps empty ones, such as Envoy.
+  // A front end that removes dot segments and keeps empty ones, such as Envoy.
   "front, then new URL": (target) => {
     const front = new URL("http://localhost" + target);
     return whatwg(front.pathname + front.search);
@@ -39,7 +39,7 @@ const READERS = {
   },
 };
 
-// A file server normalizes what it has read, once it has decoded it.
+// A file server normalizes the path after decoding it.
 const normalized = ([found, search]) => [
   path.posix.normalize(found.replace(UNRESERVED, (escape) => decodeURIComponent(escape))),
   search,

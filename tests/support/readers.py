@@ -1,4 +1,6 @@
-"""Other programs' parsers of URLs: what path they find in a request target, and what origin in a URL."""
+"""URL parsers of other programs: which path they read from a request target, and which origin from
+a URL.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ BASE = "http://localhost/"
 
 
 class Read(NamedTuple):
-    """What one parser finds in a target: the path, and the query with its "?"."""
+    """What one parser reads from a target: the path, and the query with its "?"."""
 
     reader: str
     path: str
@@ -27,7 +29,7 @@ class Read(NamedTuple):
 
 
 class Node:
-    """A Node process that answers as tests/support/readers.js says."""
+    """A Node process that runs tests/support/readers.js."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -39,17 +41,17 @@ class Node:
         )
 
     def targets(self, targets: list[str]) -> list[list[Read]]:
-        """What each reader finds in each target. One that throws is left out."""
+        """Return what each reader reads from each target. Readers that throw are omitted."""
         return [
             [Read(name, path, query) for name, (path, query) in found.items()]
-            for found in self._asked({"targets": targets})
+            for found in self._query({"targets": targets})
         ]
 
     def origins(self, urls: list[str]) -> list[dict[str, str] | None]:
-        """Protocol, hostname, port and host that `new URL` finds in each URL; None where it throws."""
-        return self._asked({"urls": urls})
+        """Return protocol, hostname, port and host of each URL by `new URL`; None where it throws."""
+        return self._query({"urls": urls})
 
-    def _asked(self, question: dict[str, list[str]]) -> list:
+    def _query(self, question: dict[str, list[str]]) -> list:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(question) + "\n")
@@ -63,7 +65,7 @@ class Node:
 
 @contextlib.contextmanager
 def started() -> Iterator[Node]:
-    """A process, ended in the end."""
+    """A Node process for a block."""
     node = Node()
     try:
         yield node
@@ -71,7 +73,7 @@ def started() -> Iterator[Node]:
         node.close()
 
 
-# -- Python's readers -------------------------------------------------------------------------------------------
+# -- Python's readers ------------------------------------------------------------------------------
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -90,7 +92,8 @@ _RESERVED = re.compile("%(2[1346-9A-CF]|3[ABDF]|40|5[BD])", re.IGNORECASE)
 
 
 def _quoted_by_yarl(target: str) -> tuple[str, str]:
-    """The path as yarl quotes it, unless it would change what RFC 3986 section 2.2 calls another target.
+    """Return the path as quoted by yarl. Raises ValueError where quoting may change the target (RFC
+    3986 section 2.2).
 
     yarl decodes some reserved characters, most of them in queries, and encodes brackets.
     """
@@ -110,7 +113,10 @@ _READERS: dict[str, Callable[[str], tuple[str, str]]] = {
 
 
 def read_by_python(target: str) -> list[Read]:
-    """What each reader finds in a target. One that raises is left out; yarl has an IndexError among its own."""
+    """Return what each reader reads from a target.
+
+    Readers that raise are omitted; yarl may raise IndexError.
+    """
     found = []
     for name, read in _READERS.items():
         with contextlib.suppress(ValueError, IndexError):

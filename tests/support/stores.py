@@ -1,4 +1,4 @@
-"""Policies to put, and a Redis server of our own to put them in."""
+"""Policies, stores of every kind, and private Redis servers, clusters and Sentinels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from support.programs import program
 
 A = origin_of("https://a.test")
 B = origin_of("https://b.test")
-KEY = b"sixteen octets or more"
+KEY = b"sixteen bytes or more"
 
 
 def policy(origin=A, at=1000.0, body=b"User-agent: *\nDisallow: /x\n") -> Policy:
@@ -41,7 +41,7 @@ def put(store, held: Policy, now: float | None = None) -> None:
 
 @dataclass
 class Redis:
-    """A server of our own, with the process that runs it."""
+    """A private server and its process."""
 
     port: int
     process: subprocess.Popen[bytes]
@@ -55,7 +55,7 @@ class Redis:
 
 
 def free_port() -> int:
-    """A port that nothing listens on; nor on the one 10,000 above it, which is a cluster node's second."""
+    """Return a free port whose cluster bus port, 10,000 above it, is also free."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as free, contextlib.suppress(OSError, OverflowError):
             port: int = free.getsockname()[1]
@@ -64,24 +64,24 @@ def free_port() -> int:
 
 
 def start_redis(directory, port: int = 0, *options: str) -> Redis:
-    """A server on a free port, ready."""
+    """Start a server on `port` or a free port, and wait until it answers."""
     server = program("redis-server")
     port = port or free_port()
     arguments = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", directory]
-    return _ready(Redis(port, subprocess.Popen([server, *arguments, *options], stdout=subprocess.DEVNULL)))
+    return _wait_ready(Redis(port, subprocess.Popen([server, *arguments, *options], stdout=subprocess.DEVNULL)))
 
 
 def start_sentinel(directory: Path, primary: Redis, service: str, *lines: str) -> Redis:
-    """A Sentinel of its own that watches a primary and is enough by itself to name another."""
+    """Start a Sentinel that monitors a primary and can fail over by itself (quorum 1)."""
     port, file = free_port(), directory / f"sentinel-{primary.port}.conf"
     watched = f"sentinel monitor {service} 127.0.0.1 {primary.port} 1"
     times = (f"sentinel down-after-milliseconds {service} 500", f"sentinel failover-timeout {service} 3000")
     file.write_text("\n".join((f"port {port}", "bind 127.0.0.1", f"dir {directory}", watched, *times, *lines)) + "\n")
     arguments = [program("redis-sentinel"), str(file)]
-    return _ready(Redis(port, subprocess.Popen(arguments, stdout=subprocess.DEVNULL)))
+    return _wait_ready(Redis(port, subprocess.Popen(arguments, stdout=subprocess.DEVNULL)))
 
 
-def _ready(started: Redis) -> Redis:
+def _wait_ready(started: Redis) -> Redis:
     deadline = time.monotonic() + 60
     with started.client() as client:
         while True:
@@ -98,7 +98,7 @@ def _ready(started: Redis) -> Redis:
 
 @dataclass
 class Cluster:
-    """Servers that share the keys among them."""
+    """The nodes of a Redis Cluster."""
 
     nodes: list[Redis]
 
@@ -124,7 +124,7 @@ CLUSTERED = (
 
 
 def start_cluster(directory: Path, replicas: int = 0) -> Cluster:
-    """Three nodes, and so many replicas of each, ready."""
+    """Start three nodes with `replicas` replicas each, and wait until the cluster is ready."""
     nodes = []
     for number in range(3 * (1 + replicas)):
         place = directory / str(number)
@@ -151,9 +151,10 @@ def start_cluster(directory: Path, replicas: int = 0) -> Cluster:
 
 
 def in_a_fork(work: Callable[[], bool]) -> bool:
-    """Whether the work was done, and true, in a forked child."""
+    """Run a function in a forked child. Returns whether it returned true."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forking beside threads: we mean it
+        # Python 3.12 warns about forking with threads
+        warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
         status = 1
@@ -168,7 +169,7 @@ SHARED = ["sqlite", "fakeredis", "redis", "redis with MACs", "redis cluster"]
 
 
 def make(kind: str, request: Any, tmp_path: Path) -> Any:
-    """A store of a kind, empty."""
+    """Return an empty store of a kind."""
     if kind == "memory":
         return MemoryStore()
     if kind == "sqlite":

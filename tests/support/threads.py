@@ -1,4 +1,4 @@
-"""A system that refuses threads, as one does whose limit of processes or of memory is reached."""
+"""A system that refuses new threads, as when a limit of processes or memory is reached."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 class System:
-    """Refuses the next `refuses` threads, and starts all others."""
+    """A system that refuses the next `refuses` threads and starts all others."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.refuses = 0.0

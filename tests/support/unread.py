@@ -1,4 +1,4 @@
-"""A site that does not read the bodies of GET requests, and so finds its next request in them."""
+"""A site that does not read the body of a GET request, and so parses it as the next request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import trustme
 
 
 class _Unread(http.server.SimpleHTTPRequestHandler):
-    """Python's own server, as `python3 -m http.server --protocol HTTP/1.1` runs it: it reads no body of GET."""
+    """The handler of `python3 -m http.server --protocol HTTP/1.1`, which does not read bodies of
+    GET.
+    """
 
     protocol_version = "HTTP/1.1"
 
@@ -25,7 +27,9 @@ class _Unread(http.server.SimpleHTTPRequestHandler):
         self.wfile.write(body)
 
     def finish(self) -> None:
-        """Close as nginx does (lingering_close): an unread body would reset the connection, and the answer with it."""
+        """Close like nginx (lingering_close): an unread body would reset the connection and lose
+        the answer.
+        """
         super().finish()
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
@@ -33,12 +37,14 @@ class _Unread(http.server.SimpleHTTPRequestHandler):
                 pass
 
     def log_message(self, *_) -> None:
-        """Nothing is printed."""
+        """Print nothing."""
 
 
 class UnreadSite(http.server.ThreadingHTTPServer):
-    """A site that answers a GET at once and takes its body for the next request. `lines` are the request lines it has
-    read. With an `authority` it speaks TLS."""
+    """A site that answers a GET at once and parses its body as the next request.
+
+    `lines` are the request lines it has read. With an `authority`, it uses TLS.
+    """
 
     def __init__(self, authority: trustme.CA | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Unread)
@@ -53,4 +59,4 @@ class UnreadSite(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, *_) -> None:
-        """A client that closes is no error."""
+        """Ignore errors, such as a client that closes."""

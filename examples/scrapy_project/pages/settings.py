@@ -1,4 +1,4 @@
-"""A project whose crawls obey robots.txt."""
+"""Settings of a project that obeys robots.txt."""
 
 BOT_NAME = "pages"
 SPIDER_MODULES = ["pages"]

@@ -1,4 +1,4 @@
-"""Follow the links of a site and say which page has which title, and which pages may not be had.
+"""A spider that follows the links of a site and lists each page's title, and the pages that are refused.
 
 scrapy crawl titles -a start=https://example.com/
 """

@@ -1,25 +1,25 @@
-// The overview, kept up to date. Without this script the page is whole, and as old as it says.
+// Keeps the overview up to date. Without this script the page is complete, and shows when it was generated.
 "use strict";
 
-const EVERY = 5000; // milliseconds
+const INTERVAL = 5000; // milliseconds
 
-function follow(live) {
+function keepUpToDate(live) {
   const box = live.querySelector("input");
   const figures = document.getElementById("figures");
   const made = document.getElementById("made");
 
-  // A reader who is in the figures, or has something open there, is not disturbed.
+  // Do not replace the figures while the focus is in them, or something in them is open.
   const busy = () => figures.contains(document.activeElement) || figures.querySelector("details[open]");
 
-  async function look() {
+  async function update() {
     if (!box.checked || document.hidden || busy()) return;
     try {
-      const answer = await fetch(live.dataset.live, { credentials: "same-origin" });
-      if (!answer.ok) throw new Error(answer.status);
-      const news = await answer.json();
-      // Made by the server from the page's own template, in which everything is escaped.
-      if (!busy()) figures.innerHTML = news.figures;
-      made.textContent = news.made;
+      const response = await fetch(live.dataset.live, { credentials: "same-origin" });
+      if (!response.ok) throw new Error(response.status);
+      const data = await response.json();
+      // The server renders this from the page's own template, which escapes everything.
+      if (!busy()) figures.innerHTML = data.figures;
+      made.textContent = data.made;
       live.classList.remove("lost");
     } catch {
       live.classList.add("lost");
@@ -27,12 +27,12 @@ function follow(live) {
   }
 
   live.hidden = false;
-  setInterval(look, EVERY);
+  setInterval(update, INTERVAL);
 }
 
-document.querySelectorAll("[data-live]").forEach(follow);
+document.querySelectorAll("[data-live]").forEach(keepUpToDate);
 
-// What was left empty in a form is no part of an address.
+// Leave empty fields of a form out of the address.
 document.querySelectorAll("form.filter").forEach((form) =>
   form.addEventListener("formdata", (event) => {
     for (const [name, value] of [...event.formData]) if (!value) event.formData.delete(name);

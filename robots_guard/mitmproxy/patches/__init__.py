@@ -1,8 +1,9 @@
-"""Patches: methods of mitmproxy that are replaced, because they are wrong for a proxy that must not fail open.
+"""Patches: replacements of mitmproxy methods that are wrong for a proxy that must not fail open.
 
-Each module is one subject. Its docstring says what mitmproxy does there, in which versions that was read and tested,
-and what the replacement does. None of the replaced methods is a public interface: `tests/hosts/mitmproxy/
-test_patches.py` holds a digest of the source of each, and fails with a mitmproxy in which one has changed.
+Each module covers one subject. Its docstring says what mitmproxy does, in which versions that was
+read and tested, and what the replacement does. None of the replaced methods is a public interface:
+`tests/hosts/mitmproxy/test_patches.py` has a digest of the source of each, and fails with a
+mitmproxy in which one has changed.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-Make = Callable[[Any], Any]
+Wrapper = Callable[[Any], Any]
 
-_replaced: dict[tuple[object, str, Make], Any] = {}
+_replaced: dict[tuple[object, str, Wrapper], Any] = {}
 
 
-def replace(owner: object, name: str, make: Make) -> None:
-    """Replace a function of a class or module, once per process; `make` takes the present one and returns the new.
+def replace(owner: object, name: str, make: Wrapper) -> None:
+    """Replace a function of a class or module, once per process.
 
-    The new function carries the one it replaces as `__wrapped__`.
+    `make` takes the current function and returns the new one, which has the old one as
+    `__wrapped__`.
     """
     key = (owner, name, make)
     if key not in _replaced:
@@ -29,7 +31,7 @@ def replace(owner: object, name: str, make: Make) -> None:
 
 
 def replaced() -> list[tuple[str, Any]]:
-    """The functions of mitmproxy that were replaced so far, each with its qualified name."""
+    """The functions of mitmproxy that have been replaced, each with its qualified name."""
     return [(f"{plain.__module__}.{plain.__qualname__}", plain) for plain in map(_original, _replaced.values())]
 
 

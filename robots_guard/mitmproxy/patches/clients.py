@@ -1,19 +1,20 @@
 """mitmproxy's HTTP clients: where a request becomes bytes, and the last check before it does.
 
-After the last hook of a flow mitmproxy still waits for an intercepted flow to be resumed and for a connection, and
-other tasks hold the same object; it then writes whatever the object says by that time (mitmproxy/proxy/layers/http,
-read in 11.0.2 and 12.2.3).
+After the last hook of a flow, mitmproxy still waits for an intercepted flow to be resumed and for a
+connection, and other tasks have access to the same object. It then writes whatever the object
+contains by that time (mitmproxy/proxy/layers/http, read in 11.0.2 and 12.2.3).
 
-    HttpStream.make_server_connection   asks for a connection; a parent proxy is then sent a CONNECT
+    HttpStream.make_server_connection   requests a connection; a parent proxy is then sent a CONNECT
     Http1Client.send                    writes the head and the body over HTTP/1
-    Http2Client._handle_event2          writes the head over HTTP/2, also of a stream that had to queue
-    Http3Client._handle_event           likewise over HTTP/3, where the operator has allowed it
+    Http2Client._handle_event2          writes the head over HTTP/2, also of a stream that was queued
+    Http3Client._handle_event           does so over HTTP/3, if the operator has allowed it
 
-Here each of them asks the gate of its master, and writes what the gate produces. The bytes of an HTTP/1 body are
-counted, too: the surplus of a longer body would be read as another request, and a shorter body would swallow the next
-one. mitmproxy does not count, and writes an empty piece of a chunked body as its end.
+The replacements call the gate of their master, and write what the gate produces. They also count
+the bytes of an HTTP/1 body: the surplus of a longer body would be read as another request, and a
+shorter body would swallow the next one. mitmproxy does not count, and writes an empty piece of a
+chunked body as its end.
 
-Invariant: of a master that has a gate, a client writes no request but the one that the gate produces.
+Invariant: if its master has a gate, a client writes only requests that the gate has produced.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ Commands = layer.CommandGenerator[None]
 
 
 class NotApproved(Exception):
-    """The request must not be written. The message says why, for the client and the log."""
+    """The request must not be written. The message gives the reason, for the client and the log."""
 
 
-class Gate(Protocol):
-    """Produces what is written."""
+class WriteCheck(Protocol):
+    """The gate that produces the requests to write."""
 
     def objection(self, request: http.Request, client: connection.Client) -> str | None:
         """Why no connection may be made for this request, or None."""
@@ -66,28 +67,28 @@ class Gate(Protocol):
         ...
 
 
-_gates: WeakKeyDictionary[master.Master, Gate] = WeakKeyDictionary()
+_gates: WeakKeyDictionary[master.Master, WriteCheck] = WeakKeyDictionary()
 
 
-def set_gate(of: master.Master, gate: Gate) -> None:
-    """Have every request that the clients of this master write produced by `gate`, from now on."""
+def set_gate(of: master.Master, gate: WriteCheck) -> None:
+    """Make the clients of this master write only requests that `gate` has produced, from now on."""
     _gates[of] = gate
     apply()
 
 
 def apply() -> None:
-    """Replace where mitmproxy's clients connect and write. A master without a gate behaves as before."""
-    replace(HttpStream, "make_server_connection", _connecting)
-    replace(Http1Client, "send", _sending)
-    replace(Http2Client, "_handle_event2", _handling_h2)
-    replace(Http3Client, "_handle_event", _handling_h3)
+    """Replace the methods that connect and write. A master without a gate behaves as before."""
+    replace(HttpStream, "make_server_connection", _replace_make_server_connection)
+    replace(Http1Client, "send", _replace_send)
+    replace(Http2Client, "_handle_event2", _replace_handle_event2)
+    replace(Http3Client, "_handle_event", _replace_handle_event)
 
 
-def _gate() -> Gate | None:
+def _gate() -> WriteCheck | None:
     return _gates.get(ctx.master)
 
 
-def _produced(gate: Gate, event: RequestHeaders, by: HttpConnection) -> RequestHeaders:
+def _produce(gate: WriteCheck, event: RequestHeaders, by: HttpConnection) -> RequestHeaders:
     server = by.conn
     assert isinstance(server, connection.Server)
     request = gate.outgoing(
@@ -107,7 +108,7 @@ def _error(stream_id: int, why: object) -> ResponseProtocolError:
 # -- connections ----------------------------------------------------------------------------------------------
 
 
-def _connecting(
+def _replace_make_server_connection(
     plain: Callable[[HttpStream], layer.CommandGenerator[bool]],
 ) -> Callable[[HttpStream], layer.CommandGenerator[bool]]:
     def make_server_connection(self: HttpStream) -> layer.CommandGenerator[bool]:
@@ -124,16 +125,16 @@ def _connecting(
 # -- HTTP/1 ---------------------------------------------------------------------------------------------------
 
 
-def _sending(plain: Callable[[Http1Client, HttpEvent], Commands]) -> Callable[[Http1Client, HttpEvent], Commands]:
+def _replace_send(plain: Callable[[Http1Client, HttpEvent], Commands]) -> Callable[[Http1Client, HttpEvent], Commands]:
     def send(self: Http1Client, event: HttpEvent) -> Commands:
         gate = _gate()
         if gate is None:
             yield from plain(self, event)
             return
-        if self.state == self.done:  # closed here or by mitmproxy: the rest of the request is not sent
+        if self.state == self.done:  # the connection is closed: the rest of the request is not sent
             return
         try:
-            written = _judged(gate, self, event)
+            written = _event_to_write(gate, self, event)
         except NotApproved as error:
             self.state = self.done
             yield commands.CloseConnection(self.conn)
@@ -145,34 +146,36 @@ def _sending(plain: Callable[[Http1Client, HttpEvent], Commands]) -> Callable[[H
     return send
 
 
-def _judged(gate: Gate, self: Http1Client, event: HttpEvent) -> HttpEvent | None:
-    """The event to write; None if nothing is. Raises NotApproved if the connection must be closed instead."""
+def _event_to_write(gate: WriteCheck, self: Http1Client, event: HttpEvent) -> HttpEvent | None:
+    """The event to write, or None. Raises NotApproved if the connection must be closed instead."""
     if isinstance(event, RequestHeaders):
-        event = _produced(gate, event, self)
-        self.__dict__["unsent"] = _announced(event.request)
+        event = _produce(gate, event, self)
+        self.__dict__["unsent"] = _declared_length(event.request)
         return event
-    if isinstance(event, RequestTrailers):  # RFC 9110 section 6.5.1 lets an intermediary discard them
+    if isinstance(event, RequestTrailers):  # RFC 9110 section 6.5.1 allows an intermediary to discard them
         return None
-    if self.state == self.passthrough:  # a WebSocket's frames
+    if self.state == self.passthrough:  # the frames of a WebSocket
         return event
     if isinstance(event, RequestData):
-        return _counted(self, event)
+        return _count(self, event)
     if isinstance(event, RequestEndOfMessage) and self.__dict__["unsent"]:
-        raise NotApproved("the body is shorter than its head announced")
+        raise NotApproved("the body is shorter than its head declared")
     return event
 
 
-def _counted(self: Http1Client, event: RequestData) -> RequestData | None:
+def _count(self: Http1Client, event: RequestData) -> RequestData | None:
     left: int | None = self.__dict__["unsent"]
     if left is not None:
         if len(event.data) > left:
-            raise NotApproved("the body is longer than its head announced")
+            raise NotApproved("the body is longer than its head declared")
         self.__dict__["unsent"] = left - len(event.data)
-    return event if event.data else None
+    if event.data:
+        return event
+    return None
 
 
-def _announced(request: http.Request) -> int | None:
-    """The bytes of the body that a head announces (RFC 9112 section 6); None: chunked."""
+def _declared_length(request: http.Request) -> int | None:
+    """The length of the body in bytes that a head declares (RFC 9112 section 6); None if it is chunked."""
     if "transfer-encoding" in request.headers:
         return None
     return int(request.headers.get("content-length", "0"))
@@ -181,19 +184,19 @@ def _announced(request: http.Request) -> int | None:
 # -- HTTP/2 ---------------------------------------------------------------------------------------------------
 
 
-def _handling_h2(
+def _replace_handle_event2(
     plain: Callable[[Http2Client, events.Event], Commands],
 ) -> Callable[[Http2Client, events.Event], Commands]:
     def handle_event(self: Http2Client, event: events.Event) -> Commands:
         gate = _gate()
-        if gate is not None and isinstance(event, RequestTrailers):  # they come after the verdict
+        if gate is not None and isinstance(event, RequestTrailers):  # trailers arrive after the verdict
             return
         if gate is not None and isinstance(event, RequestHeaders):
             try:
-                event = _produced(gate, event, self)
+                event = _produce(gate, event, self)
             except NotApproved as error:
-                # Other streams go on. No stream ever has this number (RFC 9113 section 5.1.1), so that whatever
-                # else of the request comes finds none to be written to.
+                # Other streams continue. This stream number is never used again (RFC 9113 section 5.1.1), so the
+                # rest of the request has no stream to be written to.
                 self.h2_conn.highest_outbound_stream_id = event.stream_id
                 yield ReceiveHttp(_error(event.stream_id, error))
                 return
@@ -205,7 +208,7 @@ def _handling_h2(
 # -- HTTP/3 ---------------------------------------------------------------------------------------------------
 
 
-def _handling_h3(
+def _replace_handle_event(
     plain: Callable[[Http3Client, events.Event], Commands],
 ) -> Callable[[Http3Client, events.Event], Commands]:
     def handle_event(self: Http3Client, event: events.Event) -> Commands:
@@ -217,7 +220,7 @@ def _handling_h3(
             return
         if gate is not None and isinstance(event, RequestHeaders):
             try:
-                event = _produced(gate, event, self)
+                event = _produce(gate, event, self)
             except NotApproved as error:
                 refused.add(event.stream_id)
                 yield ReceiveHttp(_error(event.stream_id, error))

@@ -1,14 +1,16 @@
 """Crashes of mitmproxy: an exception in a protocol layer ends the connection it happened on, and its flows.
 
-`ConnectionHandler.server_event` (mitmproxy/proxy/server.py, read in 11.0.2 and 12.2.3) runs the protocol layers and
-carries out their commands. It logs whatever they raise as "mitmproxy has crashed!", with a traceback, and goes on:
-the client waits forever, its flows never end, and the next event meets layers in an unknown state. `ReplayHandler`
-does the same, and there the robots.txt fetcher waits for the flow. An exception in the tasks that open connections or
-run hooks is not caught at all, to the same effect for the client.
+`ConnectionHandler.server_event` (mitmproxy/proxy/server.py, read in 11.0.2 and 12.2.3) runs the
+protocol layers and carries out their commands. It logs whatever they raise as "mitmproxy has
+crashed!", with a traceback, and continues: the client waits forever, its flows never end, and the
+next event reaches layers in an unknown state. `ReplayHandler` does the same, and the robots.txt
+fetcher then waits for the flow. An exception in the tasks that open connections or run hooks is not
+caught at all, with the same effect on the client.
 
-Here a crash closes the client's connection and those to servers, has the `error` hook called for each flow that was
-live, and no further event reaches the layers, so that nothing more is sent. One line is logged, the traceback at
-debug level. Of the crashes within a minute the first ten are logged; the next line gives the number of the others.
+With this patch, a crash closes the client's connection and those to servers and calls the `error`
+hook of each live flow. No further event reaches the layers, so nothing more is sent. One line is
+logged, and the traceback at debug level. Only the first ten crashes within a minute are logged; the
+next line gives the number of the others.
 
 Invariant: a handler that has crashed sends no more bytes.
 """
@@ -40,40 +42,43 @@ _MINUTE = 60.0  # seconds
 
 
 def apply() -> None:
-    """Replace what mitmproxy does with a crash."""
-    for owner in (ConnectionHandler, ReplayHandler):  # the second has a `log` of its own
-        replace(owner, "log", _with_an_end)
+    """Replace how mitmproxy handles a crash."""
+    for owner in (ConnectionHandler, ReplayHandler):  # ReplayHandler has a `log` of its own
+        replace(owner, "log", _replace_log)
     for name in ("open_connection", "hook_task", "wakeup"):
-        replace(ConnectionHandler, name, _fenced)
-    replace(ConnectionHandler, "open_connection", _closing)
+        replace(ConnectionHandler, name, _replace_task)
+    replace(ConnectionHandler, "open_connection", _replace_open_connection)
 
 
-def _with_an_end(plain: Callable[..., None]) -> Callable[..., None]:
-    """A `log` that treats an exception logged as an error as a crash: `server_event` logs nothing else that way."""
+def _replace_log(plain: Callable[..., None]) -> Callable[..., None]:
+    """Make `log` treat an exception that is logged as an error as a crash: `server_event` logs only crashes so."""
 
     def log_or_end(self: ConnectionHandler, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
         if exc_info and level >= logging.ERROR:
             error = exc_info[1] if isinstance(exc_info, tuple) else sys.exc_info()[1]
-            _end(self, error or RuntimeError(message))
+            _end_handler(self, error or RuntimeError(message))
         else:
             plain(self, message, level, exc_info)
 
     return log_or_end
 
 
-def _fenced(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+def _replace_task(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
     async def fenced(self: ConnectionHandler, *arguments: Any) -> None:
         try:
             await plain(self, *arguments)
-        except Exception as error:  # noqa: BLE001  whatever it is, the client must not wait forever
-            _end(self, error)
+        except Exception as error:  # noqa: BLE001  after any error, the client must not wait forever
+            _end_handler(self, error)
 
     return fenced
 
 
-def _closing(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    """An `open_connection` that closes the connection when its task ends. mitmproxy leaves it open if the client
-    disconnects while the connection is being made, because that cancels the task first (seen in 12.2.3)."""
+def _replace_open_connection(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """Make `open_connection` close the connection when its task ends.
+
+    mitmproxy leaves it open if the client disconnects while the connection is being made, because
+    that cancels the task first (seen in 12.2.3).
+    """
 
     async def open_connection(self: ConnectionHandler, command: commands.OpenConnection) -> None:
         try:
@@ -86,15 +91,15 @@ def _closing(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[N
     return open_connection
 
 
-class _Ended(layer.Layer):
-    """The layer that replaces those of a crashed handler. `awaited` are the flows whose hook is still running."""
+class _CrashedLayer(layer.Layer):
+    """The layer that replaces those of a crashed handler. `awaited` are the flows with a running hook, by hook."""
 
     def __init__(self, crashed: layer.Layer, awaited: dict[commands.StartHook | None, http.HTTPFlow]) -> None:
         super().__init__(crashed.context)
         self._awaited = awaited
 
     def handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        """Ignore the event, unless it is the end of a hook: that ends its flow."""
+        """Ignore the event, unless it is the end of a hook, which ends its flow."""
         if isinstance(event, events.HookCompleted):
             flow = self._awaited.pop(event.command, None)
             if flow is not None:
@@ -104,13 +109,13 @@ class _Ended(layer.Layer):
         raise NotImplementedError  # `handle_event` does not call it
 
 
-def _end(handler: ConnectionHandler, error: BaseException) -> None:
-    if isinstance(handler.layer, _Ended):
+def _end_handler(handler: ConnectionHandler, error: BaseException) -> None:
+    if isinstance(handler.layer, _CrashedLayer):
         log.debug("robots_guard: mitmproxy has crashed again", exc_info=error)
         return
-    _REPORTS.tell(handler, error)
-    live = list(_live(handler.layer.context.layers))
-    handler.layer = _Ended(handler.layer, {hook: flow for flow, hook in live if _is_awaited(hook)})
+    _CRASH_LOG.report(handler, error)
+    live = list(_live_flows(handler.layer.context.layers))
+    handler.layer = _CrashedLayer(handler.layer, {hook: flow for flow, hook in live if _is_awaited(hook)})
     _close(handler)
     for flow, hook in live:
         flow.live = False
@@ -131,18 +136,18 @@ def _close(handler: ConnectionHandler) -> None:
             transport.writer.close()
 
 
-def _live(layers: Iterable[layer.Layer]) -> Iterator[tuple[http.HTTPFlow, commands.StartHook | None]]:
-    """The flows that are not over, each with the hook that runs for it."""
+def _live_flows(layers: Iterable[layer.Layer]) -> Iterator[tuple[http.HTTPFlow, commands.StartHook | None]]:
+    """The flows that have not ended, each with the hook that runs for it."""
     for stream in _streams(layers, set()):
-        flow: http.HTTPFlow | None = getattr(stream, "flow", None)  # there is none before the first event
-        if flow is None or flow.request.method == "CONNECT" or _is_over(stream):
+        flow: http.HTTPFlow | None = getattr(stream, "flow", None)  # not set before the first event
+        if flow is None or flow.request.method == "CONNECT" or _has_ended(stream):
             continue
-        command = stream._paused.command if stream._paused else None  # noqa: SLF001  mitmproxy has no public name for it
+        command = stream._paused.command if stream._paused else None  # noqa: SLF001  mitmproxy has no public name
         yield flow, command if isinstance(command, commands.StartHook) else None
 
 
 def _streams(layers: Iterable[layer.Layer], seen: set[int]) -> Iterator[HttpStream]:
-    """All streams, also those inside a tunnel that is a stream itself."""
+    """All streams, including those inside a tunnel, which is a stream itself."""
     for each in layers:
         if isinstance(each, HttpLayer) and id(each) not in seen:
             seen.add(id(each))
@@ -151,14 +156,14 @@ def _streams(layers: Iterable[layer.Layer], seen: set[int]) -> Iterator[HttpStre
                 yield from _streams(stream.context.layers, seen)
 
 
-def _is_over(stream: HttpStream) -> bool:
-    """Whether the response hook or the error hook was called, by the test of mitmproxy (`handle_protocol_error`)."""
-    over = (stream.state_done, stream.state_errored)
-    return stream.client_state == stream.state_errored or stream.server_state in over
+def _has_ended(stream: HttpStream) -> bool:
+    """Whether the response hook or the error hook was called, by mitmproxy's own test (`handle_protocol_error`)."""
+    ended = (stream.state_done, stream.state_errored)
+    return stream.client_state == stream.state_errored or stream.server_state in ended
 
 
 def _is_awaited(hook: commands.StartHook | None) -> bool:
-    """Whether the flow still has to end after this hook; the response hook and the error hook end it themselves."""
+    """Whether the flow must be ended after this hook. The response and error hooks end it themselves."""
     return hook is not None and not isinstance(hook, HttpErrorHook | HttpResponseHook)
 
 
@@ -171,28 +176,28 @@ def _start(hook: Any) -> None:
     task.add_done_callback(_running.discard)
 
 
-class _Reports:
-    """Log lines about crashes, at a bounded rate."""
+class _CrashLog:
+    """The log lines about crashes, at a bounded rate."""
 
     def __init__(self) -> None:
         self._since = -_MINUTE
         self._lines = 0
-        self._untold = 0
+        self._unlogged = 0
 
-    def tell(self, handler: ConnectionHandler, error: BaseException) -> None:
+    def report(self, handler: ConnectionHandler, error: BaseException) -> None:
         log.debug("robots_guard: mitmproxy has crashed", exc_info=error)
         if time.monotonic() - self._since >= _MINUTE:
             self._since, self._lines = time.monotonic(), 0
         if self._lines == LINES:
-            self._untold += 1
+            self._unlogged += 1
             return
         self._lines += 1
-        untold = f"; {self._untold} more were not logged" if self._untold else ""
-        self._untold = 0
-        log.error("%s%s", _sentence(handler, error), untold)
+        unlogged = f"; {self._unlogged} more were not logged" if self._unlogged else ""
+        self._unlogged = 0
+        log.error("%s%s", _message(handler, error), unlogged)
 
 
-def _sentence(handler: ConnectionHandler, error: BaseException) -> str:
+def _message(handler: ConnectionHandler, error: BaseException) -> str:
     client = handler.client.peername
     what = " ".join(str(error).split())[:120]
     return (
@@ -201,4 +206,4 @@ def _sentence(handler: ConnectionHandler, error: BaseException) -> str:
     )
 
 
-_REPORTS = _Reports()
+_CRASH_LOG = _CrashLog()

@@ -1,20 +1,22 @@
-"""Interim responses: 1xx responses of a site are passed on, and the final one that follows them is the answer.
+"""Interim responses: 1xx responses of a site are forwarded, and the final response that follows is the answer.
 
-`Http1Client.read_headers` (mitmproxy/proxy/layers/http/_http1.py, read in 11.0.2 and 12.2.3) takes any response head
-for the final one: after a `103 Early Hints` the client gets an empty answer, and the real one is lost.
-`Http2Client.handle_h2_event` swallows interim responses.
+`Http1Client.read_headers` (mitmproxy/proxy/layers/http/_http1.py, read in 11.0.2 and 12.2.3) takes
+any response head for the final one: after a `103 Early Hints` the client gets an empty response,
+and the real one is lost. `Http2Client.handle_h2_event` swallows interim responses.
 
-Here both hand an `Interim` event to the stream, which passes it on to the client at once (RFC 9110 section 15.2), with
-these exceptions:
+With this patch, both send an `Interim` event to the stream, which forwards it to the client at once
+(RFC 9110 section 15.2), with these exceptions:
 
     100            is dropped: mitmproxy has answered the client's Expect itself, and sends none to the site
-    HTTP/1.0       its clients get none, because they do not know them
-    fields         of one connection, of framing (RFC 9110 section 8.6), and Alt-Svc, a way past the proxy, are dropped
+    HTTP/1.0       clients get none, because they do not know interim responses
+    fields         of one connection, of framing (RFC 9110 section 8.6), and Alt-Svc, which leads past the proxy, are
+                   dropped
     101            is left to mitmproxy if the request asked for it; else it is an error of the site, and the client
-                   gets 502: what mitmproxy would then carry is no HTTP, and it raises where the client speaks HTTP/2
+                   gets 502: mitmproxy would forward data that is not HTTP, and raise if the client speaks HTTP/2
 
-No hook of an addon sees an interim response. `Http1Server.send` would take one for the final response and, if none
-follows, close the connection without the 502 that says why; here it writes the head and keeps its state.
+Addons have no hook for interim responses. `Http1Server.send` would take one for the final response
+and, if none follows, close the connection without the 502 that explains it; the replacement writes
+the head and keeps the state.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ Commands = layer.CommandGenerator[None]
 _HEAD = re.compile(rb"HTTP/1\.[0-9] 1(?!01)[0-9]{2}[ \r\n]")
 _SWITCH = re.compile(rb"HTTP/1\.[0-9] 101[ \r\n]")
 _HEAD_LENGTH = 13  # bytes of a status line that _HEAD looks at
-_LEFT_OUT = ("connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "content-length")
+_REMOVED = ("connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "content-length")
 
 
 class Interim(HttpEvent):
@@ -53,12 +55,12 @@ class Interim(HttpEvent):
 
 
 def apply() -> None:
-    """Replace how responses are read and heads are written. `bounds` has the HTTP/1 reader, `uploads` the stream."""
-    replace(Http2Client, "handle_h2_event", _telling)
-    replace(Http1Server, "send", _writing)
+    """Replace how responses are read and written. `limits` replaces the HTTP/1 reader, `uploads` the stream."""
+    replace(Http2Client, "handle_h2_event", _replace_handle_h2_event)
+    replace(Http1Server, "send", _replace_send)
 
 
-# -- what a site sends ----------------------------------------------------------------------------------------
+# -- from the site --------------------------------------------------------------------------------------------
 
 
 def past_interim(plain: Callable[[Http1Client, Any], Commands]) -> Callable[[Http1Client, Any], Commands]:
@@ -66,7 +68,7 @@ def past_interim(plain: Callable[[Http1Client, Any], Commands]) -> Callable[[Htt
 
     def read_headers(self: Http1Client, event: events.ConnectionEvent) -> Commands:
         if self.request is not None and isinstance(event, events.DataReceived):
-            while _HEAD.match(_beginning(self.buf)):
+            while _HEAD.match(_peek(self.buf)):
                 lines = self.buf.maybe_extract_lines()
                 if lines is None:
                     return
@@ -78,18 +80,18 @@ def past_interim(plain: Callable[[Http1Client, Any], Commands]) -> Callable[[Htt
                     yield ReceiveHttp(_unreadable(self.stream_id, error))
                     return
                 yield ReceiveHttp(Interim(self.stream_id, response))
-            if _SWITCH.match(_beginning(self.buf)) and "upgrade" not in self.request.headers:
+            if _SWITCH.match(_peek(self.buf)) and "upgrade" not in self.request.headers:
                 assert self.stream_id is not None
                 self.state = self.done
                 yield commands.CloseConnection(self.conn)
-                yield ReceiveHttp(_unreadable(self.stream_id, ValueError("it switches protocols unasked")))
+                yield ReceiveHttp(_unreadable(self.stream_id, ValueError("it switches protocols without a request")))
                 return
         yield from plain(self, event)
 
     return read_headers
 
 
-def _beginning(buffer: Any) -> bytes:
+def _peek(buffer: Any) -> bytes:
     return bytes(buffer._data[:_HEAD_LENGTH])  # noqa: SLF001  h11's buffer has no public way to peek
 
 
@@ -97,7 +99,7 @@ def _unreadable(stream_id: int, error: ValueError) -> ResponseProtocolError:
     return ResponseProtocolError(stream_id, f"Cannot parse HTTP response: {error}", ResponseProtocolError.code)
 
 
-def _telling(plain: Callable[[Any, Any], layer.CommandGenerator[bool]]) -> Callable[..., Any]:
+def _replace_handle_h2_event(plain: Callable[[Any, Any], layer.CommandGenerator[bool]]) -> Callable[..., Any]:
     def handle_h2_event(self: Http2Client, event: Any) -> layer.CommandGenerator[bool]:
         if isinstance(event, h2.events.InformationalResponseReceived):
             yield ReceiveHttp(Interim(event.stream_id, _response(event)))
@@ -112,7 +114,7 @@ def _response(event: h2.events.InformationalResponseReceived) -> http.Response:
     return http.Response(b"HTTP/2.0", status, b"", headers, None, None, 0.0, None)
 
 
-# -- what a client gets ---------------------------------------------------------------------------------------
+# -- to the client --------------------------------------------------------------------------------------------
 
 
 def pass_on(self: HttpStream, event: Interim) -> Commands:
@@ -122,7 +124,7 @@ def pass_on(self: HttpStream, event: Interim) -> Commands:
         return
     if self.server_state != self.state_wait_for_response_headers:
         return
-    for name in (*_LEFT_OUT, "alt-svc"):
+    for name in (*_REMOVED, "alt-svc"):
         response.headers.pop(name, None)
     if self.context.options.validate_inbound_headers:
         try:
@@ -132,7 +134,7 @@ def pass_on(self: HttpStream, event: Interim) -> Commands:
     yield SendHttp(ResponseHeaders(self.stream_id, response), self.context.client)
 
 
-def _writing(plain: Callable[[Http1Server, Any], Commands]) -> Callable[[Http1Server, Any], Commands]:
+def _replace_send(plain: Callable[[Http1Server, Any], Commands]) -> Callable[[Http1Server, Any], Commands]:
     def send(self: Http1Server, event: Any) -> Commands:
         if isinstance(event, ResponseHeaders) and _is_interim(event.response.status_code):
             yield commands.SendData(self.conn, http1.assemble_response_head(_as_http1(event.response)))

@@ -1,15 +1,16 @@
-"""Trailers: fields after a body are read, and dropped wherever HTTP/1 is spoken.
+"""Trailers: reads the fields after a body, and drops them on HTTP/1 connections.
 
-`Http1Connection.read_body` (mitmproxy/proxy/layers/http/_http1.py, read in 11.0.2 and 12.2.3) raises
-NotImplementedError at a trailer field, of a request or of an answer, and `Http1Server.send` raises AssertionError at
-the trailers of an HTTP/2 site. Both leave the client waiting forever.
+`Http1Connection.read_body` (mitmproxy/proxy/layers/http/_http1.py, read in 11.0.2 and 12.2.3)
+raises NotImplementedError for a trailer field of a request or response, and `Http1Server.send`
+raises AssertionError for the trailers of an HTTP/2 site. Both leave the client waiting forever.
 
-Here the reader of chunked bodies drops trailers, and `Http1Server.send` drops those it is to write: RFC 9110 section
-6.5.1 lets an intermediary discard them. Between an HTTP/2 site and an HTTP/2 client the trailers of an answer are
-passed on, as mitmproxy does. Those of a request never are: the enforcer removes them.
+With this patch, the reader of chunked bodies drops trailers, and so does `Http1Server.send`: RFC
+9110 section 6.5.1 allows an intermediary to discard them. Between an HTTP/2 site and an HTTP/2
+client, mitmproxy forwards the trailers of a response. Those of a request are never forwarded: the
+enforcer removes them.
 
-The reader also bounds what it keeps of a chunk's size line and of trailers, which mitmproxy collects for as long as
-no line end comes; `body_size_limit` does not see them.
+The reader also bounds the size line of a chunk and the trailers, which mitmproxy collects until a
+line ends; `body_size_limit` does not cover them.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from mitmproxy.proxy.layers.http._http1 import Http1Server
 
 from robots_guard.mitmproxy.patches import replace
 
-LONGEST = 64 * 1024  # bytes of a size line or a trailer section, or what of them comes in one piece
+LONGEST = 64 * 1024  # bytes of a size line or a trailer section; one that arrives in one piece may be longer
 
 Commands = layer.CommandGenerator[None]
 
 
 def apply() -> None:
-    """Replace how HTTP/1 is read and written where trailers may be."""
-    replace(_http1, "make_body_reader", _reading_past)
-    replace(Http1Server, "send", _writing_without)
+    """Replace how HTTP/1 bodies are read and how responses are written."""
+    replace(_http1, "make_body_reader", _replace_make_body_reader)
+    replace(Http1Server, "send", _replace_send)
 
 
 class _Reader(ChunkedReader):
@@ -49,14 +50,16 @@ class _Reader(ChunkedReader):
         return event
 
 
-def _reading_past(plain: Callable[[int | None], Any]) -> Callable[[int | None], Any]:
+def _replace_make_body_reader(plain: Callable[[int | None], Any]) -> Callable[[int | None], Any]:
     def make_body_reader(expected_size: int | None) -> Any:
-        return _Reader() if expected_size is None else plain(expected_size)
+        if expected_size is None:
+            return _Reader()
+        return plain(expected_size)
 
     return make_body_reader
 
 
-def _writing_without(plain: Callable[[Http1Server, Any], Commands]) -> Callable[[Http1Server, Any], Commands]:
+def _replace_send(plain: Callable[[Http1Server, Any], Commands]) -> Callable[[Http1Server, Any], Commands]:
     def send(self: Http1Server, event: Any) -> Commands:
         if not isinstance(event, ResponseTrailers):
             yield from plain(self, event)

@@ -1,12 +1,13 @@
-"""The gate: drives `core.deferral` for one crawl.
+"""The gate: it drives the state machine of `core.deferral` for one crawl.
 
-No request sleeps in a middleware (measured: one hanging robots.txt then stalls the whole crawl, because requests
-that wait there hold CONCURRENT_REQUESTS). A request that may not be made yet stays in the scheduler, or goes
-back to it, and its origin stays shut. The machine decides which may leave; the gate sets a timer for its moments,
-reads its keys from requests, and wakes the engine when something has opened.
+No request sleeps in a middleware (measured: one hanging robots.txt then stalls the whole crawl,
+because requests that wait there count against CONCURRENT_REQUESTS). A request that may not be made
+yet stays in the scheduler, or returns to it, and its origin stays closed. The state machine decides
+which requests may leave; the gate sets a timer for its next event, derives its keys from requests,
+and wakes the engine when a bucket has opened.
 
-A bucket is what the queue keeps together: the requests of one origin in one download slot. Requests that a rule
-forbids for now (`on_disallowed = "defer"`) have their own buckets, so that the origin's other requests go on.
+A bucket holds the requests of one origin in one download slot. Requests that a rule forbids for now
+(`on_disallowed = "defer"`) have their own buckets, so that the origin's other requests go on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from robots_guard.core.deferral import REMEMBERED, Deferrals, group_due
 from robots_guard.core.verdict import Decision, Reason
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import split_url
-from robots_guard.scrapy.deferral.returning import ASIDE, returned
+from robots_guard.scrapy.deferral.return_state import GROUP, returned_copy
 from robots_guard.scrapy.deferral.timetable import Timetable
 
 if TYPE_CHECKING:
@@ -29,63 +30,72 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 
-class Gate:
-    """Which origins of one crawl are shut. Shared by the memory queue, the disk queue and the middlewares.
+class OriginGate:
+    """The closed origins of one crawl. Shared by the memory queue, the disk queue and the
+    middlewares.
 
-    `unknown` is set by the middleware: whether a request's policy still has to be fetched. `attached`: whether a
-    queue or scheduler consults this gate, as not all do. `deferrals` is the machine.
+    `lacks_policy`, set by the middleware, tests whether a request's policy still has to be fetched.
+    `attached` is True if a queue or scheduler consults this gate, as not all do. `deferrals` is the
+    state machine.
     """
 
-    _gates: ClassVar[WeakKeyDictionary[Crawler, Gate]] = WeakKeyDictionary()
+    _gates: ClassVar[WeakKeyDictionary[Crawler, OriginGate]] = WeakKeyDictionary()
 
     def __init__(self, crawler: Crawler) -> None:
         self.attached = False
-        self.unknown: Callable[[Request], bool] = _never
+        self.lacks_policy: Callable[[Request], bool] = _never
         self._crawler = crawler
         self.deferrals = Deferrals(REMEMBERED)
-        self._timetable = Timetable(self._rang)
+        self._timetable = Timetable(self._reopen)
         self._scheduled: WeakSet[Request] = WeakSet()
         self._handed_out: Request | None = None  # by the queue, and not yet begun by the downloader
-        self._standing = 0
+        self._waiters = 0
 
     @classmethod
-    def of(cls, crawler: Crawler) -> Gate:
+    def of(cls, crawler: Crawler) -> OriginGate:
         """The crawl's one gate."""
         return cls._gates.setdefault(crawler, cls(crawler))
 
     def bucket(self, request: Request) -> str:
-        """The bucket a request belongs to: its slot, a space, and the key that shuts it."""
+        """The bucket a request belongs to: its slot, a space, and the key that closes it."""
         slot: str = self._engine.downloader.get_slot_key(request)
         origin = _origin_of(request)
         if not origin:
             return slot
-        aside = request.meta.get(ASIDE)
-        return f"{slot} {origin}#{aside}" if aside else f"{slot} {origin}"
+        group = request.meta.get(GROUP)
+        return f"{slot} {origin}#{group}" if group else f"{slot} {origin}"
 
     def is_scheduled(self, request: Request) -> bool:
         """Whether the request came out of the queue, and so can go back to it."""
         return request in self._scheduled
 
-    # -- the queue's side ---------------------------------------------------------------------------------
+    # -- for the queue -----------------------------------------------------------------------------
 
-    def open_of(self, buckets: Iterable[str]) -> Iterable[str]:
-        """The buckets that are not shut."""
-        self._take_back_unbegun()
+    def open_buckets(self, buckets: Iterable[str]) -> Iterable[str]:
+        """The buckets that are not closed."""
+        self._release_unbegun()
         if not self.deferrals:
             return buckets
         self.deferrals.settle(time.monotonic())
         return [bucket for bucket in buckets if self._is_open(bucket)]
 
-    def admits(self, request: Request) -> bool:
-        """Whether a request just popped may leave the queue; it may then have to go alone.
+    def admit(self, request: Request) -> bool:
+        """Let a request just popped leave the queue, if its bucket is open; it may then be its
+        origin's only one.
 
-        This must be decided here: under asyncio many more are popped before the first of them reaches the middleware.
+        This must be decided here: under asyncio many more are popped before the first of them
+        reaches the middleware.
         """
         bucket = self.bucket(request)
-        if not self.open_of((bucket,)):
+        if not self.open_buckets((bucket,)):
             return False
-        group, known = bucket.rpartition(" ")[2], not self.unknown(request)
-        self.deferrals.admit(request, _origin_of(request), time.monotonic(), known=known, group=group)
+        self.deferrals.admit(
+            request,
+            _origin_of(request),
+            time.monotonic(),
+            known=not self.lacks_policy(request),
+            group=bucket.rpartition(" ")[2],
+        )
         self._scheduled.add(request)
         self._handed_out = request
         return True
@@ -94,105 +104,125 @@ class Gate:
         key = bucket.rpartition(" ")[2]
         return self.deferrals.is_open(key.partition("#")[0], key)
 
-    # -- the downloader's side ----------------------------------------------------------------------------
+    # -- for the downloader ------------------------------------------------------------------------
 
-    def begun(self, request: Request) -> None:
-        """The downloader has the request, which it gets as soon as the queue hands it out."""
+    def mark_begun(self, request: Request) -> None:
+        """Record that the downloader has a request that the queue has handed out."""
         if request is self._handed_out:
             self._handed_out = None
 
-    def ended(self, request: Request) -> None:
-        """The downloader is done with the request, whichever component ended it. The engine polls the queue again
-        after each."""
+    def mark_ended(self, request: Request) -> None:
+        """Record that the downloader is done with the request, whichever component ended it.
+
+        The engine polls the queue again after each.
+        """
         self.deferrals.free(request, time.monotonic())
 
-    def _take_back_unbegun(self) -> None:
-        """A request that the queue has handed out before, and that never got to the downloader, is lost."""
+    def _release_unbegun(self) -> None:
+        """Release the last request that the queue has handed out, if it never reached the
+        downloader: it is lost."""
         if self._handed_out is not None:
-            self.ended(self._handed_out)
+            self.mark_ended(self._handed_out)
             self._handed_out = None
 
-    # -- the middlewares' side ----------------------------------------------------------------------------
+    # -- for the middlewares -----------------------------------------------------------------------
 
     def send_back(self, request: Request, decision: Decision) -> Request:
-        """Shut what the request waits for until it may be judged again. Returns the copy for the scheduler. One that a
-        rule forbids goes into a bucket with all that are due at about the same time."""
-        key, wait, aside = str(decision.question.origin), wait_of(decision), ""
+        """Close the request's bucket until it may be judged again. Returns the copy for the
+        scheduler.
+
+        A request that a rule forbids shares a bucket with those that are due at about the same
+        time.
+        """
+        key = str(decision.question.origin)
+        wait = wait_of(decision)
+        group = ""
         if decision.verdict.reason is Reason.DISALLOWED:
             due = group_due(decision.at, wait)
-            aside, wait = f"{due:.6f}", due - decision.at
-            key += f"#{aside}"
+            wait = due - decision.at
+            group = f"{due:.6f}"
+            key += f"#{group}"
         self.deferrals.send_back(request, key, wait, time.monotonic())
         self._set_timer()
-        return returned(request, decision, aside)
+        return returned_copy(request, decision, group)
 
     def shut(self, origin: str, seconds: float) -> None:
-        """Let no request go to an origin for so long, or longer if that was set before."""
+        """Close an origin for some seconds. An earlier call's end stays in force if it is later."""
         now = time.monotonic()
         self.deferrals.shut(origin, now + seconds, now)
         self._set_timer()
 
-    def sent(self, request: Request, origin: str, delay: float) -> None:
-        """A request of a paced origin is on the wire: the next may follow in `delay` seconds."""
+    def mark_sent(self, request: Request, origin: str, delay: float) -> None:
+        """Record that a request to a paced origin is being sent: the next may follow in `delay`
+        seconds."""
         self.shut(origin, delay)
         self.release(request)
 
-    def needs_learning(self, request: Request) -> bool:
+    def needs_policy(self, request: Request) -> bool:
         """Whether the request left the queue because its policy was unknown, and it still is."""
-        return self.deferrals.is_probing(request) and self.unknown(request)
+        return self.deferrals.is_probing(request) and self.lacks_policy(request)
 
-    def send_to_learn(self, request: Request) -> tuple[str, Request]:
-        """Shut the request's origin until it is `learned`. Returns the origin, and the copy for the scheduler.
+    def defer_for_policy(self, request: Request) -> tuple[str, Request]:
+        """Close the request's origin until `policy_ready`. Returns the origin, and the copy for the
+        scheduler.
 
-        So a robots.txt that hangs takes one of CONCURRENT_REQUESTS for its fetch, and none for a request.
+        So a robots.txt that hangs uses one of CONCURRENT_REQUESTS for its fetch, and none for a
+        request.
         """
-        return self.deferrals.fetch(request), returned(request)
+        return self.deferrals.fetch(request), returned_copy(request)
 
-    def learned(self, origin: str) -> None:
-        """The origin's policy is known, or will not be for now."""
+    def policy_ready(self, origin: str) -> None:
+        """Reopen an origin whose policy is known, or cannot be fetched for now."""
         self.deferrals.fetched(origin, time.monotonic())
         self.wake()
 
     def release(self, request: Request) -> None:
-        """If the request was out alone, others may go now."""
+        """Admit further requests to an origin if this was the only one admitted."""
         if self.deferrals.free(request, time.monotonic()):
             self.wake()
 
     @contextlib.contextmanager
-    def standing_aside(self, request: Request) -> Iterator[None]:
-        """Do not count a request among CONCURRENT_REQUESTS while it waits in a middleware and cannot be sent back: else
-        sixteen images of a slow host would stop the crawl."""
+    def outside_concurrency_limit(self, request: Request) -> Iterator[None]:
+        """Do not count a request against CONCURRENT_REQUESTS while it waits in a middleware and
+        cannot be rescheduled.
+
+        Otherwise sixteen images of a slow host would stop the crawl.
+        """
         active = self._engine.downloader.active
         active.discard(request)
-        self._standing += 1
+        self._waiters += 1
         self.wake()
         try:
             yield
         finally:
-            self._standing -= 1
-            active.add(request)  # Scrapy takes it out when it has ended
+            self._waiters -= 1
+            active.add(request)  # Scrapy removes it when it has ended
 
     @property
-    def anybody_stands_aside(self) -> bool:
-        """Whether requests wait that Scrapy does not see: the crawl is not over."""
-        return self._standing > 0
+    def has_waiters(self) -> bool:
+        """Whether requests wait that Scrapy does not count as active, so that the crawl is not
+        over."""
+        return self._waiters > 0
 
     def close(self) -> None:
-        """The crawl is over."""
+        """Stop the timer and forget all requests: the crawl is over."""
         self._timetable.stop()
         self.deferrals.clear()
-        self._gates.pop(self._crawler, None)  # else the gate would keep its own key alive
+        self._gates.pop(self._crawler, None)  # otherwise the gate would keep its own key alive
 
     def _set_timer(self) -> None:
-        self._timetable.ring_at(self.deferrals.due)
+        self._timetable.call_at(self.deferrals.due)
 
-    def _rang(self) -> None:
+    def _reopen(self) -> None:
         self.deferrals.settle(time.monotonic())
         self._set_timer()
         self.wake()
 
     def wake(self) -> None:
-        """Have the engine poll the queue again. Private to Scrapy; without it, its heartbeat polls every 5 s."""
+        """Have the engine poll the queue again.
+
+        This is private to Scrapy; without it, the engine's heartbeat polls every 5 s.
+        """
         slot = getattr(self._engine, "_slot", None)
         nextcall = getattr(slot, "nextcall", None)
         if nextcall is not None:
@@ -209,7 +239,7 @@ def wait_of(decision: Decision) -> float:
 
 
 def _origin_of(request: Request) -> str:
-    """What the request is shut by; empty for what no robots.txt governs."""
+    """The origin of the request; "" if no robots.txt governs it."""
     try:
         return str(split_url(request.url)[0])
     except (NotGoverned, MalformedURL):

@@ -1,7 +1,7 @@
 """Leftovers: the requests of a stopped crawl that its scheduler does not take back.
 
-They are kept for the job's next crawl in a disk queue of their own, in JOBDIR, in Scrapy's own format. Without JOBDIR
-they cannot be kept.
+They are stored for the job's next crawl in a separate disk queue in JOBDIR, in Scrapy's own format.
+Without JOBDIR they are lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOLDER = "robots_guard.requests"
 
 
 class Leftovers:
-    """The disk queue of one job for requests that no scheduler has."""
+    """The disk queue of one job for requests that its scheduler has refused."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -34,7 +34,7 @@ class Leftovers:
         self._path = Path(folder, FOLDER) if folder else None
 
     def take(self) -> list[Request]:
-        """Remove from the queue the requests that the job's last crawl left, and return them."""
+        """Remove the requests of the job's last crawl from the queue, and return them."""
         if self._path is None or not self._path.exists():
             return []
         queue = self._queue(self._path)
@@ -45,25 +45,30 @@ class Leftovers:
 
     def keep(self, requests: Iterable[Request]) -> int:
         """Write requests for the job's next crawl. Returns how many could not be written."""
-        left = list(requests)
-        if self._path is None or not left:
-            return len(left)
+        remaining = list(requests)
+        if self._path is None or not remaining:
+            return len(remaining)
         queue = self._queue(self._path)
         try:
-            return sum(not _write(request, queue) for request in left)
+            return sum(not _write(request, queue) for request in remaining)
         finally:
             queue.close()
 
     def _queue(self, path: Path) -> Any:
-        made: Any = PickleFifoDiskQueue  # a generated class, whose methods its type does not declare
-        return made.from_crawler(self._crawler, str(path))
+        # a generated class, whose type does not declare its methods
+        queue_class: Any = PickleFifoDiskQueue
+        return queue_class.from_crawler(self._crawler, str(path))
 
 
 def _write(request: Request, queue: Any) -> bool:
-    """Write one request. Returns False if it cannot be written; the others still are."""
+    """Write one request. Returns False if it cannot be written, so that the caller can go on."""
     try:
         queue.push(request)
     except (ValueError, OSError) as error:
-        log.error("robots_guard: %s cannot be kept for the next crawl of the job: %s", shown_url(request.url), error)
+        log.error(
+            "robots_guard: %s cannot be stored for the job's next crawl: %s",
+            shown_url(request.url),
+            error,
+        )
         return False
     return True

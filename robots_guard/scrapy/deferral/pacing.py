@@ -1,10 +1,12 @@
-"""The turns of an origin that wants time between requests.
+"""Pacing: the turns of origins that require a delay between requests.
 
-    from the scheduler     the gate lets one out at a time; it takes the turn on the wire, or goes back
-    past the scheduler     waits in line before the download slot, then the same
+    scheduled requests      the gate admits one at a time, which takes its turn in the handler hook
+                            or goes back
+    requests that bypass    wait in the turn queue before the download slot, then take their turn
+    the scheduler           in the handler hook
 
-When an answer begins, the turn is moved on, here and in the store, so that no gap at the origin is shorter than it
-looks from here.
+When a response begins, the turn is moved forward, here and in the store, so that no gap at the
+origin is shorter than it appears to this process.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ from scrapy import signals
 from robots_guard.core.freshness import asked_to_wait
 from robots_guard.core.pacing import LONGEST_HOLD_OFF, SLACK
 from robots_guard.core.verdict import Action, Decision
-from robots_guard.guard import Guard
+from robots_guard.guard.guard import Guard
 from robots_guard.origin import Origin
-from robots_guard.scrapy.deferral.gate import Gate
-from robots_guard.scrapy.deferral.wire import Send
+from robots_guard.scrapy.deferral.gate import OriginGate
+from robots_guard.scrapy.deferral.handler_hook import Send
 from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed
 from robots_guard.scrapy.runtime import HostRuntime
 
@@ -30,18 +32,21 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-NAP = 0.1  # seconds of a wait that is waited for on the wire
+MAX_INLINE_WAIT = 0.1  # seconds that a request waits for its turn in the handler hook
 
 
 class Pacing:
-    """The turns of one crawl. `hold_max` is how many seconds a request that cannot go back waits for one."""
+    """The turns of one crawl.
+
+    `hold_max` is how many seconds a request that cannot be rescheduled waits for one.
+    """
 
     def __init__(
         self,
         crawler: Crawler,
         *,
         guard: Guard,
-        gate: Gate,
+        gate: OriginGate,
         runtime: HostRuntime,
         hold_max: float,
         now: Callable[[], float],
@@ -52,119 +57,136 @@ class Pacing:
         self._runtime = runtime
         self._hold_max = hold_max
         self._now = now
-        self._free: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()  # for all that was known then
-        self._expected: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
+        #: Decisions that required no turn when they were made.
+        self._without_turn: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
+        self._with_turn: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
         self._sent: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
-        self.is_on_wire = False  # whether all requests come by `travel`
+        self.is_hooked = False  # whether all requests are sent by `download`
         self._is_listening = False
 
-    def expect(self, request: Request, decision: Decision | None) -> None:
-        """A request has been allowed; it needs a turn if the decision says so."""
+    def admit(self, request: Request, decision: Decision | None) -> None:
+        """Record that a request has been allowed. It needs a turn if the decision requires one."""
         pace = decision.verdict.pace if decision is not None else None
         if decision is None or pace is None:
             if self._gate.deferrals.has_paced and decision is not None and decision.policy is not None:
-                self._gate.deferrals.note_unpaced(str(decision.question.origin))  # its file has changed
+                # its file has changed
+                self._gate.deferrals.note_unpaced(str(decision.question.origin))
             if decision is not None:
-                self._free[request] = decision
+                self._without_turn[request] = decision
             self._gate.release(request)
             return
         self._listen()
-        self._expected[request] = decision
-        if self._seconds(decision):
+        self._with_turn[request] = decision
+        if self._delay_of(decision):
             self._gate.deferrals.note_paced(str(decision.question.origin))
 
     def _listen(self) -> None:
-        """Connect the receiver when the first origin wants time: it costs every response of the crawl something."""
+        """Connect the signal handler when the first origin requires a delay: it slows down every
+        response."""
         if not self._is_listening:
             self._is_listening = True
-            self._crawler.signals.connect(self._headers_received, signals.headers_received)
+            self._crawler.signals.connect(self._on_headers_received, signals.headers_received)
 
     def must_wait(self, request: Request) -> bool:
-        """Whether the last middleware has to await `before_slot`."""
-        decision = self._expected.get(request)
+        """Whether the last middleware has to await `acquire_before_slot`."""
+        decision = self._with_turn.get(request)
         if decision is None or decision.turn is not None:
             return False
-        return not (self.is_on_wire and self._gate.is_scheduled(request))
+        return not (self.is_hooked and self._gate.is_scheduled(request))
 
-    async def before_slot(self, request: Request) -> None:
-        """Get the turn in the last middleware. Raises RobotsDisallowed, RobotsDeferred or NotYet."""
+    async def acquire_before_slot(self, request: Request) -> None:
+        """Get the turn in the last middleware.
+
+        Raises RobotsDisallowed, RobotsDeferred or NotYet.
+        """
         if self._gate.is_scheduled(request):
-            return await self._take(request)  # this downloader has no wire that we know
-        patience = self._patience(self._expected[request])
-        with self._gate.standing_aside(request):
-            decision = await self._guard.turn(self._expected.pop(request), patience)
+            return await self._acquire_turn(request)  # this downloader has no handler hook
+        max_wait = self._remaining_wait(self._with_turn[request])
+        with self._gate.outside_concurrency_limit(request):
+            decision = await self._guard.turn(self._with_turn.pop(request), max_wait)
         if decision.verdict.action is Action.DROP:
             raise RobotsDisallowed(decision)
         if decision.verdict.action is Action.DEFER:
             raise RobotsDeferred(decision)
         if decision.turn is not None:
-            self._expected[request] = decision
+            self._with_turn[request] = decision
         return None
 
-    def has_patience(self, decision: Decision) -> bool:
-        """Whether a request that bypasses the scheduler, deferred by this decision, may wait again."""
-        return self._patience(decision) > 0
+    def can_wait_again(self, decision: Decision) -> bool:
+        """Whether a request that bypasses the scheduler, deferred by this decision, may wait
+        again."""
+        return self._remaining_wait(decision) > 0
 
-    def _patience(self, decision: Decision) -> float:
-        """Seconds that are left of it, since the request was put off first."""
+    def _remaining_wait(self, decision: Decision) -> float:
+        """Seconds of `hold_max` that remain since the request was first deferred."""
         deferral = decision.question.deferral
-        return self._hold_max if deferral is None else max(0.0, self._hold_max - (self._now() - deferral.since))
+        if deferral is None:
+            return self._hold_max
+        return max(0.0, self._hold_max - (self._now() - deferral.since))
 
-    # -- on the wire --------------------------------------------------------------------------------------
+    # -- in the handler hook -----------------------------------------------------------------------
 
-    async def travel(self, request: Request, send: Send) -> Response:
-        """Send a request when it is its turn. Raises NotYet when it is not, and RobotsDisallowed when a robots.txt
-        that was read meanwhile forbids it."""
-        self._recall(request)
-        if request in self._expected:
-            await self._take(request)
+    async def download(self, request: Request, send: Send) -> Response:
+        """Send a request when its turn comes.
+
+        Raises NotYet if that takes too long, and RobotsDisallowed if a robots.txt that was read
+        meanwhile forbids it.
+        """
+        self._recheck_pause(request)
+        if request in self._with_turn:
+            await self._acquire_turn(request)
         try:
             return await send(request)
         finally:
-            self._answered(request)
+            self._mark_response_started(request)
 
-    def _recall(self, request: Request) -> None:
-        """While it lay in the slot's queue, its origin may have asked for a pause."""
-        decision = self._free.pop(request, None)
+    def _recheck_pause(self, request: Request) -> None:
+        """Require a turn if the origin has asked for a pause while the request was in the slot's
+        queue."""
+        decision = self._without_turn.pop(request, None)
         if decision is None:
             return
-        recalled = self._guard.recalled(decision)
-        if recalled is not decision:
-            self._expected[request] = recalled
+        rechecked = self._guard.recalled(decision)
+        if rechecked is not decision:
+            self._with_turn[request] = rechecked
 
-    async def _take(self, request: Request) -> None:
-        """The turn, now; raises NotYet or RobotsDisallowed. One that has lain long in the slot's queue is moved to now,
-        or is given up for another."""
-        decision = self._expected.pop(request)
-        taken = await self._guard.turn(decision, NAP)
-        if taken.verdict.action is Action.DROP:
-            raise RobotsDisallowed(taken)
-        if taken.verdict.action is Action.DEFER:
-            raise NotYet(taken)
-        if taken.turn is not None:  # where nothing is refused (`mode = "report"`), one goes without
-            self._sent[request] = self._guard.leaves(taken)
-        self._gate.sent(request, str(decision.question.origin), self._seconds(decision))
+    async def _acquire_turn(self, request: Request) -> None:
+        """Take the turn now. Raises NotYet or RobotsDisallowed.
 
-    def count(self, decision: Decision) -> None:
-        """Delay the next request to an origin that was visited without a turn, at least in this process."""
-        if seconds := self._seconds(decision):
+        A turn that was taken before a long wait in the slot's queue is moved to now, or replaced by
+        another.
+        """
+        decision = self._with_turn.pop(request)
+        granted = await self._guard.turn(decision, MAX_INLINE_WAIT)
+        if granted.verdict.action is Action.DROP:
+            raise RobotsDisallowed(granted)
+        if granted.verdict.action is Action.DEFER:
+            raise NotYet(granted)
+        if granted.turn is not None:  # with `mode = "report"`, a request is sent without a turn
+            self._sent[request] = self._guard.leaves(granted)
+        self._gate.mark_sent(request, str(decision.question.origin), self._delay_of(decision))
+
+    def count_visit(self, decision: Decision) -> None:
+        """Delay the next request to an origin that was visited without a turn, at least in this
+        process."""
+        if seconds := self._delay_of(decision):
             self._gate.shut(str(decision.question.origin), seconds)
 
-    # -- what the answer tells ----------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------
 
-    def _headers_received(self, request: Request) -> None:
-        self._answered(request)
+    def _on_headers_received(self, request: Request) -> None:
+        self._mark_response_started(request)
 
-    def _answered(self, request: Request) -> None:
+    def _mark_response_started(self, request: Request) -> None:
         decision = self._sent.pop(request, None)
         if decision is None:
             return
         late = self._now() - decision.turn_taken_at - SLACK
-        self._gate.shut(str(decision.question.origin), self._seconds(decision) - max(0.0, late))
+        self._gate.shut(str(decision.question.origin), self._delay_of(decision) - max(0.0, late))
         self._runtime.spawn(self._guard.answered(decision))
 
     async def hold_off(self, origin: Origin, response: Response) -> None:
-        """Pause the origin for as long as the answer asks for, if it does."""
+        """Pause the origin for as long as the response requests, if it does."""
         retry_after = response.headers.get("Retry-After", b"")
         headers = {"retry-after": retry_after.decode("latin-1")} if retry_after else {}
         seconds = asked_to_wait(response.status, headers, self._now())
@@ -173,7 +195,10 @@ class Pacing:
             if self._guard.is_held_off(origin) and not self._guard.reports_only:
                 self._gate.shut(str(origin), min(seconds, LONGEST_HOLD_OFF))
 
-    def _seconds(self, decision: Decision) -> float:
-        """What a decision asks for between two requests; where nothing is refused, nothing waits."""
+    def _delay_of(self, decision: Decision) -> float:
+        """Seconds that a decision requires between two requests; 0 in report mode, where no request
+        waits."""
         pace = decision.verdict.pace
-        return pace.seconds if pace is not None and not self._guard.reports_only else 0.0
+        if pace is None or self._guard.reports_only:
+            return 0.0
+        return pace.seconds

@@ -10,27 +10,27 @@ from scrapy.utils.asyncio import call_later
 
 
 class Timetable:
-    """Calls `ring` at a moment (monotonic seconds), or a little later."""
+    """Calls `callback` at a moment (monotonic seconds), or slightly later."""
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self._ring = ring
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
         self._timer: Any = None
-        self._rings = 0.0
+        self._due = 0.0
 
-    def ring_at(self, moment: float | None) -> None:
-        """Ring at this moment, unless an earlier ring is set. None: there is nothing to ring for."""
-        if moment is None or (self._timer is not None and self._rings <= moment):
+    def call_at(self, moment: float | None) -> None:
+        """Call back at this moment, unless an earlier call is scheduled. None: do nothing."""
+        if moment is None or (self._timer is not None and self._due <= moment):
             return
         self.stop()
-        self._rings = moment
-        self._timer = call_later(max(0.0, moment - time.monotonic()), self._rang)
+        self._due = moment
+        self._timer = call_later(max(0.0, moment - time.monotonic()), self._call)
 
     def stop(self) -> None:
-        """Cancel the next ring."""
+        """Cancel the next call."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _rang(self) -> None:
+    def _call(self) -> None:
         self._timer = None
-        self._ring()
+        self._callback()

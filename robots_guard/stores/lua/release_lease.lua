@@ -1,4 +1,4 @@
--- Give a lease back, if it is still the token's: it may have ended, and be another's by now.
+-- Release a lease, if the token still owns it: it may have expired and been taken by another process.
 --
 -- KEYS  the lease
 -- ARGV  the token

@@ -1,5 +1,6 @@
--- Begins every script. What stands under a key, as far as its first bytes: '' for nothing. What is no string gives
--- way: somebody else has put it there, and it would stay for ever. Any other error (no right to read) is raised.
+-- Prepended to every script. Returns the first bytes of the value of a key, '' if there is none. A value that is not a
+-- string was written by another program and would stay forever, so it is deleted. Any other error (no permission to
+-- read) is raised.
 local function text_at(key, bytes)
   local found = redis.pcall('GETRANGE', key, 0, bytes - 1)
   if type(found) == 'string' then return found end

@@ -1,4 +1,4 @@
-"""The report in a browser: hostile values are text, nothing is asked of any network, light, dark and on paper.
+"""The report in a browser: hostile values are text, and nothing is loaded, in light, dark and print modes.
 
 SCREENSHOTS names a folder for pictures of what was seen.
 """
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from audit.decisions import AT, DEFER, DROP, decision, journal_in
+from audit.decisions import AT, DEFER, DROP, audit_log_in, decision
 from support.programs import program
 
-from robots_guard.audit.report import page
-from robots_guard.audit.search import Search
-from robots_guard.audit.summary import summary
+from robots_guard.audit.read.search import Search
+from robots_guard.audit.show.figures import summary
+from robots_guard.audit.show.report import page
 
 HOSTILE = (
     "Disallow: /<script>document.title='hacked'</script>",
@@ -28,18 +28,18 @@ HOSTILE = (
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     place = tmp_path_factory.mktemp("report")
-    journal = journal_in(place / "journal")
+    audit_log = audit_log_in(place / "audit_log")
     for number in range(200):
         rule = msgspec.structs.replace(DROP.rule, text=HOSTILE[number % len(HOSTILE)])
         verdict = msgspec.structs.replace(DROP, rule=rule)
-        journal.write(decision(f"https://site-{number % 7}.test/x", verdict=verdict, at=AT + number * 60))
+        audit_log.write(decision(f"https://site-{number % 7}.test/x", verdict=verdict, at=AT + number * 60))
         if number % 3 == 0:
-            journal.write(decision("https://down.test/", verdict=DEFER, at=AT + number * 60))
-    journal.close()
-    with Search(place / "journal") as search:
+            audit_log.write(decision("https://down.test/", verdict=DEFER, at=AT + number * 60))
+    audit_log.close()
+    with Search(place / "audit_log") as search:
         figures = summary(search, "2027-01-16T00:00:00.000Z")
     path = place / "report.html"
-    path.write_text(page(figures, "2027-01-16T00:00:00.000Z", "All decisions in the journal"), "utf-8")
+    path.write_text(page(figures, "2027-01-16T00:00:00.000Z", "All decisions in the audit log"), "utf-8")
     return path
 
 
@@ -54,12 +54,12 @@ def browser():
 
 
 @pytest.mark.parametrize("look", ["light", "dark", "print"])
-def test_it_is_read_and_nothing_runs(browser, report, look):
-    asked, alarms = [], []
+def test_the_page_is_readable_and_runs_nothing(browser, report, look):
+    requests, alarms = [], []
     context = browser.new_context(viewport={"width": 1000, "height": 1400})
     shown = context.new_page()
     shown.emulate_media(color_scheme="dark" if look == "dark" else "light", media="print" if look == "print" else None)
-    shown.on("request", lambda request: asked.append(request.url))
+    shown.on("request", lambda request: requests.append(request.url))
     shown.on("dialog", lambda dialog: alarms.append(dialog.message))
     shown.on("pageerror", lambda error: alarms.append(str(error)))
     shown.goto(report.as_uri())
@@ -67,8 +67,8 @@ def test_it_is_read_and_nothing_runs(browser, report, look):
         shown.screenshot(path=Path(folder) / f"report-{look}.png", full_page=True)
     text, ground = shown.inner_text("body"), shown.evaluate("getComputedStyle(document.body).backgroundColor")
 
-    assert (asked, alarms) == ([report.as_uri()], [])
-    assert shown.title() == "robots_guard: what was decided"
+    assert (requests, alarms) == ([report.as_uri()], [])
+    assert shown.title() == "robots_guard: decisions"
     assert shown.locator("h1").count() == 1
     assert "<script>document.title='hacked'</script>" in text
     assert shown.locator("section svg rect.drop").count() > 10

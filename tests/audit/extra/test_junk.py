@@ -1,15 +1,15 @@
-"""Files that hold more than records: all readers find the same records in them, and compaction keeps these."""
+"""Files with more than records: all readers find the same records in them, and compaction keeps these."""
 
 from __future__ import annotations
 
 import pytest
-from audit.decisions import decision, journal_in
+from audit.decisions import audit_log_in, decision
 
-from robots_guard.audit import compact as compacting
-from robots_guard.audit.keeping import compress
-from robots_guard.audit.query import Filter, Trouble, entries
-from robots_guard.audit.resident import Resident
-from robots_guard.audit.search import Search
+from robots_guard.audit import compaction as compacting
+from robots_guard.audit.read.loaded_search import Resident
+from robots_guard.audit.read.reader import Filter, Unreadable, entries
+from robots_guard.audit.read.search import Search
+from robots_guard.audit.write.maintenance import compress
 
 LATER = "99999999"
 ANY = Filter(kind=None)
@@ -31,12 +31,12 @@ JUNK = {
 
 @pytest.fixture(params=JUNK)
 def log(request, tmp_path):
-    """A log of two files, one with junk, and how many records there are."""
+    """A log of two files, one with junk, and the number of its records."""
     for _ in range(2):
-        journal = journal_in(tmp_path)
+        audit_log = audit_log_in(tmp_path)
         for number in range(3):
-            journal.write(decision(client=f"c{number}"))
-        journal.close()
+            audit_log.write(decision(client=f"c{number}"))
+        audit_log.close()
     path = min(tmp_path.glob("*.jsonl"))
     path.write_bytes(JUNK[request.param](path.read_bytes()))
     return tmp_path
@@ -51,7 +51,7 @@ def searched(log, **wanted):
         return [entry.client for entry in found.records()]
 
 
-def test_every_question_finds_the_records(log):
+def test_every_query_finds_the_records(log):
     there = read(log)
 
     assert len(there) >= 5
@@ -72,7 +72,7 @@ def test_compaction_keeps_the_records(log, is_compressed):
     there = read(log)
     if is_compressed:
         compress(log)
-    trouble = Trouble()
+    trouble = Unreadable()
     (done,) = compacting.compact(log, LATER, trouble)
 
     assert not trouble.files
@@ -81,10 +81,10 @@ def test_compaction_keeps_the_records(log, is_compressed):
     assert searched(log) == there
 
 
-def test_a_file_that_duckdb_cannot_read_is_told_as_by_the_other_reader(tmp_path):
-    journal = journal_in(tmp_path)
-    journal.write(decision())
-    journal.close()
+def test_both_readers_report_a_file_that_duckdb_cannot_read(tmp_path):
+    audit_log = audit_log_in(tmp_path)
+    audit_log.write(decision())
+    audit_log.close()
     (path,) = tmp_path.glob("*.jsonl")
     path.write_bytes(b"\0" * 70_000_000 + b"\n" + path.read_bytes())
     with Search(tmp_path, ANY) as found:

@@ -1,4 +1,4 @@
-"""Housekeeping beside a compaction, after one that was killed, and where a file fails."""
+"""Housekeeping during a compaction, after a killed compaction, and with files that fail."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
-from audit.decisions import AT, decision, journal_in
+from audit.decisions import AT, audit_log_in, decision
 
-from robots_guard.audit import compact as compacting
-from robots_guard.audit import keeping
-from robots_guard.audit.keeping import clear, compress, look, retain, tidy
-from robots_guard.audit.query import Filter, entries
-from robots_guard.audit.retention import DAY, Look, Retention
+from robots_guard.audit import compaction as compacting
+from robots_guard.audit.read.reader import Filter, entries
+from robots_guard.audit.write import maintenance
+from robots_guard.audit.write.maintenance import clear, compress, inspect, retain, tidy
+from robots_guard.audit.write.retention import DAY, Inspection, Retention
 
 LATER = "99999999"
 NINETY = Retention(days=90)
@@ -21,15 +21,15 @@ SMALL = Retention(days=90, octets=1000)
 
 
 def after(days):
-    return Look(boot="b", up=1e6 + days * DAY, wall=AT + days * DAY)
+    return Inspection(boot="b", up=1e6 + days * DAY, wall=AT + days * DAY)
 
 
-def journal_of(directory, writers=2, records=50):
+def audit_log_of(directory, writers=2, records=50):
     for _ in range(writers):
-        journal = journal_in(directory)
+        audit_log = audit_log_in(directory)
         for number in range(records):
-            journal.write(decision(f"https://a.test/private/{number}"))
-        journal.close()
+            audit_log.write(decision(f"https://a.test/private/{number}"))
+        audit_log.close()
 
 
 def found(directory):
@@ -41,7 +41,7 @@ def names_of(directory):
 
 
 def beside(monkeypatch, step, work):
-    """Do something in another process's place, behind each call of this step of compaction."""
+    """Do the work of another process after each call of this step of compaction."""
     real = getattr(compacting, step)
 
     def with_another(*args):
@@ -53,7 +53,7 @@ def beside(monkeypatch, step, work):
 
 
 def compact_until_killed(directory, monkeypatch, step, call):
-    """Compact in a process that is killed when it comes to this call of the step."""
+    """Compact in a process that is killed at this call of the step."""
     real, calls = getattr(compacting, step), iter(range(1, 100))
 
     def dies(*args):
@@ -67,11 +67,11 @@ def compact_until_killed(directory, monkeypatch, step, call):
             compacting.compact(directory, LATER)
 
 
-def test_records_that_are_compacted_while_another_process_keeps_house_keep_their_age(tmp_path, monkeypatch):
-    journal_of(tmp_path)
+def test_records_compacted_during_housekeeping_keep_their_age(tmp_path, monkeypatch):
+    audit_log_of(tmp_path)
     for day in range(89):
         retain(tmp_path, NINETY, after(day))
-    beside(monkeypatch, "_copied", lambda: retain(tmp_path, NINETY, after(89)))
+    beside(monkeypatch, "_copy_records", lambda: retain(tmp_path, NINETY, after(89)))
     (done,) = compacting.compact(tmp_path, LATER)
     for day in range(90, 93):
         retain(tmp_path, NINETY, after(day))
@@ -79,24 +79,24 @@ def test_records_that_are_compacted_while_another_process_keeps_house_keep_their
     assert not done.path.exists()
 
 
-@pytest.mark.parametrize("step", ["_copied", "put_in_place"])
+@pytest.mark.parametrize("step", ["_copy_records", "put_in_place"])
 @pytest.mark.parametrize("keep", [retain, tidy])
-def test_a_size_limit_leaves_what_a_compaction_works_with_alone(tmp_path, monkeypatch, step, keep):
-    """At every step of it: before and behind the naming of the listing, and of the compacted file."""
-    journal_of(tmp_path)
-    beside(monkeypatch, step, lambda: keep(tmp_path, SMALL, look(AT)))
+def test_the_size_limit_leaves_files_being_compacted_alone(tmp_path, monkeypatch, step, keep):
+    """At every step: before and after the renaming of the listing, and of the compacted file."""
+    audit_log_of(tmp_path)
+    beside(monkeypatch, step, lambda: keep(tmp_path, SMALL, inspect(AT)))
     (done,) = compacting.compact(tmp_path, LATER)
 
     assert names_of(tmp_path) == [done.path.name]
     assert found(tmp_path) == 100
 
 
-def test_what_a_compaction_works_with_is_not_counted_by_a_size_limit(tmp_path, monkeypatch):
-    """Its records are on the disk twice for a while, which is no reason to remove others."""
+def test_the_size_limit_does_not_count_files_being_compacted(tmp_path, monkeypatch):
+    """Their records are temporarily on the disk twice, which must not cause other files to be removed."""
     older = tmp_path / "20270101-h-1-ab-0001.warc.gz"
     older.write_bytes(b"x")
     retain(tmp_path, NINETY, after(0))
-    journal_of(tmp_path)
+    audit_log_of(tmp_path)
     limit = Retention(days=90, octets=sum(path.stat().st_size for path in tmp_path.glob("2*")))
     beside(monkeypatch, "put_in_place", lambda: retain(tmp_path, limit, after(1)))
     compacting.compact(tmp_path, LATER)
@@ -106,7 +106,7 @@ def test_what_a_compaction_works_with_is_not_counted_by_a_size_limit(tmp_path, m
 
 @pytest.mark.parametrize(("step", "call"), [("put_in_place", 1), ("put_in_place", 2), ("finish", 2)])
 def test_housekeeping_removes_what_a_killed_compaction_left(tmp_path, monkeypatch, step, call):
-    journal_of(tmp_path)
+    audit_log_of(tmp_path)
     compact_until_killed(tmp_path, monkeypatch, step, call)
     retain(tmp_path, SMALL, after(0))
     assert found(tmp_path) in (0, 100)  # each record once, or gone for the limit
@@ -116,11 +116,11 @@ def test_housekeeping_removes_what_a_killed_compaction_left(tmp_path, monkeypatc
     assert found(tmp_path) in (0, 100)
 
 
-def test_a_listing_goes_before_the_records_it_names_could_be_doubled(tmp_path, monkeypatch):
-    journal_of(tmp_path)
+def test_a_listing_is_removed_before_its_records_could_be_duplicated(tmp_path, monkeypatch):
+    audit_log_of(tmp_path)
     compact_until_killed(tmp_path, monkeypatch, "finish", 2)
-    for octets in (1, 10**9):
-        retain(tmp_path, Retention(days=0, octets=octets), after(0))
+    for limit in (1, 10**9):
+        retain(tmp_path, Retention(days=0, octets=limit), after(0))
         assert found(tmp_path) == 100
     clear(tmp_path)
 
@@ -128,7 +128,7 @@ def test_a_listing_goes_before_the_records_it_names_could_be_doubled(tmp_path, m
     assert found(tmp_path) == 100
 
 
-def test_the_half_of_a_compressed_file_goes_when_its_original_has_gone(tmp_path):
+def test_a_half_compressed_file_is_removed_if_its_original_is_gone(tmp_path):
     part = tmp_path / "20270101-h-1-ab-0001.jsonl.zst.part"
     original = tmp_path / "20270101-h-1-ab-0001.jsonl"
     part.touch()
@@ -141,7 +141,7 @@ def test_the_half_of_a_compressed_file_goes_when_its_original_has_gone(tmp_path)
     assert not part.exists()
 
 
-def test_files_and_directories_of_others_are_left_alone(tmp_path):
+def test_foreign_files_and_directories_are_left_alone(tmp_path):
     (tmp_path / "mine.parquet.part").touch()
     (tmp_path / "20270101.1.parquet.part").mkdir()
     clear(tmp_path)
@@ -149,8 +149,8 @@ def test_files_and_directories_of_others_are_left_alone(tmp_path):
     assert names_of(tmp_path) == ["20270101.1.parquet.part", "mine.parquet.part"]
 
 
-def test_the_account_has_files_that_are_whole(tmp_path):
-    journal_of(tmp_path, writers=1, records=1)
+def test_the_account_lists_only_finished_files(tmp_path):
+    audit_log_of(tmp_path, writers=1, records=1)
     compress(tmp_path)
     for name in ("20270115.1.parquet.part", "20270115.1.sources", "20270115-h-1-ab-0001.jsonl.zst.part"):
         (tmp_path / name).touch()
@@ -163,17 +163,17 @@ def test_the_account_has_files_that_are_whole(tmp_path):
 # -- a file that fails ------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_cannot_be_compressed_holds_no_other_up(tmp_path, monkeypatch, caplog):
-    journal_of(tmp_path, writers=3, records=1)
+def test_a_file_that_cannot_be_compressed_does_not_stop_others(tmp_path, monkeypatch, caplog):
+    audit_log_of(tmp_path, writers=3, records=1)
     bad = sorted(tmp_path.glob("*.jsonl"))[1]
-    real = keeping._compressed
+    real = maintenance._compress
 
     def fails(path, descriptor):
         if path == bad:
             raise OSError(errno.EIO, "Input/output error")
         return real(path, descriptor)
 
-    monkeypatch.setattr(keeping, "_compressed", fails)
+    monkeypatch.setattr(maintenance, "_compress", fails)
 
     assert compress(tmp_path) == 2
     assert [*tmp_path.glob("*.jsonl")] == [bad]
@@ -184,14 +184,14 @@ def test_a_full_disk_stops_compression(tmp_path, monkeypatch):
     def fails(path, descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    journal_of(tmp_path, writers=1, records=1)
-    monkeypatch.setattr(keeping, "_compressed", fails)
+    audit_log_of(tmp_path, writers=1, records=1)
+    monkeypatch.setattr(maintenance, "_compress", fails)
     with pytest.raises(OSError, match="No space left"):
         compress(tmp_path)
 
 
-def test_a_file_that_cannot_be_removed_holds_no_other_up(tmp_path, monkeypatch, caplog):
-    journal_of(tmp_path, writers=3, records=1)
+def test_a_file_that_cannot_be_removed_does_not_stop_others(tmp_path, monkeypatch, caplog):
+    audit_log_of(tmp_path, writers=3, records=1)
     bad = min(tmp_path.glob("*.jsonl"))
     real = Path.unlink
 

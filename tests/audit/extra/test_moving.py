@@ -1,4 +1,4 @@
-"""Reading while files are compressed, compacted and removed: no record is missed, none is read twice."""
+"""Reading while files are compressed, compacted and removed misses no record and reads none twice."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from audit.decisions import AT, DROP, PASS, decision, journal_in
+from audit.decisions import AT, DROP, PASS, audit_log_in, decision
 
-from robots_guard.audit import keeping, query, search, segments, verify
-from robots_guard.audit.compact import compact
-from robots_guard.audit.export import exported
-from robots_guard.audit.keeping import compress
-from robots_guard.audit.query import Filter, Follower, Trouble, entries
-from robots_guard.audit.resident import Resident
-from robots_guard.audit.search import Search
-from robots_guard.audit.summary import summary
+from robots_guard.audit import segments
+from robots_guard.audit.compaction import compact
+from robots_guard.audit.read import reader, search, verify
+from robots_guard.audit.read.loaded_search import Resident
+from robots_guard.audit.read.reader import Filter, Follower, Unreadable, entries
+from robots_guard.audit.read.search import Search
+from robots_guard.audit.show.export import exported
+from robots_guard.audit.show.figures import summary
+from robots_guard.audit.write import maintenance
+from robots_guard.audit.write.maintenance import compress
 from robots_guard.errors import SettingsError
 
 DAY = 86400.0
@@ -40,22 +42,22 @@ MOVES = pytest.mark.parametrize("move", [packed, compacted, both], ids=lambda mo
 
 
 @pytest.fixture
-def journal(tmp_path):
-    """Two writers, three days, files of several pieces and several files a day."""
+def audit_log(tmp_path):
+    """Files of two writers and three days, several a day, each read in several pieces."""
     for name in ("a", "b"):
-        made = journal_in(tmp_path, chain=True, rotate_bytes=100_000)
+        log = audit_log_in(tmp_path, chain=True, rotate_bytes=100_000)
         for number in range(600):
             at = AT + number * DAY / 300
             verdict = DROP if number % 3 else PASS
-            made.write(decision(f"https://{name}.test/private/{number}", verdict=verdict, at=at, user_agent="x" * 200))
-        made.close()
+            log.write(decision(f"https://{name}.test/private/{number}", verdict=verdict, at=at, user_agent="x" * 200))
+        log.close()
     assert len(segments.segments(tmp_path)) > 6
     return tmp_path
 
 
 @pytest.fixture
 def after_listing(monkeypatch):
-    """Do something once, between the listing of the files and the opening of the first."""
+    """Do something once, between listing the files and opening the first."""
 
     def arrange(work):
         real, left = segments.segments, [work]
@@ -66,7 +68,7 @@ def after_listing(monkeypatch):
                 left.pop()(directory)
             return found
 
-        for module in (query, search, verify):
+        for module in (reader, search, verify):
             monkeypatch.setattr(module, "segments", listed)
         return left
 
@@ -77,44 +79,44 @@ def after_listing(monkeypatch):
 
 
 def in_python(directory):
-    trouble = Trouble()
+    trouble = Unreadable()
     found = list(entries(directory, EVERYTHING, trouble))
     assert not trouble
     return in_order(found)
 
 
 def in_order(found):
-    """The clock that closes these files stands still, so that their last records are earlier than others."""
+    """Records in order of time. The clock stands still, so the last records of files are earlier than others."""
     return sorted(found, key=lambda entry: (entry.at, entry.writer, entry.seq))
 
 
 def in_duckdb(directory):
-    with Search(directory, EVERYTHING) as asked:
-        found = list(asked.records())
-        assert not asked.unreadable()
+    with Search(directory, EVERYTHING) as query:
+        found = list(query.records())
+        assert not query.unreadable()
     return found
 
 
 def in_sql(directory):
-    with Search(directory) as asked:
-        found = sorted(asked.ask("SELECT writer, seq FROM records")[1])
-        assert not asked.unreadable()
+    with Search(directory) as query:
+        found = sorted(query.ask("SELECT writer, seq FROM records")[1])
+        assert not query.unreadable()
     return found
 
 
 def the_report(directory):
-    with Search(directory, Filter()) as asked:
-        return summary(asked, "2027-02-01T00:00:00.000Z").totals
+    with Search(directory, Filter()) as query:
+        return summary(query, "2027-02-01T00:00:00.000Z").totals
 
 
 def the_export(directory):
-    with Search(directory, Filter()) as asked:
-        return list(exported(asked.records(), "ecs"))
+    with Search(directory, Filter()) as query:
+        return list(exported(query.records(), "ecs"))
 
 
 def the_one_of_an_id(directory):
-    with Search(directory, Filter(id="w-1")) as asked:
-        return list(asked.records(limit=7))
+    with Search(directory, Filter(id="w-1")) as query:
+        return list(query.records(limit=7))
 
 
 def the_consoles(directory):
@@ -126,7 +128,7 @@ def the_consoles(directory):
 
 
 def findings(directory):
-    trouble = Trouble()
+    trouble = Unreadable()
     found = verify.verify(directory, trouble)
     assert not trouble
     assert [each.problems for each in found] == [[], []]
@@ -142,33 +144,33 @@ READERS = pytest.mark.parametrize(
 
 @MOVES
 @READERS
-def test_files_that_move_between_listing_and_opening_are_read_all_the_same(journal, after_listing, reader, move):
-    expected = reader(journal)
+def test_files_replaced_between_listing_and_opening_are_read(audit_log, after_listing, reader, move):
+    expected = reader(audit_log)
     left = after_listing(move)
 
-    assert reader(journal) == expected
+    assert reader(audit_log) == expected
     assert not left, "it was in between"
 
 
 @READERS
-def test_files_that_are_removed_meanwhile_are_no_trouble(journal, after_listing, reader):
+def test_files_removed_meanwhile_are_not_reported(audit_log, after_listing, reader):
     def remove(directory):
         for path in directory.glob("20270115*"):
             path.unlink()
 
     left = after_listing(remove)
-    reader(journal)
+    reader(audit_log)
     assert not left
 
 
-def test_a_file_that_is_removed_from_the_middle_for_good_is_a_gap(journal):
-    min(journal.glob("20270116*")).unlink()
+def test_a_file_removed_from_the_middle_is_a_gap(audit_log):
+    min(audit_log.glob("20270116*")).unlink()
 
-    assert any(each.problems for each in verify.verify(journal, Trouble()))
+    assert any(each.problems for each in verify.verify(audit_log, Unreadable()))
 
 
-def test_a_journal_that_never_rests_is_told_of_in_one_sentence(journal, monkeypatch):
-    compacted(journal)
+def test_an_audit_log_that_keeps_changing_is_reported_in_one_sentence(audit_log, monkeypatch):
+    compacted(audit_log)
     real = segments.segments
 
     def never_there(directory):
@@ -176,7 +178,7 @@ def test_a_journal_that_never_rests_is_told_of_in_one_sentence(journal, monkeypa
 
     monkeypatch.setattr(search, "segments", never_there)
     with pytest.raises(SettingsError, match="changes faster than it can be read"):
-        Search(journal)
+        Search(audit_log)
 
 
 # -- in the middle ----------------------------------------------------------------------------------------------------
@@ -184,37 +186,37 @@ def test_a_journal_that_never_rests_is_told_of_in_one_sentence(journal, monkeypa
 
 @MOVES
 @pytest.mark.parametrize("read", [1, 2, 150, 301, 700])
-def test_a_file_is_gone_on_with_where_reading_was(journal, move, read):
-    expected = in_python(journal)
-    trouble = Trouble()
-    stream = entries(journal, EVERYTHING, trouble)
+def test_reading_continues_at_the_same_place_in_a_replacement(audit_log, move, read):
+    expected = in_python(audit_log)
+    trouble = Unreadable()
+    stream = entries(audit_log, EVERYTHING, trouble)
     found = [next(stream) for _ in range(read)]
-    move(journal)
+    move(audit_log)
 
     assert in_order([*found, *stream]) == expected
     assert not trouble
 
 
-def test_a_file_may_take_all_its_forms_while_it_is_read(journal):
-    expected = in_python(journal)
-    stream = entries(journal, EVERYTHING)
+def test_a_file_may_change_through_all_forms_while_it_is_read(audit_log):
+    expected = in_python(audit_log)
+    stream = entries(audit_log, EVERYTHING)
     found = [next(stream) for _ in range(100)]
-    packed(journal)
+    packed(audit_log)
     found += [next(stream) for _ in range(300)]
-    compacted(journal)
+    compacted(audit_log)
 
     assert in_order([*found, *stream]) == expected
 
 
 @MOVES
-def test_following_goes_on_and_misses_nothing(tmp_path, move):
-    made = journal_in(tmp_path)
-    made.write(decision("https://a.test/1"))
-    follower = Follower(tmp_path, trouble := Trouble())
+def test_following_misses_nothing_when_files_are_replaced(tmp_path, move):
+    log = audit_log_in(tmp_path)
+    log.write(decision("https://a.test/1"))
+    follower = Follower(tmp_path, trouble := Unreadable())
     assert len(follower.latest(Filter(), 10)) == 1
-    made.write(decision("https://a.test/2"))
-    made.close()
-    unseen = journal_in(tmp_path)  # begun and moved between two looks
+    log.write(decision("https://a.test/2"))
+    log.close()
+    unseen = audit_log_in(tmp_path)  # begun and moved between two looks
     unseen.write(decision("https://a.test/3", at=AT + 1))
     unseen.close()
     move(tmp_path)
@@ -225,24 +227,24 @@ def test_following_goes_on_and_misses_nothing(tmp_path, move):
 
 
 @MOVES
-def test_following_does_not_tell_anew_what_was_there_before(journal, move):
-    follower = Follower(journal, trouble := Trouble())
+def test_following_does_not_repeat_earlier_records(audit_log, move):
+    follower = Follower(audit_log, trouble := Unreadable())
     latest = follower.latest(Filter(), 3)
-    move(journal)
+    move(audit_log)
 
     assert len(latest) == 3
     assert list(follower.new(Filter())) == []
     assert not trouble
 
 
-def test_a_killed_writer_is_not_said_to_be_writing_because_its_file_was_compressed(tmp_path, after_listing):
-    made = journal_in(tmp_path)
-    made.write(decision())
-    octets = made.path.read_bytes()
-    made.close()
-    made.path.write_bytes(octets)
+def test_a_killed_writer_whose_file_is_compressed_is_not_reported_as_writing(tmp_path, after_listing):
+    log = audit_log_in(tmp_path)
+    log.write(decision())
+    data = log.path.read_bytes()
+    log.close()
+    log.path.write_bytes(data)
     after_listing(packed)
-    (found,) = verify.verify(tmp_path, Trouble())
+    (found,) = verify.verify(tmp_path, Unreadable())
 
     assert (found.problems, found.notes) == ([], ["ends without a stop: killed, or an I/O error"])
 
@@ -250,17 +252,17 @@ def test_a_killed_writer_is_not_said_to_be_writing_because_its_file_was_compress
 # -- listing ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_renamed_while_the_directory_is_read_is_not_missed(tmp_path, monkeypatch):
-    """The new name comes behind what was read already, and the old one is removed before it is reached."""
+def test_a_file_renamed_during_listing_is_not_missed(tmp_path, monkeypatch):
+    """The listing passes the new name before it exists, and reaches the old one after it is gone."""
     old, new, other = "20270115-h-1-ab-0001.jsonl", "20270115-h-1-ab-0001.jsonl.zst", "20270115-h-2-ab-0001.jsonl"
     listings = iter([[old, other], [other], [new, other], [new, other]])
-    monkeypatch.setattr(segments, "_names", lambda directory: next(listings))
+    monkeypatch.setattr(segments, "_list", lambda directory: next(listings))
 
     assert [each.path.name for each in segments.segments(tmp_path)] == [new, other]
 
 
-def test_a_file_that_goes_while_files_are_compressed_stops_nothing(journal, monkeypatch):
-    real, gone = keeping.why_not_plain, []
+def test_a_file_removed_during_compression_stops_nothing(audit_log, monkeypatch):
+    real, gone = maintenance.why_not_plain, []
 
     def goes(path):
         why = real(path)
@@ -269,30 +271,30 @@ def test_a_file_that_goes_while_files_are_compressed_stops_nothing(journal, monk
             path.unlink()
         return why
 
-    monkeypatch.setattr(keeping, "why_not_plain", goes)
-    keeping.compress(journal, lambda path: path.stat().st_size >= 0)
+    monkeypatch.setattr(maintenance, "why_not_plain", goes)
+    maintenance.compress(audit_log, lambda path: path.stat().st_size >= 0)
 
-    assert not list(journal.glob("*.jsonl"))
+    assert not list(audit_log.glob("*.jsonl"))
 
 
 # -- at once ----------------------------------------------------------------------------------------------------------
 
 
-def test_readers_beside_writers_and_housekeeping_see_each_acknowledged_record_once(tmp_path):
-    """Threads of one process: locks (flock) are of open files, so they keep each other out as processes do."""
+def test_concurrent_readers_see_each_acknowledged_record_once(tmp_path):
+    """Uses threads: flock locks belong to open files, so they exclude each other as in separate processes."""
     acknowledged, over = [], threading.Event()
-    first = journal_in(tmp_path)
+    first = audit_log_in(tmp_path)
     first.write(decision("https://a.test/first"))
     first.close()
 
     def write(name):
         for number in range(6):
-            made = journal_in(tmp_path, chain=True, rotate_bytes=5000)
+            log = audit_log_in(tmp_path, chain=True, rotate_bytes=5000)
             for part in range(20):
                 url = f"https://{name}.test/{number}/{part}"
-                made.write(decision(url))
+                log.write(decision(url))
                 acknowledged.append(url)
-            made.close()
+            log.close()
 
     def keep():
         while not over.wait(0.01):
@@ -307,21 +309,21 @@ def test_readers_beside_writers_and_housekeeping_see_each_acknowledged_record_on
             assert before <= {*found}, "none missed"
 
     def urls_in_python(directory):
-        trouble = Trouble()
+        trouble = Unreadable()
         found = [entry.url for entry in entries(directory, Filter(), trouble)]
         assert not trouble.files
         return found
 
     def urls_in_duckdb(directory):
-        with Search(directory, Filter()) as asked:
-            return [entry.url for entry in asked.records()]
+        with Search(directory, Filter()) as query:
+            return [entry.url for entry in query.records()]
 
     def urls_in_sql(directory):
-        with Search(directory) as asked:
-            return [url for (url,) in asked.ask("SELECT url FROM decisions")[1]]
+        with Search(directory) as query:
+            return [url for (url,) in query.ask("SELECT url FROM decisions")[1]]
 
     def verified(directory):
-        assert [each.problems for each in verify.verify(directory, Trouble()) if each.problems] == []
+        assert [each.problems for each in verify.verify(directory, Unreadable()) if each.problems] == []
         return acknowledged.copy()
 
     readers = [urls_in_python, urls_in_duckdb, urls_in_sql, verified]

@@ -1,4 +1,4 @@
-"""DuckDB over lines, compressed and compacted files: the same answers, and nothing to be reached but the journal."""
+"""Searching plain, compressed and compacted files with DuckDB: equal answers, and no access to other files."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from audit.decisions import AT, DEFER, DROP, PASS, decision, journal_in
+from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision
 
-from robots_guard.audit import compact as compacting
-from robots_guard.audit.compact import compact, finish
-from robots_guard.audit.keeping import compress
-from robots_guard.audit.query import Filter, Follower, Trouble, entries
-from robots_guard.audit.search import Search
+from robots_guard.audit import compaction as compacting
+from robots_guard.audit.compaction import compact, finish
+from robots_guard.audit.read.reader import Filter, Follower, Unreadable, entries
+from robots_guard.audit.read.search import Search
+from robots_guard.audit.read.verify import verify
 from robots_guard.audit.segments import segments
-from robots_guard.audit.verify import verify
+from robots_guard.audit.write.maintenance import compress
 from robots_guard.errors import SettingsError
 
 DAY = 86400
@@ -24,22 +24,22 @@ LATER = "99999999"
 
 @pytest.fixture(scope="module")
 def made_once(tmp_path_factory):
-    """Three files: compacted, compressed, and as they were written."""
+    """Three files: one compacted, one compressed, one plain."""
     directory = tmp_path_factory.mktemp("made") / "jour[nal]*'s"  # no name of a directory is too odd
     for number, step in enumerate((lambda: compact(directory, LATER), lambda: compress(directory), lambda: None)):
         at = AT + number * DAY
-        made = journal_in(directory, door="scrapy", chain=True, passes=1, now=at + 3)
-        made.write(decision(f"https://a.test/private/{number}", at=at))
-        made.write(decision(f"https://b.test/{number}", verdict=PASS, at=at + 1, door="mitmproxy", agent="OtherBot"))
-        made.write(decision(f"https://c.test/{number}", verdict=DEFER, at=at + 2))
-        made.close()
+        log = audit_log_in(directory, component="scrapy", chain=True, passes=1, now=at + 3)
+        log.write(decision(f"https://a.test/private/{number}", at=at))
+        log.write(decision(f"https://b.test/{number}", verdict=PASS, at=at + 1, component="proxy", agent="OtherBot"))
+        log.write(decision(f"https://c.test/{number}", verdict=DEFER, at=at + 2))
+        log.close()
         step()
     return directory
 
 
 @pytest.fixture
-def journal(made_once, tmp_path):
-    """A journal of three forms, to be spoilt."""
+def audit_log(made_once, tmp_path):
+    """A copy of an audit log with files of three forms, which a test may damage."""
     return Path(shutil.copytree(made_once, tmp_path / made_once.name))
 
 
@@ -52,9 +52,9 @@ def found(directory, **wanted):
         return list(search.records())
 
 
-def test_all_forms_are_read_as_one(journal):
-    assert [segment.form for segment in segments(journal)] == [".parquet", ".jsonl.zst", ".jsonl"]
-    assert [entry.url[-1] for entry in found(journal)] == list("000111222")
+def test_all_forms_are_read_together(audit_log):
+    assert [segment.form for segment in segments(audit_log)] == [".parquet", ".jsonl.zst", ".jsonl"]
+    assert [entry.url[-1] for entry in found(audit_log)] == list("000111222")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_all_forms_are_read_as_one(journal):
         {"since": "2027-01-16T08:00:00.000Z", "until": "2027-01-16T08:00:01.000Z"},
         {"origin": "https://c.test"},
         {"reason": "unreachable"},
-        {"action": "pass", "door": "mitmproxy"},
+        {"action": "pass", "component": "proxy"},
         {"agent": "OTHERBOT"},
         {"rule": "Disallow: /private/"},
         {"override": "any"},
@@ -76,41 +76,41 @@ def test_all_forms_are_read_as_one(journal):
     ],
     ids=str,
 )
-def test_python_and_duckdb_agree(journal, wanted):
-    """Two readers of the same files, written apart: the same records, field by field, in the same order."""
-    assert found(journal, **wanted) == in_order(entries(journal, Filter(**wanted)))
+def test_python_and_duckdb_agree(audit_log, wanted):
+    """Both independent readers return the same records, field by field, in the same order."""
+    assert found(audit_log, **wanted) == in_order(entries(audit_log, Filter(**wanted)))
 
 
-def test_what_is_compacted_is_the_lines_as_they_were(tmp_path):
-    made = journal_in(tmp_path, chain=True)
+def test_compaction_keeps_the_lines_unchanged(tmp_path):
+    log = audit_log_in(tmp_path, chain=True)
     for number in range(50):
-        made.write(decision(f"https://a.test/{number}?q=\x1b[31m\u202e", user_agent="\udc80\n", at=AT + number))
-    made.close()
+        log.write(decision(f"https://a.test/{number}?q=\x1b[31m\u202e", user_agent="\udc80\n", at=AT + number))
+    log.close()
     before = in_order(entries(tmp_path, Filter(kind=None)))
     (done,) = compact(tmp_path, LATER)
 
     assert (done.files, done.records, done.unreadable) == (1, len(before), 0)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".compacting", done.path.name]
     assert list(entries(tmp_path, Filter(kind=None))) == before
-    (checked,) = verify(tmp_path, Trouble())
+    (checked,) = verify(tmp_path, Unreadable())
     assert (checked.chain, checked.problems) == ("whole", [])
     assert done.path.stat().st_mode & 0o137 == 0
 
 
-def test_today_is_not_compacted_and_neither_is_what_is_being_written(tmp_path):
-    made = journal_in(tmp_path)
-    made.write(decision())
+def test_todays_and_open_files_are_not_compacted(tmp_path):
+    log = audit_log_in(tmp_path)
+    log.write(decision())
 
     assert compact(tmp_path, LATER) == []
-    made.close()
+    log.close()
     assert compact(tmp_path, "20270115") == []
     assert len(compact(tmp_path, "20270116")) == 1
 
 
 @pytest.mark.parametrize("step", ["put_in_place", "finish"])
-def test_being_killed_while_compacting_neither_loses_nor_doubles(journal, monkeypatch, step):
-    """At each step that can be the last: before each renaming, and before what is replaced goes."""
-    before = found(journal, kind=None)
+def test_a_kill_during_compaction_neither_loses_nor_duplicates(audit_log, monkeypatch, step):
+    """At each step: before each renaming, and before the replaced files are removed."""
+    before = found(audit_log, kind=None)
     steps = {"put_in_place": 2, "finish": 1}[step]
     for dies_at in range(1, steps + 1):
         real, calls = getattr(compacting, step), iter(range(1, 10))
@@ -123,47 +123,47 @@ def test_being_killed_while_compacting_neither_loses_nor_doubles(journal, monkey
         with monkeypatch.context() as patched:
             patched.setattr(compacting, step, dies)
             with pytest.raises(KeyboardInterrupt):
-                compact(journal, LATER)
-        assert found(journal, kind=None) == before
-        assert in_order(entries(journal, Filter(kind=None))) == before
-    finish(journal)
-    assert found(journal, kind=None) == before
-    compact(journal, LATER)
-    assert found(journal, kind=None) == before
-    assert {segment.form for segment in segments(journal)} == {".parquet"}
+                compact(audit_log, LATER)
+        assert found(audit_log, kind=None) == before
+        assert in_order(entries(audit_log, Filter(kind=None))) == before
+    finish(audit_log)
+    assert found(audit_log, kind=None) == before
+    compact(audit_log, LATER)
+    assert found(audit_log, kind=None) == before
+    assert {segment.form for segment in segments(audit_log)} == {".parquet"}
 
 
-def test_following_goes_on_where_a_file_was_compressed(tmp_path):
-    made = journal_in(tmp_path)
-    made.write(decision("https://a.test/1"))
-    follower = Follower(tmp_path, Trouble())
+def test_following_continues_in_a_compressed_file(tmp_path):
+    log = audit_log_in(tmp_path)
+    log.write(decision("https://a.test/1"))
+    follower = Follower(tmp_path, Unreadable())
     assert len(list(follower.new(Filter()))) == 1
-    made.write(decision("https://a.test/2"))
-    made.close()
+    log.write(decision("https://a.test/2"))
+    log.close()
     compress(tmp_path)
 
     assert [entry.url[-1] for entry in follower.new(Filter())] == ["2"]
     assert list(follower.new(Filter())) == []
 
 
-def test_the_latest_records_do_not_need_the_days_before(journal):
-    trouble = Trouble()
-    (journal / "20260101-h-1-ab-0001.jsonl").symlink_to("/nowhere")
-    follower = Follower(journal, trouble)
+def test_the_latest_records_are_found_without_reading_earlier_days(audit_log):
+    trouble = Unreadable()
+    (audit_log / "20260101-h-1-ab-0001.jsonl").symlink_to("/nowhere")
+    follower = Follower(audit_log, trouble)
 
     assert [entry.url for entry in follower.latest(Filter(), 2)] == ["https://b.test/2", "https://c.test/2"]
     assert not trouble
     assert list(follower.new(Filter())) == []
 
 
-def test_a_compressed_file_that_is_damaged_is_told_and_hides_nothing_else(journal):
-    (packed,) = journal.glob("*.zst")
-    octets = bytearray(packed.read_bytes())
-    octets[len(octets) // 2] ^= 0xFF
-    packed.write_bytes(octets)
-    trouble = Trouble()
+def test_a_damaged_compressed_file_hides_no_other_file(audit_log):
+    (packed,) = audit_log.glob("*.zst")
+    data = bytearray(packed.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    packed.write_bytes(data)
+    trouble = Unreadable()
 
-    assert len([entry for entry in entries(journal, Filter(), trouble) if entry.url[-1] != "1"]) == 6
+    assert len([entry for entry in entries(audit_log, Filter(), trouble) if entry.url[-1] != "1"]) == 6
     assert "damaged" in str(trouble)
 
 
@@ -185,13 +185,13 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("foreign", FOREIGN, ids=range(len(FOREIGN)))
-def test_foreign_lines_are_counted_and_passed_over(tmp_path, foreign):
-    made = journal_in(tmp_path)
-    made.write(decision())
-    with made.path.open("ab") as file:
+def test_foreign_lines_are_counted_and_skipped(tmp_path, foreign):
+    log = audit_log_in(tmp_path)
+    log.write(decision())
+    with log.path.open("ab") as file:
         file.write(foreign)
-    made.write(decision())
-    made.close()
+    log.write(decision())
+    log.close()
     with Search(tmp_path, Filter()) as search:
         assert len(list(search.records())) == 2
         assert sum(search.unreadable().lines.values()) == 1
@@ -199,10 +199,10 @@ def test_foreign_lines_are_counted_and_passed_over(tmp_path, foreign):
     assert (done.records, done.unreadable) == (4, 0 if b"\xff" in foreign else 1)
 
 
-def test_what_is_no_plain_file_is_told_and_not_read(journal):
-    (journal / "link.jsonl").symlink_to("/etc/passwd")
-    os.mkfifo(journal / "pipe.jsonl")
-    with Search(journal) as search:
+def test_irregular_files_are_reported_and_not_read(audit_log):
+    (audit_log / "link.jsonl").symlink_to("/etc/passwd")
+    os.mkfifo(audit_log / "pipe.jsonl")
+    with Search(audit_log) as search:
         assert len(list(search.records())) == 3 * 6
         assert set(search.unreadable().files) == {"link.jsonl", "pipe.jsonl"}
 
@@ -210,19 +210,19 @@ def test_what_is_no_plain_file_is_told_and_not_read(journal):
 # -- a person's own SQL -----------------------------------------------------------------------------------------------
 
 
-def asked(directory, sql):
+def query(directory, sql):
     with Search(directory) as search:
         return list(search.ask(sql)[1])
 
 
-def test_one_select_over_the_tables(journal):
-    assert asked(journal, "SELECT action, count(*) FROM decisions GROUP BY 1 ORDER BY 1") == [
+def test_sql_may_select_from_the_tables(audit_log):
+    assert query(audit_log, "SELECT action, count(*) FROM decisions GROUP BY 1 ORDER BY 1") == [
         ("defer", 3),
         ("drop", 3),
         ("pass", 3),
     ]
-    assert asked(journal, "FROM records SELECT count(*) WHERE kind = 'start'") == [(3,)]
-    assert asked(journal, "SELECT date_trunc('day', time) AS day FROM decisions ORDER BY 1 LIMIT 1")[0][0].day == 15
+    assert query(audit_log, "FROM records SELECT count(*) WHERE kind = 'start'") == [(3,)]
+    assert query(audit_log, "SELECT date_trunc('day', time) AS day FROM decisions ORDER BY 1 LIMIT 1")[0][0].day == 15
 
 
 SECRET = "the secret of another file"
@@ -233,7 +233,7 @@ ATTACKS = [
     "SELECT * FROM read_csv('{secret}')",
     "SELECT * FROM read_csv_auto('{secret}', header = false)",
     "SELECT * FROM '{secret}'",
-    "SELECT * FROM read_text('{journal}/../secret.txt')",
+    "SELECT * FROM read_text('{audit_log}/../secret.txt')",
     "SELECT * FROM glob('/etc/*')",
     "SELECT * FROM sniff_csv('{secret}')",
     "SELECT * FROM read_parquet('http://127.0.0.1:9/x.parquet')",
@@ -245,7 +245,7 @@ ATTACKS = [
     "COPY (SELECT 1) TO '{secret}'",
     "COPY (SELECT 1) TO '{lines}'",
     "COPY decisions FROM '{secret}'",
-    "EXPORT DATABASE '{journal}/out'",
+    "EXPORT DATABASE '{audit_log}/out'",
     "ATTACH '{secret}' AS other",
     "ATTACH '{lines}' AS other",
     "INSTALL httpfs",
@@ -275,41 +275,41 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_no_sql_reaches_another_file_or_changes_anything(journal, tmp_path, attack):
+def test_no_sql_reaches_another_file_or_changes_anything(audit_log, tmp_path, attack):
     secret = tmp_path / "secret.txt"
     secret.write_text(SECRET)
-    (lines,) = journal.glob("*.jsonl")
-    before = {path: path.read_bytes() for path in journal.iterdir()}
+    (lines,) = audit_log.glob("*.jsonl")
+    before = {path: path.read_bytes() for path in audit_log.iterdir()}
     quoted = {
         name: str(path).replace("'", "''")
-        for name, path in {"secret": secret, "journal": journal, "lines": lines}.items()
+        for name, path in {"secret": secret, "audit_log": audit_log, "lines": lines}.items()
     }
     with pytest.raises(SettingsError) as refused:
-        asked(journal, attack.format(**quoted))
+        query(audit_log, attack.format(**quoted))
     assert SECRET not in str(refused.value)
     assert "\n" not in str(refused.value)
-    assert {path: path.read_bytes() for path in journal.iterdir()} == before
+    assert {path: path.read_bytes() for path in audit_log.iterdir()} == before
     assert secret.read_text() == SECRET
 
 
-def test_a_fault_in_sql_is_one_sentence(journal):
+def test_an_sql_error_is_reported_in_one_sentence(audit_log):
     with pytest.raises(SettingsError, match=r"^--sql: .*nosuch"):
-        asked(journal, "SELECT nosuch FROM decisions")
+        query(audit_log, "SELECT nosuch FROM decisions")
 
 
-def test_values_of_a_filter_are_never_sql(journal):
-    assert found(journal, rule="' OR 1=1 --") == []
-    assert found(journal, agent="'; DROP VIEW records; --") == []
+def test_values_of_a_filter_are_never_sql(audit_log):
+    assert found(audit_log, rule="' OR 1=1 --") == []
+    assert found(audit_log, agent="'; DROP VIEW records; --") == []
 
 
 def test_overrides_are_found_by_their_id(tmp_path):
     from robots_guard.core.verdict import Exemption
 
-    made = journal_in(tmp_path)
+    log = audit_log_in(tmp_path)
     used = Exemption(id="shop", owner="ann", reason="contract", expires=AT + DAY)
-    made.write(decision(verdict=DROP, override=used))
-    made.write(decision(verdict=DROP))
-    made.close()
+    log.write(decision(verdict=DROP, override=used))
+    log.write(decision(verdict=DROP))
+    log.close()
 
     assert [entry.override_owner for entry in found(tmp_path, override="shop")] == ["ann"]
     assert len(found(tmp_path, override="any")) == 1

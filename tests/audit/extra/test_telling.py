@@ -1,4 +1,4 @@
-"""The journal told to others: exports by the consumers' own readers, the report, replays, evidence."""
+"""Outputs of the audit log: exports, read by the consumers' own readers; the report; replay; evidence."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from html.parser import HTMLParser
 
 import msgspec
 import pytest
-from audit.decisions import AT, DEFER, DROP, PASS, decision, journal_in, policy
+from audit.decisions import AT, DEFER, DROP, PASS, audit_log_in, decision, policy
 from google.protobuf.json_format import Parse
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from warcio.archiveiterator import ArchiveIterator
 
-from robots_guard.audit.evidence import records_of
-from robots_guard.audit.export import FORMATS, exported
 from robots_guard.audit.privacy import DEFAULT
-from robots_guard.audit.query import Filter, entries, records
+from robots_guard.audit.read.reader import Filter, entries, records
+from robots_guard.audit.read.replay import Bundle, read_bundle, replay
+from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import Repeats, Writer, record_of, record_of_event
-from robots_guard.audit.repeats import ALIKE
-from robots_guard.audit.replay import Bundle, read_bundle, replay
-from robots_guard.audit.report import page
-from robots_guard.audit.retention import Retention
 from robots_guard.audit.schema import COLUMNS
-from robots_guard.audit.search import Search
-from robots_guard.audit.summary import _TOLD, summary
+from robots_guard.audit.show.export import FORMATS, exported
+from robots_guard.audit.show.figures import _CREATE_TABLE, summary
+from robots_guard.audit.show.report import page
+from robots_guard.audit.write.repeats import ALIKE
+from robots_guard.audit.write.retention import Retention
+from robots_guard.audit.write.warc import records_of
 from robots_guard.core.access import Failed, Failure, Fetched, Get
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.events import FailedOpen, FetchMade
@@ -67,7 +67,7 @@ def test_a_line_of_an_export_is_one_line_of_printable_text(form):
     assert all(line.isprintable() for line in found)
 
 
-def test_otel_is_read_by_opentelemetrys_own_messages():
+def test_otel_lines_are_valid_otlp_messages():
     requests = [Parse(line, ExportLogsServiceRequest()) for line in exported(MADE, "otel")]
     (record,) = requests[0].resource_logs[0].scope_logs[0].log_records
     values = {each.key: each.value for each in record.attributes}
@@ -82,7 +82,7 @@ def test_otel_is_read_by_opentelemetrys_own_messages():
     assert values["robots.age"].double_value == 60.0
 
 
-def test_ecs_has_the_fields_that_elastic_names():
+def test_ecs_documents_have_the_standard_fields():
     first, deferred, passed, _ = map(json.loads, exported(MADE, "ecs"))
 
     assert first["@timestamp"] == "2027-01-15T08:00:00.000Z"
@@ -131,7 +131,7 @@ def test_squid_lines_are_its_native_format():
     assert [line.split()[3] for line in lines] == ["TCP_DENIED/403", "TCP_DENIED/503", "TCP_DENIED/503"]
 
 
-def test_csv_is_read_back_and_computes_nothing():
+def test_csv_is_read_back_and_contains_no_formula():
     rows = list(csv.DictReader(io.StringIO("\n".join(exported(MADE, "csv")))))
 
     assert len(rows) == 4
@@ -166,19 +166,19 @@ def reported(directory, **wanted):
 
 
 @pytest.fixture
-def told(tmp_path):
-    journal = journal_in(tmp_path, aggregate=3600.0, passes=10)
+def sample_log(tmp_path):
+    audit_log = audit_log_in(tmp_path, aggregate=3600.0, passes=10)
     shop = Exemption(id="shop", owner="ann <b>", reason="contract", expires=AT + DAY)
     hostile = "Disallow: /<img src=x onerror=alert(1)>\x1b[31m\u202e"
     for number in range(20):
-        journal.write(decision(f"https://a.test/private/{number}", at=AT + number, policy=policy()))
-    journal.write(decision("https://b.test/", verdict=msgspec.structs.replace(DROP, rule=_rule(hostile)), at=AT + 60))
-    journal.write(decision("https://c.test/", verdict=DEFER, at=AT + 1))
-    journal.write(decision("https://e.test/", verdict=PASS, at=AT + 2))
+        audit_log.write(decision(f"https://a.test/private/{number}", at=AT + number, policy=policy()))
+    audit_log.write(decision("https://b.test/", verdict=msgspec.structs.replace(DROP, rule=_rule(hostile)), at=AT + 60))
+    audit_log.write(decision("https://c.test/", verdict=DEFER, at=AT + 1))
+    audit_log.write(decision("https://e.test/", verdict=PASS, at=AT + 2))
     relaxed = Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed="override=shop")
-    journal.write(decision("https://d.test/", verdict=relaxed, override=shop, at=AT + DAY))
-    journal.note(FailedOpen(at=AT + 5, setting="audit_required", count=3))
-    journal.close()
+    audit_log.write(decision("https://d.test/", verdict=relaxed, override=shop, at=AT + DAY))
+    audit_log.note(FailedOpen(at=AT + 5, setting="audit_required", count=3))
+    audit_log.close()
     return tmp_path
 
 
@@ -192,10 +192,10 @@ def table(directory, title):
 
 
 def test_counted_samples_stand_for_all_that_passed(tmp_path):
-    journal = journal_in(tmp_path, aggregate=60.0, passes=100)
+    audit_log = audit_log_in(tmp_path, aggregate=60.0, passes=100)
     for number in range(10_000):
-        journal.write(decision(f"https://a.test/{number}", verdict=PASS))
-    journal.close()
+        audit_log.write(decision(f"https://a.test/{number}", verdict=PASS))
+    audit_log.close()
 
     assert reported(tmp_path)[0].totals["pass"] == 10_000
 
@@ -205,27 +205,27 @@ OPENED = Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, relaxed="on_unre
 
 
 def test_reports_count_each_use_of_an_override(tmp_path):
-    """Of one id whose owner changed, too."""
-    journal = journal_in(tmp_path, aggregate=60.0)
+    """Also if the owner of an id changed."""
+    audit_log = audit_log_in(tmp_path, aggregate=60.0)
     for owner in ("ann", "bob"):
         used = Exemption(id="EX", owner=owner, reason="contract", expires=AT + 99 * DAY)
         for number in range(50):
-            journal.write(decision(f"https://a.test/{number}", verdict=BYPASSED, override=used))
-    journal.close()
+            audit_log.write(decision(f"https://a.test/{number}", verdict=BYPASSED, override=used))
+    audit_log.close()
 
     assert [(row[1], row[-1]) for row in table(tmp_path, "Overrides used")] == [("ann", 50), ("bob", 50)]
     assert [record.override_owner for record in records(tmp_path)] == ["ann", "bob"]
 
 
-def test_reports_count_all_that_failed_open_and_all_that_was_unreachable(tmp_path):
-    journal = journal_in(tmp_path, aggregate=60.0)
+def test_reports_count_failed_open_and_unreachable_decisions(tmp_path):
+    audit_log = audit_log_in(tmp_path, aggregate=60.0)
     for number in range(100):
-        journal.write(decision(f"https://a.test/{number}", verdict=OPENED, policy=troubled(Failure.DNS)))
+        audit_log.write(decision(f"https://a.test/{number}", verdict=OPENED, policy=troubled(Failure.DNS)))
     for number in range(10):
-        journal.write(decision(f"https://a.test/{number}", verdict=OPENED, policy=troubled(Failure.TIMEOUT)))
+        audit_log.write(decision(f"https://a.test/{number}", verdict=OPENED, policy=troubled(Failure.TIMEOUT)))
     for number in range(5):
-        journal.write(decision(f"https://a.test/{number}", verdict=OPENED))
-    journal.close()
+        audit_log.write(decision(f"https://a.test/{number}", verdict=OPENED))
+    audit_log.close()
 
     assert table(tmp_path, "Failed open") == [("on_unreachable=allow", 1, 115)]
     found = [(row[1], row[-1]) for row in table(tmp_path, "Unreachable")]
@@ -233,21 +233,23 @@ def test_reports_count_all_that_failed_open_and_all_that_was_unreachable(tmp_pat
 
 
 def troubled(failure):
-    """A policy of an origin whose robots.txt could not be had."""
+    """A policy of an origin whose robots.txt could not be fetched."""
     return begin(policy().origin, None, "direct").next(Failed(failure=failure), AT - 60).policy
 
 
-def test_counts_have_every_column_that_reports_group_by():
-    """But for those of deferrals, whose waits are those of single decisions."""
-    grouped = set(re.findall(r"[a-z_]+", _TOLD.partition("CASE")[0].partition("SELECT")[2].lower())) & COLUMNS.keys()
+def test_repeats_have_every_column_that_reports_group_by():
+    """Except those of deferrals, because waits belong to single decisions."""
+    grouped = (
+        set(re.findall(r"[a-z_]+", _CREATE_TABLE.partition("CASE")[0].partition("SELECT")[2].lower())) & COLUMNS.keys()
+    )
     carried = {field.name for field in msgspec.structs.fields(Repeats)}
 
     assert grouped - carried == {"kind", "pace"}
     assert carried - set(ALIKE) == {"schema", "at", "mono", "seq", "writer", "job", "id", "count", "since", "until"}
 
 
-def test_the_figures_count_what_a_record_stands_for(told):
-    figures, _ = reported(told)
+def test_figures_count_the_decisions_that_a_record_stands_for(sample_log):
+    figures, _ = reported(sample_log)
     tables = {table.title: table.rows for table in figures.tables}
 
     assert figures.totals == {"drop": 21, "defer": 1, "pass": 11}
@@ -260,14 +262,14 @@ def test_the_figures_count_what_a_record_stands_for(told):
     assert sorted(tables["Failed open"]) == [("audit_required", 0, 3), ("override=shop", 1, 1)]
 
 
-def test_a_filter_holds_for_every_figure(told):
-    figures, _ = reported(told, origin="https://c.test")
+def test_a_filter_applies_to_all_figures(sample_log):
+    figures, _ = reported(sample_log, origin="https://c.test")
 
     assert figures.totals == {"drop": 0, "defer": 1, "pass": 0}
 
 
-def test_the_page_loads_nothing_and_hostile_values_are_text(told):
-    _, html = reported(told)
+def test_the_page_loads_nothing_and_hostile_values_are_text(sample_log):
+    _, html = reported(sample_log)
     seen = Tags(html)
 
     assert {"script", "img", "link", "iframe", "a"} & set(seen.tags) == set()
@@ -279,7 +281,7 @@ def test_the_page_loads_nothing_and_hostile_values_are_text(told):
     assert seen.tags.count("rect") > 5
 
 
-def test_an_empty_journal_has_a_report(tmp_path):
+def test_an_empty_audit_log_has_a_report(tmp_path):
     tmp_path.joinpath("empty.jsonl").write_bytes(b"")
     figures, html = reported(tmp_path)
 
@@ -294,8 +296,8 @@ TERMS = {"dialect": "rfc9309", "matching": "standard"}
 
 
 def bundled(url="https://a.test/private/x", body=BODY, settings=None, *, document=True, **changed):
-    """A decision as a guard makes it, and all it rests on."""
-    from robots_guard.audit.replay import _question, _terms  # the question a record stands for
+    """A bundle of a decision as a guard makes it."""
+    from robots_guard.audit.read.replay import _question, _terms  # the question a record stands for
 
     origin = decision(url).question.origin
     held = begin(origin, None, "direct").next(Fetched(status=200, body=body, tls_verified=True), AT - 60).policy
@@ -322,26 +324,26 @@ def test_the_same_document_gives_the_same_verdict(url):
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "difference"),
     [
         ({"action": "pass", "reason": "allowed"}, "action: recorded 'pass', now 'drop'"),
         ({"line": 3}, "line: recorded 3, now '2'"),
         ({"rule": "Disallow: /"}, "rule: recorded 'Disallow: /', now 'Disallow: /private/'"),
     ],
 )
-def test_a_record_that_was_changed_is_found_out(changed, told):
-    assert told in replay(bundled(**changed)).differences
+def test_replay_detects_a_changed_record(changed, difference):
+    assert difference in replay(bundled(**changed)).differences
 
 
-def test_a_document_that_was_changed_is_refused():
+def test_a_changed_document_is_refused():
     bundle = bundled()
     with pytest.raises(SettingsError, match="its SHA-256 differs"):
         replay(msgspec.structs.replace(bundle, document=b"User-agent: *\nDisallow:\n"))
-    with pytest.raises(SettingsError, match="is not kept any more"):
+    with pytest.raises(SettingsError, match="is not stored any more"):
         replay(msgspec.structs.replace(bundle, document=None))
 
 
-def test_an_empty_document_is_not_another():
+def test_an_empty_document_is_accepted():
     bundle = bundled(body=b"", sha256=EMPTY)
 
     assert replay(msgspec.structs.replace(bundle, document=None)).verdict.action is Action.PASS
@@ -349,7 +351,7 @@ def test_an_empty_document_is_not_another():
         replay(msgspec.structs.replace(bundle, document=BODY))
 
 
-def test_what_was_only_reported_is_compared_with_what_would_be():
+def test_a_report_only_decision_is_compared_by_its_would():
     lenient = {"action": "pass", "would": "drop", "relaxed": "mode=report"}
 
     assert replay(bundled(settings={"mode": "report"}, **lenient)).differences == []
@@ -358,13 +360,13 @@ def test_what_was_only_reported_is_compared_with_what_would_be():
     ]
 
 
-def test_what_a_record_does_not_tell_is_said():
+def test_missing_information_is_a_caveat():
     (caveat,) = replay(bundled("https://a.test/private/x?token=abc")).caveats
 
     assert "redacted" in caveat
 
 
-def test_settings_of_the_writer_are_used():
+def test_replay_uses_the_writers_settings():
     troubled = begin(policy().origin, None, "direct").next(Fetched(status=503), AT).policy
     for choice, action, reason in (("allow", "pass", "unreachable"), ("drop", "drop", "unreachable")):
         verdict = Verdict(action=Action(action), reason=Reason(reason))
@@ -389,31 +391,31 @@ JUDGED = {  # what `check.by_policy` can say, and whose turn it was
 
 
 @pytest.mark.parametrize("reason", sorted(set(Reason) - JUDGED))
-def test_a_decision_of_a_door_has_nothing_to_replay(reason):
+def test_a_decision_of_an_integration_cannot_be_replayed(reason):
     (record,) = recorded(decision(verdict=Verdict(action=Action.DROP, reason=reason)))
     with pytest.raises(SettingsError, match=f"not judged by a robots.txt \\({reason}\\)"):
         replay(Bundle(record=record, settings={}))
 
 
-def test_a_bundle_is_read_back_and_anything_else_is_one_sentence():
+def test_a_bundle_is_read_back_and_other_files_are_refused():
     bundle = bundled()
 
     assert read_bundle(msgspec.json.encode(bundle)) == bundle
-    for octets in (b"", b"{}", b"\xff", b"[" * 100_000, b'{"format":"other"}', msgspec.json.encode({"format": "x"})):
-        with pytest.raises(SettingsError, match="this is no bundle"):
-            read_bundle(octets)
+    for data in (b"", b"{}", b"\xff", b"[" * 100_000, b'{"format":"other"}', msgspec.json.encode({"format": "x"})):
+        with pytest.raises(SettingsError, match="this is not a bundle"):
+            read_bundle(data)
 
 
 # -- evidence ---------------------------------------------------------------------------------------------
 
 
-def test_each_answer_is_a_warc_response_with_its_request(tmp_path):
-    journal = journal_in(tmp_path, warc=True)
+def test_each_response_is_archived_with_its_request(tmp_path):
+    audit_log = audit_log_in(tmp_path, warc=True)
     secret = {"set-cookie": "sid=SECRET", "etag": '"x"', "location": "https://u:SECRET@b.test/?token=SECRET"}
-    journal.note(fetch(Fetched(status=200, body=BODY, headers=secret), "https://a.test/robots.txt?token=SECRET"))
-    journal.note(fetch(Fetched(status=404, body=b"none here")))
-    journal.note(fetch(Failed(failure=Failure.DNS)))
-    journal.close()
+    audit_log.note(fetch(Fetched(status=200, body=BODY, headers=secret), "https://a.test/robots.txt?token=SECRET"))
+    audit_log.note(fetch(Fetched(status=404, body=b"none here")))
+    audit_log.note(fetch(Failed(failure=Failure.DNS)))
+    audit_log.close()
     (path,) = tmp_path.glob("*.warc.gz")
     with path.open("rb") as file:
         found = [(each.rec_type, dict(each.rec_headers.headers), _whole(each)) for each in ArchiveIterator(file)]
@@ -425,7 +427,7 @@ def test_each_answer_is_a_warc_response_with_its_request(tmp_path):
     assert found[3][2].startswith(b"HTTP/1.1 404 Not Found")
     assert [each.evidence for each in fetches] == [found[1][1]["WARC-Record-ID"], found[3][1]["WARC-Record-ID"], None]
     assert fetches[0].evidence_file == path.name
-    assert b"SECRET" not in b"".join(octets for _, _, octets in found)
+    assert b"SECRET" not in b"".join(data for _, _, data in found)
     assert "SECRET" not in repr([headers for _, headers, _ in found])
     assert path.stat().st_mode & 0o137 == 0
 
@@ -436,39 +438,39 @@ def _whole(record):
 
 
 def test_digests_of_a_warc_are_right():
-    octets, _ = records_of(fetch(Fetched(status=200, body=BODY)), DEFAULT)
+    data, _ = records_of(fetch(Fetched(status=200, body=BODY)), DEFAULT)
     kinds = []
-    for each in ArchiveIterator(io.BytesIO(octets), check_digests="raise"):
+    for each in ArchiveIterator(io.BytesIO(data), check_digests="raise"):
         each.raw_stream.read()
         kinds.append(each.rec_type)
 
     assert kinds == ["response", "request"]
 
 
-def test_evidence_is_kept_as_long_as_its_journal(tmp_path):
-    from robots_guard.audit.keeping import retain
-    from robots_guard.audit.retention import Look
+def test_evidence_is_kept_as_long_as_its_log_file(tmp_path):
+    from robots_guard.audit.write.maintenance import retain
+    from robots_guard.audit.write.retention import Inspection
 
-    journal = journal_in(tmp_path, warc=True)
-    journal.note(fetch(Fetched(status=404)))
-    journal.close()
+    audit_log = audit_log_in(tmp_path, warc=True)
+    audit_log.note(fetch(Fetched(status=404)))
+    audit_log.close()
 
-    days = (Look("boot", day * DAY, AT) for day in (0, 1, 12, 13))
+    days = (Inspection("boot", day * DAY, AT) for day in (0, 1, 12, 13))
     assert [len(retain(tmp_path, Retention(days=10), day)) for day in days] == [0, 0, 0, 2]
 
 
 @pytest.mark.parametrize("spoil", [lambda path: path.unlink(), lambda path: path.rename(path.with_name("rotated.1"))])
-def test_evidence_that_lost_its_name_goes_on_in_another_file_which_stays_while_its_journal_is_written(tmp_path, spoil):
-    from robots_guard.audit.keeping import retain
-    from robots_guard.audit.retention import Look
+def test_after_losing_its_name_evidence_continues_in_another_file(tmp_path, spoil):
+    from robots_guard.audit.write.maintenance import retain
+    from robots_guard.audit.write.retention import Inspection
 
-    journal = journal_in(tmp_path, warc=True)
-    journal.note(fetch(Fetched(status=404)))
+    audit_log = audit_log_in(tmp_path, warc=True)
+    audit_log.note(fetch(Fetched(status=404)))
     spoil(next(tmp_path.glob("*.warc.gz")))
-    journal.note(fetch(Fetched(status=404)))
-    retain(tmp_path, Retention(days=0, octets=1), Look("boot", 1.0, AT))
+    audit_log.note(fetch(Fetched(status=404)))
+    retain(tmp_path, Retention(days=0, octets=1), Inspection("boot", 1.0, AT))
     latest = list(entries(tmp_path, Filter(kind="fetch")))[-1]
 
     assert (tmp_path / latest.evidence_file).exists()
-    journal.close()
-    assert len(retain(tmp_path, Retention(days=0, octets=1), Look("boot", 1.0, AT))) == 2
+    audit_log.close()
+    assert len(retain(tmp_path, Retention(days=0, octets=1), Inspection("boot", 1.0, AT))) == 2

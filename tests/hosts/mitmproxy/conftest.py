@@ -11,7 +11,7 @@ import pytest
 import trustme
 from hosts.mitmproxy.h2_site import H2Site, h2_site
 from hosts.mitmproxy.origin import Site, Sites
-from hosts.mitmproxy.process import Door, running, upstream_ca
+from hosts.mitmproxy.process import Integration, running, upstream_ca
 from hosts.mitmproxy.wire import inside, plain
 
 from robots_guard.testing import Loopback
@@ -25,7 +25,7 @@ KINDS = ("mitmdump", "proxy")
 
 @pytest.fixture(scope="session")
 def authority() -> trustme.CA:
-    """Who certifies the origins."""
+    """The CA that certifies the origins."""
     return trustme.CA()
 
 
@@ -52,10 +52,10 @@ def sites(authority) -> Iterator[Sites]:
 
 
 @pytest.fixture(scope="session")
-def start(tmp_path_factory, ca_file) -> Callable[..., AbstractContextManager[Door]]:
+def start(tmp_path_factory, ca_file) -> Callable[..., AbstractContextManager[Integration]]:
     """Start a proxy that trusts the origins' CA."""
 
-    def begin(kind: str, *options: str, **settings: str) -> AbstractContextManager[Door]:
+    def begin(kind: str, *options: str, **settings: str) -> AbstractContextManager[Integration]:
         folder = tmp_path_factory.mktemp(kind)
         return running(kind, folder, [*upstream_ca(kind, ca_file), *options], **settings)
 
@@ -63,15 +63,15 @@ def start(tmp_path_factory, ca_file) -> Callable[..., AbstractContextManager[Doo
 
 
 @pytest.fixture(scope="session")
-def doors(start) -> Iterator[dict[str, Door]]:
+def integrations(start) -> Iterator[dict[str, Integration]]:
     with contextlib.ExitStack() as stack:
         yield {kind: stack.enter_context(start(kind, audit_passes="all")) for kind in KINDS}
 
 
 @pytest.fixture(params=KINDS)
-def door(request, doors) -> Door:
+def integration(request, integrations) -> Integration:
     """Each of the two proxies, shared by all tests of the session."""
-    return doors[request.param]
+    return integrations[request.param]
 
 
 @pytest.fixture(params=["http", "https"])
@@ -89,28 +89,28 @@ def https_site(sites) -> Site:
     return sites.start("https")
 
 
-def get(door: Door, site: Site, target: str, **options):
+def get(integration: Integration, site: Site, target: str, **options):
     """A plain GET of a well-behaved client."""
     return (
-        inside(door, site.authority, target, **options)
+        inside(integration, site.authority, target, **options)
         if site.scheme == "https"
-        else plain(door, site.url + target, **options)
+        else plain(integration, site.url + target, **options)
     )
 
 
 @contextlib.contextmanager
-def untouched(door: Door, *touched: Site) -> Iterator[None]:
+def untouched(integration: Integration, *touched: Site) -> Iterator[None]:
     """Nothing done in here reaches the sites, and the proxy is alive before and after.
 
     The request at the end also is the barrier: what the proxy would have sent before it has arrived by then.
     """
     before = []
     for site in touched:
-        assert get(door, site, "/alive-before").status == 200
+        assert get(integration, site, "/alive-before").status == 200
         before.append(site.seen())
     yield
     for site, (accepts, hellos, _, received) in zip(touched, before, strict=True):
-        assert get(door, site, "/alive-after").status == 200
+        assert get(integration, site, "/alive-after").status == 200
         assert [request.target for request in site.origin.received[received:]] == ["/alive-after"]
         assert site.tap.accepts == accepts + 1
         assert site.tap.hellos == hellos + (site.scheme == "https")

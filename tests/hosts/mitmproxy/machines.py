@@ -1,7 +1,7 @@
-"""Machines of their own, for `test_machines.py`: `unshare --net --mount python -m hosts.mitmproxy.machines MODE DIR`.
+"""Network namespaces for `test_machines.py`: `unshare --net --mount python -m hosts.mitmproxy.machines MODE DIR`.
 
-MODE is `transparent` or `wireguard`. A proxy in that mode, a site, and a curl that knows of no proxy; what the curl saw
-and the site received is printed as JSON.
+MODE is `transparent` or `wireguard`. Runs a proxy in that mode, a site, and a curl without proxy settings; prints
+what the curl saw and the site received as JSON.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from pathlib import Path
 
 import trustme
 from hosts.mitmproxy.origin import RULES
-from hosts.mitmproxy.process import Door, proxy, upstream_ca
+from hosts.mitmproxy.process import Integration, proxy, upstream_ca
 from support.programs import program
 
 from robots_guard.testing import Loopback
 
 ADDRESS = "10.9.0.1"  # of the site
 GATEWAY, CLIENT = "10.9.1.1", "10.9.1.2"
-ASKED = (
+URLS = (
     "http://site.test/open",
     "http://site.test/private/x",
     "https://site.test/open",
     "https://site.test/private/x",
     f"http://{ADDRESS}/private/x",
 )
-UPLOAD = "GET /private/x HTTP/1.1\r\nHost: site.test\r\n\r\n"  # of unknown length: the site must be told its end
+UPLOAD = "GET /private/x HTTP/1.1\r\nHost: site.test\r\n\r\n"  # of unknown length: the site must see its end
 REDIRECT = (  # as in docs/proxy.md, but for the port
     "iptables -t nat -A OUTPUT -p tcp -m owner --uid-owner nobody -m multiport --dports 80,443 -j REDIRECT --to-ports",
     "iptables -A OUTPUT -p udp -m owner --uid-owner nobody --dport 443 -j REJECT",
@@ -45,17 +45,17 @@ def run(line: str) -> None:
 
 
 @contextlib.contextmanager
-def transparent(folder: Path) -> Iterator[tuple[Door, list[str]]]:
-    """What `nobody` sends to ports 80 and 443 is led to the proxy."""
+def transparent(folder: Path) -> Iterator[tuple[Integration, list[str]]]:
+    """A client whose connections from user `nobody` to ports 80 and 443 are redirected to the proxy."""
     options = ["--mode", "transparent", *upstream_ca("proxy", folder / "site.pem")]
-    with proxy(folder / "proxy", options, allow_private="10.9.0.0/16,127.0.0.1/32", audit_passes="all") as door:
-        run(f"{REDIRECT[0]} {door.port}")
+    with proxy(folder / "proxy", options, allow_private="10.9.0.0/16,127.0.0.1/32", audit_passes="all") as integration:
+        run(f"{REDIRECT[0]} {integration.port}")
         run(REDIRECT[1])
-        yield door, ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups"]
+        yield integration, ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups"]
 
 
 @contextlib.contextmanager
-def wireguard(folder: Path) -> Iterator[tuple[Door, list[str]]]:
+def wireguard(folder: Path) -> Iterator[tuple[Integration, list[str]]]:
     """Another machine, with nothing but a tunnel that ends in the proxy."""
     with subprocess.Popen([program("unshare"), "--net", program("sh"), "-c", "echo; exec cat"], **PIPES) as machine:
         machine.stdout.readline()
@@ -66,23 +66,27 @@ def wireguard(folder: Path) -> Iterator[tuple[Door, list[str]]]:
         for line in ("ip link set lo up", f"ip addr add {CLIENT}/24 dev v1", "ip link set v1 up"):
             run(f"{inside} {line}")
         options = ["--mode", "wireguard", "--listen", f"{GATEWAY}:51820", *upstream_ca("proxy", folder / "site.pem")]
-        with proxy(folder / "proxy", options, allow_private="10.9.0.0/16,127.0.0.1/32", audit_passes="all") as door:
-            (folder / "tunnel.conf").write_text(_without_addresses(door.folder / "ca" / "wireguard-client.conf"))
+        with proxy(
+            folder / "proxy", options, allow_private="10.9.0.0/16,127.0.0.1/32", audit_passes="all"
+        ) as integration:
+            (folder / "tunnel.conf").write_text(_without_addresses(integration.folder / "ca" / "wireguard-client.conf"))
             with tunnel(inside):
                 run(f"{inside} wg setconf wg0 {folder / 'tunnel.conf'}")
                 run(f"{inside} ip addr add 10.0.0.1/32 dev wg0")
                 run(f"{inside} ip link set wg0 up")
                 run(f"{inside} ip route add {ADDRESS} dev wg0")
-                yield door, inside.split()
+                yield integration, inside.split()
         machine.stdin.close()
 
 
 @contextlib.contextmanager
 def tunnel(inside: str) -> Iterator[None]:
-    """A WireGuard interface, by a process: not every kernel has its own."""
-    run("mount -t tmpfs tmpfs /run")  # where it would meet others of its kind
+    """A WireGuard interface of a process, because not every kernel has its own."""
+    run("mount -t tmpfs tmpfs /run")  # hides the sockets of other interfaces
     command = [*inside.split(), program("wireguard-go"), "wg0"]
-    with subprocess.Popen(command, env=os.environ | {"WG_PROCESS_FOREGROUND": "1"}, stderr=subprocess.DEVNULL) as made:
+    with subprocess.Popen(
+        command, env=os.environ | {"WG_PROCESS_FOREGROUND": "1"}, stderr=subprocess.DEVNULL
+    ) as process:
         try:
             for _ in range(200):
                 if Path("/run/wireguard/wg0.sock").exists():
@@ -90,7 +94,7 @@ def tunnel(inside: str) -> Iterator[None]:
                 time.sleep(0.02)
             yield
         finally:
-            made.terminate()
+            process.terminate()
 
 
 PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -101,7 +105,7 @@ def _without_addresses(settings: Path) -> str:
     return "".join(line for line in settings.open() if not line.startswith(("Address", "DNS")))
 
 
-def asked(client: list[str], url: str, *more: str, upload: str | None = None) -> str:
+def fetch(client: list[str], url: str, *more: str, upload: str | None = None) -> str:
     form = "%{http_code} %header{robots-guard}"
     curl = [program("curl"), "-s", "-m", "20", "-o", "/dev/null", "-w", form, "--cacert", "/mnt/ca.pem"]
     resolved = [part for port in (80, 443) for part in ("--resolve", f"site.test:{port}:{ADDRESS}")]
@@ -122,19 +126,19 @@ def main(mode: str, folder: Path) -> dict[str, object]:
         f"127.0.0.1 localhost\n{ADDRESS} site.test\n127.0.0.1 proxy.test\n{GATEWAY} proxy.test\n"
     )
     run(f"mount --bind {folder / 'hosts'} /etc/hosts")
-    run("mount -t tmpfs -o mode=755 tmpfs /mnt")  # nobody may not read our folder
+    run("mount -t tmpfs -o mode=755 tmpfs /mnt")  # user `nobody` may not read the folder of the tests
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "site.pem")
     with Loopback() as net:
         plain = net.origin(RULES, address=ADDRESS, port=80)
         secure = net.origin(RULES, address=ADDRESS, port=443, tls=serving(authority))
-        with {"transparent": transparent, "wireguard": wireguard}[mode](folder) as (door, client):
-            run(f"cp {door.ca} /mnt/ca.pem")
-            answers = {url: asked(client, url) for url in ASKED}
-            answers["an upload"] = asked(client, "https://site.test/upload", "--http2", "-T", "-", upload=UPLOAD)
-            answers["another name"] = asked(client, "http://site.test/private/y", "-H", "Host: elsewhere.test")
-            answers["itself"] = asked(client, f"http://proxy.test:{door.port}/x")
-            recorded = [record["url"] for record in door.records()]
+        with {"transparent": transparent, "wireguard": wireguard}[mode](folder) as (integration, client):
+            run(f"cp {integration.ca} /mnt/ca.pem")
+            answers = {url: fetch(client, url) for url in URLS}
+            answers["an upload"] = fetch(client, "https://site.test/upload", "--http2", "-T", "-", upload=UPLOAD)
+            answers["another name"] = fetch(client, "http://site.test/private/y", "-H", "Host: elsewhere.test")
+            answers["itself"] = fetch(client, f"http://proxy.test:{integration.port}/x")
+            recorded = [record["url"] for record in integration.records()]
         uploads = [request.body.decode() for request in secure.received if request.target == "/upload"]
         seen = {"plain": plain.targets, "secure": secure.targets, "uploads": uploads}
         return {"answers": answers, "recorded": recorded, **seen}

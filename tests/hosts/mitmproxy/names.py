@@ -1,7 +1,7 @@
-"""A parent proxy that stands in for DNS: every name leads to the site it is told, at any port.
+"""A parent proxy that stands in for DNS: every name leads to a given site, at any port.
 
-So a test can ask for http://example.test/ and https://example.test/ at their own ports, on a machine where these
-names do not exist and those ports are not ours.
+So a test can request http://example.test/ and https://example.test/ at their own ports, on a machine where these
+names do not exist and those ports are not available.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hosts.mitmproxy.origin import Site
 
 
 class Names:
-    """Sends what is for port 443 to `secure`, the rest to `plain`, but for the hosts in `others`."""
+    """Sends connections for port 443 to `secure`, others to `plain`, except for the hosts in `others`."""
 
     def __init__(self, plain: Site, secure: Site, others: dict[str, Site]) -> None:
         self._plain, self._secure, self._others = plain, secure, others
@@ -32,10 +32,10 @@ class Names:
         head = b""
         with client, contextlib.suppress(OSError):
             while not head.endswith(b"\r\n\r\n"):
-                octet = client.recv(1)
-                if not octet:
+                byte = client.recv(1)
+                if not byte:
                     return
-                head += octet
+                head += byte
             method, target, _ = head.split(b"\r\n")[0].split(b" ", 2)
             authority = (target if method == b"CONNECT" else target.split(b"/")[2]).decode()
             host, _, port = authority.partition(":")
@@ -58,7 +58,7 @@ class Names:
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        while octets := source.recv(65536):
-            sink.sendall(octets)
+        while data := source.recv(65536):
+            sink.sendall(data)
     with contextlib.suppress(OSError):
         sink.shutdown(socket.SHUT_WR)

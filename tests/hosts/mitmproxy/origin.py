@@ -1,6 +1,6 @@
 """An origin behind a tap: what reaches its address at all, before HTTP or TLS make sense of it.
 
-`RecordingOrigin` sees requests; the tap before it sees TCP accepts, ClientHellos and octets. "Not touched" means
+`RecordingOrigin` sees requests; the tap before it sees TCP accepts, ClientHellos and bytes. "Not touched" means
 that none of these has happened.
 """
 
@@ -26,7 +26,7 @@ class Tap:
     def __init__(self, address: str, behind: int) -> None:
         self.accepts = 0
         self.hellos = 0
-        self.octets = 0
+        self.byte_count = 0
         self.pauses: list[float] = []  # seconds before the next connections get on
         self._behind = (address, behind)
         self._listener = socket.create_server((address, 0))
@@ -46,11 +46,11 @@ class Tap:
         with client, socket.create_connection(self._behind) as origin:
             back = threading.Thread(target=_copy, args=(origin, client), daemon=True, name="tapped-back")
             back.start()
-            for number, octets in enumerate(_received(client)):
-                self.octets += len(octets)
-                self.hellos += number == 0 and octets.startswith(b"\x16\x03")
+            for number, data in enumerate(_received(client)):
+                self.byte_count += len(data)
+                self.hellos += number == 0 and data.startswith(b"\x16\x03")
                 with contextlib.suppress(OSError):
-                    origin.sendall(octets)
+                    origin.sendall(data)
             with contextlib.suppress(OSError):
                 origin.shutdown(socket.SHUT_WR)
             back.join()
@@ -63,20 +63,20 @@ class Tap:
 
 def _received(connection: socket.socket) -> Iterator[bytes]:
     with contextlib.suppress(OSError):
-        while octets := connection.recv(65536):
-            yield octets
+        while data := connection.recv(65536):
+            yield data
 
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        for octets in _received(source):
-            sink.sendall(octets)  # fails when the client has gone, so an answer without end is not read for ever
+        for data in _received(source):
+            sink.sendall(data)  # fails when the client has gone, so an answer without end is not read for ever
         sink.shutdown(socket.SHUT_WR)
 
 
 @dataclass
 class Site:
-    """An origin and its tap. `host` and `port` are what clients ask for."""
+    """An origin and its tap. `host` and `port` are those of clients' URLs."""
 
     origin: RecordingOrigin
     tap: Tap
@@ -103,8 +103,8 @@ class Site:
         return f"{self.scheme}://{self.authority}"
 
     def seen(self) -> tuple[int, int, int, int]:
-        """Everything that ever reached this address."""
-        return self.tap.accepts, self.tap.hellos, self.tap.octets, len(self.origin.received)
+        """Everything that has reached this address so far."""
+        return self.tap.accepts, self.tap.hellos, self.tap.byte_count, len(self.origin.received)
 
 
 class Sites:
@@ -125,7 +125,7 @@ class Sites:
         authority: object = None,
         names: tuple[str, ...] = ("localhost",),
     ) -> Site:
-        """`authority` signs its certificate, for its address and `names`; by default the one our proxies trust."""
+        """`authority` signs its certificate, for its address and `names`; by default the one that the proxies trust."""
         address = next(self._addresses)
         tls = self._tls((address, *names), authority or self._ca) if scheme == "https" else None
         origin = self._net.origin(robots, pages, tls=tls, address=address)  # type: ignore[arg-type]

@@ -1,11 +1,11 @@
 """Real proxies as context managers: `mitmdump -s examples/mitmproxy_addon.py` and `robots-guard proxy`.
 
-    with proxy(folder, agent="mybot") as door:
-        subprocess.run(["curl", "-x", door.url, ...])
-        door.records()
+    with proxy(folder, agent="mybot") as integration:
+        subprocess.run(["curl", "-x", integration.url, ...])
+        integration.records()
 
 Both are programs of their own, with the command line of a user, in the environment the tests run in. They are forks of
-a process that has imported mitmproxy, for a start takes 1.5 s of CPU otherwise; `anew=True` starts one as a user does.
+a process that has imported mitmproxy, since a start takes 1.5 s of CPU otherwise; `anew=True` starts one afresh.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.journal import decisions
+from support.audit_log import decisions
 from support.preloaded import Preloaded, Program
 
 ROOT = Path(__file__).parents[3]
@@ -30,7 +30,7 @@ SCRIPT = ROOT / "examples" / "mitmproxy_addon.py"
 PROGRAMS = Path(sys.executable).parent
 PATIENCE = 60.0  # seconds for a start or a stop; a start takes about 1.5
 
-#: The sites of our tests stand on loopback, at ports of their own.
+#: The sites of these tests are on loopback, at ports of their own.
 LOOPBACK = {"allow_private": "127.0.0.0/8", "connect_ports": "1-65535"}
 
 _LISTENS = {
@@ -39,15 +39,15 @@ _LISTENS = {
 }
 _RUNS = re.compile(r"robots_guard: guarding")
 
-#: Has imported what the two proxies need.
+#: A process that has imported what the two proxies need.
 _FORKS = Preloaded(
     ["-W", "ignore::DeprecationWarning"],  # mitmproxy's own, of pyparsing and ldap3; only on import
-    ["mitmproxy.tools.dump", "robots_guard.cli", "robots_guard.mitmproxy", "robots_guard.mitmproxy.launcher"],
+    ["mitmproxy.tools.dump", "robots_guard.cli", "robots_guard.mitmproxy", "robots_guard.mitmproxy.command.launcher"],
 )
 
 
 @dataclass
-class Door:
+class Integration:
     """A running proxy."""
 
     kind: str
@@ -63,17 +63,17 @@ class Door:
 
     @property
     def ca(self) -> Path:
-        """What clients must trust."""
+        """The certificate that clients must trust."""
         return self.folder / "ca" / "mitmproxy-ca-cert.pem"
 
     def records(self) -> list[dict[str, Any]]:
-        """The decisions in the journal so far."""
-        return decisions(self.folder / "journal")
+        """The decisions in the audit log so far."""
+        return decisions(self.folder / "audit_log")
 
 
 def arguments(kind: str, folder: Path, settings: dict[str, str], options: Sequence[str] = ()) -> list[str]:
-    """The command line of a proxy whose store, journal and CA lie in `folder`."""
-    chosen = {"store": "memory:", "journal": str(folder / "journal"), **LOOPBACK} | settings
+    """The command line of a proxy whose store, audit log and CA are in `folder`."""
+    chosen = {"store": "memory:", "audit_log": str(folder / "audit_log"), **LOOPBACK} | settings
     if kind == "proxy":
         flags = [f"--{name.replace('_', '-')}={value}".removesuffix("=true") for name, value in chosen.items()]
         own = ["--listen", "127.0.0.1:0", "--confdir", str(folder / "ca")]
@@ -92,7 +92,7 @@ def upstream_ca(kind: str, ca: Path) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Ours, without settings: the tests choose those."""
+    """The environment without settings of robots_guard: the tests choose those."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ROBOTS_GUARD_")}
     return kept | {"PYTHONUNBUFFERED": "1"}
 
@@ -106,8 +106,8 @@ def running(
     anew: bool = False,
     started: Callable[[int], None] = lambda pid: None,
     **settings: str,
-) -> Iterator[Door]:
-    """A proxy, from its readiness to its end. `started` learns the process before it is ready."""
+) -> Iterator[Integration]:
+    """A proxy, from its readiness to its end. `started` gets the process id before it is ready."""
     settings.setdefault("agent", "mybot")
     folder.mkdir(parents=True, exist_ok=True)
     printed, end = os.pipe()
@@ -122,7 +122,7 @@ def running(
         host, port = _first(_LISTENS[kind], lines, output).group("host", "port")
         if kind == "mitmdump":  # it listens before it runs, and until it runs any error ends it
             _first(_RUNS, lines, output)
-        yield Door(kind, host, int(port), folder, process, output)
+        yield Integration(kind, host, int(port), folder, process, output)
     finally:
         with process:
             process.terminate()
@@ -161,7 +161,7 @@ def refused_start(kind: str, folder: Path, options: Sequence[str] = (), **settin
 
 
 def _read(printed: int, output: list[str], lines: queue.Queue[str | None]) -> None:
-    with open(printed, errors="backslashreplace") as text:  # what clients have sent may stand in the log
+    with open(printed, errors="backslashreplace") as text:  # the log may contain bytes from clients
         for line in text:
             output.append(line)
             lines.put(line)

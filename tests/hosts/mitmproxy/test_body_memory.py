@@ -1,4 +1,4 @@
-"""What is counted of bodies, by itself."""
+"""The account of body memory."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_never_more_than_the_limit_and_nothing_is_left(steps):
+def test_the_count_stays_within_the_limit_and_ends_at_zero(steps):
     memory = BodyMemory(100)
     for name, *arguments in steps:
         getattr(memory, name)(*arguments)
-        assert 0 <= memory.held <= 100
+        assert 0 <= memory.used <= 100
     for client in "ab":
         memory.forget(client)
-    assert (memory.held, len(memory)) == (0, 0)
+    assert (memory.used, len(memory)) == (0, 0)
 
 
-def test_what_finds_no_room_is_not_counted():
+def test_a_rejected_piece_is_not_counted():
     memory = BodyMemory(100)
     assert (memory.take("a", "x", 100), memory.take("b", "y", 1)) == (True, False)
     memory.release("a", "x")
-    assert (memory.held, memory.take("b", "y", 1)) == (0, True)
+    assert (memory.used, memory.take("b", "y", 1)) == (0, True)
 
 
-def test_no_more_is_given_back_than_was_taken():
+def test_no_more_is_released_than_was_counted():
     memory = BodyMemory(100)
     memory.take("a", "x", 10)
     memory.take("a", "y", 10)
     memory.give_back("a", "x", 50)
-    assert memory.held == 10
+    assert memory.used == 10

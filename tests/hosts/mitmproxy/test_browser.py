@@ -34,11 +34,15 @@ def html(text):
 
 
 @pytest.fixture(scope="module")
-def browser(doors):
+def browser(integrations):
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        options = {"executable_path": program("chromium"), "args": FLAGS, "proxy": {"server": doors["proxy"].url}}
+        options = {
+            "executable_path": program("chromium"),
+            "args": FLAGS,
+            "proxy": {"server": integrations["proxy"].url},
+        }
         running = playwright.chromium.launch(**options)
         yield running
         running.close()
@@ -46,14 +50,14 @@ def browser(doors):
 
 @pytest.fixture
 def page(browser):
-    # The browser does not know our CA; that the sites' certificates are verified is the proxy's part.
+    # The browser does not know the proxy's CA; the proxy verifies the sites' certificates.
     context = browser.new_context(ignore_https_errors=True, viewport={"width": 900, "height": 700})
     yield context.new_page()
     context.close()
 
 
 def seen(page, name):
-    """Keep a picture, if asked to."""
+    """Keep a screenshot if SCREENSHOTS is set."""
     if folder := os.environ.get("SCREENSHOTS"):
         page.screenshot(path=Path(folder) / f"{name}.png")
 
@@ -64,7 +68,7 @@ def shop(sites):
     return sites.start("https", RULES, {"/": html(PAGE), "/open.svg": svg})
 
 
-def test_an_allowed_page_renders_without_what_is_forbidden_on_it(page, shop):
+def test_an_allowed_page_renders_without_its_forbidden_parts(page, shop):
     statuses = {}
     page.on("response", lambda answer: statuses.update({answer.url.removeprefix(shop.url): answer.status}))
     page.goto(shop.url + "/", wait_until="networkidle")

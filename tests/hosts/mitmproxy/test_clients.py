@@ -1,4 +1,4 @@
-"""Crawlers as people have them, with the proxy in their environment."""
+"""Common clients with the proxy in their environment."""
 
 from __future__ import annotations
 
@@ -14,45 +14,65 @@ from support.programs import program
 from robots_guard.testing import Reply
 
 
-def run(name, door, *arguments):
-    environment = os.environ | dict.fromkeys(("http_proxy", "https_proxy"), door.url) | {"no_proxy": ""}
+def run(name, integration, *arguments):
+    environment = os.environ | dict.fromkeys(("http_proxy", "https_proxy"), integration.url) | {"no_proxy": ""}
     return subprocess.run(
         [program(name), *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
 
 
-def test_curl(door, site):
+def test_curl(integration, site):
     def curl(target, *more):
         form = "%{http_code} %header{robots-guard}"
-        return run("curl", door, "-s", "-o", "/dev/null", "-w", form, "--cacert", door.ca, *more, site.url + target)
+        return run(
+            "curl",
+            integration,
+            "-s",
+            "-o",
+            "/dev/null",
+            "-w",
+            form,
+            "--cacert",
+            integration.ca,
+            *more,
+            site.url + target,
+        )
 
     assert curl("/open").stdout.split()[0] == "200"
-    told = curl("/private/x").stdout
-    assert told.startswith('403 drop; reason=disallowed; rule="Disallow: /private/"; line=2; id=')
+    output = curl("/private/x").stdout
+    assert output.startswith('403 drop; reason=disallowed; rule="Disallow: /private/"; line=2; id=')
     assert curl("/private/x", "-f").returncode == 22
     assert curl("/private/x", "--head").stdout.startswith("403 ")
     assert curl("/open/../private/x", "--path-as-is").stdout.startswith("403 ")
     assert site.origin.targets == ["/open"]
 
 
-def test_curl_reads_why(door, site):
-    told = run("curl", door, "-s", "--cacert", door.ca, site.url + "/private/x").stdout
-    assert "robots.txt does not allow mybot" in told
+def test_curl_shows_the_reason(integration, site):
+    output = run("curl", integration, "-s", "--cacert", integration.ca, site.url + "/private/x").stdout
+    assert "robots.txt does not allow mybot" in output
 
 
 @pytest.mark.parametrize(("target", "status"), [("/open", 200), ("/private/x", 403)])
-def test_curl_over_http2(door, https_site, target, status):
-    """The first time; then it is offered what the origin speaks, which is HTTP/1.1."""
-    command = ["-s", "-o", "/dev/null", "-w", "%{http_version} %{http_code}", "--http2", "--cacert", door.ca]
-    assert run("curl", door, *command, https_site.url + target).stdout == f"2 {status}"
-    assert run("curl", door, *command, https_site.url + target).stdout == f"1.1 {status}"
+def test_curl_over_http2(integration, https_site, target, status):
+    """On the first connection; later ones are offered the origin's protocol, HTTP/1.1."""
+    command = ["-s", "-o", "/dev/null", "-w", "%{http_version} %{http_code}", "--http2", "--cacert", integration.ca]
+    assert run("curl", integration, *command, https_site.url + target).stdout == f"2 {status}"
+    assert run("curl", integration, *command, https_site.url + target).stdout == f"1.1 {status}"
     assert https_site.origin.targets == ["/open"] * 2 * (status == 200)
 
 
-def test_wget(door, site, tmp_path):
+def test_wget(integration, site, tmp_path):
     def wget(target):
         return run(
-            "wget", door, "-q", "-t", "1", f"--ca-certificate={door.ca}", "-O", tmp_path / "page", site.url + target
+            "wget",
+            integration,
+            "-q",
+            "-t",
+            "1",
+            f"--ca-certificate={integration.ca}",
+            "-O",
+            tmp_path / "page",
+            site.url + target,
         )
 
     assert wget("/open").returncode == 0
@@ -61,31 +81,31 @@ def test_wget(door, site, tmp_path):
     assert site.origin.targets == ["/open"]
 
 
-def test_wget_crawls_a_site_and_gets_what_it_may(door, sites: Sites, tmp_path):
+def test_wget_crawls_only_the_allowed_pages(integration, sites: Sites, tmp_path):
     links = '<a href="/a">a</a><a href="/private/b">b</a><a href="/c">c</a>'
     site = sites.start("https", pages={"/": Reply(body=links, headers=(("Content-Type", "text/html"),))})
-    options = ["-q", "-r", "-l", "1", "-e", "robots=off", f"--ca-certificate={door.ca}", "-P", str(tmp_path)]
-    assert run("wget", door, *options, site.url + "/").returncode == 8
+    options = ["-q", "-r", "-l", "1", "-e", "robots=off", f"--ca-certificate={integration.ca}", "-P", str(tmp_path)]
+    assert run("wget", integration, *options, site.url + "/").returncode == 8
     assert site.origin.targets == ["/", "/a", "/c"]
 
 
-def test_a_client_that_does_not_trust_us_touches_nothing(door, https_site):
-    done = run("curl", door, "-s", https_site.url + "/open")
+def test_a_client_that_does_not_trust_the_ca_reaches_nothing(integration, https_site):
+    done = run("curl", integration, "-s", https_site.url + "/open")
     assert done.returncode == 60
     assert https_site.seen()[0] == 0
 
 
-def test_a_deferral_says_how_long(door, sites):
+def test_a_deferral_says_how_long(integration, sites):
     site = sites.start(robots=Reply(status=503))
     form = "%{http_code} %header{retry-after}"
-    done = run("curl", door, "-s", "-o", "/dev/null", "-w", form, site.url + "/open")
+    done = run("curl", integration, "-s", "-o", "/dev/null", "-w", form, site.url + "/open")
     status, wait = done.stdout.split()
     assert status == "503"
     assert 1 <= int(wait) <= 60
     assert site.origin.targets == []
 
 
-# -- Python's, told of the proxy and of its CA as `robots-guard proxy ca` says --------------------------------
+# -- Python's clients, configured as `robots-guard proxy ca` says ----------------------------------------------
 
 PYTHON = {
     "urllib": """
@@ -134,29 +154,37 @@ process.start()
 
 
 @pytest.fixture(scope="module")
-def bundle(doors, tmp_path_factory):
-    """Each door's CA and the usual ones, as the command writes them."""
+def bundle(integrations, tmp_path_factory):
+    """Each integration's CA with the usual ones, as the command writes them."""
     files = {}
-    for kind, door in doors.items():
+    for kind, integration in integrations.items():
         files[kind] = tmp_path_factory.mktemp("bundle") / "bundle.pem"
-        command = [PROGRAMS / "robots-guard", "proxy", "ca", "--confdir", door.folder / "ca", "--bundle", files[kind]]
+        command = [
+            PROGRAMS / "robots-guard",
+            "proxy",
+            "ca",
+            "--confdir",
+            integration.folder / "ca",
+            "--bundle",
+            files[kind],
+        ]
         subprocess.run(command, env=environment(), check=True, timeout=60, stdout=subprocess.DEVNULL)
     return files
 
 
-def trusting(door, bundle):
-    """The environment `robots-guard proxy ca` tells people to set."""
-    trusted = str(bundle[door.kind])
+def trusting(integration, bundle):
+    """The environment that `robots-guard proxy ca` recommends."""
+    trusted = str(bundle[integration.kind])
     return {
         **os.environ,
-        **dict.fromkeys(("http_proxy", "https_proxy"), door.url),
+        **dict.fromkeys(("http_proxy", "https_proxy"), integration.url),
         **dict.fromkeys(("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"), trusted),
         "no_proxy": "",
     }
 
 
-def refused_usably(ask, site):
-    """Whether a client, told a target, says what it got: status and `Robots-Guard` field."""
+def explains_refusals(ask, site):
+    """Check that a client can report the status and `Robots-Guard` field of a target."""
     assert ask("/open") == "200"
     assert ask("/private/x").startswith("403 drop; reason=disallowed; rule=")
     assert site.origin.targets == ["/open"]
@@ -168,11 +196,13 @@ def printed(command, environment):
 
 
 @pytest.mark.parametrize("name", PYTHON)
-def test_python(name, door, site, bundle):
+def test_python(name, integration, site, bundle):
     def ask(target):
-        return printed([sys.executable, "-c", f"url = {site.url + target!r}{PYTHON[name]}"], trusting(door, bundle))
+        return printed(
+            [sys.executable, "-c", f"url = {site.url + target!r}{PYTHON[name]}"], trusting(integration, bundle)
+        )
 
-    refused_usably(ask, site)
+    explains_refusals(ask, site)
 
 
 # -- Node and Go ----------------------------------------------------------------------------------------------
@@ -185,7 +215,7 @@ fetch(process.argv[1]).then((answer) => console.log(answer.status, answer.header
 """
 UNDICI = "/usr/share/nodejs"  # where Debian's node-undici lies
 
-# Go heeds the environment, but never for a loopback address, where our sites are.
+# Go uses the environment, but never for a loopback address, where these sites are.
 GO = """
 package main
 import ("fmt"; "net/http"; "net/url"; "os")
@@ -199,9 +229,9 @@ func main() {
 """
 
 
-def test_node(door, site, bundle):
-    environment = trusting(door, bundle) | {"NODE_PATH": UNDICI}
-    refused_usably(lambda target: printed([program("node"), "-e", NODE, site.url + target], environment), site)
+def test_node(integration, site, bundle):
+    environment = trusting(integration, bundle) | {"NODE_PATH": UNDICI}
+    explains_refusals(lambda target: printed([program("node"), "-e", NODE, site.url + target], environment), site)
 
 
 @pytest.fixture(scope="module")
@@ -214,5 +244,5 @@ def go_client(tmp_path_factory):
     return place / "client"
 
 
-def test_go(door, site, bundle, go_client):
-    refused_usably(lambda target: printed([go_client, site.url + target], trusting(door, bundle)), site)
+def test_go(integration, site, bundle, go_client):
+    explains_refusals(lambda target: printed([go_client, site.url + target], trusting(integration, bundle)), site)

@@ -1,4 +1,4 @@
-"""A crash of mitmproxy ends what it happened to, and nothing else."""
+"""A crash of mitmproxy ends only the connection on which it happened."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def error(flow):
 def crashing(start, tmp_path_factory):
     script = tmp_path_factory.mktemp("scripts") / "breaks.py"
     script.write_text(BREAKS)
-    with start("mitmdump", "-s", str(SCRIPT), "-s", str(script)) as door:
-        yield door
+    with start("mitmdump", "-s", str(SCRIPT), "-s", str(script)) as integration:
+        yield integration
 
 
 def request_to(site, target):
     return f"GET {site.url}{target} HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
 
 
-def printed_since(door, before, text):
-    """What a proxy has printed since, once that text is among it."""
-    assert until(lambda: text in "".join(door.output[before:])), door.output[before:]
-    return "".join(door.output[before:])
+def printed_since(integration, before, text):
+    """Wait for a text in the output since then, and return that output."""
+    assert until(lambda: text in "".join(integration.output[before:])), integration.output[before:]
+    return "".join(integration.output[before:])
 
 
 @pytest.mark.parametrize("target", ["/crash-early", "/crash-late"])
@@ -89,7 +89,7 @@ class Crashing(layer.Layer):
 
 
 class Handler(ConnectionHandler):
-    """A handler whose layer is one of those. `hooks` are those that were called."""
+    """A handler whose layer is `Crashing`. `hooks` are the hooks that were called."""
 
     def __init__(self, settings):
         context = Context(tflow.tclient_conn(), settings)
@@ -114,7 +114,7 @@ async def settings():
 @pytest.fixture
 def handler(settings, monkeypatch):
     crashes.apply()
-    monkeypatch.setattr(crashes, "_REPORTS", crashes._Reports())
+    monkeypatch.setattr(crashes, "_CRASH_LOG", crashes._CrashLog())
     return Handler(settings)
 
 
@@ -141,14 +141,14 @@ async def test_every_connection_is_closed(handler, caplog):
 
     assert all(task.cancelled() for task in tasks)
     assert {connection.state for connection in connections} == {ConnectionState.CLOSED}
-    told = [record for record in caplog.records if record.levelno >= logging.INFO]
-    assert [(record.levelno, record.exc_info) for record in told] == [(logging.ERROR, None)]
-    assert told[0].getMessage().endswith("(RuntimeError: boom boom)")
+    logged = [record for record in caplog.records if record.levelno >= logging.INFO]
+    assert [(record.levelno, record.exc_info) for record in logged] == [(logging.ERROR, None)]
+    assert logged[0].getMessage().endswith("(RuntimeError: boom boom)")
     assert any(record.exc_info for record in caplog.records if record.levelno == logging.DEBUG)
 
 
 async def test_a_task_that_crashes(handler, monkeypatch, caplog):
-    """mitmproxy does not catch these; the client would wait for ever."""
+    """mitmproxy does not catch these; the client would wait forever."""
     waiting = asyncio.ensure_future(forever())
     handler.transports[handler.client] = ConnectionIO(handler=waiting)
 
@@ -163,7 +163,7 @@ async def test_a_task_that_crashes(handler, monkeypatch, caplog):
     assert "UnicodeError: label too long" in caplog.text
 
 
-async def test_a_connection_whose_client_leaves_while_it_is_made_is_closed(handler, monkeypatch):
+async def test_a_connection_is_closed_if_its_client_leaves_meanwhile(handler, monkeypatch):
     """mitmproxy cancels the task that makes it, and would leave it open."""
     closed = asyncio.Event()
 
@@ -192,7 +192,7 @@ async def test_lines_are_bounded(handler, settings, caplog):
     assert caplog.text.count("mitmproxy has crashed") == crashes.LINES
 
 
-async def test_a_replay_is_over(handler, settings, monkeypatch):
+async def test_a_crashed_replay_ends(handler, settings, monkeypatch):
     """A robots.txt that is fetched this way must not wait for its deadline."""
     replay = ReplayHandler(tflow.tflow(), settings)
     monkeypatch.setattr(replay, "layer", Crashing(replay.layer.context))
@@ -225,7 +225,7 @@ async def test_a_flow_whose_hook_still_runs_ends_after_it(handler):
     assert handler.hooks == ["requestheaders", "error"]
 
 
-async def test_a_flow_that_is_over_does_not_end_again(handler):
+async def test_an_ended_flow_does_not_end_again(handler):
     stream = stream_of(handler.layer.context, tflow.tflow(resp=True))
     stream.server_state = stream.state_done
     await handler.crash()

@@ -1,7 +1,7 @@
 """Every row of evasion.jsonl through real proxies, judged by what the origin received.
 
-Spellings of a target go as they are: in absolute form, inside a tunnel, and as an HTTP/2 :path. Rows on names
-go through a parent proxy that knows the names, so that they are asked for exactly as they are written.
+Spellings of a target are sent unchanged: in absolute form, inside a tunnel, and as an HTTP/2 :path. Rows on names
+go through a parent proxy that knows the names, so that they are requested exactly as they are written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ABSOLUTE = [row for row in ROWS if row["form"] == "absolute-form"]
 NAMES = {row["id"]: row for row in ROWS if "expected_by_profile" not in row}
 
 
-def octets_of(row):
+def target_bytes(row):
     """The target as it goes on the wire."""
     latin = row["encoding"] == "latin-1 bytes" or all(ord(each) < 256 for each in row["url_or_request_target"])
     return row["url_or_request_target"].encode("latin-1" if latin else "utf-8")
@@ -31,16 +31,16 @@ def octets_of(row):
 
 
 @pytest.fixture(scope="module")
-def judges(start, doors):
-    """Both programs under both matchings that promise something of spellings."""
+def judges(start, integrations):
+    """Both programs with both values of `matching` that concern spellings."""
     with contextlib.ExitStack() as stack:
         strict = {(kind, "strict"): stack.enter_context(start(kind, matching="strict")) for kind in KINDS}
-        yield {(kind, "standard"): doors[kind] for kind in KINDS} | strict
+        yield {(kind, "standard"): integrations[kind] for kind in KINDS} | strict
 
 
 @pytest.fixture(scope="module")
 def ruled(sites):
-    """A site in clear and one in TLS for each rule of the rows; made once."""
+    """A site without TLS and one with it for each rule of the rows; started once."""
     made = {}
 
     def site(scheme, rule):
@@ -51,22 +51,22 @@ def ruled(sites):
     return site
 
 
-def absolute(door, site, target):
+def absolute(integration, site, target):
     if not target.startswith(b"/"):
         return
-    with connected(door) as connection:
+    with connected(integration) as connection:
         head = b"GET " + site.url.encode() + target + b" HTTP/1.1\r\nHost: " + site.authority.encode()
         exchange(connection, head + b"\r\nConnection: close\r\n\r\n")
 
 
-def in_a_tunnel(door, site, target):
-    with tunnel(door, site.authority, tls=False) as connection:
+def in_a_tunnel(integration, site, target):
+    with tunnel(integration, site.authority, tls=False) as connection:
         head = b"GET " + target + b" HTTP/1.1\r\nHost: " + site.authority.encode()
         exchange(connection, head + b"\r\nConnection: close\r\n\r\n")
 
 
-def over_h2(door, site, target):
-    with tunnel(door, site.authority, alpn=["h2"]) as connection:
+def over_h2(integration, site, target):
+    with tunnel(integration, site.authority, alpn=["h2"]) as connection:
         pseudo = [(":method", "GET"), (":scheme", "https"), (":authority", site.authority)]
         http2(connection, [*pseudo, (":path", target.decode("latin-1"))])
 
@@ -75,11 +75,11 @@ def over_h2(door, site, target):
 @pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in SPELLINGS])
 def test_a_spelling(row, send, judges, ruled):
     site = ruled("https" if send is over_h2 else "http", row["rule"])
-    target = octets_of(row)
-    for (kind, matching), door in judges.items():
+    target = target_bytes(row)
+    for (kind, matching), integration in judges.items():
         expected = row["expected_by_profile"].get(matching, "either")
         before = len(site.origin.received)
-        send(door, site, target)
+        send(integration, site, target)
         arrived = [one.target for one in site.origin.received[before:] if one.target != "/robots.txt"]
         if row["url_or_request_target"] == "/robots.txt":
             assert len(site.origin.received) > before
@@ -94,7 +94,7 @@ def test_a_spelling(row, send, judges, ruled):
 
 @pytest.fixture(scope="module")
 def named(sites, start):
-    """Doors behind which example.test and others exist, and the sites they are."""
+    """Integrations behind which example.test and others exist, and the sites they are."""
     known = ("example.test", "allowed.test", "xn--fa-hia.de", "xn--bcher-kva.example")
     plain, secure = sites.start(), sites.start("https", names=known)
     allowed = {scheme: sites.start(scheme, "", names=known) for scheme in ("http", "https")}
@@ -111,21 +111,21 @@ def named(sites, start):
 
 
 class Named:
-    def __init__(self, doors, closed_sites, open_tls):
-        self.doors, self.sites, self.open_tls = doors, closed_sites, open_tls
+    def __init__(self, integrations, closed_sites, open_tls):
+        self.integrations, self.sites, self.open_tls = integrations, closed_sites, open_tls
 
 
 @pytest.fixture(params=KINDS)
 def nothing_private(request, named):
-    """A door, and the promise that no site receives anything but a question for its robots.txt."""
+    """An integration; afterwards, the check that no site received anything but a request for robots.txt."""
     before = [len(site.origin.received) for site in named.sites]
-    yield named.doors[request.param]
+    yield named.integrations[request.param]
     for site, seen in zip(named.sites, before, strict=True):
         assert {one.target for one in site.origin.received[seen:]} <= {"/robots.txt"}
 
 
-def one_line(door, line, host):
-    with connected(door) as connection:
+def one_line(integration, line, host):
+    with connected(integration) as connection:
         head = b"GET " + line + b" HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n"
         return exchange(connection, head)
 
@@ -137,7 +137,7 @@ def test_an_absolute_target(row, nothing_private):
     assert one_line(nothing_private, target, host).status in (400, 403)
 
 
-def test_the_asterisk_asks_for_no_page(nothing_private):
+def test_the_asterisk_form_is_refused(nothing_private):
     """ev102, ev170: nothing in robots.txt forbids it, but a proxy has no place for it."""
     with tunnel(nothing_private, "example.test:80", tls=False) as connection:
         answer = exchange(connection, b"OPTIONS * HTTP/1.1\r\nHost: example.test\r\nConnection: close\r\n\r\n")
@@ -183,7 +183,7 @@ def test_over_http2(row, method, claimed, path, nothing_private):
         assert http2(connection, pseudo).status in (0, 400, 403)
 
 
-def test_ev189_two_octets_first(nothing_private):
+def test_ev189_two_bytes_first(nothing_private):
     with tunnel(nothing_private, "example.test:80", tls=False) as connection:
         connection.sendall(b"GE")
         connection.settimeout(0.2)
@@ -225,23 +225,23 @@ def test_ev192_an_upload(nothing_private):
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "017700000001", "127.1", "127.0.1", "0x7f.1"])
-def test_ev197_numbers_that_are_an_address(host, doors, sites):
-    """Without a parent: the proxy itself would look the number up."""
+def test_ev197_numbers_that_are_an_address(host, integrations, sites):
+    """Without a parent: the proxy itself would resolve the number."""
     site = sites.start()  # somewhere in 127/8, as the number is
-    for door in doors.values():
-        before = len(door.records())
-        answer = one_line(door, f"http://{host}:{site.port}/private/x".encode(), f"{host}:{site.port}".encode())
+    for integration in integrations.values():
+        before = len(integration.records())
+        answer = one_line(integration, f"http://{host}:{site.port}/private/x".encode(), f"{host}:{site.port}".encode())
         assert answer.status in (403, 503)
-        (record,) = door.records()[before:]
+        (record,) = integration.records()[before:]
         assert record["origin"] == f"http://127.0.0.1:{site.port}"
     assert site.seen()[0] == 0
 
 
-def test_ev199_an_address_inside_an_address(doors, sites):
+def test_ev199_an_address_inside_an_address(integrations, sites):
     site = sites.start()
-    for door in doors.values():
+    for integration in integrations.values():
         host = f"[::ffff:{site.host}]:{site.port}"
-        answer = one_line(door, f"http://{host}/private/x".encode(), host.encode())
+        answer = one_line(integration, f"http://{host}/private/x".encode(), host.encode())
         assert (answer.status, "destination-refused" in answer.guard) == (403, True)
     assert site.seen()[0] == 0
 
@@ -249,7 +249,7 @@ def test_ev199_an_address_inside_an_address(doors, sites):
 @pytest.mark.parametrize("row", ["ev200", "ev201"])
 @pytest.mark.parametrize("spelling", ["u-label", "a-label"])
 def test_international_names(row, spelling, nothing_private):
-    """The A-label on the wire is what is judged; octets that are no ASCII name a host to nobody."""
+    """The A-label on the wire is what is judged; bytes that are not ASCII name no host."""
     host = {"ev200": ("fa\xdf.de", "xn--fa-hia.de"), "ev201": ("b\xfccher.example", "xn--bcher-kva.example")}[row]
     name = host[spelling == "a-label"].encode()
     answer = one_line(nothing_private, b"http://" + name + b"/private/x", name)
@@ -258,9 +258,9 @@ def test_international_names(row, spelling, nothing_private):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ev202_http_rules_are_not_those_of_https(kind, named):
-    """The other way round is a wrong refusal, the second worst fault."""
-    with tunnel(named.doors[kind], "open.test:443") as connection:
+def test_ev202_http_rules_do_not_apply_to_https(kind, named):
+    """The reverse is a wrong refusal, the second worst fault."""
+    with tunnel(named.integrations[kind], "open.test:443") as connection:
         answer = exchange(connection, b"GET /private/x HTTP/1.1\r\nHost: open.test\r\nConnection: close\r\n\r\n")
     assert answer.status == 200
     assert named.open_tls.origin.targets[-1] == "/private/x"

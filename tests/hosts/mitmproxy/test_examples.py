@@ -1,4 +1,4 @@
-"""The files of examples/ that start a proxy name options that exist."""
+"""The files of examples/ that start a proxy use existing options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def container():
 
 
 @pytest.mark.parametrize("command", [unit, container])
-def test_their_options_exist(command, tmp_path):
+def test_options_in_examples_exist(command, tmp_path):
     """All of them are read before a mode that does not exist ends the start."""
     words = command()
     assert words[0].endswith("robots-guard")

@@ -1,4 +1,4 @@
-"""What becomes of a robots.txt that misbehaves, when it is fetched through mitmproxy's own stack."""
+"""The outcome of misbehaving robots.txt files that are fetched through mitmproxy's own stack."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CAP = 512_000
 
 @pytest.fixture(scope="module")
 def hurried(start):
-    """A proxy with little patience."""
+    """A proxy with short timeouts."""
     options = {"connect_timeout": "2", "first_byte_timeout": "1", "fetch_timeout": "2", "audit_passes": "all"}
-    with start("mitmdump", **options) as door:
-        yield door
+    with start("mitmdump", **options) as integration:
+        yield integration
 
 
-def record_of(door, site):
-    return next(record for record in door.records() if record["origin"] == site.url)
+def record_of(integration, site):
+    return next(record for record in integration.records() if record["origin"] == site.url)
 
 
 TROUBLE = {
@@ -66,7 +66,7 @@ def test_trouble_defers(hurried, sites, scheme, name):
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_nobody_listens(hurried, sites, scheme):
+def test_no_server_listens(hurried, sites, scheme):
     site = sites.start(scheme)
     site.tap.close()
     assert get(hurried, site, "/open").status == 503
@@ -93,19 +93,19 @@ _http1.ContentLengthReader.__call__ = shortened
 """
 
 
-def test_an_answer_that_mitmproxy_reads_otherwise_than_its_framing_says(start, http_site, tmp_path):
+def test_a_response_whose_framing_mitmproxy_misreads(start, http_site, tmp_path):
     script = tmp_path / "shortening.py"
     script.write_text(SHORTENING)
-    with start("mitmdump", "-s", str(SCRIPT), "-s", str(script)) as door:
-        assert get(door, http_site, "/open").status == 503
-        assert (record_of(door, http_site)["reason"], record_of(door, http_site)["failure"]) == (
+    with start("mitmdump", "-s", str(SCRIPT), "-s", str(script)) as integration:
+        assert get(integration, http_site, "/open").status == 503
+        assert (record_of(integration, http_site)["reason"], record_of(integration, http_site)["failure"]) == (
             "unreachable",
             "protocol",
         )
     assert http_site.origin.targets == []
 
 
-def test_a_certificate_nobody_vouches_for(hurried, sites, net):
+def test_an_untrusted_certificate(hurried, sites, net):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.4.0.1").configure_cert(context)
     origin = net.origin(RULES, tls=context, address="127.4.0.1")
@@ -137,7 +137,7 @@ FINE = {
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("name", FINE)
-def test_what_can_be_read_is_read(hurried, sites, scheme, name):
+def test_readable_responses_are_used(hurried, sites, scheme, name):
     robots, status = FINE[name]
     site = sites.start(scheme, robots)
     assert get(hurried, site, "/private/x").status == status
@@ -148,10 +148,10 @@ def test_what_can_be_read_is_read(hurried, sites, scheme, name):
     assert record["tls_verified"] is (True if scheme == "https" else None)
 
 
-def test_what_is_sent_for_robots_txt(door, site):
-    """The operator's name, no credentials, no cookies, nothing of the page's request."""
+def test_the_request_for_robots_txt(integration, site):
+    """The operator's User-Agent, no credentials, no cookies, nothing of the page's request."""
     private = "Cookie: a=b\r\nAuthorization: Basic eDp5\r\nUser-Agent: other/1.0\r\nReferer: http://x.test/\r\n"
-    assert get(door, site, "/open", fields=private).status == 200
+    assert get(integration, site, "/open", fields=private).status == 200
     (fetch,) = site.origin.robots_fetches
     assert fetch.headers == {
         "host": site.authority,
@@ -161,31 +161,33 @@ def test_what_is_sent_for_robots_txt(door, site):
     }
 
 
-def test_no_client_chooses_what_name_robots_txt_is_fetched_under(door, sites):
-    """A site that has other rules for another name would be open to every client, once one has asked by that name."""
+def test_no_client_chooses_the_user_agent_of_the_fetch(integration, sites):
+    """A client's name could fetch other rules, which would then apply to every client."""
     site = sites.start(robots=lambda request: Reply(body=RULES if "mybot" in request.headers["user-agent"] else ""))
-    assert plain(door, site.url + "/open", fields="User-Agent: welcome/1.0\r\n").status == 200
-    assert plain(door, site.url + "/private/x", fields="User-Agent: mybot\r\n").status == 403
+    assert plain(integration, site.url + "/open", fields="User-Agent: welcome/1.0\r\n").status == 200
+    assert plain(integration, site.url + "/private/x", fields="User-Agent: mybot\r\n").status == 403
     assert site.origin.targets == ["/open"]
 
 
-def test_the_name_can_be_set(start, http_site):
-    with start("proxy", user_agent="mybot/2.0 (+https://mybot.test/)") as door:
-        assert plain(door, http_site.url + "/open").status == 200
+def test_the_user_agent_of_the_fetch_can_be_set(start, http_site):
+    with start("proxy", user_agent="mybot/2.0 (+https://mybot.test/)") as integration:
+        assert plain(integration, http_site.url + "/open").status == 200
     assert http_site.origin.robots_fetches[0].headers["user-agent"] == "mybot/2.0 (+https://mybot.test/)"
 
 
-def test_redirects_are_followed_across_origins(door, sites):
+def test_redirects_are_followed_across_origins(integration, sites):
     there = sites.start("https", RULES)
     site = sites.start("http", Reply(status=301, headers=(("Location", f"{there.url}/robots.txt"),)))
-    assert get(door, site, "/private/x").status == 403
+    assert get(integration, site, "/private/x").status == 403
     assert (len(site.origin.robots_fetches), len(there.origin.robots_fetches)) == (1, 1)
 
 
-def test_a_robots_txt_is_fetched_once_for_many(door, sites):
+def test_a_robots_txt_is_fetched_once_for_many_requests(integration, sites):
     site = sites.start(robots=Reply(body=RULES, delay=0.3))
     answers = []
-    askers = [threading.Thread(target=lambda: answers.append(get(door, site, "/open").status)) for _ in range(12)]
+    askers = [
+        threading.Thread(target=lambda: answers.append(get(integration, site, "/open").status)) for _ in range(12)
+    ]
     for asker in askers:
         asker.start()
     for asker in askers:

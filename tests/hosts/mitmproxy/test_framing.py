@@ -1,4 +1,4 @@
-"""What leaves is one request: bodies are framed, and no server finds another request in them."""
+"""One request is sent as one: bodies are framed, and no server finds another request in them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,21 @@ def bodies(site) -> list[tuple[str, bytes]]:
 # -- HTTP/2 in front, HTTP/1 behind ---------------------------------------------------------------------------
 
 
-def test_an_upload_of_unknown_length_by_curl(door, https_site):
+def test_an_upload_of_unknown_length_by_curl(integration, https_site):
     """The command of the report: without framing the site reads the upload as its next request."""
     done = subprocess.run(
-        [program("curl"), "-sS", "--http2", "--cacert", door.ca, "-x", door.url, "-T", "-", https_site.url + "/open"],
+        [
+            program("curl"),
+            "-sS",
+            "--http2",
+            "--cacert",
+            integration.ca,
+            "-x",
+            integration.url,
+            "-T",
+            "-",
+            https_site.url + "/open",
+        ],
         input=smuggled(https_site),
         capture_output=True,
         timeout=TIMEOUT,
@@ -44,21 +55,21 @@ def test_an_upload_of_unknown_length_by_curl(door, https_site):
 
 
 @contextlib.contextmanager
-def through_socks(door, site):
+def through_socks(integration, site):
     """A TLS connection of a SOCKS client that speaks HTTP/2."""
     host = site.host.encode()
-    with connected(door) as connection:
+    with connected(integration) as connection:
         connection.sendall(b"\x05\x01\x00")
         assert connection.recv(2) == b"\x05\x00"
         connection.sendall(b"\x05\x01\x00\x03" + bytes([len(host)]) + host + struct.pack("!H", site.port))
         assert connection.recv(10)[1] == 0
-        with secured(door, connection, site) as inside:
+        with secured(integration, connection, site) as inside:
             yield inside
 
 
 @contextlib.contextmanager
-def secured(door, connection, site):
-    context = trusting(door)
+def secured(integration, connection, site):
+    context = trusting(integration)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -67,16 +78,19 @@ def secured(door, connection, site):
 
 
 @contextlib.contextmanager
-def in_front_of(door, site):
-    with connected(door) as connection, secured(door, connection, site) as inside:
+def in_front_of(integration, site):
+    with connected(integration) as connection, secured(integration, connection, site) as inside:
         yield inside
 
 
 MODES = {
-    "regular": ((), lambda door, site: tunnel(door, site.authority, alpn=["h2"])),
+    "regular": ((), lambda integration, site: tunnel(integration, site.authority, alpn=["h2"])),
     "reverse": (("--mode", "reverse:{site}"), in_front_of),
     "socks5": (("--mode", "socks5"), through_socks),
-    "upstream": (("--mode", "upstream:{parent}"), lambda door, site: tunnel(door, site.authority, alpn=["h2"])),
+    "upstream": (
+        ("--mode", "upstream:{parent}"),
+        lambda integration, site: tunnel(integration, site.authority, alpn=["h2"]),
+    ),
 }
 
 
@@ -87,8 +101,8 @@ def way(request, start, sites):
     options, connect = MODES[mode]
     site, parent = sites.start("https"), Parent()
     options = [option.format(site=site.url, parent=parent.url) for option in options]
-    with start(kind, *options, audit_passes="all") as door:
-        yield door, site, connect
+    with start(kind, *options, audit_passes="all") as integration:
+        yield integration, site, connect
     parent.close()
 
 
@@ -102,8 +116,8 @@ BODIES = {
 @pytest.mark.parametrize("method", ["POST", "PUT", "GET", "HEAD", "DELETE"])
 @pytest.mark.parametrize("target", ["/open", "/robots.txt"])
 def test_a_body_of_unknown_length(way, method, target):
-    door, site, connect = way
-    with connect(door, site) as connection:
+    integration, site, connect = way
+    with connect(integration, site) as connection:
         fields = request_fields(site.authority, target, method)
         answer = H2Client(connection, checks=False).exchange(fields, [smuggled(site)])
     assert answer.status == 200
@@ -116,9 +130,9 @@ def test_a_body_of_unknown_length(way, method, target):
 @pytest.mark.parametrize("expects", [(), [("expect", "100-continue")]], ids=["", "expects"])
 @pytest.mark.parametrize("pieces", BODIES.values(), ids=BODIES)
 def test_a_body_in_pieces(way, pieces, expects, trailers):
-    door, site, connect = way
+    integration, site, connect = way
     pieces = [piece.replace(b"{}", smuggled(site)) for piece in pieces]
-    with connect(door, site) as connection:
+    with connect(integration, site) as connection:
         fields = [*request_fields(site.authority, "/open", "POST"), *expects]
         assert H2Client(connection, checks=False).exchange(fields, pieces, trailers).status == 200
     request = site.origin.received[-1]
@@ -127,10 +141,10 @@ def test_a_body_in_pieces(way, pieces, expects, trailers):
     assert site.origin.pages_matching("/private/") == []
 
 
-def test_every_request_that_arrived_is_on_record(way):
-    """The last of this proxy: what reached the site, and what the audit log says was let pass."""
-    door, site, _ = way
-    passed = {record["url"] for record in door.records() if record["action"] == "pass"}
+def test_every_request_that_arrived_is_recorded(way):
+    """The last test of this proxy: the requests at the site are those that the audit log permitted."""
+    integration, site, _ = way
+    passed = {record["url"] for record in integration.records() if record["action"] == "pass"}
     assert {f"{site.url}{target}" for target in site.origin.targets} <= passed
 
 
@@ -152,9 +166,9 @@ raw.once("data", () => {
 """
 
 
-def test_an_upload_by_node(door, https_site):
+def test_an_upload_by_node(integration, https_site):
     body = smuggled(https_site).decode()
-    arguments = [door.host, str(door.port), https_site.authority, str(door.ca), body]
+    arguments = [integration.host, str(integration.port), https_site.authority, str(integration.ca), body]
     done = subprocess.run(
         [program("node"), "-e", NODE, *arguments], capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
@@ -173,24 +187,24 @@ def deaf(request, authority):
 
 
 @contextlib.contextmanager
-def kept(door, site):
+def kept(integration, site):
     """A connection of a client that sends several requests, and the beginning of their targets."""
     if site.scheme == "https":
-        with tunnel(door, site.authority) as connection:
+        with tunnel(integration, site.authority) as connection:
             yield connection, ""
     else:
-        with connected(door) as connection:
+        with connected(integration) as connection:
             yield connection, site.url
 
 
 @pytest.mark.parametrize("target", ["/open", "/robots.txt"])
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-def test_a_body_that_the_server_does_not_read(door, deaf, target, framing):
+def test_a_body_that_the_server_does_not_read(integration, deaf, target, framing):
     body = smuggled(deaf)
     said, sent = f"Content-Length: {len(body)}", body
     if framing == "chunked":
         said, sent = "Transfer-Encoding: chunked", b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
-    with kept(door, deaf) as (connection, prefix):
+    with kept(integration, deaf) as (connection, prefix):
         host = f"Host: {deaf.authority}\r\n"
         first = f"GET {prefix}{target} HTTP/1.1\r\n{host}{said}\r\n\r\n".encode() + sent
         assert exchange(connection, first).status == 200
@@ -200,8 +214,8 @@ def test_a_body_that_the_server_does_not_read(door, deaf, target, framing):
     assert [line for line in deaf.lines if "/private/" in line] == []
 
 
-def test_a_connection_is_used_again_after_requests_without_a_body(door, http_site):
-    with connected(door) as connection:
+def test_a_connection_is_used_again_after_requests_without_a_body(integration, http_site):
+    with connected(integration) as connection:
         head = f"GET {http_site.url}/open HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n".encode()
         for _ in range(3):
             assert exchange(connection, head).status == 200
@@ -228,10 +242,10 @@ def spellings(site):
     ]
 
 
-def test_the_host_that_leaves_is_the_one_that_was_judged(door, sites):
+def test_the_host_that_is_sent_is_the_judged_one(integration, sites):
     site = sites.start("http")
     for spelling in spellings(site):
-        with connected(door) as connection:
+        with connected(integration) as connection:
             head = f"GET http://{spelling}/open HTTP/1.1\r\nHost: {spelling}\r\nConnection: close\r\n\r\n"
             answer = exchange(connection, head.encode())
         if answer.status == 200:
@@ -242,9 +256,9 @@ def test_the_host_that_leaves_is_the_one_that_was_judged(door, sites):
     assert {request.headers["host"] for request in site.origin.received} == {site.authority}
 
 
-def test_a_name_leaves_in_lower_case_and_without_its_dot(door, site_on_localhost):
+def test_a_name_is_sent_in_lower_case_without_a_trailing_dot(integration, site_on_localhost):
     for authority in (f"LOCALHOST:{site_on_localhost.port}", f"localhost.:{site_on_localhost.port}"):
-        with connected(door) as connection:
+        with connected(integration) as connection:
             head = f"GET http://{authority}/open HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n"
             assert exchange(connection, head.encode()).status == 200
     assert {request.headers["host"] for request in site_on_localhost.received} == {
@@ -261,19 +275,22 @@ def site_on_localhost():
 # -- fields of one connection ---------------------------------------------------------------------------------
 
 
-def test_fields_of_the_clients_connection_end_here(door, site):
+def test_connection_fields_of_the_client_are_removed(integration, site):
     said = "Connection: X-Mine, Keep-Alive, Content-Length, Host, User-Agent\r\nX-Mine: 1\r\nKeep-Alive: timeout=5\r\n"
-    assert get(door, site, "/open", fields=f"{said}TE: trailers\r\nTrailer: X-T\r\nUser-Agent: me/1\r\n").status == 200
+    assert (
+        get(integration, site, "/open", fields=f"{said}TE: trailers\r\nTrailer: X-T\r\nUser-Agent: me/1\r\n").status
+        == 200
+    )
     received = site.origin.received[-1].headers
     assert not {"x-mine", "keep-alive", "te", "trailer"} & received.keys()
     assert (received["host"], received["user-agent"]) == (site.authority, "me/1")
 
 
-def test_a_parent_proxy_hears_nothing_of_the_clients_connection(start, http_site):
+def test_a_parent_proxy_gets_no_connection_fields_of_the_client(start, http_site):
     parent = Parent()
     body = b"x" * 10
     head = f"POST {http_site.url}/open HTTP/1.1\r\nHost: {http_site.authority}\r\nContent-Length: 10\r\n"
-    with start("proxy", "--mode", f"upstream:{parent.url}") as door, connected(door) as connection:
+    with start("proxy", "--mode", f"upstream:{parent.url}") as integration, connected(integration) as connection:
         answer = exchange(connection, f"{head}Connection: Content-Length, Host\r\n\r\n".encode() + body)
         assert answer.status == 200
     parent.close()
@@ -285,9 +302,9 @@ def test_a_parent_proxy_hears_nothing_of_the_clients_connection(start, http_site
 
 
 def test_an_http2_client_of_a_proxy_behind_a_parent(start, http_site):
-    """The parent is asked for the whole URL, as by any client of a proxy (RFC 9112 section 3.2.2)."""
+    """The parent gets the absolute URL, as from any client of a proxy (RFC 9112 section 3.2.2)."""
     parent = Parent()
-    with start("proxy", "--mode", f"upstream:{parent.url}") as door, connected(door) as connection:
+    with start("proxy", "--mode", f"upstream:{parent.url}") as integration, connected(integration) as connection:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.set_alpn_protocols(["h2"])

@@ -1,4 +1,4 @@
-"""Heads that nobody would write, through mitmproxy's own parser and the addon's gates.
+"""Random heads, through mitmproxy's own parser and the addon's gates.
 
 Whatever comes: no exception leaves a hook, and what may go out is a request that was judged and let pass, whose
 names agree and whose target no rule of the site forbids by any reading of it that servers have.
@@ -19,7 +19,7 @@ from mitmproxy.proxy import server_hooks
 from mitmproxy.test import taddons, tflow
 
 from robots_guard.core.access import Fetched
-from robots_guard.mitmproxy.addon import plant
+from robots_guard.mitmproxy.addon import install
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.origin import parse_authority
 from robots_guard.settings import ProxySettings
@@ -69,7 +69,7 @@ class Nowhere:
 
 
 class Scripted(Enforcer):
-    """Fetches from nowhere."""
+    """A fetcher without a network."""
 
     def _new_fetcher(self, settings):
         return Nowhere()
@@ -82,9 +82,9 @@ async def enforcer(tmp_path, monkeypatch):
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", somewhere)
     with taddons.context(proxyserver.Proxyserver()) as context:
-        chosen = ProxySettings(agent="mybot", store="memory:", journal=str(tmp_path), matching="strict")
+        chosen = ProxySettings(agent="mybot", store="memory:", audit_log=str(tmp_path), matching="strict")
         planted = Scripted(chosen)
-        plant(planted)
+        install(planted)
         context.configure(planted)
         planted.running()
         assert planted.fault is None
@@ -93,7 +93,7 @@ async def enforcer(tmp_path, monkeypatch):
 
 
 def flow_of(line, fields, *, parsed):
-    """As mitmproxy would make it of these octets, or as one built of them; None if it refuses them itself."""
+    """A flow that mitmproxy parses from these bytes, or one built of them; None if mitmproxy refuses them."""
     flow = tflow.tflow()
     flow.live = True
     if parsed:
@@ -113,7 +113,7 @@ def flow_of(line, fields, *, parsed):
 
 
 def readings(path):
-    """What servers might take a target for: decoded or not, in any case, dots resolved."""
+    """The readings of a target by servers: decoded or not, in any case, dots resolved."""
     for text in (path, unquote_to_bytes(path)):
         parts = []
         for part in text.partition(b"?")[0].replace(b"\\", b"/").split(b"/"):
@@ -135,7 +135,7 @@ async def through(enforcer, flow):
 @given(st.tuples(METHOD, TARGET, VERSION), st.lists(FIELD, max_size=4), st.booleans())
 @example((b"GET", b"http://site.test/open", b"HTTP/1.1"), [(b"Host", b"site.test")], True)
 @example((b"GET", b"/private/x", b"HTTP/1.1"), [(b"Host", b"site.test")], False)
-async def test_nothing_goes_out_but_what_was_let_pass(enforcer, caplog, line, fields, parsed):
+async def test_only_permitted_requests_are_sent(enforcer, caplog, line, fields, parsed):
     flow = flow_of(line, fields, parsed=parsed)
     if flow is None:
         return
@@ -165,7 +165,7 @@ def check(enforcer, flow, data):
         assert not any(each.startswith(b"/private/x") for each in readings(written.path)), written.path
 
 
-async def test_what_is_changed_while_it_is_judged_is_judged_again(enforcer):
+async def test_a_request_changed_during_its_judgement_is_judged_again(enforcer):
     """Another addon may have a task of its own, and robots.txt takes its time."""
     flow = flow_of((b"GET", b"/open", b"HTTP/1.1"), [(b"Host", b"site.test")], parsed=False)
     enforcer._guard._fetcher._fetcher.meanwhile = lambda: setattr(flow.request, "path", "/private/x")

@@ -1,4 +1,4 @@
-"""The gates behind the first two and the tripwire by themselves: what they do if the gates before them have failed."""
+"""The third and fourth gate and the check of responses by themselves, as if the gates before them had failed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from mitmproxy.proxy import mode_specs, server_hooks
 from mitmproxy.test import taddons, tflow
 
 from robots_guard.mitmproxy import RobotsGuard
-from robots_guard.mitmproxy.outgoing import Approved
-from robots_guard.mitmproxy.permits import Permits, Seen
-from robots_guard.mitmproxy.replies import unready
+from robots_guard.mitmproxy.replies.reply import not_ready
+from robots_guard.mitmproxy.request.outgoing import Approved
+from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
 
 SITE = ("site.test", 443)
 
@@ -28,7 +28,7 @@ def flow_to(host, port, *, client=None):
 
 
 def grant(permits, flow):
-    seen = Seen.of(flow)
+    seen = JudgedRequest.of(flow)
     permits.grant(flow, Approved(seen.wire.origin(), seen.wire), seen.request)
 
 
@@ -48,13 +48,13 @@ def test_a_permit_is_for_one_address_of_one_client():
     assert permits.objection(connecting(flow, SITE)) is None
     assert permits.objection(connecting(flow, ("site.test", 80))) == "the destination was not permitted"
     assert permits.objection(connecting(flow, ("other.test", 443))) == "the destination was not permitted"
-    stranger = flow_to(*SITE)
-    stranger.client_conn.timestamp_start = 12345.0
-    assert permits.objection(connecting(stranger, SITE)) is not None
+    other = flow_to(*SITE)
+    other.client_conn.timestamp_start = 12345.0
+    assert permits.objection(connecting(other, SITE)) is not None
 
 
 def test_a_copy_of_a_client_is_that_client():
-    """A replay connects for a copy, which has another id."""
+    """A replay works on a copy, which has another id."""
     permits, flow = Permits(), flow_to(*SITE)
     grant(permits, flow)
     copy = flow_to(*SITE, client=flow.client_conn.copy())
@@ -62,7 +62,7 @@ def test_a_copy_of_a_client_is_that_client():
     assert permits.objection(connecting(copy, SITE)) is None
 
 
-def test_behind_a_parent_only_the_parent_is_connected_to():
+def test_with_a_parent_only_the_parent_is_connected_to():
     permits, flow = Permits(), flow_to(*SITE)
     flow.client_conn.proxy_mode = mode_specs.ProxyMode.parse("upstream:http://parent.test:3128")
     grant(permits, flow)
@@ -90,7 +90,7 @@ async def enforcer(tmp_path):
     with taddons.context(proxyserver.Proxyserver()) as context:
         context.master.addons.add(RobotsGuard())
         context.options.update(
-            robots_guard_agent="mybot", robots_guard_store="memory:", robots_guard_journal=str(tmp_path / "journal")
+            robots_guard_agent="mybot", robots_guard_store="memory:", robots_guard_audit_log=str(tmp_path / "audit_log")
         )
         found = context.master.addons.get("robots_guard_enforcer")
         found.running()
@@ -98,39 +98,39 @@ async def enforcer(tmp_path):
         found.done()
 
 
-async def test_a_refused_connection_is_on_record(enforcer, tmp_path):
+async def test_a_refused_connection_is_recorded(enforcer, tmp_path):
     data = connecting(flow_to(*SITE), SITE)
     enforcer.server_connect(data)
     assert data.server.error.startswith("robots_guard: ")
-    (journal,) = (tmp_path / "journal").glob("*.jsonl")
-    assert '"reason":"not-http"' in journal.read_text()
+    (audit_log,) = (tmp_path / "audit_log").glob("*.jsonl")
+    assert '"reason":"not-http"' in audit_log.read_text()
 
 
-async def test_a_gate_that_breaks_is_shut(enforcer, monkeypatch, caplog):
+async def test_a_gate_that_fails_refuses_connections(enforcer, monkeypatch, caplog):
     monkeypatch.setattr(enforcer, "_permits", None)
     data = connecting(flow_to(*SITE), SITE)
     enforcer.server_connect(data)
     assert data.server.error == "robots_guard: internal error AttributeError"
 
 
-async def test_a_second_gate_that_breaks_refuses(enforcer, monkeypatch, caplog):
+async def test_a_second_gate_that_fails_refuses(enforcer, monkeypatch, caplog):
     flow = flow_to(*SITE)
-    monkeypatch.setattr(enforcer._permits, "of", lambda _: 1 / 0)
-    await enforcer._settle(flow)
+    monkeypatch.setattr(enforcer._permits, "state_of", lambda _: 1 / 0)
+    await enforcer._await_turn(flow)
     assert flow.response.status_code == 503
     assert "the request is refused" in caplog.text
 
 
-async def test_a_refusal_to_a_client_that_has_left_is_no_alarm(enforcer, caplog):
+async def test_a_refusal_to_a_departed_client_is_not_logged_as_an_error(enforcer, caplog):
     flow = flow_to(*SITE)
-    enforcer._refuse(flow, unready("shut", method="GET"))
+    enforcer._refuse(flow, not_ready("shut", method="GET"))
     enforcer.client_disconnected(flow.client_conn)
     await enforcer.responseheaders(flow)
     assert flow.error is None
     assert "without a verdict" not in caplog.text
 
 
-async def test_the_tripwire(enforcer, caplog):
+async def test_a_response_without_a_verdict_is_killed(enforcer, caplog):
     flow = tflow.tflow(resp=True)
     flow.live = True
     await enforcer.responseheaders(flow)

@@ -10,8 +10,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
-from robots_guard.mitmproxy import heartbeat
-from robots_guard.mitmproxy.launcher import _measure
+from robots_guard.mitmproxy.command import heartbeat
+from robots_guard.mitmproxy.command.launcher import _serve_metrics
 
 
 def wait_for(port, line):
@@ -25,13 +25,13 @@ def wait_for(port, line):
     return False
 
 
-async def test_while_the_loop_is_blocked_the_proxy_is_not_ready(monkeypatch):
+async def test_a_proxy_with_a_blocked_loop_is_not_ready(monkeypatch):
     monkeypatch.setattr(heartbeat, "EVERY", 0.05)
     monkeypatch.setattr(heartbeat, "STALE", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    enforcer = SimpleNamespace(counts=Counter(), under_way=lambda: 0, held=lambda: 0, fault=None)
-    _measure(enforcer, port)
+    enforcer = SimpleNamespace(counts=Counter(), under_way=lambda: 0, waiting=lambda: 0, fault=None)
+    _serve_metrics(enforcer, port)
 
     assert await asyncio.to_thread(wait_for, port, "robots_guard_ready 1.0")
     with ThreadPoolExecutor(1) as pool:

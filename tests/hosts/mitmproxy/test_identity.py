@@ -1,4 +1,4 @@
-"""Who is judged: the operator's agent, a user's own, or the one a request names."""
+"""The agent that is judged: the operator's, an authenticated user's, or the one a request names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hosts.mitmproxy.conftest import KINDS
 from hosts.mitmproxy.wire import plain
 
 from robots_guard.errors import SettingsError
-from robots_guard.mitmproxy.identity import agents_in, product
+from robots_guard.mitmproxy.request.identity import agents_in, product
 
 RULES = """
 User-agent: mybot
@@ -27,43 +27,43 @@ def site(sites):
     return sites.start(robots=RULES)
 
 
-def named(door, site, target, user_agent="other/2.0 (+https://example.org)", fields=""):
-    return plain(door, site.url + target, fields=f"User-Agent: {user_agent}\r\n{fields}").status
+def named(integration, site, target, user_agent="other/2.0 (+https://example.org)", fields=""):
+    return plain(integration, site.url + target, fields=f"User-Agent: {user_agent}\r\n{fields}").status
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_operator_s_agent_whatever_a_client_calls_itself(kind, start, site):
-    with start(kind) as door:
-        assert named(door, site, "/closed-to-mybot") == 403
-        assert named(door, site, "/closed-to-other") == 200
+def test_the_operators_agent_whatever_the_client_sends(kind, start, site):
+    with start(kind) as integration:
+        assert named(integration, site, "/closed-to-mybot") == 403
+        assert named(integration, site, "/closed-to-other") == 200
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_one_a_request_names(kind, start, site):
-    with start(kind, agent_from="header") as door:
-        assert named(door, site, "/closed-to-mybot") == 200
-        assert named(door, site, "/closed-to-other") == 403
-        assert named(door, site, "/closed-to-the-rest", "third") == 403
-        assert named(door, site, "/closed-to-mybot", "Mozilla/5.0 (X11; Linux)") == 403
-        assert named(door, site, "/closed-to-other", "Mozilla/5.0 (compatible; Other/1; +x)") == 403
-        assert door.records()[0]["agent"] == "other"
+def test_the_agent_that_a_request_names(kind, start, site):
+    with start(kind, agent_from="header") as integration:
+        assert named(integration, site, "/closed-to-mybot") == 200
+        assert named(integration, site, "/closed-to-other") == 403
+        assert named(integration, site, "/closed-to-the-rest", "third") == 403
+        assert named(integration, site, "/closed-to-mybot", "Mozilla/5.0 (X11; Linux)") == 403
+        assert named(integration, site, "/closed-to-other", "Mozilla/5.0 (compatible; Other/1; +x)") == 403
+        assert integration.records()[0]["agent"] == "other"
 
 
-def test_every_one_it_names(start, site):
-    """Which of two User-Agent fields a site reads nobody knows."""
-    with start("proxy", agent_from="header") as door:
-        assert named(door, site, "/closed-to-other", "third", "User-Agent: other\r\n") == 403
-        assert named(door, site, "/closed-to-other", "", "User-Agent: other\r\n") == 403
-        assert named(door, site, "/closed-to-mybot", "", "User-Agent: other\r\n") == 403
-        assert named(door, site, "/open", "third", "User-Agent: other\r\n") == 200
+def test_every_agent_that_a_request_names(start, site):
+    """It is unknown which of two User-Agent fields a site reads."""
+    with start("proxy", agent_from="header") as integration:
+        assert named(integration, site, "/closed-to-other", "third", "User-Agent: other\r\n") == 403
+        assert named(integration, site, "/closed-to-other", "", "User-Agent: other\r\n") == 403
+        assert named(integration, site, "/closed-to-mybot", "", "User-Agent: other\r\n") == 403
+        assert named(integration, site, "/open", "third", "User-Agent: other\r\n") == 200
     assert site.origin.targets == ["/open"]
 
 
-def test_both_of_them(start, site):
-    with start("proxy", agent_from="header", deny_if_any="true") as door:
-        assert named(door, site, "/closed-to-mybot") == 403
-        assert named(door, site, "/closed-to-other") == 403
-        assert named(door, site, "/closed-to-the-rest") == 200
+def test_both_the_named_agent_and_the_operators(start, site):
+    with start("proxy", agent_from="header", deny_if_any="true") as integration:
+        assert named(integration, site, "/closed-to-mybot") == 403
+        assert named(integration, site, "/closed-to-other") == 403
+        assert named(integration, site, "/closed-to-the-rest") == 200
     assert site.origin.targets == ["/closed-to-the-rest"]
 
 
@@ -72,16 +72,16 @@ def credentials(user, password="secret"):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_user_s_own(kind, start, site, tmp_path):
+def test_an_authenticated_users_agent(kind, start, site, tmp_path):
     agents, users = tmp_path / "agents.toml", tmp_path / "users"
     agents.write_text('[users]\nalice = "other"\n')
     users.write_text("".join(f"{user}:{{SHA}}{_sha('secret')}\n" for user in ("alice", "bob")))
-    with start(kind, "--proxyauth", f"@{users}", agents=str(agents)) as door:
-        assert named(door, site, "/closed-to-other", fields=credentials("alice")) == 403
-        assert named(door, site, "/closed-to-mybot", fields=credentials("alice")) == 200
-        assert named(door, site, "/closed-to-mybot", fields=credentials("bob")) == 403
-        assert named(door, site, "/open") == 407
-        assert named(door, site, "/open", fields=credentials("alice", "guessed")) == 407
+    with start(kind, "--proxyauth", f"@{users}", agents=str(agents)) as integration:
+        assert named(integration, site, "/closed-to-other", fields=credentials("alice")) == 403
+        assert named(integration, site, "/closed-to-mybot", fields=credentials("alice")) == 200
+        assert named(integration, site, "/closed-to-mybot", fields=credentials("bob")) == 403
+        assert named(integration, site, "/open") == 407
+        assert named(integration, site, "/open", fields=credentials("alice", "guessed")) == 407
     assert [request.target for request in site.origin.received] == ["/robots.txt", "/closed-to-mybot"]
     assert not any(name.startswith("proxy-") for request in site.origin.received for name in request.headers)
 
@@ -91,15 +91,15 @@ def _sha(password):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_agent_s_name_is_written_in(kind, start, site):
-    with start(kind, set_user_agent="true") as door:
-        assert named(door, site, "/open", "curl/8") == 200
+def test_the_agents_user_agent_is_set(kind, start, site):
+    with start(kind, set_user_agent="true") as integration:
+        assert named(integration, site, "/open", "curl/8") == 200
     assert site.origin.received[-1].headers["user-agent"] == "mybot (robots_guard)"
 
 
-def test_a_name_of_one_s_own_choice_is_written_in(start, site):
-    with start("proxy", set_user_agent="true", user_agent="mybot/2 (+https://example.org/bot)") as door:
-        assert plain(door, site.url + "/open").status == 200
+def test_a_configured_user_agent_is_set(start, site):
+    with start("proxy", set_user_agent="true", user_agent="mybot/2 (+https://example.org/bot)") as integration:
+        assert plain(integration, site.url + "/open").status == 200
     assert site.origin.received[-1].headers["user-agent"] == "mybot/2 (+https://example.org/bot)"
 
 
@@ -122,13 +122,13 @@ _DEEP = "users = " + "{a=" * 5000
 
 
 @pytest.mark.parametrize("text", ["", "users = 3", "[users]", "[users]\na = 1", '[users]\na = "b c"', "[users", _DEEP])
-def test_a_file_of_agents_that_is_none(text, tmp_path):
+def test_an_invalid_agents_file(text, tmp_path):
     path = tmp_path / "agents.toml"
     path.write_text(text)
     with pytest.raises(SettingsError, match=r"^agents: "):
         agents_in(path)
 
 
-def test_a_file_of_agents_that_is_not_there(tmp_path):
+def test_a_missing_agents_file(tmp_path):
     with pytest.raises(SettingsError, match=r"^agents: .* cannot be read"):
         agents_in(tmp_path / "none.toml")

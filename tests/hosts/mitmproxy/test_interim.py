@@ -1,4 +1,4 @@
-"""Interim responses: what follows them reaches the client, and so do they."""
+"""Interim responses and the final ones after them reach the client."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mitmproxy.proxy.layers.http import ReceiveHttp, RequestEndOfMessage, Reques
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 from mitmproxy.test import taddons, tflow, tutils
 
-from robots_guard.mitmproxy.bounds import set_bounds
 from robots_guard.mitmproxy.patches.interim import Interim
+from robots_guard.mitmproxy.patches.limits import patch_limits
 from robots_guard.testing import Reply
 
 FINAL = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole"
@@ -44,26 +44,28 @@ def assert_whole(done, version):
 
 
 @pytest.mark.parametrize(("option", "version"), [("--http1.1", "HTTP/1.1"), ("--http2", "HTTP/2")])
-def test_an_https_site(door, sites, option, version):
+def test_an_https_site(integration, sites, option, version):
     site = sites.start("https", pages={"/early": Reply(raw=EARLY + FINAL)})
-    done = run("curl", door, "-isS", option, "--cacert", str(door.ca), "-m", "15", site.url + "/early")
+    done = run("curl", integration, "-isS", option, "--cacert", str(integration.ca), "-m", "15", site.url + "/early")
     assert_whole(done, version)
 
 
-def test_an_http_site(door, sites):
+def test_an_http_site(integration, sites):
     site = sites.start("http", pages={"/early": Reply(raw=EARLY + FINAL)})
-    assert_whole(run("curl", door, "-isS", "-m", "15", site.url + "/early"), "HTTP/1.1")
+    assert_whole(run("curl", integration, "-isS", "-m", "15", site.url + "/early"), "HTTP/1.1")
 
 
-def test_an_http2_site(door, http2_site):
-    done = run("curl", door, "-isS", "--http2", "--cacert", str(door.ca), "-m", "15", http2_site.url + "/early")
+def test_an_http2_site(integration, http2_site):
+    done = run(
+        "curl", integration, "-isS", "--http2", "--cacert", str(integration.ca), "-m", "15", http2_site.url + "/early"
+    )
     assert_whole(done, "HTTP/2")
 
 
 async def test_in_pieces():
     """However the bytes come in, the reader finds the same heads. The master is mitmproxy's own, without a gate."""
     with taddons.context():
-        set_bounds()
+        patch_limits()
         context = Context(tflow.tclient_conn(), options.Options())
         context.server.state = ConnectionState.OPEN
         client = Http1Client(context)
@@ -81,41 +83,41 @@ async def test_in_pieces():
         assert (interim, final, body) == ([102, 103, 103], [200], b"whole")
 
 
-def test_an_upload_that_waits_for_a_continue(door, sites):
-    """mitmproxy answers the Expect; a site that sends a 100 all the same is not heard twice."""
+def test_an_upload_that_waits_for_a_continue(integration, sites):
+    """mitmproxy answers the Expect; a site that still sends a 100 does not cause a second one."""
     site = sites.start("http", pages={"/open": Reply(raw=b"HTTP/1.1 100 Continue\r\n\r\n" + FINAL)})
     options = ("-isS", "-m", "15", "-H", "Expect: 100-continue", "-d", "abc")
-    done = run("curl", door, *options, site.url + "/open")
+    done = run("curl", integration, *options, site.url + "/open")
     assert [head[0].split()[1] for head in heads(done.stdout)] == ["100", "200"]
     assert done.stdout.endswith("whole")
     assert site.origin.received[-1].body == b"abc"
 
 
-def test_a_client_that_knows_none(door, sites):
+def test_an_http_1_0_client(integration, sites):
     site = sites.start("http", pages={"/early": Reply(raw=EARLY + FINAL)})
-    with connected(door) as connection:
+    with connected(integration) as connection:
         connection.sendall(f"GET {site.url}/early HTTP/1.0\r\nHost: {site.authority}\r\n\r\n".encode())
         assert closed(connection).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
-def test_without_a_final_response(door, sites):
-    """The client hears why, as if there had been no hint."""
+def test_without_a_final_response(integration, sites):
+    """The client gets the reason, as without the interim response."""
     site = sites.start("http", pages={"/early": Reply(raw=EARLY)})
-    with connected(door) as connection:
+    with connected(integration) as connection:
         connection.sendall(f"GET {site.url}/early HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
-        told = closed(connection)
-    assert told.count(b"HTTP/1.1 103") == 2
-    assert b"HTTP/1.1 502 Bad Gateway" in told
+        received = closed(connection)
+    assert received.count(b"HTTP/1.1 103") == 2
+    assert b"HTTP/1.1 502 Bad Gateway" in received
 
 
-def test_one_that_cannot_be_read(door, sites):
+def test_an_unreadable_interim_response(integration, sites):
     site = sites.start("http", pages={"/early": Reply(raw=b"HTTP/1.1 103 Early\r\nno field\r\n\r\n" + FINAL)})
-    assert plain(door, site.url + "/early").status == 502
+    assert plain(integration, site.url + "/early").status == 502
 
 
-def test_a_connection_that_is_used_again(door, sites):
+def test_a_connection_that_is_used_again(integration, sites):
     site = sites.start("http", pages={"/early": Reply(raw=EARLY + FINAL)})
-    with connected(door) as connection:
+    with connected(integration) as connection:
         for _ in range(2):
             head = f"GET {site.url}/early HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
             statuses = [exchange(connection, head).status, *(exchange(connection, b"").status for _ in range(3))]

@@ -1,4 +1,4 @@
-"""From the start to the end: workers, metrics, the CA, and what a signal leaves time for."""
+"""Start, workers, metrics, users, the CA and the shutdown of a proxy."""
 
 from __future__ import annotations
 
@@ -34,86 +34,90 @@ def until(condition):
 # -- the end --------------------------------------------------------------------------------------------------
 
 
-def test_what_is_under_way_at_sigterm_is_finished_and_nothing_else_begun(tmp_path, sites):
+def test_sigterm_finishes_permitted_requests_only(tmp_path, sites):
 
     site = sites.start(pages={"/slow": Reply(body="at last", delay=1.0)})
-    with proxy(tmp_path, ["--drain", "10"]) as door, connected(door) as idle, connected(door) as busy:
+    with (
+        proxy(tmp_path, ["--drain", "10"]) as integration,
+        connected(integration) as idle,
+        connected(integration) as busy,
+    ):
         assert exchange(idle, request_to(site, "/open")).status == 200
         busy.sendall(request_to(site, "/slow"))
         assert until(lambda: "/slow" in site.origin.targets)
-        door.process.send_signal(signal.SIGTERM)
-        assert until(lambda: _refuses(door))
+        integration.process.send_signal(signal.SIGTERM)
+        assert until(lambda: _refuses(integration))
         answer = exchange(idle, request_to(site, "/late"))
         assert (answer.status, b"shutting down" in answer.body) == (503, True)
         assert read_answer(busy).body == b"at last"
-        assert door.process.wait(PATIENCE) == 0
+        assert integration.process.wait(PATIENCE) == 0
     assert site.origin.targets == ["/open", "/slow"]
 
 
-def _refuses(door):
-    with contextlib.suppress(OSError), socket.create_connection((door.host, door.port), timeout=60):
+def _refuses(integration):
+    with contextlib.suppress(OSError), socket.create_connection((integration.host, integration.port), timeout=60):
         return False
     return True
 
 
-def test_nobody_is_waited_for_longer_than_that(tmp_path, sites):
+def test_the_shutdown_has_a_time_limit(tmp_path, sites):
     site = sites.start(pages={"/never": Reply(hang=True)})
-    with proxy(tmp_path, ["--drain", "0.3"]) as door, connected(door) as busy:
+    with proxy(tmp_path, ["--drain", "0.3"]) as integration, connected(integration) as busy:
         busy.sendall(request_to(site, "/never"))
         assert until(lambda: "/never" in site.origin.targets)
-        door.process.send_signal(signal.SIGTERM)
-        assert door.process.wait(PATIENCE) == 0
+        integration.process.send_signal(signal.SIGTERM)
+        assert integration.process.wait(PATIENCE) == 0
         assert read_answer(busy).status == 0
 
 
-def test_a_second_interrupt_waits_for_nobody(tmp_path, sites):
+def test_a_second_interrupt_ends_at_once(tmp_path, sites):
     site = sites.start(pages={"/never": Reply(hang=True)})
-    with proxy(tmp_path, ["--drain", "3600"]) as door, connected(door) as busy:
+    with proxy(tmp_path, ["--drain", "3600"]) as integration, connected(integration) as busy:
         busy.sendall(request_to(site, "/never"))
         assert until(lambda: "/never" in site.origin.targets)
-        door.process.send_signal(signal.SIGINT)
-        assert until(lambda: _refuses(door))
-        door.process.send_signal(signal.SIGINT)
-        assert door.process.wait(PATIENCE) == 0
+        integration.process.send_signal(signal.SIGINT)
+        assert until(lambda: _refuses(integration))
+        integration.process.send_signal(signal.SIGINT)
+        assert integration.process.wait(PATIENCE) == 0
 
 
 # -- workers --------------------------------------------------------------------------------------------------
 
 
-def test_workers_share_a_port_and_what_they_learn(tmp_path, sites):
+def test_workers_share_a_port_and_the_store(tmp_path, sites):
     site = sites.start()
     settings = {"store": f"sqlite:///{tmp_path / 'policies.sqlite'}", "audit_passes": "all"}
-    with proxy(tmp_path, ["--workers", "2"], **settings) as door:
-        children = [int(pid) for pid in _children(door.process.pid)]
+    with proxy(tmp_path, ["--workers", "2"], **settings) as integration:
+        children = [int(pid) for pid in _children(integration.process.pid)]
         assert len(children) == 2
         for number in range(40):
-            assert plain(door, f"{site.url}/open/{number}").status == 200
-            assert plain(door, f"{site.url}/private/{number}").status == 403
-        records = door.records()
+            assert plain(integration, f"{site.url}/open/{number}").status == 200
+            assert plain(integration, f"{site.url}/private/{number}").status == 403
+        records = integration.records()
     assert len({record["writer"] for record in records}) == 2
     assert len(records) == 80
     assert len(site.origin.robots_fetches) == 1
-    assert door.process.returncode == 0
-    assert len([line for line in door.output if "guarding" in line]) == 1
+    assert integration.process.returncode == 0
+    assert len([line for line in integration.output if "guarding" in line]) == 1
 
 
 def _children(pid):
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
-def test_a_worker_that_dies_takes_the_others_along(tmp_path):
-    """A supervisor starts them all again; half a proxy would look like a whole one."""
-    with proxy(tmp_path, ["--workers", "2"], store=f"sqlite:///{tmp_path / 'p.sqlite'}") as door:
-        os.kill(int(_children(door.process.pid)[0]), signal.SIGKILL)
-        assert door.process.wait(PATIENCE) == 2
-        assert until(lambda: _refuses(door))
+def test_a_worker_that_dies_stops_the_others(tmp_path):
+    """A supervisor restarts all of them; a partial proxy would look like a complete one."""
+    with proxy(tmp_path, ["--workers", "2"], store=f"sqlite:///{tmp_path / 'p.sqlite'}") as integration:
+        os.kill(int(_children(integration.process.pid)[0]), signal.SIGKILL)
+        assert integration.process.wait(PATIENCE) == 2
+        assert until(lambda: _refuses(integration))
 
 
-def test_workers_end_with_a_parent_that_is_killed(tmp_path):
-    with proxy(tmp_path, ["--workers", "2"], store=f"sqlite:///{tmp_path / 'p.sqlite'}") as door:
-        workers = children(door.process.pid)
-        door.process.kill()
-        door.process.wait()
+def test_workers_end_if_their_parent_is_killed(tmp_path):
+    with proxy(tmp_path, ["--workers", "2"], store=f"sqlite:///{tmp_path / 'p.sqlite'}") as integration:
+        workers = children(integration.process.pid)
+        integration.process.kill()
+        integration.process.wait()
         end = time.monotonic() + 60
         while any(Path(f"/proc/{each}").exists() for each in workers) and time.monotonic() < end:
             time.sleep(0.05)
@@ -124,8 +128,8 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
 
 def test_workers_share_their_port_with_no_other_proxy(tmp_path):
     settings = {"store": f"sqlite:///{tmp_path / 'p.sqlite'}"}
-    with proxy(tmp_path / "one", ["--workers", "2"], **settings) as door:
-        options = ["--workers", "2", "--listen", f"127.0.0.1:{door.port}"]
+    with proxy(tmp_path / "one", ["--workers", "2"], **settings) as integration:
+        options = ["--workers", "2", "--listen", f"127.0.0.1:{integration.port}"]
         status, printed = refused_start("proxy", tmp_path / "other", options, **settings)
 
     assert (status, "cannot listen on" in printed, "--listen" in printed) == (2, True, True)
@@ -140,26 +144,26 @@ def test_workers_without_a_store_to_share(tmp_path):
     assert (status, "--workers" in printed, "sqlite" in printed) == (2, True, True)
 
 
-def test_workers_that_cannot_start_say_so_once(tmp_path):
+def test_workers_that_cannot_start_report_it_once(tmp_path):
     options = ["--workers", "2", "--set", "rawtcp=true"]
     status, printed = refused_start("proxy", tmp_path, options, store=f"sqlite:///{tmp_path / 'p.sqlite'}")
     assert (status, printed.count("rawtcp=false")) == (2, 1)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_sighup_has_the_overrides_read_again(tmp_path, http_site, workers):
+def test_sighup_reloads_the_overrides(tmp_path, http_site, workers):
     overrides = tmp_path / "overrides.toml"
     overrides.write_text("")
     store = f"sqlite:///{tmp_path / 'store.sqlite'}"
-    with proxy(tmp_path, ["--workers", workers], overrides=str(overrides), store=store) as door:
-        assert plain(door, http_site.url + "/open").status == 200
+    with proxy(tmp_path, ["--workers", workers], overrides=str(overrides), store=store) as integration:
+        assert plain(integration, http_site.url + "/open").status == 200
         overrides.write_text(
             f'[[override]]\nid = "gone"\norigin = "{http_site.url}"\nowner = "o"\nreason = "r"\n'
             'expires = 2999-01-01\naction = "drop"\n'
         )
-        door.process.send_signal(signal.SIGHUP)
-        assert until(lambda: plain(door, http_site.url + "/open").status == 403)
-        assert door.process.poll() is None
+        integration.process.send_signal(signal.SIGHUP)
+        assert until(lambda: plain(integration, http_site.url + "/open").status == 403)
+        assert integration.process.poll() is None
 
 
 # -- metrics --------------------------------------------------------------------------------------------------
@@ -168,9 +172,9 @@ def test_sighup_has_the_overrides_read_again(tmp_path, http_site, workers):
 def test_metrics(tmp_path, http_site):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with proxy(tmp_path, ["--metrics", str(port)]) as door:
+    with proxy(tmp_path, ["--metrics", str(port)]) as integration:
         for target in ("/open", "/open", "/private/x"):
-            plain(door, http_site.url + target)
+            plain(integration, http_site.url + target)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             text = answer.read().decode()
     assert 'robots_guard_verdicts_total{action="pass",reason="allowed"} 2.0' in text
@@ -182,12 +186,12 @@ def test_metrics(tmp_path, http_site):
     assert "robots_guard_ready 1.0" in text
 
 
-def test_metrics_tell_of_who_waits(tmp_path, http_site):
+def test_metrics_count_waiting_requests(tmp_path, http_site):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with proxy(tmp_path, ["--metrics", str(port)], min_delay="2.5") as door, ThreadPoolExecutor(1) as pool:
-        plain(door, http_site.url + "/open")
-        waiting = pool.submit(plain, door, http_site.url + "/open")
+    with proxy(tmp_path, ["--metrics", str(port)], min_delay="2.5") as integration, ThreadPoolExecutor(1) as pool:
+        plain(integration, http_site.url + "/open")
+        waiting = pool.submit(plain, integration, http_site.url + "/open")
         seen = set()
         while not waiting.done():
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
@@ -211,23 +215,23 @@ BAD = '[[override]]\nid = "bad"\norigin = "http://a.test"\nowner = "o"\nexpires 
 def test_warnings_are_printed(tmp_path, http_site):
     overrides = tmp_path / "overrides.toml"
     overrides.write_text(BAD)
-    with proxy(tmp_path, overrides=str(overrides), store="redis://127.0.0.1:1/0") as door:
-        assert plain(door, http_site.url + "/open").status == 200
+    with proxy(tmp_path, overrides=str(overrides), store="redis://127.0.0.1:1/0") as integration:
+        assert plain(integration, http_site.url + "/open").status == 200
         overrides.write_text("[[override")
         time.sleep(1.1)
-        assert plain(door, http_site.url + "/open").status == 200
+        assert plain(integration, http_site.url + "/open").status == 200
         end = time.monotonic() + 60
-        while "stay in force" not in "".join(door.output) and time.monotonic() < end:
+        while "stay in force" not in "".join(integration.output) and time.monotonic() < end:
             time.sleep(0.05)
-        printed = "".join(door.output)
+        printed = "".join(integration.output)
 
     assert "WARNING override 'bad' has no effect" in printed
     assert "WARNING the policy store cannot be read" in printed
-    assert "the overrides read before stay in force" in printed
+    assert "the previous overrides stay in force" in printed
     assert "Traceback" not in printed
 
 
-# -- who may use it -------------------------------------------------------------------------------------------
+# -- users ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"])
@@ -236,7 +240,7 @@ def test_a_wider_bind_demands_authentication(listen, tmp_path):
     assert (status, "--proxyauth" in printed) == (2, True)
 
 
-def test_anybody_is_nobody_in_particular(tmp_path):
+def test_a_wider_bind_rejects_proxyauth_any(tmp_path):
     status, printed = refused_start("proxy", tmp_path, ["--listen", "0.0.0.0:0", "--proxyauth", "any"])
     assert (status, "USER:PASSWORD" in printed) == (2, True)
 
@@ -248,37 +252,37 @@ def test_a_mode_with_a_wider_bind_of_its_own(mode, tmp_path):
 
 
 def test_a_wider_bind_with_authentication(tmp_path, http_site):
-    with proxy(tmp_path, ["--listen", "0.0.0.0:0", "--proxyauth", "a:b"]) as door:
-        assert plain(door, http_site.url + "/open").status == 407
+    with proxy(tmp_path, ["--listen", "0.0.0.0:0", "--proxyauth", "a:b"]) as integration:
+        assert plain(integration, http_site.url + "/open").status == 407
         fields = "Proxy-Authorization: Basic YTpi\r\n"
-        assert plain(door, http_site.url + "/open", fields=fields).status == 200
+        assert plain(integration, http_site.url + "/open", fields=fields).status == 200
     assert "proxy-authorization" not in http_site.origin.received[-1].headers
 
 
 ALICE = "alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ="  # secret
 
 
-def test_users_of_a_file_which_is_read_again_at_sighup(tmp_path, http_site):
+def test_sighup_reloads_the_users(tmp_path, http_site):
     users, alice = tmp_path / "users", "Proxy-Authorization: Basic YWxpY2U6c2VjcmV0\r\n"
     users.write_text(ALICE + "\n")
-    with proxy(tmp_path, ["--proxyauth", f"@{users}"]) as door:
-        assert plain(door, http_site.url + "/open", fields=alice).status == 200
+    with proxy(tmp_path, ["--proxyauth", f"@{users}"]) as integration:
+        assert plain(integration, http_site.url + "/open", fields=alice).status == 200
         users.write_text("alice\n")
-        door.process.send_signal(signal.SIGHUP)
-        assert until(lambda: "who was let in before still is" in "".join(door.output))
-        assert plain(door, http_site.url + "/open", fields=alice).status == 200
+        integration.process.send_signal(signal.SIGHUP)
+        assert until(lambda: "the earlier users stay valid" in "".join(integration.output))
+        assert plain(integration, http_site.url + "/open", fields=alice).status == 200
         users.write_text(ALICE.replace("alice", "bob") + "\n")
-        door.process.send_signal(signal.SIGHUP)
-        assert until(lambda: plain(door, http_site.url + "/open", fields=alice).status == 407)
+        integration.process.send_signal(signal.SIGHUP)
+        assert until(lambda: plain(integration, http_site.url + "/open", fields=alice).status == 407)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("alice\n", "line 1"), ("# x\nalice:\n", "line 2"), (":hash\n", "line 1"), ("\n", "nobody")]
+    ("text", "expected"), [("alice\n", "line 1"), ("# x\nalice:\n", "line 2"), (":hash\n", "line 1"), ("\n", "no user")]
 )
-def test_a_file_of_users_that_would_let_in_whom_nobody_meant(text, told, tmp_path):
+def test_an_htpasswd_file_with_unintended_users(text, expected, tmp_path):
     (tmp_path / "users").write_text(text)
     status, printed = refused_start("proxy", tmp_path, ["--proxyauth", f"@{tmp_path / 'users'}"])
-    assert (status, told in printed, "htpasswd" in printed) == (2, True, True), printed
+    assert (status, expected in printed, "htpasswd" in printed) == (2, True, True), printed
 
 
 def test_several_modes_at_once(tmp_path, sites):
@@ -286,8 +290,8 @@ def test_several_modes_at_once(tmp_path, sites):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     modes = ["--mode", "regular", "--mode", f"reverse:{site.url}@127.0.0.1:{port}"]
-    with proxy(tmp_path, modes) as door:
-        assert plain(door, site.url + "/open").status == 200
+    with proxy(tmp_path, modes) as integration:
+        assert plain(integration, site.url + "/open").status == 200
         with socket.create_connection(("127.0.0.1", port)) as connection:
             head = "GET /private/x HTTP/1.1\r\nHost: x.test\r\nConnection: close\r\n\r\n"
             assert exchange(connection, head.encode()).status == 403
@@ -316,5 +320,5 @@ def test_how_to_trust_the_ca(tmp_path):
     assert bundle.read_bytes().endswith(certificate.read_bytes())
     assert bundle.read_bytes().count(b"BEGIN CERTIFICATE") > 50
     assert (tmp_path / "ca").stat().st_mode & 0o777 == 0o700
-    with proxy(tmp_path) as door:
-        assert door.ca.read_bytes() == certificate.read_bytes()
+    with proxy(tmp_path) as integration:
+        assert integration.ca.read_bytes() == certificate.read_bytes()

@@ -1,4 +1,4 @@
-"""Modes in which a crawler knows of no proxy, each on machines of its own (`machines.py`)."""
+"""Modes without proxy settings in the client, each in network namespaces of its own (`machines.py`)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ TESTS = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("mode", ["transparent", "wireguard"])
-def test_a_crawler_is_led_through_the_proxy(mode, tmp_path):
-    _insist_on_a_kernel_for(mode)
+def test_a_client_is_redirected_to_the_proxy(mode, tmp_path):
+    _skip_without_kernel_support_for(mode)
     inside = [program("unshare"), "--net", "--mount", sys.executable, "-m", "hosts.mitmproxy.machines"]
     done = subprocess.run(
         [*inside, mode, tmp_path], cwd=TESTS, capture_output=True, text=True, timeout=120, check=False
@@ -38,8 +38,8 @@ def test_a_crawler_is_led_through_the_proxy(mode, tmp_path):
     assert seen["uploads"] == [UPLOAD]
 
 
-def _insist_on_a_kernel_for(mode):
-    """Skips, and says so, where the machine cannot make others."""
+def _skip_without_kernel_support_for(mode):
+    """Skip the test where network namespaces cannot be created."""
     if os.geteuid():
         pytest.skip("network namespaces with users of their own need root")
     if mode == "wireguard" and not Path("/dev/net/tun").exists():

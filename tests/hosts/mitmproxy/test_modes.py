@@ -1,4 +1,4 @@
-"""Other ways in and out: behind a parent proxy, as a SOCKS proxy, in front of one site."""
+"""Other modes: behind a parent proxy, as a SOCKS proxy, as a reverse proxy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from robots_guard.testing import Reply
 
 
 class Parent:
-    """A proxy that does as it is told, and keeps what it was told."""
+    """A plain proxy that records its requests."""
 
     def __init__(self):
         self.heads = []
@@ -36,10 +36,10 @@ class Parent:
     def _serve(self, client):
         head = b""
         while not head.endswith(b"\r\n\r\n"):
-            octets = client.recv(1)
-            if not octets:
+            byte = client.recv(1)
+            if not byte:
                 return
-            head += octets
+            head += byte
         self.heads.append(head.decode())
         if self.demands:
             with client:
@@ -62,8 +62,8 @@ class Parent:
     @staticmethod
     def _copy(source, sink):
         with contextlib.suppress(OSError):
-            while octets := source.recv(65536):
-                sink.sendall(octets)
+            while data := source.recv(65536):
+                sink.sendall(data)
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
 
@@ -85,19 +85,19 @@ def parent():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_behind_a_parent_proxy(kind, parent, start, sites):
-    """robots.txt takes the way of the pages, with the parent's credentials; what is refused never comes to it."""
+    """robots.txt is fetched like pages, with the parent's credentials; a refused request never reaches it."""
     site, secure = sites.start("http"), sites.start("https")
     options = ["--mode", f"upstream:{parent.url}"]
     if kind == "mitmdump":
         options += ["--set", "upstream_auth=crawler:secret"]
-    with start(kind, *options) as door:
-        assert plain(door, site.url + "/open").status == 200
-        assert inside(door, secure.authority, "/open").status == 200
+    with start(kind, *options) as integration:
+        assert plain(integration, site.url + "/open").status == 200
+        assert inside(integration, secure.authority, "/open").status == 200
         expected = [f"GET {site.url}/robots.txt", f"GET {site.url}/open", *[f"CONNECT {secure.authority}"] * 2]
         assert parent.lines() == expected
-        assert plain(door, site.url + "/private/x").status == 403
-        assert inside(door, secure.authority, "/private/x").status == 403
-        with tunnel(door, site.authority, tls=False) as connection:
+        assert plain(integration, site.url + "/private/x").status == 403
+        assert inside(integration, secure.authority, "/private/x").status == 403
+        with tunnel(integration, site.authority, tls=False) as connection:
             connection.sendall(b"\x00\x01\x02GET /private/x HTTP/1.1\r\n\r\n")
             connection.shutdown(socket.SHUT_WR)
             closed(connection)
@@ -108,26 +108,26 @@ def test_behind_a_parent_proxy(kind, parent, start, sites):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_parent_proxy_that_is_gone(kind, parent, start, http_site):
-    """No way out is no robots.txt; nothing goes directly instead."""
+def test_an_unreachable_parent_proxy(kind, parent, start, http_site):
+    """robots.txt is unreachable then; nothing is sent directly instead."""
     parent.close()
-    with start(kind, "--mode", f"upstream:{parent.url}") as door:
-        answer = plain(door, http_site.url + "/open")
+    with start(kind, "--mode", f"upstream:{parent.url}") as integration:
+        answer = plain(integration, http_site.url + "/open")
         assert (answer.status, "unreachable" in answer.guard) == (503, True)
     assert http_site.seen()[0] == 0
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["with-own", "without"])
-def test_a_parent_proxy_hears_our_credentials_and_no_clients(parent, start, sites, own):
+def test_a_parent_proxy_gets_the_operators_credentials_only(parent, start, sites, own):
     site, secure = sites.start("http"), sites.start("https")
     options = ["--set", "upstream_auth=crawler:secret"] if own else []
     theirs = "Proxy-Authorization: Basic dGhlaXJz\r\nProxy-Connection: keep-alive\r\n"
-    with start("mitmdump", "--mode", f"upstream:{parent.url}", *options) as door:
-        assert plain(door, site.url + "/open", fields=theirs).status == 200
-        with connected(door) as connection:
+    with start("mitmdump", "--mode", f"upstream:{parent.url}", *options) as integration:
+        assert plain(integration, site.url + "/open", fields=theirs).status == 200
+        with connected(integration) as connection:
             head = f"CONNECT {secure.authority} HTTP/1.1\r\nHost: {secure.authority}\r\n{theirs}\r\n".encode()
             assert exchange(connection, head, body=False).status == 200
-            with trusting(door).wrap_socket(connection, server_hostname=secure.host) as secured:
+            with trusting(integration).wrap_socket(connection, server_hostname=secure.host) as secured:
                 head = f"GET /open HTTP/1.1\r\nHost: {secure.authority}\r\n{theirs}Connection: close\r\n\r\n".encode()
                 assert exchange(secured, head).status == 200
     said = [line for head in parent.heads for line in head.split("\r\n") if line.lower().startswith("proxy-")]
@@ -140,25 +140,25 @@ def request(flow): flow.request.headers["Proxy-Authorization"] = "Basic b3RoZXJz
 """
 
 
-def test_a_parent_proxy_hears_the_credentials_of_an_addon(parent, start, http_site, tmp_path):
+def test_a_parent_proxy_gets_the_credentials_of_an_addon(parent, start, http_site, tmp_path):
     script = tmp_path / "credentials.py"
     script.write_text(SETS_CREDENTIALS)
     theirs = "Proxy-Authorization: Basic dGhlaXJz\r\n"
-    with start("mitmdump", "--mode", f"upstream:{parent.url}", "-s", str(SCRIPT), "-s", str(script)) as door:
-        assert plain(door, http_site.url + "/open", fields=theirs).status == 200
+    with start("mitmdump", "--mode", f"upstream:{parent.url}", "-s", str(SCRIPT), "-s", str(script)) as integration:
+        assert plain(integration, http_site.url + "/open", fields=theirs).status == 200
     said = [[line for line in head.split("\r\n") if line.lower().startswith("proxy-")] for head in parent.heads]
     assert said == [["Proxy-Authorization: Basic b3RoZXJz"]] * 2  # robots.txt goes the same way
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_parent_proxy_that_asks_for_credentials(scheme, parent, start, sites):
-    """Its 407 is no answer of the site: nothing is learnt of that one's robots.txt, and nothing opened by it."""
+    """Its 407 is no answer of the site: it says nothing about the site's robots.txt, and allows nothing."""
     parent.demands = True
     site = sites.start(scheme)
-    with start("proxy", "--mode", f"upstream:{parent.url}") as door:
-        answer = get(door, site, "/open")
+    with start("proxy", "--mode", f"upstream:{parent.url}") as integration:
+        answer = get(integration, site, "/open")
         assert (answer.status, "unreachable" in answer.guard) == (503, True)
-        (record,) = door.records()
+        (record,) = integration.records()
         assert record["failure"] == "refused"
         assert (parent.url.removeprefix("http://") in record["detail"], "407" in record["detail"]) == (True, True)
     assert site.seen()[0] == 0
@@ -168,9 +168,9 @@ def test_a_parent_proxy_that_asks_for_credentials(scheme, parent, start, sites):
 
 
 @contextlib.contextmanager
-def socks(door, site, *, by_name=None):
+def socks(integration, site, *, by_name=None):
     """A connection after the SOCKS handshake: to an address, or to a name the proxy is to look up."""
-    with connected(door) as connection:
+    with connected(integration) as connection:
         connection.sendall(b"\x05\x01\x00")
         assert connection.recv(2) == b"\x05\x00"
         where = b"\x01" + socket.inet_aton(site.host)
@@ -182,61 +182,61 @@ def socks(door, site, *, by_name=None):
 
 
 @pytest.fixture(scope="module")
-def socks_doors(start):
+def socks_integrations(start):
     with contextlib.ExitStack() as stack:
         yield {kind: stack.enter_context(start(kind, "--mode", "socks5")) for kind in KINDS}
 
 
 @pytest.fixture(params=KINDS)
-def socks_door(request, socks_doors):
-    return socks_doors[request.param]
+def socks_integration(request, socks_integrations):
+    return socks_integrations[request.param]
 
 
 def request_of(site, target, host=None):
     return f"GET {target} HTTP/1.1\r\nHost: {host or site.authority}\r\nConnection: close\r\n\r\n".encode()
 
 
-def test_socks_is_judged(socks_door, http_site):
-    with socks(socks_door, http_site) as connection:
+def test_socks_is_judged(socks_integration, http_site):
+    with socks(socks_integration, http_site) as connection:
         assert exchange(connection, request_of(http_site, "/open")).status == 200
-    with socks(socks_door, http_site) as connection:
+    with socks(socks_integration, http_site) as connection:
         assert exchange(connection, request_of(http_site, "/private/x")).status == 403
     assert http_site.origin.targets == ["/open"]
 
 
 @pytest.mark.parametrize("first", [b"\r\nGET /private/x HTTP/1.1\r\n\r\n", b"\x00\x01\x02", b"SSH-2.0-x\r\n"])
-def test_raw_octets_through_socks(socks_door, http_site, first):
-    with socks(socks_door, http_site) as connection:
+def test_raw_bytes_through_socks(socks_integration, http_site, first):
+    with socks(socks_integration, http_site) as connection:
         connection.sendall(first)
         connection.shutdown(socket.SHUT_WR)
         closed(connection)
-    with socks(socks_door, http_site) as connection:
+    with socks(socks_integration, http_site) as connection:
         assert exchange(connection, request_of(http_site, "/open")).status == 200
     assert http_site.tap.accepts == 2  # robots.txt and the allowed page
     assert http_site.origin.targets == ["/open"]
 
 
-def test_a_name_claimed_for_an_address_is_where_the_request_goes(socks_door, http_site, net):
+def test_a_name_replaces_the_address_of_a_socks_client(socks_integration, http_site, net):
     """Over SOCKS a client may have looked a name up itself. Its address is not believed: the name is judged,
     so the name is where the request goes."""
     named = net.origin("User-agent: *\nDisallow: /closed/\n", address="127.0.0.1", port=http_site.port)
     claimed = f"localhost:{named.port}"
     for target, status in (("/private/x", 200), ("/closed/x", 403)):
-        with socks(socks_door, http_site) as connection:
+        with socks(socks_integration, http_site) as connection:
             assert exchange(connection, request_of(http_site, target, host=claimed)).status == status
     assert named.targets == ["/private/x"]
     assert http_site.seen()[0] == 0
 
 
-def test_another_port_in_the_host_field(socks_door, http_site):
-    with socks(socks_door, http_site) as connection:
+def test_another_port_in_the_host_field(socks_integration, http_site):
+    with socks(socks_integration, http_site) as connection:
         answer = exchange(connection, request_of(http_site, "/open", host="localhost:9"))
         assert (answer.status, "ambiguous-authority" in answer.guard) == (403, True)
     assert http_site.seen()[0] == 0
 
 
-def test_a_host_field_that_is_not_the_name_asked_for(socks_door, http_site):
-    with socks(socks_door, http_site, by_name="localhost") as connection:
+def test_a_host_field_that_differs_from_the_socks_name(socks_integration, http_site):
+    with socks(socks_integration, http_site, by_name="localhost") as connection:
         answer = exchange(connection, request_of(http_site, "/open"))
         assert (answer.status, "ambiguous-authority" in answer.guard) == (403, True)
     assert http_site.seen()[0] == 0
@@ -246,13 +246,13 @@ def test_a_host_field_that_is_not_the_name_asked_for(socks_door, http_site):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_front_of_one_site(kind, start, http_site):
-    with start(kind, "--mode", f"reverse:{http_site.url}") as door:
+def test_in_reverse_mode(kind, start, http_site):
+    with start(kind, "--mode", f"reverse:{http_site.url}") as integration:
         for target, status in (("/open", 200), ("/private/x", 403)):
-            with connected(door) as connection:
+            with connected(integration) as connection:
                 head = f"GET {target} HTTP/1.1\r\nHost: anything.test\r\nConnection: close\r\n\r\n"
                 assert exchange(connection, head.encode()).status == status
-        with connected(door) as connection:
+        with connected(integration) as connection:
             head = "GET http://elsewhere.test/open HTTP/1.1\r\nHost: elsewhere.test\r\nConnection: close\r\n\r\n"
             assert exchange(connection, head.encode()).status == 403
     assert http_site.origin.targets == ["/open"]
@@ -261,28 +261,28 @@ def test_in_front_of_one_site(kind, start, http_site):
 # -- a client that leaves -------------------------------------------------------------------------------------
 
 
-def test_a_client_that_leaves_while_robots_txt_is_awaited(door, sites):
-    """The check goes on for whoever asks next; the request of the one who left goes nowhere."""
-    asked, go_on = threading.Event(), threading.Event()
+def test_a_client_that_leaves_during_the_fetch(integration, sites):
+    """The check continues for the next client; the request of the first is not sent."""
+    requested, go_on = threading.Event(), threading.Event()
 
     def robots(request):
-        asked.set()
+        requested.set()
         return Reply(body="User-agent: *\nDisallow: /private/\n", delay=0.0 if go_on.is_set() else 1.0)
 
     site = sites.start(robots=robots)
-    with connected(door) as connection:
+    with connected(integration) as connection:
         connection.sendall(f"GET {site.url}/left HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
-        assert asked.wait(TIMEOUT)
-    with untouched(door, site):  # waits for the same fetch
+        assert requested.wait(TIMEOUT)
+    with untouched(integration, site):  # waits for the same fetch
         pass
     assert len(site.origin.robots_fetches) == 1
     assert site.origin.targets == ["/alive-before", "/alive-after"]
 
 
-def test_one_waiting_client_does_not_hold_up_another(door, sites, http_site):
+def test_one_waiting_client_does_not_delay_another(integration, sites, http_site):
     slow = sites.start(robots=Reply(body="", delay=2.0))
-    with connected(door) as connection:
+    with connected(integration) as connection:
         connection.sendall(f"GET {slow.url}/slow HTTP/1.1\r\nHost: {slow.authority}\r\n\r\n".encode())
-        assert plain(door, http_site.url + "/open").status == 200
+        assert plain(integration, http_site.url + "/open").status == 200
         assert slow.origin.targets == []
         assert read_answer(connection).status == 200

@@ -1,4 +1,4 @@
-"""Options that lead around us, at the start and while it runs; and the enforcer before it is configured."""
+"""Options that bypass the guard, at the start and later; and the enforcer before it is configured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mitmproxy.test import taddons, tflow, tutils
 
 from robots_guard.mitmproxy import RobotsGuard
 from robots_guard.mitmproxy.enforcer import Enforcer
-from robots_guard.mitmproxy.options import SPELLING, force
+from robots_guard.mitmproxy.options import SPELLING, apply_safe_defaults
 from robots_guard.settings import NAMES
 
 
@@ -22,17 +22,17 @@ async def context(tmp_path):
         context.guard = RobotsGuard()
         context.master.addons.add(context.guard)
         context.options.update(
-            robots_guard_agent="mybot", robots_guard_store="memory:", robots_guard_journal=str(tmp_path / "journal")
+            robots_guard_agent="mybot", robots_guard_store="memory:", robots_guard_audit_log=str(tmp_path / "audit_log")
         )
         context.enforcer = context.master.addons.get("robots_guard_enforcer")
         yield context
         context.enforcer.done()
 
 
-async def test_bodies_are_limited_unless_the_operator_has_chosen(context):
+async def test_bodies_are_limited_by_default(context):
     assert context.options.body_size_limit == "64m"
     context.options.update(body_size_limit="1g")
-    force(context.options)
+    apply_safe_defaults(context.options)
     assert context.options.body_size_limit == "1g"
 
 
@@ -59,7 +59,7 @@ LEADING_AROUND = {
 
 
 @pytest.mark.parametrize("name", LEADING_AROUND)
-async def test_while_it_runs_they_are_refused_and_undone(context, name):
+async def test_unsafe_options_are_undone_while_the_proxy_runs(context, name):
     context.guard.running()
     before = getattr(context.options, name)
     with pytest.raises(exceptions.OptionsError, match=f"{name}=.*: (use|leave)"):
@@ -68,7 +68,7 @@ async def test_while_it_runs_they_are_refused_and_undone(context, name):
 
 
 @pytest.mark.parametrize("name", LEADING_AROUND)
-async def test_before_it_runs_they_shut_it_and_are_told_when_it_does(context, name, caplog):
+async def test_unsafe_options_before_the_start_are_reported_at_the_start(context, name, caplog):
     context.options.update(**{name: LEADING_AROUND[name]})
     context.guard.running()
     assert any(record.levelno == logging.ERROR and f"{name}=" in record.getMessage() for record in caplog.records)
@@ -80,7 +80,7 @@ async def test_before_it_runs_they_shut_it_and_are_told_when_it_does(context, na
 @pytest.mark.parametrize(
     "mode", ["regular", "upstream:http://127.0.0.1:9", "reverse:https://x.test", "socks5", "local:curl", "wireguard"]
 )
-async def test_modes_that_show_every_request(context, mode):
+async def test_modes_in_which_every_request_is_seen(context, mode):
     context.options.update(mode=[mode])
     assert context.enforcer._fault is None
 
@@ -88,16 +88,16 @@ async def test_modes_that_show_every_request(context, mode):
 @pytest.mark.parametrize(
     "mode", ["dns", "reverse:udp://x.test:9", "reverse:dns://x.test", "reverse:tls://x.test:9", "tun"]
 )
-async def test_modes_that_do_not(context, mode):
+async def test_modes_in_which_not_every_request_is_seen(context, mode):
     context.options.update(mode=[mode])
     assert f"mode={mode}" in context.enforcer._fault
 
 
-async def test_mitmproxy_s_unsafe_defaults_are_put_right(context):
+async def test_unsafe_defaults_of_mitmproxy_are_replaced(context):
     assert (context.options.rawtcp, context.options.connection_strategy) == (False, "lazy")
 
 
-async def test_ours_cannot_be_changed_while_it_runs(context):
+async def test_guard_options_cannot_be_changed_while_the_proxy_runs(context):
     context.guard.running()
     with pytest.raises(exceptions.OptionsError, match="restart"):
         context.options.update(robots_guard_dialect="google")
@@ -108,14 +108,14 @@ async def test_every_setting_is_an_option(context):
     assert [name for name in NAMES if SPELLING.format(name) not in context.options] == []
 
 
-async def test_planted_once(context):
+async def test_the_enforcer_is_installed_once(context):
     second = RobotsGuard()
     second.name = "again"
     context.master.addons.add(second)
     assert [type(addon) for addon in context.master.addons.chain].count(Enforcer) == 1
 
 
-async def test_shut_before_it_is_configured():
+async def test_requests_are_refused_before_the_configuration():
     with taddons.context(proxyserver.Proxyserver()) as context:
         context.master.addons.add(RobotsGuard())
         flow, enforcer = a_flow(), context.master.addons.get("robots_guard_enforcer")
@@ -125,7 +125,7 @@ async def test_shut_before_it_is_configured():
         assert b"robots_guard_agent is not set" in flow.response.content
 
 
-async def test_an_option_that_cannot_be_read_shuts_it(caplog):
+async def test_an_unreadable_option_refuses_everything(caplog):
     with taddons.context(proxyserver.Proxyserver()) as context:
         context.options.set("robots_guard_agent=mybot", "robots_guard_respect_retry_after=perhaps", defer=True)
         guard = RobotsGuard()
@@ -145,7 +145,7 @@ async def test_after_the_end_everything_is_refused(context):
     assert flow.response.status_code == 503
 
 
-def test_what_we_borrow_from_mitmproxy_is_there():
-    """No public interfaces: a new mitmproxy that lacks one should fail here, by name."""
+def test_mitmproxy_internals_that_are_used_exist():
+    """They are not public interfaces: a mitmproxy that lacks one should fail here, by name."""
     assert clientplayback.ReplayHandler.replay
     assert tlsconfig.TlsConfig.tls_clienthello

@@ -1,7 +1,7 @@
-"""Waiting: what a site or the operator asks for is kept to the wire, whoever asks and however he connects.
+"""Pacing: the delays of sites and the operator hold on the wire, for every client and kind of connection.
 
-Measured where it counts, at the origin. What holds up a request after its turn was taken, on a busy machine too,
-is made good by counting the turn from the answer; so a gap may be long for many reasons, and short for none.
+Delays are measured at the origin. A delay of a request after its turn was taken, also on a busy machine,
+is compensated by counting the turn from the response; so a gap may be too long, but never too short.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def wait_for(happened) -> None:
         time.sleep(0.005)
 
 
-def decided(door, url: str) -> None:
-    """Wait until a request is let pass; it waits in line then, if it must."""
-    wait_for(lambda: any(each["url"] == url for each in door.records()))
+def decided(integration, url: str) -> None:
+    """Wait until a request is permitted; it may then be waiting for its turn."""
+    wait_for(lambda: any(each["url"] == url for each in integration.records()))
 
 
 def later(work, *arguments, **options) -> Future:
@@ -64,47 +64,60 @@ def later(work, *arguments, **options) -> Future:
 # -- the delay is kept ----------------------------------------------------------------------------------------
 
 
-def one_by_one(door, site):
-    return [get(door, site, f"/{number}").status for number in range(3)]
+def one_by_one(integration, site):
+    return [get(integration, site, f"/{number}").status for number in range(3)]
 
 
-def at_once(door, site):
+def at_once(integration, site):
     """One of them asks for a WebSocket."""
     with ThreadPoolExecutor(4) as clients:
         fields = ["", UPGRADE, "", ""]
-        answers = [clients.submit(get, door, site, f"/{number}", fields=each) for number, each in enumerate(fields)]
+        answers = [
+            clients.submit(get, integration, site, f"/{number}", fields=each) for number, each in enumerate(fields)
+        ]
         return [answer.result().status for answer in answers]
 
 
-def on_one_connection(door, site):
+def on_one_connection(integration, site):
     absolute = site.url if site.scheme == "http" else ""
     request = f"GET {absolute}/x HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
-    with connected(door) if site.scheme == "http" else tunnel(door, site.authority) as connection:
+    with connected(integration) if site.scheme == "http" else tunnel(integration, site.authority) as connection:
         return [exchange(connection, request).status for _ in range(3)]
 
 
-def by_methods(door, site):
+def by_methods(integration, site):
     post = {"method": "POST", "fields": "Content-Length: 0\r\n"}
-    return [get(door, site, "/x", **more).status for more in ({"method": "HEAD"}, post, {})]
+    return [get(integration, site, "/x", **more).status for more in ({"method": "HEAD"}, post, {})]
 
 
 @pytest.mark.parametrize("ask", [one_by_one, at_once, on_one_connection, by_methods])
-def test_a_crawl_delay_is_kept(door, sites, request, ask):
+def test_a_crawl_delay_is_kept(integration, sites, request, ask):
     """http through one proxy, https through the other, and both ways of either over both."""
-    scheme = "https" if (door.kind == "proxy") == (ask in (at_once, by_methods)) else "http"
+    scheme = "https" if (integration.kind == "proxy") == (ask in (at_once, by_methods)) else "http"
     site = sites.start(scheme, PACED)
 
-    assert set(ask(door, site)) == {200}
+    assert set(ask(integration, site)) == {200}
     assert min(gaps(site)) >= DELAY * (1 - TOLERANCE)
     assert len(site.origin.robots_fetches) == 1
 
 
-def test_streams_of_one_connection_wait_too(door, sites):
+def test_streams_of_one_connection_wait(integration, sites):
     site = sites.start("https", PACED)
     urls = [f"{site.url}/{number}" for number in range(4)]
     outputs = [part for url in urls for part in ("-o", "/dev/null", url)]
     form = ["-w", "%{http_version} %{http_code}\n"]
-    command = [program("curl"), "-s", "-Z", "--http2", "-x", door.url, "--cacert", door.ca, *form, *outputs]
+    command = [
+        program("curl"),
+        "-s",
+        "-Z",
+        "--http2",
+        "-x",
+        integration.url,
+        "--cacert",
+        integration.ca,
+        *form,
+        *outputs,
+    ]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
@@ -112,108 +125,108 @@ def test_streams_of_one_connection_wait_too(door, sites):
     assert min(gaps(site)) >= DELAY * (1 - TOLERANCE)
 
 
-def test_connecting_takes_nothing_from_the_delay(door, sites):
+def test_connecting_does_not_shorten_the_delay(integration, sites):
     """The first connection is slow and the second quick, and the first answer comes when both are long gone."""
     site = sites.start("https", PACED, {"/slow": Reply(delay=1.0)})
-    assert get(door, site, "/known").status == 200
+    assert get(integration, site, "/known").status == 200
     site.tap.pauses.append(0.2)
 
-    before = site.tap.accepts  # it is held before it connects
-    answers = [later(get, door, site, "/slow")]
+    before = site.tap.accepts  # it waits before it connects
+    answers = [later(get, integration, site, "/slow")]
     wait_for(lambda: site.tap.accepts > before)
-    answers.append(later(get, door, site, "/quick"))
+    answers.append(later(get, integration, site, "/quick"))
 
     assert [answer.result(60).status for answer in answers] == [200, 200]
     assert site.origin.targets == ["/known", "/slow", "/quick"]
     assert min(gaps(site)) > DELAY - 0.1
 
 
-def test_a_connection_that_takes_long_takes_nothing_from_the_delay(door, sites):
-    """Longer than a turn may be counted after it was granted: the turn is moved before the request goes."""
+def test_a_slow_connection_does_not_shorten_the_delay(integration, sites):
+    """Connecting takes longer than a turn stays valid: the turn is moved before the request is sent."""
     site = sites.start("https", "User-agent: *\nCrawl-delay: 1.5\n", {"/slow": Reply(delay=1.0)})
-    assert get(door, site, "/known").status == 200
+    assert get(integration, site, "/known").status == 200
     site.tap.pauses.append(0.9)
 
     before = site.tap.accepts
-    answers = [later(get, door, site, "/slow")]
+    answers = [later(get, integration, site, "/slow")]
     wait_for(lambda: site.tap.accepts > before)
-    answers.append(later(get, door, site, "/quick"))
+    answers.append(later(get, integration, site, "/quick"))
 
     assert [answer.result(60).status for answer in answers] == [200, 200]
     assert site.origin.targets == ["/known", "/slow", "/quick"]
     assert min(gaps(site)) > 1.5 - 0.1
 
 
-def test_a_site_that_asks_for_nothing_waits_for_nothing(door, http_site):
+def test_a_site_without_a_delay_is_not_delayed(integration, http_site):
     began = time.monotonic()
 
     for number in range(20):
-        assert plain(door, f"{http_site.url}/{number}").status == 200
+        assert plain(integration, f"{http_site.url}/{number}").status == 200
 
     assert time.monotonic() - began < 20 * DELAY
 
 
-def test_another_site_is_not_held_up(door, sites):
+def test_another_site_is_not_delayed(integration, sites):
     slow, quick = sites.start("http", "User-agent: *\nCrawl-delay: 1\n"), sites.start("http")
-    assert get(door, slow, "/1").status == 200
-    held = later(get, door, slow, "/2")
+    assert get(integration, slow, "/1").status == 200
+    waiting = later(get, integration, slow, "/2")
 
-    assert get(door, quick, "/1").status == 200
-    assert not held.done()
-    assert held.result(60).status == 200
+    assert get(integration, quick, "/1").status == 200
+    assert not waiting.done()
+    assert waiting.result(60).status == 200
 
 
-def test_who_came_first_goes_first(door, sites):
+def test_requests_are_sent_in_order_of_arrival(integration, sites):
     site = sites.start("http", PACED)
-    assert get(door, site, "/first").status == 200
+    assert get(integration, site, "/first").status == 200
     clients = []
     for number in range(4):
-        clients.append(later(get, door, site, f"/{number}"))
-        decided(door, f"{site.url}/{number}")
+        clients.append(later(get, integration, site, f"/{number}"))
+        decided(integration, f"{site.url}/{number}")
 
     assert [client.result(60).status for client in clients] == [200] * 4
     assert site.origin.targets == ["/first", *(f"/{number}" for number in range(4))]
 
 
-# -- what waits too long is told so ---------------------------------------------------------------------------
+# -- long waits are refused at once ---------------------------------------------------------------------------
 
 
-def test_a_long_wait_is_a_429(door, site, sites):
+def test_a_long_wait_is_a_429(integration, site, sites):
     site = sites.start(site.scheme, LONG)
-    assert get(door, site, "/1").status == 200
-    asked = time.time()
+    assert get(integration, site, "/1").status == 200
+    started = time.time()
 
-    answer = get(door, site, "/2")
+    answer = get(integration, site, "/2")
 
     assert answer.status == 429
     assert answer.guard.startswith("defer; reason=crawl-delay; until=")
     assert 'rule="Crawl-delay: 30"; line=2; id=' in answer.guard
     assert 29 <= int(answer.headers["retry-after"]) <= 30
     until = int(answer.guard.partition("until=")[2].partition(";")[0])
-    assert asked + 29 <= until <= time.time() + 31
+    assert started + 29 <= until <= time.time() + 31
     problem = json.loads(answer.body)
     assert (problem["status"], problem["reason"], problem["delay"], problem["until"]) == (429, "crawl-delay", 30, until)
     assert "the next turn is taken" in problem["detail"]
-    # Our own 429 is not the site's, and forbids nothing more.
-    assert "reason=crawl-delay" in get(door, site, "/3").guard
+    # The proxy's own 429 is not the site's, and causes no pause.
+    assert "reason=crawl-delay" in get(integration, site, "/3").guard
     assert site.origin.targets == ["/1"]
-    assert get(door, site, "/private/x").status == 403
-    assert get(door, site, "/robots.txt").status == 429
+    assert get(integration, site, "/private/x").status == 403
+    assert get(integration, site, "/robots.txt").status == 429
 
 
-def test_a_page_for_people(door, sites):
+def test_a_browser_gets_a_page(integration, sites):
     site = sites.start("http", LONG)
-    get(door, site, "/1")
-    answer = get(door, site, "/2", fields="Accept: text/html\r\n")
+    get(integration, site, "/1")
+    answer = get(integration, site, "/2", fields="Accept: text/html\r\n")
     assert (answer.status, "Not now" in answer.body.decode()) == (429, True)
     assert b"Again in" in answer.body
 
 
-def test_a_closed_site_is_a_503(door, sites):
+def test_a_closed_site_is_a_503(integration, sites):
     opens = time.gmtime(time.time() + 6 * 3600)
     site = sites.start("http", f"User-agent: *\nVisit-time: {opens.tm_hour:02}00-{opens.tm_hour:02}30\n")
 
-    answer = get(door, site, "/1")
+    answer = get(integration, site, "/1")
 
     assert (answer.status, answer.headers["proxy-status"].split("; ")[1]) == (503, "error=destination_unavailable")
     assert answer.guard.startswith("defer; reason=visit-time; until=")
@@ -221,61 +234,61 @@ def test_a_closed_site_is_a_503(door, sites):
     assert site.origin.targets == []
 
 
-def test_an_unreachable_site_says_until_when(door, sites):
-    answer = get(door, sites.start("http", 503), "/1")
+def test_an_unreachable_site_says_until_when(integration, sites):
+    answer = get(integration, sites.start("http", 503), "/1")
     assert answer.status == 503
     assert answer.guard.startswith("defer; reason=unreachable; until=")
 
 
-def test_the_journal_links_what_was_put_off(door, sites):
+def test_the_audit_log_links_deferred_requests(integration, sites):
     site = sites.start("http", LONG)
-    told = [get(door, site, target) for target in ("/1", "/2", "/3", "/2", "/2")]
-    assert [answer.status for answer in told] == [200, 429, 429, 429, 429]
+    answers = [get(integration, site, target) for target in ("/1", "/2", "/3", "/2", "/2")]
+    assert [answer.status for answer in answers] == [200, 429, 429, 429, 429]
 
-    records = [each for each in door.records() if each["origin"] == site.url and each["action"] == "defer"]
+    records = [each for each in integration.records() if each["origin"] == site.url and each["action"] == "defer"]
 
     first = records[0]["id"]
     assert [(each["url"].rpartition("/")[2], each["defers"]) for each in records] == [
         ("2", None), ("3", None), ("2", first), ("2", first),
     ]  # fmt: skip
     assert {(each["pace"], each["delay"], each["line"]) for each in records} == {("crawl-delay", 30.0, 2)}
-    assert get(door, site, "/2", method="HEAD").status == 429
-    assert door.records()[-1]["defers"] is None
+    assert get(integration, site, "/2", method="HEAD").status == 429
+    assert integration.records()[-1]["defers"] is None
 
 
 # -- clients that leave ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_client_that_leaves_gives_its_place_back(door, sites, scheme):
-    """Were it not so, the one behind it would come a delay later."""
+def test_a_client_that_leaves_gives_up_its_place(integration, sites, scheme):
+    """Otherwise the next request would be sent a delay later."""
     site = sites.start(scheme, "User-agent: *\nCrawl-delay: 0.6\n")
-    assert get(door, site, "/first").status == 200
-    leaver = connected(door) if scheme == "http" else tunnel(door, site.authority)
+    assert get(integration, site, "/first").status == 200
+    leaver = connected(integration) if scheme == "http" else tunnel(integration, site.authority)
     with leaver as connection:
         absolute = site.url if scheme == "http" else ""
         connection.sendall(f"GET {absolute}/leaves HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
-        decided(door, f"{site.url}/leaves")
-        stays = later(get, door, site, "/stays")
-        decided(door, f"{site.url}/stays")
+        decided(integration, f"{site.url}/leaves")
+        stays = later(get, integration, site, "/stays")
+        decided(integration, f"{site.url}/stays")
 
     assert stays.result(60).status == 200
     assert site.origin.targets == ["/first", "/stays"]
     assert 0.59 <= gaps(site)[0] < 1.1
-    assert get(door, site, "/last").status == 200
+    assert get(integration, site, "/last").status == 200
     assert site.origin.targets == ["/first", "/stays", "/last"]
 
 
-def test_the_only_one_who_waits_leaves(door, sites):
+def test_the_only_waiting_client_leaves(integration, sites):
     site = sites.start("http", "User-agent: *\nCrawl-delay: 1\n")
-    assert get(door, site, "/first").status == 200
-    with connected(door) as connection:
+    assert get(integration, site, "/first").status == 200
+    with connected(integration) as connection:
         connection.sendall(f"GET {site.url}/leaves HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
         time.sleep(0.1)
-    time.sleep(1.0)  # its turn has come and gone, and nobody took it
+    time.sleep(1.0)  # its turn has expired unused
 
     began = time.monotonic()
-    assert get(door, site, "/last").status == 200
+    assert get(integration, site, "/last").status == 200
     assert time.monotonic() - began < 0.7
     assert site.origin.targets == ["/first", "/last"]
 
@@ -285,13 +298,13 @@ def test_the_only_one_who_waits_leaves(door, sites):
 BUSY = Reply(status=429, headers=(("Retry-After", "40"),))
 
 
-def test_an_origin_that_says_later_is_left_alone(door, sites):
+def test_retry_after_pauses_an_origin(integration, sites):
     """Also one that asks for no delay."""
     site = sites.start("http", pages={"/busy": BUSY})
-    assert get(door, site, "/1").status == 200
-    assert get(door, site, "/busy").status == 429
+    assert get(integration, site, "/1").status == 200
+    assert get(integration, site, "/busy").status == 429
 
-    answer = get(door, site, "/2")
+    answer = get(integration, site, "/2")
 
     assert answer.status == 429
     assert answer.guard.startswith("defer; reason=retry-after; until=")
@@ -299,46 +312,46 @@ def test_an_origin_that_says_later_is_left_alone(door, sites):
     assert site.origin.targets == ["/1", "/busy"]
 
 
-def test_a_short_pause_is_waited_for(door, sites):
+def test_a_request_waits_for_a_short_pause(integration, sites):
     site = sites.start("http", pages={"/busy": Reply(status=503, headers=(("Retry-After", "1"),))})
-    assert get(door, site, "/busy").status == 503
+    assert get(integration, site, "/busy").status == 503
 
-    assert get(door, site, "/2").status == 200
+    assert get(integration, site, "/2").status == 200
     assert gaps(site)[0] >= 0.99
 
 
 def test_settings(start, sites):
-    """One proxy with other settings: the origin's Retry-After is nobody's business, rules may change."""
+    """A proxy with other settings: the origin's Retry-After is ignored, rules may change."""
     settings = {"respect_retry_after": "false", "hold_max": "0.5", "on_disallowed": "defer", "max_defer": "1"}
-    with start(KINDS[0], audit_passes="all", min_delay="0.05", **settings) as door:
+    with start(KINDS[0], audit_passes="all", min_delay="0.05", **settings) as integration:
         busy = sites.start("http", pages={"/busy": BUSY})
-        assert [get(door, busy, target).status for target in ("/busy", "/2", "/3")] == [429, 200, 200]
+        assert [get(integration, busy, target).status for target in ("/busy", "/2", "/3")] == [429, 200, 200]
         assert min(gaps(busy)) >= 0.05 * (1 - TOLERANCE)
 
         site = sites.start("http", "User-agent: *\nCrawl-delay: 1\nDisallow: /private/\n")
-        assert [get(door, site, target).status for target in ("/1", "/2")] == [200, 429]
+        assert [get(integration, site, target).status for target in ("/1", "/2")] == [200, 429]
 
-        told = [get(door, site, "/private/x"), get(door, site, "/private/x")]
-        assert [answer.status for answer in told] == [503, 503]
-        assert [answer.guard[:24] for answer in told] == ["defer; reason=disallowed"] * 2
-        assert [answer.headers["retry-after"] for answer in told] == ["1", "1"]
-        time.sleep(1.0)  # as we were told
-        assert [get(door, site, "/private/x").status for _ in range(2)] == [403, 403]
-        records = [each for each in door.records() if each["url"] == f"{site.url}/private/x"]
+        answers = [get(integration, site, "/private/x"), get(integration, site, "/private/x")]
+        assert [answer.status for answer in answers] == [503, 503]
+        assert [answer.guard[:24] for answer in answers] == ["defer; reason=disallowed"] * 2
+        assert [answer.headers["retry-after"] for answer in answers] == ["1", "1"]
+        time.sleep(1.0)  # as Retry-After says
+        assert [get(integration, site, "/private/x").status for _ in range(2)] == [403, 403]
+        records = [each for each in integration.records() if each["url"] == f"{site.url}/private/x"]
         assert [each["action"] for each in records] == ["defer", "defer", "drop", "drop"]
         assert {each["defers"] for each in records[1:]} == {records[0]["id"]}
         assert site.origin.targets == ["/1"]
 
 
-def test_an_upload_under_way_is_left_alone_too(door, sites):
-    """It was let pass before the site asked for a pause, and is sent when its body has been read."""
+def test_retry_after_also_pauses_an_upload(integration, sites):
+    """It was permitted before the site asked for a pause, and is sent when its body has been read."""
     site = sites.start("http", pages={"/busy": BUSY})
-    assert get(door, site, "/1").status == 200
-    with connected(door) as client:
+    assert get(integration, site, "/1").status == 200
+    with connected(integration) as client:
         head = f"POST {site.url}/up HTTP/1.1\r\nHost: {site.authority}\r\nContent-Length: 10\r\n\r\n"
         client.sendall(head.encode())
-        time.sleep(0.3)  # it is judged when its head is read, which nothing tells us
-        assert get(door, site, "/busy").status == 429
+        time.sleep(0.3)  # it is judged when its head is read, which cannot be observed
+        assert get(integration, site, "/busy").status == 429
 
         answer = exchange(client, b"0123456789")
 
@@ -346,12 +359,12 @@ def test_an_upload_under_way_is_left_alone_too(door, sites):
     assert site.origin.targets == ["/1", "/busy"]
 
 
-def test_a_proxy_that_only_reports_holds_nobody(start, sites):
-    with start("mitmdump", mode="report") as door:
+def test_report_only_delays_no_request(start, sites):
+    with start("mitmdump", mode="report") as integration:
         site = sites.start("http", LONG)
-        assert [get(door, site, target).status for target in ("/1", "/2")] == [200, 200]
+        assert [get(integration, site, target).status for target in ("/1", "/2")] == [200, 200]
         assert max(gaps(site)) < 2
-        last = door.records()[-1]
+        last = integration.records()[-1]
         assert (last["action"], last["reason"], last["would"]) == ("pass", "crawl-delay", "defer")
 
 
@@ -379,11 +392,11 @@ async def request(flow):
 def meddled(start, tmp_path_factory):
     path = tmp_path_factory.mktemp("scripts") / "meddles.py"
     path.write_text(MEDDLES)
-    with start("mitmdump", "-s", str(SCRIPT), "-s", str(path)) as door:
-        yield door
+    with start("mitmdump", "-s", str(SCRIPT), "-s", str(path)) as integration:
+        yield integration
 
 
-def test_what_is_changed_while_it_waits_is_judged_again(meddled, sites):
+def test_a_request_changed_while_it_waits_is_judged_again(meddled, sites):
     site = sites.start("http", PACED)
     assert get(meddled, site, "/1").status == 200
 
@@ -393,7 +406,7 @@ def test_what_is_changed_while_it_waits_is_judged_again(meddled, sites):
     assert site.origin.targets == ["/1", "/2"]
 
 
-def test_a_streamed_upload_waits_before_it_flows(meddled, sites):
+def test_a_streamed_upload_waits_before_it_is_sent(meddled, sites):
     site = sites.start("http", PACED)
     assert get(meddled, site, "/1").status == 200
     head = f"POST {site.url}/stream HTTP/1.1\r\nHost: {site.authority}\r\nContent-Length: 10\r\n\r\n"

@@ -1,4 +1,4 @@
-"""The methods of mitmproxy that are replaced are those that were read: a change of one fails here."""
+"""The replaced methods of mitmproxy have known sources: a change of one fails here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mitmproxy.proxy.layers.http import _http1, _http2
 from mitmproxy.test import taddons
 
 from robots_guard.mitmproxy import patches
-from robots_guard.mitmproxy.patches import clients, crashes, interim, received, resets, streams, trailers
+from robots_guard.mitmproxy.patches import clients, crashes, interim, received_bytes, resets, streams, trailers
 
 #: First digits of the SHA-256 of each function's source, in mitmproxy 11.0.2 and 12.2.3. If one differs: read what has
 #: changed, see whether the patch is still right and still needed, and add the digest.
@@ -37,7 +37,7 @@ READ = {
 
 @pytest.fixture(scope="module", autouse=True)
 def applied():
-    for patch in (clients, crashes, interim, received, resets, streams, trailers):
+    for patch in (clients, crashes, interim, received_bytes, resets, streams, trailers):
         patch.apply()
 
 
@@ -45,17 +45,17 @@ def digest(function) -> str:
     return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:12]
 
 
-def test_what_is_replaced_is_what_was_read():
+def test_replaced_functions_have_known_sources():
     found = {name: digest(plain) for name, plain in patches.replaced()}
     assert {name: value for name, value in found.items() if value not in READ.get(name, ())} == {}
 
 
-def test_what_was_read_is_replaced():
+def test_every_known_function_is_replaced():
     assert {name for name, _ in patches.replaced()} == set(READ)
 
 
 def test_a_head_is_written_in_one_place_of_each_client():
-    """If upstream writes one elsewhere, too, this fails before anything leaves unseen."""
+    """If mitmproxy writes one elsewhere, too, this fails before anything is sent unjudged."""
     for module, writes in ((_http1, "assemble_request_head"), (_http2, "format_h2_request_headers")):
         lines = inspect.getsource(module).splitlines()
         assert len([line for line in lines if f"{writes}(" in line and not line.startswith("def ")]) == 1, module
@@ -67,13 +67,13 @@ def test_a_patch_is_applied_once():
     assert crashes.ConnectionHandler.log is before
 
 
-def test_the_reader_of_a_crash_is_still_the_log():
+def test_mitmproxy_still_logs_a_crash():
     """`server_event` cannot be wrapped from outside: what it catches shows in its log only."""
     source = inspect.getsource(crashes.ConnectionHandler.server_event)
     assert 'self.log(f"mitmproxy has crashed!", logging.ERROR, exc_info=True)' in source
 
 
-def test_mitmproxy_still_knows_no_trailers():
+def test_mitmproxy_still_lacks_trailers():
     """If it does, the patch can go."""
     from mitmproxy.proxy.layers.http._http1 import Http1Connection
 

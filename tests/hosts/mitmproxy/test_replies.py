@@ -1,4 +1,4 @@
-"""What a refused client is told."""
+"""The responses to refused clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from robots_guard.core.verdict import Action, Decision, Question, Reason, RuleRef, Verdict
-from robots_guard.mitmproxy.replies import prefers_html, quoted, reply_to, unready
+from robots_guard.mitmproxy.replies.reply import not_ready, prefers_html, quoted, reply_to
 from robots_guard.origin import Origin
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
@@ -17,7 +17,7 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;
 def decision(action=Action.DROP, reason=Reason.DISALLOWED, *, target="/private/x", rule="Disallow: /private/", **more):
     verdict = Verdict(action=action, reason=reason, rule=rule and RuleRef(12, rule, "*"), group="*", **more)
     question = Question(origin=Origin("https", "site.test", 443), target=target, agent="mybot")
-    return Decision(id="ab-1", at=1000.0, door="mitmproxy", question=question, verdict=verdict)
+    return Decision(id="ab-1", at=1000.0, component="proxy", question=question, verdict=verdict)
 
 
 def test_a_refusal():
@@ -57,23 +57,23 @@ def test_statuses(action, reason, status):
 
 
 @pytest.mark.parametrize(("until", "wait"), [(1030.2, "31"), (1000.0, "1"), (900.0, "1"), (None, "60")])
-def test_a_deferral_says_when_to_ask_again(until, wait):
+def test_a_deferral_has_a_retry_after(until, wait):
     reply = reply_to(decision(Action.DEFER, Reason.UNREACHABLE, rule=None, until=until))
     assert dict(reply.headers)["Retry-After"] == wait
 
 
-def test_a_deferral_says_until_when():
+def test_a_deferral_has_an_until():
     reply = reply_to(decision(Action.DEFER, rule=None, until=1030.2))
     assert dict(reply.headers)["Robots-Guard"] == 'defer; reason=disallowed; until=1031; id="ab-1"'
     problem = json.loads(reply.body)
     assert problem["until"] == 1031
-    assert "may by its next robots.txt" in problem["detail"]
+    assert "its next robots.txt may" in problem["detail"]
 
 
 @pytest.mark.parametrize("accept", ["", BROWSER])
 def test_head_has_no_body(accept):
     assert reply_to(decision(), method="HEAD", accept=accept).body == b""
-    assert unready("x", method="HEAD").body == b""
+    assert not_ready("x", method="HEAD").body == b""
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_head_has_no_body(accept):
         ("TEXT/HTML; Q=0.9", True),
     ],
 )
-def test_who_gets_a_page(accept, html):
+def test_clients_that_get_a_page(accept, html):
     assert prefers_html(accept) is html
 
 
@@ -107,7 +107,7 @@ class _Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("accept", ["", BROWSER])
-def test_a_stranger_s_text_stays_text(accept):
+def test_untrusted_text_is_escaped(accept):
     reply = reply_to(decision(rule=HOSTILE, target="/<img src=x>", detail=HOSTILE), accept=accept)
     for name, value in reply.headers:
         assert value.isascii(), name
@@ -126,7 +126,7 @@ def test_a_string_of_a_structured_field():
     assert len(quoted("x" * 10_000)) == 258
 
 
-def test_the_page_says_what_why_which_rule_and_whom_to_ask():
+def test_the_page_has_url_reason_rule_and_contact():
     page = reply_to(decision(), accept=BROWSER).body.decode()
     for text in (
         "https://site.test/private/x",

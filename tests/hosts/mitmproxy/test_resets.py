@@ -1,4 +1,4 @@
-"""HTTP/2 clients that cancel what they have just asked for."""
+"""HTTP/2 clients that cancel requests at once."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ def client():
 
 
 @pytest.mark.parametrize("path", ["/open", "/private/x"])
-def test_a_flood_ends_its_connection(door, https_site, client, path):
+def test_a_flood_ends_its_connection(integration, https_site, client, path):
     before = len(https_site.origin.received)
-    with tunnel(door, https_site.authority, alpn=["h2"]) as connection:
+    with tunnel(integration, https_site.authority, alpn=["h2"]) as connection:
         connection.sendall(flooding(client, request_fields(https_site.authority, path), 10 * BURST))
         events = client.receive_data(closed(connection))
     ended = [event for event in events if isinstance(event, h2.events.ConnectionTerminated)]
     assert [event.error_code for event in ended] == [h2.errors.ErrorCodes.ENHANCE_YOUR_CALM]
-    judged = [record for record in door.records() if record["origin"] == https_site.url]
+    judged = [record for record in integration.records() if record["origin"] == https_site.url]
     assert len(judged) <= BURST
     assert len(https_site.origin.received) - before <= BURST
 
 
-def test_a_page_that_is_left_ends_nothing(door, https_site, client):
-    """A browser has at most a hundred requests under way."""
+def test_a_browser_that_leaves_a_page_keeps_its_connection(integration, https_site, client):
+    """A browser has at most a hundred requests in progress."""
     fields = request_fields(https_site.authority, "/open")
-    with tunnel(door, https_site.authority, alpn=["h2"]) as connection:
+    with tunnel(integration, https_site.authority, alpn=["h2"]) as connection:
         connection.sendall(flooding(client, fields, 100))
         stream = client.get_next_available_stream_id()
         client.send_headers(stream, fields, end_stream=True)
@@ -60,20 +60,20 @@ def test_a_page_that_is_left_ends_nothing(door, https_site, client):
         assert answered(connection, client, stream)
 
 
-def test_a_request_that_is_reset_as_it_comes_goes_nowhere(door, https_site, client):
+def test_a_request_reset_in_the_same_read_is_not_sent(integration, https_site, client):
     fields = request_fields(https_site.authority, "/open")
-    with tunnel(door, https_site.authority, alpn=["h2"]) as connection:
+    with tunnel(integration, https_site.authority, alpn=["h2"]) as connection:
         connection.sendall(flooding(client, fields, 1))
         stream = client.get_next_available_stream_id()
         client.send_headers(stream, request_fields(https_site.authority, "/last"), end_stream=True)
         connection.sendall(client.data_to_send())
         assert answered(connection, client, stream)
-    judged = [record for record in door.records() if record["origin"] == https_site.url]
+    judged = [record for record in integration.records() if record["origin"] == https_site.url]
     assert (len(judged), https_site.origin.targets) == (1, ["/last"])
 
 
-async def test_a_stream_whose_answer_has_begun_is_not_counted():
-    """Clients that want only the beginning of each answer reset every stream, and may."""
+async def test_a_stream_with_a_response_is_not_counted():
+    """Clients that need only the beginning of each response may reset every stream."""
     resets.apply()
     with taddons.context(proxyserver.Proxyserver()) as context:
         server = Http2Server(Context(tflow.tclient_conn(), context.options))
@@ -96,8 +96,8 @@ def _reset(stream):
 
 def answered(connection, client, stream):
     """Whether an answer to that stream begins."""
-    while octets := connection.recv(65536):
-        for event in client.receive_data(octets):
+    while data := connection.recv(65536):
+        for event in client.receive_data(data):
             if isinstance(event, h2.events.ConnectionTerminated):
                 return False
             if isinstance(event, h2.events.ResponseReceived) and event.stream_id == stream:
@@ -105,7 +105,7 @@ def answered(connection, client, stream):
     return False
 
 
-def test_an_allowance_grows_again_but_never_beyond_the_burst():
+def test_an_allowance_refills_up_to_the_burst():
     allowance = Allowance(100.0)
     assert sum(allowance.take(100.0) for _ in range(2 * BURST)) == BURST
     assert sum(allowance.take(101.0) for _ in range(2 * BURST)) == int(RATE)

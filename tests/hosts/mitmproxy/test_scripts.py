@@ -96,7 +96,7 @@ def request(flow): flow.response = None
 
 @pytest.fixture
 def beside(start, tmp_path):
-    """A mitmdump with our script and another, in either order."""
+    """A mitmdump with the guard's script and another, in either order."""
 
     def begin(text, *options, first=False):
         other = tmp_path / "other.py"
@@ -107,24 +107,24 @@ def beside(start, tmp_path):
     return begin
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["before-us", "after-us"])
+@pytest.mark.parametrize("first", [True, False], ids=["before-the-guard", "after-the-guard"])
 def test_an_addon_that_raises(beside, http_site, first):
-    with beside(RAISES, first=first) as door, untouched(door, http_site):
-        assert get(door, http_site, "/private/x").status == 403
+    with beside(RAISES, first=first) as integration, untouched(integration, http_site):
+        assert get(integration, http_site, "/private/x").status == 403
 
 
-def test_our_own_exception_refuses(beside, http_site):
-    with beside(BREAKS_THE_GUARD) as door:
-        answer = plain(door, http_site.url + "/open")
+def test_an_exception_of_the_guard_refuses(beside, http_site):
+    with beside(BREAKS_THE_GUARD) as integration:
+        answer = plain(integration, http_site.url + "/open")
         assert (answer.status, answer.guard) == (503, "drop; reason=internal-error")
         assert b"boom" not in answer.body
     assert http_site.seen()[0] == 0
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["before-us", "after-us"])
+@pytest.mark.parametrize("first", [True, False], ids=["before-the-guard", "after-the-guard"])
 def test_a_path_rewritten_after_it_was_judged(beside, http_site, first):
-    with beside(REWRITES, first=first) as door, untouched(door, http_site):
-        assert get(door, http_site, "/open?rewrite-path").status == 403
+    with beside(REWRITES, first=first) as integration, untouched(integration, http_site):
+        assert get(integration, http_site, "/open?rewrite-path").status == 403
 
 
 @pytest.mark.parametrize(
@@ -136,56 +136,56 @@ def test_a_path_rewritten_after_it_was_judged(beside, http_site, first):
     ],
 )
 def test_a_destination_rewritten_after_it_was_judged(beside, http_site, field, reason):
-    with beside(REWRITES) as door, untouched(door, http_site):
-        answer = plain(door, http_site.url + "/open", fields=f"{field}: 1\r\n")
+    with beside(REWRITES) as integration, untouched(integration, http_site):
+        answer = plain(integration, http_site.url + "/open", fields=f"{field}: 1\r\n")
         assert (answer.status in (403, 503), reason in answer.guard) == (True, True)
 
 
-def test_an_addon_that_joins_behind_us(beside, http_site):
-    with beside(ADDS_ITSELF_BEHIND) as door, untouched(door, http_site):
-        assert get(door, http_site, "/open?rewrite-path").status == 403
+def test_an_addon_that_is_added_behind_the_enforcer(beside, http_site):
+    with beside(ADDS_ITSELF_BEHIND) as integration, untouched(integration, http_site):
+        assert get(integration, http_site, "/open?rewrite-path").status == 403
 
 
 @pytest.mark.parametrize("hook", ["client_connected", "response", "requestheaders", "next_layer"])
 @pytest.mark.parametrize("target", ["/open?late", "/private/cleared"])
-def test_an_addon_that_joins_late_and_streams(beside, http_site, hook, target):
-    """On a connection that has had a request already, so that there is a way to the origin open."""
+def test_an_addon_that_is_added_late_and_streams(beside, http_site, hook, target):
+    """On a connection that has had a request already, so that a connection to the origin is open."""
     head = f"POST {http_site.url}{{}} HTTP/1.1\r\nHost: {http_site.authority}\r\nContent-Length: 1\r\n\r\nx"
-    with beside(JOINS_LATE.format(hook=hook), first=True) as door, connected(door) as connection:
+    with beside(JOINS_LATE.format(hook=hook), first=True) as integration, connected(integration) as connection:
         assert exchange(connection, head.format("/open").encode()).status in (200, 503)
         assert exchange(connection, head.format(target).encode()).status == 403
-        assert plain(door, http_site.url + "/open").status == 200
+        assert plain(integration, http_site.url + "/open").status == 200
     assert set(http_site.origin.targets) == {"/open"}
 
 
-def test_an_addon_that_keeps_the_first_hook_from_us(beside, http_site):
-    with beside(HALTS, first=True) as door, untouched(door, http_site):
-        assert get(door, http_site, "/private/halted").status == 403
+def test_an_addon_that_halts_the_first_hook(beside, http_site):
+    with beside(HALTS, first=True) as integration, untouched(integration, http_site):
+        assert get(integration, http_site, "/private/halted").status == 403
 
 
-def test_an_addon_that_keeps_every_hook_from_us(beside, http_site):
-    """On a connection to the origin that stands already, so that the third gate is not asked either."""
+def test_an_addon_that_halts_every_hook(beside, http_site):
+    """On an existing connection to the origin, so that the third gate is skipped, too."""
     head = f"GET {http_site.url}{{}} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
-    with beside(HALTS_EVERYTHING, first=True) as door, connected(door) as connection:
+    with beside(HALTS_EVERYTHING, first=True) as integration, connected(integration) as connection:
         assert exchange(connection, head.format("/open").encode()).status == 200
         assert exchange(connection, head.format("/private/halted").encode()).status == 403
-        assert any("connection_strategy=eager leads around" in line for line in door.output)
+        assert any("connection_strategy=eager bypasses" in line for line in integration.output)
     assert http_site.origin.targets == ["/open"]
 
 
-def test_an_addon_that_takes_our_answer_away(beside, http_site):
-    with beside(CLEARS) as door, untouched(door, http_site):
-        assert get(door, http_site, "/private/x").status == 403
+def test_an_addon_that_removes_the_refusal(beside, http_site):
+    with beside(CLEARS) as integration, untouched(integration, http_site):
+        assert get(integration, http_site, "/private/x").status == 403
 
 
 def test_an_addon_that_opens_tunnels(beside, http_site, https_site):
     """Only the gate at the connection is left to see these."""
-    with beside(OPENS_TUNNELS) as door:
-        with untouched(door, http_site), tunnel(door, http_site.authority, tls=False) as connection:
-            connection.sendall(b"raw octets")
+    with beside(OPENS_TUNNELS) as integration:
+        with untouched(integration, http_site), tunnel(integration, http_site.authority, tls=False) as connection:
+            connection.sendall(b"raw bytes")
             connection.shutdown(socket.SHUT_WR)
             closed(connection)
-        with tunnel(door, https_site.authority, tls=False) as connection:
+        with tunnel(integration, https_site.authority, tls=False) as connection:
             hello = ssl.create_default_context().wrap_bio(
                 ssl.MemoryBIO(), outgoing := ssl.MemoryBIO(), server_hostname="site.test"
             )
@@ -194,48 +194,48 @@ def test_an_addon_that_opens_tunnels(beside, http_site, https_site):
             connection.sendall(outgoing.read())
             connection.shutdown(socket.SHUT_WR)
             closed(connection)
-        assert [record["reason"] for record in door.records()] == ["not-http", "not-http"]
+        assert [record["reason"] for record in integration.records()] == ["not-http", "not-http"]
     assert https_site.seen()[0] == 0
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["before-us", "after-us"])
+@pytest.mark.parametrize("first", [True, False], ids=["before-the-guard", "after-the-guard"])
 def test_streamed_uploads(beside, http_site, first):
     body = b"x" * 100_000
     fields = f"Content-Length: {len(body)}\r\n"
-    with beside(STREAMS, first=first) as door:
-        with untouched(door, http_site):
-            answer = plain(door, http_site.url + "/private/x", method="POST", fields=fields, body=body)
+    with beside(STREAMS, first=first) as integration:
+        with untouched(integration, http_site):
+            answer = plain(integration, http_site.url + "/private/x", method="POST", fields=fields, body=body)
             assert answer.status == 403
-        assert plain(door, http_site.url + "/open", method="POST", fields=fields, body=body).status == 200
+        assert plain(integration, http_site.url + "/open", method="POST", fields=fields, body=body).status == 200
     assert http_site.origin.received[-1].body == body
 
 
 def test_proxy_authentication_comes_first(start, http_site):
-    """Who may not use the proxy learns nothing of robots.txt, and costs the origin nothing."""
-    with start("mitmdump", "--set", "proxyauth=crawler:secret") as door:
-        assert plain(door, http_site.url + "/private/x").status == 407
+    """A client without credentials learns nothing about robots.txt, and causes no request to the origin."""
+    with start("mitmdump", "--set", "proxyauth=crawler:secret") as integration:
+        assert plain(integration, http_site.url + "/private/x").status == 407
         assert http_site.seen()[0] == 0
         allowed = "Proxy-Authorization: Basic Y3Jhd2xlcjpzZWNyZXQ=\r\n"
-        assert plain(door, http_site.url + "/private/x", fields=allowed).status == 403
-        assert plain(door, http_site.url + "/open", fields=allowed).status == 200
+        assert plain(integration, http_site.url + "/private/x", fields=allowed).status == 403
+        assert plain(integration, http_site.url + "/open", fields=allowed).status == 200
     assert http_site.origin.targets == ["/open"]
     assert "proxy-authorization" not in http_site.origin.robots_fetches[0].headers
 
 
-def test_the_script_may_be_changed_broken_and_deleted(start, tmp_path, https_site):
-    """mitmproxy reloads scripts, and goes on without them when that fails. The enforcer stays."""
-    script = tmp_path / "ours.py"
+def test_the_enforcer_survives_changes_of_the_script(start, tmp_path, https_site):
+    """mitmproxy reloads scripts, and drops those that fail. The enforcer stays."""
+    script = tmp_path / "guard.py"
     shutil.copy(SCRIPT, script)
-    with start("mitmdump", "-s", str(script)) as door:
-        assert inside(door, https_site.authority, "/private/x").status == 403
-        for text, told in ((SCRIPT.read_text(), "Loading script"), ("(", "error in script"), (None, "Un-loading")):
-            seen = len(door.output)
+    with start("mitmdump", "-s", str(script)) as integration:
+        assert inside(integration, https_site.authority, "/private/x").status == 403
+        for text, message in ((SCRIPT.read_text(), "Loading script"), ("(", "error in script"), (None, "Un-loading")):
+            seen = len(integration.output)
             script.write_text(text) if text else script.unlink()
             if text:
                 os.utime(script, (time.time() + 5 + seen, time.time() + 5 + seen))
-            _wait_for(lambda told=told, seen=seen: any(told in line for line in door.output[seen:]))
-            with untouched(door, https_site):
-                assert inside(door, https_site.authority, "/private/x").status == 403
+            _wait_for(lambda message=message, seen=seen: any(message in line for line in integration.output[seen:]))
+            with untouched(integration, https_site):
+                assert inside(integration, https_site.authority, "/private/x").status == 403
 
 
 def _wait_for(condition):
@@ -253,7 +253,7 @@ def test_replayed_flows_are_judged_too(start, tmp_path, http_site):
             flow = tflow.tflow()
             flow.request = http.Request.make("GET", http_site.url + target, headers={"Host": http_site.authority})
             writer.add(flow)
-    with start("mitmdump", "-C", str(saved), audit_passes="all") as door:
-        _wait_for(lambda: len(door.records()) == 3)
+    with start("mitmdump", "-C", str(saved), audit_passes="all") as integration:
+        _wait_for(lambda: len(integration.records()) == 3)
         _wait_for(lambda: http_site.origin.targets == ["/open"])
-        assert [record["action"] for record in door.records()] == ["drop", "pass", "drop"]
+        assert [record["action"] for record in integration.records()] == ["drop", "pass", "drop"]

@@ -1,6 +1,6 @@
 """The live matrix: what common servers serve for each spelling of a private path.
 
-Each server is asked without the proxy first, so that the matrix is known to have teeth; then through it. Under
+Each server gets the requests without the proxy first, to show that the matrix is effective; then through it. Under
 `strict` nothing private is served; under `standard` only by spellings that the specifications call another path.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from hosts.mitmproxy.conftest import get
-from hosts.mitmproxy.test_evasion import SPELLINGS, octets_of
+from hosts.mitmproxy.test_evasion import SPELLINGS, target_bytes
 from hosts.mitmproxy.wire import closed, tunnel
 from support.programs import TOMCAT as CATALINA
 from support.programs import program
@@ -145,7 +145,7 @@ def commands(place: Path, port: int) -> dict[str, list[str]]:
 
 
 class Server:
-    """What `get` of conftest needs of a site."""
+    """A server with the attributes that `get` of conftest needs."""
 
     scheme = "http"
 
@@ -153,7 +153,7 @@ class Server:
         self.authority = f"127.0.0.1:{port}"
         self.url = f"http://{self.authority}"
 
-    def asked(self, connection: socket.socket, target: bytes) -> bytes:
+    def send(self, connection: socket.socket, target: bytes) -> bytes:
         connection.sendall(b"GET " + target + f" HTTP/1.1\r\nHost: {self.authority}\r\n".encode())
         connection.sendall(b"Connection: close\r\n\r\n")
         return closed(connection)
@@ -205,9 +205,9 @@ def server(request):
 
 
 @pytest.fixture(scope="module")
-def strict_door(start):
-    with start("proxy", matching="strict") as door:
-        yield door
+def strict_integration(start):
+    with start("proxy", matching="strict") as integration:
+        yield integration
 
 
 def served(server, open_connection):
@@ -215,17 +215,17 @@ def served(server, open_connection):
     found = []
     for row in ROWS:
         with open_connection() as connection:
-            if SECRET in server.asked(connection, octets_of(row)):
+            if SECRET in server.send(connection, target_bytes(row)):
                 found.append(row)
     return found
 
 
-def test_what_a_server_takes_for_the_private_page(server, doors, strict_door):
+def test_spellings_that_a_server_reads_as_the_private_page(server, integrations, strict_integration):
     host, _, port = server.authority.partition(":")
     bare = served(server, lambda: socket.create_connection((host, int(port)), timeout=60))
     assert len(bare) >= 15
-    assert get(doors["proxy"], server, "/open").status == 200
+    assert get(integrations["proxy"], server, "/open").status == 200
 
-    assert served(server, lambda: tunnel(strict_door, server.authority, tls=False)) == []
-    leaked = served(server, lambda: tunnel(doors["proxy"], server.authority, tls=False))
+    assert served(server, lambda: tunnel(strict_integration, server.authority, tls=False)) == []
+    leaked = served(server, lambda: tunnel(integrations["proxy"], server.authority, tls=False))
     assert [row["id"] for row in leaked if row["expected_by_profile"]["standard"] == "block"] == []

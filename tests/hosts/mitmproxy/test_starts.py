@@ -32,11 +32,11 @@ def test_without_an_agent(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_agent_that_is_no_token(kind, tmp_path):
+def test_an_agent_that_is_not_a_token(kind, tmp_path):
     assert_refused(refused_start(kind, tmp_path, agent="my bot/1.0"), "agent", "my bot/1.0", "letters")
 
 
-def test_an_unknown_option_of_ours(tmp_path):
+def test_an_unknown_guard_option(tmp_path):
     result = refused_start("mitmdump", tmp_path, robots_gaurd="x", dialekt="google")
     assert_refused(result, "robots_guard_")
 
@@ -51,31 +51,31 @@ def test_an_unknown_option_names_the_nearest(tmp_path):
     ("name", "value"),
     [("dialect", "klingon"), ("on_restricted", "maybe"), ("fetch_timeout", "0")],
 )
-def test_values_that_do_not_fit(kind, name, value, tmp_path):
+def test_values_of_the_wrong_type(kind, name, value, tmp_path):
     assert_refused(refused_start(kind, tmp_path, **{name: value}), name if kind == "mitmdump" else name.split("_")[0])
 
 
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        (["--proxyauth", "jane"], "--proxyauth names nobody: write USER:PASSWORD"),
-        (["--body-limit", "much"], "--body-limit 'much' is no size: write octets, or such as 512k or 64m"),
-        (["--deny-if-any"], "--deny-if-any changes nothing while agent_from is agent"),
+        (["--proxyauth", "jane"], "--proxyauth names no user: write USER:PASSWORD"),
+        (["--body-limit", "much"], "--body-limit 'much' is not a size: write bytes, or a size such as 512k or 64m"),
+        (["--deny-if-any"], "--deny-if-any has no effect while agent_from is agent"),
     ],
 )
-def test_options_of_the_command_that_cannot_be_used(args, sentence, tmp_path):
+def test_unusable_command_options(args, sentence, tmp_path):
     assert_refused(refused_start("proxy", tmp_path, args), sentence)
 
 
-def test_a_value_that_mitmproxy_cannot_read(tmp_path):
+def test_an_unreadable_mitmproxy_value(tmp_path):
     assert_refused(refused_start("mitmdump", tmp_path, audit_passes="perhaps"), "robots_guard", "all", "sample")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_journal_that_cannot_be_written(kind, tmp_path):
+def test_an_audit_log_that_cannot_be_written(kind, tmp_path):
     blocked = tmp_path / "a-file"
     blocked.write_text("")
-    assert_refused(refused_start(kind, tmp_path, journal=str(blocked / "journal")), "journal", "name a directory")
+    assert_refused(refused_start(kind, tmp_path, audit_log=str(blocked / "audit_log")), "audit_log", "name a directory")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -93,7 +93,7 @@ def test_a_store_that_does_not_exist(kind, tmp_path):
         "mode=reverse:tcp://127.0.0.1:9",
     ],
 )
-def test_options_that_lead_around_us(option, tmp_path):
+def test_options_that_bypass_the_guard(option, tmp_path):
     name = option.partition("=")[0]
     assert_refused(refused_start("mitmdump", tmp_path, ["--set", option]), f"mitmproxy's option {name}=", ": ")
 
@@ -101,7 +101,7 @@ def test_options_that_lead_around_us(option, tmp_path):
 @pytest.mark.parametrize(
     "content", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )
-def test_authorities_that_are_no_certificates(content, tmp_path):
+def test_an_upstream_ca_without_certificates(content, tmp_path):
     path = tmp_path / "ca.pem"
     path.write_text(content)
     result = refused_start("proxy", tmp_path, ["--upstream-ca", str(path)])
@@ -126,26 +126,26 @@ def test_a_port_in_use(tmp_path):
 
 
 @pytest.mark.parametrize("listen", ["8080", "127.0.0.1", "127.0.0.1:99999", "nonsense:x"])
-def test_an_address_that_is_none(listen, tmp_path):
+def test_an_invalid_address(listen, tmp_path):
     assert_refused(refused_start("proxy", tmp_path, ["--listen", listen]), listen, "127.0.0.1:8080")
 
 
-def test_a_confdir_that_cannot_be(tmp_path):
+def test_an_unusable_confdir(tmp_path):
     (tmp_path / "a-file").write_text("")
     assert_refused(refused_start("proxy", tmp_path, ["--confdir", str(tmp_path / "a-file" / "ca")]), "confdir")
 
 
 def test_without_the_extra(tmp_path):
-    code = "import sys; sys.modules['mitmproxy'] = None; from robots_guard.cli import main; main(['proxy'])"
+    code = "import sys; sys.modules['mitmproxy'] = None; from robots_guard.cli.main import main; main(['proxy'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert_refused((done.returncode, done.stderr), "pip install 'robots_guard[proxy]'")
 
 
 def test_the_readiness_line_and_the_private_folder(tmp_path):
-    with proxy(tmp_path, anew=True, agent="mybot") as door:
-        places = f"CA certificate: {door.ca}; journal: {tmp_path}/journal; store: memory:"
-        assert door.output[0] == f"robots-guard: guarding mybot on {door.url} ({places})\n"
-        assert door.ca.exists()
+    with proxy(tmp_path, anew=True, agent="mybot") as integration:
+        places = f"CA certificate: {integration.ca}; audit log: {tmp_path}/audit_log; store: memory:"
+        assert integration.output[0] == f"robots-guard: guarding mybot on {integration.url} ({places})\n"
+        assert integration.ca.exists()
         assert (tmp_path / "ca").stat().st_mode & 0o777 == 0o700
         key = tmp_path / "ca" / "mitmproxy-ca.pem"
         assert key.stat().st_mode & 0o077 == 0
@@ -153,26 +153,26 @@ def test_the_readiness_line_and_the_private_folder(tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sigterm_ends_it_cleanly(kind, tmp_path):
-    with running(kind, tmp_path, anew=True, agent="mybot") as door:
+    with running(kind, tmp_path, anew=True, agent="mybot") as integration:
         pass
-    assert door.process.returncode == 0
-    assert not [line for line in door.output if "Traceback" in line or "rror" in line]
+    assert integration.process.returncode == 0
+    assert not [line for line in integration.output if "Traceback" in line or "rror" in line]
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        again.bind((door.host, door.port))
+        again.bind((integration.host, integration.port))
 
 
 def test_sigterm_while_clients_wait(tmp_path, sites):
-    """Nobody is waited for, nothing of theirs goes out any more, and nothing is printed about it."""
+    """The proxy waits for none of them, sends nothing more of theirs, and prints nothing."""
     site = sites.start(robots=Reply(hang=True))
     with contextlib.ExitStack() as clients:
-        with proxy(tmp_path) as door:
+        with proxy(tmp_path) as integration:
             for _ in range(5):
-                waiting = clients.enter_context(connected(door))
+                waiting = clients.enter_context(connected(integration))
                 waiting.sendall(f"GET {site.url}/open HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
             assert _until(lambda: site.origin.robots_fetches)
-        assert door.process.returncode == 0
-        assert len(door.output) == 1
+        assert integration.process.returncode == 0
+        assert len(integration.output) == 1
     assert site.origin.targets == []
 
 
@@ -184,15 +184,15 @@ def _until(condition):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_requests_before_it_runs(kind, tmp_path, sites):
-    """Listeners are up before mitmproxy calls its addons ready. Ask from the first moment on."""
+def test_requests_before_the_proxy_runs(kind, tmp_path, sites):
+    """mitmproxy listens before it calls `running`: requests are sent from the first moment."""
     site = sites.start()
     port = _free_port()
     listen = ["--listen", f"127.0.0.1:{port}"] if kind == "proxy" else ["--listen-port", str(port)]
     hammer = _Hammer(port, site)
-    with running(kind, tmp_path, listen, started=hammer.start) as door:
+    with running(kind, tmp_path, listen, started=hammer.start) as integration:
         hammer.stop()
-        assert plain(door, site.url + "/open").status == 200
+        assert plain(integration, site.url + "/open").status == 200
     assert hammer.answers
     assert site.origin.targets == ["/open"]
 
@@ -231,13 +231,13 @@ def _free_port():
         return free.getsockname()[1]
 
 
-def test_the_user_s_own_folders_are_left_alone(tmp_path):
-    """Our CA is not mitmproxy's own of the same user: who trusts one need not trust the other."""
+def test_the_users_own_folders_are_not_changed(tmp_path):
+    """The CA is not that of the user's own mitmproxy: trusting one does not mean trusting the other."""
     home = tmp_path / "home"
     home.mkdir()
     environment = os.environ | {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")}
-    command = [sys.executable, "-c", "from robots_guard.cli import main; main()", "proxy", "--agent", "mybot"]
-    command += ["--listen", "127.0.0.1:0", "--store", "memory:", "--journal", str(tmp_path / "journal")]
+    command = [sys.executable, "-c", "from robots_guard.cli.main import main; main()", "proxy", "--agent", "mybot"]
+    command += ["--listen", "127.0.0.1:0", "--store", "memory:", "--audit-log", str(tmp_path / "audit_log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         assert str(home / "config" / "robots_guard" / "mitmproxy") in process.stdout.readline()

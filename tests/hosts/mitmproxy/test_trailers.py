@@ -1,4 +1,4 @@
-"""Trailers: of requests and of answers, they never keep a client waiting."""
+"""Trailers of requests and responses never block a client."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def chunked(target: str, authority: str) -> bytes:
 
 
 @pytest.mark.parametrize(("path", "status"), [("/open", 200), ("/private/x", 403)])
-def test_an_upload_over_http1(door, http_site, path, status):
+def test_an_upload_over_http1(integration, http_site, path, status):
     """It is answered, its body arrives whole, and its connection can be used again."""
-    with connected(door) as connection:
+    with connected(integration) as connection:
         for _ in range(2):
             target = http_site.url + path
             assert exchange(connection, chunked(target, http_site.authority)).status == status
@@ -33,33 +33,33 @@ def test_an_upload_over_http1(door, http_site, path, status):
     assert bodies == [b"abc", b"abc"] * (status == 200)
 
 
-def test_an_upload_in_a_tunnel(door, https_site):
-    with tunnel(door, https_site.authority) as connection:
+def test_an_upload_in_a_tunnel(integration, https_site):
+    with tunnel(integration, https_site.authority) as connection:
         assert exchange(connection, chunked("/open", https_site.authority)).status == 200
     assert https_site.origin.received[-1].body == b"abc"
 
 
-def test_trailers_without_an_end(door, http_site):
-    """They are kept up to a bound only."""
+def test_endless_trailers(integration, http_site):
+    """They are bounded."""
     head = f"POST {http_site.url}/open HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
-    with connected(door) as connection:
+    with connected(integration) as connection:
         connection.sendall(head.encode() + b"X: " + b"y" * 200_000)
         assert exchange(connection, b"").status in (0, 400)
-    assert plain(door, http_site.url + "/after").status == 200
+    assert plain(integration, http_site.url + "/after").status == 200
     assert http_site.origin.targets == ["/after"]
 
 
-def test_an_upload_over_http2(door, sites):
+def test_an_upload_over_http2(integration, sites):
     """Its trailers are left out, also where its site speaks HTTP/1."""
     site = sites.start("https")
-    with tunnel(door, site.authority, alpn=["h2"]) as connection:
+    with tunnel(integration, site.authority, alpn=["h2"]) as connection:
         fields = request_fields(site.authority, "/open", method="POST")
         answer = H2Client(connection).exchange(fields, [b"abc"], trailers=[("x-sum", "1")])
     assert (answer.status, site.origin.targets) == (200, ["/open"])
 
 
-def test_an_upload_from_http2_to_http2(door, http2_site):
-    with tunnel(door, http2_site.authority, alpn=["h2"]) as connection:
+def test_an_upload_from_http2_to_http2(integration, http2_site):
+    with tunnel(integration, http2_site.authority, alpn=["h2"]) as connection:
         fields = request_fields(http2_site.authority, "/open", method="POST")
         assert H2Client(connection).exchange(fields, [b"abc"], trailers=[("x-sum", "1")]).body == b"whole"
     assert http2_site.next() == {"path": "/open", "body": "abc", "trailers": {}}
@@ -72,9 +72,9 @@ ANSWER = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r
 
 @pytest.mark.parametrize("version", ["--http1.1", "--http2"])
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_of_an_http1_site(door, sites, scheme, version):
+def test_of_an_http1_site(integration, sites, scheme, version):
     site = sites.start(scheme, pages={"/trailers": Reply(raw=ANSWER)})
-    done = run("curl", door, "-sS", version, "--cacert", str(door.ca), "-m", "15", site.url + "/trailers")
+    done = run("curl", integration, "-sS", version, "--cacert", str(integration.ca), "-m", "15", site.url + "/trailers")
     assert (done.stdout, done.stderr, done.returncode) == ("whole", "", 0)
 
 
@@ -85,20 +85,20 @@ def test_what_is_written_to_an_http1_client():
     assert list(server.handle_event(ResponseTrailers(1, http.Headers([(b"x-sum", b"1")])))) == []
 
 
-def test_of_an_http2_site(door, http2_site):
+def test_of_an_http2_site(integration, http2_site):
     """They are passed on to an HTTP/2 client."""
-    with tunnel(door, http2_site.authority, alpn=["h2"]) as connection:
+    with tunnel(integration, http2_site.authority, alpn=["h2"]) as connection:
         answer = H2Client(connection).exchange(request_fields(http2_site.authority, "/trailers"))
     assert (answer.body, answer.headers.get("x-sum")) == (b"whole", "1")
     http2_site.next()
 
 
-def test_robots_txt_with_trailers(door, sites):
+def test_robots_txt_with_trailers(integration, sites):
     rules = b"User-agent: *\nDisallow: /private/\n"
     raw = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX-Sum: 1\r\n\r\n" % (
         len(rules),
         rules,
     )
     site = sites.start("http", robots=Reply(raw=raw))
-    assert plain(door, site.url + "/open").status == 200
-    assert plain(door, site.url + "/private/x").status == 403
+    assert plain(integration, site.url + "/open").status == 200
+    assert plain(integration, site.url + "/private/x").status == 403

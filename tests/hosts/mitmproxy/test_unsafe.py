@@ -1,4 +1,4 @@
-"""Options that lead around us, at real starts: refused by name, or allowed by name and on record."""
+"""Options that bypass the guard, at real starts: refused by name, or allowed by name and recorded."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def test_the_start_of_a_mitmdump_is_stopped(setting, tmp_path):
 
 
 @pytest.mark.parametrize("setting", ONLY_IN_MITMDUMP)
-def test_what_is_not_in_our_proxy_is_not_known_to_it(setting, tmp_path):
+def test_options_of_omitted_addons_are_unknown(setting, tmp_path):
     status, printed = refused_start("proxy", tmp_path, ["--set", setting])
 
-    told = f"--set {setting.partition('=')[0]}: there is no such option here"
-    assert (status, told in printed, "run a mitmdump of your own" in printed) == (2, True, True), printed
+    expected = f"--set {setting.partition('=')[0]}: there is no such option here"
+    assert (status, expected in printed, "run a mitmdump of your own" in printed) == (2, True, True), printed
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,56 +70,58 @@ def test_ldap(kind, tmp_path):
 
     assert (status != 0, "ldap" in printed.lower()) == (True, True), printed
     assert "guarding" not in printed
-    if kind == "proxy":  # a mitmdump asks the LDAP server before it asks us
+    if kind == "proxy":  # a mitmdump contacts the LDAP server before the guard can refuse
         assert "proxyauth=@FILE" in printed
 
 
 @pytest.mark.parametrize("setting", ["mode=dns", "listen_port=1", "confdir=/tmp", "proxyauth=any"])
-def test_what_our_proxy_has_an_option_for_has_no_second_one(setting, tmp_path):
+def test_options_with_a_flag_cannot_be_set_twice(setting, tmp_path):
     status, printed = refused_start("proxy", tmp_path, ["--set", setting])
 
     assert (status, "use --" in printed) == (2, True), printed
 
 
-def test_a_name_that_is_none_of_them(tmp_path):
+def test_an_unknown_name_in_allow_unsafe(tmp_path):
     status, printed = refused_start("proxy", tmp_path, ["--allow-unsafe", "rawtpc"])
 
     assert (status, "'rawtpc'" in printed, "rawtcp" in printed) == (2, True, True), printed
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_allowed_by_name_is_on_record(kind, start, http_site):
-    """... and so is each connection that could not be made without it."""
-    octets = b"\x00\x01\x02 no request"
-    with start(kind, "--set", "tcp_hosts=127", allow_unsafe="tcp_hosts") as door:
-        with tunnel(door, http_site.authority, tls=False) as connection:
-            connection.sendall(octets)
+def test_an_allowed_unsafe_option_is_recorded(kind, start, http_site):
+    """Each connection that needs the option is recorded, too."""
+    data = b"\x00\x01\x02 no request"
+    with start(kind, "--set", "tcp_hosts=127", allow_unsafe="tcp_hosts") as integration:
+        with tunnel(integration, http_site.authority, tls=False) as connection:
+            connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
             closed(connection)
-        configured, connected = door.records()
+        configured, connected = integration.records()
     assert (configured["reason"], configured["relaxed"]) == ("bypassed", "allow_unsafe=tcp_hosts")
     assert configured["url"] == "http://robots.guard/options/tcp_hosts"
-    assert "passes tunnels on unseen" in configured["detail"]
+    assert "forwards tunnels without judging them" in configured["detail"]
     assert (connected["action"], connected["reason"], connected["method"]) == ("pass", "bypassed", "CONNECT")
     assert connected["relaxed"] == "allow_unsafe=tcp_hosts"
-    assert http_site.tap.octets == len(octets)
+    assert http_site.tap.byte_count == len(data)
 
 
-def test_what_is_allowed_opens_no_more_than_that(start, http_site):
-    with start("mitmdump", "--set", "map_remote=|/nowhere|/private", allow_unsafe="map_remote") as door:
-        assert plain(door, http_site.url + "/private/x").status == 403
-        with tunnel(door, http_site.authority, tls=False) as connection:
+def test_an_allowed_option_allows_only_itself(start, http_site):
+    with start("mitmdump", "--set", "map_remote=|/nowhere|/private", allow_unsafe="map_remote") as integration:
+        assert plain(integration, http_site.url + "/private/x").status == 403
+        with tunnel(integration, http_site.authority, tls=False) as connection:
             connection.sendall(b"\x00\x01\x02 no request")
             connection.shutdown(socket.SHUT_WR)
             closed(connection)
     assert http_site.tap.accepts == 1  # robots.txt
 
 
-def test_sites_with_no_certificate_anybody_signed_if_that_is_allowed(start, sites):
+def test_sites_with_untrusted_certificates_if_allowed(start, sites):
     """Their robots.txt is read as they send it, and each verdict's record says that it came unverified."""
     site = sites.start("https", authority=trustme.CA())
-    with start("mitmdump", "--set", "ssl_insecure=true", allow_unsafe="ssl_insecure", audit_passes="all") as door:
-        assert inside(door, site.authority, "/open").status == 200
-        assert inside(door, site.authority, "/private/x").status == 403
-        assert [record["tls_verified"] for record in door.records()[1:]] == [False, False]
+    with start(
+        "mitmdump", "--set", "ssl_insecure=true", allow_unsafe="ssl_insecure", audit_passes="all"
+    ) as integration:
+        assert inside(integration, site.authority, "/open").status == 200
+        assert inside(integration, site.authority, "/private/x").status == 403
+        assert [record["tls_verified"] for record in integration.records()[1:]] == [False, False]
     assert len(site.origin.robots_fetches) == 1

@@ -1,11 +1,11 @@
-"""Which origin a request names, read from what would go on the wire."""
+"""The origin of a request, read from the bytes that would be sent."""
 
 from __future__ import annotations
 
 import pytest
 
 from robots_guard.core.verdict import Reason
-from robots_guard.mitmproxy.wire import Wire
+from robots_guard.mitmproxy.request.wire import Wire
 
 BASE = Wire(
     method="GET",
@@ -77,13 +77,13 @@ def test_names_that_agree(changes):
         ({"clean": False}, Reason.MALFORMED_TARGET),
     ],
 )
-def test_what_cannot_be_read_in_one_way_only(changes, reason):
+def test_ambiguous_requests(changes, reason):
     _, verdict = BASE._replace(**changes).question("mybot")
     assert verdict is not None
     assert verdict.reason is reason
     assert verdict.detail
 
 
-def test_an_address_that_stands_for_itself():
+def test_an_address_without_a_name():
     question, verdict = BASE._replace(host="192.0.2.7", hosts=("192.0.2.7",), sni=None).question("mybot")
     assert (str(question.origin), verdict) == ("https://192.0.2.7", None)

@@ -1,4 +1,4 @@
-"""The write gate: whatever changes a request after the last hook, nothing unjudged becomes bytes."""
+"""The write gate: no change of a request after the last hook is sent without a verdict."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from mitmproxy.test import tflow, tutils
 
 from robots_guard.core.pacing import Demand, Pacer, Turn
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Verdict
-from robots_guard.mitmproxy.outgoing import Approved, http1_request, http2_request
 from robots_guard.mitmproxy.patches.clients import NotApproved
-from robots_guard.mitmproxy.permits import Permits, Seen
-from robots_guard.mitmproxy.write_gate import WriteGate
+from robots_guard.mitmproxy.request.outgoing import Approved, http1_request, http2_request
+from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
+from robots_guard.mitmproxy.request.write_gate import WriteGate
 from robots_guard.origin import origin_of
 
 PACED = Decision(
     id="a-1",
     at=1.0,
-    door="mitmproxy",
+    component="proxy",
     question=Question(origin=origin_of("https://site.test"), target="/", agent="mybot"),
     verdict=Verdict(action=Action.PASS, reason=Reason.ALLOWED, pace=Demand(by=Pacer.CRAWL_DELAY, seconds=1.0)),
     turn=Turn(0.0, 1.0, asked=1.0),
@@ -38,12 +38,12 @@ import asyncio
 
 class Late:
     """Changes a request as its X-Late field says: when, and what."""
-    asked = None
+    pending = None
 
     def request(self, flow):
         when, _, what = flow.request.headers.get("x-late", "").partition(" ")
         if when:
-            self.asked = when, what, flow
+            self.pending = when, what, flow
         if when == "resumed":
             flow.intercept()
             asyncio.get_running_loop().call_later(0.05, self.resume, flow)
@@ -57,10 +57,10 @@ class Late:
     def tls_established_server(self, data): self.change("secured")
 
     def change(self, now):
-        if self.asked is None or self.asked[0] != now:
+        if self.pending is None or self.pending[0] != now:
             return
-        _, what, flow = self.asked
-        self.asked, request = None, flow.request
+        _, what, flow = self.pending
+        self.pending, request = None, flow.request
         if what == "path": request.path = "/private/x"
         if what == "method": request.method = "DELETE"
         if what == "host": request.headers["host"] = "elsewhere.test"
@@ -92,8 +92,8 @@ def late_script(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def late(start, late_script):
-    with start("mitmdump", "-s", str(SCRIPT), "-s", str(late_script)) as door:
-        yield door
+    with start("mitmdump", "-s", str(SCRIPT), "-s", str(late_script)) as integration:
+        yield integration
 
 
 def moments(site):
@@ -101,7 +101,7 @@ def moments(site):
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_request_that_was_changed_late_does_not_leave(late, site, what):
+def test_a_request_changed_late_is_not_sent(late, site, what):
     for moment in moments(site):
         seen = len(site.origin.received)
         answer = get(late, site, "/open", fields=f"X-Late: {moment} {what}\r\n")
@@ -114,8 +114,8 @@ def test_a_request_that_was_changed_late_does_not_leave(late, site, what):
 
 
 @pytest.mark.parametrize("what", HARMLESS)
-def test_what_no_verdict_rests_on_may_change(late, site, what):
-    """Other addons may do their work: the framing follows, and what follows a body is left out."""
+def test_parts_irrelevant_to_the_verdict_may_change(late, site, what):
+    """Other addons may change these parts: the framing is adapted, and trailers are removed."""
     for moment in moments(site):
         answer = get(late, site, "/open", fields=f"X-Late: {moment} {what}\r\n")
         assert answer.status == 200, moment
@@ -123,14 +123,14 @@ def test_what_no_verdict_rests_on_may_change(late, site, what):
         assert (request.target, request.body) == ("/open", b"GET /private/x HTTP/1.1\r\n\r\n" * (what == "body"))
 
 
-def test_a_parent_proxy_is_not_asked_for_another_place(start, late_script, https_site):
-    """By the time of the write, it would have been sent there already."""
+def test_a_parent_proxy_gets_no_connect_for_another_host(start, late_script, https_site):
+    """By the time of the write, the CONNECT would have been sent already."""
     parent = Parent()
     scripts = ["-s", str(SCRIPT), "-s", str(late_script)]
-    with start("mitmdump", "--mode", f"upstream:{parent.url}", *scripts) as door:
-        assert get(door, https_site, "/open").status == 200
+    with start("mitmdump", "--mode", f"upstream:{parent.url}", *scripts) as integration:
+        assert get(integration, https_site, "/open").status == 200
         before = parent.lines()
-        assert get(door, https_site, "/open", fields="X-Late: resumed port\r\n").status == 502
+        assert get(integration, https_site, "/open", fields="X-Late: resumed port\r\n").status == 502
         assert parent.lines() == before
     parent.close()
 
@@ -157,7 +157,7 @@ def test_over_http2(late, http2_site, what):
 
 
 @pytest.mark.parametrize("what", HARMLESS)
-def test_what_may_change_over_http2(late, http2_site, what):
+def test_parts_that_may_change_over_http2(late, http2_site, what):
     with tunnel(late, http2_site.authority, alpn=["h2"]) as inside:
         fields = [*request_fields(http2_site.authority, "/open"), ("x-late", f"secured {what}")]
         assert http2(inside, fields).status == 200
@@ -203,7 +203,7 @@ def gate(permits, recorded):
 
 
 def passed(permits, flow, decision=None):
-    seen = Seen.of(flow)
+    seen = JudgedRequest.of(flow)
     permits.grant(flow, Approved(seen.wire.origin(), seen.wire), seen.request, decision)
     return flow
 
@@ -212,7 +212,7 @@ def written(gate, flow, server=None, *, is_http1=True, has_body=False):
     return gate.outgoing(flow.request, flow.client_conn, server or server_at(), has_body=has_body, is_http1=is_http1)
 
 
-def test_a_permit_that_was_not_sealed_writes_nothing(gate, permits, recorded):
+def test_an_unsealed_permit_allows_no_write(gate, permits, recorded):
     flow = passed(permits, flow_to())
     with pytest.raises(NotApproved):
         written(gate, flow)
@@ -221,7 +221,7 @@ def test_a_permit_that_was_not_sealed_writes_nothing(gate, permits, recorded):
     assert len(recorded) == 1
 
 
-def test_a_permit_that_is_over_writes_nothing(gate, permits):
+def test_an_ended_permit_allows_no_write(gate, permits):
     for end in (permits.release, lambda flow: permits.forget(flow.client_conn)):
         flow = passed(permits, flow_to())
         permits.seal(flow)
@@ -248,14 +248,14 @@ def test_a_permit_is_sealed_for_one_object(gate, permits):
 @pytest.mark.parametrize(
     "server", [server_at(("other.test", 443)), server_at(("site.test", 80)), server_at(tls=False), server_at(None)]
 )
-def test_a_connection_that_leads_elsewhere(gate, permits, server):
+def test_a_connection_to_another_address(gate, permits, server):
     flow = passed(permits, flow_to())
     permits.seal(flow)
     with pytest.raises(NotApproved, match="does not lead"):
         written(gate, flow, server)
 
 
-def test_a_request_whose_turn_has_passed_is_not_written(permits, recorded):
+def test_a_request_with_an_expired_turn_is_not_written(permits, recorded):
     def record(request, client, why):
         recorded.append(why)
         return SimpleNamespace(id="w-1")
@@ -264,7 +264,7 @@ def test_a_request_whose_turn_has_passed_is_not_written(permits, recorded):
     flow = passed(permits, flow_to(), PACED)
     permits.seal(flow)
 
-    with pytest.raises(NotApproved, match="its turn has passed"):
+    with pytest.raises(NotApproved, match="its turn expired"):
         written(gate, flow)
     assert len(recorded) == 1
 
@@ -274,15 +274,15 @@ def test_a_turn_is_counted_when_its_own_request_is_written(permits):
     gate = WriteGate(permits, lambda *_: 1 / 0, lambda _: moved)
     flow = passed(permits, flow_to(), PACED)
     permits.seal(flow)
-    assert permits.with_turns(flow.client_conn) == [(flow.id, PACED)]
+    assert permits.unsent_turns(flow.client_conn) == [(flow.id, PACED)]
 
     assert written(gate, flow)
 
-    assert permits.of(flow).decision is moved
-    assert permits.with_turns(flow.client_conn) == [], "it waits for no connection any more"
+    assert permits.state_of(flow).decision is moved
+    assert permits.unsent_turns(flow.client_conn) == [], "it no longer waits for a connection"
 
 
-def test_an_audit_log_that_fails_opens_nothing(permits):
+def test_a_failing_audit_log_allows_no_write(permits):
     gate = WriteGate(permits, lambda *_: 1 / 0, lambda decision: decision)
     with pytest.raises(NotApproved):
         written(gate, flow_to())
@@ -302,7 +302,7 @@ def request_with(*fields, method="GET", version=b"HTTP/1.1", content=None):
 
 def http1(flow, length=0, **how):
     flow.request.headers.setdefault("host", "site.test")
-    wire = Seen.of(flow).wire
+    wire = JudgedRequest.of(flow).wire
     how = {"credentials": None, "is_absolute": False} | how
     return http1_request(flow.request, Approved(wire.origin(), wire), length=length, **how)
 
@@ -311,7 +311,7 @@ def fields_of(request):
     return [(name.decode(), value.decode()) for name, value in request.headers.fields]
 
 
-def test_the_end_of_a_body_is_always_told():
+def test_every_body_has_explicit_framing():
     host = ("Host", "site.test")
     lengths = {
         (0, "GET"): [host],
@@ -323,7 +323,7 @@ def test_the_end_of_a_body_is_always_told():
         assert fields_of(http1(request_with(method=method), length)) == expected
 
 
-def test_framing_of_the_client_is_not_passed_along():
+def test_the_clients_framing_is_not_forwarded():
     flow = request_with(("Content-Length", "7"), ("Transfer-Encoding", "chunked"))
     assert fields_of(http1(flow, 0)) == [("Host", "site.test"), ("Content-Length", "0")]
 
@@ -333,11 +333,11 @@ def test_http_1_0_is_never_chunked():
     assert http1(request_with(version=b"HTTP/1.0"), 3).http_version == "HTTP/1.0"
 
 
-def test_a_websocket_is_asked_for_without_a_body_only():
+def test_a_websocket_upgrade_has_no_body():
     said = [("Connection", "keep-alive, Upgrade"), ("Upgrade", "WebSocket"), ("Sec-WebSocket-Version", "13")]
-    asked = fields_of(http1(request_with(*said)))
-    assert asked[-2:] == [("Connection", "Upgrade"), ("Upgrade", "websocket")]
-    assert ("Sec-WebSocket-Version", "13") in asked
+    fields = fields_of(http1(request_with(*said)))
+    assert fields[-2:] == [("Connection", "Upgrade"), ("Upgrade", "websocket")]
+    assert ("Sec-WebSocket-Version", "13") in fields
     assert [name for name, _ in fields_of(http1(request_with(*said), 3))][-2:] == ["Content-Length", "Connection"]
     assert not [name for name, _ in fields_of(http1(request_with(("Upgrade", "h2c"))))][1:]
 
@@ -347,13 +347,13 @@ def test_cookies_of_http2_become_one_field():
     assert fields_of(http1(flow)) == [("Host", "site.test"), ("cookie", "a=1; b=2"), ("Connection", "close")]
 
 
-def test_a_client_that_closes_is_the_last_of_its_connection():
+def test_connection_close_of_a_client_is_forwarded():
     assert fields_of(http1(request_with(("Connection", "close"))))[-1] == ("Connection", "close")
 
 
-def test_http2_says_a_length_only_if_it_is_known():
+def test_http2_has_a_length_only_if_it_is_known():
     flow = request_with(("Host", "site.test"), ("Content-Length", "7"), ("TE", "trailers"))
-    wire = Seen.of(flow).wire
+    wire = JudgedRequest.of(flow).wire
     approved = Approved(wire.origin(), wire)
     assert fields_of(http2_request(flow.request, approved, length=None)) == []
     assert fields_of(http2_request(flow.request, approved, length=7)) == [("content-length", "7")]
@@ -361,10 +361,10 @@ def test_http2_says_a_length_only_if_it_is_known():
     assert fields_of(http2_request(flow.request, approved, length=None)) == [("te", "trailers")]
 
 
-def test_http2_has_no_fields_of_a_connection():
+def test_http2_has_no_connection_fields():
     said = [("Host", "site.test"), ("Connection", "X-Mine"), ("X-Mine", "1"), ("TE", "gzip"), ("Upgrade", "h2c")]
     flow = request_with(*said, ("Transfer-Encoding", "chunked"), ("Cookie", "a=1"))
-    wire = Seen.of(flow).wire
+    wire = JudgedRequest.of(flow).wire
     request = http2_request(flow.request, Approved(wire.origin(), wire), length=3)
     assert fields_of(request) == [("cookie", "a=1"), ("content-length", "3")]
     assert request.authority == "site.test"

@@ -1,4 +1,4 @@
-"""A client that sends octets as they are: what well-behaved clients would not."""
+"""A client that sends raw bytes, as well-behaved clients would not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import h2.config
 import h2.connection
 import h2.events
-from hosts.mitmproxy.process import Door
+from hosts.mitmproxy.process import Integration
 
 TIMEOUT = 60.0
 
@@ -30,18 +30,24 @@ class Answer(NamedTuple):
 
 
 @contextlib.contextmanager
-def connected(door: Door) -> Iterator[socket.socket]:
-    with socket.create_connection((door.host, door.port), timeout=TIMEOUT) as connection:
+def connected(integration: Integration) -> Iterator[socket.socket]:
+    with socket.create_connection((integration.host, integration.port), timeout=TIMEOUT) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield connection
 
 
 @contextlib.contextmanager
 def tunnel(
-    door: Door, authority: str, *, tls: bool = True, sni: str | None = None, alpn: Sequence[str] = (), fields: str = ""
+    integration: Integration,
+    authority: str,
+    *,
+    tls: bool = True,
+    sni: str | None = None,
+    alpn: Sequence[str] = (),
+    fields: str = "",
 ) -> Iterator[socket.socket]:
     """A connection after CONNECT, with TLS inside it or without."""
-    with connected(door) as connection:
+    with connected(integration) as connection:
         answer = exchange(
             connection, f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{fields}\r\n".encode(), body=False
         )
@@ -49,7 +55,7 @@ def tunnel(
         if not tls:
             yield connection
             return
-        context = trusting(door)
+        context = trusting(integration)
         context.check_hostname = sni is None
         if sni is not None:
             context.verify_mode = ssl.CERT_NONE
@@ -60,16 +66,16 @@ def tunnel(
             yield secured
 
 
-def trusting(door: Door) -> ssl.SSLContext:
+def trusting(integration: Integration) -> ssl.SSLContext:
     """A client's that knows the proxy's CA."""
-    context = ssl.create_default_context(cafile=str(door.ca))
+    context = ssl.create_default_context(cafile=str(integration.ca))
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # mitmproxy's CA certificate has no key usage
     return context
 
 
-def exchange(connection: socket.socket, octets: bytes, *, body: bool = True) -> Answer:
-    """Send octets, read one answer."""
-    connection.sendall(octets)
+def exchange(connection: socket.socket, data: bytes, *, body: bool = True) -> Answer:
+    """Send bytes, read one answer."""
+    connection.sendall(data)
     return read_answer(connection, body=body)
 
 
@@ -77,10 +83,10 @@ def read_answer(connection: socket.socket, *, body: bool = True) -> Answer:
     head = b""
     with contextlib.suppress(OSError):
         while not head.endswith(b"\r\n\r\n"):
-            octet = connection.recv(1)
-            if not octet:
+            byte = connection.recv(1)
+            if not byte:
                 break
-            head += octet
+            head += byte
     if not head.startswith(b"HTTP/"):
         return Answer(0, {}, head)
     line, *fields = head.decode("latin-1").rstrip().split("\r\n")
@@ -94,24 +100,24 @@ def read_answer(connection: socket.socket, *, body: bool = True) -> Answer:
 
 def closed(connection: socket.socket) -> bytes:
     """Everything until the other side closes."""
-    octets = b""
+    data = b""
     with contextlib.suppress(OSError):
         while more := connection.recv(65536):
-            octets += more
-    return octets
+            data += more
+    return data
 
 
-def plain(door: Door, url: str, *, method: str = "GET", fields: str = "", body: bytes = b"") -> Answer:
+def plain(integration: Integration, url: str, *, method: str = "GET", fields: str = "", body: bytes = b"") -> Answer:
     """An absolute-form request of a client without TLS, on a connection of its own."""
     authority = url.split("/")[2]
     head = f"{method} {url} HTTP/1.1\r\nHost: {authority}\r\n{fields}Connection: close\r\n\r\n"
-    with connected(door) as connection:
+    with connected(integration) as connection:
         return exchange(connection, head.encode("latin-1") + body, body=method != "HEAD")
 
 
-def inside(door: Door, authority: str, target: str, *, method: str = "GET", fields: str = "") -> Answer:
+def inside(integration: Integration, authority: str, target: str, *, method: str = "GET", fields: str = "") -> Answer:
     """An HTTPS request through a tunnel of its own."""
-    with tunnel(door, authority) as connection:
+    with tunnel(integration, authority) as connection:
         head = f"{method} {target} HTTP/1.1\r\nHost: {authority}\r\n{fields}Connection: close\r\n\r\n"
         return exchange(connection, head.encode("latin-1"), body=method != "HEAD")
 
@@ -172,8 +178,8 @@ class H2Client:
         fields: dict[str, str] = {}
         body, is_whole = b"", None
         with contextlib.suppress(OSError):
-            while is_whole is None and (octets := self._connection.recv(65536)):
-                for event in self._h2.receive_data(octets):
+            while is_whole is None and (data := self._connection.recv(65536)):
+                for event in self._h2.receive_data(data):
                     if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
                         fields.update(event.headers)
                     elif isinstance(event, h2.events.DataReceived):

@@ -1,4 +1,4 @@
-"""Components of a user's project, for crawls to meet."""
+"""Components of a user's project, to test crawls with."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from scrapy.pipelines.files import FilesPipeline
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
-from robots_guard.audit.journal import FileJournal
+from robots_guard.audit.write.log import FileAuditLog
 
 
 class RefusesRobots:
-    """Ignores every request for a robots.txt, ours too."""
+    """Ignores every request for a robots.txt, the guard's fetches included."""
 
     def process_request(self, request):
         if request.url.endswith("/robots.txt"):
@@ -31,7 +31,7 @@ class RefusesRobots:
 
 
 class CancelsRobots:
-    """Cancels the very task that fetches a robots.txt."""
+    """Cancels the task that fetches a robots.txt."""
 
     async def process_request(self, request):
         if request.url.endswith("/robots.txt"):
@@ -39,7 +39,7 @@ class CancelsRobots:
 
 
 class DivertsRobots:
-    """Turns a fetch of robots.txt into one of something else."""
+    """Replaces a fetch of robots.txt by a request for another page."""
 
     async def process_request(self, request):
         if request.url.endswith("/robots.txt"):
@@ -48,7 +48,7 @@ class DivertsRobots:
 
 
 class EndsEarly:
-    """Ends requests before the guard has seen them, each in another way."""
+    """Ends requests in different ways before the guard has seen them."""
 
     async def process_request(self, request):
         path = request.url.rpartition("/")[2]
@@ -64,7 +64,7 @@ class EndsEarly:
 
 
 class Forgets(Scheduler):
-    """Takes a request out of the queue, and does not hand it on."""
+    """Takes a request out of the queue, and discards it."""
 
     def next_request(self):
         request = super().next_request()
@@ -78,7 +78,8 @@ class OwnRobots(RobotsTxtMiddleware):
 
 
 class BusyHandler(BaseDownloadHandler):
-    """Serves a scheme that is not governed, as Scrapy's handler for s3 does: what it reaches asks for time."""
+    """Serves a scheme that is not governed, as Scrapy's handler for s3 does, and asks for a
+    pause."""
 
     async def download_request(self, request):
         return Response(request.url, status=503, headers={"Retry-After": "30"})
@@ -88,7 +89,7 @@ class BusyHandler(BaseDownloadHandler):
 
 
 class HangingHandler(BaseDownloadHandler):
-    """A download handler that never answers on robots.txt, and keeps no time."""
+    """A download handler that never returns a robots.txt, and applies no timeout."""
 
     def __init__(self, crawler):
         super().__init__(crawler)
@@ -104,7 +105,7 @@ class HangingHandler(BaseDownloadHandler):
 
 
 class ShorteningHandler(HTTP11DownloadHandler):
-    """Scrapy's own handler, but it loses the last byte of a robots.txt."""
+    """Scrapy's own handler, except that it loses the last byte of a robots.txt."""
 
     async def download_request(self, request):
         response = await super().download_request(request)
@@ -112,7 +113,7 @@ class ShorteningHandler(HTTP11DownloadHandler):
 
 
 class StopsAtHeaders:
-    """Stops each download when its fields have come, and has it count as successful."""
+    """Stops each download after its header fields, and lets it count as successful."""
 
     signal = signals.headers_received
 
@@ -128,13 +129,13 @@ class StopsAtHeaders:
 
 
 class StopsAtBytes(StopsAtHeaders):
-    """... when the first bytes have come."""
+    """Stops each download after the first bytes of its body."""
 
     signal = signals.bytes_received
 
 
 class OpaqueHandler(BaseDownloadHandler):
-    """A download handler over a client of its own, of whose connections nothing can be seen."""
+    """A download handler with its own HTTP client, whose connections cannot be watched."""
 
     async def download_request(self, request):
         answer = await asyncio.to_thread(urllib.request.urlopen, request.url)
@@ -146,44 +147,44 @@ class OpaqueHandler(BaseDownloadHandler):
 
 
 class Downloads(FilesPipeline):
-    """Files whose outcome is kept on the spider."""
+    """Stores the outcome of each file on the spider."""
 
     def item_completed(self, results, item, info):
         for (ok, value), url in zip(results, item["file_urls"], strict=True):
-            kept = {"action": "pass"} if ok else {"action": "drop", "error": str(value.value)}
-            self.crawler.spider.results[url] = kept
+            result = {"action": "pass"} if ok else {"action": "drop", "error": str(value.value)}
+            self.crawler.spider.results[url] = result
         return item
 
 
 class CountsReceivers:
-    """Notes how many listen to bytes_received and headers_received when a request leaves."""
+    """Counts the receivers of bytes_received and headers_received when a request is sent."""
 
     def __init__(self, crawler):
         self.crawler = crawler
-        crawler.signals.connect(self.leaves, signals.request_reached_downloader)
+        crawler.signals.connect(self.count, signals.request_reached_downloader)
 
     @classmethod
     def from_crawler(cls, crawler):
         return cls(crawler)
 
-    def leaves(self, request):
+    def count(self, request):
         sender = self.crawler.signals.sender
-        received = (signals.bytes_received, signals.headers_received)
-        count = sum(len(list(getAllReceivers(sender, signal))) for signal in received)
+        watched = (signals.bytes_received, signals.headers_received)
+        count = sum(len(list(getAllReceivers(sender, signal))) for signal in watched)
         what = "robots.txt" if request.url.endswith("/robots.txt") else "the page"
         self.crawler.stats.set_value(f"receivers/at {what}", count)
 
 
 class SetsHost:
-    """Has another site of the server answer, after we have judged."""
+    """Selects another site of the server by the Host field, after the guard has judged."""
 
     def process_request(self, request):
         if "hosted" in request.url:
             request.headers["Host"] = "other.test"
 
 
-class TurnsAside:
-    """Changes a request where it stands, after we have judged."""
+class ChangesUrl:
+    """Changes a request's URL in place, after the guard has judged."""
 
     def process_request(self, request):
         if request.url.endswith("/open?turn"):
@@ -193,7 +194,7 @@ class TurnsAside:
 
 
 class CopiesFetch:
-    """Asks for a page by a copy of our own fetch of robots.txt, when that is over."""
+    """Requests a page by a copy of the guard's fetch of robots.txt, after that fetch."""
 
     def __init__(self, crawler):
         self._crawler = crawler
@@ -211,8 +212,8 @@ class CopiesFetch:
         return response
 
 
-class LeadsRobotsAstray:
-    """Has another site's robots.txt answer for ours, and changes the request where it stands."""
+class ChangesRobotsHost:
+    """Selects another site's robots.txt, by changing the guard's fetch in place."""
 
     def process_request(self, request):
         if request.url.endswith("/robots.txt"):
@@ -220,9 +221,10 @@ class LeadsRobotsAstray:
 
 
 class SeenScheduler(Scheduler):
-    """Drops by itself what it has seen before, whatever `dont_filter` says, and remembers it in JOBDIR."""
+    """Drops requests that it has seen, whatever `dont_filter` says, and remembers them in
+    JOBDIR."""
 
-    answer_to_seen = False
+    result_for_seen = False
 
     def open(self, spider):
         self._seen = set()
@@ -233,7 +235,7 @@ class SeenScheduler(Scheduler):
 
     def enqueue_request(self, request):
         if request.url in self._seen:
-            return self.answer_to_seen
+            return self.result_for_seen
         self._seen.add(request.url)
         return super().enqueue_request(request)
 
@@ -244,13 +246,13 @@ class SeenScheduler(Scheduler):
 
 
 class SilentScheduler(SeenScheduler):
-    """... and says that it has taken what it drops."""
+    """A SeenScheduler that returns True for the requests it drops."""
 
-    answer_to_seen = True
+    result_for_seen = True
 
 
 class UrlFilter(BaseDupeFilter):
-    """Takes every request for seen that it has met before, and is asked only as Scrapy's scheduler asks."""
+    """Filters by URL, and is called only as Scrapy's scheduler calls it."""
 
     def __init__(self):
         self._seen = set()
@@ -265,22 +267,25 @@ class UrlFilter(BaseDupeFilter):
 
 
 class FollowingHandler(BaseDownloadHandler):
-    """Follows redirects by itself, as a browser does. It tells where they end; by what way, if it `tells_history`."""
+    """Follows redirects by itself, as a browser does.
 
-    tells_history = False
+    The response has the last URL; the meta has the others if `reports_history` is set.
+    """
+
+    reports_history = False
 
     def __init__(self, crawler):
         super().__init__(crawler)
         self._real = HTTP11DownloadHandler(crawler)
 
     async def download_request(self, request):
-        asked, history = request, []
-        response = await self._real.download_request(asked)
+        hop, history = request, []
+        response = await self._real.download_request(hop)
         while "Location" in response.headers:
-            history.append(asked.url)
-            asked = asked.replace(url=response.urljoin(response.headers["Location"].decode()))
-            response = await self._real.download_request(asked)
-        if self.tells_history and history:
+            history.append(hop.url)
+            hop = hop.replace(url=response.urljoin(response.headers["Location"].decode()))
+            response = await self._real.download_request(hop)
+        if self.reports_history and history:
             request.meta["redirect_urls"] = history
         return response
 
@@ -288,21 +293,21 @@ class FollowingHandler(BaseDownloadHandler):
         await self._real.close()
 
 
-class TellingHandler(FollowingHandler):
-    """... and tells by what way, as scrapy-playwright does."""
+class ReportingHandler(FollowingHandler):
+    """A FollowingHandler that reports its redirects, as scrapy-playwright does."""
 
-    tells_history = True
+    reports_history = True
 
 
 class RespellingHandler(FollowingHandler):
-    """Asks for what it is asked for, and spells the URL of the answer in its own way."""
+    """Sends the request unchanged, and spells the URL of the response in another way."""
 
     async def download_request(self, request):
         response = await super().download_request(request)
-        return response.replace(url=self._respelt(request.url))
+        return response.replace(url=self._respell(request.url))
 
     @staticmethod
-    def _respelt(url):
+    def _respell(url):
         scheme, _, rest = url.partition("://")
         authority, slash, target = rest.partition("/")
         host, _, port = authority.partition(":")
@@ -311,7 +316,8 @@ class RespellingHandler(FollowingHandler):
 
 
 class ElsewhereHandler(BaseDownloadHandler):
-    """Serves a scheme of its own with the page that a URL names behind `?`, as Scrapy's handler for s3 does."""
+    """Serves a scheme of its own with the page that a URL names after `?`, as Scrapy's handler for
+    s3 does."""
 
     async def download_request(self, request):
         return Response(request.url.partition("?")[2], body=b"page")
@@ -321,19 +327,20 @@ class ElsewhereHandler(BaseDownloadHandler):
 
 
 class GuardedBrowserHandler(FollowingHandler):
-    """Goes by a proxy that refuses what is forbidden, so that it never reaches the site."""
+    """Imitates a proxy that refuses forbidden pages, so that no request for them reaches the
+    site."""
 
     async def download_request(self, request):
-        refused = request.url.replace("/open", "/private/x").replace("/scripted", "/private/y")
+        url = request.url.replace("/open", "/private/x").replace("/scripted", "/private/y")
         if request.url.endswith("/open"):
-            return Response(refused, status=403, headers={"Robots-Guard": "drop; reason=disallowed; id=1-1"})
+            return Response(url, status=403, headers={"Robots-Guard": "drop; reason=disallowed; id=1-1"})
         if request.url.endswith("/scripted"):
-            return Response(refused, body=b'<head><meta name="robots-guard" content="drop; reason=disallowed"></head>')
+            return Response(url, body=b'<head><meta name="robots-guard" content="drop; reason=disallowed"></head>')
         return await super().download_request(request)
 
 
-class Drives:
-    """A middleware that makes requests by itself in process_request, as scrapy-selenium does."""
+class DrivesBrowser:
+    """A middleware that makes its own requests in process_request, as scrapy-selenium does."""
 
     def process_request(self, request):
         if "/driven" not in request.url:
@@ -342,8 +349,8 @@ class Drives:
             return Response(answer.url, body=answer.read())
 
 
-class Renames:
-    """A middleware that gives an answer another URL, as scrapy-splash does."""
+class RenamesResponse:
+    """A middleware that gives a response another URL, as scrapy-splash does."""
 
     def process_response(self, request, response):
         renamed = {"/renamed": "/private/x", "/open-renamed": "/open"}
@@ -353,41 +360,41 @@ class Renames:
         return response
 
 
-class StandsIn:
-    """A middleware that has an answer of its own for what is refused."""
+class AnswersRefusals:
+    """A middleware that returns its own response for refused requests."""
 
     def process_exception(self, request, exception):
         return Response(request.url, status=200, body=b"instead") if isinstance(exception, IgnoreRequest) else None
 
 
 class ChangesLate:
-    """Changes a request where it stands, when it enters its download slot: no middleware comes after that."""
+    """Changes a request in place when it enters its download slot, after all middlewares."""
 
     def __init__(self, crawler):
-        crawler.signals.connect(self.entered, signals.request_reached_downloader)
+        crawler.signals.connect(self.change, signals.request_reached_downloader)
 
     @classmethod
     def from_crawler(cls, crawler):
         return cls(crawler)
 
-    def entered(self, request):
+    def change(self, request):
         if "?to=" in request.url:
             request._set_url(request.url.partition("?to=")[2])
-        TurnsAside.process_request(self, request)
+        ChangesUrl.process_request(self, request)
         SetsHost.process_request(self, request)
 
 
 class BreaksTheLog:
-    """Makes the audit log fail on some pages, in a way that it does not foresee."""
+    """Makes the audit log raise an unexpected exception for some pages."""
 
     @classmethod
     def from_crawler(cls, crawler):
-        write = FileJournal.write
+        write = FileAuditLog.write
 
-        def fail(journal, decision):
+        def fail(audit_log, decision):
             if decision.question.target.startswith("/odd") and decision.policy is not None:
                 raise ZeroDivisionError("an odd page")
-            write(journal, decision)
+            write(audit_log, decision)
 
-        FileJournal.write = fail
+        FileAuditLog.write = fail
         return cls()

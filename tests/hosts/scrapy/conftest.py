@@ -1,4 +1,4 @@
-"""What the Scrapy tests share. Nothing here can run without Scrapy; the core's own environment has none."""
+"""Fixtures of the Scrapy tests, which are skipped in the core's own environment without Scrapy."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def ca() -> trustme.CA:
 
 @pytest.fixture
 def authority(ca) -> Callable[[str], ssl.SSLContext]:
-    """Makes a server's TLS context for an address."""
+    """A factory of server-side TLS contexts, by address."""
 
-    def context(address: str) -> ssl.SSLContext:
-        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        ca.issue_cert(address).configure_cert(made)
-        return made
+    def make_context(address: str) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        ca.issue_cert(address).configure_cert(context)
+        return context
 
-    return context
+    return make_context

@@ -1,22 +1,22 @@
-"""Run one real crawl in a process of its own and say what became of each request.
+"""Runs one real crawl in a separate process and reports the outcome of each request.
 
     from hosts.scrapy.crawl import crawl
 
     done = crawl(["http://127.0.0.1:8000/a", "http://127.0.0.1:8000/private/b"], {"ROBOTS_GUARD_AGENT": "mybot"})
     done["http://127.0.0.1:8000/private/b"]     # {"action": "drop", "reason": "disallowed", "line": 2, ...}
     done["http://127.0.0.1:8000/a"]             # {"action": "pass", "status": 200, ...}
-    done.records, done.stats, done.log          # the journal, Scrapy's stats, its log
+    done.records, done.stats, done.log          # the audit log, Scrapy's stats, its log
 
 A request is a URL, or a dictionary with `url` and any of
 
     meta, headers, method, body, dont_filter     as in scrapy.Request
     key         the name of its result, if not its URL
-    inline      asked by `engine.download_async`, past the scheduler, before the next request is begun
-    cancelled   seconds after which an inline one is cancelled
+    inline      downloaded by `engine.download_async`, which bypasses the scheduler, before the next request begins
+    cancelled   seconds after which an inline request is cancelled
 
-The same from a shell, a plan in and a report out: `python tests/hosts/scrapy/crawl.py < plan.json`.
-What is deferred is reported so when nothing else is left to wait for, and the spider is closed; with
-`see_through=True` the crawl goes on until that too is decided.
+From a shell: `python tests/hosts/scrapy/crawl.py < plan.json`, which prints the report. When only
+deferred requests are left, they are reported as deferred, and the spider is closed; with
+`see_through=True` the crawl goes on until they are decided, too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from support.journal import decisions
+from support.audit_log import decisions
 from support.preloaded import Preloaded
 
 QUIET = {"TELNETCONSOLE_ENABLED": False, "REMOTE_CONTROL_ENABLED": False, "RETRY_ENABLED": False}
@@ -48,11 +48,11 @@ MODES: dict[str, dict[str, Any]] = {
     "epoll reactor": {"settings": {"TWISTED_REACTOR": EPOLL}, "deferred_api": True},
     "no reactor": {"settings": {"TWISTED_REACTOR_ENABLED": False}},
 }
-if SCRAPY < (2, 15):  # it always had one
+if SCRAPY < (2, 15):  # which cannot run without a reactor
     del MODES["no reactor"]
 
 
-#: Has imported what a crawl needs, but for Twisted's reactor, which each crawl chooses.
+#: A process with a crawl's imports, except Twisted's reactor, which each crawl chooses.
 _FORKS = Preloaded(
     ["-W", "default::DeprecationWarning"],
     [
@@ -66,12 +66,12 @@ _FORKS = Preloaded(
 )
 
 
-# -- the parent's side ---------------------------------------------------------------------------------------
+# -- the parent's side -----------------------------------------------------------------------------
 
 
 @dataclass
 class Crawl:
-    """What a crawl left behind."""
+    """The results of a crawl."""
 
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     stats: dict[str, Any] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Crawl:
         return result["action"], result.get("reason")
 
     def record(self, url: str) -> dict[str, Any]:
-        """The last journal record on a URL."""
+        """The last audit log record on a URL."""
         return next(record for record in reversed(self.records) if record["url"] == url)
 
 
@@ -103,25 +103,27 @@ def crawl(
     env: Mapping[str, str] | None = None,
     **plan: Any,
 ) -> Crawl:
-    """Run a crawl. Its journal lies in `folder`, its store in memory, unless `settings` say otherwise.
+    """Run a crawl. Its audit log is in `folder`, its store in memory, unless `settings` say
+    otherwise.
 
-    `deferred_api` starts it by CrawlerProcess instead of AsyncCrawlerProcess. Further words of a plan:
+    `deferred_api` starts it by CrawlerProcess instead of AsyncCrawlerProcess. Further keys of a
+    plan:
 
         spider          attributes of the spider, such as {"allowed_domains": [...]}
         follow          {URL: [URLs to request from its page]}
         files           URLs for a FilesPipeline, in an item made from the first page
-        retry_min       seconds of the first back-off, which are 30
-        parked          requests that GuardScheduler parks at most
-        remembered      origins that the gate remembers at most
+        retry_min       seconds of the first back-off, by default 30
+        parked          the maximum of requests that GuardScheduler parks
+        remembered      the maximum of origins that the gate remembers
         see_through     do not close while requests are deferred
         stop_after      seconds after which the crawl is stopped as by SIGINT
-        stop_when       URLs; when all of them have been decided it is stopped likewise
+        stop_when       URLs; when all of them have been decided, the crawl is stopped likewise
         no_dns          no name resolves
         public          a network that counts as public
     """
     with tempfile.TemporaryDirectory() as scratch:
-        journal = (folder or Path(scratch)) / "journal"
-        plan.update(requests=list(requests), settings=_settings(settings, journal), deferred_api=deferred_api)
+        audit_log = (folder or Path(scratch)) / "audit_log"
+        plan.update(requests=list(requests), settings=_settings(settings, audit_log), deferred_api=deferred_api)
         began = time.monotonic()
         child = _FORKS.run([__file__], _environment(env), timeout, json.dumps(plan))
         _refuse_warnings(child.stderr)
@@ -129,15 +131,15 @@ def crawl(
         if child.stdout.strip():
             report = json.loads(child.stdout.splitlines()[-1])
             done.results, done.stats = report["results"], report["stats"]
-        done.records = decisions(journal)
+        done.records = decisions(audit_log)
         return done
 
 
-def _settings(settings: Mapping[str, Any] | None, journal: Path) -> dict[str, Any]:
+def _settings(settings: Mapping[str, Any] | None, audit_log: Path) -> dict[str, Any]:
     return {
         "ROBOTS_GUARD_AGENT": "mybot",
         "ROBOTS_GUARD_STORE": "memory:",
-        "ROBOTS_GUARD_JOURNAL": str(journal),
+        "ROBOTS_GUARD_AUDIT_LOG": str(audit_log),
         "ADDONS": {"robots_guard.scrapy.Addon": 500},
         "ROBOTSTXT_OBEY": True,  # as in every project made by `scrapy startproject`
         **QUIET,
@@ -145,23 +147,28 @@ def _settings(settings: Mapping[str, Any] | None, journal: Path) -> dict[str, An
     }
 
 
-def crawl_together(asked: Sequence[Sequence[str]], settings: Mapping[str, Any], folder: Path) -> list[int]:
-    """Several crawls at once, each to its end: they begin when all have got so far. Their exit statuses.
+def crawl_together(
+    request_lists: Sequence[Sequence[str]],
+    settings: Mapping[str, Any],
+    folder: Path,
+) -> list[int]:
+    """Run several crawls at once, which begin when all are ready. Returns their exit statuses.
 
-    Logs and journals lie in `folder`."""
+    Logs and audit logs are in `folder`.
+    """
     crawls = []
-    for number, requests in enumerate(asked):
-        mine = folder / str(number)
-        mine.mkdir()
+    for number, requests in enumerate(request_lists):
+        subfolder = folder / str(number)
+        subfolder.mkdir()
         plan = {
             "requests": list(requests),
-            "settings": _settings(settings, mine / "journal"),
+            "settings": _settings(settings, subfolder / "audit_log"),
             "deferred_api": False,
             "see_through": True,
-            "ready": [str(mine / "ready"), str(folder / "go")],
+            "ready": [str(subfolder / "ready"), str(folder / "go")],
         }
-        (mine / "plan").write_text(json.dumps(plan))
-        with (mine / "plan").open() as stdin, (mine / "log").open("w") as log:
+        (subfolder / "plan").write_text(json.dumps(plan))
+        with (subfolder / "plan").open() as stdin, (subfolder / "log").open("w") as log:
             crawls.append(
                 subprocess.Popen([sys.executable, __file__], stdin=stdin, stdout=log, stderr=log, env=_environment())
             )
@@ -172,7 +179,7 @@ def crawl_together(asked: Sequence[Sequence[str]], settings: Mapping[str, Any], 
 
 
 def shortest_gap(site: Any) -> float:
-    """Seconds between two requests for pages, at the origin."""
+    """The shortest time in seconds between two requests for pages, as the origin received them."""
     at = sorted(request.at for request in site.received if request.target != "/robots.txt")
     return min(later - earlier for earlier, later in itertools.pairwise(at))
 
@@ -183,7 +190,10 @@ def _environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """A Python of our own, with tests importable. Scrapy may use what is deprecated, but we may not."""
+    """Run Python with the tests importable.
+
+    Scrapy may use deprecated features, the package may not.
+    """
     child = subprocess.run(
         [sys.executable, "-W", "default::DeprecationWarning", *arguments],
         capture_output=True,
@@ -201,21 +211,23 @@ def _refuse_warnings(log: str) -> None:
     assert not warnings, warnings
 
 
-# -- the child's side ----------------------------------------------------------------------------------------
+# -- the child's side ------------------------------------------------------------------------------
 
 
-def _decided(decision: Any) -> dict[str, Any]:
+def _decision_result(decision: Any) -> dict[str, Any]:
     verdict = decision.verdict
     rule = {"rule": verdict.rule.text, "line": verdict.rule.line} if verdict.rule else {}
     return {"action": str(verdict.action), "reason": str(verdict.reason), "detail": verdict.detail, **rule}
 
 
-def _failed(error: BaseException) -> dict[str, Any]:
-    found = {"action": "error", "error": type(error).__name__, "message": str(error)}
-    return {**found, **_decided(error.decision)} if hasattr(error, "decision") else found
+def _error_result(error: BaseException) -> dict[str, Any]:
+    result = {"action": "error", "error": type(error).__name__, "message": str(error)}
+    if hasattr(error, "decision"):
+        result.update(_decision_result(error.decision))
+    return result
 
 
-def _answered(response: Any) -> dict[str, Any]:
+def _response_result(response: Any) -> dict[str, Any]:
     return {
         "action": "pass",
         "status": response.status,
@@ -227,86 +239,96 @@ def _answered(response: Any) -> dict[str, Any]:
     }
 
 
-def _asker(plan: dict[str, Any]) -> Any:
+def _spider_class(plan: dict[str, Any]) -> Any:
     import scrapy
     from scrapy import signals
     from scrapy.http.request import NO_CALLBACK
     from scrapy.utils.asyncio import call_later
     from scrapy.utils.defer import deferred_from_coro
 
-    from robots_guard.core.deferral import Fetching
-    from robots_guard.scrapy.deferral.gate import Gate
+    from robots_guard.core.deferral import AwaitingPolicy
+    from robots_guard.scrapy.deferral.gate import OriginGate
 
-    class Asker(scrapy.Spider):
-        name = "asker"
+    class PlanSpider(scrapy.Spider):
+        name = "plan"
 
         @classmethod
         def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
             spider = super().from_crawler(crawler, *args, **kwargs)
-            crawler.signals.connect(spider.scheduled, signals.request_scheduled)
-            crawler.signals.connect(spider.dropped, signals.request_dropped)
+            crawler.signals.connect(spider.on_scheduled, signals.request_scheduled)
+            crawler.signals.connect(spider.on_dropped, signals.request_dropped)
             return spider
 
         async def start(self) -> AsyncIterator[Any]:
-            self.began = time.monotonic()
+            self.start_time = time.monotonic()
             if "stop_after" in plan:
                 call_later(plan["stop_after"], self.close_early, "stopped")
-            for number, asked in enumerate(plan["requests"]):
-                asked = {"url": asked} if isinstance(asked, str) else dict(asked)
-                key = asked.pop("key", asked["url"])
-                self.left = len(plan["requests"]) - number - 1
-                if asked.pop("inline", False):
-                    await self.ask_inline(key, asked)
+            for number, given in enumerate(plan["requests"]):
+                options = {"url": given} if isinstance(given, str) else dict(given)
+                key = options.pop("key", options["url"])
+                self.remaining = len(plan["requests"]) - number - 1
+                if options.pop("inline", False):
+                    await self.download_inline(key, options)
                 else:
-                    yield self.asking(key, asked)
+                    yield self.make_request(key, options)
 
-        def asking(self, key: str, asked: dict[str, Any]) -> Any:
+        def make_request(self, key: str, options: dict[str, Any]) -> Any:
             results[key] = {"action": "waiting"}
-            return scrapy.Request(**asked, callback=self.parse, errback=self.failed, cb_kwargs={"key": key})
+            return scrapy.Request(
+                **options,
+                callback=self.parse,
+                errback=self.on_error,
+                cb_kwargs={"key": key},
+            )
 
-        async def ask_inline(self, key: str, asked: dict[str, Any]) -> None:
-            cancelled = asked.pop("cancelled", None)
-            download = self.crawler.engine.download_async(scrapy.Request(**asked, callback=NO_CALLBACK))
-            if cancelled:
-                download = asyncio.wait_for(download, cancelled)
+        async def download_inline(self, key: str, options: dict[str, Any]) -> None:
+            cancel_after = options.pop("cancelled", None)
+            download = self.crawler.engine.download_async(scrapy.Request(**options, callback=NO_CALLBACK))
+            if cancel_after:
+                download = asyncio.wait_for(download, cancel_after)
             try:
-                self.became(key, _answered(await download))
-            except Exception as error:  # noqa: BLE001  whatever it is, it is the result
-                self.became(key, _failed(error))
+                self.record(key, _response_result(await download))
+            except Exception as error:  # noqa: BLE001  any exception is the result
+                self.record(key, _error_result(error))
 
         def parse(self, response: Any, key: str) -> Iterator[Any]:
-            self.became(key, _answered(response))
+            self.record(key, _response_result(response))
             if "files" in plan:
                 yield {"file_urls": plan.pop("files")}
             for url in plan.get("follow", {}).get(response.url, ()):
-                yield self.asking(url, {"url": url, "meta": getattr(self, "meta", {})})
+                yield self.make_request(url, {"url": url, "meta": getattr(self, "meta", {})})
 
-        def failed(self, failure: Any) -> None:
-            self.became(failure.request.cb_kwargs["key"], _failed(failure.value))
+        def on_error(self, failure: Any) -> None:
+            self.record(failure.request.cb_kwargs["key"], _error_result(failure.value))
 
-        def scheduled(self, request: Any) -> None:
+        def on_scheduled(self, request: Any) -> None:
             key = request.cb_kwargs.get("key")
-            gate = Gate.of(self.crawler)
-            if isinstance(gate.deferrals.state(gate.bucket(request).rpartition(" ")[2]), Fetching):
-                return  # sent back while its policy is fetched, which is no verdict
+            gate = OriginGate.of(self.crawler)
+            if isinstance(gate.deferrals.state(gate.bucket(request).rpartition(" ")[2]), AwaitingPolicy):
+                return  # sent back while its policy is fetched, without a verdict
             if key is not None and "_robots_guard_df" in request.meta:
                 count = results[key].get("deferrals", 0) + 1
-                self.became(key, {"action": "defer", "reason": "unreachable", "deferrals": count})
+                self.record(key, {"action": "defer", "reason": "unreachable", "deferrals": count})
 
-        def dropped(self, request: Any) -> None:
-            self.became(request.cb_kwargs["key"], {"action": "duplicate"})
+        def on_dropped(self, request: Any) -> None:
+            self.record(request.cb_kwargs["key"], {"action": "duplicate"})
 
-        def became(self, key: str, result: dict[str, Any]) -> None:
-            """Note it; close when all that is left was put off."""
+        def record(self, key: str, result: dict[str, Any]) -> None:
+            """Record a result. Closes the spider when only deferred requests are left."""
             before = results.get(key, {})
-            results[key] = {"deferrals": before.get("deferrals", 0), **result, "at": time.monotonic() - self.began}
+            results[key] = {
+                "deferrals": before.get("deferrals", 0),
+                **result,
+                "at": time.monotonic() - self.start_time,
+            }
             if "stop_when" in plan and all(
-                results.get(one, {}).get("action") in ("pass", "drop") for one in plan["stop_when"]
+                results.get(url, {}).get("action") in ("pass", "drop") for url in plan["stop_when"]
             ):
-                call_later(0, self.close_early, "that is enough")
+                call_later(0, self.close_early, "all requests of stop_when are decided")
                 return
             actions = {result["action"] for result in results.values()}
-            if not (plan.get("see_through") or self.left or "waiting" in actions) and "defer" in actions:
+            is_waiting = plan.get("see_through") or self.remaining or "waiting" in actions
+            if not is_waiting and "defer" in actions:
                 call_later(0, self.close_early, "only deferred requests are left")
 
         def close_early(self, reason: str) -> None:
@@ -314,10 +336,10 @@ def _asker(plan: dict[str, Any]) -> Any:
                 deferred_from_coro(self.crawler.engine.close_spider_async(reason=reason))
 
     results: dict[str, dict[str, Any]] = {}
-    Asker.results = results
+    PlanSpider.results = results
     for name, value in plan.get("spider", {}).items():
-        setattr(Asker, name, value)
-    return Asker
+        setattr(PlanSpider, name, value)
+    return PlanSpider
 
 
 def _no_dns() -> None:
@@ -333,28 +355,29 @@ def _no_dns() -> None:
     socket.getaddrinfo = addresses_only
 
 
-def _as_public(network: str) -> None:
+def _make_public(network: str) -> None:
     from ipaddress import ip_network
 
     from robots_guard.fetch import destinations
-    from robots_guard.scrapy import fetcher
+    from robots_guard.scrapy.fetch import fetcher
 
-    ours, really = ip_network(network), destinations.is_public
-    destinations.is_public = fetcher.is_public = lambda address: address in ours or really(address)
+    public, is_public = ip_network(network), destinations.is_public
+    destinations.is_public = fetcher.is_public = lambda address: address in public or is_public(address)
 
 
 def main() -> None:
-    """Do as the plan on stdin says; the report is the last line of stdout."""
+    """Run the plan on stdin; the report is the last line of stdout."""
     plan = json.loads(sys.stdin.read())
     from scrapy.crawler import AsyncCrawlerProcess, CrawlerProcess
 
     from robots_guard.core import freshness
 
-    freshness.RETRY_MIN = plan.get("retry_min", freshness.RETRY_MIN)  # longer than a test may last
+    # the default is longer than a test
+    freshness.RETRY_MIN = plan.get("retry_min", freshness.RETRY_MIN)
     if "parked" in plan:
         from robots_guard.scrapy.deferral import scheduler
 
-        scheduler.PARKED = plan["parked"]
+        scheduler.MAX_PARKED = plan["parked"]
     if "remembered" in plan:
         from robots_guard.scrapy.deferral import gate
 
@@ -362,18 +385,18 @@ def main() -> None:
     if plan.get("no_dns"):
         _no_dns()
     if "public" in plan:
-        _as_public(plan["public"])
+        _make_public(plan["public"])
     process = (CrawlerProcess if plan["deferred_api"] else AsyncCrawlerProcess)(plan["settings"])
-    asker = _asker(plan)
+    spider = _spider_class(plan)
     if "ready" in plan:
         ready, go = map(Path, plan["ready"])
         ready.touch()
         while not go.exists():
             time.sleep(0.02)
-    crawler = process.create_crawler(asker)
+    crawler = process.create_crawler(spider)
     process.crawl(crawler)
     process.start()
-    print(json.dumps({"results": asker.results, "stats": crawler.stats.get_stats()}, default=str))
+    print(json.dumps({"results": spider.results, "stats": crawler.stats.get_stats()}, default=str))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A wrapped scheduler at its end, when it cannot take back what was parked."""
+"""Closing a wrapped scheduler that cannot take back parked requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from robots_guard.scrapy.deferral.scheduler import GuardScheduler
 
 
 class Picky:
-    """Cannot write down requests with a callback of a certain kind, as a queue on a disk or in Redis cannot."""
+    """A scheduler that cannot serialize some requests, like a queue on disk or in Redis."""
 
     def __init__(self):
         self.back, self.closed = [], ""
@@ -27,7 +27,7 @@ class Picky:
         self.closed = reason
 
 
-def test_one_request_that_cannot_be_put_back_does_not_take_the_others_along(caplog):
+def test_one_request_that_cannot_be_handed_back_loses_no_others(caplog):
     wrapped = Picky()
     no_job = SimpleNamespace(settings={"JOBDIR": None})
     scheduler = GuardScheduler(wrapped, SimpleNamespace(attached=False), Leftovers(no_job))

@@ -1,4 +1,4 @@
-"""Direct fetches on a reactor that is not asyncio's: on a loop in a thread of their own."""
+"""Direct fetches on a reactor other than asyncio's: on a separate loop in a thread."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 from support.threads import System
 
 from robots_guard.core.access import Failed, Failure, Fetched, Get
-from robots_guard.scrapy import direct
-from robots_guard.scrapy.direct import DirectFetcher
+from robots_guard.scrapy.fetch import direct
+from robots_guard.scrapy.fetch.direct import DirectFetcher
 
 GET = Get(url="http://a.test/robots.txt")
 
 
-class Site:
-    """What is fetched by."""
+class FixedFetcher:
+    """A fetcher that always succeeds."""
 
     via = "direct"
 
@@ -26,20 +26,20 @@ class Site:
 @pytest.fixture
 def fetcher(monkeypatch):
     monkeypatch.setattr(direct, "is_asyncio_available", lambda: False)
-    made = DirectFetcher(Site())
-    yield made
-    made.close()
+    direct_fetcher = DirectFetcher(FixedFetcher())
+    yield direct_fetcher
+    direct_fetcher.close()
 
 
 def outcome(fetcher):
-    """The outcome of a fetch that does not have to wait for its thread."""
+    """The outcome of a fetch that does not wait for its thread."""
     fetch = fetcher.fetch(GET)
     with pytest.raises(StopIteration) as ended:
         fetch.send(None)
     return ended.value.value
 
 
-def test_a_refused_thread_is_the_failure_of_one_fetch(fetcher, monkeypatch):
+def test_a_refused_thread_fails_one_fetch_only(fetcher, monkeypatch):
     works = []
     monkeypatch.setattr(direct, "from_thread", lambda work: works.append(work) or _nothing())
     system = System(monkeypatch)
@@ -58,4 +58,4 @@ def test_a_refused_thread_is_the_failure_of_one_fetch(fetcher, monkeypatch):
 
 
 async def _nothing():
-    """Stands for the reactor, which does not run here."""
+    """A replacement for the reactor, which does not run here."""

@@ -16,7 +16,10 @@ def test_the_example_lists_pages_and_refusals(net, tmp_path):
     html = (("Content-Type", "text/html"),)
     start = Reply(headers=html, body="<title>Start</title><a href=/a>a</a><a href=/private/b>b</a>")
     site = net.origin("User-agent: mybot\nDisallow: /private/\n", {"/": start})
-    settings = [f"ROBOTS_GUARD_STORE=sqlite:///{tmp_path}/policies.sqlite", f"ROBOTS_GUARD_JOURNAL={tmp_path}/journal"]
+    settings = [
+        f"ROBOTS_GUARD_STORE=sqlite:///{tmp_path}/policies.sqlite",
+        f"ROBOTS_GUARD_AUDIT_LOG={tmp_path}/audit_log",
+    ]
     options = [word for setting in settings for word in ("-s", setting)]
 
     child = run_python(

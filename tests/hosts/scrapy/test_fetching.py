@@ -1,4 +1,5 @@
-"""How robots.txt is fetched through the crawler's own downloader: bounded, bare, and failing closed."""
+"""How robots.txt is fetched through the crawler's own downloader: bounded, bare, and failing
+closed."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from twisted.web.client import ResponseFailed
 
 from robots_guard.core.access import Failure
 from robots_guard.origin import origin_of
-from robots_guard.scrapy.fetcher import failure_of
+from robots_guard.scrapy.fetch.fetcher import failure_of
 from robots_guard.stores import open_store
 from robots_guard.testing import Reply
 
@@ -39,22 +40,23 @@ def with_settings(mode: str, settings: dict) -> dict:
     return MODES[mode] | {"settings": MODES[mode]["settings"] | settings}
 
 
-def packed(body: bytes, *, coding: str = "gzip") -> Reply:
+def compressed(body: bytes, *, coding: str = "gzip") -> Reply:
     return Reply(body=body, headers=(("Content-Encoding", coding),))
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_limit_holds_on_every_reactor(net, mode):
-    """One crawl a reactor: drip past the total, bombs, an endless body, what is packed, what is cut."""
+    """One crawl per reactor: slow, endless, truncated and compressed files, and decompression
+    bombs."""
     filler = RULES + "Disallow: /filler/\n" * 100_000
     sites = {
         "dripping": net.origin(Reply(body=RULES, drip=0.5)),
-        "packed": net.origin(packed(gzip.compress(RULES.encode()))),
-        "packed and long": net.origin(packed(gzip.compress(filler.encode()))),
-        "bomb": net.origin(packed(gzip.compress(RULES.encode() + bytes(40_000_000)))),
+        "compressed": net.origin(compressed(gzip.compress(RULES.encode()))),
+        "compressed and long": net.origin(compressed(gzip.compress(filler.encode()))),
+        "bomb": net.origin(compressed(gzip.compress(RULES.encode() + bytes(40_000_000)))),
         "endless": net.origin(Reply(body=filler * 5, cut=True)),
-        "not what it says": net.origin(packed(RULES.encode())),
-        "unknown coding": net.origin(packed(RULES.encode(), coding="x-none")),
+        "not what it says": net.origin(compressed(RULES.encode())),
+        "unknown coding": net.origin(compressed(RULES.encode(), coding="x-none")),
         "empty": net.origin(""),
         "no content": net.origin(Reply(status=204)),
     }
@@ -62,7 +64,7 @@ def test_every_limit_holds_on_every_reactor(net, mode):
 
     done = crawl(pages, **with_settings(mode, SHORT | {"ROBOTS_GUARD_MAX_DEFER": 0}))
 
-    read, free = ["packed", "packed and long", "bomb", "endless"], ["empty", "no content"]
+    read, free = ["compressed", "compressed and long", "bomb", "endless"], ["empty", "no content"]
     assert {name: " ".join(sorted(site.targets)) for name, site in sites.items()} == {
         **dict.fromkeys(sites, ""),
         **dict.fromkeys(read, "/open"),
@@ -74,8 +76,8 @@ def test_every_limit_holds_on_every_reactor(net, mode):
 
 
 @pytest.mark.parametrize("packs", [False, True])
-def test_a_download_handler_that_reads_less_than_the_framing_delimits_is_not_relied_on(net, packs):
-    site = net.origin(packed(gzip.compress(RULES.encode())) if packs else RULES)
+def test_a_handler_that_returns_less_than_the_framing_delimits_is_not_trusted(net, packs):
+    site = net.origin(compressed(gzip.compress(RULES.encode())) if packs else RULES)
     handler = {"DOWNLOAD_HANDLERS": {"http": "hosts.scrapy.components.ShorteningHandler"}}
 
     done = crawl([f"{site.url}/open"], handler | {"ROBOTS_GUARD_MAX_DEFER": 0})
@@ -86,8 +88,8 @@ def test_a_download_handler_that_reads_less_than_the_framing_delimits_is_not_rel
 
 @pytest.mark.parametrize("component", ["StopsAtHeaders", "StopsAtBytes"])
 @pytest.mark.parametrize("mode", ["asyncio reactor", "epoll reactor"])
-def test_what_another_component_has_stopped_is_no_robots_txt(net, mode, component):
-    """The file is shorter than the cap, so its end is not what the guard has cut off."""
+def test_a_download_that_another_component_stops_is_no_robots_txt(net, mode, component):
+    """The file is shorter than the cap, so it was not the guard that cut it off."""
     filler = "User-agent: *\n" + "Disallow: /filler/\n" * 15_000 + "Disallow: /private/\n"
     site = net.origin(filler)
     extension = {"EXTENSIONS": {f"hosts.scrapy.components.{component}": 0}}
@@ -99,7 +101,7 @@ def test_what_another_component_has_stopped_is_no_robots_txt(net, mode, componen
     assert site.targets == []
 
 
-# -- download handlers of which no connection can be watched ---------------------------------------------------
+# -- download handlers whose connections cannot be watched -----------------------------------------
 
 HTTPX = "scrapy.core.downloader.handlers._httpx.HttpxDownloadHandler"
 AIOHTTP = "scrapy.core.downloader.handlers._aiohttp.AiohttpDownloadHandler"
@@ -120,7 +122,7 @@ def by(handler: str) -> dict:
 
 
 @pytest.mark.parametrize("handler", OPAQUE)
-def test_an_answer_in_doubt_is_refused_whatever_library_the_crawl_uses(net, authority, handler):
+def test_an_ambiguous_response_is_refused_with_every_library(net, authority, handler):
     sites = {
         name: net.origin(reply, tls=authority("127.0.0.1") if name.startswith("TLS") else None)
         for name, reply in DOUBTFUL.items()
@@ -138,8 +140,8 @@ def test_an_answer_in_doubt_is_refused_whatever_library_the_crawl_uses(net, auth
 
 
 @pytest.mark.parametrize("handler", OPAQUE)
-def test_with_another_library_robots_txt_travels_as_the_page_does_too(net, handler):
-    """By the same proxy with the same credentials, and under the same name."""
+def test_with_another_library_robots_txt_takes_the_pages_route(net, handler):
+    """By the same proxy, with the same credentials and User-Agent."""
     nowhere = "http://127.1.250.250:9999"
     proxy = net.origin("", {f"{nowhere}/robots.txt": Reply(body=RULES)})
     through = {"proxy": proxy.url.replace("://", "://me:secret@")}
@@ -156,7 +158,7 @@ def test_with_another_library_robots_txt_travels_as_the_page_does_too(net, handl
 
 
 @pytest.mark.parametrize("handler", OPAQUE)
-def test_what_another_library_connects_from_is_not_bypassed(net, handler):
+def test_a_bind_address_of_another_library_is_not_bypassed(net, handler):
     site = net.origin(RULES)
 
     done = crawl([f"{site.url}/open"], by(handler) | {"DOWNLOAD_BIND_ADDRESS": "127.0.0.9"})
@@ -166,20 +168,37 @@ def test_what_another_library_connects_from_is_not_bypassed(net, handler):
     assert site.received == []
 
 
-def test_an_answer_of_a_handler_that_shows_nothing_is_not_relied_on(net):
+@pytest.mark.skipif(SCRAPY < (2, 16), reason="its handlers for other libraries have no ciphers setting")
+@pytest.mark.parametrize("handler", OPAQUE)
+def test_with_another_library_robots_txt_uses_the_pages_tls_settings(net, authority, handler):
+    """A site with old ciphers, which the crawl's settings permit."""
+    old = "ECDHE-ECDSA-AES128-SHA"
+    tls = authority("127.0.0.1")
+    tls.maximum_version = ssl.TLSVersion.TLSv1_2
+    tls.set_ciphers(old)
+    site = net.origin(RULES, tls=tls)
+
+    done = crawl([f"{site.url}/open", f"{site.url}/private/x"], by(handler) | {"DOWNLOADER_CLIENT_TLS_CIPHERS": old})
+
+    assert done.verdict(f"{site.url}/open") == ("pass", None)
+    assert done.verdict(f"{site.url}/private/x") == ("drop", "disallowed")
+    assert site.targets == ["/open"]
+
+
+def test_a_response_of_an_opaque_handler_is_not_trusted(net):
     site = net.origin(RULES)
 
     done = crawl([f"{site.url}/open"], by("hosts.scrapy.components.OpaqueHandler"))
 
     assert done.verdict(f"{site.url}/open") == ("defer", "unreachable")
     assert done.record(f"{site.url}/open")["failure"] == "protocol"
-    assert "hosts.scrapy.components.OpaqueHandler does not show where its answer ends" in done.log
+    assert "hosts.scrapy.components.OpaqueHandler does not show where its response ends" in done.log
     assert site.targets == []
 
 
 @pytest.mark.skipif(SCRAPY < (2, 15), reason="the HTTP/2 handler of Scrapy 2.14 fails with today's Twisted")
-def test_an_answer_over_http2_is_delimited_by_its_frames(ca, tmp_path):
-    """Nothing of such a connection is watched either."""
+def test_a_response_over_http2_is_delimited_by_its_frames(ca, tmp_path):
+    """Such a connection is not watched either."""
     with h2_site(tmp_path, ca, "127.0.0.1") as site:
         handler = {"DOWNLOAD_HANDLERS": {"https": "scrapy.core.downloader.handlers.http2.H2DownloadHandler"}}
 
@@ -189,7 +208,7 @@ def test_an_answer_over_http2_is_delimited_by_its_frames(ca, tmp_path):
     assert done.verdict(f"{site.url}/private/x") == ("drop", "disallowed")
 
 
-def test_it_is_with_a_direct_fetch(net):
+def test_a_direct_fetch_is_trusted_with_an_opaque_handler(net):
     site = net.origin(RULES)
     handler = by("hosts.scrapy.components.OpaqueHandler")
 
@@ -200,8 +219,9 @@ def test_it_is_with_a_direct_fetch(net):
 
 
 @pytest.mark.parametrize("mode", ["asyncio reactor", "epoll reactor"])
-def test_a_download_handler_that_never_answers_is_not_waited_for(net, mode):
-    """The deadline is ours: Scrapy's own is kept by the handler, and this one keeps none."""
+def test_a_download_handler_that_never_responds_times_out(net, mode):
+    """The guard has its own timeout: Scrapy's is applied by the handler, and this handler applies
+    none."""
     site = net.origin(RULES)
     handler = {"DOWNLOAD_HANDLERS": {"http": "hosts.scrapy.components.HangingHandler"}}
 
@@ -216,8 +236,9 @@ def test_a_download_handler_that_never_answers_is_not_waited_for(net, mode):
 FOLLOWS = {"DOWNLOAD_HANDLERS": {"http": "hosts.scrapy.components.FollowingHandler"}}
 
 
-def test_where_a_download_handler_has_gone_by_itself_is_judged(net, tmp_path):
-    """A page that another site forbids is no robots.txt, and held as one it would be handed out by a proxy."""
+def test_a_redirect_that_a_download_handler_has_followed_is_judged(net, tmp_path):
+    """A page that another site forbids is no robots.txt; if it were stored as one, a proxy would
+    serve it."""
     other = net.origin(RULES, {"/private/x": Reply(body="a secret")})
     site = net.origin(Reply(status=301, headers=(("Location", f"{other.url}/private/x"),)))
     store = f"sqlite:///{tmp_path}/policies.sqlite"
@@ -229,12 +250,12 @@ def test_where_a_download_handler_has_gone_by_itself_is_judged(net, tmp_path):
     led = done.record(f"{other.url}/private/x")
     assert (led["escaped"], led["led_by"]) == (True, f"{site.url}/robots.txt")
     assert done.stats["robots_guard/escaped"] == 1
-    held = open_store(store)
-    assert held.get(origin_of(site.url)) is None
-    held.close()
+    policies = open_store(store)
+    assert policies.get(origin_of(site.url)) is None
+    policies.close()
 
 
-def test_a_robots_txt_that_a_download_handler_has_followed_to_another_holds(net):
+def test_a_download_handlers_redirect_to_another_robots_txt_is_accepted(net):
     other = net.origin(RULES)
     site = net.origin(Reply(status=301, headers=(("Location", f"{other.url}/robots.txt"),)))
 
@@ -245,8 +266,9 @@ def test_a_robots_txt_that_a_download_handler_has_followed_to_another_holds(net)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_redirect_to_anothers_page_is_judged_on_every_reactor(net, mode):
-    """Two sites lead to one that allows it of one page only; two more lead to each other."""
+def test_a_redirect_to_another_sites_page_is_judged_on_every_reactor(net, mode):
+    """Two sites redirect to another, which allows one of the targets; two more redirect to each
+    other."""
     other = net.origin(RULES, {"/open.txt": Reply(body="User-agent: *\nDisallow: /page\n")})
 
     def led_to(url):
@@ -267,8 +289,8 @@ def test_a_redirect_to_anothers_page_is_judged_on_every_reactor(net, mode):
     assert judged[f"{other.url}/private/x"] == ("drop", may_not.url)
 
 
-def test_no_credential_and_no_cookie_goes_with_it(net):
-    """Whatever the project sends with its pages."""
+def test_no_credentials_or_cookies_are_sent(net):
+    """Fields that the project sends with its pages are left out."""
     site = net.origin(RULES)
     headers = {"Authorization": "Bearer secret", "Cookie": "sid=secret", "Accept": "text/html"}
 
@@ -284,17 +306,18 @@ def test_no_credential_and_no_cookie_goes_with_it(net):
     assert all("authorization" in page.headers for page in pages)
 
 
-def test_what_scrapy_leaves_packed_is_unpacked_here(net):
-    """COMPRESSION_ENABLED=False switches Scrapy's unpacking off; an origin may pack all the same."""
-    site = net.origin(packed(gzip.compress(RULES.encode())))
+def test_a_body_that_scrapy_leaves_compressed_is_decompressed(net):
+    """COMPRESSION_ENABLED=False disables Scrapy's decompression; an origin may compress all the
+    same."""
+    site = net.origin(compressed(gzip.compress(RULES.encode())))
 
     crawl([f"{site.url}/private/x", f"{site.url}/open"], {"COMPRESSION_ENABLED": False})
 
     assert site.targets == ["/open"]
 
 
-def test_signals_cost_pages_nothing(net):
-    """bytes_received and headers_received are connected while a fetch is under way, and not for a page longer."""
+def test_pages_have_no_signal_receivers(net):
+    """bytes_received and headers_received are connected during a fetch only."""
     site = net.origin(RULES)
 
     done = crawl([f"{site.url}/a"], {"EXTENSIONS": {"hosts.scrapy.components.CountsReceivers": 0}})
@@ -303,8 +326,9 @@ def test_signals_cost_pages_nothing(net):
     assert done.stats["receivers/at robots.txt"] == 2
 
 
-def test_tls_is_verified_where_the_crawl_verifies_it(net, ca, authority, tmp_path):
-    """A policy from a crawl that does not verify is a miss for one that does; a false certificate is a failure."""
+def test_tls_is_verified_if_the_crawl_verifies_it(net, ca, authority, tmp_path):
+    """A policy from a crawl without verification is a miss for one with it; a false certificate is
+    a failure."""
     site = net.origin(RULES, tls=authority("127.2.30.1"), address="127.2.30.1")
     other = net.origin(RULES, tls=authority("example.test"))
     shared = {"ROBOTS_GUARD_STORE": f"sqlite:///{tmp_path / 'policies.sqlite'}"}
@@ -320,7 +344,8 @@ def test_tls_is_verified_where_the_crawl_verifies_it(net, ca, authority, tmp_pat
     )
 
     assert careless.record(f"{site.url}/private/x")["tls_verified"] is False
-    assert again.verdict(f"{site.url}/private/x") == ("drop", "disallowed")  # without a fetch, see below
+    # without a fetch, see below
+    assert again.verdict(f"{site.url}/private/x") == ("drop", "disallowed")
     assert careful.record(f"{site.url}/private/y")["tls_verified"] is True
     assert len(site.robots_fetches) == 2
     assert site.targets == ["/open"]
@@ -329,13 +354,13 @@ def test_tls_is_verified_where_the_crawl_verifies_it(net, ca, authority, tmp_pat
     assert other.targets == []
 
 
-def caused(error: Exception, cause: Exception) -> Exception:
+def with_cause(error: Exception, cause: Exception) -> Exception:
     error.__cause__ = cause
     return error
 
 
-def named(name: str, *bases: type) -> Exception:
-    """An exception of Scrapy 2.15 and later, which 2.14 has not."""
+def scrapy_error(name: str, *bases: type) -> Exception:
+    """An exception of Scrapy 2.15 and later, which 2.14 does not have."""
     return type(name, bases or (Exception,), {})()
 
 
@@ -343,32 +368,32 @@ def named(name: str, *bases: type) -> Exception:
     ("error", "failure"),
     [
         (IgnoreRequest("x"), Failure.REFUSED),
-        (named("DownloadTimeoutError"), Failure.TIMEOUT),
+        (scrapy_error("DownloadTimeoutError"), Failure.TIMEOUT),
         (TimeoutError(), Failure.TIMEOUT),
         (twisted_error.TimeoutError(), Failure.TIMEOUT),
         (twisted_error.TCPTimedOutError(), Failure.CONNECT),
         (twisted_error.ConnectionRefusedError(), Failure.CONNECT),
-        (named("CannotResolveHostError"), Failure.DNS),
+        (scrapy_error("CannotResolveHostError"), Failure.DNS),
         (twisted_error.DNSLookupError(), Failure.DNS),
         (ResponseFailed([TwistedFailure(twisted_error.ConnectionLost())]), Failure.RESET),
         (ResponseFailed([TwistedFailure(SSL.Error([("x", "y", "certificate verify failed")]))]), Failure.TLS),
-        (caused(named("DownloadFailedError"), ssl.SSLCertVerificationError("x")), Failure.TLS),
-        (caused(named("DownloadConnectionRefusedError"), OSError(111, "refused")), Failure.CONNECT),
-        (named("ResponseDataLossError"), Failure.PROTOCOL),
-        (ResponseFailed([TwistedFailure(named("_DataLoss"))]), Failure.PROTOCOL),
+        (with_cause(scrapy_error("DownloadFailedError"), ssl.SSLCertVerificationError("x")), Failure.TLS),
+        (with_cause(scrapy_error("DownloadConnectionRefusedError"), OSError(111, "refused")), Failure.CONNECT),
+        (scrapy_error("ResponseDataLossError"), Failure.PROTOCOL),
+        (ResponseFailed([TwistedFailure(scrapy_error("_DataLoss"))]), Failure.PROTOCOL),
         (ValueError("not a URL"), Failure.PROTOCOL),
-        (named("TunnelError"), Failure.CONNECT),
+        (scrapy_error("TunnelError"), Failure.CONNECT),
         (ZeroDivisionError(), Failure.INTERNAL),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_what_an_exception_means(error, failure):
+def test_exceptions_are_classified(error, failure):
     assert failure_of(error) is failure
 
 
-# -- in a download slot where requests wait -------------------------------------------------------------------
+# -- in a download slot where requests wait --------------------------------------------------------
 
-IN_LINE = {
+ONE_AT_A_TIME = {
     "ROBOTS_GUARD_CONNECT_TIMEOUT": 1.5,
     "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 1.5,
     "ROBOTS_GUARD_FETCH_TIMEOUT": 5,
@@ -383,13 +408,14 @@ def moved(location: str) -> Reply:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_wait_for_the_download_slot_is_no_part_of_the_time_for_an_answer(net, mode):
-    """DOWNLOAD_DELAY is longer than an answer may take: the site is not unreachable for that."""
+def test_the_wait_for_the_download_slot_does_not_count_towards_the_timeout(net, mode):
+    """DOWNLOAD_DELAY exceeds the timeout of a fetch, which does not make the site unreachable."""
     first, second = net.origin(RULES), net.origin(RULES)
     pages = [f"{first.url}/a", f"{second.url}/b", f"{second.url}/private/c"]
 
     done = crawl(
-        [{"url": page, "meta": ONE_SLOT} for page in pages], **with_settings(mode, IN_LINE | {"DOWNLOAD_DELAY": 4})
+        [{"url": page, "meta": ONE_SLOT} for page in pages],
+        **with_settings(mode, ONE_AT_A_TIME | {"DOWNLOAD_DELAY": 4}),
     )
 
     assert [done[page].get("status") for page in pages[:2]] == [200, 200]
@@ -397,27 +423,27 @@ def test_the_wait_for_the_download_slot_is_no_part_of_the_time_for_an_answer(net
     assert len(first.robots_fetches) == len(second.robots_fetches) == 1
 
 
-def test_nor_is_it_where_every_hop_of_a_redirect_waits_anew(net):
-    """All hops together have 5 s, and wait for 12."""
+def test_the_wait_of_every_redirect_hop_does_not_count_towards_the_timeout(net):
+    """All hops together may take 5 s, and wait 12 s in the slot."""
     last = net.origin(RULES)
     second = net.origin(moved(f"{last.url}/robots.txt"))
     first = net.origin(moved(f"{second.url}/robots.txt"))
     pages = [f"{last.url}/a", f"{first.url}/b"]
 
-    done = crawl([{"url": page, "meta": ONE_SLOT} for page in pages], IN_LINE | {"DOWNLOAD_DELAY": 4})
+    done = crawl([{"url": page, "meta": ONE_SLOT} for page in pages], ONE_AT_A_TIME | {"DOWNLOAD_DELAY": 4})
 
     assert [done[page].get("status") for page in pages] == [200, 200]
 
 
 def test_a_slow_page_in_the_slot_makes_no_robots_txt_unreachable(net):
-    """On the wire, the time for an answer is kept as ever."""
+    """Once a fetch is sent, its timeout applies as usual."""
     slow = net.origin(RULES, {"/": Reply(headers=(("Content-Type", "text/html"),)), "/slow": Reply(delay=6)})
     site, hung = net.origin(RULES), net.origin(Reply(hang=True))
     pages = [f"{slow.url}/slow", f"{site.url}/b", f"{hung.url}/c"]
 
     done = crawl(
         [{"url": f"{slow.url}/", "meta": ONE_SLOT}],
-        IN_LINE,
+        ONE_AT_A_TIME,
         follow={f"{slow.url}/": pages},
         spider={"meta": ONE_SLOT},
     )
@@ -427,8 +453,8 @@ def test_a_slow_page_in_the_slot_makes_no_robots_txt_unreachable(net):
     assert done.record(pages[2])["failure"] == "timeout"
 
 
-def test_a_connection_that_carried_a_page_before_is_watched_too(net):
-    """The page needs no robots.txt, so the crawl's first fetch of one finds a connection that is open already."""
+def test_a_connection_that_has_carried_a_page_is_watched(net):
+    """The page needs no robots.txt, so the crawl's first fetch of one reuses an open connection."""
     head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 14\r\n\r\n"
     site = net.origin(Reply(raw=f"{head}{RULES}".encode()))
     exempt = {"url": f"{site.url}/first", "meta": {"dont_obey_robotstxt": True}, "inline": True}

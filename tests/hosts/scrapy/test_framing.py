@@ -1,4 +1,4 @@
-"""What leaves is one request: no server finds another one in the body of a permitted request."""
+"""Request framing: no server finds a second request in the body of a permitted one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def unread():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_body_that_the_server_does_not_read(unread, mode):
+def test_an_unread_body_is_no_second_request(unread, mode):
     url = unread.url
     requests = [{"url": f"{url}/open", "method": "GET", "body": SMUGGLED}, f"{url}/second"]
     done = crawl(requests, **MODES[mode])
@@ -35,7 +35,7 @@ FIELDS = [
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
-def test_framing_that_a_spider_has_written(net, fields, mode):
+def test_framing_fields_of_a_spider_are_removed(net, fields, mode):
     site = net.origin("User-agent: *\nDisallow: /private/\n")
     body = "0\r\n\r\n" + SMUGGLED
     request = {"url": f"{site.url}/open", "method": "POST", "body": body, "headers": fields}

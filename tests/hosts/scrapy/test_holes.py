@@ -1,7 +1,7 @@
-"""What Scrapy's RobotsTxtMiddleware (2.19) lets through or gets wrong, each hole a real crawl.
+"""Holes in Scrapy's RobotsTxtMiddleware (2.19), each tested by a real crawl.
 
-Every docstring names the hole and says what the built-in does. The origins record what reaches them: a forbidden
-request that arrives is the failure, whatever the crawler believes.
+Each docstring names the hole and describes the built-in's behaviour. The origins record the
+requests that reach them: a test fails if a forbidden request arrives, whatever the crawler reports.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ def moved(location: str, status: int = 301) -> Reply:
     return Reply(status=status, headers=(("Location", location),))
 
 
-def test_h1_a_hanging_robots_txt_costs_one_probe_and_delays_nobody(net):
-    """H1. Built-in: the crawl stalls until DOWNLOAD_TIMEOUT (first good page after 15 s), then all are allowed."""
+def test_h1_a_hanging_robots_txt_costs_one_probe_and_delays_no_other_origin(net):
+    """H1.
+
+    Built-in: the crawl stalls until DOWNLOAD_TIMEOUT (first good page after 15 s), then all are
+    allowed.
+    """
     hanging = net.origin(Reply(hang=True))
     good = [net.origin(RULES), net.origin(RULES)]
     pages = [f"{site.url}/{number}" for site in good for number in range(20)]
@@ -39,7 +43,8 @@ def test_h1_a_hanging_robots_txt_costs_one_probe_and_delays_nobody(net):
         stop_after=3.5,
     )
 
-    assert min(done[page]["at"] for page in pages) < 1.5  # 0.05 s on a machine that does nothing else
+    # 0.05 s on a machine that does nothing else
+    assert min(done[page]["at"] for page in pages) < 1.5
     assert max(done[page]["at"] for page in pages) < 3.5, "a good page waited for the hanging robots.txt"
     assert hanging.targets == []
     assert len(hanging.robots_fetches) == 1
@@ -48,7 +53,10 @@ def test_h1_a_hanging_robots_txt_costs_one_probe_and_delays_nobody(net):
 
 
 def test_h1_a_hanging_robots_txt_costs_one_slot(net):
-    """H1. With two slots one is left for everybody else; the built-in would use both, one for the page that waits."""
+    """H1.
+
+    Of two slots one stays free for other origins; the built-in uses both, one for the waiting page.
+    """
     hanging, good = net.origin(Reply(hang=True)), net.origin(RULES)
     pages = [f"{good.url}/{number}" for number in range(5)]
 
@@ -62,7 +70,10 @@ def test_h1_a_hanging_robots_txt_costs_one_slot(net):
 
 
 def test_h2_h3_h4_an_unreachable_robots_txt_defers(net):
-    """H2 500, 503; H3 reset, refused, timeout, no such host; H4 429. Built-in: three tries at once, then allow all."""
+    """H2 500, 503; H3 reset, refused, timeout, no such host; H4 429.
+
+    Built-in: three tries at once, then allow all.
+    """
     sites = {
         "500": net.origin(500),
         "503": net.origin(503),
@@ -89,15 +100,15 @@ def test_h2_h3_h4_an_unreachable_robots_txt_defers(net):
     assert failures == {
         **dict.fromkeys(("500", "503", "429"), "status"),
         "reset": "reset",
-        "not http": failures["not http"],  # each handler has its own word for it
+        "not http": failures["not http"],  # depends on the handler
         "cut": "protocol",
         "slow": "timeout",
         "refused": "connect",
         "no such host": "dns",
     }
     assert done[urls["429"]]["deferrals"] == 1
-    asked, until = done.record(urls["429"])["at"], done.record(urls["429"])["until"]
-    assert _seconds_between(asked, until) >= 119, "Retry-After was not heeded"
+    at, until = done.record(urls["429"])["at"], done.record(urls["429"])["until"]
+    assert _seconds_between(at, until) >= 119, "Retry-After was ignored"
 
 
 def _seconds_between(earlier: str, later: str) -> float:
@@ -106,8 +117,12 @@ def _seconds_between(earlier: str, later: str) -> float:
     return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
 
 
-def test_h5_an_error_page_holds_no_rules(net):
-    """H5. Built-in: the body of a 404 is parsed, whatever it is. Ours: 404 and 410 open, 401 and 403 close."""
+def test_h5_an_error_page_has_no_rules(net):
+    """H5.
+
+    Built-in: the body of a 404 is parsed, whatever it is. Guard: 404 and 410 allow, 401 and 403
+    refuse.
+    """
     everything = "User-agent: *\nDisallow: /\n"
     nothing = "User-agent: *\nAllow: /\n"
     gone = {status: net.origin(Reply(status=status, body=everything)) for status in (404, 410, 400)}
@@ -121,12 +136,12 @@ def test_h5_an_error_page_holds_no_rules(net):
 
 
 def test_h6_http_and_https_are_two_origins(net, authority):
-    """H6. Built-in: keyed by netloc, so the rules of whichever scheme came first hold for both."""
+    """H6. Built-in: keyed by netloc, so the rules of the scheme that came first apply to both."""
     address = "127.2.6.1"
     try:
         ports = 80, 443
         plain = net.origin("User-agent: *\nDisallow: /plain\n", address=address, port=ports[0])
-    except PermissionError:  # not root: then at least two ports
+    except PermissionError:  # not root: test at least two ports
         plain = net.origin("User-agent: *\nDisallow: /plain\n", address=address)
         ports = plain.port, 0
     secure = net.origin("User-agent: *\nDisallow: /secure\n", address=address, port=ports[1], tls=authority(address))
@@ -139,7 +154,10 @@ def test_h6_http_and_https_are_two_origins(net, authority):
 
 
 def test_h7_an_offsite_host_is_checked_like_any_other(net):
-    """H7. Built-in: OffsiteMiddleware ignores the fetch of robots.txt, and the page is allowed unchecked."""
+    """H7.
+
+    Built-in: OffsiteMiddleware ignores the fetch of robots.txt, and the page is allowed unchecked.
+    """
     home = net.origin(RULES, {"/leaves": lambda request: moved(f"{away.url}/private/redirected", REDIRECT)})
     away = net.origin(RULES)
 
@@ -160,7 +178,7 @@ def test_h7_an_offsite_host_is_checked_like_any_other(net):
 
 
 def test_h7_a_fetch_ignored_by_another_component_is_no_permission(net):
-    """H7. Built-in: IgnoreRequest for the robots.txt means allowed. Ours: it could not be had."""
+    """H7. Built-in: IgnoreRequest for the robots.txt means allowed. Guard: it is unreachable."""
     site = net.origin(RULES)
 
     done = crawl([f"{site.url}/open"], {"DOWNLOADER_MIDDLEWARES": {"hosts.scrapy.components.RefusesRobots": 200}})
@@ -171,7 +189,7 @@ def test_h7_a_fetch_ignored_by_another_component_is_no_permission(net):
 
 
 def test_h7_a_diverted_fetch_reaches_nothing(net):
-    """H7. A component that turns our fetch into another request does not get that one through."""
+    """H7. If a component replaces the guard's fetch by another request, that one is not sent."""
     site = net.origin(RULES)
 
     done = crawl([f"{site.url}/open"], {"DOWNLOADER_MIDDLEWARES": {"hosts.scrapy.components.DivertsRobots": 200}})
@@ -181,7 +199,10 @@ def test_h7_a_diverted_fetch_reaches_nothing(net):
 
 
 def test_h9_a_huge_robots_txt_is_cut_while_it_arrives(net):
-    """H9. Built-in: 10 MB are downloaded and parsed in the event loop, which blocks it for seconds."""
+    """H9.
+
+    Built-in: 10 MB are downloaded and parsed in the event loop, which blocks it for seconds.
+    """
     line = "Disallow: /filler/{:07d}/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n"
     body = RULES + "".join(line.format(number) for number in range(160_000)) + "Disallow: /beyond/\n"
     assert len(body) > 9_000_000
@@ -194,9 +215,9 @@ def test_h9_a_huge_robots_txt_is_cut_while_it_arrives(net):
     assert done.stats["downloader/response_bytes"] < 1_500_000
 
 
-def test_h10_h11_redirects_of_robots_txt_are_our_own_business(net):
-    """H10: the built-in follows a loop for 20 hops, then allows all. H11: with REDIRECT_ENABLED=False it parses the
-    empty body of the 301 and allows all."""
+def test_h10_h11_the_guard_follows_redirects_of_robots_txt(net):
+    """H10: the built-in follows a loop for 20 hops, then allows all. H11: with
+    REDIRECT_ENABLED=False it parses the empty body of the 301 and allows all."""
 
     def hops(count: int, end: Reply):
         script = {f"/{n}": moved(f"/{n + 1}") for n in range(1, count)} | {f"/{count}": end}
@@ -223,9 +244,9 @@ def test_h10_h11_redirects_of_robots_txt_are_our_own_business(net):
     assert len(loop.received) == 2
 
 
-def test_h12_h13_robots_txt_travels_as_the_page_does(net):
-    """H12: the built-in fetches robots.txt directly though the page goes by a proxy, and shows the real address.
-    H13: it fetches as Scrapy/2.19 though the page goes as MyBot."""
+def test_h12_h13_robots_txt_takes_the_pages_route(net):
+    """H12: the built-in fetches robots.txt directly though the page goes by a proxy, and shows the
+    real address. H13: it fetches as Scrapy/2.19 though the page goes as MyBot."""
     nowhere = "http://127.1.250.250:9"
     proxy = net.origin("", {f"{nowhere}/robots.txt": Reply(body=RULES)})
     site = net.origin(RULES)
@@ -250,29 +271,38 @@ def test_h12_h13_robots_txt_travels_as_the_page_does(net):
     assert "authorization" not in site.robots_fetches[0].headers, "a credential of the origin was sent for robots.txt"
 
 
-def test_h12_a_renewal_behind_the_back_goes_by_the_proxy_too(net, tmp_path):
-    """H12. The policy turns stale while the first page is under way; the second page has it renewed."""
+def test_h12_a_refresh_in_the_background_uses_the_proxy(net, tmp_path):
+    """H12.
+
+    The policy becomes stale during the first page's download; the second page triggers its refresh.
+    """
     real = net.origin(RULES)
-    # The second page outlasts the taking of the lease: a renewal that has not begun to fetch at the end is given up.
+    # The second page takes longer than acquiring the lease: a refresh that has not begun to fetch
+    # at the end is cancelled.
     slow, fast = Reply(delay=1.5), Reply(delay=0.3)
     robots = Reply(delay=0.5, body="User-agent: *\nDisallow: /private/\n# new\n")
     proxy = net.origin("", {f"{real.url}/{name}": reply for name, reply in
                             {"robots.txt": robots, "1": slow, "2": fast}.items()})  # fmt: skip
     path = f"sqlite:///{tmp_path / 'policies.sqlite'}"
-    _keep(path, real.url, fresh_for=1.0)
+    _store_policy(path, real.url, fresh_for=1.0)
 
-    done = crawl([{"url": f"{real.url}/1", "meta": {"proxy": proxy.url}}], {"ROBOTS_GUARD_STORE": path},
-          follow={f"{real.url}/1": [f"{real.url}/2"]}, spider={"meta": {"proxy": proxy.url}})  # fmt: skip
+    done = crawl(
+        [{"url": f"{real.url}/1", "meta": {"proxy": proxy.url}}],
+        {"ROBOTS_GUARD_STORE": path},
+        follow={f"{real.url}/1": [f"{real.url}/2"]},
+        spider={"meta": {"proxy": proxy.url}},
+    )
 
     assert sorted(proxy.targets) == [f"{real.url}/1", f"{real.url}/2", f"{real.url}/robots.txt"]
     assert real.received == []
     assert "Traceback" not in done.log
-    held = open_store(path)
-    assert b"# new" in held.get(split_url(real.url)[0]).document.body, "the crawl ended before the renewal was kept"
-    held.close()
+    policies = open_store(path)
+    body = policies.get(split_url(real.url)[0]).document.body
+    assert b"# new" in body, "the crawl ended before the new file was stored"
+    policies.close()
 
 
-def _keep(store: str, url: str, *, fresh_for: float) -> None:
+def _store_policy(store: str, url: str, *, fresh_for: float) -> None:
     origin, _ = split_url(url)
     document = Document(
         status=200,
@@ -283,13 +313,13 @@ def _keep(store: str, url: str, *, fresh_for: float) -> None:
         fetched_at=time.time() - 600 + fresh_for,
         via="scrapy",
     )
-    held = open_store(store)
-    held.put(Policy(origin=origin, document=document), time.time())
-    held.close()
+    policies = open_store(store)
+    policies.put(Policy(origin=origin, document=document), time.time())
+    policies.close()
 
 
-def test_h13_an_identity_of_its_own_can_be_set(net):
-    """H13. ROBOTS_GUARD_USER_AGENT names the fetches where the request names nothing."""
+def test_h13_the_user_agent_of_fetches_can_be_set(net):
+    """H13. ROBOTS_GUARD_USER_AGENT is the User-Agent of fetches for requests that have none."""
     site = net.origin(RULES)
 
     crawl([f"{site.url}/open"], {"ROBOTS_GUARD_USER_AGENT": "mybot-robots/1.0", "USER_AGENT": "mybot/1.0"})
@@ -297,8 +327,12 @@ def test_h13_an_identity_of_its_own_can_be_set(net):
     assert [request.headers["user-agent"] for request in site.received] == ["mybot-robots/1.0", "mybot/1.0"]
 
 
-def test_h14_scrapys_cache_never_answers_for_robots_txt(net, tmp_path):
-    """H14. Built-in: robots.txt is served from HTTPCACHE for ever, a cached 500 too, which allows all for ever."""
+def test_h14_robots_txt_never_comes_from_scrapys_cache(net, tmp_path):
+    """H14.
+
+    Built-in: robots.txt is served from HTTPCACHE for ever, a cached 500 too, which allows all for
+    ever.
+    """
     answers = [Reply(status=500), Reply(body=RULES)]
     site = net.origin(lambda request: answers[min(len(site.robots_fetches), 2) - 1])
     cache = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": str(tmp_path / "cache")}
@@ -340,7 +374,7 @@ def test_h17_a_default_port_makes_no_other_origin(net):
     assert done.verdict(f"http://{site.address}:80/private/c") == ("drop", "disallowed")
 
 
-def test_h18_userinfo_takes_no_part(net):
+def test_h18_userinfo_is_ignored(net):
     """H18. Built-in: ValueError in its fetch of http://u:p@h/robots.txt, then allowed."""
     site = net.origin(RULES)
     url = f"http://u:p@{site.address}:{site.port}"
@@ -380,7 +414,7 @@ def test_h20_a_failed_fetch_is_logged_under_its_own_url(net):
 
 @pytest.mark.parametrize("bypass", ["audit", "deny"])
 def test_h22_dont_obey_robotstxt_leaves_a_trace_or_has_no_effect(net, bypass):
-    """H22. Built-in: whoever sets the key passes, and nothing tells of it."""
+    """H22. Built-in: a request with the key passes without a trace."""
     site = net.origin(RULES)
     url = f"{site.url}/private/x"
 
@@ -396,9 +430,9 @@ def test_h22_dont_obey_robotstxt_leaves_a_trace_or_has_no_effect(net, bypass):
         assert (record["action"], record["reason"]) == ("drop", "disallowed")
 
 
-def test_h23_a_refusal_says_which_rule_on_which_line(net):
+def test_h23_a_refusal_names_its_rule_and_line(net):
     """H23. Built-in: IgnoreRequest("Forbidden by robots.txt"), and one DEBUG line."""
-    site = net.origin("# ours\nUser-agent: mybot\nDisallow: /private/\nAllow: /\n")
+    site = net.origin("# rules\nUser-agent: mybot\nDisallow: /private/\nAllow: /\n")
     url = f"{site.url}/private/x"
 
     done = crawl([{"url": url, "headers": {"User-Agent": "MyBot/2.0"}}], {"ROBOTS_GUARD_AUDIT_PASSES": "all"})
@@ -407,10 +441,10 @@ def test_h23_a_refusal_says_which_rule_on_which_line(net):
     assert f"'Disallow: /private/', line 3 of {site.url}/robots.txt" in done[url]["message"]
     record = done.record(url)
     expected = {
-        "door": "scrapy",
+        "component": "scrapy",
         "agent": "mybot",
         "user_agent": "MyBot/2.0",
-        "client": "asker",
+        "client": "plan",
         "group": "mybot",
         "line": 3,
         "via": "scrapy",
@@ -422,14 +456,14 @@ def test_h23_a_refusal_says_which_rule_on_which_line(net):
     assert done.stats["robotstxt/response_status_count/200"] == 1
 
 
-def test_h24_scrapy_fetch_says_why_there_is_nothing_to_show(net, tmp_path):
-    """H24. Built-in: empty output, no word at the default level of most logs, exit status 0."""
+def test_h24_scrapy_fetch_logs_why_its_output_is_empty(net, tmp_path):
+    """H24. Built-in: empty output, no message at the default level of most logs, exit status 0."""
     site = net.origin(RULES)
     settings = {
         "ADDONS": '{"robots_guard.scrapy.Addon": 500}',
         "ROBOTS_GUARD_AGENT": "mybot",
         "ROBOTS_GUARD_STORE": "memory:",
-        "ROBOTS_GUARD_JOURNAL": str(tmp_path),
+        "ROBOTS_GUARD_AUDIT_LOG": str(tmp_path),
     }
     options = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
 
@@ -443,8 +477,12 @@ def test_h24_scrapy_fetch_says_why_there_is_nothing_to_show(net, tmp_path):
 
 
 def test_h25_h26_odd_files_are_read_as_documented(net):
-    """H25: the built-in reads no rule in UTF-16 and allows all; ours decodes by the byte order mark. H26: an HTML
-    page with status 200 is parsed by both; ours finds no rule in it, and the journal can show what it was."""
+    """H25: the built-in finds no rule in UTF-16 and allows all; the guard decodes by the byte order
+    mark.
+
+    H26: both parse an HTML page with status 200; the guard finds no rule in it, and the audit log
+    shows what it was.
+    """
     wide = net.origin(Reply(body=codecs.BOM_UTF16_LE + RULES.encode("utf-16-le")))
     html = net.origin(
         Reply(body="<html><body>Not found\n</body></html>", headers=(("Content-Type", "text/html"),)),
@@ -457,8 +495,12 @@ def test_h25_h26_odd_files_are_read_as_documented(net):
     assert done.verdict(f"{wide.url}/private/x") == ("drop", "disallowed")
 
 
-def test_h28_a_cancelled_asker_leaves_the_others_their_answer(net):
-    """H28. Built-in: a task cancelled while it owns the fetch leaves a Deferred that never fires: the host hangs."""
+def test_h28_other_requests_survive_the_cancellation_of_the_first(net):
+    """H28.
+
+    Built-in: a task cancelled while it owns the fetch leaves a Deferred that never fires: the host
+    hangs.
+    """
     site = net.origin(Reply(body=RULES, delay=0.8))
 
     done = crawl(
@@ -489,7 +531,7 @@ def test_h28_a_cancelled_fetch_is_a_failure_and_not_a_hang(net):
 
 
 def test_a_wrong_or_double_host_field_is_refused(net):
-    """The origin that would answer is then not the origin judged."""
+    """A different origin from the judged one would answer."""
     site = net.origin(RULES)
     same = f"{site.address}:{site.port}"
 
@@ -511,7 +553,7 @@ def test_a_wrong_or_double_host_field_is_refused(net):
     assert site.targets == ["/3"]
 
 
-def _level_of(line: str) -> int:
+def _log_level(line: str) -> int:
     return logging.getLevelName(line.split("] ")[1].partition(":")[0])
 
 
@@ -520,6 +562,6 @@ def test_the_first_refusal_is_a_warning_and_the_rest_are_not(net):
 
     done = crawl([f"{site.url}/private/{number}" for number in range(5)])
 
-    levels = [_level_of(line) for line in done.log.splitlines() if "drop (disallowed)" in line]
+    levels = [_log_level(line) for line in done.log.splitlines() if "drop (disallowed)" in line]
     assert sorted(levels) == [logging.INFO] * 4 + [logging.WARNING]
     assert isinstance(site.received[0], Received)

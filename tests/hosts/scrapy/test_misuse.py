@@ -1,4 +1,5 @@
-"""Settings that cannot be used: one sentence, an exit status, no traceback, and above all no unguarded crawl."""
+"""Invalid settings: one sentence, an exit status, no traceback, and above all no unguarded
+crawl."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ MISUSES = {
     "no agent": ({"ROBOTS_GUARD_AGENT": None}, "ROBOTS_GUARD_AGENT is not set"),
     "no token": ({"ROBOTS_GUARD_AGENT": "my bot/1"}, "'my bot/1' is not a product token"),
     "unknown": ({"ROBOTS_GUARD_MAX_DEFFER": 3}, "did you mean ROBOTS_GUARD_MAX_DEFER?"),
-    "no number": ({"ROBOTS_GUARD_MAX_DEFER": "soon"}, "ROBOTS_GUARD_MAX_DEFER 'soon' is no number of seconds"),
+    "no number": ({"ROBOTS_GUARD_MAX_DEFER": "soon"}, "ROBOTS_GUARD_MAX_DEFER 'soon' is not a number of seconds"),
     "store": ({"ROBOTS_GUARD_STORE": "sqlite:////dev/null/x.sqlite"}, "/dev/null"),
     "store kind": ({"ROBOTS_GUARD_STORE": "mysql://x"}, "mysql"),
-    "journal": ({"ROBOTS_GUARD_JOURNAL": "/dev/null/journal"}, "journal: no file can be written"),
+    "audit_log": ({"ROBOTS_GUARD_AUDIT_LOG": "/dev/null/audit_log"}, "audit_log: no file can be written"),
     "bypass": ({"ROBOTS_GUARD_META_BYPASS": "allow"}, "use 'audit' or 'deny'"),
     "switch": ({"ROBOTS_GUARD_ENABLED": "perhaps"}, "use True or False"),
     "two switches": (
@@ -24,14 +25,14 @@ MISUSES = {
     ),
     "mask": (
         {"ROBOTS_GUARD_AGENT": None, "ROBOTSTXT_USER_AGENT": "Mozilla/5.0 (compatible)"},
-        "names no product token",
+        "contains no product token",
     ),
 }
 NO_AGENT = {"ROBOTS_GUARD_AGENT": None}
 
 
-def only_sentence(log: str) -> str:
-    """The last words of the process."""
+def error_sentence(log: str) -> str:
+    """The one error message of the process."""
     assert "Traceback" not in log, log
     assert "Unhandled" not in log, log
     assert "never retrieved" not in log, log
@@ -40,14 +41,14 @@ def only_sentence(log: str) -> str:
 
 
 @pytest.mark.parametrize("misuse", MISUSES)
-def test_a_setting_that_cannot_be_used_ends_the_process_with_one_sentence(net, misuse):
+def test_an_invalid_setting_ends_the_process_with_one_sentence(net, misuse):
     site = net.origin("")
     settings, expected = MISUSES[misuse]
 
     done = crawl([f"{site.url}/a"], settings)
 
     assert done.code == 1
-    assert expected in only_sentence(done.log)
+    assert expected in error_sentence(done.log)
     assert site.received == []
 
 
@@ -56,7 +57,7 @@ def test_a_setting_that_cannot_be_used_ends_the_process_with_one_sentence(net, m
     [
         {"deferred_api": True},
         *MODES.values(),
-        # Without the add-on, the middleware alone: found out later, when the engine is being built.
+        # Without the add-on, the middleware finds the error later, when the engine is built.
         {"settings": {"ADDONS": {}, "DOWNLOADER_MIDDLEWARES": {"robots_guard.scrapy.RobotsGuardMiddleware": 100}}},
         {
             "deferred_api": True,
@@ -65,20 +66,20 @@ def test_a_setting_that_cannot_be_used_ends_the_process_with_one_sentence(net, m
     ],
     ids=["CrawlerProcess", *MODES, "middleware", "middleware in CrawlerProcess"],
 )
-def test_however_the_crawl_is_started(net, mode):
+def test_a_missing_agent_ends_the_process_however_the_crawl_is_started(net, mode):
     site = net.origin("")
     settings = mode.get("settings", {}) | NO_AGENT
 
     done = crawl([f"{site.url}/a"], settings, deferred_api=mode.get("deferred_api", False))
 
     assert done.code == 1
-    assert "ROBOTS_GUARD_AGENT is not set" in only_sentence(done.log)
+    assert "ROBOTS_GUARD_AGENT is not set" in error_sentence(done.log)
     assert site.received == []
 
 
 @pytest.mark.parametrize("command", ["crawl", "runspider", "fetch"])
 @pytest.mark.parametrize("reactor", ["asyncio", "epoll"])
-def test_the_scrapy_command_too(net, tmp_path, command, reactor):
+def test_a_missing_agent_ends_the_scrapy_command(net, tmp_path, command, reactor):
     site = net.origin("")
     _write_project(
         tmp_path, f"{site.url}/a", ADDONS=ADDON, **QUIET, **({"TWISTED_REACTOR": EPOLL} if reactor == "epoll" else {})
@@ -92,7 +93,7 @@ def test_the_scrapy_command_too(net, tmp_path, command, reactor):
     child = run_python("-m", "scrapy", *words[command], cwd=tmp_path, timeout=60)
 
     assert child.returncode == 1
-    assert "ROBOTS_GUARD_AGENT is not set" in only_sentence(child.stderr)
+    assert "ROBOTS_GUARD_AGENT is not set" in error_sentence(child.stderr)
     assert site.received == []
 
 
@@ -145,8 +146,8 @@ reactor.run()
 
 
 @pytest.mark.parametrize("reactor", ["asyncio", "epoll"])
-def test_a_program_that_runs_its_own_reactor(net, tmp_path, reactor):
-    """Under asyncio the loop is left; elsewhere whoever holds the Deferred is told."""
+def test_a_missing_agent_is_an_error_under_a_programs_own_reactor(net, tmp_path, reactor):
+    """Under asyncio the loop ends; under another reactor the crawl's Deferred fails."""
     site = net.origin("")
     (tmp_path / "program.py").write_text(RUNNER)
 

@@ -1,4 +1,5 @@
-"""Exceptions for single sites, in a crawl: who made them is said with what they do, and what is wrong in them once."""
+"""Overrides in a crawl: a refusal names its override and owner, and a faulty override is logged
+once."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ action = "pass"
 """
 
 
-def test_a_refusal_names_its_override_and_a_fault_is_told_once(net, tmp_path):
+def test_a_refusal_names_its_override_and_a_fault_is_logged_once(net, tmp_path):
     site = net.origin("")
     (tmp_path / "overrides.toml").write_text(FILE.format(url=site.url))
 

@@ -1,4 +1,4 @@
-"""Time between requests, measured where it counts: at the origin. And what it costs everybody else: nothing."""
+"""The delay between requests, measured at the origin, and its effect on other origins: none."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def moved(location: str) -> Reply:
 
 
 def assert_keeps(site, delay: float = DELAY) -> None:
-    """The origin was left alone for so long between any two requests."""
+    """Assert that the delay was kept between any two requests."""
     assert len(site.targets) > 1
     assert shortest_gap(site) >= delay * TOLERANCE
 
 
-# -- every kind of request ------------------------------------------------------------------------------------
+# -- every kind of request -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -53,10 +53,10 @@ def test_sequential_concurrent_redirected_and_retried_requests_keep_the_delay(ne
     )
     assert_keeps(site)
     assert {done[page]["status"] for page in pages} == {200}
-    assert not done.records, "who waits for his turn in the scheduler is not asked"
+    assert not done.records, "requests that wait in the scheduler are not judged"
 
 
-def test_origins_that_the_gate_has_forgotten_keep_it_too(net):
+def test_origins_that_the_gate_has_forgotten_keep_the_delay(net):
     sites = [net.origin(RULES) for _ in range(4)]
 
     crawl([f"{site.url}/{n}" for n in range(4) for site in sites], remembered=1, see_through=True)
@@ -66,7 +66,7 @@ def test_origins_that_the_gate_has_forgotten_keep_it_too(net):
         assert_keeps(site)
 
 
-def test_media_keep_it_too_and_stand_in_line(net, tmp_path):
+def test_media_requests_wait_in_the_turn_queue_and_keep_the_delay(net, tmp_path):
     site = net.origin(RULES)
     files = [f"{site.url}/file{number}" for number in range(5)]
 
@@ -86,14 +86,16 @@ def test_media_keep_it_too_and_stand_in_line(net, tmp_path):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"DOWNLOAD_DELAY": 0.25, "CONCURRENT_REQUESTS": 0 if SCRAPY >= (2, 18) else 10_000},  # times 0.5 to 1.5
+        # times 0.5 to 1.5
+        {"DOWNLOAD_DELAY": 0.25, "CONCURRENT_REQUESTS": 0 if SCRAPY >= (2, 18) else 10_000},
         {"AUTOTHROTTLE_ENABLED": True, "AUTOTHROTTLE_START_DELAY": 0.3, "AUTOTHROTTLE_TARGET_CONCURRENCY": 8.0},
         {"CONCURRENT_REQUESTS_PER_DOMAIN": 1},
     ],
     ids=["jitter and no limit", "autothrottle", "one at a time"],
 )
-def test_nothing_of_scrapys_own_undercuts_it(net, settings):
-    """Answers that take longer than the delay fill the download slot: who leaves it has not waited there."""
+def test_scrapys_own_settings_do_not_undercut_the_delay(net, settings):
+    """Responses that take longer than the delay fill the download slot, so requests leave it in a
+    burst."""
     slow = Reply(delay=DELAY * 1.5)
     site = net.origin(RULES, {f"/{number}": slow for number in range(0, 6, 2)})
 
@@ -104,7 +106,8 @@ def test_nothing_of_scrapys_own_undercuts_it(net, settings):
 
 
 def test_hosts_that_share_a_download_slot_share_no_delay(net):
-    """`download_slot` is the project's: one paced origin in it does not slow the others, nor is its delay cut."""
+    """A paced origin in a project's `download_slot` does not slow down others, and its delay is
+    kept."""
     paced, free = net.origin(RULES), net.origin("User-agent: *\nAllow: /\n")
     slot = {"download_slot": "all"}
 
@@ -118,7 +121,7 @@ def test_hosts_that_share_a_download_slot_share_no_delay(net):
 
 
 def test_many_slots_of_one_origin_keep_one_delay(net):
-    """As with one download slot per proxy."""
+    """For example with one download slot per proxy."""
     site = net.origin(RULES)
 
     crawl([{"url": f"{site.url}/{n}", "meta": {"download_slot": f"s{n % 4}"}} for n in range(8)], see_through=True)
@@ -127,14 +130,14 @@ def test_many_slots_of_one_origin_keep_one_delay(net):
     assert len(site.targets) == 8
 
 
-def test_whoever_asks_for_it(net):
-    """A rate, a delay cut to what the operator grants, and the operator's own."""
-    asked = {
+def test_every_source_of_a_delay_is_kept(net):
+    """A Request-rate, a Crawl-delay capped by the operator, and the operator's own delay."""
+    delays = {
         "User-agent: *\nRequest-rate: 20/7\n": 0.35,
         "User-agent: *\nCrawl-delay: 500\n": 0.4,
         "User-agent: *\nAllow: /\n": 0.3,
     }
-    sites = [(net.origin(robots), delay) for robots, delay in asked.items()]
+    sites = [(net.origin(robots), delay) for robots, delay in delays.items()]
 
     crawl(
         [f"{site.url}/{number}" for site, _ in sites for number in range(5)],
@@ -147,8 +150,9 @@ def test_whoever_asks_for_it(net):
         assert len(site.targets) == 5
 
 
-def test_where_nothing_is_refused_nothing_waits(net, tmp_path):
-    """`mode = "report"`: neither what the scheduler lets out nor what passes it by; who would have waited is told."""
+def test_in_report_mode_no_request_waits(net, tmp_path):
+    """`mode = "report"`: scheduled requests and those that bypass the scheduler are sent at once,
+    and recorded."""
     site = net.origin("User-agent: *\nCrawl-delay: 30\n")
     files = [f"{site.url}/file{n}" for n in range(4)]
     pipeline = {"ITEM_PIPELINES": {"hosts.scrapy.components.Downloads": 1}, "FILES_STORE": str(tmp_path)}
@@ -162,12 +166,12 @@ def test_where_nothing_is_refused_nothing_waits(net, tmp_path):
 
     assert len(site.targets) == 12
     assert {done[url]["action"] for url in files} == {"pass"}
-    told = [record["would"] for record in done.records if record["relaxed"] == "mode=report"]
-    assert told == ["defer"] * 11
+    actions = [record["would"] for record in done.records if record["relaxed"] == "mode=report"]
+    assert actions == ["defer"] * 11
 
 
-def test_what_the_cache_answers_costs_no_turn(net, tmp_path):
-    """The second crawl asks the origin for nothing, and is not paced."""
+def test_a_cached_response_uses_no_turn(net, tmp_path):
+    """The second crawl sends no request, and is not paced."""
     site = net.origin("User-agent: *\nCrawl-delay: 0.5\n")
     pages = [f"{site.url}/{number}" for number in range(3)]
     cache = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": str(tmp_path)}
@@ -180,10 +184,10 @@ def test_what_the_cache_answers_costs_no_turn(net, tmp_path):
     assert max(done[page]["at"] for page in pages) < 0.5
 
 
-# -- an origin that asks to be left alone ---------------------------------------------------------------------
+# -- an origin that asks for a pause ---------------------------------------------------------------
 
 
-def test_retry_after_holds_off_all_its_requests_and_the_retried_one(net):
+def test_retry_after_pauses_all_requests_and_the_retry(net):
     def busy(_request) -> Reply:
         return Reply(status=503, headers=(("Retry-After", "1"),)) if len(site.targets) < 2 else Reply()
 
@@ -204,8 +208,8 @@ def test_retry_after_holds_off_all_its_requests_and_the_retried_one(net):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_retry_after_holds_off_what_lies_in_the_slot_already(net, mode):
-    """With DOWNLOAD_DELAY, many have been let pass before the first answer comes."""
+def test_retry_after_pauses_requests_in_the_download_slot(net, mode):
+    """With DOWNLOAD_DELAY, many requests have passed the middlewares before the first response."""
 
     def busy(_request) -> Reply:
         return Reply(status=503, headers=(("Retry-After", "2"),)) if len(site.targets) < 2 else Reply()
@@ -213,7 +217,7 @@ def test_retry_after_holds_off_what_lies_in_the_slot_already(net, mode):
     pages = [f"/{number}" for number in range(6)]
     site = net.origin("User-agent: *\nAllow: /\n", dict.fromkeys(pages, busy))
     way = MODES[mode]
-    slowly = {**way["settings"], "RETRY_ENABLED": True, "DOWNLOAD_DELAY": 0.1, "RANDOMIZE_DOWNLOAD_DELAY": False}
+    slowly = {**way["settings"], "RETRY_ENABLED": True, "DOWNLOAD_DELAY": 0.5, "RANDOMIZE_DOWNLOAD_DELAY": False}
 
     done = crawl([site.url + page for page in pages], **{**way, "settings": slowly}, see_through=True)
 
@@ -223,7 +227,7 @@ def test_retry_after_holds_off_what_lies_in_the_slot_already(net, mode):
     assert {done[site.url + page]["status"] for page in pages} == {200}
 
 
-def test_a_cached_503_holds_off_nobody(net, tmp_path):
+def test_a_cached_503_causes_no_pause(net, tmp_path):
     site = net.origin("", {"/busy": Reply(status=503, headers=(("Retry-After", "3600"),))})
     cache = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": str(tmp_path), "ROBOTS_GUARD_RESPECT_RETRY_AFTER": False}
 
@@ -234,7 +238,7 @@ def test_a_cached_503_holds_off_nobody(net, tmp_path):
     assert done[f"{site.url}/x"]["status"] == 200
 
 
-def test_what_is_not_governed_may_be_busy():
+def test_a_503_of_an_ungoverned_scheme_is_handed_on():
     handler = {"DOWNLOAD_HANDLERS": {"s4": "hosts.scrapy.components.BusyHandler"}}
 
     done = crawl([{"url": "s4://bucket/key", "meta": {"handle_httpstatus_all": True}}], handler)
@@ -242,11 +246,12 @@ def test_what_is_not_governed_may_be_busy():
     assert done["s4://bucket/key"]["status"] == 503
 
 
-# -- what waits, and who waits for it -------------------------------------------------------------------------
+# -- waiting requests, and their effect on others --------------------------------------------------
 
 
 def chains(net, hosts: int, length: int):
-    """Hosts whose pages are discovered one by one: first pages, and what follows which."""
+    """Hosts whose pages are discovered one by one: their first pages, links by page, and last
+    pages."""
     sites = [net.origin("User-agent: *\nAllow: /\n") for _ in range(hosts)]
     follow = {f"{site.url}/{n}": [f"{site.url}/{n + 1}"] for site in sites for n in range(length - 1)}
     return [f"{site.url}/0" for site in sites], follow, [f"{site.url}/{length - 1}" for site in sites]
@@ -263,7 +268,8 @@ def test_a_slow_host_with_a_long_queue_stalls_no_other(net):
 
 
 def test_media_that_wait_do_not_use_up_the_concurrent_requests(net, tmp_path):
-    """Past the scheduler nothing can be sent back; but what waits there stands aside."""
+    """Requests that bypass the scheduler cannot be rescheduled, but do not count while they
+    wait."""
     slow = net.origin("User-agent: *\nCrawl-delay: 1\n")
     first, follow, last = chains(net, 2, 8)
     files = [f"{slow.url}/file{n}" for n in range(30)]
@@ -278,7 +284,7 @@ def test_media_that_wait_do_not_use_up_the_concurrent_requests(net, tmp_path):
     )
 
     pages_done = max(done[page]["at"] for page in last)
-    assert pages_done < 3, "two of those that wait do so for 4 s at least"
+    assert pages_done < 3, "at least two files wait 4 s or longer"
     assert_keeps(slow, 1)
     assert 3 <= len(slow.targets) <= 6, "hold_max is 5 s"
     refused = [url for url in files if done[url]["action"] == "drop"]
@@ -298,7 +304,7 @@ def test_a_stopped_job_resumes_with_every_paced_request_once(net, tmp_path):
     assert_keeps(site)
 
 
-# -- one delay for all ----------------------------------------------------------------------------------------
+# -- one delay for several processes ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("store", ["sqlite", "redis"])
@@ -307,13 +313,15 @@ def test_eight_crawls_keep_one_delay(net, tmp_path, request, store):
     url = f"sqlite:///{tmp_path}/store"
     if store == "redis":
         url = request.getfixturevalue("redis_server").url
-    pages = [[f"/{crawler}-{n}" for n in range(1 + crawler % 2)] for crawler in range(8)]
+    targets = [[f"/{crawler}-{n}" for n in range(1 + crawler % 2)] for crawler in range(8)]
 
     codes = crawl_together(
-        [[f"{site.url}{page}" for page in mine] for mine in pages], {"ROBOTS_GUARD_STORE": url}, tmp_path
+        [[f"{site.url}{target}" for target in each] for each in targets],
+        {"ROBOTS_GUARD_STORE": url},
+        tmp_path,
     )
 
     assert codes == [0] * 8
-    assert sorted(site.targets) == sorted(page for mine in pages for page in mine)
+    assert sorted(site.targets) == sorted(target for each in targets for target in each)
     assert_keeps(site, 0.4)
     assert len(site.robots_fetches) == 1

@@ -1,4 +1,4 @@
-"""Schedulers and dupefilters that refuse what they have seen: what is put off is not lost to them."""
+"""Schedulers and dupefilters that refuse requests they have seen: no deferred request is lost."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from robots_guard.testing import Reply
 RULES = "User-agent: *\nDisallow: /private/\n"
 SLOW = "User-agent: *\nCrawl-delay: 0.1\n"
 COMPONENTS = "hosts.scrapy.components"
-#: What stands between the engine and the queue, by its name.
-MAKES = {
+#: Schedulers and dupefilters, by name.
+KINDS = {
     "drops": {"SCHEDULER": f"{COMPONENTS}.SeenScheduler"},
     "drops silently": {"SCHEDULER": f"{COMPONENTS}.SilentScheduler"},
     "dupefilter": {"DUPEFILTER_CLASS": f"{COMPONENTS}.UrlFilter"},
@@ -21,12 +21,12 @@ MAKES = {
     },
     "no dupefilter": {"DUPEFILTER_CLASS": "scrapy.dupefilters.BaseDupeFilter"},
 }
-REFUSING = {name: MAKES[name] for name in ("drops", "drops silently")}
+REFUSING = {name: KINDS[name] for name in ("drops", "drops silently")}
 
 
-@pytest.fixture(params=MAKES)
-def make(request):
-    return MAKES[request.param]
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return KINDS[request.param]
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -34,39 +34,39 @@ def queue(request, tmp_path):
     return {} if request.param == "memory" else {"JOBDIR": str(tmp_path / "job")}
 
 
-def test_no_origin_loses_its_first_request(net, make, queue):
-    """It goes back while its robots.txt is fetched."""
+def test_no_origin_loses_its_first_request(net, kind, queue):
+    """The request goes back while its robots.txt is fetched."""
     sites = [net.origin(RULES) for _ in range(3)]
     pages = [f"{site.url}/{page}" for site in sites for page in ("a", "b", "private/c")]
 
-    done = crawl(pages, {**make, **queue}, see_through=True)
+    done = crawl(pages, {**kind, **queue}, see_through=True)
 
     assert [sorted(site.targets) for site in sites] == [["/a", "/b"]] * 3
     assert {done[page]["action"] for page in pages} == {"pass", "drop"}
 
 
-def test_nor_any_that_is_put_off_again_and_again(net, make, queue):
+def test_no_request_that_is_deferred_repeatedly_is_lost(net, kind, queue):
     site = net.origin(lambda _: Reply(status=503) if len(site.robots_fetches) < 3 else Reply(body=SLOW))
     pages = [f"{site.url}/{n}" for n in range(5)]
 
-    done = crawl(pages, {**make, **queue}, retry_min=0.2, see_through=True)
+    done = crawl(pages, {**kind, **queue}, retry_min=0.2, see_through=True)
 
     assert sorted(site.targets) == sorted(f"/{n}" for n in range(5))
     assert {done[page].get("status") for page in pages} == {200}
 
 
-@pytest.mark.parametrize("name", [name for name in MAKES if name != "no dupefilter"])
-def test_what_is_yielded_twice_is_still_requested_once(net, name, queue):
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "no dupefilter"])
+def test_a_request_that_is_yielded_twice_is_sent_once(net, name, queue):
     site = net.origin(SLOW)
     pages = [{"url": f"{site.url}/{n}", "key": f"{n} {time}"} for n in range(3) for time in range(2)]
 
-    crawl(pages, {**MAKES[name], **queue}, see_through=True)
+    crawl(pages, {**KINDS[name], **queue}, see_through=True)
 
     assert sorted(site.targets) == ["/0", "/1", "/2"]
 
 
 @pytest.mark.parametrize("refusing", REFUSING)
-def test_when_all_parking_places_are_taken_they_are_not_given_what_they_refuse(net, refusing, queue):
+def test_beyond_max_parked_requests_are_not_handed_back_to_a_scheduler_that_refuses_them(net, refusing, queue):
     slow, fast = net.origin(SLOW), net.origin(RULES)
     pages = [f"{slow.url}/{n}" for n in range(20)]
     others = [f"{fast.url}/{n}" for n in range(5)]
@@ -78,11 +78,11 @@ def test_when_all_parking_places_are_taken_they_are_not_given_what_they_refuse(n
     assert "does not take requests back" in done.log
 
 
-@pytest.mark.parametrize("name", MAKES)
+@pytest.mark.parametrize("name", KINDS)
 def test_a_stopped_job_resumes_with_every_request_once(net, name, tmp_path):
     site = net.origin("User-agent: *\nCrawl-delay: 0.3\n")
     pages = [f"{site.url}/{n}" for n in range(12)]
-    job = {**MAKES[name], "JOBDIR": str(tmp_path)}
+    job = {**KINDS[name], "JOBDIR": str(tmp_path)}
 
     first = crawl(pages, job, stop_when=pages[1:2] if name == "no dupefilter" else pages[:1])
     assert 0 < len(site.targets) < 12
@@ -96,7 +96,7 @@ def test_a_stopped_job_resumes_with_every_request_once(net, name, tmp_path):
 
 
 @pytest.mark.parametrize("refusing", REFUSING)
-def test_without_a_job_what_is_lost_is_counted(net, refusing):
+def test_without_a_job_lost_requests_are_counted(net, refusing):
     site = net.origin("User-agent: *\nCrawl-delay: 0.3\n")
     pages = [f"{site.url}/{n}" for n in range(12)]
 
@@ -105,7 +105,7 @@ def test_without_a_job_what_is_lost_is_counted(net, refusing):
     assert f"did not take them back: {12 - len(site.targets)}" in done.log
 
 
-def test_set_up_by_hand_without_our_scheduler_a_loss_is_said(net):
+def test_without_guard_scheduler_a_lost_request_is_logged(net):
     site = net.origin(RULES)
     by_hand = {
         "ADDONS": {},

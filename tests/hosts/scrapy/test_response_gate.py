@@ -1,35 +1,37 @@
-"""Pages that were not requested: a response from a URL that was not judged is judged before a spider gets it."""
+"""The response gate: a response from a URL that was not judged is judged before a spider receives
+it."""
 
 from __future__ import annotations
 
 import pytest
 from hosts.scrapy.crawl import MODES, crawl, shortest_gap
-from hosts.scrapy.test_gates import CLOSED, OPEN, RULES, behind_us, moved
+from hosts.scrapy.test_gates import CLOSED, OPEN, RULES, moved, with_middleware
 
 from robots_guard.testing import Reply
 
 ALL = {"ROBOTS_GUARD_AUDIT_PASSES": "all"}
-HANDLED = {name: mode for name, mode in MODES.items() if name != "no reactor"}  # HTTP/1.1 by Twisted needs one
+#: Modes with a reactor, which Scrapy's HTTP/1.1 handler needs.
+HANDLED = {name: mode for name, mode in MODES.items() if name != "no reactor"}
 
 
 def by(handler: str, *schemes: str) -> dict:
-    """Settings of a project with a download handler of its own."""
+    """Settings with one of the project's own download handlers."""
     path = f"hosts.scrapy.components.{handler}"
     return {"DOWNLOAD_HANDLERS": dict.fromkeys(schemes or ("http", "https"), path)}
 
 
-def leading(net, to: str, rules: str = RULES, **pages):
-    """A site whose /open leads to another page."""
+def redirecting(net, to: str, rules: str = RULES, **pages):
+    """A site whose /open redirects to another page."""
     return net.origin(rules, {"/open": moved(to), **pages})
 
 
-# -- a download handler that follows redirects ------------------------------------------------------------------
+# -- a download handler that follows redirects -----------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", HANDLED)
 @pytest.mark.parametrize("inline", [False, True])
-def test_a_forbidden_page_that_a_redirect_led_to_reaches_no_spider(net, mode, inline):
-    site = leading(net, "/private/x")
+def test_a_forbidden_page_behind_a_redirect_reaches_no_spider(net, mode, inline):
+    site = redirecting(net, "/private/x")
     mode = HANDLED[mode]
 
     done = crawl(
@@ -47,13 +49,13 @@ def test_a_forbidden_page_that_a_redirect_led_to_reaches_no_spider(net, mode, in
     assert done.stats["robots_guard/escaped"] == 1
     assert done.stats["robots_guard/drop/disallowed"] == 1
     assert f"WARNING: drop (disallowed): GET {site.url}/private/x" in done.log
-    assert f"it had reached the site, led there by {site.url}/open" in done.log
+    assert f"had already reached the site, by way of {site.url}/open" in done.log
 
 
 @pytest.mark.parametrize(("rules", "action"), [(CLOSED, "drop"), (RULES, "pass")])
-def test_another_origins_page_is_judged_by_its_own_rules(net, rules, action):
+def test_a_page_of_another_origin_is_judged_by_that_origins_rules(net, rules, action):
     other = net.origin(rules)
-    site = leading(net, f"{other.url}/landed?token=secret")
+    site = redirecting(net, f"{other.url}/landed?token=secret")
 
     done = crawl([f"{site.url}/open"], {**by("FollowingHandler"), **ALL})
 
@@ -65,11 +67,11 @@ def test_another_origins_page_is_judged_by_its_own_rules(net, rules, action):
     assert [record["led_by"] for record in done.records] == [None, f"{site.url}/open"]
 
 
-def test_the_pages_on_the_way_are_judged_too_where_the_handler_tells_of_them(net):
+def test_intermediate_pages_that_the_handler_reports_are_judged(net):
     other = net.origin(RULES, {"/private/hop": moved("/open"), "/open": Reply(body="landed")})
-    site = leading(net, f"{other.url}/private/hop")
+    site = redirecting(net, f"{other.url}/private/hop")
 
-    done = crawl([f"{site.url}/open"], {**by("TellingHandler"), **ALL})
+    done = crawl([f"{site.url}/open"], {**by("ReportingHandler"), **ALL})
 
     assert done.verdict(f"{site.url}/open") == ("drop", "disallowed")
     assert [(record["url"], record["action"], record["escaped"]) for record in done.records] == [
@@ -79,7 +81,7 @@ def test_the_pages_on_the_way_are_judged_too_where_the_handler_tells_of_them(net
     ]
 
 
-def test_scrapys_own_redirects_are_judged_once_each(net):
+def test_each_of_scrapys_own_redirects_is_judged_once(net):
     site = net.origin(RULES, {"/1": moved("/2"), "/2": moved("/3"), "/3": moved("/private/x")})
 
     done = crawl([f"{site.url}/1"], ALL)
@@ -93,9 +95,9 @@ def test_scrapys_own_redirects_are_judged_once_each(net):
     assert "robots_guard/escaped" not in done.stats
 
 
-def test_what_cannot_be_judged_reaches_no_spider_either(net):
+def test_a_page_that_cannot_be_judged_reaches_no_spider(net):
     other = net.origin(503)
-    site = leading(net, f"{other.url}/landed")
+    site = redirecting(net, f"{other.url}/landed")
 
     done = crawl([f"{site.url}/open"], by("FollowingHandler"))
 
@@ -104,7 +106,7 @@ def test_what_cannot_be_judged_reaches_no_spider_either(net):
     assert other.targets == ["/landed"]
 
 
-def test_a_page_under_a_url_that_cannot_be_read_reaches_no_spider(net):
+def test_a_page_with_a_malformed_url_reaches_no_spider(net):
     site = net.origin(RULES)
     urls = {"web://a?http://user@@x/": "malformed-target", f"web://a?{site.url}/private/x": "disallowed"}
 
@@ -114,9 +116,9 @@ def test_a_page_under_a_url_that_cannot_be_read_reaches_no_spider(net):
     assert done[f"web://a?{site.url}/open"]["action"] == "pass"
 
 
-def test_retries_are_judged_each(net):
+def test_each_retry_is_judged(net):
     answers = iter([Reply(status=500), Reply(status=500), Reply(body="at last")])
-    site = leading(net, "/landed", **{"/landed": lambda _: next(answers)})
+    site = redirecting(net, "/landed", **{"/landed": lambda _: next(answers)})
 
     done = crawl([f"{site.url}/open"], {**by("FollowingHandler"), "RETRY_ENABLED": True, **ALL})
 
@@ -124,10 +126,10 @@ def test_retries_are_judged_each(net):
     assert [record["url"].removeprefix(site.url) for record in done.records] == ["/open", "/landed"] * 3
 
 
-def test_the_origin_that_asks_for_time_is_the_one_that_answered(net):
-    """The pages that a busy origin answers to are asked for one after another, past the scheduler."""
+def test_retry_after_pauses_the_origin_that_responded(net):
+    """The pages are requested one after another, and bypass the scheduler."""
     other = net.origin(OPEN, {"/busy": Reply(status=429, headers=(("Retry-After", "60"),))})
-    site = leading(net, f"{other.url}/busy")
+    site = redirecting(net, f"{other.url}/busy")
     pages = [f"{site.url}/open", f"{site.url}/a", f"{other.url}/b"]
 
     done = crawl(
@@ -140,10 +142,10 @@ def test_the_origin_that_asks_for_time_is_the_one_that_answered(net):
     assert other.targets == ["/busy"]
 
 
-# -- what is no escape ------------------------------------------------------------------------------------------
+# -- responses that are no escape ------------------------------------------------------------------
 
 
-def test_a_url_that_is_only_spelt_otherwise_is_the_same(net):
+def test_another_spelling_of_a_url_is_the_same_url(net):
     site = net.origin(RULES)
 
     done = crawl([f"{site.url}/open?q=1", f"{site.url}/open#part"], {**by("RespellingHandler"), **ALL})
@@ -153,8 +155,8 @@ def test_a_url_that_is_only_spelt_otherwise_is_the_same(net):
     assert len(done.records) == 2
 
 
-def test_what_comes_from_the_cache_has_not_reached_the_site(net, tmp_path):
-    site = leading(net, "/private/x")
+def test_a_cached_response_has_not_reached_the_site(net, tmp_path):
+    site = redirecting(net, "/private/x")
     cache = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": str(tmp_path / "cache")}
     unguarded = {"ROBOTS_GUARD_ENABLED": False, "ROBOTSTXT_OBEY": False}
     pages = [f"{site.url}/open", f"{site.url}/other"]
@@ -169,10 +171,10 @@ def test_what_comes_from_the_cache_has_not_reached_the_site(net, tmp_path):
     (record,) = done.records
     assert (record["url"], record["escaped"], record["led_by"]) == (f"{site.url}/private/x", False, pages[0])
     assert "robots_guard/escaped" not in done.stats
-    assert "had reached" not in done.log
+    assert "had already reached" not in done.log
 
 
-def test_what_a_guarded_proxy_has_refused_has_not_reached_the_site(net):
+def test_a_refusal_by_the_proxy_has_not_reached_the_site(net):
     site = net.origin(RULES)
 
     pages = [f"{site.url}/open", f"{site.url}/scripted"]
@@ -186,7 +188,7 @@ def test_what_a_guarded_proxy_has_refused_has_not_reached_the_site(net):
     }
 
 
-def test_what_is_not_governed_stays_so(net, tmp_path):
+def test_ungoverned_schemes_are_not_judged(net, tmp_path):
     (tmp_path / "file").write_text("file")
     urls = [f"file://{tmp_path}/file", "data:,x", "s3://bucket/key?http://127.0.0.1:9/private/x"]
 
@@ -196,17 +198,17 @@ def test_what_is_not_governed_stays_so(net, tmp_path):
     assert done.records == []
 
 
-def test_an_answer_in_the_place_of_a_refusal_is_no_escape(net):
+def test_a_middlewares_response_to_a_refusal_is_no_escape(net):
     site = net.origin(RULES)
 
-    done = crawl([f"{site.url}/private/x"], behind_us("StandsIn", 50))
+    done = crawl([f"{site.url}/private/x"], with_middleware("AnswersRefusals", 50))
 
     assert site.targets == []
     assert done[f"{site.url}/private/x"]["action"] == "pass"
     assert [record["escaped"] for record in done.records] == [False]
 
 
-def test_an_exemption_goes_as_far_as_the_origin(net):
+def test_an_exemption_covers_redirects_within_the_origin(net):
     other = net.origin(RULES)
     site = net.origin(RULES, {"/private/1": moved("/private/2"), "/private/3": moved(f"{other.url}/private/4")})
     exempt = {"dont_obey_robotstxt": True}
@@ -222,8 +224,8 @@ def test_an_exemption_goes_as_far_as_the_origin(net):
     assert done.record(f"{other.url}/private/4")["escaped"]
 
 
-def test_where_nothing_is_refused_it_is_recorded(net):
-    site = leading(net, "/private/x")
+def test_in_report_mode_an_escape_is_recorded(net):
+    site = redirecting(net, "/private/x")
 
     done = crawl([f"{site.url}/open"], {**by("FollowingHandler"), "ROBOTS_GUARD_MODE": "report"})
 
@@ -232,16 +234,18 @@ def test_where_nothing_is_refused_it_is_recorded(net):
     assert (record["action"], record["would"], record["escaped"]) == ("pass", "drop", True)
 
 
-# -- middlewares that make requests by themselves ---------------------------------------------------------------
+# -- middlewares that make requests by themselves --------------------------------------------------
 
 
 @pytest.mark.parametrize("place", [50, 800])
-def test_a_middleware_that_makes_requests_by_itself(net, place):
-    """Before ours, nothing of it was judged; behind ours, only what it was asked for."""
+def test_a_middleware_that_makes_its_own_requests(net, place):
+    """Before the guard's middleware, none of its requests is judged; after it, only the original
+    one."""
     site = net.origin(RULES, {"/driven": moved("/private/x"), "/driven-on": moved("/landed")})
 
     done = crawl(
-        [f"{site.url}/driven", f"{site.url}/driven-on", f"{site.url}/private/driven"], behind_us("Drives", place)
+        [f"{site.url}/driven", f"{site.url}/driven-on", f"{site.url}/private/driven"],
+        with_middleware("DrivesBrowser", place),
     )
 
     assert done.verdict(f"{site.url}/driven") == ("drop", "disallowed")
@@ -251,20 +255,21 @@ def test_a_middleware_that_makes_requests_by_itself(net, place):
     assert done.record(f"{site.url}/private/x")["escaped"]
 
 
-def test_an_answer_that_a_middleware_renames_is_judged_by_its_name(net):
+def test_a_response_with_a_new_url_is_judged_by_that_url(net):
     site = net.origin(RULES)
 
-    done = crawl([f"{site.url}/renamed", f"{site.url}/open-renamed"], behind_us("Renames", 700))
+    done = crawl([f"{site.url}/renamed", f"{site.url}/open-renamed"], with_middleware("RenamesResponse", 700))
 
     assert done.verdict(f"{site.url}/renamed") == ("drop", "disallowed")
     assert done[f"{site.url}/open-renamed"]["action"] == "pass"
 
 
-# -- our own fetch ----------------------------------------------------------------------------------------------
+# -- the guard's own fetch -------------------------------------------------------------------------
 
 
-def test_a_robots_txt_that_a_handler_was_led_to_is_followed_by_our_own_rules(net, tmp_path):
-    """The fetcher reports the handler's redirect to the core, which then requests the target and records both."""
+def test_a_handlers_redirect_of_robots_txt_is_followed_by_the_core(net, tmp_path):
+    """The fetcher reports the handler's redirect to the core, which then requests the target and
+    records both."""
     other = net.origin("User-agent: *\nDisallow: /open\n")
     site = net.origin(moved(f"{other.url}/robots.txt"))
 
@@ -273,24 +278,26 @@ def test_a_robots_txt_that_a_handler_was_led_to_is_followed_by_our_own_rules(net
     assert done.verdict(f"{site.url}/open") == ("drop", "disallowed")
     assert done[f"{site.url}/private/x"]["action"] == "pass"
     assert done.record(f"{site.url}/open")["redirects"] == [f"{site.url}/robots.txt"]
-    assert len(other.robots_fetches) == 2, "once by the handler, once by us"
+    assert len(other.robots_fetches) == 2, "one by the handler, one by the guard"
 
 
-# -- at the write -----------------------------------------------------------------------------------------------
+# -- in the handler hook ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_request_that_is_changed_behind_the_last_middleware_is_judged_at_the_write(net, mode):
+def test_a_request_changed_after_the_last_middleware_is_judged_in_the_handler_hook(net, mode):
     site = net.origin(RULES)
-    turned, inside, hosted = f"{site.url}/open?turn", f"{site.url}/open?inside", f"{site.url}/hosted"
+    forbidden = f"{site.url}/open?turn"
+    inside = f"{site.url}/open?inside"
+    hosted = f"{site.url}/hosted"
     late = {"EXTENSIONS": {"hosts.scrapy.components.ChangesLate": 1}}
 
     done = crawl(
-        [turned, inside, hosted, {"url": turned, "key": "inline", "inline": True}],
+        [forbidden, inside, hosted, {"url": forbidden, "key": "inline", "inline": True}],
         **MODES[mode] | {"settings": MODES[mode]["settings"] | late},
     )
 
-    assert done.verdict(turned) == done.verdict("inline") == ("drop", "disallowed")
+    assert done.verdict(forbidden) == done.verdict("inline") == ("drop", "disallowed")
     assert done.verdict(hosted) == ("drop", "ambiguous-authority")
     assert done[inside]["action"] == "pass"
     assert site.targets == ["/open/inside"]
@@ -298,7 +305,7 @@ def test_a_request_that_is_changed_behind_the_last_middleware_is_judged_at_the_w
 
 
 @pytest.mark.timing
-def test_a_request_that_is_changed_there_takes_the_turn_of_its_new_origin(net):
+def test_a_changed_request_takes_a_turn_of_its_new_origin(net):
     paced = net.origin("User-agent: *\nCrawl-delay: 0.4\n")
     free = [net.origin(OPEN) for _ in range(3)]
     late = {"EXTENSIONS": {"hosts.scrapy.components.ChangesLate": 1}}

@@ -1,7 +1,8 @@
-"""The two runtimes keep one promise: the work is shared, and no waiter's fate is another's.
+"""The two runtimes behave alike: work is shared, and cancelling or failing one waiter does not
+affect others.
 
-Each scenario runs on the asyncio reactor, on epoll and without a reactor, in a process of its own, because a
-process has one reactor.
+The scenarios run on the asyncio reactor, on epoll and without a reactor, each in a separate
+process, because a process can have only one reactor.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ async def waiters_share_a_result(rt):
 
 
 async def waiters_share_a_failure(rt):
-    """In a chain of callbacks the first would get the exception and the others None."""
+    """In a chain of callbacks, the first waiter would get the exception and the others None."""
 
     async def work():
         await rt.sleep(0.05)
@@ -53,7 +54,7 @@ async def waiters_share_a_failure(rt):
     return [await rt.wait(one) for one in asking]
 
 
-async def a_given_up_waiter_leaves_the_work_alone(rt):
+async def a_cancelled_waiter_does_not_affect_the_work(rt):
     async def work():
         await rt.sleep(0.2)
         return "done"
@@ -65,7 +66,7 @@ async def a_given_up_waiter_leaves_the_work_alone(rt):
     return await rt.wait(handle)
 
 
-async def waiting_has_an_end(rt):
+async def waiting_can_time_out(rt):
     async def work():
         await rt.sleep(0.3)
         return "done"
@@ -77,15 +78,15 @@ async def waiting_has_an_end(rt):
     return first, second, third, await rt.wait(handle)
 
 
-async def work_can_be_given_up(rt):
-    from robots_guard.scrapy.runtime import GIVEN_UP
+async def work_can_be_cancelled(rt):
+    from robots_guard.scrapy.runtime import CANCELLED
 
     seen = []
 
     async def work():
         try:
             await rt.sleep(30)
-        except GIVEN_UP as error:
+        except CANCELLED as error:
             seen.append(type(error).__name__)
             raise
 
@@ -93,11 +94,11 @@ async def work_can_be_given_up(rt):
     await rt.sleep(0.01)
     rt.cancel(handle)
     await rt.wait_at_most(handle, 5)
-    rt.cancel(handle)  # again, too late: nothing
+    rt.cancel(handle)  # after the end: no effect
     return seen, handle.done()
 
 
-async def work_that_ends_at_once_has_ended(rt):
+async def work_that_ends_at_once_is_done(rt):
     async def work():
         return "done"
 
@@ -105,7 +106,7 @@ async def work_that_ends_at_once_has_ended(rt):
     return await rt.wait(handle), await rt.wait_at_most(handle, 0)
 
 
-async def threads_are_its_own(rt):
+async def threads_are_the_runtimes_own(rt):
     names = await rt.in_thread(lambda: threading.current_thread().name)
     try:
         await rt.in_thread(int, "no number")
@@ -114,8 +115,8 @@ async def threads_are_its_own(rt):
     return names.startswith("robots_guard"), failure, threading.current_thread() is threading.main_thread()
 
 
-async def a_call_that_has_not_begun_fails_when_it_is_closed(_):
-    from robots_guard.runtime import THREADS
+async def a_queued_call_fails_when_the_runtime_is_closed(_):
+    from robots_guard.guard.runtime import THREADS
     from robots_guard.scrapy.runtime import host_runtime
 
     rt, free, begun = host_runtime(), threading.Event(), []
@@ -139,14 +140,14 @@ async def a_call_that_has_not_begun_fails_when_it_is_closed(_):
 
 
 async def cancelled_work_of_another_thread_fails(rt):
-    from robots_guard.scrapy.runtime import GIVEN_UP
+    from robots_guard.scrapy.runtime import CANCELLED
 
     work = Future()
 
     async def wait():
         try:
             await rt.result(work)
-        except GIVEN_UP as error:
+        except CANCELLED as error:
             return type(error).__name__
 
     waiting = rt.spawn(wait())
@@ -156,8 +157,9 @@ async def cancelled_work_of_another_thread_fails(rt):
     return await rt.wait(waiting) if waiting.done() else "waits for ever"
 
 
-async def names_are_resolved_in_threads_of_their_own(rt):
-    """All at once, more than the pool has threads; and the answer comes back by the loop's own."""
+async def names_are_resolved_in_separate_threads(rt):
+    """More lookups run at once than the pool has threads, and results arrive in the loop's
+    thread."""
     together = threading.Barrier(50, timeout=60)
 
     def getaddrinfo(host, port, *args, **kwargs):
@@ -176,7 +178,7 @@ async def names_are_resolved_in_threads_of_their_own(rt):
     return found, failure, threading.current_thread() is threading.main_thread()
 
 
-async def a_gate_lets_so_many_in_and_one_who_gives_up_leaves_his_place(rt):
+async def a_semaphore_is_bounded_and_a_cancelled_waiter_frees_its_place(rt):
     gate, inside, most = rt.gate(2), [], []
 
     async def work(number):
@@ -199,20 +201,20 @@ async def a_gate_lets_so_many_in_and_one_who_gives_up_leaves_his_place(rt):
 EXPECTED = {
     waiters_share_a_result: [False, ["done", "done"], True, 1],
     waiters_share_a_failure: ["broken"] * 3,
-    a_given_up_waiter_leaves_the_work_alone: "done",
-    waiting_has_an_end: [False, True, True, "done"],
-    work_can_be_given_up: [["CancelledError"], True],
-    work_that_ends_at_once_has_ended: ["done", True],
-    a_gate_lets_so_many_in_and_one_who_gives_up_leaves_his_place: [[0, 1, 2, 4, 5], 2, 5],
-    a_call_that_has_not_begun_fails_when_it_is_closed: [True, "the guard is closed: its threads make no calls"],
+    a_cancelled_waiter_does_not_affect_the_work: "done",
+    waiting_can_time_out: [False, True, True, "done"],
+    work_can_be_cancelled: [["CancelledError"], True],
+    work_that_ends_at_once_is_done: ["done", True],
+    a_semaphore_is_bounded_and_a_cancelled_waiter_frees_its_place: [[0, 1, 2, 4, 5], 2, 5],
+    a_queued_call_fails_when_the_runtime_is_closed: [True, "the guard is closed: its threads make no calls"],
     cancelled_work_of_another_thread_fails: "CancelledError",
-    threads_are_its_own: [True, "ValueError", True],
-    names_are_resolved_in_threads_of_their_own: [["127.0.0.1"] * 50, "gaierror", True],
+    threads_are_the_runtimes_own: [True, "ValueError", True],
+    names_are_resolved_in_separate_threads: [["127.0.0.1"] * 50, "gaierror", True],
 }
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_promise_holds(mode):
+def test_all_runtimes_behave_alike(mode):
     child = run_python(__file__, REACTORS[mode], timeout=60)
 
     assert "Unhandled" not in child.stderr

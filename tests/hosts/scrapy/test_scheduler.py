@@ -1,4 +1,5 @@
-"""Schedulers of another make, wrapped: the same promises, and nothing of theirs is lost."""
+"""Other schedulers, wrapped: delays are kept, other origins are not stalled, and no request is
+lost."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ SLOW = "User-agent: *\nCrawl-delay: 0.5\n"
 
 @pytest.fixture
 def scrapy_redis(redis_server):
-    """Settings of scrapy-redis on a server with nothing in it."""
+    """Settings of scrapy-redis on an empty server."""
     redis_server.client().flushall()
     return {
         "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
@@ -23,7 +24,7 @@ def scrapy_redis(redis_server):
     }
 
 
-def test_scrapy_redis_keeps_the_delay_stalls_nobody_and_gets_back_what_was_not_fetched(net, redis_server, scrapy_redis):
+def test_scrapy_redis_keeps_the_delay_stalls_no_host_and_gets_parked_requests_back(net, redis_server, scrapy_redis):
     slow = net.origin(SLOW)
     first, follow, last = chains(net, 3, 15)
     pages = [f"{slow.url}/{n}" for n in range(200)]
@@ -32,7 +33,7 @@ def test_scrapy_redis_keeps_the_delay_stalls_nobody_and_gets_back_what_was_not_f
 
     assert {done[page].get("status") for page in last} == {200}
     assert shortest_gap(slow) >= 0.5 * 0.99
-    left = redis_server.client().zcard("asker:requests")
+    left = redis_server.client().zcard("plan:requests")
     assert left == len(pages) - len(slow.targets)
     assert "robots_guard: requests that" not in done.log
 
@@ -40,11 +41,11 @@ def test_scrapy_redis_keeps_the_delay_stalls_nobody_and_gets_back_what_was_not_f
     crawl([], {**scrapy_redis, "ROBOTS_GUARD_MAX_DELAY": 0}, stop_when=rest)
 
     assert sorted(slow.targets) == sorted(f"/{n}" for n in range(200))
-    assert redis_server.client().zcard("asker:requests") == 0
+    assert redis_server.client().zcard("plan:requests") == 0
 
 
-def test_when_all_parking_places_are_taken_others_are_still_found(net):
-    """What is too early goes back behind the others, and keeps its own priority."""
+def test_beyond_max_parked_other_requests_are_still_found(net):
+    """Requests that come out too early go back behind the others, and keep their own priority."""
     slow = net.origin(SLOW)
     first, follow, last = chains(net, 2, 10)
     pages = [{"url": f"{slow.url}/{n}", "priority": 3} for n in range(100)]
@@ -73,7 +74,7 @@ def test_a_job_of_a_wrapped_queue_resumes_with_every_request(net, tmp_path):
     assert sorted(site.targets) == sorted(f"/{n}" for n in range(20))
 
 
-def test_a_wrapper_around_itself_ends_the_process_with_one_sentence(net):
+def test_a_scheduler_that_wraps_itself_ends_the_process_with_one_sentence(net):
     ours = "robots_guard.scrapy.GuardScheduler"
 
     done = crawl([], {"SCHEDULER": ours, "ROBOTS_GUARD_FALLBACK_SCHEDULER": ours})

@@ -1,4 +1,4 @@
-"""What log and journal tell of a request: no password, and no octet that steers a terminal."""
+"""Logs and audit records of a request contain no password and no terminal control character."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from robots_guard.testing import Reply
 RULES = "User-agent: *\nDisallow: /private/\n"
 
 
-def test_no_password_is_told_however_the_url_is_misspelt(net):
+def test_no_password_is_logged_however_the_url_is_misspelt(net):
     site = net.origin(RULES)
     here = site.url.removeprefix("http://")
     urls = [
@@ -22,32 +22,32 @@ def test_no_password_is_told_however_the_url_is_misspelt(net):
 
     done = crawl(urls, {"LOG_LEVEL": "INFO"})
 
-    ours = [line for line in done.log.splitlines() if "[robots_guard]" in line]
+    lines = [line for line in done.log.splitlines() if "[robots_guard]" in line]
     assert [done[url]["action"] for url in urls] == ["drop"] * 3
     assert site.targets == []
     assert "s3cr" not in json.dumps(done.records)
-    assert "s3cr" not in "".join(ours)
-    assert sum("drop (" in line for line in ours) == 3
+    assert "s3cr" not in "".join(lines)
+    assert sum("drop (" in line for line in lines) == 3
     assert done.record(f"{site.url}/private/q?token=REDACTED")["reason"] == "disallowed"
 
 
-def test_where_robots_txt_leads_is_told_in_printable_characters(net):
+def test_redirect_targets_are_logged_in_printable_characters(net):
     class Resets(dict):
-        """Any page."""
+        """Pages that all reset the connection."""
 
         def get(self, *_):
             return Reply(reset=True)
 
-    leads = ["/\x1b[2JFAKE\x9b1m", "/x\r[x] WARNING: all is well", "gopher\x1b[2J://x/"]
-    moved = [net.origin(Reply(status=302, headers=(("Location", lead),)), Resets(any=None)) for lead in leads]
+    targets = ["/\x1b[2JFAKE\x9b1m", "/x\r[x] WARNING: all is well", "gopher\x1b[2J://x/"]
+    moved = [net.origin(Reply(status=302, headers=(("Location", target),)), Resets(any=None)) for target in targets]
     garbled = net.origin(Reply(raw=b"HTTP/1.1 200 \x1b[2JOK\rX\r\nContent-Length: zz\x1b[2J\r\n\r\n"))
 
     done = crawl([f"{site.url}/a" for site in [*moved, garbled]], {"LOG_LEVEL": "INFO"})
 
-    ours = [line for line in done.log.split("\n") if "[robots_guard]" in line]
-    assert sum("defer (unreachable)" in line for line in ours) == 4
-    assert sum("could not be fetched" in line for line in ours) == 4
-    assert not any(octet in line for line in ours for octet in "\x1b\x9b\r")
+    lines = [line for line in done.log.split("\n") if "[robots_guard]" in line]
+    assert sum("defer (unreachable)" in line for line in lines) == 4
+    assert sum("could not be fetched" in line for line in lines) == 4
+    assert not any(control in line for line in lines for control in "\x1b\x9b\r")
 
 
 def test_a_fault_in_the_audit_log_refuses_the_request_and_is_recorded(net):

@@ -1,4 +1,5 @@
-"""Components that make requests which Scrapy does not see are named at the start, with the remedy."""
+"""Components that make requests which Scrapy does not see are named at the start, with a
+remedy."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from scrapy.core.downloader.handlers.base import BaseDownloadHandler
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.settings import Settings
 
-from robots_guard.scrapy.unseen import unseen
+from robots_guard.scrapy.bypasses import find_bypasses
 
 
 class Prepared(HTTP11DownloadHandler):
-    """A handler of Scrapy's with other contexts: what it downloads, it downloads as Scrapy does."""
+    """A subclass of Scrapy's handler that changes no method of a download."""
 
     def __init__(self, crawler):
         super().__init__(crawler)
@@ -45,20 +46,20 @@ class Replaced(Prepared):
         raise NotImplementedError
 
 
-def made(crawler):
+def handler_factory(crawler):
     return Own(crawler)
 
 
-def named(**settings):
-    return [component.name.rpartition(".")[2] for component in unseen(Settings(settings))]
+def bypass_names(**settings):
+    return [bypass.name.rpartition(".")[2] for bypass in find_bypasses(Settings(settings))]
 
 
-def handled(handler, **settings):
-    return named(DOWNLOAD_HANDLERS={"http": handler, "https": handler}, **settings)
+def bypasses_with(handler, **settings):
+    return bypass_names(DOWNLOAD_HANDLERS={"http": handler, "https": handler}, **settings)
 
 
-def known(package, name, monkeypatch):
-    """A class of a package that need not be installed."""
+def fake_class(package, name, monkeypatch):
+    """The path of a new class in a fake package."""
     module = ModuleType(package)
     monkeypatch.setitem(sys.modules, package, module)
     setattr(module, name, type(name, (Own,), {"__module__": package}))
@@ -66,12 +67,12 @@ def known(package, name, monkeypatch):
 
 
 @pytest.mark.parametrize(("handler", "is_named"), [(Prepared, False), (Wrapped, True), (Own, True), (Replaced, True)])
-def test_a_handler_is_named_if_what_downloads_is_not_scrapys(handler, is_named):
-    assert handled(handler) == [handler.__name__] * is_named
+def test_a_handler_is_named_if_its_download_is_not_scrapys(handler, is_named):
+    assert bypasses_with(handler) == [handler.__name__] * is_named
 
 
-def test_so_is_a_function_that_makes_one():
-    assert handled(made) == ["made"]
+def test_a_handler_factory_is_named():
+    assert bypasses_with(handler_factory) == ["handler_factory"]
 
 
 @pytest.mark.parametrize(
@@ -83,34 +84,34 @@ def test_so_is_a_function_that_makes_one():
         None,
     ],
 )
-def test_scrapys_own_are_not(path):
-    assert handled(path) == []
-    assert named() == []
+def test_scrapys_own_handlers_are_not_named(path):
+    assert bypasses_with(path) == []
+    assert bypass_names() == []
 
 
-def test_what_is_known_to_follow_nothing_is_not_named(monkeypatch):
-    assert handled(known("scrapy_impersonate", "ImpersonateDownloadHandler", monkeypatch)) == []
+def test_a_handler_known_to_follow_nothing_is_not_named(monkeypatch):
+    assert bypasses_with(fake_class("scrapy_impersonate", "ImpersonateDownloadHandler", monkeypatch)) == []
 
 
 @pytest.mark.parametrize(
-    ("package", "told"),
+    ("package", "text"),
     [
         ("scrapy_playwright", "drives a browser, which follows redirects and loads scripts"),
         ("scrapy_zyte_api", "is not judged"),
     ],
 )
-def test_known_handlers_are_told_of_precisely(package, told, monkeypatch):
-    (found,) = unseen(Settings({"DOWNLOAD_HANDLERS": {"https": known(package, "Handler", monkeypatch)}}))
+def test_known_handlers_are_described(package, text, monkeypatch):
+    (found,) = find_bypasses(Settings({"DOWNLOAD_HANDLERS": {"https": fake_class(package, "Handler", monkeypatch)}}))
 
-    assert told in found.sentence
+    assert text in found.sentence
     assert not found.proxy
 
 
-def test_so_are_known_middlewares_unless_they_are_off(monkeypatch):
-    middleware = known("scrapy_selenium", "SeleniumMiddleware", monkeypatch)
+def test_known_middlewares_are_named_unless_they_are_off(monkeypatch):
+    middleware = fake_class("scrapy_selenium", "SeleniumMiddleware", monkeypatch)
 
-    assert named(DOWNLOADER_MIDDLEWARES={middleware: 800}) == ["SeleniumMiddleware"]
-    assert named(DOWNLOADER_MIDDLEWARES={middleware: None}) == []
+    assert bypass_names(DOWNLOADER_MIDDLEWARES={middleware: 800}) == ["SeleniumMiddleware"]
+    assert bypass_names(DOWNLOADER_MIDDLEWARES={middleware: None}) == []
 
 
 @pytest.mark.parametrize(
@@ -122,10 +123,10 @@ def test_so_are_known_middlewares_unless_they_are_off(monkeypatch):
         ({"PLAYWRIGHT_LAUNCH_OPTIONS": {"proxy": {"server": "http://p.test"}}, "PLAYWRIGHT_CDP_URL": "ws://x"}, ""),
     ],
 )
-def test_where_the_browser_goes_by_a_proxy_that_is_said(settings, proxy, monkeypatch):
-    handler = known("scrapy_playwright", "Handler", monkeypatch)
+def test_a_browsers_proxy_is_named(settings, proxy, monkeypatch):
+    handler = fake_class("scrapy_playwright", "Handler", monkeypatch)
 
-    (found,) = unseen(Settings({"DOWNLOAD_HANDLERS": {"https": handler}, **settings}))
+    (found,) = find_bypasses(Settings({"DOWNLOAD_HANDLERS": {"https": handler}, **settings}))
 
     assert found.proxy == proxy
     assert "secret" not in found.sentence
@@ -138,6 +139,6 @@ def test_a_crawl_warns_once_at_its_start(net):
 
     warnings = [line for line in done.log.splitlines() if "WARNING: robots_guard judges" in line]
     assert len(warnings) == 1
-    assert "hosts.scrapy.components.FollowingHandler is asked for" in warnings[0]
+    assert "each request to hosts.scrapy.components.FollowingHandler" in warnings[0]
     assert "`robots-guard proxy`" in warnings[0]
     assert "WARNING: robots_guard" not in crawl([f"{site.url}/c"]).log

@@ -78,7 +78,7 @@ async def _replay(kind: str, mode: str, seed: int) -> int:
             print("  at the origin", bytes(recording.data))
         for violation in violations:
             print(violation)
-        print("".join(proxy.door.output))
+        print("".join(proxy.integration.output))
     return len(violations)
 
 

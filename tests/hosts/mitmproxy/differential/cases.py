@@ -59,7 +59,7 @@ class Case:
     after_switch: bytes = b""  # what the client sends once it is answered with 101
 
     @property
-    def octets(self) -> bytes:
+    def data(self) -> bytes:
         return b"".join(self.pieces)
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ def case(seed: int, mode: str, authorities: dict[str, str]) -> Case:
     if way.speaks == "h2":
         label, written = frames.stream(rng, aims, way.scheme)
         return Case(seed, label, way, temper, tuple(written), leaves=rng.random() < 0.04)
-    label, octets = grammar.stream(rng, aims)
+    label, data = grammar.stream(rng, aims)
     leaves = rng.random() < (0.7 if label == "unfinished" else 0.04)
     after_switch = grammar.smuggled(rng, aims, "switched") + grammar.last(aims)
-    return Case(seed, label, way, temper, grammar.in_pieces(rng, octets), leaves, after_switch=after_switch)
+    return Case(seed, label, way, temper, grammar.in_pieces(rng, data), leaves, after_switch=after_switch)

@@ -78,12 +78,12 @@ async def _exchange(case: Case, reader: asyncio.StreamReader, writer: asyncio.St
             await asyncio.sleep(0)
         while not case.leaves and not is_over(answered):
             async with asyncio.timeout(case.patience):
-                octets = await reader.read(65536)
-            if not octets:
+                data = await reader.read(65536)
+            if not data:
                 break
-            if b"HTTP/1.1 101 " in octets:
+            if b"HTTP/1.1 101 " in data:
                 writer.write(case.after_switch)
-            answered += octets
+            answered += data
     return answered
 
 

@@ -80,10 +80,10 @@ class Connection:
         for number, part in enumerate(others, 1):
             self.put(ContinuationFrame(self.stream, part), *(["END_HEADERS"] if number == len(others) else []))
 
-    def body(self, octets: bytes, *, ends: bool) -> None:
+    def body(self, data: bytes, *, ends: bool) -> None:
         """Write DATA in one frame or several, padded or not, with empty ones between."""
-        step = self.rng.choice((16_000, 16_000, 7, 1 + len(octets) // 2))
-        parts = [octets[at : at + step] for at in range(0, len(octets), step)]
+        step = self.rng.choice((16_000, 16_000, 7, 1 + len(data) // 2))
+        parts = [data[at : at + step] for at in range(0, len(data), step)]
         if self.rng.random() < 0.2:
             parts.insert(self.rng.randrange(len(parts) + 1), b"")
         separately = self.rng.random() < 0.3  # END_STREAM on an empty frame of its own

@@ -198,15 +198,15 @@ def fields(rng: Random, aims: Aims) -> bytes:
 def hosts(rng: Random, aims: Aims) -> bytes:
     """A name that is the site's by one reading and another's by the next."""
     address, _, port = aims.authority.partition(":")
-    octets = [int(part) for part in address.split(".")]
-    number = int.from_bytes(bytes(octets), "big")
+    parts = [int(part) for part in address.split(".")]
+    number = int.from_bytes(bytes(parts), "big")
     name = rng.choice(
         (
             aims.authority,
             f"{number}:{port}",
             f"{number:#x}:{port}",
-            f"{octets[0]}.{octets[1]}.{octets[2] * 256 + octets[3]}:{port}",
-            f"{octets[0]:#o}.{octets[1]}.{octets[2]}.{octets[3]}:{port}",
+            f"{parts[0]}.{parts[1]}.{parts[2] * 256 + parts[3]}:{port}",
+            f"{parts[0]:#o}.{parts[1]}.{parts[2]}.{parts[3]}:{port}",
             f"{address}.:{port}",
             f"{address}:0{port}",
             f"{address}:",
@@ -623,22 +623,22 @@ def stream(rng: Random, aims: Aims) -> tuple[str, bytes]:
     return name, written + last(aims)
 
 
-def in_pieces(rng: Random, octets: bytes) -> tuple[bytes, ...]:
+def in_pieces(rng: Random, data: bytes) -> tuple[bytes, ...]:
     """Cut a stream where its writes end: in one, at a few places, or after each of its first bytes."""
     if rng.random() < 0.7:
-        return (octets,)
-    cuts = sorted(rng.sample(range(len(octets)), min(len(octets), rng.choice((1, 2, 5)))))
-    return tuple(octets[start:end] for start, end in zip([0, *cuts], [*cuts, len(octets)], strict=True))
+        return (data,)
+    cuts = sorted(rng.sample(range(len(data)), min(len(data), rng.choice((1, 2, 5)))))
+    return tuple(data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True))
 
 
-def _disturbed(rng: Random, octets: bytes) -> bytes:
+def _disturbed(rng: Random, data: bytes) -> bytes:
     """Insert, remove or double one byte."""
-    at = rng.randrange(len(octets))
+    at = rng.randrange(len(data))
     return rng.choice(
         (
-            octets[:at] + rng.choice((b"\r", b"\n", b"\0", b" ", b"\t", b":", b"\xff", b"\r\n")) + octets[at:],
-            octets[:at] + octets[at + 1 :],
-            octets[:at] + octets[at : at + 1] + octets[at:],
+            data[:at] + rng.choice((b"\r", b"\n", b"\0", b" ", b"\t", b":", b"\xff", b"\r\n")) + data[at:],
+            data[:at] + data[at + 1 :],
+            data[:at] + data[at : at + 1] + data[at:],
         )
     )
 

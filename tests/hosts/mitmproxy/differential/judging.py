@@ -17,7 +17,7 @@ from hosts.mitmproxy.differential.readers import Found, readings_of
 from hosts.mitmproxy.differential.servers import read_by_servers
 
 from robots_guard.audit.privacy import cut, shown_url
-from robots_guard.audit.query import Filter, entries
+from robots_guard.audit.read.reader import Filter, entries
 from robots_guard.audit.record import Fetch, Record
 
 Request = tuple[str, str]  # method and URL
@@ -81,8 +81,8 @@ def _by_reader(recordings: Sequence[Recording], *, by_servers: bool) -> dict[str
     for recording in recordings:
         for reader, found in readings_of(recording.protocol, bytes(recording.data)):
             note(reader, recording, found)
-    octets = [(recording.protocol, bytes(recording.data)) for recording in recordings] if by_servers else []
-    replayed = read_by_servers(octets) if octets else {}
+    data = [(recording.protocol, bytes(recording.data)) for recording in recordings] if by_servers else []
+    replayed = read_by_servers(data) if data else {}
     for reader, connections in replayed.items():
         for place, found in connections.items():
             note(reader, recordings[place], found)

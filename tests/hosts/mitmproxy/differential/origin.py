@@ -123,21 +123,21 @@ class Lane:
         self, protocol: str, recording: Recording, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         answers = Http2Answers(self.temper) if protocol == "h2" else Http1Answers(self.temper)
-        while octets := await reader.read(65536):
-            recording.data += octets
+        while data := await reader.read(65536):
+            recording.data += data
             if protocol == "parent" and recording.data.startswith(b"CONNECT "):
                 await self._tunnel(recording, reader, writer)
                 return
             if answers.is_over:  # it still records what comes
                 continue
-            writer.write(answers.receive(octets))
+            writer.write(answers.receive(data))
             if answers.is_over:
                 _end(writer)
 
     async def _tunnel(self, recording: Recording, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Be a parent proxy: connect the two ends. What goes through is recorded at the origin."""
-        while b"\r\n\r\n" not in recording.data and (octets := await reader.read(65536)):
-            recording.data += octets
+        while b"\r\n\r\n" not in recording.data and (data := await reader.read(65536)):
+            recording.data += data
         end = recording.data.index(b"\r\n\r\n") + 4
         early = bytes(recording.data[end:])
         del recording.data[end:]
@@ -158,8 +158,8 @@ def _end(writer: asyncio.StreamWriter) -> None:
 
 async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
-        while octets := await source.read(65536):
-            sink.write(octets)
+        while data := await source.read(65536):
+            sink.write(data)
             await sink.drain()
     sink.close()
 
@@ -186,9 +186,9 @@ class Http1Answers:
         self._temper = temper
         self._buffer = b""
 
-    def receive(self, octets: bytes) -> bytes:
+    def receive(self, data: bytes) -> bytes:
         """Take bytes; return the answers that are due."""
-        self._buffer += octets
+        self._buffer += data
         answers = b""
         while not self.is_over and (request := self._next()):
             answers += self._answer(*request)
@@ -278,9 +278,9 @@ class Http2Answers:
         )
         self._connection.initiate_connection()
 
-    def receive(self, octets: bytes) -> bytes:
+    def receive(self, data: bytes) -> bytes:
         """Take bytes; return the answers that are due."""
-        for event in self._connection.receive_data(octets):
+        for event in self._connection.receive_data(data):
             self._react(event)
         return self._connection.data_to_send()
 

@@ -40,10 +40,10 @@ class Found(NamedTuple):
 # -- h11 ------------------------------------------------------------------------------------------------------
 
 
-def by_h11(octets: bytes) -> Iterator[Found]:
+def by_h11(data: bytes) -> Iterator[Found]:
     """Read as h11's server does, which answers each request at its end."""
     server = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
-    server.receive_data(octets)
+    server.receive_data(data)
     server.receive_data(b"")
     try:
         while True:
@@ -114,39 +114,39 @@ class Reading:
     def _blank(self) -> re.Pattern[bytes]:
         return re.compile(rb"(?:" + self.line_end + rb")*")
 
-    def requests(self, octets: bytes) -> Iterator[Found]:
+    def requests(self, data: bytes) -> Iterator[Found]:
         """Read a connection from its first byte to where this server stops."""
         at = 0
         while True:
-            at = self._blank.match(octets, at).end()  # type: ignore[union-attr]  # it matches nothing, too
-            if self.takes_0_9 and (simple := self._simple_request(octets, at)):
+            at = self._blank.match(data, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+            if self.takes_0_9 and (simple := self._simple_request(data, at)):
                 yield simple
                 return
-            end = self._head_end.search(octets, at)
+            end = self._head_end.search(data, at)
             if end is None:
                 return
-            head = _Head(self._end.split(octets[at : end.start()]), loose=self.loose)
+            head = _Head(self._end.split(data[at : end.start()]), loose=self.loose)
             if head.found is None:
                 if not self.skips_junk:
                     return
-                at = self._end.search(octets, at).end()  # type: ignore[union-attr]  # the head has an end
+                at = self._end.search(data, at).end()  # type: ignore[union-attr]  # the head has an end
                 continue
             yield head.found
             if head.closes:
                 return
-            size = self._body_size(head, octets, end.end())
+            size = self._body_size(head, data, end.end())
             if size is None:
                 return
             at = end.end() + size
 
-    def _simple_request(self, octets: bytes, at: int) -> Found | None:
+    def _simple_request(self, data: bytes, at: int) -> Found | None:
         """Return a request of HTTP/0.9, which is its first line alone."""
-        end = self._end.search(octets, at)
-        words = octets[at : end.start()].split() if end else []
+        end = self._end.search(data, at)
+        words = data[at : end.start()].split() if end else []
         is_simple = len(words) == 2 and words[0].upper() == b"GET" and words[1].startswith(b"/")
         return Found("GET", words[1].decode("latin-1"), None) if is_simple else None
 
-    def _body_size(self, head: _Head, octets: bytes, at: int) -> int | None:
+    def _body_size(self, head: _Head, data: bytes, at: int) -> int | None:
         """Return how many bytes this server takes for the body; None if it reads no further."""
         coded, length = head.is_chunked, head.length
         if self.framing == "no body at all" or (self.framing.startswith("no body where") and head.method in _BODILESS):
@@ -156,27 +156,27 @@ class Reading:
         elif self.framing == "coding only":
             length = None
         if coded:
-            return self._chunked_size(octets, at)
+            return self._chunked_size(data, at)
         return length or 0
 
-    def _chunked_size(self, octets: bytes, start: int) -> int | None:
+    def _chunked_size(self, data: bytes, start: int) -> int | None:
         at = start
-        while end := self._end.search(octets, at):
-            number = _CHUNK_SIZE.match(octets[at : end.start()])
+        while end := self._end.search(data, at):
+            number = _CHUNK_SIZE.match(data[at : end.start()])
             if number is None:
                 return None
             at, size = end.end(), int(number[1], 16)
             if size == 0:
-                return self._trailers_end(octets, at, start)
+                return self._trailers_end(data, at, start)
             at += size
-            if at > len(octets):
+            if at > len(data):
                 return None
-            after = self._end.match(octets, at)
+            after = self._end.match(data, at)
             at = after.end() if after else at
         return None
 
-    def _trailers_end(self, octets: bytes, at: int, start: int) -> int | None:
-        while end := self._end.search(octets, at):
+    def _trailers_end(self, data: bytes, at: int, start: int) -> int | None:
+        while end := self._end.search(data, at):
             is_empty = end.start() == at
             at = end.end()
             if is_empty:
@@ -232,9 +232,9 @@ ODD_READINGS = [Reading(framing, end, loose) for framing in _FRAMINGS for end in
 ODD_READINGS += [Reading(framing, end, skips_junk=True) for framing in _IGNORING_CHUNKS for end in (LF, CR)]
 
 
-def readings_for(octets: bytes) -> list[Reading]:
+def readings_for(data: bytes) -> list[Reading]:
     """Return the readings that can differ on these bytes: line ends matter only where there are odd ones."""
-    return READINGS + ODD_READINGS if _ODD_ENDS.search(octets) else READINGS
+    return READINGS + ODD_READINGS if _ODD_ENDS.search(data) else READINGS
 
 
 # -- HTTP/2 ---------------------------------------------------------------------------------------------------
@@ -269,11 +269,11 @@ class Stream:
         return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
-def streams(octets: bytes) -> list[Stream]:
+def streams(data: bytes) -> list[Stream]:
     """Read the frames of a client's connection with hyperframe and hpack alone."""
     opened: dict[int, Stream] = {}
     decoder, block = hpack.Decoder(), b""
-    for frame in _frames(octets):
+    for frame in _frames(data):
         if isinstance(frame, HeadersFrame | ContinuationFrame):
             block = frame.data if isinstance(frame, HeadersFrame) else block + frame.data
             if "END_HEADERS" in frame.flags:
@@ -284,27 +284,27 @@ def streams(octets: bytes) -> list[Stream]:
     return list(opened.values())
 
 
-def _frames(octets: bytes) -> Iterator[Frame]:
-    at = len(PREFACE) if octets.startswith(PREFACE) else len(octets)
-    while len(octets) - at >= 9:
+def _frames(data: bytes) -> Iterator[Frame]:
+    at = len(PREFACE) if data.startswith(PREFACE) else len(data)
+    while len(data) - at >= 9:
         try:
-            frame, size = Frame.parse_frame_header(memoryview(octets)[at : at + 9])
-            if len(octets) - at - 9 < size:
+            frame, size = Frame.parse_frame_header(memoryview(data)[at : at + 9])
+            if len(data) - at - 9 < size:
                 return
-            frame.parse_body(memoryview(octets)[at + 9 : at + 9 + size])
+            frame.parse_body(memoryview(data)[at + 9 : at + 9 + size])
         except HyperframeError:
             return
         yield frame
         at += 9 + size
 
 
-def by_h2(octets: bytes) -> Iterator[Found]:
+def by_h2(data: bytes) -> Iterator[Found]:
     """Read as the h2 library's server does, with all its checks."""
     server = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding=None))
     server.initiate_connection()
-    for at in range(0, len(octets), 64):  # in pieces, or what comes before a fault would be lost with it
+    for at in range(0, len(data), 64):  # in pieces, or what comes before a fault would be lost with it
         try:
-            events = server.receive_data(octets[at : at + 64])
+            events = server.receive_data(data[at : at + 64])
         except h2.exceptions.ProtocolError:
             return
         for event in events:
@@ -312,11 +312,11 @@ def by_h2(octets: bytes) -> Iterator[Found]:
                 yield Stream([(bytes(name), bytes(value)) for name, value in event.headers]).found
 
 
-def readings_of(protocol: str, octets: bytes) -> Iterator[tuple[str, list[Found]]]:
+def readings_of(protocol: str, data: bytes) -> Iterator[tuple[str, list[Found]]]:
     """Return what each reader in this process finds in a connection."""
     if protocol == "h2":
-        yield "h2", list(by_h2(octets))
-        opened = streams(octets)
+        yield "h2", list(by_h2(data))
+        opened = streams(data)
         yield "frames", [stream.found for stream in opened]
         for reading in (READINGS[0], READINGS[1], READINGS[2]):
             yield (
@@ -324,6 +324,6 @@ def readings_of(protocol: str, octets: bytes) -> Iterator[tuple[str, list[Found]
                 [found for stream in opened for found in reading.requests(stream.downgraded())],
             )
         return
-    yield "h11", list(by_h11(octets))
-    for reading in readings_for(octets):
-        yield str(reading), list(reading.requests(octets))
+    yield "h11", list(by_h11(data))
+    for reading in readings_for(data):
+        yield str(reading), list(reading.requests(data))

@@ -19,7 +19,7 @@ from hosts.mitmproxy.differential.client import Client, Entrance, NoEntry
 from hosts.mitmproxy.differential.grammar import LAST
 from hosts.mitmproxy.differential.judging import Judgement, Request, Violation, judge, passes
 from hosts.mitmproxy.differential.origin import LIMIT, SIGN, Lane, Temper, lanes
-from hosts.mitmproxy.process import Door, running, upstream_ca
+from hosts.mitmproxy.process import Integration, running, upstream_ca
 
 MODES = ("regular", "socks5", "reverse", "upstream")
 _TRIPWIRE = re.compile("answered without a verdict")  # the verdict is forgotten with a client that has gone
@@ -49,7 +49,7 @@ class Running:
     """A proxy in one mode with its lanes."""
 
     mode: str
-    door: Door
+    integration: Integration
     lanes: list[Lane]
     entrances: dict[tuple[Lane, str], Entrance]
     metrics: int | None
@@ -68,12 +68,12 @@ class Running:
         await self._look_after(client)
         recordings = [recording for lane in self.lanes for recording in lane.recordings]
         judgement = await asyncio.to_thread(judge, recordings, self.passes())
-        noted = self.kept + [line for line in self.door.output if _TRIPWIRE.search(line)]
+        noted = self.kept + [line for line in self.integration.output if _TRIPWIRE.search(line)]
         return Result(cases, judgement, self.faults, noted, self.statuses)
 
     def passes(self) -> Counter[Request]:
         """Count what the proxy has let pass so far."""
-        return passes(self.door.folder / "journal")
+        return passes(self.integration.folder / "audit_log")
 
     def case(self, seed: int, lane: Lane) -> Case:
         """Make the case of a seed for a lane."""
@@ -103,16 +103,16 @@ class Running:
 
     async def _look_after(self, client: Client) -> None:
         """Note what is wrong with the proxy now. Each lane must still serve a good request."""
-        self.faults += logged_faults(self.door.output)
+        self.faults += logged_faults(self.integration.output)
         for lane in self.lanes:
             way = Way(_ENTRIES[self.mode], "http1", False, "http")
             path = f"/open/after.{LAST}"
             target = f"http://{lane.authority('http')}{path}" if way.entry == "absolute" else path
-            octets = f"GET {target} HTTP/1.1\r\nHost: {lane.authority('http')}\r\n\r\n".encode()
-            good = Case(-1, "afterwards", way, Temper.READS, (octets,), patience=LIMIT)
+            data = f"GET {target} HTTP/1.1\r\nHost: {lane.authority('http')}\r\n\r\n".encode()
+            good = Case(-1, "afterwards", way, Temper.READS, (data,), patience=LIMIT)
             if SIGN not in await self.send(client, lane, good):
                 self.faults.append(f"the proxy does not serve {target} afterwards")
-        if self.door.process.poll() is not None:
+        if self.integration.process.poll() is not None:
             self.faults.append("the proxy has ended")
         self.faults += await self._under_way()
 
@@ -156,9 +156,9 @@ async def proxied(kind: str, mode: str, folder: Path, count: int = LANES) -> Asy
     specs = _specs(mode, started)
     options += [part for spec, _ in specs for part in ("--mode", spec)]
     proxy = running(kind, folder / "proxy", options, audit_passes="all")
-    door = await asyncio.to_thread(proxy.__enter__)
+    integration = await asyncio.to_thread(proxy.__enter__)
     try:
-        yield Running(mode, door, started, _entrances(specs, door, started), metrics)
+        yield Running(mode, integration, started, _entrances(specs, integration, started), metrics)
     finally:
         await asyncio.to_thread(proxy.__exit__, None, None, None)
         for lane in started:
@@ -187,10 +187,10 @@ def _specs(mode: str, started: list[Lane]) -> list[tuple[str, dict[tuple[Lane, s
 
 
 def _entrances(
-    specs: list[tuple[str, dict[tuple[Lane, str], Entrance]]], door: Door, started: list[Lane]
+    specs: list[tuple[str, dict[tuple[Lane, str], Entrance]]], integration: Integration, started: list[Lane]
 ) -> dict[tuple[Lane, str], Entrance]:
     """Return where clients of each lane enter for an origin of each protocol."""
-    entrances = {(lane, protocol): (door.host, door.port) for lane in started for protocol in PROTOCOLS}
+    entrances = {(lane, protocol): (integration.host, integration.port) for lane in started for protocol in PROTOCOLS}
     for _, own in specs:
         entrances |= own
     return entrances

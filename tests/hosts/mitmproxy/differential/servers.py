@@ -136,29 +136,29 @@ def _place(address: str) -> int:
 async def _replay(port: int, connections: Sequence[tuple[str, bytes]], *, http2: bool) -> None:
     at_once = asyncio.Semaphore(AT_ONCE)
 
-    async def one(place: int, octets: bytes) -> None:
+    async def one(place: int, data: bytes) -> None:
         async with at_once, asyncio.timeout(LIMIT):
-            await (_ping if http2 else _send)(_address(place), port, octets)
+            await (_ping if http2 else _send)(_address(place), port, data)
 
     async with asyncio.TaskGroup() as group:
-        for place, (protocol, octets) in enumerate(connections):
-            if (protocol == "h2") is http2 and octets:
-                group.create_task(one(place, octets))
+        for place, (protocol, data) in enumerate(connections):
+            if (protocol == "h2") is http2 and data:
+                group.create_task(one(place, data))
 
 
-async def _send(address: str, port: int, octets: bytes) -> None:
+async def _send(address: str, port: int, data: bytes) -> None:
     """Send a connection again, and read until the server has closed its side."""
     async with _connected(address, port) as (reader, writer):
-        writer.write(octets)
+        writer.write(data)
         writer.write_eof()
         while await reader.read(65536):
             pass
 
 
-async def _ping(address: str, port: int, octets: bytes) -> None:
+async def _ping(address: str, port: int, data: bytes) -> None:
     """Send a connection of HTTP/2 again, and read until the server has read it."""
     async with _connected(address, port) as (reader, writer):
-        writer.write(octets + PING)
+        writer.write(data + PING)
         with contextlib.suppress(TimeoutError, asyncio.IncompleteReadError):
             async with asyncio.timeout(PATIENCE):
                 await reader.readuntil(b"all read")

@@ -23,14 +23,14 @@ LENGTH = b"Content-Length: %d" % len(HIDDEN)
 CODED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(HIDDEN), HIDDEN)
 
 
-def finders(octets: bytes, protocol: str = "http") -> set[str]:
+def finders(data: bytes, protocol: str = "http") -> set[str]:
     """The readers in this process that find the hidden request."""
-    found = readings_of(protocol, octets)
+    found = readings_of(protocol, data)
     return {reader for reader, requests in found if any(each.target == "/private/x" for each in requests)}
 
 
 @pytest.mark.parametrize(
-    ("octets", "finder"),
+    ("data", "finder"),
     [
         (message(), "h11"),  # an unframed body
         (message(LENGTH), "no body where none is usual, CRLF"),
@@ -57,12 +57,12 @@ def finders(octets: bytes, protocol: str = "http") -> set[str]:
         (message(b"Transfer-Encoding: chunked", body=b"0;a=\nb\r\n\r\n" + HIDDEN), "coding before length, CRLF"),
     ],
 )
-def test_each_reading_finds_what_is_hidden_from_others(octets, finder):
-    assert finder in finders(octets)
+def test_each_reading_finds_requests_hidden_from_others(data, finder):
+    assert finder in finders(data)
 
 
 @pytest.mark.parametrize(
-    "octets",
+    "data",
     [
         message(b"Connection: close"),
         message(LENGTH, b"Connection: close"),
@@ -70,12 +70,12 @@ def test_each_reading_finds_what_is_hidden_from_others(octets, finder):
         message(b"Transfer-Encoding: chunked", b"Connection: close", body=CODED),
     ],
 )
-def test_a_server_that_has_hung_up_reads_no_further(octets):
+def test_a_server_that_has_hung_up_reads_no_further(data):
     """The model by which a body is harmless to servers that do not read bodies."""
-    assert finders(octets) == set()
+    assert finders(data) == set()
 
 
-def test_a_body_that_shares_its_connection_is_dangerous_framed_as_it_may_be():
+def test_a_body_on_a_shared_connection_is_dangerous():
     assert finders(message(LENGTH, method=b"POST")) == {
         *(
             f"no body at all, CRLF{rest}"
@@ -86,13 +86,13 @@ def test_a_body_that_shares_its_connection_is_dangerous_framed_as_it_may_be():
     }
 
 
-def test_http2_is_read_by_frames_and_as_a_front_end_passes_it_on():
+def test_http2_is_read_by_frames_and_as_a_downgrade():
     link = Connection(Random(1), AIMS, "https")
     link.request([*link.names("/open"), (b"content-length", b"0")], HIDDEN)
-    octets = b"".join(link.frames)
-    assert [stream.found.target for stream in streams(octets)] == ["/open"]
-    assert streams(octets)[0].body == HIDDEN
-    assert finders(octets, "h2") == {
+    data = b"".join(link.frames)
+    assert [stream.found.target for stream in streams(data)] == ["/open"]
+    assert streams(data)[0].body == HIDDEN
+    assert finders(data, "h2") == {
         f"downgraded, {reading}"
         for reading in ("coding before length, CRLF", "coding before length, CRLF, loose", "length before coding, CRLF")
     }
@@ -120,7 +120,7 @@ def test_libraries_and_servers_agree_on_valid_requests():
         assert read == expected["h2" if reader == "nghttp2" else "http"], reader
 
 
-def test_servers_find_what_is_smuggled():
+def test_servers_find_smuggled_requests():
     found = read_by_servers([("http", message())])
     assert {reader for reader, places in found.items() if "/private/x" in {each.target for each in places[0]}} == {
         "llhttp",
@@ -130,7 +130,7 @@ def test_servers_find_what_is_smuggled():
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_a_seed_stands_for_a_stream(name):
+def test_a_seed_determines_a_stream(name):
     assert CLASSES[name](Random(7), AIMS) == CLASSES[name](Random(7), AIMS)
 
 

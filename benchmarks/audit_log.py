@@ -1,0 +1,199 @@
+"""The cost of the audit log: records compared with bare writes, queries over many records, and
+killed writers.
+
+    python benchmarks/audit_log.py [write] [query] [kill] [--records 10000000] [--kills 500] [--at DIRECTORY]
+
+`write` interleaves its measurements in one run, so only the ratios are reliable. `query` generates
+records of about 650 bytes. `kill` starts writers, kills them under load, and counts the
+acknowledged records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from audit.decisions import AT, audit_log_in, decision, policy
+from audit.killed import kill_one
+
+from robots_guard.audit.compaction import compact
+from robots_guard.audit.read.reader import Filter
+from robots_guard.audit.read.search import Search
+from robots_guard.audit.record import Writer, moment, record_of
+from robots_guard.audit.segments import JSONL, stem_of
+
+ROUNDS, LINES = 15, 20_000
+FIRST_PAGE = 50
+PER_FILE = 400_000
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def per_line(work: Callable[[int], object]) -> float:
+    """Return the microseconds per call."""
+    began = time.perf_counter_ns()
+    for number in range(LINES):
+        work(number)
+    return (time.perf_counter_ns() - began) / 1000 / LINES
+
+
+def write(place: Path) -> None:
+    made = [
+        decision(
+            f"https://www.example-{number}.com/private/{number}", policy=policy(f"https://www.example-{number}.com/")
+        )
+        for number in range(200)
+    ]
+    lines = [record_of(each, Writer(writer="w", component="cli"), seq=1, mono=1.0).line_of_json() for each in made]
+    bare = os.open(place / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    synced = os.open(place / "synced", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    audit_logs = {
+        "audit_log": audit_log_in(place / "plain"),
+        "audit log, chained": audit_log_in(place / "chained", chain=True),
+    }
+    fsync = audit_log_in(place / "fsync", fsync=True)
+    spent: dict[str, list[float]] = {}
+
+    def measure(name: str, work: Callable[[int], object]) -> None:
+        spent.setdefault(name, []).append(per_line(work))
+
+    for _ in range(ROUNDS):
+        measure("bare os.write", lambda number: os.write(bare, lines[number % 200]))
+        measure("record and encode", lambda number: record_of(made[number % 200], seq=number).line_of_json())
+        for name, audit_log in audit_logs.items():
+            measure(name, lambda number, audit_log=audit_log: audit_log.write(made[number % 200]))  # type: ignore[misc]  mypy cannot infer it
+    few = 500
+    fsynced = [_synced(few, lambda number: (os.write(synced, lines[number % 200]), os.fdatasync(synced)))]
+    fsynced.append(_synced(few, lambda number: fsync.write(made[number % 200])))
+    middle = {name: statistics.median(times) for name, times in spent.items()}
+    for name, microseconds in middle.items():
+        share = middle["bare os.write"] / microseconds
+        print(f"{name:28}{microseconds:8.2f} us a line{1e6 / microseconds:12,.0f} lines/s{share:8.0%} of bare os.write")
+    print(
+        f"with fdatasync: bare {fsynced[0]:.0f} us, audit log {fsynced[1]:.0f} us a line, {fsynced[0] / fsynced[1]:.0%}"
+    )
+    for audit_log in (*audit_logs.values(), fsync):
+        audit_log.close()
+
+
+def _synced(count: int, work: Callable[[int], object]) -> float:
+    began = time.perf_counter_ns()
+    for number in range(count):
+        work(number)
+    return (time.perf_counter_ns() - began) / 1000 / count
+
+
+# -- queries ---------------------------------------------------------------------------------------
+
+
+def query(place: Path, count: int) -> None:
+    audit_log = place / "audit_log"
+    audit_log.mkdir()
+    generate(audit_log, count)
+    size = sum(path.stat().st_size for path in audit_log.iterdir())
+    print(f"{count:,} records, {size / 1e9:.2f} GB of lines in {len(list(audit_log.iterdir()))} files")
+    ask_all(audit_log, "lines")
+    began = time.perf_counter()
+    compact(audit_log, "99999999")
+    packed = sum(path.stat().st_size for path in audit_log.iterdir())
+    print(f"compacted in {time.perf_counter() - began:.0f} s to {packed / 1e9:.2f} GB")
+    ask_all(audit_log, "parquet")
+
+
+def generate(audit_log: Path, count: int) -> None:
+    """Write the records of a week, in files as writers leave them."""
+    template = record_of(decision(policy=policy()), Writer(writer="WRITER", component="scrapy"), seq=1, mono=1.0)
+    line = template.line_of_json().decode()
+    for each in ("2027-01-15T08:00:00.000Z", "https://a.test/private/x", '"origin":"https://a.test"', "WRITER"):
+        assert each in line
+    number = 0
+    while number < count:
+        part = min(PER_FILE, count - number)
+        at = AT + 7 * 86400 * number / count
+        writer = f"host-1-{number:08x}"
+        path = audit_log / (stem_of((moment(at) or "")[:10].replace("-", ""), writer, 1) + JSONL)
+        with path.open("w") as file:
+            file.writelines(_line(line, number + each, at + each * 0.15, writer) for each in range(part))
+        number += part
+
+
+def _line(line: str, number: int, at: float, writer: str) -> str:
+    site = number * 7919 % 2003
+    changed = line.replace("2027-01-15T08:00:00.000Z", moment(at) or "", 1).replace("WRITER", writer)
+    changed = changed.replace("https://a.test/private/x", f"https://www.example-{site}.com/private/{number}")
+    return changed.replace("https://a.test", f"https://www.example-{site}.com").replace('"w-1"', f'"w-{number}"')
+
+
+def ask_all(audit_log: Path, form: str) -> None:
+    queries = {
+        "first page, oldest": Filter(),
+        "first page of an origin": Filter(origin="https://www.example-7.com"),
+        "one record by its id": Filter(id="w-123456"),
+        "first page of a day": Filter(since="2027-01-18T00:00:00.000Z", until="2027-01-19T00:00:00.000Z"),
+    }
+    for name, wanted in queries.items():
+        _timed(f"{form}: {name}", lambda wanted=wanted: _page(audit_log, wanted))  # type: ignore[misc]  as above
+    top = "SELECT origin, count(*) FROM decisions WHERE action = 'drop' GROUP BY 1 ORDER BY 2 DESC LIMIT 20"
+    _timed(f"{form}: top origins of all", lambda: _sql(audit_log, top))
+
+
+def _page(audit_log: Path, wanted: Filter) -> int:
+    with Search(audit_log, wanted) as search:
+        return len(list(islice(search.records(FIRST_PAGE), FIRST_PAGE)))
+
+
+def _sql(audit_log: Path, sql: str) -> int:
+    with Search(audit_log) as search:
+        return len(list(search.ask(sql)[1]))
+
+
+def _timed(name: str, work: Callable[[], int]) -> None:
+    began = time.perf_counter()
+    rows = work()
+    print(f"{name:36}{time.perf_counter() - began:8.2f} s  ({rows} rows)")
+
+
+# -- killing ---------------------------------------------------------------------------------------
+
+
+def kill(place: Path, kills: int) -> None:
+    outcomes = []
+    for number in range(kills):
+        directory = place / f"killed-{number}"
+        outcomes.append(kill_one(directory, after=0.001 * (number % 97)))
+        shutil.rmtree(directory)
+    torn = [outcome.torn for outcome in outcomes]
+    print(f"{kills} writers killed: {sum(outcome.acknowledged for outcome in outcomes):,} records acknowledged,")
+    print(f"0 of them lost; {sum(torn)} torn lines, at most {max(torn)} a writer")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", choices=["write", "query", "kill"], default="write")
+    parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--at", type=Path, help="a directory on the disk to measure")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=chosen.at) as directory:
+        place = Path(directory)
+        if "write" in chosen.what:
+            write(place)
+        if "query" in chosen.what:
+            query(place, chosen.records)
+        if "kill" in chosen.what:
+            kill(place, chosen.kills)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,427 @@
+"""Reading the audit log in Python: all files as one stream of records, in order of time.
+
+Invariant: a line that is torn, foreign or hostile is counted and skipped; it is never interpreted
+and never fatal. Each file is ordered, so that many files are merged without loading them into
+memory. If a file is compressed or compacted while it is read, reading continues in its replacement:
+no record is missed, and none is read twice. For queries over many records, see
+audit/read/search.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import os
+import re
+import stat
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from robots_guard.audit.read.parquet import lines_of, lines_of_stem, stems_in
+from robots_guard.audit.record import AnyRecord, Record, moment
+from robots_guard.audit.segments import JSONL, PARQUET, ZSTD, Segment, segments
+from robots_guard.errors import MissingExtra, SettingsError
+
+LONGEST_LINE = 64 * 1024  # bytes; the writer's own lines are far shorter
+PIECE = 64 * 1024  # bytes
+FORMS = 4  # that a file may take while it is read: open, compressed, compacted, gone
+ALL = 2**62  # above the number of any record
+
+DECISION = "decision"
+KINDS = ("decision", "repeats", "fetch", "start", "stop", "checkpoint", "store-reset", "fail-open", "overrides")
+BY_TIME = '"at", writer, seq'
+BY_NUMBER = "writer, seq"
+
+_decoder = msgspec.json.Decoder(AnyRecord)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+@dataclass(slots=True)
+class Unreadable:
+    """What could not be read, by file: torn lines, lines that are not records, and unreadable
+    files."""
+
+    torn: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.torn or self.lines or self.files)
+
+    def __str__(self) -> str:
+        parts = [f"{_lines(count, 'torn')} in {name} (a write was cut off)" for name, count in self.torn.items()]
+        parts += [f"{_lines(count, 'unreadable')} in {name}" for name, count in self.lines.items()]
+        parts += [f"{name} cannot be read ({why})" for name, why in self.files.items()]
+        return "; ".join(parts)
+
+    def add(self, other: Unreadable) -> None:
+        """Add what another reader could not read."""
+        self.torn |= other.torn
+        self.lines |= other.lines
+        self.files |= other.files
+
+    def count(self, name: str, line: bytes) -> None:
+        """Count a line of this file that is not a record. If it begins as records do, a kill or a
+        full disk cut it off."""
+        is_torn = line.startswith(b'{"kind":"'[: len(line)])
+        counts = self.torn if is_torn else self.lines
+        counts[name] = counts.get(name, 0) + 1
+
+
+def _lines(count: int, adjective: str) -> str:
+    return f"1 {adjective} line" if count == 1 else f"{count} {adjective} lines"
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Selects the records that have all given values.
+
+    `since` (inclusive) and `until` (exclusive) are moments as in records: ISO 8601, UTC,
+    milliseconds. `override` is an override's id, or `any`.
+    """
+
+    kind: str | None = DECISION
+    id: str | None = None
+    since: str | None = None
+    until: str | None = None
+    origin: str | None = None
+    reason: str | None = None
+    action: str | None = None
+    component: str | None = None
+    job: str | None = None
+    writer: str | None = None
+    rule: str | None = None
+    agent: str | None = None
+    override: str | None = None
+
+    @property
+    def equals(self) -> dict[str, str]:
+        """The values that a record must have, by field name."""
+        names = ("kind", "id", "origin", "reason", "action", "component", "job", "writer", "rule")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def admits(self, entry: AnyRecord) -> bool:
+        """Whether the filter selects a record."""
+        at = entry.at or ""
+        if (self.since is not None and at < self.since) or (self.until is not None and at >= self.until):
+            return False
+        if any(getattr(entry, name, None) != value for name, value in self.equals.items() if name != "kind"):
+            return False
+        if self.kind is not None and kind_of(entry) != self.kind:
+            return False
+        if self.agent is not None and self.agent.lower() != getattr(entry, "agent", "").lower():
+            return False
+        override = getattr(entry, "override", None)
+        return self.override is None or (override is not None and self.override in ("any", override))
+
+
+def kind_of(entry: AnyRecord) -> str:
+    """The kind of a record, one of KINDS."""
+    return str(entry.__struct_config__.tag)
+
+
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_SPAN = re.compile(r"(\d{1,9})\s*(s|min|m|h|d|w)")
+
+
+def moment_meant(text: str, now: float) -> str:
+    """A moment as in records, from ISO 8601 (UTC unless it has an offset) or from a span before now
+    such as 2h.
+
+    Raises ValueError for any other text.
+    """
+    span = _SPAN.fullmatch(text.strip())
+    if span:
+        seconds = now - int(span[1]) * _UNITS[span[2]]
+    else:
+        time = datetime.fromisoformat(text.strip())
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=UTC)
+        seconds = time.timestamp()
+    found = moment(seconds)
+    if found is None:
+        raise ValueError("not a date of the calendar")
+    return found
+
+
+def records(directory: Path, wanted: Filter | None = None, trouble: Unreadable | None = None) -> Iterator[Record]:
+    """The decisions in an audit log, in order of time. What cannot be read is counted in `trouble`.
+
+    Raises SettingsError if there is no such directory.
+    """
+    return (entry for entry in entries(directory, wanted, trouble) if isinstance(entry, Record))
+
+
+def entries(directory: Path, wanted: Filter | None = None, trouble: Unreadable | None = None) -> Iterator[AnyRecord]:
+    """The records in an audit log that the filter selects, in order of time. Raises SettingsError
+    as `records` does."""
+    follower = Follower(directory, Unreadable() if trouble is None else trouble)
+    return follower.new(wanted or Filter(), last=True)
+
+
+class Follower:
+    """Follows all files of an audit log, including those that appear later.
+
+    Each call of `new` returns what has been written since the previous call, in order of time. An
+    incomplete line is returned by a later call, or by the `last` one. If a file has been compressed
+    or compacted meanwhile, reading continues at the same place.
+    """
+
+    def __init__(self, directory: Path, trouble: Unreadable) -> None:
+        self._directory = directory
+        self._trouble = trouble
+        self._readers: dict[str, Reader] = {}
+        self._read_whole: set[str] = set()  # compacted files that existed at the first call
+        # Compacted files that appeared later; their sources are read instead.
+        self._known: set[str] = set()
+        self._is_begun = False
+
+    def new(self, wanted: Filter, *, last: bool = False) -> Iterator[AnyRecord]:
+        """Records written since the last call. Raises SettingsError if there is no such directory."""
+        for segment in segments(self._directory):
+            self._take_in(segment)
+        self._is_begun = True
+        streams = [reader.more(last=last) for reader in self._readers.values()]
+        return filter(wanted.admits, heapq.merge(*streams, key=_order))
+
+    def latest(self, wanted: Filter, count: int, *, last: bool = False) -> list[AnyRecord]:
+        """The latest `count` of the existing records. Files of earlier days than theirs are not
+        opened."""
+        found: list[AnyRecord] = []
+        for segment in sorted(segments(self._directory), key=lambda segment: segment.day or "9", reverse=True):
+            if len(found) >= count and segment.day and (not count or segment.day < _day(found[0])):
+                self._add(segment, done=True)
+                continue
+            self._take_in(segment)
+            new = filter(wanted.admits, self._readers[segment.stem].more(last=last))
+            found = sorted([*found, *new], key=_order)
+            found = found[-count:] if count else []
+        self._is_begun = True
+        return found
+
+    def _take_in(self, segment: Segment) -> None:
+        known = self._readers.get(segment.stem)
+        if known is not None:
+            known.follow(segment)
+        elif self._is_begun and segment.form == PARQUET:
+            self._add_sources(segment)
+        else:
+            self._add(segment)
+
+    def _add_sources(self, compacted: Segment) -> None:
+        """Add the files that were begun and compacted since the last call."""
+        if compacted.stem in self._known:
+            return
+        self._known.add(compacted.stem)
+        for stem in stems_in(compacted.path) - self._readers.keys():
+            self._add(Segment(self._directory / f"{stem}{JSONL}", stem, JSONL))
+
+    def _add(self, segment: Segment, *, done: bool = False) -> None:
+        if segment.form == PARQUET:
+            self._read_whole.add(segment.stem)
+        self._readers[segment.stem] = Reader(segment, self._trouble, apart=self._read_whole, done=done)
+
+
+def _order(entry: AnyRecord) -> tuple[str, str, int]:
+    return entry.at or "", entry.writer, entry.seq
+
+
+def _day(entry: AnyRecord) -> str:
+    """The day of a record in the notation of file names."""
+    return (entry.at or "")[:10].replace("-", "")
+
+
+class Reader:
+    """Reads one writer's file to its end, and again when it has grown.
+
+    The file is opened anew for each piece, because an audit log may have more files than a process
+    can open at once. If the file is gone, reading continues at the same place in its replacement.
+    `apart` are the stems of compacted files that other readers read. With `done`, the present
+    content counts as read.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        trouble: Unreadable,
+        *,
+        apart: Collection[str] = (),
+        done: bool = False,
+        order: str = BY_TIME,
+    ) -> None:
+        self.segment = segment
+        self._stem = segment.stem
+        self._trouble = trouble
+        self._apart = apart
+        self._order = order
+        self._offset = _size(segment.path) if done else 0  # in uncompressed bytes
+        self._reached = ALL if done else 0  # the number of the last record read
+        self._has_ended = done and segment.form != JSONL
+        self._rest = b""
+        self._is_skipping = False  # inside a line that is too long
+
+    def follow(self, segment: Segment) -> None:
+        """Continue with this form of the file."""
+        self.segment = segment
+
+    def more(self, *, last: bool) -> Iterator[AnyRecord]:
+        """The further complete records; with `last`, also one whose line has no newline."""
+        return (entry for _, entry in self.lines(last=last))
+
+    def lines(self, *, last: bool) -> Iterator[tuple[bytes, AnyRecord]]:
+        """The same records, each with its line."""
+        for line in self._lines(last=last):
+            entry = read_line(line)
+            if entry is not None:
+                self._reached = max(self._reached, entry.seq)
+                yield line, entry
+            elif line.strip():
+                self._trouble.count(self.segment.path.name, line)
+
+    def _lines(self, *, last: bool) -> Iterator[bytes]:
+        for piece in self._pieces():
+            *whole, self._rest = (self._rest + piece).split(b"\n")
+            if self._is_skipping and whole:
+                self._is_skipping = False
+                del whole[0]
+            yield from whole
+            if self._is_skipping or len(self._rest) > LONGEST_LINE:
+                if not self._is_skipping:
+                    yield self._rest
+                self._rest, self._is_skipping = b"", True
+        if self._rest and (last or self.segment.form != JSONL):
+            yield self._rest
+            self._rest = b""
+
+    def _pieces(self) -> Iterator[bytes]:
+        for _ in range(FORMS):
+            if self._has_ended:
+                return
+            try:
+                yield from self._open()
+                self._has_ended = self.segment.form != JSONL
+                return
+            except FileNotFoundError:  # raised only between pieces
+                self._has_ended = not self._find_replacement()
+            except (OSError, MissingExtra) as error:
+                self._has_ended = self.segment.form != JSONL
+                self._trouble.files[self.segment.path.name] = getattr(error, "strerror", None) or str(error)
+                return
+
+    def _open(self) -> Iterator[bytes]:
+        path, form = self.segment.path, self.segment.form
+        if form == JSONL:
+            return self._read_on()
+        _check_regular(path)
+        if form == ZSTD:
+            return _skip_bytes(self._offset, unpacked(path))
+        if self.segment.stem == self._stem:
+            return lines_of(path, self._order)
+        return lines_of_stem(path, self._stem, self._reached)
+
+    def _find_replacement(self) -> bool:
+        """Continue with the file that replaced this one. False if there is none, as after removal
+        by retention."""
+        if self.segment.form == PARQUET:
+            return False
+        try:
+            present = segments(self.segment.path.parent)
+        except SettingsError as error:
+            self._trouble.files[self.segment.path.name] = str(error)
+            return False
+        for segment in present:
+            is_candidate = (
+                segment.form == PARQUET and segment.stem not in self._apart and segment.day == self.segment.day
+            )
+            if segment.stem == self._stem or (is_candidate and self._stem in stems_in(segment.path)):
+                self.segment = segment
+                if is_candidate:
+                    self._rest = b""  # a compacted file has complete lines only
+                return True
+        return False
+
+    def _read_on(self) -> Iterator[bytes]:
+        while piece := self._next_piece():
+            self._offset += len(piece)
+            yield piece
+
+    def _next_piece(self) -> bytes:
+        state = self.segment.path.lstat()
+        if stat.S_ISREG(state.st_mode) and state.st_size == self._offset:
+            return b""
+        return _read(self.segment.path, self._offset)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+def _check_regular(path: Path) -> None:
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+
+
+def _read(path: Path, offset: int) -> bytes:
+    """A piece of a regular file. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return os.pread(descriptor, PIECE, offset)
+    finally:
+        os.close(descriptor)
+
+
+def _skip_bytes(skip: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The pieces without the first `skip` bytes."""
+    for piece in pieces:
+        yield piece[skip:]
+        skip = max(0, skip - len(piece))
+
+
+def unpacked(path: Path) -> Iterator[bytes]:
+    """The content of a compressed file, in pieces. Raises OSError, also for damage, and
+    MissingExtra."""
+    try:
+        import zstandard
+    except ImportError as error:
+        raise MissingExtra("audit", "a compressed audit log") from error
+    try:
+        whole, done = zstandard.get_frame_parameters(_read(path, 0)).content_size, 0
+        with path.open("rb") as packed:
+            for piece in zstandard.ZstdDecompressor().read_to_iter(packed, read_size=PIECE):
+                done += len(piece)
+                yield piece
+        if whole != zstandard.CONTENTSIZE_UNKNOWN and done < whole:
+            raise OSError(errno.EIO, f"damaged: only {done} of its {whole} bytes are there")
+    except zstandard.ZstdError as error:
+        raise OSError(errno.EIO, f"damaged: {error}") from error
+
+
+def copy_records(segment: Segment, directory: Path, trouble: Unreadable, apart: Collection[str] = ()) -> Path:
+    """Copy the records of a file, as they were written, into a new file, which DuckDB can read
+    whatever else the original contains. Raises OSError."""
+    copy = directory / f"{segment.stem}{JSONL}"
+    with copy.open("wb") as file:
+        file.writelines(line + b"\n" for line, _ in Reader(segment, trouble, apart=apart).lines(last=True))
+    return copy
+
+
+def read_line(line: bytes) -> AnyRecord | None:
+    """The record of a line; None if the line is not a record: torn, of another schema, or without a
+    time."""
+    if len(line) > LONGEST_LINE:
+        return None
+    try:
+        entry: AnyRecord = _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not entry.at or not _MOMENT.fullmatch(entry.at):
+        return None
+    return entry

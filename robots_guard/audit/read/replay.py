@@ -1,0 +1,212 @@
+"""Replay of a decision: the same question is judged again, with the same document and settings.
+
+Invariant: the recorded verdict is used only for comparison. What a record does not contain (a
+redacted query, the state of the turns) is reported as a caveat, never guessed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from robots_guard.audit.privacy import REDACTED
+from robots_guard.audit.record import Record, json_schema
+from robots_guard.core import check
+from robots_guard.core.access import Failure
+from robots_guard.core.codec import EMPTY
+from robots_guard.core.freshness import RETRY_MIN
+from robots_guard.core.policy import Document, FetchTrouble, Policy
+from robots_guard.core.verdict import Deferral, Question, Reason, Terms, Verdict, reported
+from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
+from robots_guard.origin import Origin, split_url
+from robots_guard.rep.dialect import dialect
+from robots_guard.rep.paths import matching
+from robots_guard.rep.ruleset import Ruleset, compile_rules
+
+FORMAT = "robots_guard-bundle-1"
+BY_INTEGRATION = frozenset(
+    (
+        Reason.AMBIGUOUS_AUTHORITY,
+        Reason.BLOCKED,
+        Reason.BYPASSED,
+        Reason.DESTINATION_REFUSED,
+        Reason.INTERNAL_ERROR,
+        Reason.NOT_GOVERNED,
+        Reason.NOT_HTTP,
+        Reason.NOT_INTERCEPTED,
+        Reason.NOT_JUDGED,
+        Reason.UNRECORDED,
+    )
+)
+_COMPARED = ("action", "reason", "rule", "line", "group", "form", "would")
+_PACED = ("crawl-delay", "request-rate", "retry-after", "min-delay")
+
+
+class Bundle(msgspec.Struct, frozen=True, kw_only=True):
+    """A record with all that is needed to replay it: the document and its writer's settings."""
+
+    format: str = FORMAT
+    version: str = ""
+    record: Record
+    settings: dict[str, str]
+    document: bytes | None = None
+    schema: dict[str, Any] = msgspec.field(default_factory=json_schema)
+
+
+class Replayed(NamedTuple):
+    """The new verdict, how it differs from the recorded one, and what could not be replayed."""
+
+    verdict: Verdict
+    differences: list[str]
+    caveats: list[str]
+
+
+def read_bundle(data: bytes) -> Bundle:
+    """Read a bundle from the content of a file. Raises SettingsError."""
+    try:
+        bundle = msgspec.json.decode(data, type=Bundle)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SettingsError(f"this is not a bundle ({error}): make one with robots-guard audit bundle ID") from error
+    if bundle.format != FORMAT:
+        raise SettingsError(f"this bundle has the unknown format {bundle.format[:40]!r}: it should be {FORMAT}")
+    return bundle
+
+
+def replay(bundle: Bundle) -> Replayed:
+    """Replay a decision. Raises SettingsError if that is not possible."""
+    record = bundle.record
+    if record.reason in BY_INTEGRATION:
+        raise SettingsError(f"{record.id} was not judged by a robots.txt ({record.reason}): there is nothing to replay")
+    _check_document(bundle)
+    terms, now = _terms(bundle), _seconds(record.at)
+    question = _question(record, terms, now)
+    policy = _policy(record, question.origin, bundle.document or b"", now)
+    verdict = check.by_policy(question, terms, policy, partial(_rules, question, terms), now)
+    if bundle.settings.get("mode") == "report":
+        verdict = reported(verdict)
+    return Replayed(verdict, _differences(record, verdict), _caveats(bundle))
+
+
+def _check_document(bundle: Bundle) -> None:
+    """Raises SettingsError if the document is missing, or is not the one that the record names."""
+    wanted = bundle.record.sha256
+    if wanted is None:
+        return
+    if bundle.document is None and wanted != EMPTY:
+        raise SettingsError(
+            f"the document ({wanted[:12]}...) on which {bundle.record.id} is based is not stored any more:"
+            " name the store of that integration with --store, or replay a bundle"
+        )
+    if hashlib.sha256(bundle.document or b"").hexdigest() != wanted:
+        raise SettingsError(f"the document is not the one on which {bundle.record.id} is based: its SHA-256 differs")
+
+
+def _terms(bundle: Bundle) -> Terms:
+    record = bundle.record
+    texts = {name: value for name, value in bundle.settings.items() if name in Terms.__struct_fields__}
+    used_dialect = dialect(record.dialect or texts.get("dialect", "rfc9309"))
+    used_matching = matching(record.matching or texts.get("matching", "standard"))
+    others = {name: value for name, value in texts.items() if name not in ("dialect", "matching")}
+    types = {field.name: field.type for field in msgspec.structs.fields(Terms)}
+    try:
+        values = {name: msgspec.convert(value, types[name], strict=False) for name, value in others.items()}
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"the settings of {record.id} cannot be read: {error}") from error
+    return Terms(dialect=used_dialect, matching=used_matching, **values)
+
+
+def _question(record: Record, terms: Terms, now: float) -> Question:
+    try:
+        origin, target = split_url(record.url)
+    except (NotGoverned, MalformedURL) as error:
+        raise SettingsError(f"{record.id} has no URL that can be judged: {error}") from error
+    deferral = None
+    if record.defers:
+        since = now - terms.max_defer if record.action == "drop" else now
+        deferral = Deferral(record.defers, since)
+    return Question(origin=origin, target=target, agent=record.agent, method=record.method, deferral=deferral)
+
+
+def _policy(record: Record, origin: Origin, body: bytes, now: float) -> Policy:
+    document = None
+    if record.sha256 is not None:
+        document = Document(
+            status=record.status or 200,
+            url=origin.robots_url,
+            sha256=record.sha256,
+            body=body,
+            fetched_at=_seconds(record.fetched_at),
+            via=record.via or "",
+        )
+    return Policy(origin=origin, document=document, trouble=_trouble(record, document, now))
+
+
+def _trouble(record: Record, document: Document | None, now: float) -> FetchTrouble | None:
+    if record.failure is None:
+        return None
+    until = _seconds(record.until) or now + RETRY_MIN
+    return FetchTrouble(
+        failure=Failure(record.failure),
+        status=None if document else record.status,
+        since=_seconds(record.trouble_since) or now,
+        at=now,
+        attempts=1,
+        retry_at=until,
+    )
+
+
+def _rules(question: Question, terms: Terms, document: Document) -> Ruleset:
+    return compile_rules(document.body, terms.dialect, question.agent, terms.matching.name)
+
+
+def _differences(record: Record, verdict: Verdict) -> list[str]:
+    if record.reason in _PACED:
+        # The rules let it pass; it was deferred because it had to wait for its turn.
+        recorded = f"{record.pace}: {record.delay} s"
+        now = "no pace"
+        if verdict.pace:
+            now = f"{verdict.pace.by}: {verdict.pace.seconds} s"
+        if recorded == now or record.reason == "retry-after":
+            return []
+        return [f"pace: recorded {recorded}, now {now}"]
+    rule = verdict.rule
+    values = (
+        verdict.action,
+        verdict.reason,
+        rule and rule.text,
+        rule and rule.line,
+        verdict.group,
+        verdict.form,
+        verdict.would,
+    )
+    return [
+        f"{name}: recorded {getattr(record, name)!r}, now {value and str(value)!r}"
+        for name, value in zip(_COMPARED, values, strict=True)
+        if getattr(record, name) != value
+    ]
+
+
+def _caveats(bundle: Bundle) -> list[str]:
+    record, caveats = bundle.record, []
+    if REDACTED in record.url or record.url.endswith("..."):
+        caveats.append("the recorded URL is redacted or cut: a rule that matches the missing part cannot be replayed")
+    if bundle.settings.get("audit_query", "redact") in ("drop", "hash"):
+        caveats.append("queries were not recorded as sent: a rule that matches them cannot be replayed")
+    if record.reason in _PACED:
+        caveats.append("the request passed but had to wait for its turn: the pace is compared, the turn is not")
+    if record.override is not None:
+        caveats.append(f"override {record.override} affected the decision, and is not replayed")
+    return caveats
+
+
+def _seconds(at: str | None) -> float:
+    if not at:
+        return 0.0
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return 0.0

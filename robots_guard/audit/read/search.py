@@ -1,0 +1,395 @@
+"""Searching the audit log with DuckDB, across plain, compressed and compacted files.
+
+Invariant: no query can change the files, reach another file or use the network. Values are passed
+as parameters. A user's SQL must be one SELECT, and runs on a connection that can open only the
+audit log's files. If a file was compressed, compacted or removed, the query is repeated on the
+files that exist then, so that an answer is always complete.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime, timedelta
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from robots_guard.audit.read.parquet import can_read, database, duckdb_error, why_not_readable
+from robots_guard.audit.read.reader import Filter, Unreadable, copy_records
+from robots_guard.audit.record import AnyRecord
+from robots_guard.audit.schema import COLUMNS, files_in, first_line, literal, named, records_in, records_with, unglobbed
+from robots_guard.audit.segments import JSONL, PARQUET, Segment, is_gone, segments, why_not_plain
+from robots_guard.errors import SettingsError
+
+if TYPE_CHECKING:
+    import duckdb
+
+MAX_ATTEMPTS = 6  # while files disappear; the second half of them uses copies
+PAGE = 10_000  # rows fetched at once
+POLL = 0.1  # seconds between two progress reports
+T = TypeVar("T")
+
+_UNESCAPED = re.compile(r"[A-Za-z0-9_-]+")
+
+Progress = Callable[[float], None]  # called with a percentage
+
+
+class Search:
+    """A search over an audit log. Raises SettingsError if there is no such directory, MissingExtra
+    without DuckDB.
+
+    Files whose day `wanted` excludes are not read. `progress` is called during long queries.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        wanted: Filter | None = None,
+        progress: Progress | None = None,
+        trouble: Unreadable | None = None,
+    ) -> None:
+        self._directory = directory
+        self._connections: list[duckdb.DuckDBPyConnection] = []
+        self.trouble = Unreadable() if trouble is None else trouble
+        self._error = duckdb_error()
+        self._spill = tempfile.TemporaryDirectory(prefix="robots-guard-")
+        self._progress = progress
+        self._wanted = wanted or Filter(kind=None)
+        self._used: set[str] = set()  # stems of the files that queries have read
+        self._error_prefix = "the audit log"  # names the cause of a failed query
+        self._segments: list[Segment] = []
+        self._unusable: set[str] = set()  # stems of files that DuckDB cannot read
+        try:
+            self._retry(lambda: None, opens=True)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the database and remove the temporary files."""
+        for connection in self._connections:
+            connection.close()
+        self._spill.cleanup()
+
+    def __enter__(self) -> Search:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- queries -----------------------------------------------------------------------------------
+
+    def records(self, limit: int | None = None) -> Iterator[AnyRecord]:
+        """The records wanted, oldest first. Days are read one by one, so that a first page reads
+        only the first."""
+        left = limit
+        for day in _days(self._segments):
+            for entry in self._records_of(day, left):
+                yield entry
+                if left is not None:
+                    left -= 1
+            if left == 0:
+                return
+
+    def _records_of(self, day: str | None, limit: int | None) -> Iterator[AnyRecord]:
+        names = [*COLUMNS]
+        columns = ", ".join(f'"{name}"' for name in names)
+        where, values = self.condition()
+        tail = "" if limit is None else f" LIMIT {int(limit)}"
+
+        def sql() -> str:
+            of_day = [segment for segment in self._segments if day is None or segment.day == day]
+            self._note_used(of_day)
+            table = union(of_day, self._wanted.id)
+            return f'SELECT {columns} FROM ({table}) WHERE {where} ORDER BY "at", writer, seq{tail}'
+
+        for row in self._answer(sql, values)[1]:
+            entry = record_of_row(dict(zip(names, row, strict=True)))
+            if entry is not None:
+                yield entry
+
+    def table(self, sql: str, values: list[Any] | None = None) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+        """The headings and rows of a query. Raises SettingsError if DuckDB cannot execute it."""
+        return self._answer(lambda: sql, values)
+
+    def rows(self, sql: str, values: list[Any] | None = None) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query over all files."""
+        self._note_used(self._segments)
+        return self.table(sql, values)[1]
+
+    def run(self, sql: str, values: list[Any]) -> None:
+        """Execute a statement without a result."""
+        self._retry(lambda: self._run(lambda: self._connection.execute(sql, values)))
+
+    def condition(self, *, any_kind: bool = False) -> tuple[str, list[Any]]:
+        """The filter as an SQL condition and its values; with `any_kind`, for records of all kinds."""
+        wanted = self._wanted
+        if any_kind:
+            wanted = msgspec.structs.replace(wanted, kind=None)
+        return conditions(wanted)
+
+    def ask(self, sql: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+        """The headings and rows of a user's SQL. Raises SettingsError unless it is one SELECT."""
+        import duckdb
+
+        try:
+            statements = self._connection.extract_statements(sql)
+        except self._error as error:
+            raise SettingsError(f"--sql: {first_line(error)}") from error
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise SettingsError("--sql takes a single SELECT statement")
+        self._note_used(self._segments)
+        self._error_prefix = "--sql"
+        return self._retry(lambda: self._execute_spooled(sql))
+
+    def unreadable(self) -> Unreadable:
+        """The parts of the files used that could not be read."""
+        for name, count in self._answer(self._unreadable)[1]:
+            self.trouble.lines[Path(name).name] = count
+        return self.trouble
+
+    def _unreadable(self) -> str:
+        used = (segment for segment in self._segments if segment.stem in self._used)
+        lines = sorted(segment.path for segment in used if segment.form != PARQUET)
+        if not lines:
+            return "SELECT '', 0 WHERE false"
+        return f"SELECT filename, count(*) FROM {records_in(lines)} WHERE {NOT_READABLE} GROUP BY 1 ORDER BY 1"
+
+    def _note_used(self, used: list[Segment]) -> None:
+        self._used.update(segment.stem for segment in used)
+
+    # -- files that disappear ----------------------------------------------------------------------
+
+    def _retry(self, work: Callable[[], T], *, opens: bool = False) -> T:
+        """The result of work, which is repeated on the files that exist then if some that it read
+        disappeared."""
+        for attempt in range(MAX_ATTEMPTS):
+            try:
+                if opens:
+                    self._open(copies=attempt >= MAX_ATTEMPTS // 2)
+                return work()
+            except (SettingsError, FileNotFoundError) as error:
+                opens = any(map(is_gone, self._segments)) or self._has_new_unusable(error)
+                if not opens:
+                    raise
+        raise SettingsError(f"{str(self._directory)!r} changes faster than it can be read: try again later")
+
+    def _has_new_unusable(self, error: Exception) -> bool:
+        """Whether DuckDB failed because of files that it could read before. Copies of them are used
+        from now on."""
+        import duckdb
+
+        if not isinstance(error.__cause__, (duckdb.InvalidInputException, duckdb.IOException)):
+            return False
+        lines = {segment.stem: segment.path for segment in self._segments if segment.form != PARQUET}
+        found = {stem for stem in lines.keys() - self._unusable if not can_read(self._connection, lines[stem])}
+        self._unusable |= found
+        return bool(found)
+
+    def _answer(
+        self, sql: Callable[[], str], values: list[Any] | None = None
+    ) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+        """Headings and rows. If the rows are sorted, all files have been read when the first row is
+        available."""
+        headings, pages = self._retry(lambda: self._execute(sql(), values))
+        return headings, chain.from_iterable(pages)
+
+    def _execute(self, sql: str, values: list[Any] | None = None) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
+        """Execute SQL; return the headings, and the rows in pages, of which the first has been
+        fetched."""
+        cursor = self._run(lambda: self._connection.execute(sql, values))
+        headings = [column[0] for column in cursor.description or ()]
+        first = self._run(lambda: cursor.fetchmany(PAGE))
+        return headings, chain([first], self._pages(cursor) if first else ())
+
+    def _execute_spooled(self, sql: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+        """Execute SQL that may not sort its rows: they are stored in a file until all of them are
+        available."""
+        headings, pages = self._execute(sql)
+        with tempfile.NamedTemporaryFile(dir=self._spill.name, delete=False) as spool:
+            for page in pages:
+                pickle.dump(page, spool)
+        return headings, chain.from_iterable(_spooled_pages(Path(spool.name)))
+
+    # -- the tables --------------------------------------------------------------------------------
+
+    def _open(self, *, copies: bool = False) -> None:
+        """Open the files that exist now in a new database, because the files that one may open
+        cannot be changed.
+
+        With `copies`, copies are used of the files that may yet be compressed: at midnight, a
+        fleet's files may be compressed for minutes.
+        """
+        self._connection = database()
+        self._connections.append(self._connection)
+        self._segments = segments(self._directory)
+        if copies or self._unusable:
+            self._copy(None if copies else self._unusable)
+        readable = [segment for segment in self._segments if self._is_readable(segment)]
+        if any(map(is_gone, self._segments)):
+            raise FileNotFoundError
+        self._segments = [segment for segment in readable if _may_match(segment, self._wanted)]
+        self._restrict()
+        self._define(f"CREATE VIEW records AS {union(self._segments)}")
+        self._define("CREATE VIEW decisions AS SELECT * FROM records WHERE kind = 'decision'")
+
+    def _copy(self, stems: set[str] | None) -> None:
+        """Replace these files by copies; None for all."""
+        self._segments = [segment for segment in self._segments if _may_match(segment, self._wanted)]
+        apart = {segment.stem for segment in self._segments if segment.form == PARQUET}
+        directory, trouble = Path(tempfile.mkdtemp(dir=self._spill.name)), Unreadable()
+        for number, segment in enumerate(self._segments):
+            if segment.form != PARQUET and (stems is None or segment.stem in stems):
+                copy = copy_records(segment, directory, trouble, apart)
+                self._segments[number] = Segment(copy, segment.stem, JSONL)
+        self.trouble.add(trouble)
+
+    def _define(self, sql: str) -> None:
+        self._run(lambda: self._connection.execute(sql))
+
+    def _restrict(self) -> None:
+        """Allow the database to open these files only, and lock its configuration."""
+        paths = [segment.path for segment in self._segments]
+        allowed = ", ".join(literal(name) for path in paths for name in {named(path), unglobbed(path)})
+        for setting in (
+            f"allowed_paths = [{allowed}]",
+            # Used by this search only.
+            f"temp_directory = {literal(named(Path(self._spill.name)))}",
+            "autoinstall_known_extensions = false",
+            "autoload_known_extensions = false",
+            "allow_community_extensions = false",
+            "enable_external_access = false",
+            "lock_configuration = true",
+        ):
+            self._connection.execute(f"SET {setting}")
+
+    def _is_readable(self, segment: Segment) -> bool:
+        why = why_not_plain(segment.path) or why_not_readable(self._connection, segment)
+        if why is not None and not is_gone(segment):
+            self.trouble.files[segment.path.name] = why
+        return why is None
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def _run(self, work: Callable[[], T]) -> T:
+        """Run work in a thread, so that this one can handle interrupts and report progress."""
+        outcome: list[Any] = []
+
+        def run() -> None:
+            try:
+                outcome.append(work())
+            except Exception as error:  # noqa: BLE001  raised again in the waiting thread
+                outcome.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(POLL)
+                if self._progress:
+                    with suppress(self._error):
+                        self._progress(self._connection.query_progress())
+        except BaseException:
+            self._connection.interrupt()
+            thread.join()
+            raise
+        (result,) = outcome
+        if isinstance(result, self._error):
+            raise SettingsError(f"{self._error_prefix}: {first_line(result)}") from result
+        if isinstance(result, Exception):
+            raise result
+        return result  # type: ignore[no-any-return]  # the result of `work`
+
+    def _pages(self, cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
+        while rows := self._run(lambda: cursor.fetchmany(PAGE)):
+            yield rows
+
+
+def _spooled_pages(spool: Path) -> Iterator[list[tuple[Any, ...]]]:
+    with spool.open("rb") as file, suppress(EOFError):
+        while True:
+            yield pickle.load(file)  # noqa: S301  (written by this process, in its own directory)
+
+
+NOT_READABLE = '"schema" IS NULL OR "schema" <> 1 OR kind IS NULL OR length("at") IS DISTINCT FROM 24'
+
+
+def union(read: list[Segment], identity: str | None = None, parsed: str = "") -> str:
+    """SQL for all records of files, in all columns.
+
+    With an `identity`, records with other ids may be missing, so that few lines must be parsed.
+    `parsed` is a table that has the parsed lines, if there is one.
+    """
+    columns = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in COLUMNS.items())
+    lines = [segment.path for segment in read if segment.form != PARQUET]
+    compacted = [segment.path for segment in read if segment.form == PARQUET]
+    parts = [f"SELECT {columns} WHERE false"]
+    if lines and identity and _UNESCAPED.fullmatch(identity):
+        # JSON cannot contain it in an escaped form.
+        parts.append(f"SELECT * FROM {records_with(lines, identity)} WHERE NOT ({NOT_READABLE})")
+    elif lines:
+        parts.append(f"SELECT * EXCLUDE (filename) FROM {parsed or records_in(lines)} WHERE NOT ({NOT_READABLE})")
+    if compacted:
+        parts.append(f"SELECT * EXCLUDE (raw) FROM read_parquet({files_in(compacted)}, union_by_name = true)")
+    return f'SELECT *, TRY_CAST("at" AS TIMESTAMP) AS "time" FROM ({" UNION ALL BY NAME ".join(parts)})'
+
+
+def _days(read: list[Segment]) -> list[str | None]:
+    """The days of files; a single None for all together if the day of one is unknown."""
+    if not all(segment.day for segment in read):
+        return [None]
+    return [*sorted({segment.day for segment in read})]
+
+
+def conditions(wanted: Filter) -> tuple[str, list[Any]]:
+    """A filter as an SQL condition and its values."""
+    tests: list[tuple[str, Any]] = [(f'"{name}" = ?', value) for name, value in wanted.equals.items()]
+    if wanted.since is not None:
+        tests.append(('"at" >= ?', wanted.since))
+    if wanted.until is not None:
+        tests.append(('"at" < ?', wanted.until))
+    if wanted.agent is not None:
+        tests.append(("lower(agent) = ?", wanted.agent.lower()))
+    if wanted.override == "any":
+        tests.append(("override IS NOT NULL AND ?", True))
+    elif wanted.override is not None:
+        tests.append(("override = ?", wanted.override))
+    return " AND ".join(test for test, _ in tests) or "true", [value for _, value in tests]
+
+
+def _may_match(segment: Segment, wanted: Filter) -> bool:
+    """Whether a file may have records of the time wanted. Its writer may be late, or unable to
+    begin a new file."""
+    if not segment.day or segment.form == PARQUET:  # DuckDB itself skips what cannot match
+        return True
+    if wanted.until is not None and segment.day > _day(wanted.until, 1):
+        return False
+    if wanted.since is None or segment.day >= _day(wanted.since, -1):
+        return True
+    try:
+        return segment.path.lstat().st_mtime >= datetime.fromisoformat(wanted.since).timestamp()
+    except FileNotFoundError:  # its replacement is found later
+        return True
+
+
+def _day(at: str, days: int) -> str:
+    return f"{datetime.fromisoformat(at) + timedelta(days=days):%Y%m%d}"
+
+
+def record_of_row(values: dict[str, Any]) -> AnyRecord | None:
+    """The record of a row, or None if it is not one."""
+    found = {name: value for name, value in values.items() if value is not None}
+    if "settings" in found:
+        found["settings"] = msgspec.json.decode(found["settings"])
+    try:
+        entry: AnyRecord = msgspec.convert(found, AnyRecord)
+    except msgspec.ValidationError:
+        return None
+    return entry

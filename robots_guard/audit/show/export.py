@@ -1,0 +1,311 @@
+"""Export of records to other formats. docs/audit.md has the mappings.
+
+Invariant: a value for which a format has no field is omitted or stored under a name of
+robots_guard, never in a field that means something else. Values are data: whatever they contain,
+each record stays one line.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from robots_guard.audit.record import AnyRecord, Fetch, Record, printable
+from robots_guard.core.verdict import Reason
+
+_encoder = msgspec.json.Encoder()
+
+#: Heritrix's fetch status codes (its class FetchStatusCodes) for URLs that were not fetched.
+PRECLUDED, PREREQUISITE_FAILED, DEFERRED, RUNTIME_EXCEPTION, UNFETCHABLE = -9998, -61, -50, -5, -7
+_HERITRIX = {
+    Reason.DISALLOWED: PRECLUDED,
+    Reason.BLOCKED: UNFETCHABLE,
+    Reason.MIRROR: PRECLUDED,
+    Reason.RESTRICTED: PRECLUDED,
+    Reason.UNREACHABLE: PREREQUISITE_FAILED,
+    Reason.MALFORMED_TARGET: UNFETCHABLE,
+    Reason.AMBIGUOUS_AUTHORITY: UNFETCHABLE,
+    Reason.NOT_HTTP: UNFETCHABLE,
+    Reason.NOT_JUDGED: UNFETCHABLE,
+    Reason.UNRECORDED: RUNTIME_EXCEPTION,
+    Reason.INTERNAL_ERROR: RUNTIME_EXCEPTION,
+}
+
+
+def exported(entries: Iterable[AnyRecord], form: str) -> Iterator[str]:
+    """The lines of an export, beginning with headings if the format has them."""
+    chosen = FORMATS[form]
+    if chosen.headings:
+        yield chosen.headings
+    for entry in entries:
+        line = chosen.line(entry)
+        if line is not None:
+            yield line
+
+
+# -- Elastic Common Schema -------------------------------------------------------------------------
+
+
+def _ecs(entry: AnyRecord) -> str | None:
+    if not isinstance(entry, Record):
+        return None
+    parts = urlsplit(entry.url)
+    document: dict[str, Any] = {
+        "@timestamp": entry.at,
+        "ecs": {"version": "8.11.0"},
+        "event": {
+            "kind": "event",
+            "category": ["web"],
+            "type": ["access", "allowed" if entry.action == "pass" else "denied"],
+            "action": f"robots-{entry.action}",
+            "outcome": "success",  # of the decision; a refusal is not a failure
+            "reason": entry.reason,
+            "id": entry.id,
+            "sequence": entry.seq,
+            "duration": entry.elapsed_us * 1000,
+            "dataset": "robots_guard.decision",
+        },
+        "url": _present(
+            full=entry.url,
+            scheme=parts.scheme,
+            domain=parts.hostname,
+            port=_port(parts.netloc, parts.scheme),
+            path=parts.path,
+            query=parts.query,
+        ),
+        "http": {"request": {"method": entry.method or "GET"}},
+        "observer": _present(vendor="robots_guard", product="robots_guard", type=entry.component, name=entry.writer),
+        "robots_guard": _other_fields(entry),
+    }
+    if entry.rule:
+        document["rule"] = _present(
+            name=entry.rule, ruleset=entry.group, category=entry.reason, reference=f"{entry.origin}/robots.txt"
+        )
+    if entry.user_agent:
+        document["user_agent"] = {"original": entry.user_agent}
+    source = _address(entry.client)
+    if source:
+        document["source"] = source
+    return printable(_encoder.encode(document)).decode()
+
+
+_IN_ECS = frozenset(("kind", "schema", "at", "seq", "writer", "url", "method", "user_agent", "id", "reason", "action"))
+
+
+def _other_fields(entry: Record) -> dict[str, Any]:
+    """The fields for which ECS has none."""
+    return {name: value for name, value in msgspec.to_builtins(entry).items() if name not in _IN_ECS}
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    """The values that are not empty."""
+    return {name: value for name, value in values.items() if value not in (None, "")}
+
+
+def _port(netloc: str, scheme: str) -> int:
+    found = re.search(r":(\d+)$", netloc)
+    if found:
+        return int(found[1])
+    return 443 if scheme == "https" else 80
+
+
+def _address(client: str) -> dict[str, Any]:
+    """The address and port of a client, if it has one."""
+    found = re.fullmatch(r"\[?([0-9A-Fa-f.:]+?)\]?(?::(\d{1,5}))?", client)
+    if found is None:
+        return {}
+    try:
+        ip = str(ipaddress.ip_address(found[1]))
+    except ValueError:
+        return {}
+    port = int(found[2]) if found[2] else None
+    return _present(ip=ip, port=port)
+
+
+# -- OpenTelemetry: one OTLP/JSON request per line -------------------------------------------------
+
+
+def _otel(entry: AnyRecord) -> str | None:
+    if not isinstance(entry, Record):
+        return None
+    parts = urlsplit(entry.url)
+    attributes = _present(
+        **{
+            "url.full": entry.url,
+            "http.request.method": entry.method or "GET",
+            "server.address": parts.hostname,
+            "server.port": _port(parts.netloc, parts.scheme),
+            "user_agent.original": entry.user_agent,
+            "client.address": _address(entry.client).get("ip"),
+        },
+        **{f"robots.{name}": value for name, value in msgspec.to_builtins(entry).items() if name not in _IN_OTEL},
+    )
+    nanoseconds = str(_milliseconds(entry.at) * 1_000_000)
+    record = {
+        "timeUnixNano": nanoseconds,
+        "observedTimeUnixNano": nanoseconds,
+        "severityNumber": 9,  # INFO; a refusal is not an error
+        "severityText": "INFO",
+        "eventName": "robots.decision",
+        "body": {"stringValue": f"{entry.action} ({entry.reason}): {entry.url}"},
+        "attributes": _attributes(attributes),
+    }
+    resource = _present(**{"service.name": "robots_guard", "service.instance.id": entry.writer})
+    scopes = [{"scope": {"name": "robots_guard"}, "logRecords": [record]}]
+    request = {"resourceLogs": [{"resource": {"attributes": _attributes(resource)}, "scopeLogs": scopes}]}
+    return printable(_encoder.encode(request)).decode()
+
+
+_IN_OTEL = frozenset(("kind", "at", "url", "method", "user_agent", "writer"))
+
+
+def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": name, "value": _value(value)} for name, value in values.items()]
+
+
+def _value(value: Any) -> dict[str, Any]:
+    match value:
+        case bool():
+            return {"boolValue": value}
+        case int():
+            return {"intValue": str(value)}
+        case float():
+            return {"doubleValue": value}
+        case list():
+            return {"arrayValue": {"values": [_value(each) for each in value]}}
+        case _:
+            return {"stringValue": str(value)}
+
+
+def _milliseconds(at: str | None) -> int:
+    return round(datetime.fromisoformat(at).timestamp() * 1000) if at else 0
+
+
+# -- Heritrix's crawl.log --------------------------------------------------------------------------
+
+
+def _heritrix(entry: AnyRecord) -> str | None:
+    """A line for a URL that was not fetched, or for a fetch of a robots.txt (hop P, for
+    prerequisite).
+
+    A PASS has no line, because the outcome of the request is not known yet.
+    """
+    if isinstance(entry, Fetch):
+        status = entry.status
+        if status is None:
+            status = _FAILURES.get(entry.failure or "", -2)
+        digest = f"sha256:{entry.sha256}" if entry.sha256 else "-"
+        return _crawl_log(entry.at, status, entry.octets, entry.url, "P", digest, entry.failure or "-")
+    if not isinstance(entry, Record) or entry.action == "pass":
+        return None
+    notes = [f"robots:{entry.reason}"]
+    if entry.line is not None:
+        notes.append(f"line:{entry.line}")
+    if entry.escaped:
+        notes.append("escaped")
+    status = DEFERRED
+    if entry.reason in _REASONS:
+        status = _HERITRIX.get(Reason(entry.reason), DEFERRED)
+    return _crawl_log(entry.at, status, None, entry.url, "-", "-", ",".join(notes))
+
+
+_REASONS = frozenset(each.value for each in Reason)
+_FAILURES = {
+    "dns": -1,
+    "connect": -2,
+    "reset": -3,
+    "timeout": -4,
+    "internal": -5,
+    "refused": -7,
+    "redirect-refused": -7,
+}
+
+
+def _crawl_log(
+    at: str | None, status: int, size: int | None, url: str, hops: str, digest: str, annotations: str
+) -> str:
+    length = "-" if size is None else str(size)
+    fields = (at or "-", f"{status:>5}", f"{length:>10}", _word(url), hops, "-", "no-type", "#000", "-", digest, "-")
+    return " ".join((*fields, _word(annotations)))
+
+
+def _word(text: str) -> str:
+    """One field of a line whose fields are separated by spaces."""
+    return quote(text, safe="!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~") or "-"
+
+
+# -- Squid's access.log ----------------------------------------------------------------------------
+
+
+def _squid(entry: AnyRecord) -> str | None:
+    """A line of Squid's native format for a DROP or DEFER. A PASS has no line, because its outcome
+    is not known yet."""
+    if not isinstance(entry, Record) or entry.action == "pass":
+        return None
+    status = 503 if entry.action == "defer" or entry.reason in ("internal-error", "unrecorded") else 403
+    client = _address(entry.client).get("ip") or _word(entry.client)
+    seconds = f"{_milliseconds(entry.at) / 1000:.3f}"
+    elapsed = f"{entry.elapsed_us // 1000:>6}"
+    return (
+        f"{seconds} {elapsed} {client} TCP_DENIED/{status} 0 {_word(entry.method)} {_word(entry.url)} - HIER_NONE/- -"
+    )
+
+
+# -- comma-separated values ------------------------------------------------------------------------
+
+_COLUMNS = ("kind", *(field.name for field in msgspec.structs.fields(Record)))
+_FORMULA = re.compile(r"[=+\-@]")
+_NOT_PRINTABLE = re.compile(r"[^ -~]")
+
+
+def _csv(entry: AnyRecord) -> str | None:
+    if not isinstance(entry, Record):
+        return None
+    values = {"kind": "decision"} | msgspec.structs.asdict(entry)
+    return ",".join(_cell(values[name]) for name in _COLUMNS)
+
+
+def _cell(value: Any) -> str:
+    """A value, quoted as in RFC 4180; text that a spreadsheet would take for a formula gets an
+    apostrophe."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, list):
+        value = " ".join(value)
+    text = _NOT_PRINTABLE.sub(_escape, str(value))
+    if _FORMULA.match(text):
+        text = f"'{text}"
+    if '"' in text or "," in text:
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+class Format(NamedTuple):
+    """An export format: its function from a record to a line, which gives None to omit it, and its
+    headings."""
+
+    line: Callable[[AnyRecord], str | None]
+    headings: str = ""
+
+
+FORMATS = {
+    "ecs": Format(_ecs),
+    "otel": Format(_otel),
+    "heritrix": Format(_heritrix),
+    "csv": Format(_csv, ",".join(_COLUMNS)),
+    "squid": Format(_squid),
+}

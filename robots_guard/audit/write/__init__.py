@@ -1,0 +1,1 @@
+"""Writing the audit log: one file per process, their maintenance, and the archive of fetches."""

@@ -1,0 +1,363 @@
+"""The audit log of an integration: it selects which decisions and events are recorded.
+
+DROP and DEFER are always recorded, and so is a PASS that a relaxation or an exemption caused;
+`passes` selects among all other PASSes. audit/write/writer.py writes the records, in a directory
+that all integrations share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import math
+import os
+import re
+import secrets
+import threading
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from robots_guard.audit.files import FILES, Files, make_directory, remove
+from robots_guard.audit.privacy import DEFAULT, Privacy
+from robots_guard.audit.record import AnyRecord, Entry, Fetch, Record, Writer, record_of, record_of_event
+from robots_guard.audit.segments import put_if_new
+from robots_guard.audit.write.maintenance import inspect, tidy
+from robots_guard.audit.write.repeats import RepeatCounter, Run, repeats_of
+from robots_guard.audit.write.retention import Retention
+from robots_guard.audit.write.writer import PAUSE, Head, LogWriter, Writing
+from robots_guard.core.events import Event, FetchMade
+from robots_guard.core.verdict import Action, Decision, Reason
+from robots_guard.errors import AuditLogError, SettingsError, UnconfirmedRecord
+from robots_guard.ports import Clocks
+
+if TYPE_CHECKING:
+    from robots_guard.audit.write.warc import Evidence
+
+# For hashing query values; all writers share it, so that equal values have equal hashes.
+KEY = ".key"
+KEY_BYTES = 32
+_SAMPLE = re.compile(r"sample:([1-9][0-9]{0,8})")
+
+
+class Keeping(msgspec.Struct, frozen=True, kw_only=True):
+    """What an audit log records, and for how long it is kept.
+
+    `passes` = n records every n-th ordinary PASS, 0 none. `aggregate` is the number of seconds
+    within which repeats are only counted, 0 for never. With `retention` None, nothing is compressed
+    or removed.
+    """
+
+    passes: int = 0
+    aggregate: float = 0.0
+    privacy: Privacy = DEFAULT
+    retention: Retention | None = Retention()
+    warc: bool = False
+
+
+class FileAuditLog:
+    """An audit log in a directory, which is created if it is missing.
+
+    It may be called from any thread; after a fork, the child begins its own file. Raises
+    SettingsError if no file can be created there.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        clocks: Clocks,
+        keeping: Keeping | None = None,
+        writing: Writing | None = None,
+        files: Files = FILES,
+        tokens: Callable[[int], str] = secrets.token_hex,
+    ) -> None:
+        self.directory = directory
+        self._clocks = clocks
+        self._keeping = keeping or Keeping()
+        self._writing = writing or Writing()
+        self._files = files
+        self._tokens = tokens
+        self._passed = itertools.count()
+        try:
+            make_directory(directory, files)
+            self._privacy = _with_key(self._keeping.privacy, directory, files)
+            self._reset()
+            self._open_writer()
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise SettingsError(
+                f"audit_log: no file can be written in {str(directory)!r} ({why}):"
+                " name a directory that can be written to"
+            ) from error
+        _audit_logs.add(self)
+
+    @property
+    def path(self) -> Path:
+        """The file that is being written. Raises OSError in a forked child that cannot begin one."""
+        return self._open_writer().path
+
+    @property
+    def writer(self) -> str:
+        """The name of this writer. Raises OSError in a forked child that cannot begin a file."""
+        return self._open_writer().identity.writer
+
+    def write(self, decision: Decision) -> None:
+        """Record a decision if it is to be recorded. Raises AuditLogError if it could not be
+        written."""
+        weight = self._weight(decision)
+        if not weight:
+            return
+        repeats = self._repeats
+        if repeats is None:
+            self._append(decision.at, lambda head: self._record(decision, head, weight))
+            return
+        if not repeats.counts(decision, weight):
+            self._append(decision.at, lambda head: self._record(decision, head, weight))
+            repeats.begin(decision)
+        self._write_ended_runs(repeats)
+
+    def note(self, event: Event, *, is_tried_again: bool = False) -> None:
+        """Record an event. Raises AuditLogError if it could not be written; it then counts as lost,
+        unless `is_tried_again` says that the caller will retry."""
+        evidence: dict[str, str] = {}
+        try:
+            if isinstance(event, FetchMade):
+                evidence = self._keep_evidence(event)
+        except AuditLogError:  # the error is raised, but the fetch is recorded without its evidence
+            self._append(event.at, lambda head: record_of_event(event, head, self._privacy))
+            raise
+        self._append(
+            event.at,
+            lambda head: _with_evidence(record_of_event(event, head, self._privacy), evidence),
+            is_tried_again=is_tried_again,
+        )
+
+    def close(self) -> None:
+        """Write the counted repeats, close the file, and remove it if it has no record."""
+        _audit_logs.discard(self)
+        if self._repeats:
+            self._write_all_runs(self._repeats)
+        if self._writer:
+            self._writer.close()
+        if self._evidence:
+            self._evidence.close()
+
+    # -- what is recorded --------------------------------------------------------------------------
+
+    def _weight(self, decision: Decision) -> int:
+        """The number of decisions that this one's record stands for; 0 if it is not to be recorded."""
+        if is_always_recorded(decision):
+            return 1
+        every = self._keeping.passes
+        if every and next(self._passed) % every == 0:
+            return every
+        return 0
+
+    def _record(self, decision: Decision, head: Head, weight: int) -> Record:
+        assert self._writer is not None  # the writer calls this
+        return record_of(
+            decision,
+            self._writer.identity,
+            seq=head["seq"],
+            mono=head["mono"],
+            privacy=self._privacy,
+            sampled=weight if weight > 1 else None,
+        )
+
+    def _write_ended_runs(self, repeats: RepeatCounter) -> None:
+        """Write the runs that have ended. If one cannot be written, it and the remaining ones are
+        retried later, so that they neither delay decisions nor cause refusals."""
+        now = self._clocks.monotonic()
+        while (run := repeats.next_ended(now)) is not None:
+            try:
+                self._append_run(run, is_tried_again=True)
+            except UnconfirmedRecord:
+                continue  # written again, it would be counted twice
+            except AuditLogError:
+                repeats.postpone(run, now + PAUSE)
+                return
+
+    def _write_all_runs(self, repeats: RepeatCounter) -> None:
+        """Write every run before closing. A run that cannot be written is lost."""
+        repeats.end_all()
+        while (run := repeats.next_ended(math.inf)) is not None:
+            with contextlib.suppress(AuditLogError):
+                self._append_run(run)
+
+    def _append_run(self, run: Run, *, is_tried_again: bool = False) -> None:
+        now = self._clocks.now()
+        self._append(now, partial(repeats_of, run, now, privacy=self._privacy), is_tried_again=is_tried_again)
+
+    def _keep_evidence(self, event: FetchMade) -> dict[str, str]:
+        """Write the evidence of a fetch, and return the record fields that refer to it.
+
+        It is written before the record, so that a record never names evidence that does not exist.
+        """
+        if self._evidence is None:
+            return {}
+        try:
+            return self._evidence.keep(event, self._privacy, self.path.name)
+        except OSError as error:
+            raise AuditLogError(f"evidence: {error.strerror or error}") from error
+
+    # -- how it is written -------------------------------------------------------------------------
+
+    def _append(self, at: float, build: Callable[[Head], Entry], *, is_tried_again: bool = False) -> None:
+        try:
+            (self._writer or self._open_writer()).append(at, build, is_tried_again=is_tried_again)
+        except OSError as error:
+            path = self._writer.path if self._writer else self.directory
+            raise AuditLogError(f"{path}: {error.strerror or error}") from error
+
+    def _reset(self) -> None:
+        """Create the state that belongs to one process: locks, counts, and no writer yet."""
+        self._opening = threading.Lock()
+        self._writer: LogWriter | None = None
+        self._repeats: RepeatCounter | None = None
+        self._evidence: Evidence | None = None
+        if self._keeping.aggregate:
+            self._repeats = RepeatCounter(self._keeping.aggregate)
+        if self._keeping.warc:
+            self._evidence = self._open_evidence()
+
+    def begin_in_child(self) -> None:
+        """Start afresh in a forked child, before any of its code runs: a lock may have been held by
+        a thread of the parent, which the child does not have."""
+        if self._writer:
+            self._writer.abandon()
+        if self._evidence:
+            self._evidence.close()
+        self._reset()
+
+    def _open_evidence(self) -> Evidence:
+        """Open the evidence. Raises MissingExtra."""
+        from robots_guard.audit.write.warc import Evidence
+
+        return Evidence(self.directory, self._files, sync=self._writing.fsync)
+
+    def _open_writer(self) -> LogWriter:
+        """Return this process's writer, and create it on the first call. Raises OSError."""
+        with self._opening:
+            if self._writer is None:
+                self._writer = LogWriter(self.directory, self._writing, self._clocks, self._files, self._tokens)
+                self._writer.on_file_begun = self._tidy_in_background
+            return self._writer
+
+    def _tidy_in_background(self) -> None:
+        """Compress closed files and remove old ones, in a thread of their own."""
+        if self._keeping.retention is None:
+            return
+        arguments = (self.directory, self._keeping.retention, inspect(self._clocks.now()))
+        with contextlib.suppress(RuntimeError):
+            # No thread can be started, as at exit: the next file's start retries.
+            threading.Thread(target=tidy, args=arguments, name="robots_guard-tidy", daemon=True).start()
+
+
+_audit_logs: weakref.WeakSet[FileAuditLog] = weakref.WeakSet()  # those open in this process
+
+
+def _reset_in_child() -> None:
+    for audit_log in list(_audit_logs):
+        audit_log.begin_in_child()
+
+
+os.register_at_fork(after_in_child=_reset_in_child)
+
+
+class CapturingAuditLog:
+    """An audit log in memory, for tests: `records` has every decision, including each PASS."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.events: list[AnyRecord] = []
+
+    def write(self, decision: Decision) -> None:
+        """Store the record of a decision."""
+        self.records.append(record_of(decision, Writer(writer="captured"), seq=len(self.records) + 1))
+
+    def note(self, event: Event, *, is_tried_again: bool = False) -> None:  # noqa: ARG002  (storing cannot fail)
+        """Store the record of an event."""
+        self.events.append(record_of_event(event, {}))
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+def is_always_recorded(decision: Decision) -> bool:
+    """Whether a decision is recorded whatever `passes` says: it did not pass, or passed by an
+    operator's choice."""
+    verdict = decision.verdict
+    return (
+        verdict.action is not Action.PASS
+        or verdict.relaxed is not None
+        or verdict.reason is Reason.BYPASSED
+        or decision.question.deferral is not None  # it closes a recorded deferral
+    )
+
+
+def passes_of(text: str) -> int:
+    """The n for which every n-th PASS is recorded, from `none` (0), `all` (1) or `sample:N`. Raises
+    SettingsError."""
+    if text in ("none", "all"):
+        return int(text == "all")
+    found = _SAMPLE.fullmatch(text)
+    if found is None:
+        raise SettingsError(f"audit_passes {text!r} is not known: use none, all or sample:N, such as sample:100")
+    return int(found[1])
+
+
+def _with_key(privacy: Privacy, directory: Path, files: Files) -> Privacy:
+    """The privacy with the directory's key, which the first process to need it creates.
+
+    Raises OSError, and SettingsError for a damaged key.
+    """
+    if privacy.query != "hash" or privacy.key:
+        return privacy
+    path = directory / KEY
+    try:
+        key = _read_key(path, files)
+    except FileNotFoundError:
+        _create_key(path, files)
+        key = _read_key(path, files)
+    if len(key) != KEY_BYTES:
+        raise SettingsError(
+            f"audit_query = hash: {str(path)!r} is not a key of {KEY_BYTES} bytes:"
+            " put it back from a backup, or remove it to have values hashed with a new key from then on"
+        )
+    return msgspec.structs.replace(privacy, key=key)
+
+
+def _read_key(path: Path, files: Files) -> bytes:
+    """Read a key file, at most one byte more than a key has. Raises OSError."""
+    descriptor = files.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return files.pread(descriptor, KEY_BYTES + 1, 0)
+    finally:
+        files.close(descriptor)
+
+
+def _create_key(path: Path, files: Files) -> None:
+    """Create a key, unless another process has. It is fully written before it is given its name.
+    Raises OSError."""
+    part = path.with_name(f"{KEY}.{secrets.token_hex(4)}")
+    descriptor = files.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        if files.write(descriptor, secrets.token_bytes(KEY_BYTES)) != KEY_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        remove(part, files)
+        raise
+    finally:
+        files.close(descriptor)
+    put_if_new(part, path, files)
+
+
+def _with_evidence(record: AnyRecord, evidence: dict[str, str]) -> AnyRecord:
+    if evidence and isinstance(record, Fetch):
+        return msgspec.structs.replace(record, **evidence)
+    return record

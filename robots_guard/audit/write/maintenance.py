@@ -1,0 +1,367 @@
+"""Maintenance of the audit log's files: closed files are compressed, and old ones removed.
+
+Invariant: it changes only files whose names are the audit log's and that no writer has locked. It
+may be killed at any moment, and may run in several processes at once. A full disk stops
+maintenance, but never a writer. audit/write/retention.py determines the age of a file; its account
+is a file in the directory, which one process at a time may change.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import math
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from robots_guard.audit.files import FILES, FULL
+from robots_guard.audit.segments import (
+    JSONL,
+    PARQUET,
+    PART,
+    SOURCES,
+    WARC,
+    ZSTD,
+    day_of,
+    is_kept,
+    is_unfinished,
+    log_stems_of,
+    names_in,
+    put_in_place,
+    read_plain,
+    unfinished_compactions,
+    why_not_plain,
+)
+from robots_guard.audit.write.retention import Account, Inspection, Retention, determine_ages
+from robots_guard.errors import MissingExtra, SettingsError
+
+log = logging.getLogger("robots_guard")
+
+LEVEL = 6  # of zstd compression
+PIECE = 1024 * 1024  # bytes
+HOUR = 3600.0  # seconds
+SMALL = 16 * 1024 * 1024  # bytes; smaller closed files of today stay uncompressed, for grep and jq
+
+ACCOUNT = ".retention"
+COMPACTING = ".compacting"  # locked by the process that compacts
+_TEMPORARY_OF_COMPACTION = (SOURCES, SOURCES + PART, PARQUET + PART)
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def inspect(now: float) -> Inspection:
+    """An inspection at the wall-clock time `now`.
+
+    Where the uptime clock stops while the machine sleeps, files appear younger than they are, never
+    older.
+    """
+    boot = ""
+    with suppress(OSError):
+        boot = _BOOT_ID.read_text("ascii").strip()
+    return Inspection(boot=boot, up=uptime(), wall=now)
+
+
+def uptime() -> float:
+    """Seconds since the machine was booted."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def tidy(directory: Path, retention: Retention, now: Inspection) -> None:
+    """Compress closed files and remove old ones. Never raises: the next run finds what this one
+    left."""
+    try:
+        today = f"{datetime.fromtimestamp(now.wall, UTC):%Y%m%d}"
+        compress(directory, lambda path: day_of(path.name) < today or path.stat().st_size > SMALL)
+    except MissingExtra:
+        log.debug("closed files of the audit log are not compressed: zstandard is not installed")
+    except (OSError, ValueError, OverflowError) as error:
+        # The latter two if the clock is beyond the calendar.
+        log.warning("a closed file of the audit log could not be compressed: %s", error)
+    for work in (lambda: clear(directory), lambda: retain(directory, retention, now)):
+        try:
+            work()
+        except (OSError, SettingsError) as error:
+            log.warning("old files of the audit log could not be removed: %s", error)
+
+
+def compress(directory: Path, chosen: Callable[[Path], bool] = lambda path: True) -> int:  # noqa: ARG005  (any file)
+    """Compress all chosen files that their writers have closed, and return their number.
+
+    Warns of a file that cannot be compressed. Raises OSError if the disk is full or the directory
+    cannot be read, and MissingExtra without zstandard.
+    """
+    done = 0
+    for path in _files_in(directory):
+        try:
+            if path.name.endswith(JSONL) and why_not_plain(path) is None and chosen(path):
+                with try_lock(path) as descriptor:
+                    done += descriptor is not None and _compress(path, descriptor)
+        except FileNotFoundError:  # another process compressed or removed it
+            continue
+        except OSError as error:
+            if error.errno in FULL:
+                raise
+            log.warning("%s could not be compressed: %s", path.name, error)
+    return done
+
+
+def _compress(path: Path, descriptor: int) -> bool:
+    """Compress a file. Return False for an empty one, which is removed."""
+    try:
+        import zstandard
+    except ImportError as error:
+        raise MissingExtra("audit", "compressing the audit log") from error
+    if os.fstat(descriptor).st_size == 0:
+        path.unlink()
+        return False
+    whole = path.with_name(path.name.removesuffix(JSONL) + ZSTD)
+    part = whole.with_name(whole.name + PART)
+    part.unlink(missing_ok=True)  # left by a killed process, or a symlink that another user planted
+    with open(descriptor, "rb", closefd=False) as plain, part.open("xb") as packed:
+        os.fchmod(packed.fileno(), 0o640)
+        zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).copy_stream(
+            plain, packed, size=os.fstat(descriptor).st_size, read_size=PIECE, write_size=PIECE
+        )
+    put_in_place(part, whole)
+    path.unlink()
+    return True
+
+
+@contextmanager
+def try_lock(path: Path) -> Iterator[int | None]:
+    """A locked descriptor of a file that no writer has locked; None if one has, or if it is not a
+    regular file or does not exist any more."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        state = os.fstat(descriptor)
+        is_usable = state.st_nlink > 0 and stat.S_ISREG(state.st_mode)
+    except OSError:
+        is_usable = False
+    try:
+        yield descriptor if is_usable else None
+    finally:
+        with suppress(OSError):  # explicitly, because a forked child may still have the file open
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def clear(directory: Path) -> None:
+    """Remove the temporary files of processes that were killed while creating, compressing or
+    compacting. Raises OSError."""
+    names = FILES.listdir(directory)
+    _clear_unfinished(directory, names)
+    _clear_half_compressed(directory, names)
+    if any(day_of(name) and name.endswith(_TEMPORARY_OF_COMPACTION) for name in names):
+        with suppress(SettingsError), compacting(directory):
+            # If one is compacting, it removes them itself.
+            finish(directory)
+
+
+def _clear_unfinished(directory: Path, names: list[str]) -> None:
+    """Remove new files that are not locked and have no record that is not also in another file.
+
+    Only files an hour old by the file system's clock are removed. This is not needed for safety,
+    because a writer notices the removal of a file that it has not locked yet; it only saves the
+    writer from creating another.
+    """
+    latest = directory.stat().st_mtime
+    for name in names:
+        path = directory / name
+        if not is_unfinished(name) or latest - _modified(path) < HOUR:
+            continue
+        with try_lock(path) as descriptor:
+            if descriptor is not None and _is_redundant(os.fstat(descriptor)):
+                path.unlink(missing_ok=True)
+
+
+def _clear_half_compressed(directory: Path, names: list[str]) -> None:
+    """Remove half-compressed files whose originals are gone. While the original exists, it is
+    compressed again."""
+    for name in names:
+        original = directory / (name.removesuffix(ZSTD + PART) + JSONL)
+        if day_of(name) and name.endswith(ZSTD + PART) and not os.path.lexists(original):
+            (directory / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def compacting(directory: Path) -> Iterator[None]:
+    """Lock the directory for compaction, which one process at a time may do. Raises SettingsError."""
+    # Never follow a symlink, and never wait for a pipe.
+    flags = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    lock = -1
+    try:
+        lock = os.open(directory / COMPACTING, flags, 0o640)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise SettingsError(f"another process is compacting {str(directory)!r}: wait until it is done") from error
+    except OSError as error:
+        if lock >= 0:
+            os.close(lock)
+        raise SettingsError(
+            f"{str(directory / COMPACTING)!r} cannot be used as a lock ({error.strerror}): repair or remove it"
+        ) from error
+    try:
+        yield
+    finally:
+        # Explicitly, because a forked child may still have it open.
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        os.close(lock)
+
+
+def finish(directory: Path) -> None:
+    """Remove the files that compacted files contain, and then the temporary files of the
+    compaction.
+
+    It also finishes a compaction that was interrupted. The caller must have the lock of
+    `compacting`. Raises OSError.
+    """
+    names = FILES.listdir(directory)
+    for _, stems in unfinished_compactions(directory, set(names)):
+        for stem in stems:
+            for form in (JSONL, ZSTD):
+                (directory / f"{Path(stem).name}{form}").unlink(missing_ok=True)
+    for name in names:
+        path = directory / name
+        if day_of(name) and name.endswith(_TEMPORARY_OF_COMPACTION) and not path.is_dir():
+            path.unlink(missing_ok=True)
+
+
+def _is_redundant(state: os.stat_result) -> bool:
+    """Whether removing this name loses nothing: the file is empty, or has another name."""
+    return state.st_size == 0 or state.st_nlink > 1
+
+
+def _modified(path: Path) -> float:
+    with suppress(FileNotFoundError):
+        return path.lstat().st_mtime
+    return math.inf
+
+
+def retain(directory: Path, retention: Retention, now: Inspection) -> list[Path]:
+    """Remove files that are old enough, then the oldest, until the rest is small enough. Return the
+    removed ones.
+
+    Nothing is removed while another process does the same, or if the file system has no locks.
+    Raises OSError, and SettingsError if the directory cannot be read.
+    """
+    with _lock_directory(directory) as is_locked:
+        return _remove_due(directory, retention, now) if is_locked else []
+
+
+@contextmanager
+def _lock_directory(directory: Path) -> Iterator[bool]:
+    """Lock the directory for housekeeping; False if it cannot be locked. Raises OSError if it does
+    not exist."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            # Explicitly, because a forked child may still have it open.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_due(directory: Path, retention: Retention, now: Inspection) -> list[Path]:
+    names = [name for name in names_in(directory) if is_kept(name)]
+    account = _load_account(directory)
+    ageing = determine_ages(account, now, names, retention)
+    removable = set(names) - _being_compacted(directory)
+    files = [directory / name for name in sorted(removable, key=lambda name: (-ageing.age_of(name), name))]
+    sizes = {path: _size(path) for path in files}
+    total, removed = sum(sizes.values()), []
+    for path in files:
+        is_due = bool(retention.days) and ageing.age_of(path.name) >= retention.seconds
+        is_excess = bool(retention.octets) and total > retention.octets
+        if (is_due or is_excess) and _try_remove(path):
+            removed.append(path)
+            total -= sizes[path]
+    if ageing.account != account:
+        _save_account(directory, ageing.account)
+    return removed
+
+
+def _being_compacted(directory: Path) -> set[str]:
+    """The files of unfinished compactions: each compacted file, and the files whose records it
+    contains.
+
+    Both must stay: if retention removed the compacted file, `finish` would then remove the only
+    copy of its records.
+    """
+    found = set()
+    for compacted, stems in unfinished_compactions(directory, set(names_in(directory))):
+        found.update([compacted, *(stem + form for stem in stems for form in (JSONL, ZSTD))])
+    return found
+
+
+def _load_account(directory: Path) -> Account | None:
+    """Read the account of earlier inspections; None, which lets all ages begin at 0, if it cannot
+    be read."""
+    try:
+        return msgspec.json.decode(read_plain(directory / ACCOUNT), type=Account)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        log.warning("%s cannot be read (%s): the ages of the audit log's files restart at 0", ACCOUNT, error)
+        return None
+
+
+def _save_account(directory: Path, account: Account) -> None:
+    whole = directory / ACCOUNT
+    part = whole.with_name(ACCOUNT + PART)
+    part.unlink(missing_ok=True)  # left by a killed process, or a symlink that another user planted
+    with part.open("xb") as file:
+        os.fchmod(file.fileno(), 0o640)
+        file.write(msgspec.json.encode(account))
+    put_in_place(part, whole)
+
+
+def _try_remove(path: Path) -> bool:
+    """Remove a file, and return whether it is gone. A file being written stays, and so does its
+    evidence."""
+    with try_lock(path) as descriptor:
+        if descriptor is None or (path.name.endswith(WARC) and _is_evidence_of_open_file(path)):
+            return False
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s could not be removed: %s", path.name, error)
+            return False
+        return True
+
+
+def _is_evidence_of_open_file(path: Path) -> bool:
+    return any(_is_open(path.with_name(stem + JSONL)) for stem in log_stems_of(path.name))
+
+
+def _is_open(path: Path) -> bool:
+    with try_lock(path) as descriptor:
+        return descriptor is None and path.exists()
+
+
+def _size(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return path.lstat().st_size
+    return 0
+
+
+def _files_in(directory: Path) -> list[Path]:
+    return [Path(entry.path) for entry in os.scandir(directory) if day_of(entry.name)]

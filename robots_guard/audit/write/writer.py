@@ -1,0 +1,324 @@
+"""The writer of the audit log: it writes one process's files in the log's directory.
+
+Invariant: a record is in a file, under a name that readers list, before `append` returns. It is
+written by one write(2) without buffering, so that a killed process loses nothing it acknowledged. A
+record that could not be written leaves a gap in the sequence numbers, and the next one begins on a
+line of its own. A number is reused only if its line is known not to be in a file. With a hash
+chain, the hash of each line covers the one before, across all files of the writer; checkpoint
+records state the current hash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import math
+import os
+import re
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from robots_guard.audit.files import FILES, FULL, Files, make_directory
+from robots_guard.audit.record import SCHEMA, Checkpoint, Entry, Start, Stop, Writer, moment
+from robots_guard.audit.segments import JSONL, stem_of
+from robots_guard.audit.write import log_file
+from robots_guard.audit.write.log_file import Gone, LogFile
+from robots_guard.errors import AuditLogError, UnconfirmedRecord
+from robots_guard.ports import Clocks
+
+log = logging.getLogger("robots_guard")
+
+DAY = 86400.0  # seconds
+CHECKPOINT = 1000  # lines of a chain between two checkpoints
+PAUSE = 1.0  # seconds between two attempts to continue in another file
+
+Head = dict[str, Any]  # the fields common to all records, except `schema` and `at`
+
+
+class Writing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a writer writes. `rotate_bytes` limits the size of a file; a `start` record contains the
+    `settings`."""
+
+    component: str = ""
+    job: str = ""
+    fsync: bool = False
+    chain: bool = False
+    rotate_bytes: int = 256 * 1024 * 1024
+    settings: dict[str, str] = {}
+
+
+class LogWriter:
+    """The writer of one process. A forked child calls `abandon` and creates its own writer."""
+
+    def __init__(
+        self,
+        directory: Path,
+        writing: Writing,
+        clocks: Clocks,
+        files: Files = FILES,
+        tokens: Callable[[int], str] = secrets.token_hex,
+    ) -> None:
+        self.pid = os.getpid()
+        self.host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:64]
+        name = f"{self.host}-{self.pid}-{tokens(4)}"
+        self.identity = Writer(writer=name, component=writing.component, job=writing.job)
+        self.lost = 0
+        self.on_file_begun: Callable[[], None] = lambda: None  # called when a file has been begun
+        self._directory = directory.absolute()  # the process may change its working directory
+        self._writing = writing
+        self._clocks = clocks
+        self._files = files
+        self._lock = threading.Lock()
+        self._seq = 0
+        self._segment = 0
+        self._head: bytes | None = None  # hash of the chain's last line
+        self._since_checkpoint = 0
+        self._is_started = self._is_closed = False
+        # Why lines of the file may be lost: none is acknowledged any more.
+        self._doubt: OSError | None = None
+        self._midnight = 0.0
+        self._next_attempt = -math.inf
+        self._file = self._begin_file()
+
+    @property
+    def path(self) -> Path:
+        """The file that is being written."""
+        return self._file.path
+
+    # -- one record --------------------------------------------------------------------------------
+
+    def append(self, at: float, build: Callable[[Head], Entry], *, is_tried_again: bool = False) -> None:
+        """Write the record that `build` returns. Raises AuditLogError or OSError if it could not be
+        written, and UnconfirmedRecord if it was written but may be lost.
+
+        A record that could not be written counts as lost, unless `is_tried_again` says that the
+        caller will retry.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise AuditLogError(f"{self.path}: the writer has been closed")
+            if self._is_due():
+                self._rotate()
+            try:
+                self._put(at, build)
+            except (AuditLogError, OSError):
+                if not is_tried_again:
+                    self._seq += 1  # leaves a gap
+                    self.lost += 1
+                raise
+            if self._doubt is not None:
+                self.lost += 1
+                raise UnconfirmedRecord(f"{self.path}: {self._doubt.strerror}") from self._doubt
+            if self._writing.chain and self._since_checkpoint >= CHECKPOINT:
+                with contextlib.suppress(OSError):
+                    # The record is written; the next append retries the checkpoint.
+                    self._write_checkpoint(moment(at))
+
+    def close(self) -> None:
+        """Write a stop record if that is possible, and close the file; remove it if it has no
+        record."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            if self._is_started:
+                with contextlib.suppress(OSError):
+                    self._write_stop(moment(self._clocks.now()))
+            self._release(self._file)
+
+    def abandon(self) -> None:
+        """Close the parent's file in a forked child, and leave the lock to the parent."""
+        self._file.abandon()
+
+    def _put(self, at: float, build: Callable[[Head], Entry]) -> None:
+        """Write a record, in another file if this one fails. Raises AuditLogError or OSError."""
+        try:
+            self._write_record(at, build)
+        except OSError as error:
+            if not self._may_leave(error):
+                raise
+            self._leave(error)
+            self._write_record(at, build)
+
+    def _write_record(self, at: float, build: Callable[[Head], Entry]) -> None:
+        """Write a record, after a start record if it is the file's first. Raises OSError."""
+        if not self._is_started:
+            self._write_line(lambda head: self._start(moment(at), head))
+            self._is_started = True
+            self.on_file_begun()
+        self._write_line(build)
+
+    def _write_stop(self, at: str | None) -> None:
+        self._write_line(lambda head: Stop(schema=SCHEMA, at=at, lost=self.lost, **head))
+        if self._writing.chain:
+            self._write_checkpoint(at)
+
+    def _write_checkpoint(self, at: str | None) -> None:
+        assert self._head is not None
+        current = self._head.hex()
+        self._write_line(lambda head: Checkpoint(schema=SCHEMA, at=at, head=current, **head))
+        self._since_checkpoint = 0
+
+    def _write_line(self, build: Callable[[Head], Entry]) -> None:
+        """Write a line. Raises OSError if it is not in the file; the next line then takes its
+        sequence number and its place in the chain."""
+        self._seq += 1
+        line = build(self._head_fields()).line_of_json()
+        try:
+            self._write(line)
+        except OSError:
+            self._seq -= 1
+            raise
+        if self._head is not None:
+            self._head = next_hash(self._head, line)
+            self._since_checkpoint += 1
+
+    def _write(self, line: bytes) -> None:
+        """Write a line, and mark the file as doubtful if the line may be lost. Raises OSError if it
+        is not in the file."""
+        if self._file.is_foreign:
+            raise Gone
+        self._doubt = self._file.append(line) or self._doubt
+        if self._writing.fsync and self._doubt is None:
+            # After a failed fsync, the system may report no more errors.
+            self._confirm(self._file.sync)
+        self._confirm(lambda: self._file.check(line))
+
+    def _confirm(self, check: Callable[[], None]) -> None:
+        """Run a check, and mark the file as doubtful if it fails. Raises Gone."""
+        try:
+            check()
+        except Gone:
+            raise
+        except OSError as error:
+            self._doubt = self._doubt or error
+
+    def _head_fields(self) -> Head:
+        identity = self.identity
+        return {
+            "mono": round(self._clocks.monotonic(), 6),
+            "seq": self._seq,
+            "writer": identity.writer,
+            "component": identity.component,
+            "job": identity.job,
+        }
+
+    # -- one file ----------------------------------------------------------------------------------
+
+    def _is_due(self) -> bool:
+        """Whether to continue in another file: after midnight (UTC), or if this one is large,
+        doubtful or renamed.
+
+        The clock decides, not the record's time: at midnight, a record of another thread may be
+        late.
+        """
+        now = self._clocks.now()
+        # Or the clock was set back.
+        is_another_day = now >= self._midnight or now < self._midnight - 2 * DAY
+        due = is_another_day or self._file.size >= self._writing.rotate_bytes
+        due = due or self._doubt is not None or self._file.is_moved
+        return due and self._clocks.monotonic() >= self._next_attempt
+
+    def _rotate(self) -> None:
+        """Continue in another file, or in the same one if no other can be begun."""
+        left, is_in_doubt = self._file, self._doubt is not None
+        try:
+            self._replace()
+        except OSError:
+            self._delay_next_attempt()
+            return
+        if is_in_doubt:
+            self._delay_next_attempt()
+        if left.is_moved:
+            log.warning("audit log: another process renamed a file to %s; continuing in %s", left.path, self.path)
+
+    def _may_leave(self, error: OSError) -> bool:
+        """Whether another file may accept the record that this one did not. It would not if the
+        disk is full; but a file that another process removed must always be left, because readers
+        would not find the record there."""
+        if self._file.is_foreign:
+            return True
+        if error.errno in FULL or self._clocks.monotonic() < self._next_attempt:
+            return False
+        self._delay_next_attempt()
+        return True
+
+    def _leave(self, why: OSError) -> None:
+        """Continue in another file. Raises AuditLogError."""
+        left = self.path
+        try:
+            self._replace()
+        except OSError as error:
+            raise AuditLogError(f"{left}: {why.strerror}, and no other file can be begun: {error.strerror}") from error
+        log.warning("audit log: %s: %s; continuing in %s", left, why.strerror, self.path)
+
+    def _delay_next_attempt(self) -> None:
+        self._next_attempt = self._clocks.monotonic() + PAUSE
+
+    def _replace(self) -> None:
+        old = self._file
+        make_directory(self._directory, self._files)
+        new = self._begin_file()
+        self._release(old)
+        self._file, self._is_started, self._doubt = new, False, None
+
+    def _release(self, file: LogFile) -> None:
+        if self._is_started:
+            file.close()
+        else:
+            file.discard()
+
+    def _begin_file(self) -> LogFile:
+        self._segment += 1  # even if creating the file fails, because its name may then be taken
+        now = self._clocks.now()
+        day = (moment(now) or "0000-00-00")[:10].replace("-", "")
+        path = self._directory / (stem_of(day, self.identity.writer, self._segment) + JSONL)
+        file = log_file.create(path, self._files, sync=self._writing.fsync)
+        self._midnight = _midnight_after(now)
+        return file
+
+    def _start(self, at: str | None, head: Head) -> Start:
+        previous = self._head
+        if self._writing.chain and previous is None:
+            self._head = previous = first_hash(self.identity.writer)
+        return Start(
+            schema=SCHEMA,
+            at=at,
+            version=_version(),
+            host=self.host,
+            pid=self.pid,
+            segment=self._segment,
+            settings=self._writing.settings,
+            chain="sha256" if self._writing.chain else None,
+            previous=previous.hex() if previous else None,
+            **head,
+        )
+
+
+@functools.cache
+def _version() -> str:
+    """The version of this package; cached, because looking it up takes a millisecond."""
+    return version("robots_guard")
+
+
+def _midnight_after(at: float) -> float:
+    return at - at % DAY + DAY
+
+
+def first_hash(writer: str) -> bytes:
+    """The hash with which a writer's chain begins."""
+    return hashlib.sha256(writer.encode()).digest()
+
+
+def next_hash(previous: bytes, line: bytes) -> bytes:
+    """The chain's hash after a line, including its newline."""
+    return hashlib.sha256(previous + line).digest()

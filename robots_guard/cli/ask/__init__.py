@@ -1,0 +1,1 @@
+"""The commands that judge URLs: `check` and `explain`."""

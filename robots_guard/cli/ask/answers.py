@@ -1,0 +1,165 @@
+"""Answers to whether a URL may be requested.
+
+An answer comes from the guard (with store, network and audit log, as in an integration), from a given policy, or from
+the text of a robots.txt. All three use the state machine of core/check.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+import click
+import msgspec
+from cachetools import LRUCache
+
+from robots_guard.audit.record import SCHEMA, Record, record_of, shown_url
+from robots_guard.core import check, renewal
+from robots_guard.core.access import Fetched
+from robots_guard.core.policy import Document, Policy
+from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict
+from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.guard.guard import Guard
+from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.origin import Origin, objection, octets, split_url
+from robots_guard.rep.ruleset import Ruleset, compile_rules
+from robots_guard.settings import Settings, direct_fetcher, open_guard
+
+COMPONENT = "cli"
+FILE = "file"  # the source of a verdict that is based on a given text
+COMPILED = 16  # compiled rulesets that a judge caches
+STATUS = {Action.PASS: 0, Action.DROP: 1, Action.DEFER: 3}  # exit statuses
+LARGEST = 64 * 1024 * 1024  # bytes read from a file: far above the size cap, so that the excess can be reported
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer for a URL. `url` is in the form that was judged; `decision` is None for a URL without an origin."""
+
+    url: str
+    verdict: Verdict
+    decision: Decision | None = None
+
+
+def read_url(url: str) -> tuple[Origin, str] | Verdict:
+    """Return the origin and target of a URL, or the verdict on a URL that has none."""
+    try:
+        return split_url(url)
+    except NotGoverned as error:
+        return Verdict(action=Action.PASS, reason=Reason.NOT_GOVERNED, detail=str(error))
+    except MalformedURL as error:
+        return Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=str(error))
+
+
+async def ask_guard(guard: Guard, url: str, agent: str) -> Answer:
+    """Return the guard's answer. The guard may fetch a robots.txt, and records its decision."""
+    read = read_url(url)
+    if isinstance(read, Verdict):
+        return _without_origin(url, read)
+    question = Question(origin=read[0], target=read[1], agent=agent)
+    decision = guard.peek(question) or await guard.check(question)
+    return _answer(decision)
+
+
+def _answer(decision: Decision) -> Answer:
+    question = decision.question
+    return Answer(url=f"{question.origin}{question.target}", verdict=decision.verdict, decision=decision)
+
+
+def _without_origin(url: str, verdict: Verdict) -> Answer:
+    """Return the answer for a URL without an origin; the URL is shown as the bytes that were given."""
+    with contextlib.suppress(MalformedURL):
+        url = octets(url)
+    return Answer(url=url, verdict=verdict)
+
+
+class Judge:
+    """Judges by given documents, without guard, clock or record. Caches a few compiled rulesets."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self._rules: LRUCache[tuple[str, str], Ruleset] = LRUCache(COMPILED)
+
+    def by_text(self, body: bytes, url: str, agent: str, now: float) -> Answer:
+        """Return the answer as if this were the robots.txt of the URL's origin, fetched just now."""
+        read = read_url(url)
+        if isinstance(read, Verdict):
+            return _without_origin(url, read)
+        question = Question(origin=read[0], target=read[1], agent=agent)
+        policy = policy_of_text(question.origin, body, now)
+        decision = Decision(
+            id="",
+            at=now,
+            component=COMPONENT,
+            question=question,
+            verdict=self.by_policy(policy, question, now),
+            policy=policy,
+            dialect=self.terms.dialect.name,
+            matching=self.terms.matching.name,
+            source=FILE,
+        )
+        return _answer(decision)
+
+    def by_policy(self, policy: Policy, question: Question, now: float, *, at_any_time: bool = False) -> Verdict:
+        """Return the verdict under a policy regardless of its age; with `at_any_time`, also of its Visit-time."""
+        rules_of = partial(self.rules, agent=question.agent)
+        return check.by_policy(question, self.terms, policy, rules_of, now, at_any_time=at_any_time)
+
+    def rules(self, document: Document, agent: str) -> Ruleset:
+        """Return a document's rules, compiled for an agent."""
+        key = (document.sha256, agent)
+        rules = self._rules.get(key)
+        if rules is None:
+            rules = compile_rules(document.body, self.terms.dialect, agent, self.terms.matching.name)
+            self._rules[key] = rules
+        return rules
+
+
+def policy_of_text(origin: Origin, body: bytes, now: float) -> Policy:
+    """Return the policy of an origin that answers with this robots.txt."""
+    settled = renewal.begin(origin, None, FILE).next(Fetched(status=200, body=body, tls_verified=True), now)
+    assert isinstance(settled, renewal.Settled)
+    return settled.policy
+
+
+def record_of_answer(answer: Answer) -> Record:
+    """Return the answer as an audit record. Without a fetch, or without an origin, their fields are None or empty."""
+    if answer.decision is None:
+        verdict = answer.verdict
+        return Record(
+            schema=SCHEMA,
+            id="",
+            at=None,
+            component=COMPONENT,
+            agent="",
+            url=shown_url(answer.url),
+            origin="",
+            action=verdict.action.value,
+            reason=verdict.reason.value,
+            detail=verdict.detail,
+        )
+    record = record_of(answer.decision)
+    if answer.decision.source != FILE:
+        return record
+    return msgspec.structs.replace(record, at=None, fetched_at=None, age=None, status=None, via=None, tls_verified=None)
+
+
+def absolute(urls: Iterable[str]) -> None:
+    """Raise UsageError if there is no URL, or one that is not absolute."""
+    if not urls:
+        raise click.UsageError("no URL is given: give at least one, such as https://example.com/page")
+    for url in urls:
+        sentence = objection(url)
+        if sentence is not None:
+            raise click.UsageError(sentence)
+
+
+@contextlib.contextmanager
+def guard_of(settings: Settings) -> Iterator[Guard]:
+    """Open a guard for a command, and close it afterwards."""
+    fetcher = direct_fetcher(settings, trusts_asked=True)
+    guard = open_guard(settings, component=COMPONENT, runtime=AsyncioRuntime(), fetcher=fetcher)
+    try:
+        yield guard
+    finally:
+        guard.close()

@@ -1,0 +1,105 @@
+"""`robots-guard check`: says whether URLs may be requested."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, BinaryIO
+
+import click
+
+from robots_guard.audit.record import shown_url
+from robots_guard.cli.ask.answers import LARGEST, STATUS, Answer, Judge, absolute, ask_guard, guard_of, record_of_answer
+from robots_guard.cli.options import settings_from, settings_options
+from robots_guard.cli.terminal import Rows, write_line
+from robots_guard.core.verdict import Action, Verdict
+from robots_guard.guard.guard import Guard
+from robots_guard.settings import CLOCKS, Settings
+
+AT_ONCE = 32  # URLs judged concurrently
+
+
+@click.command()
+@click.argument("urls", nargs=-1, metavar="URL...")
+@click.option("--robots", type=click.File("rb"), metavar="FILE", help="Judge by this robots.txt and fetch nothing.")
+@click.option("--batch", type=click.File("rb"), metavar="FILE|-", help="Answer a file of questions (JSON Lines).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per URL.")
+@settings_options
+def check(urls: tuple[str, ...], robots: BinaryIO | None, batch: BinaryIO | None, as_json: bool, **values: Any) -> int:
+    """Check whether URLs may be requested.
+
+    Exit status: 0 all may be requested, 1 at least one may not, 3 none is refused but at least one is deferred,
+    2 the arguments are wrong.
+    """
+    if batch is not None:
+        if urls or robots:
+            raise click.UsageError("--batch takes URLs and robots.txt from its file: leave out URL and --robots")
+        from robots_guard.cli.ask.batch import answer_batch
+
+        return answer_batch(batch, values)
+    absolute(urls)
+    settings = settings_from(values)
+    if robots is not None:
+        return _check_by_file(robots.read(LARGEST), urls, settings, as_json=as_json)
+    return asyncio.run(_check(urls, settings, as_json=as_json))
+
+
+async def _check(urls: tuple[str, ...], settings: Settings, *, as_json: bool) -> int:
+    report = Report(as_json=as_json)
+    with guard_of(settings) as guard:
+        async for answer in _answers(guard, urls, settings.agent):
+            report.add(answer)
+    return report.end()
+
+
+async def _answers(guard: Guard, urls: tuple[str, ...], agent: str) -> AsyncIterator[Answer]:
+    """Yield the answers in the order of the URLs; a bounded number are worked on concurrently."""
+    semaphore = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(url: str) -> Answer:
+        async with semaphore:
+            return await ask_guard(guard, url, agent)
+
+    tasks = [asyncio.ensure_future(ask(url)) for url in urls]
+    for task in tasks:
+        yield await task
+
+
+def _check_by_file(body: bytes, urls: tuple[str, ...], settings: Settings, *, as_json: bool) -> int:
+    report = Report(as_json=as_json)
+    judge = Judge(settings.terms())
+    for url in urls:
+        report.add(judge.by_text(body, url, settings.agent, CLOCKS.now()))
+    return report.end()
+
+
+class Report:
+    """Prints answers and works out their exit status: that of a drop, else of a deferral, else of a pass."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._json = as_json
+        self._rows = Rows("action", "reason", "url", "rule", "line", "detail")
+        self._actions: set[Action] = set()
+
+    def add(self, answer: Answer) -> None:
+        """Print one answer, or keep it for the table that `end` prints."""
+        verdict = answer.verdict
+        self._actions.add(verdict.action)
+        if self._json:
+            write_line(record_of_answer(answer).line_of_json().decode().rstrip("\n"))
+            return
+        rule = (verdict.rule.text, str(verdict.rule.line)) if verdict.rule else ("", "")
+        self._rows.add((verdict.action, verdict.reason, shown_url(answer.url), *rule, _detail(verdict)))
+
+    def end(self) -> int:
+        """Print the table, if there is one, and return the exit status."""
+        self._rows.end()
+        worst = next((each for each in (Action.DROP, Action.DEFER) if each in self._actions), Action.PASS)
+        return STATUS[worst]
+
+
+def _detail(verdict: Verdict) -> str:
+    pace = f"{verdict.pace.by} {verdict.pace.seconds:g} s" if verdict.pace else None
+    stale = "by the last good copy" if verdict.stale else None
+    parts = (pace, verdict.relaxed, stale, verdict.detail)
+    return "; ".join(part for part in parts if part)

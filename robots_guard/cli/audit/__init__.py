@@ -1,0 +1,1 @@
+"""`robots-guard audit`: the commands that read the audit log."""

@@ -1,0 +1,80 @@
+"""`robots-guard audit verify`, `compact` and `schema`: commands about the audit log's files."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+from robots_guard.audit.compaction import compact as compact_files
+from robots_guard.audit.read.reader import Unreadable
+from robots_guard.audit.read.verify import WriterFinding
+from robots_guard.audit.read.verify import verify as verify_files
+from robots_guard.audit.record import json_schema
+from robots_guard.audit.segments import segments
+from robots_guard.audit.write.maintenance import compress
+from robots_guard.cli.audit.records import directory_of, progress, report_unreadable
+from robots_guard.cli.options import audit_log_option
+from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
+from robots_guard.settings import CLOCKS
+
+DAMAGED = 1  # the exit status of `verify` and `compact` if the audit log is not as it was written
+
+
+@click.command()
+@audit_log_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per writer, with the head of its chain.")
+def verify(audit_log: str | None, as_json: bool) -> int:
+    """Check the audit log for gaps, edits and torn lines.
+
+    Exit status: 0 nothing is missing or changed, 1 there are gaps, edits, or lines that are not records.
+    """
+    trouble = Unreadable()
+    with progress("verifying"):
+        findings = verify_files(directory_of(audit_log), trouble)
+    if as_json:
+        for found in findings:
+            write_encoded(msgspec.json.encode(found))
+    else:
+        _show(findings)
+    report_unreadable(trouble)
+    return DAMAGED if trouble.lines or trouble.files or any(found.problems for found in findings) else 0
+
+
+def _show(findings: list[WriterFinding]) -> None:
+    rows = Rows("writer", "records", "chain", "detail")
+    for found in findings:
+        detail = "; ".join((*found.problems, *found.notes)) or "nothing is missing"
+        rows.add((found.writer, str(found.records), found.chain, detail))
+    rows.end()
+
+
+@click.command()
+@audit_log_option
+@click.option("--today", is_flag=True, help="Include today's closed files.")
+def compact(audit_log: str | None, today: bool) -> int:
+    """Compress closed files, and merge those of past days into one Parquet file per day.
+
+    Exit status: 0 done, 1 a file cannot be read and was left as it is.
+    """
+    directory, trouble = directory_of(audit_log), Unreadable()
+    segments(directory)  # raises SettingsError with a remedy if there is no such directory
+    compress(directory)
+    before = "99999999" if today else f"{datetime.fromtimestamp(CLOCKS.now(), UTC):%Y%m%d}"
+    with progress("compacting"):
+        results = compact_files(directory, before, trouble)
+    for each in results:
+        skipped = f", {each.unreadable} lines skipped that are not records" if each.unreadable else ""
+        write_line(f"{safe(each.path.name)}\t{each.records} records from {each.files} files{skipped}")
+    if not results and not trouble:
+        click.echo("robots-guard: there is nothing to compact", err=True)
+    report_unreadable(trouble)
+    return DAMAGED if trouble else 0
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of the records."""
+    write_line(json.dumps(json_schema(), indent=2, sort_keys=True))

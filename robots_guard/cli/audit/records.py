@@ -1,0 +1,242 @@
+"""Helpers shared by the commands of `robots-guard audit`: filter options, the directory, and output."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import Progress
+
+from robots_guard.audit.read.reader import DECISION, KINDS, Filter, Unreadable, kind_of, moment_meant
+from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats, Start
+from robots_guard.cli.options import check_environment
+from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
+from robots_guard.core.verdict import Action, Reason
+from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.origin import split_url
+from robots_guard.settings import CLOCKS, default_audit_log
+from robots_guard.text import encodable
+
+COMPONENTS = ("scrapy", "proxy", "cli", "console")
+ALL = "all"
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet evaluates a cell that begins with one of these
+
+
+def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Convert ISO 8601 (UTC by default), or a span before now such as 2h, to the time format of records."""
+    if value is None:
+        return None
+    try:
+        return moment_meant(value, CLOCKS.now())
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{value!r} is not a time: use a span such as 90s, 30m, 2h or 7d, or a time such as 2026-11-20T08:00",
+            ctx,
+            param,
+        ) from None
+
+
+def _origin(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Convert an origin, or any URL of it, to the form that records have."""
+    try:
+        return None if value is None else str(split_url(value)[0])
+    except (NotGoverned, MalformedURL) as error:
+        raise click.BadParameter(f"{error}: give an origin such as https://example.com", ctx, param) from None
+
+
+def filters(command: F) -> F:
+    """Add the options that select records."""
+    for option in (
+        click.option("--kind", type=click.Choice([*KINDS, ALL]), default=DECISION, metavar="KIND", help=_KIND_HELP),
+        click.option("--job", metavar="LABEL", help="Only records with this audit_job."),
+        click.option("--override", metavar="ID", help="Only decisions under this override, or under `any`."),
+        click.option("--rule", metavar="TEXT", help="Only decisions by this rule, written as in the robots.txt."),
+        click.option("--agent", metavar="TOKEN", help="Only decisions for this product token."),
+        click.option(
+            "--component",
+            type=click.Choice(COMPONENTS),
+            metavar="COMPONENT",
+            help=f"Only records of this component: {', '.join(COMPONENTS)}.",
+        ),
+        click.option(
+            "--action",
+            type=click.Choice([each.value for each in Action]),
+            help="Only decisions with this action.",
+        ),
+        click.option(
+            "--reason",
+            type=click.Choice([each.value for each in Reason]),
+            metavar="REASON",
+            help="Only decisions with this reason.",
+        ),
+        click.option(
+            "--origin",
+            callback=_origin,
+            metavar="ORIGIN",
+            help="Only records for this origin, or for the origin of this URL.",
+        ),
+        click.option(
+            "--until",
+            callback=_moment,
+            metavar="TIME",
+            help="Only records before this time.",
+        ),
+        click.option(
+            "--since",
+            callback=_moment,
+            metavar="TIME",
+            help="Only records from this time on: 2h, 7d, or 2026-11-20T08:00 (UTC).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+_KIND_HELP = "Only records of this kind: decision (the default), fetch, start, ..., or all for every kind."
+
+
+def filter_of(values: dict[str, Any]) -> Filter:
+    """Return the filter for a command's options, their text encoded as in records."""
+    values = {name: encodable(value) if isinstance(value, str) else value for name, value in values.items()}
+    kind = values.get("kind")
+    return Filter(**values | {"kind": None if kind == ALL else kind})
+
+
+def given_options(values: dict[str, Any]) -> list[str]:
+    """Return the names of the options that were given and differ from their default."""
+    return [f"--{name}" for name, value in values.items() if value is not None and (name, value) != ("kind", DECISION)]
+
+
+def directory_of(audit_log: str | None) -> Path:
+    """Return the audit log's directory."""
+    check_environment()
+    return Path(audit_log or default_audit_log()).expanduser()
+
+
+def report_unreadable(trouble: Unreadable) -> int:
+    """Report on standard error what could not be read. Returns exit status 0."""
+    if trouble:
+        click.echo(f"robots-guard: {safe(str(trouble))}", err=True)
+    return 0
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[float], None]]:
+    """Show a progress bar on standard error if it is a terminal. Yields a callback that takes a percentage."""
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(what, total=None)  # pulses until the first percentage is known
+        yield lambda done: bar.update(task, total=100 if done > 0 else None, completed=max(0.0, done))
+
+
+# -- output -------------------------------------------------------------------------------------------------
+
+
+def print_records(found: Iterable[AnyRecord], *, form: str, streams: bool = False) -> int:
+    """Print records as a table, as `json` lines or as `csv`; return their number."""
+    counted = _Counted(found)
+    match form:
+        case "json":
+            for entry in counted:
+                write_line(entry.line_of_json().decode().rstrip("\n"))
+        case "csv":
+            print_csv(HEADINGS, (row_of(entry) for entry in counted))
+        case _:
+            rows = Rows(*HEADINGS, streams=streams)
+            for entry in counted:
+                rows.add(row_of(entry))
+            rows.end()
+    sys.stdout.flush()
+    return counted.count
+
+
+class _Counted:
+    """An iterable that counts the records that it yields."""
+
+    def __init__(self, found: Iterable[AnyRecord]) -> None:
+        self.count = 0
+        self._found = found
+
+    def __iter__(self) -> Iterator[AnyRecord]:
+        for entry in self._found:
+            self.count += 1
+            yield entry
+
+
+HEADINGS = ("action", "at", "component", "agent", "reason", "url", "rule", "line")
+
+
+def row_of(entry: AnyRecord) -> tuple[str, ...]:
+    """Return a record as a row of the table: a decision, or another event."""
+    at, component = entry.at or "", entry.component
+    match entry:
+        case Record():
+            rule = _rule_or_detail(entry)
+            return (entry.action, at, component, entry.agent, entry.reason, entry.url, rule, _text(entry.line))
+        case Repeats():
+            times = f"{entry.count} more like {entry.id}"
+            return (entry.action, at, component, entry.agent, entry.reason, entry.origin, times, _text(entry.line))
+        case Fetch():
+            outcome = entry.failure or _text(entry.status)
+            return ("fetch", at, component, "", outcome, entry.url, entry.detail or "", "")
+        case Start():
+            return ("start", at, component, "", "", "", f"robots_guard {entry.version}, writer {entry.writer}", "")
+        case _:
+            return (kind_of(entry), at, component, "", "", "", _own_fields(entry), "")
+
+
+def _rule_or_detail(entry: Record) -> str:
+    """Return the rule or detail of a decision, and its override with owner and reason."""
+    parts = [entry.rule or entry.detail]
+    if entry.override:
+        about = ": ".join(filter(None, (entry.override_owner, entry.override_reason)))
+        parts.append(f"override {entry.override} ({about})" if about else f"override {entry.override}")
+    return "; ".join(filter(None, parts))
+
+
+def _own_fields(entry: AnyRecord) -> str:
+    fields = msgspec.to_builtins(entry)
+    return ", ".join(f"{name}={fields[name]}" for name in fields if name not in _SHARED_FIELDS)
+
+
+_SHARED_FIELDS = ("kind", "schema", "at", "mono", "seq", "writer", "component", "job")
+
+
+def print_csv(headings: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Print comma-separated values. A quote before a cell keeps a spreadsheet from evaluating it as a formula."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(headings)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+
+
+def _cell(value: Any) -> str:
+    text = safe(_text(value))
+    return f"'{text}" if text.startswith(_FORMULA) and not isinstance(value, int | float) else text
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def print_table(headings: list[str], rows: Iterable[tuple[Any, ...]], *, form: str) -> None:
+    """Print the result of a SELECT as a table, as `json` lines or as `csv`."""
+    match form:
+        case "json":
+            for row in rows:
+                values = dict(zip(headings, row, strict=True))
+                write_encoded(msgspec.json.encode(values, enc_hook=str))
+        case "csv":
+            print_csv(headings, rows)
+        case _:
+            table = Rows(*headings)
+            for row in rows:
+                table.add([_text(value) for value in row])
+            table.end()

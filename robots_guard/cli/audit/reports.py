@@ -1,0 +1,200 @@
+"""`robots-guard audit report`, `export`, `replay` and `bundle`: reports, exports and proofs from the audit log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+import msgspec
+
+from robots_guard.audit.read.reader import Filter
+from robots_guard.audit.read.replay import Bundle, Replayed, read_bundle
+from robots_guard.audit.read.replay import replay as replay_bundle
+from robots_guard.audit.read.search import Search
+from robots_guard.audit.record import Record, Start, moment, printable
+from robots_guard.audit.show.export import FORMATS, exported
+from robots_guard.cli.audit.records import directory_of, filter_of, filters, progress, report_unreadable
+from robots_guard.cli.options import audit_log_option, store_option
+from robots_guard.cli.terminal import print_lines
+from robots_guard.core.codec import EMPTY
+from robots_guard.core.verdict import RuleRef
+from robots_guard.errors import SettingsError, StoreError
+from robots_guard.rep.lines import clean, shown
+from robots_guard.settings import CLOCKS, default_store
+from robots_guard.stores import look_at
+
+DIFFERS = 1  # the exit status of `replay` if the verdict differs from the recorded one
+AROUND = 3  # lines shown on each side of the deciding one
+
+as_file = click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+
+
+@click.command()
+@audit_log_option
+@filters
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("robots-guard-report.html"),
+    show_default=True,
+    help="Write to this file.",
+)
+@click.option(
+    "--what-if", is_flag=True, help='Count what mode = "report" let pass as refused, and show the difference.'
+)
+def report(audit_log: str | None, output: Path, *, what_if: bool, **values: Any) -> int:
+    """Write an HTML report: decisions over time, by origin and by rule; deferrals, outages, overrides, fail-opens."""
+    from robots_guard.audit.show.figures import summary
+    from robots_guard.audit.show.report import page
+
+    wanted, now = filter_of(values), moment(CLOCKS.now()) or ""
+    with progress("counting") as on_progress, Search(directory_of(audit_log), wanted, on_progress) as search:
+        figures = summary(search, now, what_if=what_if)
+        trouble = search.unreadable()
+    with _open_output(output) as target:
+        target.write(page(figures, now, _subtitle(wanted, what_if=what_if), str(trouble)))
+    click.echo(f"robots-guard: report written to {output}", err=True)
+    return report_unreadable(trouble)
+
+
+def _subtitle(wanted: Filter, *, what_if: bool) -> str:
+    selected = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value and name != "kind"}
+    which = "All decisions in the audit log"
+    if selected:
+        which = "Decisions: " + ", ".join(f"{name} {value}" for name, value in selected.items())
+    return which + (', counted as if mode = "report" had not been set' if what_if else "")
+
+
+@click.command()
+@audit_log_option
+@filters
+@click.option("--format", "form", type=click.Choice(list(FORMATS)), required=True, help="Output format.")
+@as_file
+def export(audit_log: str | None, form: str, output: Path | None, **values: Any) -> int:
+    """Write records as ecs or otel (one JSON object per line), csv, heritrix or squid (log lines)."""
+    wanted = filter_of(values)
+    if form == "heritrix" and wanted.kind == "decision":
+        wanted = msgspec.structs.replace(wanted, kind=None)  # Heritrix's log includes the fetches of robots.txt
+    with (
+        _open_output(output) as target,
+        progress("exporting") as on_progress,
+        Search(directory_of(audit_log), wanted, on_progress) as search,
+    ):
+        for line in exported(search.records(), form):
+            target.write(line + "\n")
+        return report_unreadable(search.unreadable())
+
+
+@contextmanager
+def _open_output(output: Path | None) -> Iterator[TextIO]:
+    """Open the named file, or standard output. Raises SettingsError if the file cannot be written."""
+    if output is None:
+        yield sys.stdout
+        return
+    try:
+        target = output.open("w", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise SettingsError(
+            f"{str(output)!r} cannot be written ({error.strerror}): name another file with --output"
+        ) from error
+    with target:
+        yield target
+
+
+@click.command()
+@audit_log_option
+@store_option
+@click.argument("id_or_file", metavar="ID|FILE")
+def replay(audit_log: str | None, store: str | None, id_or_file: str) -> int:
+    """Judge a recorded decision again with its document and settings, given its id or a file written by bundle.
+
+    Exit status: 0 the verdict is the recorded one, 1 it differs.
+    """
+    path = Path(id_or_file)
+    bundle = read_bundle(path.read_bytes()) if path.is_file() else _build_bundle(audit_log, store, id_or_file)
+    result = replay_bundle(bundle)
+    _print_replay(bundle, result)
+    return DIFFERS if result.differences else 0
+
+
+@click.command()
+@audit_log_option
+@store_option
+@click.argument("id")
+@as_file
+def bundle(audit_log: str | None, store: str | None, id: str, output: Path | None) -> int:  # noqa: A002  its name
+    """Write a self-contained file for audit replay: a record, its document, its settings and the schema."""
+    encoded = msgspec.json.encode(_build_bundle(audit_log, store, id))
+    text = msgspec.json.format(printable(encoded), indent=2).decode()
+    with _open_output(output) as target:
+        target.write(text + "\n")
+    return 0
+
+
+def _build_bundle(audit_log: str | None, store: str | None, identity: str) -> Bundle:
+    """Return a record with its document and settings. Raises SettingsError if there is no such record."""
+    directory = directory_of(audit_log)
+    record = _find_first(directory, Filter(id=identity))
+    if not isinstance(record, Record):
+        raise SettingsError(
+            f"there is no decision {identity!r} in {str(directory)!r}:"
+            " check the id, or name the audit log's directory with --audit-log"
+        )
+    start = _find_first(directory, Filter(kind="start", writer=record.writer))
+    return Bundle(
+        version=version("robots_guard"),
+        record=record,
+        settings=start.settings if isinstance(start, Start) else {},
+        document=_document(store, record.sha256),
+    )
+
+
+def _find_first(directory: Path, wanted: Filter) -> Any:
+    with progress("searching") as on_progress, Search(directory, wanted, on_progress) as search:
+        return next(search.records(limit=1), None)
+
+
+def _document(store: str | None, sha256: str | None) -> bytes | None:
+    if sha256 is None or sha256 == EMPTY:
+        return None
+    policies = look_at(store or default_store())
+    if policies is None:
+        return None
+    try:
+        return policies.document(sha256)
+    except StoreError as error:
+        raise SettingsError(f"the store {error}") from error
+    finally:
+        policies.close()
+
+
+def _print_replay(bundle: Bundle, result: Replayed) -> None:
+    record, verdict = bundle.record, result.verdict
+    print_lines(
+        [
+            (f"recorded  {record.action.upper()} ({record.reason})  {record.at}  {record.url}", record.action),
+            (f"replayed  {verdict.action.upper()} ({verdict.reason})", verdict.action),
+            *((f"  {line}", "") for line in _context(bundle.document, verdict.rule)),
+            *((f"differs: {difference}", "red") for difference in result.differences),
+            *((f"note: {caveat}", "yellow") for caveat in result.caveats),
+            ("the verdict differs" if result.differences else "the same verdict", ""),
+        ]
+    )
+
+
+def _context(document: bytes | None, rule: RuleRef | None) -> list[str]:
+    """Return the deciding line and the lines around it."""
+    if not document or rule is None:
+        return []
+    lines = clean(document).splitlines()
+    first, last = max(1, rule.line - AROUND), min(len(lines), rule.line + AROUND)
+    return [
+        f"{'>' if number == rule.line else ' '} {number:4}  {shown(lines[number - 1])}"
+        for number in range(first, last + 1)
+    ]

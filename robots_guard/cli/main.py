@@ -1,0 +1,218 @@
+"""The command line: `robots-guard COMMAND`.
+
+Invariant: a command's module is imported only when the command is called, so that `check` neither needs
+mitmproxy or Scrapy nor waits for their import. A mistake of the user is reported as one sentence on standard
+error with exit status 2, never as a traceback. A bug of robots_guard is a traceback with exit status 70.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import io
+import os
+import sys
+import traceback
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+from robots_guard.cli.group import CommandGroup
+from robots_guard.errors import MissingExtra, RobotsGuardError, StoreError
+
+NAME = "robots-guard"
+USAGE = 2  # the exit status for a mistake of the user
+BUG = 70  # EX_SOFTWARE; not 1, with which `check` reports a refused URL
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+class CommandEntry(NamedTuple):
+    """A command: where it is (`module:attribute`), its line in --help, and the extra that it needs."""
+
+    location: str
+    summary: str
+    extra: str = ""
+
+
+COMMANDS = {
+    "audit": CommandEntry(
+        "robots_guard.cli.audit.commands:audit",
+        "Follow, search, verify and export the audit log.",
+    ),
+    "check": CommandEntry(
+        "robots_guard.cli.ask.check:check",
+        "Check whether URLs may be requested.",
+    ),
+    "console": CommandEntry(
+        "robots_guard.cli.console:console",
+        "Browse the audit log and the policies in a web console.",
+        "console",
+    ),
+    "demo": CommandEntry(
+        "robots_guard.demo.command:demo",
+        "Show both integrations at work on a small local site.",
+        "all",
+    ),
+    "explain": CommandEntry(
+        "robots_guard.cli.ask.explain:explain",
+        "Explain why a URL may or may not be requested.",
+    ),
+    "lint": CommandEntry(
+        "robots_guard.cli.lint:lint",
+        "Find mistakes in a robots.txt.",
+    ),
+    "overrides": CommandEntry(
+        "robots_guard.cli.overrides:overrides",
+        "Check and list the operator's overrides for single sites.",
+    ),
+    "policy": CommandEntry(
+        "robots_guard.cli.policy.commands:policy",
+        "List, refresh, remove and transfer the stored policies.",
+    ),
+    "proxy": CommandEntry(
+        "robots_guard.cli.proxy:proxy",
+        "Guard any crawler, as an intercepting proxy.",
+        "proxy",
+    ),
+}
+
+
+class Commands(CommandGroup):
+    """The commands in COMMANDS, each imported when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+        """Return all names."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's names
+        """Import the command and return it. Raises MissingExtra."""
+        entry = COMMANDS.get(cmd_name)
+        return None if entry is None else _load(cmd_name, entry)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list in --help without importing any command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].summary) for name in self.list_commands(ctx)])
+
+
+def _load(name: str, entry: CommandEntry) -> click.Command:
+    module, _, attribute = entry.location.partition(":")
+    try:
+        command = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if entry.extra and not (error.name or "").startswith("robots_guard"):
+            raise MissingExtra(entry.extra, f"{NAME} {name}") from error
+        raise
+    assert isinstance(command, click.Command)
+    return command
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+@click.command(
+    NAME,
+    cls=Commands,
+    no_args_is_help=False,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": _dashed,
+        "max_content_width": 100,
+    },
+)
+@click.version_option(package_name="robots_guard", prog_name=NAME, message="%(prog)s %(version)s")
+def commands() -> None:
+    """Make crawlers obey robots.txt, and prove it afterwards."""
+
+
+def main(args: list[str] | None = None) -> NoReturn:
+    """Run a command line and exit with its status."""
+    _replace_closed_streams()
+    _escape_unencodable_output()
+    sys.exit(run(args))
+
+
+def _replace_closed_streams() -> None:
+    """Replace a closed standard stream, so that no store or socket is given its file descriptor.
+
+    Standard input and output are opened in the wrong direction: reading or writing still fails with EBADF.
+    """
+    streams = (
+        ("stdin", os.O_WRONLY, "r"),
+        ("stdout", os.O_RDONLY, "w"),
+        ("stderr", os.O_WRONLY, "w"),
+    )
+    for name, flags, mode in streams:
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
+
+
+def _escape_unencodable_output() -> None:
+    """Make standard output and error escape the characters that the locale cannot encode, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def run(args: list[str] | None = None) -> int:
+    """Run a command line and return its exit status. A command returns its own, or None for 0."""
+    try:
+        status = _invoke(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_stdout()
+        return BROKEN_PIPE
+    except OSError as error:
+        _discard_stdout()
+        if error.errno == errno.EBADF:
+            return _fail("standard input or output is closed: leave it open, or redirect it to /dev/null")
+        about = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{about}{error.strerror or error}")
+    except Exception as error:  # noqa: BLE001  printed in full; its exit status is never that of a verdict
+        traceback.print_exc()
+        _fail(f"this is a bug in robots_guard ({type(error).__name__}): please report it with the lines above")
+        return BUG
+    return status
+
+
+def _invoke(args: list[str] | None) -> int:
+    try:
+        with commands.make_context(NAME, list(sys.argv[1:] if args is None else args)) as context:
+            status: Any = commands.invoke(context)
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else NAME
+        return _fail(f"{_sentence(error)} (see {path} --help)")
+    except click.ClickException as error:
+        return _fail(error.format_message())
+    except StoreError as error:  # its message does not name the store
+        return _fail(f"the policy store: {error}")
+    except RobotsGuardError as error:
+        return _fail(str(error))
+    return status if isinstance(status, int) else 0
+
+
+def _sentence(error: click.UsageError) -> str:
+    """Return click's message on one line: for a missing choice it lists the values on separate lines."""
+    message = error.format_message()
+    if isinstance(error, click.MissingParameter):
+        message = " ".join(message.split()).replace(". Choose from:", ": choose from")
+    return message.rstrip(".")
+
+
+def _fail(sentence: str) -> int:
+    """Print an error message and return the exit status for it."""
+    click.echo(f"{NAME}: {sentence}", err=True)
+    return USAGE
+
+
+def _discard_stdout() -> None:
+    """Send standard output to /dev/null: it has no reader, and the interpreter's last flush must not fail."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

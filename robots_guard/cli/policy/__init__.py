@@ -1,0 +1,1 @@
+"""`robots-guard policy`: the commands that show and change the stored policies."""

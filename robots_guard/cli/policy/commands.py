@@ -1,0 +1,474 @@
+"""`robots-guard policy`: shows and changes the policies in the store that all integrations share.
+
+Only `refresh` uses the network and needs an agent; only `purge` reads the audit log. Long operations show a progress
+bar on standard error if it is a terminal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from robots_guard.audit.read.reader import Unreadable, records
+from robots_guard.audit.record import moment, shown_url
+from robots_guard.cli.ask.answers import guard_of
+from robots_guard.cli.ask.explain import facts
+from robots_guard.cli.group import CommandGroup
+from robots_guard.cli.options import (
+    audit_log_option,
+    check_environment,
+    settings_from,
+    settings_options,
+    store_option,
+)
+from robots_guard.cli.policy.jsonl import encode_policy, read_policy
+from robots_guard.cli.terminal import Rows, print_lines, safe, write_encoded, write_line
+from robots_guard.core.access import Access
+from robots_guard.core.policy import Policy
+from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, SettingsError
+from robots_guard.guard.guard import Guard
+from robots_guard.origin import Origin, split_url
+from robots_guard.ports import PolicyStore, SharedStore
+from robots_guard.rep.dialect import Dialect, dialect
+from robots_guard.rep.lines import clean
+from robots_guard.settings import CLOCKS, default_audit_log, default_store
+from robots_guard.stores import look_at, open_store
+from robots_guard.text import span
+
+AT_ONCE = 64  # origins fetched concurrently
+SHOWN_FAULTS = 10  # unusable lines that are reported one by one
+MAX_LINE = 16 * 1024  # bytes of a line in a list of origins
+NOT_STORED, UNREADABLE, UNREACHABLE = 1, 2, 3  # exit statuses
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+@click.group(cls=CommandGroup, no_args_is_help=False)
+def policy() -> None:
+    """List, refresh, remove and transfer the stored policies."""
+
+
+def dialect_option(command: F) -> F:
+    """Add the option for the dialect that determines access and freshness."""
+    return click.option(
+        "--dialect",
+        default="rfc9309",
+        show_default=True,
+        help="Dialect that determines access and freshness.",
+    )(command)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per policy.")
+
+
+@contextmanager
+def opened(store: str | None, how: Callable[[str], SharedStore | None] = open_store) -> Iterator[SharedStore]:
+    """Open the store and close it afterwards; with `how=look_at` it is read-only. Raises SettingsError."""
+    check_environment()
+    policies = how(store or default_store())
+    if policies is None:
+        raise SettingsError(
+            "store = 'memory:' exists in one process only: name the store of the integrations with --store"
+        )
+    try:
+        yield policies
+    finally:
+        policies.close()
+
+
+# -- showing --------------------------------------------------------------------------------------------------
+
+
+@policy.command()
+@store_option
+@dialect_option
+@json_option
+def ls(store: str | None, dialect: str, as_json: bool) -> None:
+    """List the stored policies."""
+    view = View(dialect)
+    rows = Rows("access", "state", "origin", "age", "fresh for", "status", "via", "bytes")
+    with opened(store, look_at) as policies:
+        for each in _readable(policies):
+            if as_json:
+                write_encoded(view.line(each))
+            else:
+                rows.add(view.row(each))
+    rows.end()
+
+
+@policy.command()
+@click.argument("url")
+@store_option
+@dialect_option
+@click.option("--raw", is_flag=True, help="Print only the file, byte for byte as it was fetched.")
+@json_option
+def show(url: str, store: str | None, dialect: str, raw: bool, as_json: bool) -> int:
+    """Show the stored policy for the origin of a URL, and its robots.txt.
+
+    Exit status: 0 there is a policy, 1 there is none.
+    """
+    origin, view = _origin(url), View(dialect)
+    with opened(store, look_at) as policies:
+        found = policies.get(origin)
+    if found is None:
+        click.echo(f"robots-guard: no policy is stored for {origin}", err=True)
+        return NOT_STORED
+    if raw:
+        sys.stdout.buffer.write(found.document.body if found.document else b"")
+    elif as_json:
+        write_encoded(view.line(found, body=True))
+    else:
+        print_lines((f"{name:10} {value}", "") for name, value in view.facts(found))
+        if found.document and found.document.body:
+            print_lines([("", ""), *((safe(line.decode("utf-8", "replace")), "") for line in _lines(found))])
+    return 0
+
+
+def _lines(found: Policy) -> list[bytes]:
+    assert found.document is not None
+    return clean(found.document.body).splitlines()
+
+
+# -- refreshing and removing ----------------------------------------------------------------------------------
+
+
+@policy.command()
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@click.option(
+    "--from", "listed", type=click.File("rb"), metavar="FILE|-", help="Read origins from a file, one per line."
+)
+@click.option("--missing", is_flag=True, help="Skip origins whose policy is still fresh.")
+@json_option
+@settings_options
+def refresh(urls: tuple[str, ...], listed: BinaryIO | None, missing: bool, as_json: bool, **values: Any) -> int:
+    """Fetch the robots.txt of origins, 64 at once, and store the policies, for example before a crawl.
+
+    Exit status: 0 all were fetched, 3 at least one is unreachable, 2 at least one line is not an origin, or the
+    store failed.
+    """
+    if not urls and listed is None:
+        raise click.UsageError("no origin is given: give at least one, or a list of them with --from FILE")
+    settings = settings_from(values)
+    if settings.store == "memory:":
+        raise SettingsError(
+            "store = 'memory:' is lost when this command ends: name the store of the integrations with --store"
+        )
+    faults = Faults()
+    origins = list(dict.fromkeys(_origins(chain(_arguments(urls), _listed(listed)), faults)))
+    report = RefreshReport(View(settings.dialect), as_json=as_json)
+    with guard_of(settings) as guard, progress("robots.txt", len(origins)) as advance:
+
+        def on_policy(found: Policy) -> None:
+            report.add(found)
+            advance()
+
+        asyncio.run(fetch_all(guard, origins, on_policy, renew=not missing))
+    report.end()
+    store_failed = _report_store_failures(guard)
+    if faults.report_rest() or store_failed:
+        return UNREADABLE
+    return UNREACHABLE if report.any_unreachable else 0
+
+
+def _report_store_failures(guard: Guard) -> bool:
+    """Report whether calls of the store have failed: the policies fetched may then not be stored."""
+    failures = guard.counts["store/error"]
+    if failures:
+        click.echo(
+            f"robots-guard: {failures} calls of the store failed: not all policies were stored;"
+            " check the store and refresh again",
+            err=True,
+        )
+    return failures > 0
+
+
+async def fetch_all(
+    guard: Guard, origins: Iterable[Origin], on_policy: Callable[[Policy], None], *, renew: bool
+) -> None:
+    """Get the origins' policies, a bounded number concurrently; pass each to `on_policy` as soon as it is there."""
+    remaining = iter(origins)
+
+    async def work() -> None:
+        for origin in remaining:
+            on_policy(await guard.policy(origin, renew=renew))
+
+    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+
+
+@policy.command()
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@click.option("--all", "everything", is_flag=True, help="Remove all policies.")
+@store_option
+def forget(urls: tuple[str, ...], everything: bool, store: str | None) -> int:
+    """Remove the stored policies of origins. A running integration keeps its cached copy until that is stale.
+
+    Exit status: 0 all were removed, 1 at least one was not stored.
+    """
+    if bool(urls) == everything:
+        raise click.UsageError("give either the origins to forget or --all")
+    with opened(store) as policies:
+        origins = sorted(set(policies.origins())) if everything else [_origin(url) for url in urls]
+        removed = [policies.forget(origin) for origin in with_progress(origins, "forgetting")]
+    for origin, was_stored in zip(origins, removed, strict=True):
+        if not everything:
+            write_line(f"{'forgotten' if was_stored else 'not stored'}\t{origin}")
+    if everything:
+        click.echo(f"robots-guard: {sum(removed)} policies forgotten", err=True)
+    return 0 if all(removed) else NOT_STORED
+
+
+@policy.command()
+@audit_log_option
+@store_option
+def purge(audit_log: str | None, store: str | None) -> None:
+    """Remove policies and documents that have not been used for 120 days.
+
+    Documents that the audit log refers to count as used now, so that recorded verdicts can be replayed. Run this
+    daily for large crawls.
+    """
+    with opened(store) as policies:
+        referenced = _referenced_documents(audit_log)
+        removed = policies.purge(CLOCKS.now(), referenced)
+    click.echo(f"robots-guard: {removed} documents removed, {len(referenced)} kept for the audit log", err=True)
+
+
+def _referenced_documents(audit_log: str | None) -> set[str]:
+    """Return the digests of the documents that audit records refer to. Raises SettingsError unless all can be read."""
+    directory, trouble = Path(audit_log or default_audit_log()).expanduser(), Unreadable()
+    if not directory.exists():
+        # The default directory is missing if nothing was ever recorded; a wrong name would protect no document.
+        if audit_log:
+            raise SettingsError(
+                f"nothing was purged, because there is no audit log {audit_log!r}:"
+                " name the directory that the integrations write to"
+            )
+        return set()
+    named = (each.sha256 or "" for each in records(directory, trouble=trouble))
+    referenced = {digest for digest in named if _SHA256.fullmatch(digest)}  # the log's lines are untrusted
+    if trouble.files:
+        raise SettingsError(f"nothing was purged, because part of the audit log cannot be read: {trouble}")
+    return referenced
+
+
+# -- transferring ---------------------------------------------------------------------------------------------
+
+
+@policy.command()
+@store_option
+def export(store: str | None) -> None:
+    """Write all stored policies to standard output, as JSON Lines for import."""
+    with opened(store, look_at) as policies:
+        for each in _readable(policies):
+            sys.stdout.buffer.write(encode_policy(each))
+
+
+@policy.command("import")
+@click.argument("file", type=click.File("rb"), metavar="FILE|-")
+@store_option
+def import_(file: BinaryIO, store: str | None) -> int:
+    """Import policies from an export. A stored policy that is newer is kept.
+
+    Exit status: 0 all lines were imported, 2 at least one could not be used.
+    """
+    faults, imported = Faults(), 0
+    with opened(store) as policies:
+        for number, found in enumerate(read_policy(file, CLOCKS.now), 1):
+            if isinstance(found, Policy):
+                policies.put(found, CLOCKS.now())
+                imported += 1
+            else:
+                faults.add(f"line {number}", found)
+    click.echo(f"robots-guard: {imported} policies imported", err=True)
+    return UNREADABLE if faults.report_rest() else 0
+
+
+# -- helpers --------------------------------------------------------------------------------------------------
+
+
+class View:
+    """Shows policies under a dialect, as of now."""
+
+    def __init__(self, name: str) -> None:
+        self._dialect: Dialect = dialect(name)
+        self._now = CLOCKS.now()
+
+    def row(self, policy: Policy) -> tuple[str, ...]:
+        """Return a row of the table."""
+        document, trouble = policy.document, policy.trouble
+        remaining = policy.expires_at(self._dialect) - self._now
+        status = ""
+        if trouble:
+            status = str(trouble.status or trouble.failure)
+        elif document:
+            status = str(document.status)
+        return (
+            self.access(policy).value,
+            policy.freshness(self._now, self._dialect).value,
+            str(policy.origin),
+            span(self._now - policy.settled_at),
+            span(remaining) if remaining > 0 else "",
+            status,
+            document.via if document else "",
+            str(len(document.body)) if document else "",
+        )
+
+    def access(self, policy: Policy) -> Access:
+        """Return what the policy allows."""
+        return policy.access(self._now, self._dialect)[0]
+
+    def facts(self, policy: Policy) -> Iterator[tuple[str, str]]:
+        """Yield names and values for `policy show`."""
+        yield "origin", str(policy.origin)
+        yield "access", f"{self.access(policy).value}, {policy.freshness(self._now, self._dialect).value}"
+        yield from facts(policy, self._now, self._dialect)
+
+    def line(self, policy: Policy, *, body: bool = False) -> bytes:
+        """Return a JSON object. The body is text; invalid UTF-8 in it is replaced."""
+        document, trouble = policy.document, policy.trouble
+        data: dict[str, Any] = {
+            "origin": str(policy.origin),
+            "access": self.access(policy).value,
+            "state": policy.freshness(self._now, self._dialect).value,
+            "expires_at": moment(policy.expires_at(self._dialect)),
+            "document": None,
+            "trouble": None,
+        }
+        if document is not None:
+            data["document"] = msgspec.to_builtins(document) | {
+                "body": document.body.decode("utf-8", "replace") if body else None,
+                "octets": len(document.body),
+                "url": shown_url(document.url),
+                "redirects": [shown_url(url) for url in document.redirects],
+                "fetched_at": moment(document.fetched_at),
+            }
+        if trouble is not None:
+            times = {"since": trouble.since, "at": trouble.at, "retry_at": trouble.retry_at}
+            data["trouble"] = msgspec.to_builtins(trouble) | {name: moment(at) for name, at in times.items()}
+        return msgspec.json.encode(data)
+
+
+class RefreshReport:
+    """Prints the result of a refresh, policy by policy."""
+
+    def __init__(self, view: View, *, as_json: bool) -> None:
+        self.any_unreachable = False
+        self._view = view
+        self._json = as_json
+        self._rows = Rows("access", "origin", "status", "bytes", "detail")
+        self._counts: Counter[str] = Counter()
+
+    def add(self, policy: Policy) -> None:
+        """Print one policy, or keep it for the table that `end` prints."""
+        access = self._view.access(policy)
+        self._counts[access.value] += 1
+        self.any_unreachable = self.any_unreachable or access is Access.UNREACHABLE
+        if self._json:
+            write_encoded(self._view.line(policy))
+            return
+        document, trouble = policy.document, policy.trouble
+        status, detail = None, ""
+        if trouble:
+            status, detail = trouble.status, trouble.says
+        elif document:
+            status = document.status
+        size = str(len(document.body)) if document else ""
+        self._rows.add((access.value, str(policy.origin), str(status or ""), size, detail))
+
+    def end(self) -> None:
+        """Print the table, if there is one, and the totals."""
+        self._rows.end()
+        totals = ", ".join(f"{count} {access}" for access, count in sorted(self._counts.items()))
+        click.echo(f"robots-guard: {totals or 'nothing to fetch'}", err=True)
+
+
+class Faults:
+    """Lines and arguments that cannot be used. The first few are reported one by one, the others counted."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self, which: str, why: str) -> None:
+        """Report one more line or argument, and what is wrong with it."""
+        self._count += 1
+        if self._count <= SHOWN_FAULTS:
+            click.echo(f"robots-guard: {safe(which)}: {safe(why)}", err=True)
+
+    def report_rest(self) -> bool:
+        """Report how many more there were. Returns whether there were any at all."""
+        if self._count > SHOWN_FAULTS:
+            click.echo(f"robots-guard: {self._count - SHOWN_FAULTS} more could not be used", err=True)
+        return self._count > 0
+
+
+def _readable(store: PolicyStore) -> Iterator[Policy]:
+    """Yield the stored policies by origin; report damaged ones and skip them."""
+    # A store may list an origin twice, or in two spellings: hence the set.
+    for origin in with_progress(sorted(set(store.origins())), "reading"):
+        try:
+            found = store.get(origin)
+        except DamagedValue as error:
+            click.echo(f"robots-guard: {error}", err=True)
+            continue
+        if found is not None:
+            yield found
+
+
+def _origin(url: str) -> Origin:
+    try:
+        return split_url(url)[0]
+    except (NotGoverned, MalformedURL) as error:
+        raise click.UsageError(f"{error}: give an origin such as https://example.com") from None
+
+
+def _arguments(urls: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Return the arguments of a command line, each with a name for messages."""
+    return ((f"argument {number} ({url[:80]!r})", url) for number, url in enumerate(urls, 1))
+
+
+def _listed(file: BinaryIO | None) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a list, each with a name for messages; skip blank lines and comments (#)."""
+    number = 0
+    while file is not None and (line := file.readline(MAX_LINE)):
+        number += 1
+        text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
+        if text and not text.startswith("#"):
+            yield f"line {number}", text
+
+
+def _origins(named: Iterable[tuple[str, str]], faults: Faults) -> Iterator[Origin]:
+    for which, text in named:
+        try:
+            yield _origin(text)
+        except click.UsageError as error:
+            faults.add(which, error.message)
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show a progress bar on standard error if it is a terminal. Yields a function to call for each step."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)
+
+
+def with_progress(items: list[T], what: str) -> Iterator[T]:
+    """Yield the items, showing a progress bar."""
+    with progress(what, len(items)) as advance:
+        for item in items:
+            yield item
+            advance()

@@ -1,0 +1,171 @@
+"""Access control for all pages: Host, token and origin checks, and the headers that restrict the browser.
+
+Invariant: any web page that the user opens can send requests to a console on loopback. Therefore the Host must be one
+of the console's (DNS rebinding can point another name at 127.0.0.1), the token must be present (in a cookie that no
+other site can send), and a request that changes something must come from a page of the console. A read-only console
+can change nothing and needs no token: the integration in front of it decides which clients may read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Collection
+from html import escape
+from urllib.parse import parse_qs, quote, urlencode
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SAFE_METHODS = ("GET", "HEAD")
+COOKIE_LIFE = 30 * 86400  # seconds
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
+        " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    # Other sites get no Referer. Not "no-referrer": with it a browser sends the console's own forms with
+    # `Origin: null` (Fetch, "append a request Origin header"), like those of a foreign page.
+    "Referrer-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+
+
+class AccessControl:
+    """Passes permitted requests to `app` and refuses the others. `hosts` are the accepted Host values, in lower case.
+
+    `close` closes the files that the pages have open; a server with ASGI lifespan support calls it at shutdown.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, hosts: Collection[str], token: str, read_only: bool, close: Callable[[], None]
+    ) -> None:
+        self.close = close
+        self._app = app
+        self._hosts = frozenset(hosts)
+        self._token = token
+        self._read_only = read_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        response = self._refuse_or_log_in(scope, Headers(scope=scope))
+        await (response or self._app)(scope, receive, _add_headers(send))
+
+    def _refuse_or_log_in(self, scope: Scope, headers: Headers) -> Response | None:
+        """Return a refusal, the response to a log-in, or None for a request that may pass."""
+        hosts = [host.lower() for host in headers.getlist("host")]
+        if len(hosts) != 1 or hosts[0] not in self._hosts:
+            return _refuse(421, "The console does not answer under this name: open the address that it printed.")
+        if scope["method"] not in SAFE_METHODS and (self._read_only or scope["method"] != "POST"):
+            return _refuse(405, "Nothing can be changed here.", Allow="GET, HEAD")
+        if self._read_only:
+            return None
+        login = self._log_in(scope, hosts[0])
+        if login is not None:
+            return login
+        if not self._has_cookie(headers, hosts[0]):
+            return _refuse(403, "A token is needed: open the address that the console printed when it started.")
+        if scope["method"] == "POST" and not _is_from_console(headers, scope["scheme"], hosts[0]):
+            return _refuse(403, "This request did not come from a page of the console, so nothing was done.")
+        return None
+
+    def _log_in(self, scope: Scope, host: str) -> Response | None:
+        """Answer a request with the token in its address: set the cookie, and go to the address without the token.
+
+        Returns None if there is no token in the address.
+        """
+        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="replace")
+        tokens = query.pop("token", None)
+        if tokens is None or scope["method"] != "GET":
+            return None
+        if len(tokens) != 1 or not _are_equal(tokens[0], self._token):
+            return _refuse(403, "The token is wrong or outdated: open the address that the console printed last.")
+        path = "/" + quote(scope["path"].lstrip("/\\"))  # "//host" would lead to another site
+        response = _forward_to(f"{path}?{urlencode(query, doseq=True)}" if query else path)
+        response.set_cookie(
+            cookie_name(host), self._token, max_age=COOKIE_LIFE, path="/", httponly=True, samesite="strict"
+        )
+        return response
+
+    def _has_cookie(self, headers: Headers, host: str) -> bool:
+        """Whether a cookie has the token. All cookies are compared, so that the time does not depend on the values."""
+        name = cookie_name(host)
+        found = False
+        for field in headers.getlist("cookie"):
+            for pair in field.split(";"):
+                key, _, value = pair.strip().partition("=")
+                found |= key == name and _are_equal(value, self._token)
+        return found
+
+
+def cookie_name(host: str) -> str:
+    """Return the cookie's name, with the port in it: a browser sends a cookie to all ports of a host."""
+    port = host.rpartition(":")[2] if host[-1:].isdigit() else "80"
+    return f"robots_guard_{port}"
+
+
+def form_token(token: str) -> str:
+    """Return the value that the console's forms carry. It is derived from the token and useless without it."""
+    return hmac.digest(token.encode(), b"robots_guard form", hashlib.sha256).hex()
+
+
+def is_form_token(given: str, token: str) -> bool:
+    """Whether a form was made by this console."""
+    return bool(token) and _are_equal(given, form_token(token))
+
+
+def _are_equal(given: str, expected: str) -> bool:
+    """Compare in constant time, so that an attacker learns nothing from how long it takes."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
+
+
+def _is_from_console(headers: Headers, scheme: str, host: str) -> bool:
+    """Whether the browser states that a page of the console sent this.
+
+    A browser that sends neither header is too old to be trusted.
+    """
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if origin is None and site is None:
+        return False
+    return origin in (None, f"{scheme}://{host}") and site in (None, "same-origin")
+
+
+def _forward_to(address: str) -> Response:
+    """Return a page that forwards the browser at once.
+
+    An HTTP redirect would not work: after a link on another site it belongs to the cross-site navigation, and browsers
+    withhold SameSite=Strict cookies.
+    """
+    to = escape(address)
+    return HTMLResponse(
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>robots_guard</title>'
+        f'<meta http-equiv="refresh" content="0; url={to}"><p><a href="{to}">To the console</a></p></html>'
+    )
+
+
+def _refuse(status: int, sentence: str, **headers: str) -> Response:
+    return PlainTextResponse(f"{sentence}\n", status, headers)
+
+
+def _add_headers(send: Send) -> Send:
+    """Wrap `send` so that each response has the headers that restrict the browser."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return send_with_headers

@@ -1,0 +1,367 @@
+"""The pages and their addresses.
+
+    /                   decisions over time
+    /overview.json      the figures of the overview, for a page that updates itself
+    /decisions          all decisions, filtered and sorted
+    /decisions/ID       one decision with its robots.txt and its replay
+    /origins            the origins in the store
+    /origin?name=       one origin
+    /origins/refresh    POST: fetch an origin's robots.txt
+    /overrides          the operator's overrides
+    /try                the verdict on a URL
+
+Invariant: pages are rendered on the server and complete without a script. Reading uses GET only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Collection
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import jinja2
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from robots_guard.audit.record import moment as as_recorded
+from robots_guard.audit.show.chart import chart
+from robots_guard.console import text
+from robots_guard.console.access import AccessControl, form_token, is_form_token
+from robots_guard.console.listing import listing
+from robots_guard.console.meanings import MEANINGS
+from robots_guard.console.pages.decision import case_of, details_of
+from robots_guard.console.pages.decisions import count_decisions, read_page
+from robots_guard.console.pages.origins import Origins, look_up, next_turn_of
+from robots_guard.console.pages.overrides import STATES, rows
+from robots_guard.console.pages.overview import overview
+from robots_guard.console.pages.try_url import try_url
+from robots_guard.console.query import (
+    ACTIONS,
+    COMPONENTS,
+    PERIODS,
+    REASONS,
+    SORTS,
+    absolute,
+    origin_in,
+    parse_query,
+    since,
+)
+from robots_guard.console.snapshots import NoSnapshot, Snapshots
+from robots_guard.console.sources import Refresh, Sources
+from robots_guard.errors import RobotsGuardError, SettingsError, StoreError
+from robots_guard.rep.dialect import DIALECTS
+from robots_guard.text import span
+
+LARGEST_FORM = 8192  # bytes
+NOT_SHOWN = "This cannot be shown"
+LONGEST_URL = 16_384  # characters of a URL to try
+
+NAVIGATION = (
+    ("overview", "/", "Overview"),
+    ("decisions", "/decisions", "Decisions"),
+    ("origins", "/origins", "Origins"),
+    ("overrides", "/overrides", "Overrides"),
+    ("try", "/try", "Try a URL"),
+)
+
+
+def app(
+    sources: Sources,
+    *,
+    hosts: Collection[str],
+    token: str = "",
+    read_only: bool = False,
+    refresh: Refresh | None = None,
+) -> AccessControl:
+    """Return the console as an ASGI application; the caller closes it.
+
+    `hosts` are the Host values that it answers to, such as ``{"127.0.0.1:8099", "localhost:8099"}``. With `read_only`
+    nothing can be changed and no token is needed: the integration in front decides which clients may read. Otherwise
+    `token` is required, and `refresh`, if given, fetches an origin's robots.txt. Raises SettingsError if a required
+    token is missing.
+    """
+    if not read_only and not token:
+        raise SettingsError("the console has no token: give a token, or read_only=True")
+    console = Console(sources, token="" if read_only else token, refresh=None if read_only else refresh)
+    routes = [
+        Route("/", console.overview),
+        Route("/overview.json", console.live),
+        Route("/decisions", console.decisions),
+        Route("/decisions/{identity:path}", console.decision),
+        Route("/origins", console.origins),
+        Route("/origin", console.origin),
+        Route("/overrides", console.overrides),
+        Route("/try", console.try_),
+        Mount("/static", StaticFiles(packages=[("robots_guard.console", "static")])),
+    ]
+    if not read_only:
+        routes.insert(0, Route("/origins/refresh", console.refresh, methods=["POST"]))
+    pages = Starlette(
+        routes=routes,
+        lifespan=console.lifespan,
+        exception_handlers={RobotsGuardError: console.problem, HTTPException: console.missing},
+    )
+    names = [host.lower() for host in hosts]
+    return AccessControl(pages, hosts=names, token=token, read_only=read_only, close=console.close)
+
+
+class Console:
+    """The handlers of all pages."""
+
+    def __init__(self, sources: Sources, *, token: str, refresh: Refresh | None) -> None:
+        self._sources = sources
+        self._token = token
+        self._refresh = refresh
+        self._snapshots = Snapshots(sources.audit_log, sources.clocks)
+        self._origins = Origins(sources)
+        self._templates = _templates()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _: Any) -> AsyncIterator[None]:
+        """Close the files at shutdown."""
+        yield
+        self.close()
+
+    def close(self) -> None:
+        """Close the files. A later request opens them again."""
+        self._snapshots.close()
+
+    # -- decisions --------------------------------------------------------------------------------------------
+
+    def overview(self, request: Request) -> Response:
+        """Show decisions over time."""
+        figures = self._figures(request)
+        return self._page(request, "overview.html", "overview", status=_status(figures["nothing"]), **figures)
+
+    def live(self, request: Request) -> Response:
+        """Return the figures of the overview as JSON, for a page that updates itself."""
+        figures = self._figures(request)
+        markup = self._render("figures.html", request, **figures)
+        return JSONResponse({"figures": markup, "made": text.moment(self._sources.clocks.now())})
+
+    def _figures(self, request: Request) -> dict[str, Any]:
+        now = self._sources.clocks.now()
+        period = request.query_params.get("period", "24h")
+        begins, until = since(period, now), as_recorded(now) or ""
+        shown: dict[str, Any] = {"period": period, "periods": PERIODS, "since": begins}
+        nothing = self._snapshots.nothing()
+        if nothing:
+            return {**shown, "nothing": nothing}
+        with self._snapshots.now() as snapshot:
+            figures = snapshot.once(("overview", begins), lambda search: overview(search, begins, until))
+            latest = None if figures.bars else snapshot.once("latest", _latest)
+            trouble = str(snapshot.trouble)
+        return {
+            **shown,
+            "nothing": None,
+            "figures": figures,
+            "chart": chart(figures.bars) if figures.bars else None,
+            "latest": latest,
+            "trouble": trouble,
+        }
+
+    def decisions(self, request: Request) -> Response:
+        """List the decisions that match the query, a page at a time."""
+        query = parse_query(request.query_params, self._sources.clocks.now())
+        choices: dict[str, Any] = {"actions": ACTIONS, "reasons": REASONS, "components": COMPONENTS, "sorts": SORTS}
+        nothing = self._snapshots.nothing()
+        values: dict[str, Any] = {
+            "query": query,
+            "nothing": nothing,
+            "page": None,
+            "count": 0,
+            "trouble": "",
+            **choices,
+        }
+        if nothing:
+            return self._page(request, "decisions.html", "decisions", status=_status(nothing), **values)
+        with self._snapshots.now() as snapshot:
+            found = snapshot.once(("page", query.wanted, query[2:]), lambda search: read_page(search, query))
+            number = snapshot.once(("count", query.wanted), lambda search: count_decisions(search, query))
+            values |= {"page": found, "count": number, "trouble": str(snapshot.trouble)}
+        return self._page(request, "decisions.html", "decisions", **values)
+
+    def decision(self, request: Request) -> Response:
+        """Show one decision."""
+        identity = request.path_params["identity"]
+        nothing, case = self._snapshots.nothing(), None
+        if nothing is None:
+            with self._snapshots.now() as snapshot:
+                case = snapshot.once(("case", identity), lambda search: case_of(search, identity))
+        if nothing and nothing.lost:
+            raise HTTPException(503, nothing.message)
+        if case is None:
+            raise HTTPException(404, f"There is no record {identity[:80]!r} in the audit log.")
+        raw = msgspec.json.format(case.record.line_of_json(), indent=2).decode()
+        details = details_of(case, self._sources)
+        return self._page(request, "decision.html", "decisions", details=details, raw=raw, means=MEANINGS)
+
+    # -- origins ----------------------------------------------------------------------------------------------
+
+    def origins(self, request: Request) -> Response:
+        """List the origins in the store, a page at a time."""
+        part, after = (request.query_params.get(name, "").strip() for name in ("part", "after"))
+        store = self._sources.store
+        values: dict[str, Any] = {"part": part, "found": None, "next": "", "count": 0, "trouble": ""}
+        if store is None:
+            return self._page(request, "origins.html", "origins", **values)
+        try:
+            names, next_after, number = self._origins.page(store, part.lower(), after)
+        except StoreError as error:
+            values["trouble"] = f"The store {error}."
+            return self._page(request, "origins.html", "origins", status=503, **values)
+        found = look_up(self._sources, *names)
+        values |= {"after": after, "found": found, "next": next_after, "count": number}
+        return self._page(request, "origins.html", "origins", **values)
+
+    def origin(self, request: Request) -> Response:
+        """Show one origin: its policy, its next turn and the decisions there."""
+        (it,) = look_up(self._sources, origin_in(absolute(request.query_params.get("name", "").strip())))
+        agent = request.query_params.get("agent", "").strip() or self._sources.agent
+        next_turn, trouble = None, it.trouble
+        try:
+            next_turn = next_turn_of(self._sources, it, agent)
+        except StoreError as error:
+            trouble = trouble or f"the store {error}"
+        return self._page(
+            request,
+            "origin.html",
+            "origins",
+            it=it,
+            trouble=trouble,
+            turn=next_turn,
+            agent=agent,
+            **self._counts(str(it.origin)),
+            listing=listing(it.rules.body, None) if it.rules else None,
+            just_fetched=request.query_params.get("asked") == "now",
+        )
+
+    def _counts(self, origin: str) -> dict[str, Any]:
+        """Return the number of decisions by action and reason, or why they cannot be counted."""
+        nothing = self._snapshots.nothing()
+        if nothing:
+            return {"nothing": nothing, "counts": []}
+        with self._snapshots.now() as snapshot:
+            found = snapshot.once(
+                ("origin", origin),
+                lambda search: [
+                    *search.rows(
+                        "SELECT action, reason, count(*) FROM decisions WHERE origin = ? GROUP BY ALL ORDER BY 3 DESC",
+                        [origin],
+                    )
+                ],
+            )
+        return {"nothing": None, "counts": found}
+
+    async def refresh(self, request: Request) -> Response:
+        """Fetch an origin's robots.txt now."""
+        form = await _read_form(request)
+        if not is_form_token(form.get("form", ""), self._token):
+            raise HTTPException(403, "This form is out of date: go back, reload the page, and try again.")
+        if self._refresh is None:
+            raise HTTPException(409, "To fetch robots.txt files, start the console with --agent.")
+        origin = origin_in(form.get("origin", ""))
+        await self._refresh(origin)
+        self._origins.forget()
+        query = urlencode({"name": str(origin), "asked": "now"})
+        return RedirectResponse(f"{request.scope.get('root_path', '')}/origin?{query}", 303)
+
+    # -- overrides and trying a URL ---------------------------------------------------------------------------
+
+    def overrides(self, request: Request) -> Response:
+        """List the operator's overrides."""
+        found = rows(self._sources.exceptions(), self._sources.clocks.now())
+        counts = {state: sum(row.state == state for row in found) for state in STATES}
+        return self._page(
+            request, "overrides.html", "overrides", file=self._sources.overrides, rows=found, counts=counts
+        )
+
+    def try_(self, request: Request) -> Response:
+        """Show the verdict on a URL."""
+        url = request.query_params.get("url", "").strip()
+        agent = request.query_params.get("agent", "").strip() or self._sources.agent
+        name = request.query_params.get("dialect", "").strip()
+        if len(url) > LONGEST_URL:
+            raise SettingsError(
+                f"the URL is longer than {LONGEST_URL} characters: no integration accepts a URL of this length"
+            )
+        result = try_url(self._sources, absolute(url), agent[:256], name) if url else None
+        given: dict[str, Any] = {"url": url, "agent": agent, "dialect": name, "dialects": [*DIALECTS]}
+        return self._page(request, "try.html", "try", result=result, means=MEANINGS, **given)
+
+    # -- rendering --------------------------------------------------------------------------------------------
+
+    def problem(self, request: Request, error: Exception) -> Response:
+        """Show what could not be read or done."""
+        return self._page(request, "problem.html", "", status=400, title=NOT_SHOWN, message=str(error))
+
+    def missing(self, request: Request, error: Exception) -> Response:
+        """Show an HTTP error, such as a page that does not exist."""
+        assert isinstance(error, HTTPException)
+        message = "There is no such page." if error.detail == "Not Found" else error.detail
+        title = {404: "Not found", 503: NOT_SHOWN}.get(error.status_code, "Not done")
+        return self._page(request, "problem.html", "", status=error.status_code, title=title, message=message)
+
+    def _page(self, request: Request, template: str, here: str, *, status: int = 200, **values: Any) -> Response:
+        return HTMLResponse(self._render(template, request, here=here, **values), status)
+
+    def _render(self, template: str, request: Request, **values: Any) -> str:
+        return self._templates.get_template(template).render(
+            root=request.scope.get("root_path", ""),
+            navigation=NAVIGATION,
+            audit_log=self._sources.audit_log,
+            read_only=not self._token,
+            can_refresh=self._refresh is not None,
+            form=form_token(self._token) if self._token else "",
+            now=self._sources.clocks.now(),
+            **values,
+        )
+
+
+def _status(nothing: NoSnapshot | None) -> int:
+    return 503 if nothing and nothing.lost else 200
+
+
+def _latest(search: Any) -> str | None:
+    rows = [*search.rows('SELECT max("at") FROM decisions')]
+    return rows[0][0] if rows else None
+
+
+async def _read_form(request: Request) -> dict[str, str]:
+    """Return the fields of a form. Raises HTTPException if it is too large."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LARGEST_FORM:
+            raise HTTPException(413, "This form is too large.")
+    return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+
+
+def _templates() -> jinja2.Environment:
+    directory = files("robots_guard.console").joinpath("templates")
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: directory.joinpath(name).read_text("utf-8")),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=text.visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Callable[..., Any]] = {
+        "cut": text.cut,
+        "kind": text.kind,
+        "number": text.number,
+        "at": text.at,
+        "moment": text.moment,
+        "span": span,
+        "query": urlencode,
+    }
+    environment.filters.update(filters)
+    return environment

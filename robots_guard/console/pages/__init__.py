@@ -1,0 +1,1 @@
+"""The contents of each page of the console."""

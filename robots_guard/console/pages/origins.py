@@ -1,0 +1,143 @@
+"""Origins in the store: their policies, how fresh these are, and when the next turn is.
+
+Invariant: reading takes no turn, refreshes no policy and removes none.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from typing import NamedTuple
+
+from robots_guard.console.sources import Sources
+from robots_guard.core.access import Access
+from robots_guard.core.freshness import Freshness
+from robots_guard.core.pacing import Demand, closed, demand, next_turn
+from robots_guard.core.policy import Document, Policy
+from robots_guard.core.verdict import Terms
+from robots_guard.errors import StoreError
+from robots_guard.origin import Origin, origin_of
+from robots_guard.ports import SharedStore
+from robots_guard.rep.ruleset import compile_rules
+from robots_guard.text import span
+
+SIZE = 50  # rows per page
+NAMES_LIFETIME = 10.0  # seconds for which the list of all origins is cached
+
+
+class StoredPolicy(NamedTuple):
+    """The stored policy of an origin, under its terms now. `trouble` says why it, or the overrides, cannot be read."""
+
+    origin: Origin
+    policy: Policy | None
+    trouble: str
+    terms: Terms
+    now: float
+
+    @property
+    def access(self) -> str:
+        """What the policy allows, or an empty string."""
+        return self.policy.access(self.now, self.terms.dialect)[0].value if self.policy else ""
+
+    @property
+    def rules(self) -> Document | None:
+        """The document whose rules apply, or None."""
+        if self.policy is None:
+            return None
+        access, document = self.policy.access(self.now, self.terms.dialect)
+        return document if access is Access.RULES else None
+
+    @property
+    def freshness(self) -> str:
+        """`fresh`, `stale` or `expired`, or an empty string."""
+        return self.policy.freshness(self.now, self.terms.dialect).value if self.policy else ""
+
+    @property
+    def age(self) -> str:
+        """The time since the last fetch, as text."""
+        return span(self.now - self.policy.settled_at) if self.policy else ""
+
+    @property
+    def fresh_for(self) -> str:
+        """How long the policy will stay fresh, as text."""
+        if self.policy is None or self.freshness != Freshness.FRESH.value:
+            return ""
+        return span(self.policy.expires_at(self.terms.dialect) - self.now)
+
+    @property
+    def status(self) -> str:
+        """The HTTP status of the last fetch, or its failure."""
+        if self.policy is None:
+            return ""
+        trouble, document = self.policy.trouble, self.policy.document
+        if trouble is not None:
+            return str(trouble.status or trouble.failure.value)
+        return str(document.status) if document else ""
+
+
+class NextTurn(NamedTuple):
+    """When the next request may be sent: seconds to wait, the required delay, and when a closed site opens again."""
+
+    wait: float
+    delay: Demand | None
+    by_retry_after: bool
+    closed_until: float | None
+
+
+class Origins:
+    """The origins of a store, sorted by name and divided into pages."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._lock = threading.Lock()
+        self._names: list[str] = []
+        self._until = 0.0
+
+    def page(self, store: SharedStore, part: str, after: str) -> tuple[list[Origin], str, int]:
+        """Return the origins after `after` whose name contains `part`, the name after which the next page begins (or
+        an empty string), and the total number. Raises StoreError.
+        """
+        names = [name for name in self._all(store) if part in name] if part else self._all(store)
+        first = bisect_right(names, after) if after else 0
+        some = names[first : first + SIZE]
+        return [origin_of(name) for name in some], some[-1] if first + SIZE < len(names) else "", len(names)
+
+    def forget(self) -> None:
+        """Read the list anew next time."""
+        self._until = 0.0
+
+    def _all(self, store: SharedStore) -> list[str]:
+        now = self._sources.clocks.monotonic()
+        with self._lock:
+            if now >= self._until:
+                self._names = sorted(set(map(str, store.origins())))
+                self._until = now + NAMES_LIFETIME
+            return self._names
+
+
+def look_up(sources: Sources, *origins: Origin) -> list[StoredPolicy]:
+    """Return the stored policies of origins."""
+    terms, trouble = sources.terms_now()
+    return [_look_up(sources, origin, terms(origin), trouble) for origin in origins]
+
+
+def _look_up(sources: Sources, origin: Origin, terms: Terms, trouble: str) -> StoredPolicy:
+    policy = None
+    if sources.store is not None:
+        try:
+            policy = sources.store.get(origin)
+        except StoreError as error:
+            trouble = f"the store {error}"
+    return StoredPolicy(origin, policy, trouble, terms, sources.clocks.now())
+
+
+def next_turn_of(sources: Sources, it: StoredPolicy, agent: str) -> NextTurn | None:
+    """Return an agent's next turn at an origin; None without a shared store. Raises StoreError."""
+    if sources.store is None:
+        return None
+    rules = compile_rules(it.rules.body, it.terms.dialect, agent, it.terms.matching.name) if it.rules else None
+    pace = rules.pace if rules else None
+    closing = closed(pace, it.now) if it.terms.visit_time == "keep" else None
+    delay = demand(pace, it.terms.min_delay, it.terms.max_delay, it.now)
+    turn = next_turn(*sources.store.last_turn(it.origin), delay.seconds if delay else 0.0, it.now)
+    return NextTurn(turn.wait, delay, turn.by_retry_after, closing[1] if closing else None)

@@ -1,0 +1,146 @@
+"""The query in a page's address: filter, order, and position in the list.
+
+Invariant: the address is untrusted. Each value is converted to its type or refused with one sentence; only parameters
+reach the database, never text of the query inside SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+import msgspec
+
+from robots_guard.audit.read.reader import Filter, moment_meant
+from robots_guard.core.verdict import Action, Reason
+from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
+from robots_guard.origin import Origin, objection, origin_of, split_url
+
+COMPONENTS = ("scrapy", "proxy", "cli")
+ACTIONS = tuple(each.value for each in Action)
+REASONS = tuple(each.value for each in Reason)
+NAMES = ("since", "until", "action", "reason", "origin", "rule", "agent", "component", "override")
+PERIODS = {"1h": "1 hour", "24h": "24 hours", "7d": "7 days", "30d": "30 days", "all": "All"}
+
+Key = tuple[str | int, ...]
+
+
+class Sort(NamedTuple):
+    """An order of decisions: by this column, then by time, writer and sequence number, all in one direction."""
+
+    label: str
+    column: str  # SQL; empty: by time alone
+    kind: type[str] | type[int] = str
+    descending: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The SQL of the columns to sort by. A record of foreign origin may lack writer and sequence number."""
+        time = ('"at"', "coalesce(writer, '')", "coalesce(seq, 0)")
+        return (self.column, *time) if self.column else time
+
+    @property
+    def kinds(self) -> tuple[type, ...]:
+        """The types of a key's parts."""
+        return (self.kind, str, str, int) if self.column else (str, str, int)
+
+
+SORTS = {
+    "newest": Sort("Newest first", "", descending=True),
+    "oldest": Sort("Oldest first", ""),
+    "origin": Sort("Origin, then time", "coalesce(origin, '')"),
+    "reason": Sort("Reason, then time", "coalesce(reason, '')"),
+    "agent": Sort("Agent, then time", "coalesce(agent, '')"),
+    "slowest": Sort("Slowest decisions first", "coalesce(elapsed_us, 0)", int, descending=True),
+}
+
+
+class DecisionQuery(NamedTuple):
+    """A query for a page of decisions. `given` is the filter as the user wrote it."""
+
+    given: dict[str, str]
+    wanted: Filter
+    sort: str = "newest"
+    key: Key | None = None
+    backwards: bool = False
+
+    def address(self, **changes: str) -> str:
+        """Return the query string for the same query with these changes."""
+        order = {} if self.sort == "newest" else {"sort": self.sort}
+        return urlencode({name: value for name, value in {**self.given, **order, **changes}.items() if value})
+
+
+def parse_query(query: Mapping[str, str], now: float) -> DecisionQuery:
+    """Parse a query. Raises SettingsError for an invalid value."""
+    given = {name: query[name].strip() for name in NAMES if query.get(name, "").strip()}
+    sort = query.get("sort") or "newest"
+    if sort not in SORTS:
+        raise SettingsError(f"sort = {sort[:40]!r} is not known: use one of {', '.join(SORTS)}")
+    backwards = bool(query.get("before"))
+    key = query.get("before") or query.get("after")
+    parsed = _parse_key(key, SORTS[sort]) if key else None
+    return DecisionQuery(given, filter_of(given, now), sort, parsed, backwards)
+
+
+def filter_of(given: Mapping[str, str], now: float) -> Filter:
+    """Return the filter for these values. Raises SettingsError for an invalid one."""
+    values = dict(given)
+    for name, known in (("action", ACTIONS), ("reason", REASONS)):
+        if name in values and values[name] not in known:
+            raise SettingsError(f"{name} = {values[name][:40]!r} is not known: use one of {', '.join(known)}")
+    for name in ("since", "until"):
+        if name in values:
+            values[name] = _moment(name, values[name], now)
+    if "origin" in values:
+        values["origin"] = str(origin_in(values["origin"]))
+    return Filter(**values)
+
+
+def since(period: str, now: float) -> str | None:
+    """Return when a period up to now begins, to the minute; None for all. Raises SettingsError for an unknown one."""
+    if period not in PERIODS:
+        raise SettingsError(f"period = {period[:40]!r} is not known: use one of {', '.join(PERIODS)}")
+    return None if period == "all" else moment_meant(period, now // 60 * 60)
+
+
+def origin_in(text: str) -> Origin:
+    """Return the origin of a URL, or of a bare host. Raises SettingsError."""
+    text = text.strip()
+    try:
+        return split_url(text)[0] if "://" in text else origin_of(f"https://{text}")
+    except (NotGoverned, MalformedURL) as error:
+        raise SettingsError(f"{error}: give an origin such as https://example.com") from None
+
+
+def absolute(url: str) -> str:
+    """Return the URL. Raises SettingsError, as the commands do, if its scheme is missing or misspelt."""
+    sentence = objection(url)
+    if sentence is not None:
+        raise SettingsError(sentence)
+    return url
+
+
+def _moment(name: str, text: str, now: float) -> str:
+    try:
+        return moment_meant(text, now)
+    except (ValueError, OverflowError):
+        raise SettingsError(
+            f"{name} = {text[:40]!r} is not a time:"
+            " use a span such as 90s, 30m, 2h or 7d, or a time such as 2026-11-20T08:00 (UTC)"
+        ) from None
+
+
+def _parse_key(text: str, sort: Sort) -> Key:
+    try:
+        parts = msgspec.json.decode(text, type=tuple[str | int, ...])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        parts = ()
+    if len(parts) != len(sort.kinds) or not all(map(isinstance, parts, sort.kinds)):
+        raise SettingsError("the position in the list is invalid: go back to the first page")
+    return parts
+
+
+def encode_key(key: Key) -> str:
+    """Return a key as text for `after` and `before`."""
+    return msgspec.json.encode(key).decode()

@@ -1,0 +1,112 @@
+"""The lease: one renewal per origin at a time among all processes that share a store.
+
+This state machine uses no clock, store or framework. It starts when the store had no usable policy,
+and checks the store again after acquiring the lease, because another process may have fetched in
+between (double-checked locking):
+
+    begin    -> Taking      acquire a slot among this guard's fetches, and the origin's lease
+    Taking   -> Looking     acquired or not: check the store again
+    Looking  -> Found       another process has renewed the policy
+    Looking  -> Granted     none has, and the lease is acquired or patience is used up: fetch
+    Looking  -> Waiting     none has, and another process holds the lease
+    Waiting  -> Taking      the holder may have finished or died: a lease expires by itself
+
+A lost or duplicate lease costs one extra fetch, never a wrong verdict: a policy fetched earlier
+never replaces one fetched later. Waiting is therefore bounded, even if a lease is forged or its
+holders keep dying.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from robots_guard.core.freshness import Freshness
+from robots_guard.core.policy import Policy
+from robots_guard.rep.dialect import Dialect
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.020, 0.250  # seconds between two attempts to acquire the lease
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Final state: the policy that another process has stored."""
+
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """Final state: this process is to fetch. `held` is the latest policy known."""
+
+    held: Policy | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Needs `pause` seconds to pass."""
+
+    held: Policy | None
+    dialect: Dialect
+    patience: float
+    pause: float
+
+    def next(self) -> Taking:
+        """Try again; the next pause is twice as long."""
+        next_pause = min(2 * self.pause, LONGEST_PAUSE)
+        return Taking(self.held, self.dialect, self.patience - self.pause, next_pause)
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """Needs the policy in the store, or None."""
+
+    held: Policy | None
+    dialect: Dialect
+    patience: float
+    pause: float
+    leased: bool
+
+    def next(self, found: Policy | None, now: float) -> Found | Granted | Waiting:
+        """Use what another process has fetched since; otherwise wait for the lease, or fetch."""
+        if found is not None and self._is_renewal(found, now):
+            return Found(found)
+        if not self.leased and self.patience > 0:
+            return Waiting(self.held, self.dialect, self.patience, self.pause)
+        if found is None or self._is_later_than(found):
+            return Granted(self.held)
+        return Granted(found)
+
+    def _is_renewal(self, found: Policy, now: float) -> bool:
+        """Whether a policy is fresh and not the one that was to be renewed."""
+        if found.freshness(now, self.dialect) is not Freshness.FRESH:
+            return False
+        if self.held is None or self.held.freshness(now, self.dialect) is Freshness.EXPIRED:
+            return True
+        return not self._is_later_than(found)
+
+    def _is_later_than(self, found: Policy) -> bool:
+        return self.held is not None and self.held.settled_at >= found.settled_at
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """Needs to know whether the lease was acquired. `patience` is how many seconds may still be
+    waited."""
+
+    held: Policy | None
+    dialect: Dialect
+    patience: float
+    pause: float = FIRST_PAUSE
+
+    def next(self, leased: bool) -> Looking:
+        """Check the store again."""
+        return Looking(self.held, self.dialect, self.patience, self.pause, leased)
+
+
+State = Taking | Looking | Waiting | Found | Granted
+
+
+def begin(held: Policy | None, dialect: Dialect, patience: float) -> Taking:
+    """The first state of renewing `held`, judged by a dialect's freshness. It waits at most
+    `patience` seconds."""
+    return Taking(held, dialect, patience)

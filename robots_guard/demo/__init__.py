@@ -1,0 +1,1 @@
+"""`robots-guard demo`: both integrations on a small local site."""

@@ -1,0 +1,128 @@
+"""The policy cache: policies in this process's memory, in front of the store that processes share.
+
+Invariant: memory is looked at before the store, so a policy in memory is used without waiting. A
+store that fails is a cache miss: it is counted and logged, and never an error for the caller. A
+failure that is local to this process never replaces a document in the store: that one may be newer,
+or trusted by other processes and not by this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+
+from robots_guard.core.access import OURS
+from robots_guard.core.policy import Policy
+from robots_guard.errors import DamagedValue, OutOfTime, StoreError
+from robots_guard.guard.calls import Calls
+from robots_guard.guard.counters import Tally
+from robots_guard.origin import Origin
+from robots_guard.ports import Clocks, PolicyStore
+
+
+class Holding:
+    """The policies of one guard. `memory` never blocks; `store` is None where policies are in
+    memory only.
+
+    With `demands_verified`, an https policy fetched over unverified TLS counts as absent.
+    """
+
+    def __init__(
+        self,
+        *,
+        memory: PolicyStore,
+        store: PolicyStore | None,
+        calls: Calls,
+        clocks: Clocks,
+        tally: Tally,
+        demands_verified: bool,
+    ) -> None:
+        self.shared = store is not None
+        self._memory = memory
+        self._store = store
+        self._calls = calls
+        self._clocks = clocks
+        self._tally = tally
+        self._demands_verified = demands_verified
+
+    def near(self, origin: Origin) -> Policy | None:
+        """Return the policy in memory."""
+        return self._usable_part(self._memory.get(origin))
+
+    async def far(self, origin: Origin, within: float = math.inf) -> Policy | None:
+        """Return the policy in the store, and copy it into memory unless memory has a later one.
+
+        Raises OutOfTime if the store does not answer `within` this many seconds.
+        """
+        if self._store is None:
+            return None
+        try:
+            stored = self._usable_part(await self._calls.make(self._store.get, origin, within=within))
+        except DamagedValue as error:
+            self._tally.warn("store/damaged", "a policy in the store cannot be used: %s", error)
+            return None
+        except OutOfTime as error:
+            self._warn("a question is deferred because the policy store is slow: %s", error, "reading")
+            raise
+        except StoreError as error:
+            self._warn("the policy store cannot be read; continuing without it: %s", error, "reading")
+            return None
+        self._tally.mark_working("store/error", "reading")
+        if stored is not None:
+            self._memory.put(stored, self._clocks.now())
+        return stored
+
+    async def keep(self, policy: Policy) -> Policy:
+        """Put a policy into memory and, unless its failure is local to this process, into the
+        store.
+
+        Returns what is now stored: after a failed fetch that may include a document which the store
+        already had.
+        """
+        now = self._clocks.now()
+        self._memory.put(policy, now)
+        if self._store is None or (policy.trouble is not None and policy.trouble.failure in OURS):
+            return policy
+        try:
+            kept = await self._calls.make(_put_with_document, self._store, policy, now)
+        except StoreError as error:
+            self._warn("the policy store cannot be written; continuing without it: %s", error, "writing")
+            return policy
+        self._tally.mark_working("store/error", "reading", "writing")
+        stored = self._usable_part(kept) or policy
+        self._memory.put(stored, now)
+        return stored
+
+    def keep_near(self, policy: Policy) -> None:
+        """Put a policy into memory only: an internal error of this process must not affect other
+        processes."""
+        self._memory.put(policy, self._clocks.now())
+
+    def close(self) -> None:
+        """Release the store."""
+        if self._store is not None:
+            self._store.close()
+
+    def _warn(self, message: str, error: StoreError, part: str) -> None:
+        self._tally.warn("store/error", message, error, part=part)
+
+    def _usable_part(self, policy: Policy | None) -> Policy | None:
+        """Return the part of a policy that may be used. A trusted failure counts even if the
+        document does not."""
+        if policy is None or policy.origin.scheme != "https" or not self._demands_verified:
+            return policy
+        document, trouble = policy.document, policy.trouble
+        if trouble is not None and not trouble.tls_verified:
+            return None
+        if document is None or document.tls_verified:
+            return policy
+        return None if trouble is None else Policy(origin=policy.origin, trouble=trouble)
+
+
+def _put_with_document(store: PolicyStore, policy: Policy, now: float) -> Policy:
+    """Store the policy and return it. A failure is stored together with the last good document."""
+    if policy.trouble is not None:
+        with contextlib.suppress(DamagedValue):
+            policy = policy.beside(store.get(policy.origin), now)
+    store.put(policy, now)
+    return policy

@@ -1,0 +1,188 @@
+"""Blocking calls to a store or the audit log: they may hang, so the coroutine waits for a bounded
+time. The same holds for parsing a large robots.txt, because the system may refuse a thread for it.
+
+A call runs in one of the guard's threads. A thread cannot be stopped from outside, so a call that
+hangs keeps its thread; only the wait for it ends. A target is down if a call to it has overrun and
+no call has returned since that call began. Further calls then fail at once until a pending one
+returns. Every 30 seconds one more call is made, in case only that call's connection hung.
+
+Invariant: at most `width` calls of one kind are in threads, or queued where the system has refused
+a thread. A hung disk therefore costs `width` threads, once, and no memory; the other threads stay
+free for other calls. A call that cannot be made, because there is no thread or the guard is closed,
+fails like a call to a store that is down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from robots_guard.errors import OutOfTime, StoreError
+from robots_guard.guard.counters import Tally
+from robots_guard.guard.threads import NoThread
+from robots_guard.ports import Clocks, Handle, Runtime
+
+T = TypeVar("T")
+
+STORE_WIDTH = 4
+LOG_WIDTH = 2
+RULES_WIDTH = 2
+
+#: Seconds a call may take. SQLite gives up waiting for a lock after 5 s (`BUSY`), Redis for a reply
+#: after 0.2 s unless its URL says otherwise, so a call that takes longer hangs. A lease outlasts
+#: its fetch by the same time (`single_flight.MARGIN`). Time spent waiting for a free slot does not
+#: count: a store may be busy.
+LONGEST = 5.0
+REST = 30.0  # seconds between two calls to a target that is down
+
+
+class _Call(Generic[T]):
+    """One pending call and its outcome. It has no result if its task is cancelled."""
+
+    def __init__(self, began: float, what: str) -> None:
+        self.began = began
+        self.is_given_up = False
+        self.work: Handle[None] | None = None
+        self._result: T
+        self.error: Exception | None = StoreError(f"a call to {what} was cancelled")
+
+    def end(self, result: T) -> None:
+        self._result = result
+        self.error = None
+
+    def result(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return self._result
+
+
+class Calls:
+    """Calls to one target. `what` names it in messages, such as "the policy store".
+
+    At most `width` calls are pending. A call that fails after its caller gave up is counted under
+    `kind`.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        width: int,
+        *,
+        kind: str,
+        runtime: Runtime,
+        clocks: Clocks,
+        tally: Tally,
+    ) -> None:
+        self._what = what
+        self._width = width
+        self._kind = kind
+        self._runtime = runtime
+        self._clocks = clocks
+        self._tally = tally
+        self.begin_in_process()
+
+    def begin_in_process(self) -> None:
+        """Start with no pending calls: a forked child has none of its parent's threads."""
+        self._room = self._runtime.gate(self._width)
+        self._pending: list[_Call[Any]] = []  # in the order in which they began
+        self._last_return = -math.inf
+
+    async def make(
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        within: float = math.inf,
+        undo: Callable[[T], Any] | None = None,
+    ) -> T:
+        """Call the function in a thread; return its result or raise its exception.
+
+        Raises StoreError if the call cannot be made, takes longer than `LONGEST` or its target is
+        down, and OutOfTime if it takes longer than `within` seconds. A call that takes too long
+        continues; `undo`, if given, is then called in a thread with its result.
+        """
+        deadline = self._clocks.monotonic() + within
+        await self._enter(deadline, within)
+        call: _Call[T] = _Call(self._clocks.monotonic(), self._what)
+        self._pending.append(call)
+        seconds = max(0.0, min(LONGEST, deadline - call.began))
+        ended = False
+        try:
+            call.work = work = self._runtime.spawn(self._drive(call, function, args, undo))
+            ended = work.done() or await self._runtime.wait_at_most(work, seconds)
+        finally:  # also if the caller is cancelled
+            call.is_given_up = not ended
+        if ended:
+            return call.result()
+        if seconds < LONGEST:
+            raise self._out_of_time(within)
+        raise StoreError(f"no answer from {self._what} within {LONGEST:g} s")
+
+    async def _enter(self, deadline: float, within: float) -> None:
+        """Wait for a free slot. A busy store frees one eventually; a hung one turns out to be
+        down."""
+        self._leave_unbegun()
+        while (until_down := self._until_down(self._clocks.monotonic())) > 0:
+            left = max(0.0, deadline - self._clocks.monotonic())
+            if await self._room.acquire_within(min(left, until_down)):
+                return
+            if left <= until_down:
+                raise self._out_of_time(within)
+        raise StoreError(f"{self._what} hangs; no further calls until it answers")
+
+    def _leave_unbegun(self) -> None:
+        """Free the slots of calls whose task was cancelled before it started, as when an event loop
+        ends.
+
+        Such a task cannot free its slot itself.
+        """
+        for call in list(self._pending):
+            if call.work is not None and call.work.done():
+                self._leave(call)
+
+    def _leave(self, call: _Call[Any]) -> None:
+        """Free the slot of a call, unless the call belongs to the parent process."""
+        if call in self._pending:
+            self._pending.remove(call)
+            self._room.release()
+
+    def _until_down(self, now: float) -> float:
+        """Return the seconds until the target counts as down, unless a call returns before."""
+        unanswered = next((call for call in self._pending if call.began >= self._last_return), None)
+        if unanswered is None:
+            return LONGEST
+        is_rested = now - self._pending[-1].began >= REST
+        if is_rested and len(self._pending) < self._width:
+            return LONGEST
+        return unanswered.began + LONGEST - now
+
+    def _out_of_time(self, within: float) -> OutOfTime:
+        return OutOfTime(f"no answer from {self._what} within {within:.1f} s")
+
+    async def _drive(
+        self, call: _Call[T], function: Callable[..., T], args: tuple[Any, ...], undo: Callable[[T], Any] | None
+    ) -> None:
+        try:
+            await self._drive_to_end(call, function, args)
+            if call.is_given_up:
+                await self._end_late(call, undo)
+        finally:
+            self._last_return = self._clocks.monotonic()
+            self._leave(call)
+
+    async def _drive_to_end(self, call: _Call[T], function: Callable[..., T], args: tuple[Any, ...]) -> None:
+        try:
+            call.end(await self._runtime.in_thread(function, *args))
+        except NoThread as error:
+            call.error = StoreError(f"{self._what} cannot be called: {error}")
+        except Exception as error:  # noqa: BLE001  raised in the caller
+            call.error = error
+
+    async def _end_late(self, call: _Call[T], undo: Callable[[T], Any] | None) -> None:
+        """Undo a call whose caller gave up waiting, or count its failure."""
+        try:
+            result = call.result()
+            if undo is not None:
+                await self._runtime.in_thread(undo, result)
+        except Exception as error:  # noqa: BLE001  no caller is left to raise it in
+            self._tally.warn(self._kind, f"a call to {self._what} failed after its caller gave up: %s", error)

@@ -1,0 +1,108 @@
+"""The Runtime for asyncio: Scrapy's asyncio reactor, Scrapy without a reactor, mitmproxy, the
+command line.
+
+It uses the event loop that is running when it is called. It has its own threads, because asyncio's
+default executor also resolves host names and a hung store must not stop DNS. `THREADS` is the
+number that all pending calls together can occupy: a hung store stops neither the audit log nor the
+compiling of a large robots.txt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, cast
+
+from robots_guard.guard.calls import LOG_WIDTH, RULES_WIDTH, STORE_WIDTH
+from robots_guard.guard.threads import Threads
+from robots_guard.ports import Handle, Semaphore
+
+T = TypeVar("T")
+
+THREADS = STORE_WIDTH + LOG_WIDTH + RULES_WIDTH
+
+
+class _LoopFreeSemaphore:
+    """A semaphore for `width` holders, first come, first served.
+
+    Unlike asyncio's it is not bound to an event loop: a guard may be used in one loop after another
+    (`asyncio.run` twice).
+    """
+
+    def __init__(self, width: int) -> None:
+        self._free = width
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def acquire(self) -> None:
+        """Wait for a free slot and take it."""
+        await self.acquire_within(None)
+
+    async def acquire_within(self, seconds: float | None) -> bool:
+        """Wait at most `seconds` (None: without limit) for a slot; return whether it was taken."""
+        if self._free and not self._waiting:
+            self._free -= 1
+            return True
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await asyncio.wait({place}, timeout=seconds)
+        except asyncio.CancelledError:
+            self._leave(place)
+            raise
+        if not place.done():
+            self._waiting.remove(place)
+        return place.done()
+
+    def _leave(self, place: asyncio.Future[None]) -> None:
+        if place.done():
+            self.release()
+        else:
+            self._waiting.remove(place)
+
+    def release(self) -> None:
+        """Give the slot to the next waiter, if any."""
+        if self._waiting:
+            self._waiting.popleft().set_result(None)
+        else:
+            self._free += 1
+
+
+class AsyncioRuntime:
+    """Runs coroutines on the running event loop."""
+
+    def __init__(self) -> None:
+        self._threads = Threads(THREADS, "robots_guard")
+        self._running: set[asyncio.Future[Any]] = set()  # the loop keeps only weak references to tasks
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> Handle[T]:
+        """Start a task. It may run eagerly (mitmproxy 12)."""
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def wait(self, handle: Handle[T]) -> T:
+        """Return the task's result; cancelling the waiter does not cancel the task."""
+        return await asyncio.shield(cast("asyncio.Future[T]", handle))
+
+    async def wait_at_most(self, handle: Handle[Any], seconds: float) -> bool:
+        """Wait at most `seconds` for the task; return whether it has ended."""
+        await asyncio.wait({cast("asyncio.Future[Any]", handle)}, timeout=seconds)
+        return handle.done()
+
+    def gate(self, width: int) -> Semaphore:
+        """Return a semaphore that is not bound to an event loop."""
+        return _LoopFreeSemaphore(width)
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep while other tasks run."""
+        await asyncio.sleep(seconds)
+
+    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
+        """Call the function in a thread and return its result."""
+        return await asyncio.wrap_future(self._threads.submit(function, *args))
+
+    def close(self) -> None:
+        """Stop the threads once they are idle."""
+        self._threads.close()

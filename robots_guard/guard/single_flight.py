@@ -1,0 +1,380 @@
+"""Renewing policies: drives the state machines `core.lease` and `core.renewal` over the ports.
+
+At most one renewal per origin runs at a time, as a task of its own. Each caller waits for it with
+its own time limit, and cancelling one caller affects no other. Across processes the store's lease
+limits it to one. A lease lasts longer than a fetch, so it expires only if its holder has died; a
+process waits for it at most twice its duration. Without a store, or with a broken one, each process
+runs its own renewal.
+
+A renewal whose robots.txt redirects to a page of another origin needs that origin's policy first.
+If none is cached, it is fetched by a renewal of a second kind, which all redirects to that origin
+share. Invariant: such a renewal never waits for another renewal: it fetches no further policy, uses
+a separate semaphore, and waits at most `PATIENCE` seconds for a lease. Two origins that redirect to
+each other therefore do not deadlock, in one process or in two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, assert_never
+
+from robots_guard.core import lease, renewal
+from robots_guard.core.access import OURS, Failed, Failure, Fetched, FetchOutcome, Get, Limits
+from robots_guard.core.check import Unanswered
+from robots_guard.core.events import FetchMade
+from robots_guard.core.freshness import asked_to_wait
+from robots_guard.core.policy import Policy
+from robots_guard.core.verdict import Decision
+from robots_guard.errors import StoreError
+from robots_guard.guard.cache import Holding
+from robots_guard.guard.calls import LONGEST, Calls
+from robots_guard.guard.counters import Tally
+from robots_guard.origin import Origin, split_url
+from robots_guard.ports import Clocks, Fetcher, Handle, Leases, Runtime
+from robots_guard.rep.dialect import Dialect
+
+log = logging.getLogger("robots_guard")
+
+FETCHES = 64  # concurrent fetches; as many again for the policies of redirect targets
+WAITERS = 10_000
+MARGIN = LONGEST  # seconds by which a lease outlasts a fetch, for storing the result
+PATIENCE = 2.0  # seconds for which a renewal for a redirect waits for another process's lease
+
+
+class _Ending(Exception):
+    """The guard is closing, so a renewal that has not started to fetch is abandoned."""
+
+
+class JudgeRedirect(Protocol):
+    """Judges the target of a robots.txt redirect by `deadline` on the monotonic clock. Does not
+    raise."""
+
+    async def __call__(
+        self, redirected: renewal.Redirected, fetcher: Fetcher, deadline: float, *, may_fetch: bool
+    ) -> Decision:
+        """Return the recorded decision with its turn. Unless `may_fetch` is true, only a cached
+        policy is used."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    """One renewal of an origin. `for_redirect`: it is needed to judge the target of another
+    origin's redirect. `public_only`: that other origin is public, so only public addresses may be
+    connected to."""
+
+    origin: Origin
+    cached: Policy | None
+    fetcher: Fetcher
+    for_redirect: bool = False
+    public_only: bool = False
+
+
+class SingleFlight:
+    """All renewals of one guard, by origin."""
+
+    def __init__(
+        self,
+        *,
+        holding: Holding,
+        leases: Leases | None,
+        tokens: Callable[[int], str],
+        store_calls: Calls,
+        log_calls: Calls,
+        runtime: Runtime,
+        clocks: Clocks,
+        limits: Limits,
+        dialect_of: Callable[[Origin], Dialect],
+        tally: Tally,
+        hold_off: Callable[[Origin, float], Awaitable[None]],
+        judge: JudgeRedirect,
+        answered: Callable[[Decision], Awaitable[None]],
+    ) -> None:
+        self._cache = holding
+        self._leases = leases
+        self._new_token = tokens
+        self._store_calls = store_calls
+        self._log_calls = log_calls
+        self._runtime = runtime
+        self._clocks = clocks
+        self._limits = limits
+        self._dialect_of = dialect_of
+        self._tally = tally
+        self._hold_off = hold_off
+        self._judge = judge
+        self._answered = answered
+        self._lease = limits.total + MARGIN  # seconds
+        self._ending = False
+        self.begin_in_process()
+
+    def begin_in_process(self) -> None:
+        """Start without renewals: a forked child neither continues its parent's renewals nor
+        releases its leases."""
+        self._gate = self._runtime.gate(FETCHES)
+        self._redirect_gate = self._runtime.gate(FETCHES)
+        self._running: dict[Origin, Handle[Policy]] = {}
+        self._for_redirects: dict[tuple[Origin, bool], Handle[Policy]] = {}  # by origin and `public_only`
+        self._tokens: dict[_Job, str] = {}  # of the leases this process holds
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        """The number of running renewals."""
+        return len(self._running)
+
+    # -- requesting a renewal -----------------------------------------------------------------------------
+
+    def begin(self, origin: Origin, cached: Policy | None, fetcher: Fetcher) -> Handle[Policy]:
+        """Return the origin's running renewal, or start one."""
+        running = self._running.get(origin)
+        if running is not None:
+            return running
+        job = _Job(origin, cached, fetcher)
+        handle = self._runtime.spawn(self._renewal(job))
+        if not handle.done():  # an eager task may have ended already
+            self._running[origin] = handle
+        return handle
+
+    def refresh_in_background(self, origin: Origin, cached: Policy, fetcher: Fetcher) -> None:
+        """Start a renewal without waiting for it, unless too many run: the cached policy is still
+        usable."""
+        if len(self._running) < WAITERS:
+            self.begin(origin, cached, fetcher)
+
+    async def fetch(self, origin: Origin, cached: Policy | None, fetcher: Fetcher) -> Policy:
+        """Return the policy that the renewal results in."""
+        return await self._runtime.wait(self.begin(origin, cached, fetcher))
+
+    async def fetch_within(
+        self, seconds: float, origin: Origin, cached: Policy | None, fetcher: Fetcher
+    ) -> Policy | Unanswered:
+        """Return the policy that the renewal results in, if in time. The renewal continues in any
+        case."""
+        if self._waiting >= WAITERS:
+            return Unanswered(f"{WAITERS} requests already wait for a robots.txt")
+        self._waiting += 1
+        try:
+            handle = self.begin(origin, cached, fetcher)
+            if handle.done() or await self._runtime.wait_at_most(handle, seconds):
+                return await self._runtime.wait(handle)
+        finally:
+            self._waiting -= 1
+        return Unanswered("no robots.txt within the decision timeout")
+
+    async def fetch_for_redirect(
+        self,
+        redirected: renewal.Redirected,
+        seconds: float,
+        origin: Origin,
+        cached: Policy | None,
+        fetcher: Fetcher,
+        *,
+        may_fetch: bool,
+    ) -> Policy | Unanswered:
+        """Return the policy of an origin that a robots.txt redirects to, if it is available in
+        time."""
+        if origin == redirected.following.origin:
+            return Unanswered("a redirect back to the origin whose rules are being fetched")
+        if not may_fetch:
+            return Unanswered("a redirect whose target's robots.txt redirects as well")
+        key = (origin, redirected.following.public_only)
+        handle = self._for_redirects.get(key)
+        if handle is None:
+            handle = self._runtime.spawn(self._renewal(_Job(origin, cached, fetcher, True, key[1])))
+            if not handle.done():
+                self._for_redirects[key] = handle
+        if handle.done() or await self._runtime.wait_at_most(handle, seconds):
+            return await self._runtime.wait(handle)
+        return Unanswered("no robots.txt within the time for a redirect")
+
+    async def drain(self, seconds: float) -> None:
+        """Wait at most `seconds` for running fetches; renewals that have not begun to fetch are
+        abandoned."""
+        self._ending = True
+        deadline = self._clocks.monotonic() + seconds
+        while under_way := [*self._running.values(), *self._for_redirects.values()]:
+            left = max(0.0, deadline - self._clocks.monotonic())
+            if not await self._runtime.wait_at_most(under_way[0], left):
+                log.warning("%d robots.txt fetches abandoned: not finished within %g s", len(under_way), seconds)
+                return
+
+    def close(self) -> None:
+        """Release the leases of renewals that were abandoned."""
+        for job, token in list(self._tokens.items()):
+            with contextlib.suppress(StoreError):
+                assert self._leases is not None
+                self._leases.release(job.origin, token)
+        self._tokens.clear()
+
+    # -- driving a renewal --------------------------------------------------------------------------------
+
+    async def _renewal(self, job: _Job) -> Policy:
+        """Run the renewal that all callers share. Does not raise, and removes itself when it
+        ends."""
+        try:
+            try:
+                policy = await self._run(job)
+            except _Ending as error:
+                policy = self._settle_failed(job, error)
+            except Exception as error:
+                log.exception("renewing the policy of %s failed", job.origin)
+                policy = self._settle_failed(job, error)
+            await self._release(job)  # if cancelled before this, `close` releases it, or it expires
+            return policy
+        finally:
+            if job.for_redirect:
+                self._for_redirects.pop((job.origin, job.public_only), None)
+            else:
+                self._running.pop(job.origin, None)
+
+    def _settle_failed(self, job: _Job, error: Exception) -> Policy:
+        failed = Failed(failure=Failure.INTERNAL, detail=type(error).__name__)
+        settled = renewal.begin(job.origin, job.cached, job.fetcher.via).next(failed, self._clocks.now())
+        assert isinstance(settled, renewal.Settled)
+        if not job.for_redirect:
+            self._cache.keep_near(settled.policy)
+        return settled.policy
+
+    async def _run(self, job: _Job) -> Policy:
+        """Look up, take the lease, look up again, fetch, store. Only a job about to fetch holds the
+        semaphore."""
+        patience = PATIENCE if job.for_redirect else 2 * self._lease
+        gate = self._redirect_gate if job.for_redirect else self._gate
+        state: lease.State = lease.begin(job.cached, self._dialect_of(job.origin), patience)
+        inside = False
+        try:
+            while True:
+                match state:
+                    case lease.Taking():
+                        await gate.acquire()
+                        inside = True
+                        if self._ending:
+                            raise _Ending
+                        state = state.next(await self._take(job))
+                    case lease.Looking():
+                        state = state.next(await self._cache.far(job.origin), self._clocks.now())
+                    case lease.Waiting():
+                        gate.release()
+                        inside = False
+                        await self._runtime.sleep(state.pause)
+                        state = state.next()
+                    case lease.Found():
+                        return state.policy
+                    case lease.Granted():
+                        return await self._cache_result(job, await self._fetch(job, state.held))
+                    case _:
+                        assert_never(state)
+        finally:
+            if inside:
+                gate.release()
+
+    async def _cache_result(self, job: _Job, policy: Policy) -> Policy:
+        """Cache a fetched policy; return what is now cached. A failure local to the redirect is not
+        cached."""
+        if job.for_redirect and policy.trouble is not None and policy.trouble.failure in OURS:
+            return policy
+        return await self._cache.keep(policy)
+
+    async def _fetch(self, job: _Job, cached: Policy | None) -> Policy:
+        deadline = self._clocks.monotonic() + self._limits.total
+        state: renewal.State = renewal.begin(job.origin, cached, job.fetcher.via, public_only=job.public_only)
+        judged: Decision | None = None  # of the next hop
+        while True:
+            match state:
+                case renewal.Fetching():
+                    outcome = await self._hop(job, state, deadline)
+                    deadline += outcome.queued  # a wait in this process says nothing about the site
+                    if judged is not None:
+                        await self._answered(judged)
+                        judged = None
+                    state = state.next(outcome, self._clocks.now())
+                case renewal.Redirected():
+                    judged = await self._judge(state, job.fetcher, deadline, may_fetch=not job.for_redirect)
+                    state = state.next(judged.verdict, self._clocks.now())
+                case renewal.Settled():
+                    return state.policy
+                case _:
+                    assert_never(state)
+
+    async def _hop(self, job: _Job, state: renewal.Fetching, deadline: float) -> FetchOutcome:
+        self._tally.counts["fetch/count"] += 1
+        get, began = self._get(state, deadline), self._clocks.monotonic()
+        outcome = await job.fetcher.fetch(get)
+        await self._record_hop(job.origin, get, outcome, job.fetcher.via, began)
+        await self._note_retry_after(outcome, state.url)
+        return outcome
+
+    async def _record_hop(self, origin: Origin, get: Get, outcome: FetchOutcome, via: str, began: float) -> None:
+        """Record the hop in the audit log."""
+        now, elapsed = self._clocks.now(), self._clocks.monotonic() - began
+        made = FetchMade(at=now, origin=origin, get=get, outcome=outcome, via=via, elapsed=elapsed)
+        try:
+            await self._log_calls.make(self._tally.note, made)
+        except StoreError as error:
+            self._tally.warn("audit_log/error", "an event could not be recorded: %s", error, part="records")
+
+    async def _note_retry_after(self, outcome: FetchOutcome, url: str) -> None:
+        """Keep a Retry-After of the robots.txt fetch for the origin's pages, too."""
+        if isinstance(outcome, Fetched):
+            wait = asked_to_wait(outcome.status, outcome.headers, self._clocks.now())
+            if wait:
+                await self._hold_off(split_url(url)[0], wait)
+
+    def _get(self, state: renewal.Fetching, deadline: float) -> Get:
+        """Return the GET for one hop; all hops share the total time."""
+        left = max(0.1, deadline - self._clocks.monotonic())
+        limits = Limits(
+            connect=min(self._limits.connect, left),
+            first_byte=min(self._limits.first_byte, left),
+            total=left,
+            max_body=self._limits.max_body,
+        )
+        return Get(
+            url=state.url,
+            headers=state.conditions,
+            limits=limits,
+            public_only=state.public_only,
+            verbatim=state.judged,
+            elsewhere=split_url(state.url)[0] != state.origin,
+        )
+
+    # -- leases -------------------------------------------------------------------------------------------
+
+    async def _take(self, job: _Job) -> bool:
+        """Take the lease; return whether to fetch. Without a working lease store, every process
+        may."""
+        if self._leases is None:
+            return True
+        token = self._tokens[job] = self._new_token(8)  # released later even if only the reply was lost
+        give_back = partial(_release_late, self._leases, job.origin, token)
+        take, now = self._leases.take, self._clocks.now()
+        try:
+            taken: bool = await self._store_calls.make(take, job.origin, token, now, self._lease, undo=give_back)
+        except StoreError as error:
+            self._warn("the policy store grants no leases; continuing without: %s", error)
+            return True
+        self._tally.mark_working("store/error", "reading", "writing")
+        if not taken:
+            self._tokens.pop(job, None)
+        return taken
+
+    async def _release(self, job: _Job) -> None:
+        token = self._tokens.pop(job, None)
+        if self._leases is None or token is None:
+            return
+        try:
+            await self._store_calls.make(self._leases.release, job.origin, token)
+        except StoreError as error:
+            self._warn("a lease was not released; it will expire: %s", error)
+
+    def _warn(self, message: str, error: StoreError) -> None:
+        self._tally.warn("store/error", message, error, part="writing")
+
+
+def _release_late(leases: Leases, origin: Origin, token: str, taken: bool) -> None:
+    """Release a lease that was granted after its renewal had continued without it."""
+    if taken:
+        leases.release(origin, token)

@@ -1,0 +1,383 @@
+"""Turns: which process may send the next request to an origin that requires time between requests.
+
+Drives `core.pacing` over the stores: a turn is taken in the shared store. If the store fails, the
+turn is taken in this process's memory, which has noted all turns of this process, in a time slot
+that the store's last answer assigned to this process (`pacing.Share`). If the store is merely
+slower than a request may wait, the request is deferred; a turn that the store still grants is then
+lost. Turns are never reserved in advance. A request that cannot be requeued waits in a FIFO queue
+per origin; one that would wait longer than its patience is refused at once.
+
+Invariant: a returned turn was granted at most `SLACK` ago. One that arrives later is not used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from cachetools import LRUCache
+
+from robots_guard.core.pacing import (
+    AHEAD,
+    LONGEST_HOLD_OFF,
+    SLACK,
+    Share,
+    Turn,
+    counted_from,
+    has_lapsed,
+    lapsed,
+    least,
+    window,
+)
+from robots_guard.errors import OutOfTime, StoreError
+from robots_guard.guard.calls import REST, Calls
+from robots_guard.guard.counters import Tally
+from robots_guard.origin import Origin
+from robots_guard.ports import Clocks, Handle, NearTurns, Runtime, Semaphore, TurnStore
+
+HELD = 256  # queued requests of all origins together
+RETRY_IN = 1.0  # second: when to retry if the queue is full or the store too slow
+STORE_GRACE = 1.0  # second the store has to grant a turn beyond the request's patience, which may be 0
+UPDATE_TIMEOUT = 1.0  # second a response may be delayed for the update of the store
+ROUNDING = 1.0  # second by which a Retry-After ends before the slot, because it is rounded up to whole seconds
+UNWANTED = Turn(RETRY_IN)  # the answer to a request that is no longer allowed
+MAX_SHARES = 100_000  # origins whose shares are remembered in case the store fails
+
+
+@dataclass(slots=True)
+class _TurnQueue:
+    """The queue of requests that wait for one origin. Only the one at the head asks the store."""
+
+    head: Semaphore
+    length: int = 0
+
+
+class _PendingCall(NamedTuple):
+    """A pending call for a turn, and the delay that the store applies."""
+
+    call: Handle[Turn | None]
+    delay: float
+
+
+class Turns:
+    """The turns of one guard. `near` never blocks; `far` is None where turns are not shared."""
+
+    def __init__(
+        self,
+        *,
+        near: NearTurns,
+        far: TurnStore | None,
+        name: str,
+        calls: Calls,
+        runtime: Runtime,
+        clocks: Clocks,
+        tally: Tally,
+    ) -> None:
+        self._near = near
+        self._far = far
+        self._runtime = runtime
+        self._clocks = clocks
+        self._tally = tally
+        self._calls = calls
+        self.begin_in_child(name)
+
+    def begin_in_child(self, name: str) -> None:
+        """Start without queues, pending calls and shares, under the process's own name.
+
+        A forked child has no place in a queue, and its parent's share is not its own. The turns
+        that the parent took stay in memory.
+        """
+        self._name = name
+        self._lines: dict[Origin, _TurnQueue] = {}
+        self._shares: LRUCache[Origin, Share] = LRUCache(MAX_SHARES)  # of origins that several processes use
+        self._pending_calls: dict[Origin, _PendingCall] = {}  # whose caller gave up waiting
+        self._updates: dict[tuple[Origin, float], Handle[None]] = {}  # background updates, by new stamp
+
+    # -- taking a turn ------------------------------------------------------------------------------------
+
+    async def _take(self, origin: Origin, delay: float, deadline: float) -> Turn:
+        """Take the origin's turn, or return how long to wait before the next attempt."""
+        if self._far is None:
+            return self._near.reserve(origin, delay, self._clocks.now, self._name)
+        local = self._next_local(origin, delay)
+        if local.wait:  # a store that has recovered or was replaced does not know the turns taken without it
+            return local
+        turn = await self._ask_store(origin, delay, deadline)
+        return self._take_local(origin, delay) if turn is None else self._use_granted(origin, turn, delay)
+
+    async def _ask_store(self, origin: Origin, delay: float, deadline: float) -> Turn | None:
+        """Return the store's answer; None if it fails, or is down and does not recover in time for
+        our slot.
+
+        A call that takes longer continues in the background, so that the next request learns its
+        result. If it was made for a shorter delay, the turn it grants is too early for this request
+        and is lost; the store is asked again.
+        """
+        share, now = self._share_in_force(origin), self._clocks.monotonic()
+        is_away = share is not None and not share.is_returning
+        within = max(0.0, deadline - now) + STORE_GRACE
+        if share and is_away:
+            within = share.time_to_look(delay, now)
+        ends = now + within
+        pending = self._pending_calls.pop(origin, None)
+        if pending is None or pending.call.done():
+            pending = self._begin_call(origin, delay)
+        while await self._has_ended(pending.call, ends):
+            turn = await self._runtime.wait(pending.call)
+            if turn is None or turn.wait or pending.delay >= delay:
+                return turn
+            pending = self._begin_call(origin, delay)
+        self._pending_calls[origin] = pending
+        if is_away:
+            return None
+        late = f"no answer from the policy store within {within:.1f} s"
+        self._warn("a request is deferred because the policy store is slow to grant a turn: %s", OutOfTime(late))
+        return Turn(RETRY_IN)
+
+    def _begin_call(self, origin: Origin, delay: float) -> _PendingCall:
+        return _PendingCall(self._runtime.spawn(self._call_store(origin, delay)), delay)
+
+    async def _has_ended(self, call: Handle[Turn | None], ends: float) -> bool:
+        return call.done() or await self._runtime.wait_at_most(call, max(0.0, ends - self._clocks.monotonic()))
+
+    async def _call_store(self, origin: Origin, delay: float) -> Turn | None:
+        """Call the store; return its answer and note the share it gives this process.
+
+        Returns None if the store fails; the share is then in force.
+        """
+        assert self._far is not None
+        between = delay if self._share_in_force(origin) is None else least(delay)
+        try:
+            turn = await self._calls.make(self._far.reserve, origin, between, self._clocks.now, self._name)
+        except StoreError as error:
+            self._warn("turns are not shared because the policy store fails: %s", error)
+            share = self._shares.get(origin)
+            if share is not None:
+                self._shares[origin] = share.in_force(delay, self._clocks.monotonic())
+            return None
+        finally:
+            self._pending_calls.pop(origin, None)
+        self._tally.mark_working("store/error", "reading", "writing")
+        share = self._share_in_force(origin)
+        if share is not None:
+            self._shares[origin] = share.returning(delay, self._clocks.monotonic(), REST)
+        elif turn.crowd > 1:
+            ahead = self._clocks.now() - self._clocks.monotonic()
+            self._shares[origin] = Share.of(turn, ahead, self._shares.get(origin))
+        else:
+            self._shares.pop(origin, None)
+        return turn
+
+    def _use_granted(self, origin: Origin, turn: Turn, delay: float) -> Turn:
+        """Return the turn that the store has granted if it may be used, else how long to wait."""
+        local = self._next_local(origin, delay)  # a turn of this process may have been moved meanwhile
+        if local.wait and not turn.wait:
+            return local
+        if turn.pause:
+            self._near.hold_off(origin, turn.pause, turn.asked)
+        elif not turn.wait:
+            self._near.reserve(origin, 0.0, lambda: turn.asked)
+        share = self._share_in_force(origin)
+        if share is not None and not turn.wait:
+            turn = self._in_slot(share, turn, delay)
+        return self._in_time(turn, delay)
+
+    def _in_time(self, turn: Turn, delay: float) -> Turn:
+        """Return the turn, unless the store answered so late that it has lapsed."""
+        now = self._clocks.now()
+        if turn.wait or not has_lapsed(turn, now):
+            return turn
+        late = StoreError(f"the answer took {now - turn.asked:.2f} s, longer than {SLACK:g} s")
+        self._tally.warn("turn/lapsed", "a turn from the policy store came too late to be used: %s", late)
+        return lapsed(turn, delay, now)
+
+    # -- while the store is down --------------------------------------------------------------------------
+
+    def _share_in_force(self, origin: Origin) -> Share | None:
+        """Return this process's share of the origin while it is in force.
+
+        It is in force from a failure of the store until all processes must have found the store
+        again.
+        """
+        share = self._shares.get(origin)
+        if share is not None and share.is_in_force and self._clocks.monotonic() < share.ends:
+            return share
+        return None
+
+    def _next_local(self, origin: Origin, delay: float) -> Turn:
+        """Return when this process may send next by its own memory; while the store is down, in its
+        own slot."""
+        turn = self._near.next_turn(origin, delay, self._clocks.now())
+        share = self._share_in_force(origin)
+        if share is None:
+            return turn
+        until_slot = share.wait(delay, self._clocks.monotonic() + turn.wait)
+        return turn._replace(wait=turn.wait + until_slot, stamp=0.0)
+
+    def _take_local(self, origin: Origin, delay: float) -> Turn:
+        """Take a turn without the store."""
+        share = self._share_in_force(origin)
+        turn = self._next_local(origin, delay)
+        if turn.wait:
+            return turn._replace(is_shared=False)
+        turn = self._near.reserve(origin, 0.0, self._clocks.now)._replace(is_shared=False)
+        return turn if share is None else self._in_slot(share, turn, delay)
+
+    def _in_slot(self, share: Share, turn: Turn, delay: float) -> Turn:
+        """Return the turn with the end of its slot."""
+        at = self._clocks.monotonic()
+        left = share.slot(delay, at) + window(delay) - at
+        return turn._replace(crowd=share.crowd, rank=share.rank, until=self._clocks.now() + left)
+
+    # -- waiting for a turn -------------------------------------------------------------------------------
+
+    async def take_within(
+        self, patience: float, origin: Origin, delay: float, delay_now: Callable[[], float | None] | None = None
+    ) -> Turn:
+        """Wait in the origin's queue for its turn, at most `patience` seconds.
+
+        `delay_now`, if given, is called before each attempt to take the turn. It returns the delay
+        known by then, or None if the request is no longer allowed: then no turn is taken, and the
+        result is `UNWANTED`.
+        """
+        turn = await self._take_in_queue(patience, origin, delay, delay_now or (lambda: delay))
+        if not turn.wait or turn.by_retry_after or self._share_in_force(origin) is None:
+            return turn
+        return turn._replace(wait=max(turn.wait / 2, turn.wait - min(ROUNDING, patience / 2)))
+
+    async def _take_in_queue(
+        self, patience: float, origin: Origin, delay: float, delay_now: Callable[[], float | None]
+    ) -> Turn:
+        deadline = self._clocks.monotonic() + patience
+        line = self._lines.get(origin)
+        share = self._share_in_force(origin)
+        spacing = share.spacing(delay) if share else delay
+        ahead = line.length * spacing if line else 0.0
+        if ahead > patience:
+            return Turn(ahead + delay)
+        if self.waiting >= HELD:  # no room to wait: take a free turn, but never jump a queue
+            if line:
+                return Turn(max(RETRY_IN, ahead + delay))
+            return await self._take(origin, delay, deadline)
+        if line is None:
+            line = self._lines[origin] = _TurnQueue(self._runtime.gate(1))
+        line.length += 1
+        try:
+            if not await line.head.acquire_within(patience):
+                return Turn(max(RETRY_IN, delay))
+            try:
+                return await self._take_until(deadline, origin, delay_now)
+            finally:
+                line.head.release()
+        finally:
+            line.length -= 1
+            if not line.length:
+                self._lines.pop(origin, None)
+
+    async def _take_until(self, deadline: float, origin: Origin, delay_now: Callable[[], float | None]) -> Turn:
+        while True:
+            delay = delay_now()
+            if delay is None:
+                return UNWANTED
+            turn = await self._take(origin, delay, deadline)
+            if not turn.wait or self._clocks.monotonic() + turn.wait > deadline:
+                return turn
+            await self._runtime.sleep(turn.wait)
+
+    @property
+    def waiting(self) -> int:
+        """The number of queued requests."""
+        return sum(line.length for line in self._lines.values())
+
+    # -- after a turn was taken ---------------------------------------------------------------------------
+
+    async def count_from(self, origin: Origin, turn: Turn, since: float) -> bool:
+        """Count the turn from `since` seconds after it was granted.
+
+        Returns whether it is still the last one, as far as this process knows.
+        """
+        is_last = self._near.count_from(origin, turn.asked, since)
+        if self._far is None or not turn.is_shared:
+            return is_last
+        ends = self._clocks.monotonic() + UPDATE_TIMEOUT
+        update = partial(self._call_update, self._far.count_from, origin, turn.stamp, since)
+        earlier = self._updates.get((origin, turn.stamp))  # the store must apply it before this one
+        if earlier is not None and not await self._runtime.wait_at_most(earlier, UPDATE_TIMEOUT):
+            self._runtime.spawn(self._update_after(earlier, update))
+            return False
+        was_last_in_store = await update(within=max(0.0, ends - self._clocks.monotonic()))
+        return is_last and was_last_in_store  # the store may not know a later turn of this process
+
+    async def _update_after(self, earlier: Handle[None], update: Callable[[], Awaitable[bool]]) -> None:
+        await self._runtime.wait(earlier)
+        await update()
+
+    async def mark_response_started(self, origin: Origin, turn: Turn) -> None:
+        """Count the turn from the start of the response, but at most `SLACK` later: a slow site is
+        visited no less often than it allows."""
+        await self.count_from(origin, turn, min(self._clocks.now() - turn.asked, SLACK))
+
+    async def renew(self, origin: Origin, turn: Turn) -> Turn | None:
+        """Move the turn to now, in memory and in the store, before its request is sent.
+
+        Returns None if another turn has been taken since, or the origin has asked for a pause.
+        """
+        since = self._clocks.now() - turn.asked
+        if since > AHEAD or self.is_held_off(origin):
+            return None
+        is_last = await self.count_from(origin, turn, since)
+        moved = _moved(turn, since)
+        return moved if is_last and not has_lapsed(moved, self._clocks.now()) else None
+
+    def count_aside(self, origin: Origin, turn: Turn, since: float) -> Turn:
+        """Count the turn from `since` seconds after it was granted; update the store in the
+        background.
+
+        Returns the turn with its new stamp.
+        """
+        moved = _moved(turn, since)
+        self._near.count_from(origin, turn.asked, since)
+        if self._far is not None and turn.is_shared:
+            update = self._runtime.spawn(self._count_far(self._far, origin, turn, since, moved))
+            if not update.done():
+                self._updates[origin, moved.stamp] = update
+        return moved
+
+    async def _count_far(self, far: TurnStore, origin: Origin, turn: Turn, since: float, moved: Turn) -> None:
+        try:
+            await self._call_update(far.count_from, origin, turn.stamp, since)
+        finally:
+            self._updates.pop((origin, moved.stamp), None)
+
+    async def hold_off(self, origin: Origin, seconds: float) -> None:
+        """Note that the origin has asked for a pause of this length."""
+        seconds, now = min(seconds, LONGEST_HOLD_OFF), self._clocks.now()
+        self._near.hold_off(origin, seconds, now)
+        if self._far is not None:
+            await self._call_update(self._far.hold_off, origin, seconds, now, within=UPDATE_TIMEOUT)
+
+    def is_held_off(self, origin: Origin) -> bool:
+        """Whether the origin has asked for a pause that is not over, as far as this process
+        knows."""
+        return self._near.is_held_off(origin, self._clocks.now())
+
+    async def _call_update(self, function: Callable[..., object], *args: object, within: float = math.inf) -> bool:
+        """Call the store; return its answer, or False if it fails or takes longer than `within`
+        seconds."""
+        try:
+            answer = bool(await self._calls.make(function, *args, within=within))
+        except StoreError as error:
+            self._warn("a turn is not in the policy store, so other processes may not know it: %s", error)
+            return False
+        self._tally.mark_working("store/error", "reading", "writing")
+        return answer
+
+    def _warn(self, message: str, error: StoreError) -> None:
+        self._tally.warn("store/error", message, error, part="writing")
+
+
+def _moved(turn: Turn, since: float) -> Turn:
+    return turn._replace(stamp=counted_from(turn.stamp, since), asked=counted_from(turn.asked, since))

@@ -1,0 +1,77 @@
+"""The certificate authority of TLS interception, and how to make clients trust it.
+
+Its key is in a folder that only this user may read, because its owner can impersonate any site to
+these crawlers. It is not the CA of the user's own mitmproxy.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import certifi
+import platformdirs
+from mitmproxy import certs
+
+from robots_guard.errors import SettingsError
+
+CA_CERTIFICATE = "mitmproxy-ca-cert.pem"
+_KEY_SIZE = 2048  # bits, as in mitmproxy
+
+
+def private_folder(confdir: Path | None) -> Path:
+    """The folder of the CA, created if necessary. Raises SettingsError."""
+    confdir = confdir or platformdirs.user_config_path("robots_guard") / "mitmproxy"
+    try:
+        confdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        confdir.chmod(0o700)
+    except OSError as error:
+        raise SettingsError(
+            f"confdir {str(confdir)!r} cannot be used ({error.strerror}): name a folder of your own with --confdir"
+        ) from error
+    return confdir
+
+
+def authority(confdir: Path | None) -> Path:
+    """The path of the CA's certificate, which is created with its key if necessary. Raises SettingsError."""
+    folder = private_folder(confdir)
+    try:
+        certs.CertStore.from_store(folder, "mitmproxy", _KEY_SIZE)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"confdir {str(folder)!r} has no usable CA ({error}): move it away") from None
+    return folder / CA_CERTIFICATE
+
+
+def bundled(certificate: Path) -> bytes:
+    """The usual certificates followed by the CA's, for clients that can read only one file."""
+    return Path(certifi.where()).read_bytes() + b"\n# robots_guard\n" + certificate.read_bytes()
+
+
+def validate_pem(path: Path) -> None:
+    """Check a file of CA certificates. Raises SettingsError; mitmproxy would fail at, and blame, the first site."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except OSError as error:  # ssl.SSLError is one
+        why = error.strerror if not isinstance(error, ssl.SSLError) else "no certificates in PEM form"
+        raise SettingsError(
+            f"--upstream-ca {str(path)!r} cannot be used ({why}): name a PEM file of the authorities to trust"
+        ) from None
+
+
+def instructions(certificate: Path, bundle: Path | None) -> str:
+    """How to make each client trust the CA. For most, the file replaces all authorities they know."""
+    every = bundle or certificate
+    rows = {
+        "curl": f"curl --cacert {every}    (or CURL_CA_BUNDLE={every})",
+        "wget": f"wget --ca-certificate={every}",
+        "Python": f"REQUESTS_CA_BUNDLE={every} SSL_CERT_FILE={every}    (requests; httpx, aiohttp, urllib, Scrapy)",
+        "Node": f"NODE_EXTRA_CA_CERTS={certificate} NODE_USE_ENV_PROXY=1    (fetch uses proxies since Node 24)",
+        "Go": f"SSL_CERT_FILE={every}",
+        "Java": f"keytool -importcert -noprompt -alias robots_guard -file {certificate} -keystore trust.p12"
+        " -storepass changeit\n          java -Djavax.net.ssl.trustStore=trust.p12",
+        "Chromium": f"certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n robots_guard -i {certificate}",
+        "system": f"cp {certificate} /usr/local/share/ca-certificates/robots_guard.crt && update-ca-certificates",
+    }
+    lines = "\n".join(f"{name:<9} {how}" for name, how in rows.items())
+    hint = "" if bundle else "\n\n--bundle FILE writes this certificate and the usual ones into one file."
+    return f"The certificate is {certificate}.\n\n{lines}{hint}"

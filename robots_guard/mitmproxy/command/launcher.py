@@ -1,0 +1,289 @@
+"""The proxy as a program of its own: mitmproxy's core with few addons, and the enforcer as the last of them.
+
+Addons that rewrite, map or record requests are not loaded, so their options cannot bypass the
+guard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import resource
+import signal
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mitmproxy import exceptions
+from mitmproxy.addons import (
+    block,
+    core,
+    dns_resolver,
+    next_layer,
+    proxyserver,
+    strip_dns_https_records,
+    tlsconfig,
+    upstream_auth,
+)
+from mitmproxy.proxy import mode_servers
+
+from robots_guard.errors import SettingsError
+from robots_guard.mitmproxy.addon import install
+from robots_guard.mitmproxy.ca import CA_CERTIFICATE, authority, private_folder, validate_pem
+from robots_guard.mitmproxy.command.heartbeat import Heartbeat
+from robots_guard.mitmproxy.command.master import Master, ProxyOptions, StartCheck, Streaming, patch_messages
+from robots_guard.mitmproxy.command.proxyauth import require_auth_off_loopback, validate_proxyauth
+from robots_guard.mitmproxy.command.shutdown import Shutdown
+from robots_guard.mitmproxy.command.workers import patch_listen, port_for_all, run
+from robots_guard.mitmproxy.enforcer import Enforcer
+from robots_guard.mitmproxy.replies.asgi import Application
+from robots_guard.settings import ProxySettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """The configuration of a proxy.
+
+    `port` 0 takes a free one. `upstream_ca` replaces the usual CAs for origins. `proxyauth` lists
+    the users in mitmproxy's spelling, `sets` mitmproxy's own options as `name=value`. `metrics` is
+    a port of 127.0.0.1, of the first worker. `drain` is the time in seconds for unfinished requests
+    at the shutdown. `console` opens the application that is served at http://robots.guard/console.
+    """
+
+    settings: ProxySettings
+    host: str = "127.0.0.1"
+    port: int = 8080
+    modes: tuple[str, ...] = ("regular",)
+    proxyauth: str = ""
+    body_limit: str = ""
+    confdir: Path | None = None
+    upstream_ca: Path | None = None
+    sets: tuple[str, ...] = ()
+    workers: int = 1
+    metrics: int | None = None
+    drain: float = 10.0
+    console: Callable[[], AbstractContextManager[Application]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The address of a running proxy: its URL for clients, and the certificate they must trust for HTTPS."""
+
+    url: str
+    ca_certificate: Path
+
+
+log = logging.getLogger("robots_guard")
+
+WIREGUARD_CLIENT = "wireguard-client.conf"  # in the folder of the CA
+_SCHEMES = {"socks5": "socks5h", "wireguard": "wireguard"}
+_OWN_FLAGS = {
+    "mode": "--mode",
+    "listen_host": "--listen",
+    "listen_port": "--listen",
+    "confdir": "--confdir",
+    "ssl_verify_upstream_trusted_ca": "--upstream-ca",
+    "proxyauth": "--proxyauth",
+    "body_size_limit": "--body-limit",
+}
+
+
+def serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
+    """Run a proxy until SIGINT or SIGTERM. `announce` is called when it listens. Raises SettingsError."""
+    if proxy.upstream_ca is not None:
+        validate_pem(proxy.upstream_ca)
+    _refuse_own_flags(proxy.sets)
+    validate_proxyauth(proxy.proxyauth, ldap="proxyauth" in proxy.settings.unsafe_allowed)
+    require_auth_off_loopback(proxy.host, proxy.modes, proxy.proxyauth)
+    _validate_body_limit(proxy.body_limit)
+    _raise_file_limit()
+    patch_messages()
+    proxy = replace(proxy, confdir=private_folder(proxy.confdir))
+    if proxy.workers == 1:
+        asyncio.run(_serve(proxy, announce))
+        return
+    _validate_workers(proxy)
+    patch_listen()
+    authority(proxy.confdir)  # created before the fork, so that all workers share it
+    with port_for_all(proxy.host, proxy.port) as port:
+        run(
+            proxy.workers,
+            lambda number, say: asyncio.run(
+                _serve(_worker_proxy(proxy, port, number), lambda ready: say({"url": ready.url}))
+            ),
+            lambda message: announce(Ready(message["url"], _confdir(proxy) / CA_CERTIFICATE)),
+        )
+
+
+def _worker_proxy(proxy: Proxy, port: int, number: int) -> Proxy:
+    metrics = None if proxy.metrics is None else proxy.metrics + number
+    return replace(proxy, port=port, metrics=metrics)
+
+
+def _validate_workers(proxy: Proxy) -> None:
+    """Raise SettingsError if several workers cannot share the store or a mode."""
+    if proxy.settings.store.startswith("memory:"):
+        raise SettingsError("--workers need a store that processes share: use sqlite:///PATH or redis://HOST")
+    for mode in proxy.modes:
+        if mode.startswith(("wireguard", "local")):
+            raise SettingsError(f"--workers cannot share --mode {mode}: use --workers 1")
+
+
+async def _serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
+    with proxy.console() if proxy.console else contextlib.nullcontext() as console:
+        await _run(proxy, announce, console)
+
+
+async def _run(proxy: Proxy, announce: Callable[[Ready], None], console: Application | None) -> None:
+    confdir = _confdir(proxy)
+    master = Master(ProxyOptions(confdir=str(confdir)))
+    servers = proxyserver.Proxyserver()
+    master.addons.add(*_addons(proxy, servers, lambda: announce(_ready_notice(proxy, servers, confdir))))
+    enforcer = Enforcer(proxy.settings, console)
+    install(enforcer)
+    # Set before the options are read below, so that no SIGHUP is lost.
+    master.event_loop.add_signal_handler(signal.SIGHUP, _reload, proxy, master, enforcer)
+    try:
+        _validate_sets(master, proxy.sets)
+        master.options.set(*proxy.sets)
+        master.options.update(**_options(proxy))
+    except exceptions.OptionsError as error:
+        raise SettingsError(str(error)) from None
+    if enforcer.fault is not None:  # fail before the proxy listens
+        raise SettingsError(enforcer.fault)
+    if proxy.metrics is not None:
+        _serve_metrics(enforcer, proxy.metrics)
+    shutdown = Shutdown(master, servers, enforcer, proxy.drain)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        master.event_loop.add_signal_handler(number, shutdown.begin, number)
+    try:
+        await master.run()
+    except SettingsError as error:
+        raise _listen_error(proxy, servers) or error from None
+    finally:
+        if any(server.is_running for server in servers.servers):
+            await servers.servers.update([])  # a master that stops leaves its ports open
+
+
+def _validate_sets(master: Master, sets: Iterable[str]) -> None:
+    for name in (each.partition("=")[0] for each in sets):
+        if name not in master.options:
+            raise SettingsError(
+                f"--set {name}: there is no such option here, because most of mitmproxy's addons are left out:"
+                " remove it, or run a mitmdump of your own with the robots_guard addon"
+            )
+
+
+def _serve_metrics(enforcer: Enforcer, port: int) -> None:
+    from robots_guard.mitmproxy.command.metrics import Metrics, MetricsSource
+
+    heartbeat = Heartbeat(asyncio.get_running_loop())
+    source = MetricsSource(
+        counts=lambda: enforcer.counts,
+        under_way=enforcer.under_way,
+        waiting=enforcer.waiting,
+        ready=lambda: enforcer.fault is None and heartbeat.is_recent(),
+    )
+    metrics = Metrics(source)
+    metrics.serve(port)
+    enforcer.on_decision = metrics.observe
+
+
+def _listen_error(proxy: Proxy, servers: proxyserver.Proxyserver) -> SettingsError | None:
+    """A clear error if a server cannot listen: mitmproxy's own wraps the system's message three times."""
+    for error in (server.last_exception for server in servers.servers):
+        if isinstance(error, OSError) and error.errno:
+            why = os.strerror(error.errno).lower()
+            return SettingsError(f"cannot listen on {proxy.host}:{proxy.port} ({why}): choose another with --listen")
+    return None
+
+
+def _addons(proxy: Proxy, servers: proxyserver.Proxyserver, started: Callable[[], None]) -> list[object]:
+    return [
+        *_authentication(proxy),
+        core.Core(),
+        block.Block(),
+        strip_dns_https_records.StripDnsHttpsRecords(),
+        servers,
+        dns_resolver.DnsResolver(),
+        next_layer.NextLayer(),
+        tlsconfig.TlsConfig(),
+        upstream_auth.UpstreamAuth(),
+        Streaming(),
+        StartCheck(started),
+    ]
+
+
+def _authentication(proxy: Proxy) -> list[object]:
+    if not proxy.proxyauth:
+        return []
+    from mitmproxy.addons import proxyauth  # imported late: it imports an LDAP client, which is slow
+
+    return [proxyauth.ProxyAuth()]
+
+
+def _options(proxy: Proxy) -> dict[str, Any]:
+    chosen = {"proxyauth": proxy.proxyauth, "body_size_limit": proxy.body_limit}
+    return {
+        **{name: value for name, value in chosen.items() if value},
+        "listen_host": proxy.host,
+        "listen_port": proxy.port,
+        "mode": list(proxy.modes),
+        "ssl_verify_upstream_trusted_ca": str(proxy.upstream_ca) if proxy.upstream_ca else None,
+    }
+
+
+def _ready_notice(proxy: Proxy, servers: proxyserver.Proxyserver, confdir: Path) -> Ready:
+    for server in servers.servers:
+        if isinstance(server, mode_servers.WireGuardServerInstance) and (conf := server.client_conf()):
+            _write_secret(confdir / WIREGUARD_CLIENT, conf + "\n")
+    host, port = next(iter(servers.listen_addrs()), (proxy.host, proxy.port))[:2]
+    scheme = _SCHEMES.get(proxy.modes[0].partition("@")[0], "http")
+    authority_host = f"[{host}]" if ":" in host else host
+    return Ready(f"{scheme}://{authority_host}:{port}", confdir / CA_CERTIFICATE)
+
+
+def _confdir(proxy: Proxy) -> Path:
+    assert proxy.confdir is not None  # `serve` has set it
+    return proxy.confdir
+
+
+def _write_secret(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    with open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(text)
+
+
+def _refuse_own_flags(sets: Iterable[str]) -> None:
+    for name in (each.partition("=")[0] for each in sets):
+        if name in _OWN_FLAGS:
+            raise SettingsError(f"--set {name}=...: use {_OWN_FLAGS[name]}")
+
+
+def _validate_body_limit(text: str) -> None:
+    if text and not re.fullmatch(r"[0-9]+[kmgKMG]?", text):
+        raise SettingsError(f"--body-limit {text!r} is not a size: write bytes, or a size such as 512k or 64m")
+
+
+def _reload(proxy: Proxy, master: Master, enforcer: Enforcer) -> None:
+    """Reload what may change while the proxy runs: the overrides and the users."""
+    enforcer.look_at_overrides()
+    if not proxy.proxyauth.startswith("@"):
+        return
+    try:
+        validate_proxyauth(proxy.proxyauth)
+        master.options.update(proxyauth=proxy.proxyauth)
+    except (SettingsError, exceptions.OptionsError) as error:
+        log.warning("%s; the earlier users stay valid", error)
+
+
+def _raise_file_limit() -> None:
+    """Raise the limit of open files: a request that waits for a robots.txt has a socket; most shells allow 1024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

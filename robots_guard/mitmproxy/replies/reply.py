@@ -1,0 +1,301 @@
+"""Replies: the HTTP responses to requests that are refused or deferred. Pure functions; they decide nothing.
+
+A refusal cannot be confused with an origin's: 403 (400 if malformed, 503 if it must wait, 429 if
+the site wants fewer requests) with `Robots-Guard` and `Proxy-Status` (RFC 9209). Its body names the
+URL, the reason, the rule and the contact: problem+json (RFC 9457), or a page if the client prefers
+HTML. Rule text is untrusted and always escaped.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from html import escape
+from typing import NamedTuple
+
+import msgspec
+
+from robots_guard.core.freshness import Freshness
+from robots_guard.core.policy import Policy
+from robots_guard.core.verdict import Action, Decision, Reason, Verdict
+from robots_guard.mitmproxy.replies.page import page
+from robots_guard.rep.dialect import Dialect
+
+LONGEST = 256  # characters of untrusted text in a header field
+LONGEST_URL = 2048  # characters of a URL in a body
+RETRY_AFTER = 10  # seconds that a restart, or the uploads of other clients, may take
+_NOT_PRINTABLE = re.compile(r"[^ -~]")
+
+_WHY = {
+    Reason.DISALLOWED: "The site's robots.txt does not allow {agent} to fetch this.",
+    Reason.MIRROR: "The site's robots.txt names another host as its main one; this host must not be crawled.",
+    Reason.RESTRICTED: "The site denies access to its robots.txt, which means that crawlers are not welcome.",
+    Reason.UNREACHABLE: "The site's robots.txt cannot be fetched, so it is not known what it allows.",
+    Reason.MALFORMED_TARGET: "The request is malformed: two servers could interpret it differently.",
+    Reason.AMBIGUOUS_AUTHORITY: "The request names more than one site, so it is not clear whose robots.txt applies.",
+    Reason.NOT_INTERCEPTED: "The client does not trust this proxy's certificate, so its requests cannot be inspected.",
+    Reason.DESTINATION_REFUSED: "The operator of this proxy has not allowed crawlers to reach this address or port.",
+    Reason.UNRECORDED: "The guard cannot write its audit log, and it refuses every request that it cannot record.",
+    Reason.CRAWL_DELAY: "The site's robots.txt asks for a delay between requests, and the next turn is taken.",
+    Reason.REQUEST_RATE: "The site's robots.txt limits the rate of requests, and the next turn is taken.",
+    Reason.MIN_DELAY: "The operator of this crawler requires a delay between requests to a site.",
+    Reason.RETRY_AFTER: "The site has asked for a pause.",
+    Reason.VISIT_TIME: "The site's robots.txt asks crawlers to visit at other times of the day.",
+    Reason.INTERNAL_ERROR: "The guard could not reach a verdict, and it refuses every request without one.",
+}
+GUARD_FAULTS = (Reason.INTERNAL_ERROR, Reason.UNRECORDED)
+_WITHOUT_ROBOTS_TXT = frozenset(
+    (Reason.MALFORMED_TARGET, Reason.AMBIGUOUS_AUTHORITY, Reason.DESTINATION_REFUSED, *GUARD_FAULTS)
+)
+
+_DEFERRED_WHY = "The site's robots.txt does not allow {agent} to fetch this; its next robots.txt may."
+_PACING = frozenset((Reason.CRAWL_DELAY, Reason.REQUEST_RATE, Reason.MIN_DELAY, Reason.RETRY_AFTER))
+
+
+class ProxyReply(NamedTuple):
+    """A response of the proxy: status, header fields and body."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+def reply_to(decision: Decision, *, method: str = "GET", accept: str = "") -> ProxyReply:
+    """The response to a request that is refused or deferred."""
+    verdict = decision.verdict
+    status = _status(verdict)
+    fields = [
+        ("Robots-Guard", _robots_guard(decision)),
+        ("Proxy-Status", f"robots-guard; error={_error(verdict)}; details={quoted(verdict.reason)}"),
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+    ]
+    if verdict.action is Action.DEFER:
+        fields.append(("Retry-After", str(_seconds_to_wait(decision))))
+    if prefers_html(accept):
+        fields += [
+            ("Content-Type", "text/html; charset=utf-8"),
+            ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"),
+        ]
+        body = _page(decision, status)
+    else:
+        fields.append(("Content-Type", "application/problem+json"))
+        body = _json(_problem(decision, status))
+    return ProxyReply(status, tuple(fields), b"" if method == "HEAD" else body)
+
+
+def not_ready(reason: str, *, method: str = "GET") -> ProxyReply:
+    """The response if there is no decision: the guard is not configured, or has failed."""
+    fields = (
+        ("Robots-Guard", f"drop; reason={Reason.INTERNAL_ERROR}"),
+        ("Proxy-Status", "robots-guard; error=proxy_internal_error"),
+    )
+    problem: dict[str, object] = {"detail": reason, "reason": Reason.INTERNAL_ERROR}
+    return _unavailable(fields, problem, method)
+
+
+def shutting_down(*, method: str = "GET") -> ProxyReply:
+    """The response during a shutdown. It is to be retried, because the proxy may be restarted soon."""
+    reply = _retry_later("The proxy is shutting down.", method)
+    return reply._replace(headers=(*reply.headers, ("Connection", "close")))
+
+
+def no_room(*, method: str = "GET") -> ProxyReply:
+    """The response to an upload while other uploads take all the memory for bodies."""
+    return _retry_later("Other uploads take all the memory for bodies (body_memory).", method)
+
+
+def too_large(*, method: str = "GET") -> ProxyReply:
+    """The response to an upload that is larger than the memory for all bodies (RFC 9110 section 15.5.14)."""
+    fields = (
+        ("Proxy-Status", "robots-guard; error=http_request_error"),
+        ("Cache-Control", "no-store"),
+        ("Content-Type", "application/problem+json"),
+    )
+    detail = "The body is larger than all the memory for bodies (body_memory)."
+    problem = {"title": "Content Too Large", "status": 413, "detail": detail}
+    return ProxyReply(413, fields, b"" if method == "HEAD" else _json(problem))
+
+
+def _retry_later(reason: str, method: str) -> ProxyReply:
+    """A 503 to be retried: nothing is wrong with the request, and it was not judged."""
+    fields = (("Proxy-Status", "robots-guard; error=proxy_internal_response"), ("Retry-After", str(RETRY_AFTER)))
+    return _unavailable(fields, {"detail": reason}, method)
+
+
+def _unavailable(fields: tuple[tuple[str, str], ...], members: dict[str, object], method: str) -> ProxyReply:
+    more = (("Cache-Control", "no-store"), ("Content-Type", "application/problem+json"))
+    problem = {"title": "Service Unavailable", "status": 503, **members}
+    return ProxyReply(503, (*fields, *more), b"" if method == "HEAD" else _json(problem))
+
+
+def cached_copy(policy: Policy, now: float, dialect: Dialect, *, method: str = "GET") -> ProxyReply | None:
+    """A fresh policy's document, as the site served it at its own /robots.txt; None if there is none.
+
+    A document that was fetched through a redirect is not served: a client that follows the redirect
+    itself is judged at each hop, and must not get more from the cache than it may fetch.
+    """
+    document = policy.document
+    if document is None or policy.trouble is not None or policy.freshness(now, dialect) is not Freshness.FRESH:
+        return None
+    if document.redirects or document.url != policy.origin.robots_url:
+        return None
+    fields = (
+        ("Robots-Guard", f"pass; reason={Reason.ROBOTS_TXT}; copy"),
+        ("Age", str(max(0, int(now - document.fetched_at)))),
+        ("Content-Type", "text/plain; charset=utf-8"),
+        ("X-Content-Type-Options", "nosniff"),
+    )
+    return ProxyReply(document.status, fields, b"" if method == "HEAD" else document.body)
+
+
+def _json(members: dict[str, object]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(members), indent=1)
+
+
+def prefers_html(accept: str) -> bool:
+    """Whether an Accept field names text/html, with a weight that is not below that of JSON."""
+    weights = {"text/html": 0.0, "application/problem+json": 0.0, "application/json": 0.0}
+    for item in accept.lower().split(","):
+        name, _, parameters = item.partition(";")
+        if name.strip() in weights:
+            weights[name.strip()] = _weight(parameters)
+    html, *others = weights.values()
+    return html > 0 and html >= max(others)
+
+
+def _weight(parameters: str) -> float:
+    found = re.search(r"q\s*=\s*([01](?:\.[0-9]*)?)", parameters)
+    if found:
+        return float(found[1])
+    return 1.0
+
+
+def quoted(text: str) -> str:
+    """A string in the syntax of RFC 8941 section 3.3.3: printable ASCII, quotes and backslashes escaped."""
+    text = _NOT_PRINTABLE.sub("?", text[:LONGEST])
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _status(verdict: Verdict) -> int:
+    if verdict.reason in _PACING:
+        return 429
+    if verdict.action is Action.DEFER or verdict.reason in GUARD_FAULTS:
+        return 503
+    if verdict.reason is Reason.MALFORMED_TARGET:
+        return 400
+    return 403
+
+
+def _error(verdict: Verdict) -> str:
+    """An error type of RFC 9209 section 2.3."""
+    if verdict.reason in GUARD_FAULTS:
+        return "proxy_internal_error"
+    if verdict.reason is Reason.MALFORMED_TARGET:
+        return "http_request_error"
+    if verdict.reason is Reason.DESTINATION_REFUSED:
+        return "destination_ip_prohibited"
+    if verdict.action is Action.DEFER and verdict.reason not in _PACING:
+        return "destination_unavailable"
+    return "http_request_denied"
+
+
+def _robots_guard(decision: Decision) -> str:
+    verdict = decision.verdict
+    parts = [str(verdict.action), f"reason={verdict.reason}"]
+    if verdict.until is not None:
+        parts.append(f"until={math.ceil(verdict.until)}")
+    if verdict.rule:
+        parts += [f"rule={quoted(verdict.rule.text)}", f"line={verdict.rule.line}"]
+    return "; ".join([*parts, f"id={quoted(decision.id)}"])
+
+
+def _seconds_to_wait(decision: Decision) -> int:
+    """The whole seconds after which the request should be repeated."""
+    until = decision.verdict.until
+    if until is None:
+        return 60
+    return max(1, math.ceil(until - decision.at))
+
+
+def _why(decision: Decision) -> str:
+    verdict = decision.verdict
+    if verdict.action is Action.DEFER and verdict.reason is Reason.DISALLOWED:
+        return _DEFERRED_WHY.format(agent=decision.question.agent)
+    why = _WHY.get(verdict.reason, "The request is refused.")
+    return why.format(agent=decision.question.agent)
+
+
+def _url(decision: Decision) -> str:
+    return f"{decision.question.origin}{decision.question.target}"[:LONGEST_URL]
+
+
+def _fetched_at(decision: Decision) -> str | None:
+    document = decision.policy.document if decision.policy else None
+    if document is None:
+        return None
+    return datetime.fromtimestamp(document.fetched_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _problem(decision: Decision, status: int) -> dict[str, object]:
+    verdict = decision.verdict
+    members = {
+        "title": _TITLES[status],
+        "status": status,
+        "detail": _why(decision),
+        "action": verdict.action,
+        "reason": verdict.reason,
+        "url": _url(decision),
+        "rule": verdict.rule and verdict.rule.text,
+        "line": verdict.rule and verdict.rule.line,
+        "group": verdict.group,
+        "because": verdict.detail,
+        "delay": (verdict.pace and verdict.pace.seconds) or None,
+        "until": verdict.until and math.ceil(verdict.until),
+        "robots_url": decision.question.origin.robots_url,
+        "fetched_at": _fetched_at(decision),
+        "agent": decision.question.agent,
+        "id": decision.id,
+        "contact": "the operator of this crawler, who runs this proxy",
+    }
+    return {name: value for name, value in members.items() if value is not None}
+
+
+_TITLES = {400: "Bad Request", 403: "Forbidden", 429: "Too Many Requests", 503: "Service Unavailable"}
+
+
+def _page(decision: Decision, status: int) -> bytes:
+    deferred = decision.verdict.action is Action.DEFER
+    title = "Not now" if deferred else "Not fetched"
+    facts = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in _facts(decision))
+    return page(
+        f"{title}: {escape(decision.verdict.reason)}",
+        f"""<p class="by">robots_guard · {status} · {escape(decision.verdict.reason)}</p>
+<h1>{title}</h1>
+<p>{escape(_why(decision))} This request did not leave the proxy.</p>
+<dl>{facts}</dl>
+<p class="ask"><strong>Whom to ask:</strong> the operator of this crawler, who runs this proxy.
+Give the reference <code>{escape(decision.id)}</code>. What may be crawled is decided by the site.</p>""",
+        # A crawler that controls a browser sees the document, but not always the header fields.
+        head=f'<meta name="robots-guard" content="{escape(_robots_guard(decision))}">',
+    )
+
+
+def _facts(decision: Decision) -> list[tuple[str, str]]:
+    verdict, robots_url = decision.verdict, escape(decision.question.origin.robots_url)
+    facts = [("Requested", f"<code>{escape(_url(decision))}</code>")]
+    if verdict.rule:
+        rule = f'<code class="rule">{escape(verdict.rule.text)}</code>'
+        group = f", in the group of <code>{escape(verdict.group)}</code>" if verdict.group else ""
+        facts.append(("Rule", f'{rule}<span class="small line">line {verdict.rule.line}{group}</span>'))
+    if verdict.reason not in _WITHOUT_ROBOTS_TXT:
+        when = ""
+        if fetched := _fetched_at(decision):
+            when = f'<span class="small line">as of {fetched.replace("T", " ").replace("Z", " UTC")}</span>'
+        facts.append(("robots.txt", f'<a href="{robots_url}" rel="noreferrer"><code>{robots_url}</code></a>{when}'))
+    if verdict.detail:
+        facts.append(("Because", f"<code>{escape(verdict.detail)}</code>"))
+    if verdict.action is Action.DEFER:
+        facts.append(("Again in", f"{_seconds_to_wait(decision)} s"))
+    return [*facts, ("Crawler", f"<code>{escape(decision.question.agent)}</code>")]

@@ -1,0 +1,149 @@
+"""The status site: the proxy's responses to requests for http://robots.guard/ or for its own address.
+
+    /          whether requests are judged, and the counts of decisions
+    /ready     the same for programs: 200 while requests are judged, 503 otherwise
+    /ca.pem    the certificate that clients must trust
+    /why/ID    a recent refusal, by the id in its response
+    /console   the web console, read-only, if it is enabled
+
+The name is not a public one, and no request for it leaves the proxy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from html import escape
+from pathlib import Path
+
+import msgspec
+from cachetools import LRUCache
+from mitmproxy import http
+from mitmproxy.proxy import mode_specs
+
+from robots_guard.audit.privacy import shown_url
+from robots_guard.core.verdict import Action, Decision
+from robots_guard.mitmproxy.ca import CA_CERTIFICATE
+from robots_guard.mitmproxy.replies.asgi import Application, call
+from robots_guard.mitmproxy.replies.page import page
+from robots_guard.mitmproxy.replies.reply import ProxyReply, reply_to
+
+HOST = "robots.guard"
+CONSOLE = "/console"
+_REMEMBERED = 2000  # refusals
+_FORWARD = (mode_specs.RegularMode, mode_specs.UpstreamMode)
+_QUERY = "robots-guard audit query --id"
+_HELP = "This is a proxy for crawlers, not a site: set it as http_proxy and https_proxy, and request a site.\n"
+
+
+class StatusSite:
+    """Answers requests for the proxy itself. `console` is a read-only ASGI application."""
+
+    def __init__(self, console: Application | None = None) -> None:
+        self._console = console
+        self._refused: LRUCache[str, Decision] = LRUCache(_REMEMBERED)
+
+    def remember(self, decision: Decision) -> None:
+        """Keep a refusal for /why."""
+        self._refused[decision.id] = decision
+
+    async def answer(self, flow: http.HTTPFlow, *, fault: str | None, counts: Counter[str], confdir: str) -> ProxyReply:
+        """The answer to a request for the proxy itself."""
+        request = flow.request
+        if _is_own_name(request) and self._console is not None and _is_below(CONSOLE, request.path):
+            reply = await call(self._console, request, flow.client_conn.peername, CONSOLE)
+        elif _is_own_name(request):
+            reply = self._page(request.path.partition("?")[0], fault, counts, confdir)
+        else:
+            reply = _text(400, _HELP)
+        if request.method == "HEAD":
+            return reply._replace(body=b"")
+        return reply
+
+    def _page(self, path: str, fault: str | None, counts: Counter[str], confdir: str) -> ProxyReply:
+        if path == "/":
+            return _html(200, _status(fault, counts, has_console=self._console is not None))
+        if path == "/ready":
+            if fault:
+                return _text(503, f"{fault}\n")
+            return _text(200, "ready\n")
+        if path == "/ca.pem":
+            return _certificate(Path(confdir).expanduser() / CA_CERTIFICATE)
+        if path.startswith("/why/"):
+            return self._why(path.removeprefix("/why/"))
+        paths = ["/", "/ready", "/ca.pem"]
+        if self._console is not None:
+            paths.append(f"{CONSOLE}/")
+        return _text(404, f"The pages are {', '.join(paths)} and /why/ID.\n")
+
+    def _why(self, number: str) -> ProxyReply:
+        decision = self._refused.get(number)
+        if decision is None:
+            return _text(
+                404, f"Not among the last {_REMEMBERED} refusals: robots-guard audit query --id {number[:64]}\n"
+            )
+        reply = reply_to(_without_secrets(decision), accept="text/html")
+        return _html(200, reply.body)
+
+
+def _without_secrets(decision: Decision) -> Decision:
+    """Remove secrets from the URL, as in the audit log: every client may read /why, and ids are easily guessed."""
+    question = decision.question
+    shown = shown_url(f"{question.origin}{question.target}").removeprefix(str(question.origin))
+    return msgspec.structs.replace(decision, question=msgspec.structs.replace(question, target=shown))
+
+
+def is_for_proxy(flow: http.HTTPFlow) -> bool:
+    """Whether a request is for the proxy itself, not for a site."""
+    return _is_own_name(flow.request) or _is_own_address(flow)
+
+
+def _is_below(root: str, path: str) -> bool:
+    path = path.partition("?")[0]
+    return path == root or path.startswith(f"{root}/")
+
+
+def _is_own_name(request: http.Request) -> bool:
+    return request.data.host.lower().removesuffix(".") == HOST
+
+
+def _is_own_address(flow: http.HTTPFlow) -> bool:
+    """Whether a client has requested the proxy's own address as if it were a site, which would cause a loop."""
+    client, request = flow.client_conn, flow.request
+    if request.data.scheme != b"http" or request.data.port != client.sockname[1]:
+        return False
+    own = str(client.sockname[0])
+    if request.host != own and not (request.host == "localhost" and own in ("127.0.0.1", "::1")):
+        return False
+    return isinstance(client.proxy_mode, _FORWARD)
+
+
+def _status(fault: str | None, counts: Counter[str], *, has_console: bool) -> bytes:
+    verdicts = {name: count for name, count in counts.items() if name.partition("/")[0] in set(Action)}
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{count}</dd>" for name, count in sorted(verdicts.items()))
+    state = escape(fault) if fault else "Requests are judged."
+    body = f"<h1>{'Not ready' if fault else 'Ready'}</h1><p>{state}</p><dl>{rows}</dl>"
+    links = '<p class="ask">Clients must trust <a href="/ca.pem">this certificate</a>.</p>'
+    if has_console:
+        links += f'<p class="ask">What was decided, and why: <a href="{CONSOLE}/">the console</a>.</p>'
+    return page("robots_guard", body + links)
+
+
+def _certificate(path: Path) -> ProxyReply:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return _text(404, "There is no certificate yet: it is made when a client first uses TLS.\n")
+    disposition = ("Content-Disposition", 'attachment; filename="robots-guard-ca.pem"')
+    return ProxyReply(200, (("Content-Type", "application/x-pem-file"), disposition, *_COMMON), content)
+
+
+_COMMON = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
+
+
+def _text(status: int, text: str) -> ProxyReply:
+    return ProxyReply(status, (("Content-Type", "text/plain; charset=utf-8"), *_COMMON), text.encode())
+
+
+def _html(status: int, body: bytes) -> ProxyReply:
+    policy = ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+    return ProxyReply(status, (("Content-Type", "text/html; charset=utf-8"), policy, *_COMMON), body)

@@ -1,0 +1,86 @@
+"""Identity: which agent a request is judged as, and which User-Agent it is sent with.
+
+This is the operator's agent, unless an authenticated user has another one (`agents`), or the
+request's own User-Agent is trusted (`agent_from = header`).
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from mitmproxy import http
+
+from robots_guard.errors import SettingsError
+from robots_guard.settings import ProxySettings
+
+_TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
+_COMPATIBLE = re.compile(r"compatible;\s*([A-Za-z_-]+)", re.IGNORECASE)  # in crawlers' browser-like User-Agents
+
+
+class Identity:
+    """Maps requests to agents. Raises SettingsError for an agents file that cannot be used."""
+
+    def __init__(self, settings: ProxySettings) -> None:
+        self._agent = settings.agent
+        self._user_agent = settings.fetch_user_agent
+        self._by_header = settings.agent_from == "header"
+        self._both = settings.deny_if_any
+        self._sets = settings.set_user_agent
+        self._users = agents_in(Path(settings.agents).expanduser()) if settings.agents else {}
+
+    def agents(self, flow: http.HTTPFlow, user_agents: tuple[str, ...]) -> tuple[str, ...]:
+        """The agents to judge a request as: it passes if it passes for each. The first is the request's own.
+
+        A request should have one User-Agent field. If it has several, it is unknown which one a
+        site reads.
+        """
+        if self._users and (user := flow.metadata.get("proxyauth")) and user[0] in self._users:
+            return (self._users[user[0]],)
+        if not self._by_header:
+            return (self._agent,)
+        named = [product(each) or self._agent for each in user_agents] or [self._agent]
+        return tuple(dict.fromkeys([*named, self._agent] if self._both else named))
+
+    def user_agent(self, agent: str) -> str | None:
+        """The User-Agent that an agent's requests are sent with; None for the client's own."""
+        if not self._sets:
+            return None
+        if agent == self._agent:
+            return self._user_agent
+        return f"{agent} (robots_guard)"
+
+
+@lru_cache(maxsize=1024)
+def product(user_agent: str) -> str | None:
+    """The product token in a User-Agent, or None: `mybot/1.0 (+https://...)`, `Mozilla/5.0 (compatible; mybot)`."""
+    found = _TOKEN.match(user_agent)
+    if found is None:
+        return None
+    if found[0].lower() != "mozilla":
+        return found[0]
+    named = _COMPATIBLE.search(user_agent)
+    if named:
+        return named[1]
+    return None
+
+
+def agents_in(path: Path) -> Mapping[str, str]:
+    """Agents by user, from `[users]` of a TOML file: `alice = "alicebot"`. Raises SettingsError."""
+    try:
+        users = tomllib.loads(path.read_text(encoding="utf-8")).get("users")
+    except OSError as error:
+        raise SettingsError(
+            f"agents: {str(path)!r} cannot be read ({error.strerror}): name a TOML file with [users]"
+        ) from None
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
+        raise SettingsError(f"agents: {str(path)!r} is not valid TOML ({error})") from None
+    if not isinstance(users, dict) or not users:
+        raise SettingsError(f'agents: {str(path)!r} names no users: write [users], and user = "agent" below it')
+    for user, agent in users.items():
+        if not (isinstance(agent, str) and _TOKEN.fullmatch(agent)):
+            raise SettingsError(f"agents: {user!r} has no product token: use letters, '-' and '_', such as 'mybot'")
+    return users

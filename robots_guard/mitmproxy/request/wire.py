@@ -1,0 +1,191 @@
+"""What a flow will put on the wire, and the one origin it is addressed to.
+
+Invariant: every name in a request (the address mitmproxy connects to, each Host field, :authority,
+the SNI) is the same origin after canonicalisation, or the request is refused, because two readers
+could disagree on it (RFC 9112 section 3.2, RFC 9113 section 8.3.1). The target is judged as the
+bytes that will be sent. mitmproxy checks none of this.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from mitmproxy import connection, http
+from mitmproxy.proxy import mode_specs
+
+from robots_guard.core.verdict import Action, Question, Reason, Verdict
+from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.origin import DEFAULT_PORTS, Origin, parse_authority
+from robots_guard.rep.paths import malformed
+
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
+UNREADABLE = "unreadable.invalid"  # the recorded host of a request that names no readable one
+_MULTIPLEXED = ("HTTP/2.0", "HTTP/3")  # as mitmproxy spells them; here :authority stands for Host
+_VERSIONS = ("HTTP/1.0", "HTTP/1.1", *_MULTIPLEXED)
+_BREAKS = re.compile(rb"[\r\n\0]")
+
+# Modes in which the client's system has resolved the name, so that the proxy sees only an address.
+_ADDRESSED = (
+    mode_specs.TransparentMode,
+    mode_specs.WireGuardMode,
+    mode_specs.LocalMode,
+    mode_specs.Socks5Mode,
+)
+
+
+class Wire(NamedTuple):
+    """Everything of a flow that the verdict rests on. Two equal wires have the same verdict."""
+
+    method: str
+    scheme: str
+    host: str  # where mitmproxy will connect
+    port: int
+    target: str  # bytes as Latin-1 characters
+    version: str
+    hosts: tuple[str, ...]  # every Host field
+    authority: str  # of an absolute-form target, or :authority
+    sni: str | None  # the name in the TLS handshake, if it must be the origin's
+    addressed: bool  # whether `host` may be an address that stands for a name
+    user_agents: tuple[str, ...]  # every User-Agent field
+    coding: str  # Transfer-Encoding
+    clean: bool  # no field has a line break or NUL, which an HTTP/1 writer would pass on
+    client: str
+
+    @classmethod
+    def of(cls, request: http.Request, client: connection.Client) -> Wire:
+        """Read a client's request as it is now."""
+        data = request.data
+        fields = data.headers.fields
+        hosts, user_agents, coding = _read_fields(fields)
+        return cls(
+            method=data.method.decode("latin-1"),
+            scheme=data.scheme.decode("latin-1"),
+            host=data.host,
+            port=data.port,
+            target=data.path.decode("latin-1"),
+            version=data.http_version.decode("latin-1"),
+            hosts=hosts,
+            authority=_text(data.authority),
+            sni=None if data.scheme != b"https" or _is_reverse(client.proxy_mode) else client.sni,
+            addressed=isinstance(client.proxy_mode, _ADDRESSED),
+            user_agents=user_agents,
+            coding=coding,
+            clean=_BREAKS.search(b" ".join(itertools.chain.from_iterable(fields))) is None,
+            client=str(client.peername[0]) if client.peername else "",
+        )
+
+    def question(self, agent: str) -> tuple[Question, Verdict | None]:
+        """The question for the guard, and the verdict if the request is malformed or ambiguous."""
+        try:
+            origin, verdict = self.origin(), self._fault()
+        except Ambiguous as error:
+            origin, verdict = self._destination(), _drop(Reason.AMBIGUOUS_AUTHORITY, str(error))
+        except (MalformedURL, NotGoverned) as error:
+            origin, verdict = Origin("http", UNREADABLE, 80), _drop(Reason.MALFORMED_TARGET, str(error))
+        question = Question(
+            origin=origin,
+            target=self.target,
+            agent=agent,
+            method=self.method,
+            user_agent=", ".join(self.user_agents),
+            client=self.client,
+        )
+        return question, verdict
+
+    def origin(self) -> Origin:
+        """The one origin all names agree on. Raises MalformedURL for what cannot be read, Ambiguous otherwise."""
+        if self.scheme not in DEFAULT_PORTS:
+            raise NotGoverned(f"the scheme {self.scheme!r} is not http or https")
+        if len(self.hosts) > 1:
+            raise MalformedURL("more than one Host field")
+        if self.version not in _VERSIONS:
+            raise MalformedURL(f"not a version of HTTP: {self.version[:20]!r}")
+        if not (self.hosts or self.version == "HTTP/1.0" or (self.authority and self.version in _MULTIPLEXED)):
+            raise MalformedURL(f"an {self.version} request that names no host")
+        return _agreed(self.scheme, self.host, self.port, self.hosts, self.authority, self.sni, self.addressed)
+
+    def _destination(self) -> Origin:
+        return _origin(self.scheme, self.host, self.port)
+
+    def _fault(self) -> Verdict | None:
+        """The refusal of a method, target or field that another reader could parse differently."""
+        if not TOKEN.fullmatch(self.method):
+            return _drop(Reason.MALFORMED_TARGET, "the method is not a token")
+        if not self.clean:
+            return _drop(Reason.MALFORMED_TARGET, "a line break in a field")
+        if self.coding.lower() not in ("", "chunked"):  # some servers see no body, and read requests in its bytes
+            return _drop(Reason.MALFORMED_TARGET, "a transfer coding other than chunked")
+        fault = malformed(self.target)
+        if fault is None and "#" in self.target:
+            fault = "a fragment"
+        if fault:
+            return _drop(Reason.MALFORMED_TARGET, fault)
+        return None
+
+
+@lru_cache(maxsize=8192)
+def _agreed(
+    scheme: str, host: str, port: int, hosts: tuple[str, ...], authority: str, sni: str | None, addressed: bool
+) -> Origin:
+    """The origin that all names agree on. Raises Ambiguous. Cached, because a crawler visits the same few sites."""
+    claims = [("Host", parse_authority(scheme, name)) for name in hosts]
+    if authority:
+        claims.append(("the request's authority", parse_authority(scheme, authority)))
+    if sni:
+        claims.append(("SNI", parse_authority(scheme, sni)._replace(port=port)))
+    destination = _origin(scheme, host, port)
+    if addressed and claims and _is_address(destination.host):
+        destination = Origin(scheme, claims[0][1].host, port)
+    for place, claim in claims:
+        if claim != destination:
+            raise Ambiguous(f"{place} names {claim.authority}, the connection goes to {destination.authority}")
+    return destination
+
+
+def _origin(scheme: str, host: str, port: int) -> Origin:
+    return parse_authority(scheme, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+
+
+class Ambiguous(Exception):
+    """The names in a request disagree."""
+
+
+def _drop(reason: Reason, detail: str) -> Verdict:
+    return Verdict(action=Action.DROP, reason=reason, detail=detail)
+
+
+def _read_fields(fields: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """Every Host field, every User-Agent, and the Transfer-Encoding."""
+    hosts: tuple[str, ...] = ()
+    agents = []
+    codings = []
+    for name, value in fields:
+        if len(name) == 4 and name.lower() == b"host":
+            hosts += (_text(value),)
+        elif len(name) == 10 and name.lower() == b"user-agent":
+            agents.append(value.decode("utf-8", "surrogateescape"))
+        elif len(name) == 17 and name.lower() == b"transfer-encoding":
+            codings.append(value.decode("latin-1").strip(" \t"))
+    return hosts, tuple(agents), ", ".join(codings)
+
+
+def _text(value: bytes) -> str:
+    """Decode the bytes of a name. Bytes that are not ASCII are escaped, so that they fail as a host name."""
+    return value.decode("ascii", "backslashreplace")
+
+
+def _is_reverse(mode: mode_specs.ProxyMode) -> bool:
+    return isinstance(mode, mode_specs.ReverseMode)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

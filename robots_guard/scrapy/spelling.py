@@ -1,0 +1,65 @@
+"""Spelling: the target that a download handler writes for a URL.
+
+No library sends every URL exactly as it is spelt. Rules apply to the target that the origin
+receives, so that target is judged, too. For each of Scrapy's handlers the library it uses computes
+the target; any other handler is assumed to write URLs as Twisted does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urldefrag
+
+
+def wire_target(handler: Any, url: str, target: str) -> str:
+    """The target that a handler writes for a URL. `target` is the one in the URL as it is spelt."""
+    return _WRITERS.get(_library(type(handler)), _twisted_target)(url, target)
+
+
+def _library(handler: type) -> str:
+    """The module of Scrapy's handler that this one is, or derives from; "" if there is none."""
+    return next((kind.__module__ for kind in handler.__mro__ if kind.__module__ in _WRITERS), "")
+
+
+def _twisted_target(url: str, target: str) -> str:
+    """The target by Twisted, which parses and reassembles URLs.
+
+    An empty parameter and (on some Pythons) two leading slashes do not survive that.
+    """
+    if ";" not in target and not target.startswith("//"):
+        return target
+    from twisted.web.client import URI
+
+    parsed: Any = URI  # untyped
+    return str(parsed.fromBytes(urldefrag(url)[0].encode()).originForm, "latin-1")
+
+
+def _aiohttp_target(url: str, target: str) -> str:
+    """The target by yarl, which decodes escapes that it considers needless, such as "%2C", and
+    removes dot segments.
+
+    A `verbatim_url` is judged in this spelling, too, because not all versions of the handler
+    support it.
+    """
+    from yarl import URL  # installed with aiohttp
+
+    try:
+        return URL(url).raw_path_qs
+    except ValueError:
+        return target  # the handler fails likewise
+
+
+def _httpx_target(url: str, target: str) -> str:
+    """The target by httpx, which removes dot segments and escapes more than Scrapy does."""
+    library = sys.modules[_HTTPX].httpx  # the one that the handler has imported: there are two
+    try:
+        raw_path: bytes = library.URL(url).raw_path
+    except library.InvalidURL:
+        return target  # the handler fails likewise
+    return raw_path.decode("latin-1")
+
+
+_AIOHTTP, _HTTPX = (f"scrapy.core.downloader.handlers._{name}" for name in ("aiohttp", "httpx"))
+_WRITERS: dict[str, Callable[[str, str], str]] = {_AIOHTTP: _aiohttp_target, _HTTPX: _httpx_target}

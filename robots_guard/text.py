@@ -1,0 +1,102 @@
+"""Text for people: untrusted text made printable, durations, and suggestions for wrong names and
+values.
+
+Invariant: text from outside (a URL, a rule, a user agent) cannot hide anything. Characters that are
+not printable (control characters, escape sequences, direction marks, lone surrogates) are shown as
+their code point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Callable, Sequence
+from math import isfinite
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Return the text with non-printable characters escaped as ``\\x1b``, ``\\u202e`` or
+    ``\\U000e0001``.
+
+    Characters in `keep` are not escaped.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in keep else _escape(char) for char in text)
+
+
+def restored(text: str) -> str:
+    """Return text that Python decoded in the locale's encoding, decoded as UTF-8 instead.
+
+    If the locale cannot decode a byte of an argument, a variable or a file name, Python replaces it
+    by a lone surrogate (PEP 383). Bytes that are not UTF-8 either remain surrogates. Raises
+    UnicodeEncodeError for a surrogate that represents no byte.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+
+
+def encodable(text: str) -> str:
+    """Return text as `restored` does, with remaining surrogates escaped as ``\\udcf6``.
+
+    Any Unicode encoding can encode the result.
+    """
+    with contextlib.suppress(UnicodeEncodeError):  # a surrogate that represents no byte, possible in JSON only
+        text = restored(text)
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if code < 256:
+        return f"\\x{code:02x}"
+    if code < 65536:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"
+
+
+def span(seconds: float) -> str:
+    """Return a duration in one or two units, such as ``2 h 5 min``; ``?`` if it is not finite (a
+    store may contain such a value)."""
+    if not isfinite(seconds):
+        return "?"
+    left = max(0, round(seconds))
+    parts = []
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2]) or "0 s"
+
+
+def meant(name: str, known: Sequence[str], shown: Callable[[str], str] = str) -> str:
+    """Suggest a known name for an unknown one: the most similar, else one whose words all occur in
+    it.
+
+    Lists all known names if none is similar.
+    """
+    words = set(name.split("_"))
+    near = difflib.get_close_matches(name, known, n=1)
+    if not near:
+        near = [each for each in known if words.issuperset(each.split("_"))]
+    if near:
+        return f"did you mean {shown(near[0])}?"
+    return f"known are: {', '.join(known)}"
+
+
+def unfit(kind: Any) -> str:
+    """Say what is wrong with a value that is not of this type, and what to write instead."""
+    kinds = get_args(kind)
+    if NoneType in kinds:  # drop None: it is the default for "not set", never a value the user typed
+        (kind,) = (each for each in kinds if each is not NoneType)
+    if get_origin(kind) is Literal:
+        *most, last = get_args(kind)
+        return f"is not known: use {', '.join(most)} or {last}"
+    return {
+        float: "is not a number of seconds: write one such as 30 or 0.5",
+        int: "is not a whole number",
+        bool: "is not a switch: use true or false",
+    }.get(kind, "is not text: put it in quotes")

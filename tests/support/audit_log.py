@@ -1,0 +1,19 @@
+"""Reads audit logs, for tests of what an integration wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from robots_guard.audit.read.reader import records
+
+
+def decisions(directory: Path) -> list[dict[str, Any]]:
+    """Return the decisions of an audit log in order of time, with all fields; none if it does not
+    exist.
+    """
+    if not directory.exists():
+        return []
+    return [msgspec.structs.asdict(record) for record in records(directory)]

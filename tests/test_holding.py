@@ -1,0 +1,85 @@
+"""The policies a guard holds, near and far."""
+
+from __future__ import annotations
+
+import pytest
+
+from robots_guard.core import renewal
+from robots_guard.core.access import Fetched
+from robots_guard.errors import StoreError
+from robots_guard.guard.cache import Holding
+from robots_guard.guard.calls import STORE_WIDTH, Calls
+from robots_guard.guard.counters import QUIET, Tally
+from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.origin import origin_of
+from robots_guard.ports import Clocks
+from robots_guard.stores.memory import MemoryStore
+
+A = origin_of("https://a.test")
+RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)
+
+
+class Watch:
+    """A clock that stands until it is set."""
+
+    def __init__(self) -> None:
+        self.time = 1_000.0
+        self.clocks = Clocks(now=lambda: self.time, monotonic=lambda: self.time)
+
+
+@pytest.fixture
+def watch():
+    return Watch()
+
+
+@pytest.fixture
+def tally(watch):
+    return Tally(watch.clocks)
+
+
+@pytest.fixture
+def holding(watch, tally):
+    runtime = AsyncioRuntime()
+    outside = {"clocks": watch.clocks, "tally": tally}
+    calls = Calls("the policy store", STORE_WIDTH, kind="store/error", runtime=runtime, **outside)
+    yield Holding(memory=MemoryStore(), store=MemoryStore(), calls=calls, demands_verified=True, **outside)
+    runtime.close()
+
+
+@pytest.fixture
+def policy(watch):
+    return renewal.begin(A, None, "test").next(RULES, watch.time).policy
+
+
+async def test_what_is_kept_is_near_and_far(holding, policy):
+    assert holding.near(A) is None
+    assert await holding.far(A) is None
+    assert await holding.keep(policy) == policy
+    assert holding.near(A) == await holding.far(A) == policy
+
+
+async def test_what_is_kept_near_is_not_shared(holding, policy):
+    holding.keep_near(policy)
+
+    assert holding.near(A) == policy
+    assert await holding.far(A) is None
+
+
+async def test_a_policy_that_can_be_read_shows_that_reading_works_again_but_not_writing(holding, watch, tally, caplog):
+    for part in ("reading", "writing"):
+        tally.warn("store/error", "%s", StoreError(part), part=part)
+    watch.time += QUIET
+    await holding.far(A)
+    assert caplog.messages == ["reading", "writing"]
+
+    tally.mark_working("store/error", "writing")
+    assert caplog.messages[2:] == ["the policy store works again"]
+
+
+async def test_a_policy_that_can_be_kept_shows_that_both_work_again(holding, policy, watch, tally, caplog):
+    for part in ("reading", "writing"):
+        tally.warn("store/error", "%s", StoreError(part), part=part)
+    watch.time += QUIET
+    await holding.keep(policy)
+
+    assert caplog.messages[2:] == ["the policy store works again"]
