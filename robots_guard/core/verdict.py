@@ -268,8 +268,11 @@ def _defer_disallowed(
     terms: Terms,
     now: float,
 ) -> Verdict:
-    """Defer a disallowed request until robots.txt is renewed, for at most `max_defer` in all."""
-    since = question.deferral.since if question.deferral else now
+    """Defer a disallowed request until robots.txt is renewed, for at most `max_defer` in all.
+
+    A deferral that began later than now shows that the clock was set back: it counts from now.
+    """
+    since = min(question.deferral.since, now) if question.deferral else now
     if not now < since + terms.max_defer:
         return verdict
     renewed = max(policy.expires_at(terms.dialect), now + RETRY_MIN)

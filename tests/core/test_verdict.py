@@ -201,6 +201,7 @@ def test_disallowed_requests_are_deferred_until_renewal_and_at_most_max_defer():
     assert verdict(patient, now=expires + 5).until == expires + 35  # at least the shortest pause
     assert (verdict(100.0, since=NOW - 100).action, verdict(100.0, since=NOW - 100).until) == (Action.DROP, None)
     assert verdict(100.0).reason is Reason.DISALLOWED
+    assert verdict(100.0, since=NOW + 3600).until == NOW + 100  # the clock was set back since
 
 
 # -- time -----------------------------------------------------------------------------------------------------
