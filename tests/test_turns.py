@@ -445,6 +445,19 @@ async def test_a_turn_that_was_asked_for_by_a_longer_delay_is_used_for_a_shorter
     assert (await waiting).wait == 0
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_a_turn_granted_for_a_shorter_delay_than_known_by_then_is_dropped(clock, monkeypatch, is_full):
+    """The policy changes while the store grants the turn."""
+    if is_full:
+        monkeypatch.setattr("robots_guard.guard.turns.HELD", 0)
+    turns = over(MemoryStore(), Clocks(now=clock, monotonic=clock))
+    known = iter([1.0, 10.0])
+
+    turn = await turns.take_within(0, A, 1.0, lambda: next(known, 10.0))
+
+    assert turn.wait == pytest.approx(10, abs=0.1)
+
+
 @pytest.mark.parametrize("is_moved", [False, True])
 async def test_response_waits_at_most_a_second_for_a_hung_store(clock, monkeypatch, is_moved):
     monkeypatch.setattr("robots_guard.guard.turns.UPDATE_TIMEOUT", 0.2)

@@ -239,9 +239,10 @@ class Turns:
     ) -> Turn:
         """Wait in the origin's queue for its turn, at most `patience` seconds.
 
-        `delay_now`, if given, is called before each attempt to take the turn. It returns the delay
-        known by then, or None if the request is no longer allowed: then no turn is taken, and the
-        result is `UNWANTED`.
+        `delay_now`, if given, is called before each attempt to take the turn and after a turn is
+        granted. It returns the delay known by then, or None if the request is no longer allowed:
+        then no turn is taken, and the result is `UNWANTED`. A turn granted for a shorter delay than
+        the one known afterwards is dropped.
         """
         turn = await self._take_in_queue(patience, origin, delay, delay_now or (lambda: delay))
         if not turn.wait or turn.by_retry_after or self._share_in_force(origin) is None:
@@ -261,7 +262,7 @@ class Turns:
         if self.waiting >= HELD:  # no room to wait: take a free turn, but never jump a queue
             if line:
                 return Turn(max(RETRY_IN, ahead + delay))
-            return await self._take(origin, delay, deadline)
+            return await self._take_until(self._clocks.monotonic(), origin, delay_now)
         if line is None:
             line = self._lines[origin] = _TurnQueue(self._runtime.gate(1))
         line.length += 1
@@ -283,6 +284,8 @@ class Turns:
             if delay is None:
                 return UNWANTED
             turn = await self._take(origin, delay, deadline)
+            if not turn.wait and _is_longer(delay_now(), delay):
+                continue  # what became known while the store granted the turn counts for it too
             if not turn.wait or self._clocks.monotonic() + turn.wait > deadline:
                 return turn
             await self._runtime.sleep(turn.wait)
@@ -381,3 +384,8 @@ class Turns:
 
 def _moved(turn: Turn, since: float) -> Turn:
     return turn._replace(stamp=counted_from(turn.stamp, since), asked=counted_from(turn.asked, since))
+
+
+def _is_longer(known: float | None, delay: float) -> bool:
+    """Whether the delay known now is longer; None means that the request is no longer allowed."""
+    return known is not None and known > delay
