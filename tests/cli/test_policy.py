@@ -235,6 +235,14 @@ def test_refresh_fetches_concurrently(apart, net):
     assert time.monotonic() - began < 15
 
 
+def test_refresh_prints_in_the_order_of_the_list(apart, net):
+    """The first origin answers last."""
+    sites = [net.origin(Reply(body=RULES, delay=delay)) for delay in (0.6, 0.3, 0, 0)]
+    done = apart("policy", "refresh", "--from", "-", "--json", stdin="\n".join(site.url for site in sites))
+
+    assert [json.loads(line)["origin"] for line in done.out.splitlines()] == [site.url for site in sites]
+
+
 def test_progress_bar_is_drawn_on_a_terminal_only(variables, net):
     site = net.origin(RULES)
     ours, theirs = pty.openpty()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -48,6 +48,7 @@ from robots_guard.stores import look_at, open_store
 from robots_guard.text import span
 
 AT_ONCE = 64  # origins fetched concurrently
+WINDOW = 16 * AT_ONCE  # policies that wait for one before them in the list
 SHOWN_FAULTS = 10  # unusable lines that are reported one by one
 MAX_LINE = 16 * 1024  # bytes of a line in a list of origins
 NOT_STORED, UNREADABLE, UNREACHABLE = 1, 2, 3  # exit statuses
@@ -156,6 +157,8 @@ def _lines(found: Policy) -> list[bytes]:
 def refresh(urls: tuple[str, ...], listed: BinaryIO | None, missing: bool, as_json: bool, **values: Any) -> int:
     """Fetch the robots.txt of origins, 64 at once, and store the policies, for example before a crawl.
 
+    The output has the order of the arguments and of the list.
+
     Exit status: 0 all were fetched, 3 at least one is unreachable, 2 at least one line is not an origin, or the
     store failed.
     """
@@ -198,14 +201,23 @@ def _report_store_failures(guard: Guard) -> bool:
 async def fetch_all(
     guard: Guard, origins: Iterable[Origin], on_policy: Callable[[Policy], None], *, renew: bool
 ) -> None:
-    """Get the origins' policies, a bounded number concurrently; pass each to `on_policy` as soon as it is there."""
-    remaining = iter(origins)
+    """Get the origins' policies, `AT_ONCE` concurrently; pass them to `on_policy` in the origins' order.
 
-    async def work() -> None:
-        for origin in remaining:
-            on_policy(await guard.policy(origin, renew=renew))
+    A slow origin delays the output of those behind it, but not their fetches until `WINDOW` wait.
+    """
+    semaphore = asyncio.Semaphore(AT_ONCE)
+    window: deque[asyncio.Task[Policy]] = deque()
 
-    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+    async def fetch(origin: Origin) -> Policy:
+        async with semaphore:
+            return await guard.policy(origin, renew=renew)
+
+    for origin in origins:
+        window.append(asyncio.ensure_future(fetch(origin)))
+        if len(window) == WINDOW:
+            on_policy(await window.popleft())
+    while window:
+        on_policy(await window.popleft())
 
 
 @policy.command()
