@@ -327,4 +327,5 @@ def test_an_unknown_value_is_refused_and_the_valid_ones_are_named(setting):
     with pytest.raises(SettingsError) as error:
         terms(**{setting: "perhaps"})
 
-    assert str(error.value) == f"{setting} = 'perhaps' is not known: use one of {', '.join(CHOICES[setting])}"
+    *most, last = CHOICES[setting]
+    assert str(error.value) == f"{setting} 'perhaps' is not known: use {', '.join(most)} or {last}"
