@@ -189,15 +189,15 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             " WARC records lie beside the audit log (extra `[audit]`)."
         ),
     ] = "none"
-    mode: Annotated[
-        Literal["enforce", "report"],
+    report_only: Annotated[
+        bool,
         Meta(
-            description="`enforce`, or `report`: refuse nothing, but record what would be refused."
-            " No request is refused or deferred because of a robots.txt, and the audit log says"
-            " what would have been (`would`). A request that is malformed, or names more than one"
-            " site, is refused all the same."
+            description="Refuse nothing, but record what would be refused. No request is refused or"
+            " deferred because of a robots.txt, and the audit log says what would have been"
+            " (`would`). A request that is malformed, or names more than one site, is refused all"
+            " the same."
         ),
-    ] = "enforce"
+    ] = False
     overrides: Annotated[
         str,
         Meta(
@@ -464,7 +464,6 @@ def parts(text: str) -> tuple[str, ...]:
 NAMES = tuple(types_of(Settings))
 PROXY_NAMES = (*NAMES, *(name for name in types_of(ProxySettings) if name not in NAMES))
 S = TypeVar("S", bound=Settings)
-FLAGS = {"mode": "guard-mode"}  # on the command line, where `proxy --mode` is mitmproxy's
 
 
 class Setting(NamedTuple):
@@ -568,7 +567,7 @@ def _describe_unknown(name: str, spelling: str, kind: type[Settings]) -> str:
 
 def _spell(name: str, spelling: str) -> str:
     if spelling.startswith("--"):
-        return FLAGS.get(name) or name.replace("_", "-")
+        return name.replace("_", "-")
     return name.upper() if spelling.isupper() else name
 
 
@@ -623,7 +622,7 @@ def open_guard(
             demands_verified=demands_verified,
             decision_timeout=settings.decision_timeout,
             respect_retry_after=settings.respect_retry_after,
-            reports_only=settings.mode == "report",
+            report_only=settings.report_only,
             audit_required=settings.requires_audit(component),
         )
         opened.pop_all()

@@ -48,6 +48,11 @@ def test_text_is_converted_to_the_type_of_the_setting():
     assert (settings.max_defer, settings.audit_passes) == (60.0, "all")
 
 
+@pytest.mark.parametrize("value", [True, 1, "1", "true", "True"])
+def test_a_switch_takes_the_spellings_of_every_framework(value):
+    assert settings_of({"agent": "mybot", "report_only": value}).report_only is True
+
+
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
@@ -99,6 +104,7 @@ def test_unusable_value_is_named_in_one_sentence(values, sentence):
         ("audit_rotate_bytes", "1", "--audit-rotate-bytes '1' is out of range: use 65536 or more"),
         ("audit_retention_days", "x", "--audit-retention-days 'x' is not a whole number: write one such as 30"),
         ("audit_retention_days", -1, "--audit-retention-days -1 is out of range: use 0 to 1000000"),
+        ("report_only", "perhaps", "--report-only 'perhaps' is not a switch: use true or false"),
         ("store", 7, "--store 7 is not text"),
         ("agent", "my bot", "--agent 'my bot' is not a product token"),
         ("dialect", "rfc9310", "--dialect 'rfc9310' is not known; use one of"),

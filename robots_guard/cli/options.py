@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import click
 
 from robots_guard.settings import (
-    FLAGS,
     NAMES,
     PROXY_NAMES,
     SETTINGS,
@@ -70,7 +69,7 @@ def overrides_option(command: F) -> F:
 
 def _option(name: str) -> Callable[[F], F]:
     setting = SETTINGS[name]
-    flag = f"--{FLAGS.get(name) or name.replace('_', '-')}"
+    flag = f"--{name.replace('_', '-')}"
     repeats = setting.extra.get("repeats", False)
     help_text = setting.summary + (" May be repeated." if repeats else "") + _default_note(setting)
     if setting.is_switch:

@@ -190,11 +190,11 @@ def _id(terms: Terms) -> str:
     return terms.override.id if terms.override else ""
 
 
-def reported(verdict: Verdict) -> Verdict:
-    """The report-only form of a verdict: it passes, and `would` is the action otherwise taken."""
+def as_report_only(verdict: Verdict) -> Verdict:
+    """Return the report-only form of a verdict: it passes, and `would` is the action otherwise taken."""
     if verdict.action is Action.PASS:
         return verdict
-    return msgspec.structs.replace(verdict, action=Action.PASS, would=verdict.action, relaxed="mode=report")
+    return msgspec.structs.replace(verdict, action=Action.PASS, would=verdict.action, relaxed="report_only")
 
 
 def deferred(why: str, now: float) -> Verdict:
