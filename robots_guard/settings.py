@@ -12,10 +12,11 @@ import ssl
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 import platformdirs
+from msgspec import Meta
 
 from robots_guard.audit.privacy import DEFAULT, Privacy
 from robots_guard.audit.write.log import FileAuditLog, Keeping, passes_of
@@ -24,7 +25,8 @@ from robots_guard.audit.write.writer import Writing
 from robots_guard.core.access import Limits
 from robots_guard.core.addresses import networks
 from robots_guard.core.pacing import LONGEST_DELAY
-from robots_guard.core.verdict import MAX_DELAY, Terms
+from robots_guard.core.site_settings import PolicySettings, SiteSettings, types_of
+from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.destinations import Destinations
 from robots_guard.fetch.http import HttpFetcher
@@ -34,7 +36,7 @@ from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.stores import open_store
 from robots_guard.stores.memory import MemoryStore
-from robots_guard.text import meant, unfit
+from robots_guard.text import meant, number, unfit
 
 _TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
 _PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/?")
@@ -54,93 +56,225 @@ def default_audit_log() -> str:
     return str(platformdirs.user_state_path("robots_guard") / "audit_log")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All settings of every integration. docs/settings.md describes them for users."""
+class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings of every integration. docs/settings.md describes them for users.
 
-    #: The product token that is judged: letters, "-" and "_" (RFC 9309 section 2.2.1).
-    agent: str
-    #: Where policies are shared: `sqlite:///PATH`, `redis://HOST:PORT/DB` (or `redis+cluster:`,
-    #: `redis+sentinel:`), or `memory:` for this process only.
-    store: str = msgspec.field(default_factory=default_store)
-    #: The directory of the audit log.
-    audit_log: str = msgspec.field(default_factory=default_audit_log)
-    #: Which ordinary PASSes are recorded: `none`, `sample:N` (one of N) or `all`.
-    audit_passes: str = "none"
-    #: When a PASS that cannot be recorded becomes a refusal: in the `proxy`, `always` or `never`.
-    audit_required: Literal["proxy", "always", "never"] = "proxy"
-    #: When a record counts as written: when the system has it (`os`), or the disk (`fsync`).
-    audit_durability: Literal["os", "fsync"] = "os"
-    #: Seconds within which repeats of one rule, origin and agent are counted in one record; 0:
-    #: never.
-    audit_aggregate: float = 0.0
-    #: Values in recorded queries: `redact` the values that look secret, or `keep`, `drop` or `hash`
-    #: all.
-    audit_query: Literal["redact", "keep", "drop", "hash"] = "redact"
-    #: Addresses of clients in records: `keep`, `truncate` (/24, /48) or `drop`.
-    audit_client: Literal["keep", "truncate", "drop"] = "keep"
-    #: A label on every record, such as the name of the crawl or job.
-    audit_job: str = ""
-    #: Chain each writer's lines by hashes: `none` or `sha256`.
-    audit_chain: Literal["none", "sha256"] = "none"
-    #: Bytes after which a writer starts a new file; it also does so at midnight (UTC).
-    audit_rotate_bytes: int = 268_435_456
-    #: Days after which closed files are removed; 0: never.
-    audit_retention_days: int = 90
-    #: Bytes of closed files above which the oldest are removed; 0: no limit.
-    audit_retention_bytes: int = 0
-    #: Keep each fetch of a robots.txt as evidence: `none` or `warc`.
-    evidence: Literal["none", "warc"] = "none"
-    #: How robots.txt is interpreted: a dialect, or `strictest(a, b)`.
-    dialect: str = "rfc9309"
-    #: Which spellings of a target count as the same: `spec`, `standard` or `strict`.
-    matching: str = "standard"
-    #: `enforce`, or `report`: nothing is refused, and the audit log says what would be.
-    mode: Literal["enforce", "report"] = "enforce"
-    #: A TOML file of exceptions for individual sites; empty: none.
-    overrides: str = ""
-    #: A robots.txt request answered with 401 or 403: `drop` or `allow`.
-    on_restricted: Literal["drop", "allow"] = "drop"
-    #: A robots.txt that cannot be fetched: `defer` (then drop after `max_defer`), `drop` or
-    #: `allow`.
-    on_unreachable: Literal["defer", "drop", "allow"] = "defer"
-    #: A robots.txt that redirects in a loop or more than five times: `unreachable` or `allow`.
-    on_redirect_limit: Literal["unreachable", "allow"] = "unreachable"
-    #: A request that a rule forbids: `drop`, or `defer` until the next robots.txt (drop after
-    #: `max_defer`).
-    on_disallowed: Literal["drop", "defer"] = "drop"
-    #: Seconds after which a deferred request is dropped, if its origin is unreachable or forbids
-    #: it.
-    max_defer: float = 900.0
-    #: The least number of seconds between two requests to an origin, whatever its robots.txt says.
-    min_delay: float = 0.0
-    #: The most seconds that Crawl-delay and Request-rate may require; 0: they are ignored.
-    max_delay: float = MAX_DELAY
-    #: The times of day that a robots.txt allows for visits: `keep` or `ignore`.
-    visit_time: Literal["keep", "ignore"] = "keep"
-    #: Whether a 429 or 503 with Retry-After pauses all further requests to the origin.
-    respect_retry_after: bool = True
-    #: The most seconds that a request which cannot be requeued waits for its turn; in Scrapy 60
-    #: unless set.
-    hold_max: float = 3.0
-    #: Seconds a request may wait for its decision; after that it is deferred.
-    decision_timeout: float = 35.0
-    #: Seconds for connecting to fetch a robots.txt.
-    connect_timeout: float = 5.0
-    #: Seconds until the first byte of the response.
-    first_byte_timeout: float = 10.0
-    #: Seconds for the whole fetch, including redirects.
-    fetch_timeout: float = 30.0
-    #: How an integration fetches: through the framework's own `engine`, like the pages, or
-    #: `direct`. The command line always fetches `direct`.
-    fetch: Literal["engine", "direct"] = "engine"
-    #: The URL of an HTTP proxy for direct fetches; empty: none, whatever the environment says.
-    fetch_proxy: str = ""
-    #: Networks (CIDRs, comma-separated) that are not public but that direct fetches, and pages
-    #: through the proxy, may reach.
-    allow_private: str = ""
-    #: The User-Agent header of the guard's own fetches; empty: that of the crawler, or `AGENT
-    #: (robots_guard)`.
-    user_agent: str = ""
+    Each is described as in `core.site_settings`. `Meta.extra` may contain:
+
+        default   the default as text, if it depends on the user
+        repeats   true: the option of the command line may be repeated, and the values are joined
+        is_sent   true: the text goes into requests or records (so it is no file name)
+    """
+
+    agent: Annotated[
+        str,
+        Meta(
+            description="The crawler's product token: its name after `User-agent:` in a robots.txt,"
+            " in letters, `-` and `_`.",
+            extra={"is_sent": True},
+        ),
+    ]
+    store: Annotated[
+        str,
+        Meta(
+            description="Where policies are shared: `sqlite:///PATH`, `redis://HOST:PORT/DB`, or"
+            " `memory:` for this process only. A relative path is `sqlite:///relative/path`, an"
+            " absolute one `sqlite:////absolute/path`. A cluster is"
+            " `redis+cluster://host:port,host:port/`, and a server behind sentinels"
+            " `redis+sentinel://host:port,host:port/SERVICE/db`. `memory:` is for one crawl or proxy"
+            " alone: two spiders in one process then have separate policies and turns."
+            " See [stores.md](stores.md).",
+            extra={"default": "SQLite, in the user's cache directory"},
+        ),
+    ] = msgspec.field(default_factory=default_store)
+    audit_log: Annotated[
+        str,
+        Meta(
+            description="The directory of the audit log.",
+            extra={"default": "in the user's state directory"},
+        ),
+    ] = msgspec.field(default_factory=default_audit_log)
+    audit_passes: Annotated[
+        str,
+        Meta(
+            description="Which ordinary PASSes are recorded: `none`, `sample:N` (one of N) or"
+            " `all`. A PASS that is due to a relaxation or an exemption is always recorded, and so"
+            " are DROP and DEFER."
+        ),
+    ] = "none"
+    audit_required: Annotated[
+        Literal["proxy", "always", "never"],
+        Meta(
+            description="Where a PASS that must be recorded but cannot be is refused: in the"
+            " `proxy`, `always` or `never`. The reason is then `unrecorded`. Elsewhere it is"
+            " released and counted, a warning is logged, and the audit log records it as soon as it"
+            " can be written."
+        ),
+    ] = "proxy"
+    audit_durability: Annotated[
+        Literal["os", "fsync"],
+        Meta(
+            description="When a record counts as written: when the operating system has it (`os`)"
+            " or the disk (`fsync`). With `os`, a power failure can lose the last ones; `fsync` is"
+            " much slower."
+        ),
+    ] = "os"
+    audit_aggregate: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86_400.0,
+            description="Seconds within which repeats of a decision are only counted; 0: never."
+            " A repeat has the same integration, origin, agent and rule as the decision that was"
+            " recorded. The count is in one `repeats` record.",
+        ),
+    ] = 0.0
+    audit_query: Annotated[
+        Literal["redact", "keep", "drop", "hash"],
+        Meta(
+            description="Values in the queries of recorded URLs: `redact` those that look secret,"
+            " `keep` all, `drop` queries, or `hash` all values. The hash uses the audit log's own"
+            " key."
+        ),
+    ] = "redact"
+    audit_client: Annotated[
+        Literal["keep", "truncate", "drop"],
+        Meta(
+            description="Addresses of clients in records: `keep`, `truncate` (to /24 or /48,"
+            " without the port) or `drop`."
+        ),
+    ] = "keep"
+    audit_job: Annotated[
+        str,
+        Meta(
+            description="A label for every record, such as the name of the crawl or job.",
+            extra={"is_sent": True},
+        ),
+    ] = ""
+    audit_chain: Annotated[
+        Literal["none", "sha256"],
+        Meta(
+            description="How each writer's lines are chained: `none` or `sha256`. With `sha256`,"
+            " `robots-guard audit verify` finds edits. See [audit.md](audit.md) for what it cannot"
+            " prove."
+        ),
+    ] = "none"
+    audit_rotate_bytes: Annotated[
+        int,
+        Meta(
+            ge=65_536,
+            description="Bytes after which a writer begins a new file. It also does so at midnight (UTC).",
+        ),
+    ] = 268_435_456
+    audit_retention_days: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="Days after which closed files of the audit log are removed; 0: never.",
+        ),
+    ] = 90
+    audit_retention_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10**15,
+            description="Bytes of closed files beyond which the oldest are removed; 0: no limit.",
+        ),
+    ] = 0
+    evidence: Annotated[
+        Literal["none", "warc"],
+        Meta(
+            description="How each fetch of a robots.txt is kept as evidence: `none` or `warc`."
+            " WARC records lie beside the audit log (extra `[audit]`)."
+        ),
+    ] = "none"
+    report_only: Annotated[
+        bool,
+        Meta(
+            description="Refuse nothing, but record what would be refused. No request is refused or"
+            " deferred because of a robots.txt, and the audit log says what would have been"
+            " (`would`). A request that is malformed, or names more than one site, is refused all"
+            " the same."
+        ),
+    ] = False
+    overrides: Annotated[
+        str,
+        Meta(
+            description="A TOML file of exceptions for single sites, each with an owner, a reason"
+            " and an expiry date. See [overrides.md](overrides.md)."
+        ),
+    ] = ""
+    respect_retry_after: Annotated[
+        bool,
+        Meta(
+            description="Pause all further requests to an origin that answers a page with 429 or"
+            " 503 and `Retry-After`. The pause is an hour at most."
+        ),
+    ] = True
+    hold_max: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=LONGEST_DELAY,
+            description="The most seconds that a request that cannot be requeued is held for its"
+            " turn. In the proxy this is any request; in Scrapy, downloads that bypass the"
+            " scheduler, such as media, where it is 60 unless you set it.",
+        ),
+    ] = 3.0
+    decision_timeout: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="Seconds a request may wait for its decision; after that it is deferred.",
+        ),
+    ] = 35.0
+    connect_timeout: Annotated[
+        float,
+        Meta(gt=0, le=3600, description="Seconds to connect when fetching a robots.txt."),
+    ] = 5.0
+    first_byte_timeout: Annotated[
+        float,
+        Meta(gt=0, le=3600, description="Seconds until the first byte of the response."),
+    ] = 10.0
+    fetch_timeout: Annotated[
+        float,
+        Meta(gt=0, le=3600, description="Seconds for the whole fetch, including redirects."),
+    ] = 30.0
+    fetch: Annotated[
+        Literal["engine", "direct"],
+        Meta(
+            description="How an integration fetches robots.txt: `engine`, like the pages, or"
+            " `direct`. With `engine` it goes through the framework's own downloader, on the same"
+            " route as the pages; with `direct` through the guard's own client. The command line"
+            " fetches directly."
+        ),
+    ] = "engine"
+    fetch_proxy: Annotated[
+        str,
+        Meta(
+            description="The URL of an HTTP proxy for direct fetches,"
+            " `http://[user:password@]host:port`. Empty: none; `http_proxy` in the environment is"
+            " never used."
+        ),
+    ] = ""
+    allow_private: Annotated[
+        str,
+        Meta(
+            description="Private networks (CIDRs, separated by commas) that direct fetches, and"
+            " everything that goes through the proxy, may reach."
+            " See [private addresses](settings.md#private-addresses)."
+        ),
+    ] = ""
+    user_agent: Annotated[
+        str,
+        Meta(
+            description="The User-Agent header of the guard's own fetches. Empty: the agent with"
+            " the name of robots_guard; in Scrapy the crawler's own.",
+            extra={"is_sent": True},
+        ),
+    ] = ""
 
     def __post_init__(self) -> None:
         if not _TOKEN.fullmatch(self.agent):
@@ -148,45 +282,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"agent {self.agent!r} is not a product token: use letters, '-' and '_' only, such as 'mybot'"
                 " (the name after User-agent: in a robots.txt)"
             )
-        for name in ("decision_timeout", "connect_timeout", "first_byte_timeout", "fetch_timeout"):
-            if not 0 < getattr(self, name) <= 3600:
-                raise SettingsError(
-                    f"{name} {getattr(self, name)!r} is not a number of seconds: use more than 0 and at most 3600"
-                )
-        if not self.max_defer >= 0:
-            raise SettingsError(f"max_defer {self.max_defer!r} is not a number of seconds: use 0 or more")
-        for name in ("min_delay", "max_delay", "hold_max"):
-            if not 0 <= getattr(self, name) <= LONGEST_DELAY:
-                raise SettingsError(
-                    f"{name} {getattr(self, name)!r} is not a number of seconds: use 0 to {LONGEST_DELAY:g}"
-                )
-        if not 0 <= self.audit_aggregate <= 86400:
-            raise SettingsError(f"audit_aggregate {self.audit_aggregate!r} is not a number of seconds: use 0 to 86400")
-        if self.audit_rotate_bytes < 65536:
-            raise SettingsError(f"audit_rotate_bytes {self.audit_rotate_bytes!r} is too small: use 65536 or more")
-        for name in ("audit_retention_days", "audit_retention_bytes"):
-            if not 0 <= getattr(self, name) < 2**63:
-                raise SettingsError(f"{name} {getattr(self, name)!r} is not a limit: use 0 (none) or more")
+        super().__post_init__()
         passes_of(self.audit_passes)
         networks(self.allow_private)
         if self.fetch_proxy and not _PROXY.fullmatch(self.fetch_proxy):
             # the value is not quoted, because it may contain a password
             raise SettingsError("fetch_proxy is not the URL of an HTTP proxy: write it as http://host:port")
-        self.terms()  # raises for an unknown dialect or matching
+        dialect(self.dialect)
 
     def terms(self) -> Terms:
-        """Return how questions are judged under these settings. Raises SettingsError."""
+        """Return how questions are judged under these settings."""
+        names = PolicySettings.__struct_fields__
         return Terms(
             dialect=dialect(self.dialect),
             matching=matching(self.matching),
-            on_restricted=self.on_restricted,
-            on_unreachable=self.on_unreachable,
-            on_redirect_limit=self.on_redirect_limit,
-            on_disallowed=self.on_disallowed,
-            max_defer=self.max_defer,
-            min_delay=self.min_delay,
-            max_delay=self.max_delay,
-            visit_time=self.visit_time,
+            **{name: getattr(self, name) for name in names},
         )
 
     def limits(self) -> Limits:
@@ -236,26 +346,76 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of the proxy. docs/proxy.md describes the additional ones for users."""
 
-    #: Options of mitmproxy (comma-separated) that bypass the guard and are allowed nevertheless.
-    allow_unsafe: str = ""
-    #: Ports (comma-separated, `8000-8999` is a range) that a tunnel may connect to.
-    connect_ports: str = "80, 443"
-    #: Hosts (comma-separated, `*.example.com` means all subdomains) whose TLS passes uninspected.
-    passthrough: str = ""
-    #: The agent that is judged: always `agent`, or the product token in each request's User-Agent
-    #: (`header`).
-    agent_from: Literal["agent", "header"] = "agent"
-    #: With `agent_from = header`: judge `agent` too, and permit only requests that both may make.
-    deny_if_any: bool = False
-    #: A TOML file that assigns an agent to each authenticated user.
-    agents: str = ""
-    #: Write the agent's User-Agent into every request.
-    set_user_agent: bool = False
-    #: Answer a crawler's own request for /robots.txt from the cache while the policy is fresh.
-    serve_robots_from_cache: bool = False
-    #: The memory for the bodies of all requests together, in each process: bytes, or `512k`,
-    #: `256m`, `1g`.
-    body_memory: str = "256m"
+    allow_unsafe: Annotated[
+        str,
+        Meta(
+            description="Options of mitmproxy that bypass the guard and are allowed nevertheless."
+            " Each is recorded at startup and with each connection that it opens.",
+            extra={"repeats": True},
+        ),
+    ] = ""
+    connect_ports: Annotated[
+        str,
+        Meta(
+            description="Ports that a tunnel may lead to: numbers and ranges, such as"
+            " `80, 443, 8000-8999`. A request inside a tunnel to another port is refused, inside"
+            " the tunnel. Without a tunnel any port is allowed except those of other protocols"
+            " (the Fetch standard's bad ports).",
+            extra={"repeats": True},
+        ),
+    ] = "80, 443"
+    passthrough: Annotated[
+        str,
+        Meta(
+            description="Hosts whose TLS passes uninspected, as long as their robots.txt lets the"
+            " agent fetch `/`. `*.example.com` means every host below it. Each connection is"
+            " recorded.",
+            extra={"repeats": True},
+        ),
+    ] = ""
+    agent_from: Annotated[
+        Literal["agent", "header"],
+        Meta(
+            description="Which agent is judged: always `agent`, or the product token in each"
+            " request's User-Agent (`header`). With `header`, a request whose User-Agent names none"
+            " is judged as `agent`."
+        ),
+    ] = "agent"
+    deny_if_any: Annotated[
+        bool,
+        Meta(description="With `agent_from = header`: judge `agent` too, and permit only requests that both may make."),
+    ] = False
+    agents: Annotated[
+        str,
+        Meta(
+            description="A TOML file that assigns an agent to each authenticated user. Under"
+            ' `[users]`, a line such as `alice = "alicebot"` for each user of `--proxyauth`.'
+        ),
+    ] = ""
+    set_user_agent: Annotated[
+        bool,
+        Meta(
+            description="Set the agent's User-Agent on every request. This is `user_agent`, or the"
+            " agent with the name of robots_guard."
+        ),
+    ] = False
+    serve_robots_from_cache: Annotated[
+        bool,
+        Meta(
+            description="Answer a crawler's own request for /robots.txt from the cache while the"
+            " copy is fresh. A copy that came by a [redirect](redirects.md) is not used. The"
+            " response to such a request is never put into the cache."
+        ),
+    ] = False
+    body_memory: Annotated[
+        str,
+        Meta(
+            description="The memory for the bodies of all requests together, in each worker: bytes,"
+            " or such as `512k` or `1g`. Bytes count from their arrival until their request has"
+            " ended; sending a body takes up to three more copies of that body. Beyond this limit"
+            " an upload gets a 503. An upload that alone exceeds it gets a 413."
+        ),
+    ] = "256m"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -301,18 +461,65 @@ def parts(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (part.strip() for part in text.split(","))))
 
 
-NAMES = Settings.__struct_fields__
-PROXY_NAMES = ProxySettings.__struct_fields__
+NAMES = tuple(types_of(Settings))
+PROXY_NAMES = (*NAMES, *(name for name in types_of(ProxySettings) if name not in NAMES))
 S = TypeVar("S", bound=Settings)
-FLAGS = {"mode": "guard-mode"}  # on the command line, where `proxy --mode` is mitmproxy's
+
+
+class Setting(NamedTuple):
+    """A setting as users see it."""
+
+    name: str
+    type: Any
+    default: Any  # NODEFAULT if it is required or depends on the user
+    meta: Meta
+
+    @property
+    def description(self) -> str:
+        """What the setting means, in Markdown."""
+        assert self.meta.description is not None
+        return self.meta.description
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the description, without Markdown."""
+        return self.description.split(". ")[0].rstrip(".").replace("`", "") + "."
+
+    @property
+    def default_text(self) -> str:
+        """The default as text; empty if there is none."""
+        if self.default is msgspec.NODEFAULT:
+            return str(self.extra.get("default", ""))
+        if self.is_switch:
+            return str(self.default).lower()
+        return number(self.default)
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the value is true or false."""
+        return self.type is bool
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """What the docstring of Settings lists."""
+        return self.meta.extra or {}
+
+
+def _setting(field: msgspec.structs.FieldInfo) -> Setting:
+    kind, meta = get_args(field.type)
+    return Setting(field.name, kind, field.default, meta)
+
+
+_FIELDS = {field.name: field for field in msgspec.structs.fields(ProxySettings)}
+#: Every setting, in the order in which users see them.
+SETTINGS = {name: _setting(_FIELDS[name]) for name in PROXY_NAMES}
 
 
 def settings_of(values: Mapping[str, Any], spelling: str = "{}", kind: type[S] = Settings) -> S:  # type: ignore[assignment]  # the default is one
     """Build settings from names and values, which may be text. `spelling` is how the framework
     writes a name.
 
-    Raises SettingsError, in the framework's spelling, for an unknown name or a value of the wrong
-    type.
+    Raises SettingsError, in the framework's spelling, for an unknown name or an invalid value.
     """
     for name in values:
         if name not in kind.__struct_fields__:
@@ -321,23 +528,18 @@ def settings_of(values: Mapping[str, Any], spelling: str = "{}", kind: type[S] =
         name = spelling.format(_spell("agent", spelling))
         raise SettingsError(f"{name} is not set: give the crawler's product token, such as 'mybot'")
     try:
-        return msgspec.convert({name: _join(value) for name, value in values.items()}, kind, strict=False)
-    except msgspec.ValidationError as error:
-        sentence = _describe_wrong_type(values, kind) or f"robots_guard's settings: {error}"
-        raise SettingsError(_respell(sentence, spelling)) from None
+        return msgspec.convert(_checked(values, kind), kind, strict=False)
     except SettingsError as error:
         raise SettingsError(_respell(str(error), spelling)) from None
 
 
-def _describe_wrong_type(values: Mapping[str, Any], kind: type[Settings]) -> str | None:
-    """Describe the first value that is not of its setting's type; None if there is none."""
-    for field in msgspec.structs.fields(kind):
-        try:
-            msgspec.convert(_join(values.get(field.name, field.default)), field.type, strict=False)
-        except msgspec.ValidationError:
-            if field.name in values:
-                return f"{field.name} {values[field.name]!r} {unfit(field.type)}"
-    return None
+def _checked(values: Mapping[str, Any], kind: type[Settings]) -> dict[str, Any]:
+    """Return the values, with lists joined. Raises SettingsError for one that is not valid."""
+    joined = {name: _join(value) for name, value in values.items()}
+    for name, value in joined.items():
+        if fault := unfit(value, types_of(kind)[name], strict=False):
+            raise SettingsError(f"{name} {values[name]!r} {fault}")
+    return joined
 
 
 def _respell(sentence: str, spelling: str) -> str:
@@ -359,12 +561,13 @@ def _describe_unknown(name: str, spelling: str, kind: type[Settings]) -> str:
     def spell(one: str) -> str:
         return spelling.format(_spell(one, spelling))
 
-    return f"unknown setting {spell(name)}: {meant(name, kind.__struct_fields__, spell)}"
+    known = PROXY_NAMES if kind is ProxySettings else NAMES
+    return f"unknown setting {spell(name)}: {meant(name, known, spell)}"
 
 
 def _spell(name: str, spelling: str) -> str:
     if spelling.startswith("--"):
-        return FLAGS.get(name) or name.replace("_", "-")
+        return name.replace("_", "-")
     return name.upper() if spelling.isupper() else name
 
 
@@ -419,7 +622,7 @@ def open_guard(
             demands_verified=demands_verified,
             decision_timeout=settings.decision_timeout,
             respect_retry_after=settings.respect_retry_after,
-            reports_only=settings.mode == "report",
+            report_only=settings.report_only,
             audit_required=settings.requires_audit(component),
         )
         opened.pop_all()

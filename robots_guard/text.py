@@ -13,7 +13,9 @@ import difflib
 from collections.abc import Callable, Sequence
 from math import isfinite
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -87,16 +89,55 @@ def meant(name: str, known: Sequence[str], shown: Callable[[str], str] = str) ->
     return f"known are: {', '.join(known)}"
 
 
-def unfit(kind: Any) -> str:
-    """Say what is wrong with a value that is not of this type, and what to write instead."""
-    kinds = get_args(kind)
-    if NoneType in kinds:  # drop None: it is the default for "not set", never a value the user typed
-        (kind,) = (each for each in kinds if each is not NoneType)
-    if get_origin(kind) is Literal:
-        *most, last = get_args(kind)
+def unfit(value: Any, kind: Any, *, strict: bool = True) -> str | None:
+    """Say why a value does not fit a type, and what to write instead; None if it fits.
+
+    Unless `strict`, text that can be read as a value of the type fits, too.
+    """
+    if _fits(value, kind, strict):
+        return None
+    base, bounds = _parts(kind)
+    if get_origin(base) is Literal:
+        *most, last = get_args(base)
         return f"is not known: use {', '.join(most)} or {last}"
+    if bounds and _fits(value, base, strict):
+        unit = " seconds" if base is float else ""
+        return f"is out of range: use {_range(bounds)}{unit}"
     return {
         float: "is not a number of seconds: write one such as 30 or 0.5",
-        int: "is not a whole number",
+        int: "is not a whole number: write one such as 30",
         bool: "is not a switch: use true or false",
-    }.get(kind, "is not text: put it in quotes")
+    }.get(base, "is not text: put it in quotes")
+
+
+def _fits(value: Any, kind: Any, strict: bool) -> bool:
+    try:
+        msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _parts(kind: Any) -> tuple[Any, msgspec.Meta | None]:
+    """Split `Annotated[type, Meta(...)]`. Of `type | None`, None is the default, and no value."""
+    bounds = None
+    if get_origin(kind) is Annotated:
+        kind, bounds = get_args(kind)
+    kinds = get_args(kind)
+    if NoneType in kinds:
+        (kind,) = (each for each in kinds if each is not NoneType)
+    return kind, bounds
+
+
+def _range(bounds: msgspec.Meta) -> str:
+    """The values within bounds, in words."""
+    if bounds.gt is not None:
+        return f"more than {bounds.gt:g} and at most {bounds.le:g}"
+    if bounds.le is not None:
+        return f"{number(bounds.ge)} to {number(bounds.le)}"
+    return f"{number(bounds.ge)} or more"
+
+
+def number(value: float | None) -> str:
+    """Return a number without an empty fraction: ``300``, not ``300.0``."""
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -385,7 +385,7 @@ async def test_lasting_fault_refuses_without_a_record(build, audit_log, faulty, 
 
 
 async def test_where_nothing_is_refused_a_fault_refuses_only_what_is_refused_in_every_mode(build, faulty):
-    guard = build(Script(RULES), reports_only=True)
+    guard = build(Script(RULES), report_only=True)
     await guard.check(ask())
     faulty(1)
     reported = guard.peek(ask("/open"))
@@ -866,8 +866,8 @@ async def test_sent_request_that_is_not_allowed_is_counted(build):
 
 
 @pytest.mark.parametrize("reports", [False, True])
-async def test_refusal_passes_in_report_mode_only(build, reports):
-    guard = build(Script(RULES), reports_only=reports)
+async def test_refusal_passes_in_report_only_mode_only(build, reports):
+    guard = build(Script(RULES), report_only=reports)
     checked, peeked = await guard.check(ask("/private/x")), guard.peek(ask("/private/y"))
 
     for decision in (checked, peeked):
@@ -1169,8 +1169,8 @@ async def test_an_exemption_is_not_judged_again(build, clock):
     assert await guard.turn(guard.recalled(decision)) is decision
 
 
-async def test_request_forbidden_meanwhile_passes_in_report_mode_and_is_recorded(build, clock):
-    guard = build(Script(PACED, SHUT), reports_only=True)
+async def test_request_forbidden_meanwhile_passes_in_report_only_mode_and_is_recorded(build, clock):
+    guard = build(Script(PACED, SHUT), report_only=True)
     decision = await guard.check(ask("/private/x"))
     await guard.policy(A, renew=True)
     clock.advance(1)
@@ -1336,11 +1336,11 @@ async def test_turn_used_later_than_just_now_counts_from_then(build, clock):
     assert guard.leaves(left) is left
 
 
-async def test_no_request_waits_for_its_turn_in_report_mode(build, clock, monkeypatch):
+async def test_no_request_waits_for_its_turn_in_report_only_mode(build, clock, monkeypatch):
     async def sleep(seconds):
         clock.advance(seconds)
 
-    guard = build(Script(SLOW), reports_only=True)
+    guard = build(Script(SLOW), report_only=True)
     monkeypatch.setattr(guard._runtime, "sleep", sleep)
     await guard.turn(await guard.check(ask("/a")), patience=15)
     began = clock()

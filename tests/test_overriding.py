@@ -220,9 +220,9 @@ async def test_a_record_names_the_terms_it_was_judged_under_not_those_that_came_
 # -- reporting only -------------------------------------------------------------------------------------------
 
 
-async def test_in_report_mode_nothing_is_refused_and_the_record_says_what_would_be(build, file):
+async def test_in_report_only_mode_nothing_is_refused_and_the_record_says_what_would_be(build, file):
     file.write_text("")
-    guard = build(reports_only=True)
+    guard = build(report_only=True)
 
     would = (await guard.check(ask("/private/x"))).verdict
 
@@ -230,7 +230,7 @@ async def test_in_report_mode_nothing_is_refused_and_the_record_says_what_would_
         Action.PASS,
         Action.DROP,
         Reason.DISALLOWED,
-        "mode=report",
+        "report_only",
     )
     assert (await guard.check(ask("/a"))).verdict.would is None
     first, second = [await guard.turn(guard.peek(ask("/a"))) for _ in range(2)]

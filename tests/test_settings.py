@@ -3,34 +3,54 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from robots_guard.core.site_settings import SiteSettings, types_of
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.runtime import AsyncioRuntime
-from robots_guard.settings import NAMES, Settings, open_guard, settings_of
+from robots_guard.settings import SETTINGS, open_guard, settings_of
 
-DOCS = Path(__file__).parent.parent / "docs" / "settings.md"
+DOCS = Path(__file__).parent.parent / "docs"
+TABLES = runpy.run_path(str(DOCS / "settings_tables.py"))
 
 
-def test_every_setting_is_documented_once_with_its_default():
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", DOCS.read_text(), re.MULTILINE))
-    plain = {
-        name: getattr(Settings(agent="mybot"), name) for name in NAMES if name not in ("agent", "store", "audit_log")
-    }
+@pytest.mark.parametrize("page", TABLES["PAGES"])
+def test_the_docs_have_the_table_that_the_descriptions_give(page):
+    expected = TABLES["page_of"](page)
 
-    assert list(rows) == list(NAMES)
-    for name, default in plain.items():
-        shown = "empty" if default == "" else f"`{str(default).lower()}`".replace(".0`", "`")
-        assert rows[name] == shown, name
+    assert (DOCS / page).read_text() == expected, "to rewrite it: python docs/settings_tables.py"
+
+
+def test_the_docs_list_the_settings_that_an_override_can_change():
+    names = ", ".join(f"`{name}`" for name in types_of(SiteSettings))
+
+    assert f"| {names} |" in (DOCS / "overrides.md").read_text()
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_a_description_begins_with_a_summary_and_names_every_choice(setting):
+    choices = get_args(setting.type)
+
+    assert [choice for choice in choices if choice not in setting.summary] == []
+    assert setting.summary[:-1].isprintable()
+    assert not {"](", "`"} & set(setting.summary)
+    assert len(setting.summary) < 140
 
 
 def test_text_is_converted_to_the_type_of_the_setting():
     settings = settings_of({"agent": "mybot", "max_defer": "60", "audit_passes": "all"})
 
     assert (settings.max_defer, settings.audit_passes) == (60.0, "all")
+
+
+@pytest.mark.parametrize("value", [True, 1, "1", "true", "True"])
+def test_a_switch_takes_the_spellings_of_every_framework(value):
+    assert settings_of({"agent": "mybot", "report_only": value}).report_only is True
 
 
 @pytest.mark.parametrize(
@@ -73,17 +93,22 @@ def test_unusable_value_is_named_in_one_sentence(values, sentence):
         ("on_restricted", "pass", "--on-restricted 'pass' is not known: use drop or allow"),
         ("on_unreachable", "wait", "--on-unreachable 'wait' is not known: use defer, drop or allow"),
         ("max_defer", "x", "--max-defer 'x' is not a number of seconds"),
-        ("max_defer", "-1", "--max-defer -1.0 is not a number of seconds: use 0 or more"),
-        ("fetch_timeout", 0, "--fetch-timeout 0.0 is not a number of seconds: use more than 0 and at most 3600"),
+        ("max_defer", "-1", "--max-defer '-1' is out of range: use 0 or more seconds"),
+        ("fetch_timeout", 0, "--fetch-timeout 0 is out of range: use more than 0 and at most 3600 seconds"),
         (
             "audit_passes",
             "perhaps",
             "--audit-passes 'perhaps' is not known: use none, all or sample:N, such as sample:100",
         ),
+        ("min_delay", "nan", "--min-delay 'nan' is out of range: use 0 to 86400 seconds"),
+        ("audit_rotate_bytes", "1", "--audit-rotate-bytes '1' is out of range: use 65536 or more"),
+        ("audit_retention_days", "x", "--audit-retention-days 'x' is not a whole number: write one such as 30"),
+        ("audit_retention_days", -1, "--audit-retention-days -1 is out of range: use 0 to 1000000"),
+        ("report_only", "perhaps", "--report-only 'perhaps' is not a switch: use true or false"),
         ("store", 7, "--store 7 is not text"),
         ("agent", "my bot", "--agent 'my bot' is not a product token"),
         ("dialect", "rfc9310", "--dialect 'rfc9310' is not known; use one of"),
-        ("matching", "loose", "--matching 'loose' is not known; use one of"),
+        ("matching", "loose", "--matching 'loose' is not known: use spec, standard or strict"),
     ],
 )
 def test_setting_is_named_as_the_framework_writes_it(name, value, sentence):

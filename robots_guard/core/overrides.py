@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from robots_guard.core.pacing import LONGEST_DELAY
+from robots_guard.core.site_settings import SiteSettings, types_of
 from robots_guard.core.verdict import Exemption, Terms
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, origin_of, parse_authority
@@ -108,8 +108,8 @@ class Overrides(NamedTuple):
         return otherwise
 
 
-class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An override as written in the file."""
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of an override that are not settings."""
 
     id: str
     owner: str
@@ -118,21 +118,11 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     origin: str | None = None
     suffix: str | None = None
     action: Literal["pass", "drop"] | None = None
-    dialect: str | None = None
-    matching: Literal["spec", "standard", "strict"] | None = None
-    on_restricted: Literal["drop", "allow"] | None = None
-    on_unreachable: Literal["defer", "drop", "allow"] | None = None
-    on_redirect_limit: Literal["unreachable", "allow"] | None = None
-    on_disallowed: Literal["drop", "defer"] | None = None
-    max_defer: float | None = None
-    min_delay: float | None = None
-    max_delay: float | None = None
-    visit_time: Literal["keep", "ignore"] | None = None
 
 
-_ABOUT = ("id", "owner", "reason", "expires", "origin", "suffix")
-_CHANGES = tuple(name for name in _Entry.__struct_fields__ if name not in _ABOUT)
-_SECONDS = ("max_defer", "min_delay", "max_delay")
+_ABOUT = {field.name: field.type for field in msgspec.structs.fields(_Entry)}
+_SETTINGS = types_of(SiteSettings)
+_KEYS = _ABOUT | _SETTINGS
 
 
 def parse(text: str, base: Terms) -> Overrides:
@@ -181,34 +171,36 @@ def _which(row: Any, number: int) -> str:
 
 
 def _override(row: Any, base: Terms) -> Override:
-    try:
-        entry = msgspec.convert(row, _Entry)
-    except msgspec.ValidationError as error:
-        raise SettingsError(_why_invalid(row) or str(error)) from None
+    if fault := _fault(row):
+        raise SettingsError(fault)
+    entry = msgspec.convert({name: value for name, value in row.items() if name in _ABOUT}, _Entry)
     for name in ("id", "owner", "reason"):
         if not getattr(entry, name).strip():
             raise SettingsError(f"{name} is empty: state {_REQUIRED[name]}")
     exemption = Exemption(id=entry.id, owner=entry.owner, reason=entry.reason, expires=_end(entry.expires))
-    changes = {name: value for name in _CHANGES if (value := getattr(entry, name)) is not None}
+    changes = _changes(row, entry.action)
     return Override(_place(entry), _terms(base, changes, exemption), changes)
 
 
-def _why_invalid(row: Any) -> str | None:
+def _fault(row: Any) -> str | None:
     """What is wrong with the keys of an override, and the remedy, which msgspec's messages lack."""
     if not isinstance(row, dict):
         return f"{row!r} is not a table: begin each override with [[override]]"
     for name in row:
-        if name not in _Entry.__struct_fields__:
-            return f"{name!r} is not known: {meant(name, _Entry.__struct_fields__)}"
-    for field in msgspec.structs.fields(_Entry):
-        if field.required and field.name not in row:
-            return f"{field.name} is missing: state {_REQUIRED[field.name]}"
-        try:
-            msgspec.convert(row.get(field.name, field.default), field.type)
-        except msgspec.ValidationError:
-            if field.name in row:
-                return f"{field.name} = {row[field.name]!r} {unfit(field.type)}"
+        if name not in _KEYS:
+            return f"{name!r} is not known: {meant(name, tuple(_KEYS))}"
+    for name, remedy in _REQUIRED.items():
+        if name not in row:
+            return f"{name} is missing: state {remedy}"
+    for name, value in row.items():
+        if objection := unfit(value, _KEYS[name]):
+            return f"{name} = {value!r} {objection}"
     return None
+
+
+def _changes(row: dict[str, Any], action: str | None) -> dict[str, Any]:
+    changes = {name: msgspec.convert(row[name], kind) for name, kind in _SETTINGS.items() if name in row}
+    return changes if action is None else {"action": action, **changes}
 
 
 _REQUIRED = {
@@ -251,13 +243,10 @@ def _place(entry: _Entry) -> Origin | str:
 
 def _terms(base: Terms, changes: dict[str, Any], exemption: Exemption) -> Terms:
     if not changes:
-        raise SettingsError(f"it changes nothing: set one of {', '.join(_CHANGES)}")
+        raise SettingsError(f"it changes nothing: set one of action, {', '.join(_SETTINGS)}")
     if "action" in changes and len(changes) > 1:
         other = next(name for name in changes if name != "action")
         raise SettingsError(f"{other} has no effect with action = {changes['action']}: remove one of them")
-    for name in _SECONDS:
-        if not 0 <= changes.get(name, 0) <= LONGEST_DELAY:
-            raise SettingsError(f"{name} = {changes[name]} is not valid: use 0 to {LONGEST_DELAY:g} seconds")
     values: dict[str, Any] = {"override": exemption, **changes}
     if "dialect" in values:
         values["dialect"] = dialect(values["dialect"])

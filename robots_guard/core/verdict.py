@@ -6,6 +6,7 @@ The audit log, Scrapy's stats, response headers and flow metadata use the same s
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
@@ -13,7 +14,7 @@ from robots_guard.core.access import REDIRECT_LIMITS, Access
 from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.pacing import Demand, Pacer, Turn, closed, demand
 from robots_guard.core.policy import Document, FetchTrouble, Policy
-from robots_guard.errors import SettingsError
+from robots_guard.core.site_settings import PolicySettings
 from robots_guard.origin import ROBOTS_TXT, Origin
 from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.pace import Pace
@@ -58,9 +59,6 @@ class Reason(StrEnum):
     INTERNAL_ERROR = "internal-error"  # a bug in the guard: refused nevertheless
 
 
-MAX_DELAY = 300.0  # seconds; a longer delay is a mistake, or is better expressed by a Disallow
-
-
 class Exemption(msgspec.Struct, frozen=True, kw_only=True):
     """The owner, reason and expiry (seconds since 1970) of an override; see `overrides`."""
 
@@ -70,7 +68,7 @@ class Exemption(msgspec.Struct, frozen=True, kw_only=True):
     expires: float
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class Terms(PolicySettings, frozen=True, kw_only=True):
     """The operator's settings for judging questions.
 
     A setting that allows more than the default is named in each verdict that it changes. `override`
@@ -79,28 +77,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     dialect: Dialect
     matching: Matching
-    on_restricted: str = "drop"  # drop | allow
-    on_unreachable: str = "defer"  # defer | drop | allow
-    on_redirect_limit: str = "unreachable"  # unreachable | allow
-    on_disallowed: str = "drop"  # drop | defer
-    max_defer: float = 900.0  # seconds of trouble or deferral after which a deferral becomes a drop
-    min_delay: float = 0.0  # least seconds between two requests to an origin
-    max_delay: float = MAX_DELAY  # most seconds of delay that a file may require; 0: none
-    visit_time: str = "keep"  # keep | ignore
-    action: str = "judge"  # judge | pass | drop (the last two regardless of the site's rules)
+    action: Literal["judge", "pass", "drop"] = "judge"  # the last two whatever the site's rules say
     override: Exemption | None = None
-
-    def __post_init__(self) -> None:
-        _one_of("on_disallowed", self.on_disallowed, ("drop", "defer"))
-        _one_of("visit_time", self.visit_time, ("keep", "ignore"))
-        _one_of("on_restricted", self.on_restricted, ("drop", "allow"))
-        _one_of("on_unreachable", self.on_unreachable, ("defer", "drop", "allow"))
-        _one_of("on_redirect_limit", self.on_redirect_limit, ("unreachable", "allow"))
-
-
-def _one_of(setting: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise SettingsError(f"{setting} = {value!r} is not known: use one of {', '.join(choices)}")
 
 
 class Deferral(msgspec.Struct, frozen=True):
@@ -212,11 +190,11 @@ def _id(terms: Terms) -> str:
     return terms.override.id if terms.override else ""
 
 
-def reported(verdict: Verdict) -> Verdict:
-    """The report-only form of a verdict: it passes, and `would` is the action otherwise taken."""
+def as_report_only(verdict: Verdict) -> Verdict:
+    """Return the report-only form of a verdict: it passes, and `would` is the action otherwise taken."""
     if verdict.action is Action.PASS:
         return verdict
-    return msgspec.structs.replace(verdict, action=Action.PASS, would=verdict.action, relaxed="mode=report")
+    return msgspec.structs.replace(verdict, action=Action.PASS, would=verdict.action, relaxed="report_only")
 
 
 def deferred(why: str, now: float) -> Verdict:

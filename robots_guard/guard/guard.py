@@ -31,7 +31,7 @@ from robots_guard.core.overrides import Overrides
 from robots_guard.core.pacing import Demand, Pacer, Turn, has_lapsed, is_old
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.renewal import Redirected
-from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict, not_yet, reported
+from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict, as_report_only, not_yet
 from robots_guard.errors import AuditLogError, OutOfTime, StoreError, UnconfirmedRecord
 from robots_guard.guard.cache import Holding
 from robots_guard.guard.calls import LOG_WIDTH, RULES_WIDTH, STORE_WIDTH, Calls
@@ -70,7 +70,7 @@ class Guard:
     `leases` is None where no other process shares the store. `overrides` is a file of exceptions.
     With `demands_verified`, a policy fetched over unverified TLS counts as absent. A check that
     takes longer than `decision_timeout` seconds is deferred. With `respect_retry_after`, a pause
-    that an origin asks for is kept. With `reports_only`, nothing is refused, and the records say
+    that an origin asks for is kept. With `report_only`, nothing is refused, and the records say
     what would be. With `audit_required`, a PASS that has to be recorded and cannot be becomes a
     refusal. `tokens` returns random hexadecimal text of the given number of bytes; it names this
     guard in records, turns and leases. `counts` holds running totals for the integration's
@@ -95,7 +95,7 @@ class Guard:
         demands_verified: bool = True,
         decision_timeout: float = DECISION_TIMEOUT,
         respect_retry_after: bool = True,
-        reports_only: bool = False,
+        report_only: bool = False,
         audit_required: bool = False,
         tokens: Callable[[int], str] = secrets.token_hex,
     ) -> None:
@@ -109,7 +109,7 @@ class Guard:
         self._limits = limits
         self._decision_timeout = decision_timeout
         self._respect_retry_after = respect_retry_after
-        self.reports_only = reports_only
+        self.report_only = report_only
         self._audit_required = audit_required
         self._unrecorded_passes = 0  # PASSes returned since the audit log was last writable
         self._tally = Tally(clocks, audit_log)
@@ -238,7 +238,7 @@ class Guard:
         whose request is not sent is lost. A turn that the decision has had for too long is moved to
         now, or replaced if another process has taken one since.
         """
-        return await self._take_turn_within(0.0 if self.reports_only else patience, decision, self._apply_mode)
+        return await self._take_turn_within(0.0 if self.report_only else patience, decision, self._apply_report_only)
 
     def leaves(self, decision: Decision) -> Decision:
         """Mark a request as being sent; return its decision with the turn re-stamped to now.
@@ -420,7 +420,7 @@ class Guard:
         and take its turn.
 
         The request is the guard's own, so it is judged for the guard's own agent, and is refused in
-        report mode too. Unless `may_fetch` is true, no policy is fetched for it.
+        report-only mode too. Unless `may_fetch` is true, no policy is fetched for it.
         """
         following, began = redirected.following, self._clocks.monotonic()
         question = Question(
@@ -607,11 +607,11 @@ class Guard:
         )
 
     def _finish(self, question: Question, decided: Decided, terms: Terms, source: str, began: float) -> Decision:
-        decided = replace(decided, verdict=self._apply_mode(decided.verdict)) if self.reports_only else decided
+        decided = replace(decided, verdict=self._apply_report_only(decided.verdict)) if self.report_only else decided
         return self._publish(self._build_decision(question, decided, terms, source, began))
 
-    def _apply_mode(self, verdict: Verdict) -> Verdict:
-        return reported(verdict) if self.reports_only else verdict
+    def _apply_report_only(self, verdict: Verdict) -> Verdict:
+        return as_report_only(verdict) if self.report_only else verdict
 
     def _build_decision(
         self, question: Question, decided: Decided, terms: Terms, source: str, began: float
@@ -671,12 +671,12 @@ class Guard:
     def _refuse_unrecorded(self, decision: Decision) -> Decision:
         """Return the refusal that replaces a decision whose record cannot be encoded.
 
-        It carries none of the data that could be at fault, and is recorded if possible. In report
+        It carries none of the data that could be at fault, and is recorded if possible. In report-only
         mode a PASS remains a PASS.
         """
         self.counts["audit_log/error"] += 1
         passed = decision.verdict.action is Action.PASS
-        verdict = self._apply_mode(INTERNAL_ERROR) if passed else INTERNAL_ERROR
+        verdict = self._apply_report_only(INTERNAL_ERROR) if passed else INTERNAL_ERROR
         refused = msgspec.structs.replace(decision, verdict=verdict, policy=None, source="")
         try:
             self._audit_log.write(refused)

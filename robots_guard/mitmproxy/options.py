@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any, Optional
 
-import msgspec
 from mitmproxy import addonmanager, optmanager
 from mitmproxy.proxy import mode_specs
 
 from robots_guard.errors import SettingsError
-from robots_guard.settings import PROXY_NAMES, ProxySettings, settings_of
+from robots_guard.settings import PROXY_NAMES, SETTINGS, ProxySettings, settings_of
 
 SPELLING = "robots_guard_{}"
 
@@ -56,9 +55,9 @@ def declare(loader: addonmanager.Loader) -> None:
     Numbers are declared as text: mitmproxy reads no fractions, and does not name an option that it
     cannot read.
     """
-    for field in msgspec.structs.fields(ProxySettings):
-        kind, default = (bool, field.default) if field.type is bool else (_OPTIONAL_TEXT, None)
-        loader.add_option(SPELLING.format(field.name), kind, default, f"robots_guard's {field.name}, see its docs.")
+    for name, setting in SETTINGS.items():
+        kind, default = (bool, setting.default) if setting.is_switch else (_OPTIONAL_TEXT, None)
+        loader.add_option(SPELLING.format(name), kind, default, setting.summary)
 
 
 def read_settings(options: optmanager.OptManager) -> ProxySettings:

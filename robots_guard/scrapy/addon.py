@@ -48,10 +48,8 @@ LAST = sys.maxsize
 _MIDDLEWARES = "DOWNLOADER_MIDDLEWARES"
 _SCHEDULER = "SCHEDULER"
 _QUEUE = "SCHEDULER_PRIORITY_QUEUE"
-_MODE_DESCRIPTIONS = {
-    "enforce": "enforces robots.txt",
-    "report": "refuses nothing, and records what robots.txt forbids (ROBOTS_GUARD_MODE = report)",
-}
+_ENFORCES = "enforces robots.txt"
+_REPORTS = "refuses nothing, and records what robots.txt forbids (ROBOTS_GUARD_REPORT_ONLY = True)"
 _BUILTIN = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
 
 
@@ -69,7 +67,7 @@ class Addon:
                 return
             guard_settings = options_of(settings).settings
             _check_resources(guard_settings)
-            _install(settings, _MODE_DESCRIPTIONS[guard_settings.mode])
+            _install(settings, report_only=guard_settings.report_only)
         except SettingsError as error:
             abort(error)
 
@@ -91,13 +89,14 @@ def _check_resources(settings: Settings) -> None:
     guard.close()
 
 
-def _install(settings: BaseSettings, mode_description: str) -> None:
+def _install(settings: BaseSettings, *, report_only: bool) -> None:
     _disable_builtin(settings)
     settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardMiddleware, PRIORITY)
     settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardSeal, LAST)
     _require_enabled_middlewares(settings)
     _gate_scheduler(settings)
-    log.info("robots_guard %s; it replaces Scrapy's RobotsTxtMiddleware, which is off", mode_description)
+    effect = _REPORTS if report_only else _ENFORCES
+    log.info("robots_guard %s; it replaces Scrapy's RobotsTxtMiddleware, which is off", effect)
     if is_explicit(settings, "ROBOTSTXT_OBEY") and not settings.getbool("ROBOTSTXT_OBEY"):
         log.warning(
             "ROBOTSTXT_OBEY is False, but robots_guard enforces robots.txt: set %s = False to stop it",

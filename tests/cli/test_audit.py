@@ -300,7 +300,7 @@ def test_what_if_report(here, audit_log, tmp_path):
 
     assert status == 0
     assert "Origins that would differ" in page
-    assert "counted as if mode = &#34;report&#34; had not been set" in page
+    assert "counted as if report_only had not been set" in page
 
 
 def test_kinds(here, audit_log):

@@ -75,7 +75,7 @@ WRONG = [
     (["check", "--store", "sqlite:////proc", "https://a.test/"], "name a writable file that no other program uses"),
     (["check", "--audit-log", "/proc/none", "https://a.test/"], "name a directory that can be written to"),
     (["check", "--dialect", "rfc9310", "https://a.test/"], "rfc9310"),
-    (["check", "--matching", "loose", "https://a.test/"], "use one of spec, standard, strict"),
+    (["check", "--matching", "loose", "https://a.test/"], "use spec, standard or strict"),
     (
         ["check", "--on-restricted", "perhaps", "https://a.test/"],
         "-restricted 'perhaps' is not known: use drop or allow",

@@ -21,7 +21,7 @@ from robots_guard.audit.show.chart import ChartBar, ceiling, chart
 from robots_guard.audit.write.maintenance import compress
 from robots_guard.console import app
 from robots_guard.console.meanings import MEANINGS
-from robots_guard.core.verdict import Action, Reason, Verdict, reported
+from robots_guard.core.verdict import Action, Reason, Verdict, as_report_only
 from robots_guard.stores import look_at
 from robots_guard.stores.sqlite import SqliteStore
 
@@ -376,7 +376,8 @@ async def test_decision_without_document_says_so(place, console, tmp_path):
 
 async def test_report_only_decision_is_not_shown_as_refused(place, tmp_path):
     made = audit_log_in(tmp_path, passes=1)
-    only_said = reported(Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="dns: none"))
+    deferred = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="dns: none")
+    only_said = as_report_only(deferred)
     made.write(msgspec.structs.replace(decision(verdict=only_said, at=AT), id="only-said"))
     made.close()
     async with let_in(app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)) as browser:

@@ -16,10 +16,10 @@ from robots_guard.core.verdict import (
     RuleRef,
     Terms,
     Verdict,
+    as_report_only,
     judge,
     not_yet,
     paced,
-    reported,
 )
 from robots_guard.errors import SettingsError
 from robots_guard.origin import origin_of
@@ -93,11 +93,11 @@ def test_a_request_has_escaped_if_it_was_sent_and_is_not_allowed(sent, action, w
 
 def test_a_report_only_verdict_has_the_action_it_would_be():
     dropped = Verdict(action=Action.DROP, reason=Reason.DISALLOWED, detail="why")
-    told = reported(dropped)
+    told = as_report_only(dropped)
 
-    assert (told.action, told.would, told.relaxed) == (Action.PASS, Action.DROP, "mode=report")
+    assert (told.action, told.would, told.relaxed) == (Action.PASS, Action.DROP, "report_only")
     assert (told.reason, told.detail) == (Reason.DISALLOWED, "why")
-    assert reported(ALLOWED) is ALLOWED
+    assert as_report_only(ALLOWED) is ALLOWED
 
 
 # -- statuses and failures ------------------------------------------------------------------------------------
@@ -327,4 +327,5 @@ def test_an_unknown_value_is_refused_and_the_valid_ones_are_named(setting):
     with pytest.raises(SettingsError) as error:
         terms(**{setting: "perhaps"})
 
-    assert str(error.value) == f"{setting} = 'perhaps' is not known: use one of {', '.join(CHOICES[setting])}"
+    *most, last = CHOICES[setting]
+    assert str(error.value) == f"{setting} 'perhaps' is not known: use {', '.join(most)} or {last}"

@@ -104,9 +104,9 @@ def test_a_pause_that_the_site_requests_is_kept(net, tmp_path):
     assert len(site.robots_fetches) == 1
 
 
-def test_in_report_mode_it_is_only_recorded(net, tmp_path):
+def test_in_report_only_mode_it_is_only_recorded(net, tmp_path):
     site = net.origin(LONG)
-    with proxy(tmp_path, ["--guard-mode", "report"]) as integration:
+    with proxy(tmp_path, ["--report-only"]) as integration:
         assert [plain(integration, f"{site.url}/{target}").status for target in ("open", "robots.txt")] == [200, 200]
         (record,) = [each for each in integration.records() if each.get("would") == "defer"]
 

@@ -20,7 +20,7 @@ from robots_guard.core.access import Failure
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.policy import Document, FetchTrouble, Policy
-from robots_guard.core.verdict import Deferral, Question, Reason, Terms, Verdict, reported
+from robots_guard.core.verdict import Deferral, Question, Reason, Terms, Verdict, as_report_only
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, split_url
 from robots_guard.rep.dialect import dialect
@@ -86,8 +86,8 @@ def replay(bundle: Bundle) -> Replayed:
     question = _question(record, terms, now)
     policy = _policy(record, question.origin, bundle.document or b"", now)
     verdict = check.by_policy(question, terms, policy, partial(_rules, question, terms), now)
-    if bundle.settings.get("mode") == "report":
-        verdict = reported(verdict)
+    if bundle.settings.get("report_only") == "True":  # settings are recorded as text
+        verdict = as_report_only(verdict)
     return Replayed(verdict, _differences(record, verdict), _caveats(bundle))
 
 

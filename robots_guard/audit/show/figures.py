@@ -62,7 +62,7 @@ class Summary(NamedTuple):
 def summary(search: Search, now: str, *, what_if: bool = False) -> Summary:
     """The figures of the records that a search selects. `now` is the time of the report.
 
-    With `what_if`, decisions that passed because of mode = "report" count as what they would
+    With `what_if`, decisions that passed because of `report_only` count as what they would
     otherwise have been, and the two are compared.
     """
     where, values = search.condition(any_kind=True)
@@ -185,7 +185,7 @@ def _tables(search: Search, now: str) -> list[FigureTable]:
         ),
         FigureTable(
             "Reported only",
-            "Requests that passed because mode is report, and would otherwise have been refused",
+            "Requests that passed because of report_only, and would otherwise have been refused",
             ["would", "reason", "origin", "decisions"],
             _top(search, "would, reason, origin", "would IS NOT NULL"),
             3,
@@ -205,7 +205,7 @@ def _comparisons(search: Search) -> list[FigureTable]:
     return [
         FigureTable(
             "Actual and enforced",
-            'The decisions, and what they would have been without mode = "report"',
+            "The decisions, and what they would have been without report_only",
             ["action", "was", "would be", "difference"],
             _rows(
                 search,

@@ -45,9 +45,7 @@ as_file = click.option("-o", "--output", type=click.Path(dir_okay=False, path_ty
     show_default=True,
     help="Write to this file.",
 )
-@click.option(
-    "--what-if", is_flag=True, help='Count what mode = "report" let pass as refused, and show the difference.'
-)
+@click.option("--what-if", is_flag=True, help="Count what report_only let pass as refused, and show the difference.")
 def report(audit_log: str | None, output: Path, *, what_if: bool, **values: Any) -> int:
     """Write an HTML report: decisions over time, by origin and by rule; deferrals, outages, overrides, fail-opens."""
     from robots_guard.audit.show.figures import summary
@@ -68,7 +66,7 @@ def _subtitle(wanted: Filter, *, what_if: bool) -> str:
     which = "All decisions in the audit log"
     if selected:
         which = "Decisions: " + ", ".join(f"{name} {value}" for name, value in selected.items())
-    return which + (', counted as if mode = "report" had not been set' if what_if else "")
+    return which + (", counted as if report_only had not been set" if what_if else "")
 
 
 @click.command()

@@ -35,7 +35,7 @@ class Overview(NamedTuple):
     rules: list[tuple[str, str, int | None, int]]
     opened: list[tuple[str, int]]
     overrides: list[tuple[str, int]]
-    would: int  # passed only because mode = report refuses nothing
+    would: int  # passed only because report_only refuses nothing
 
 
 def overview(search: Search, since: str | None, until: str) -> Overview:

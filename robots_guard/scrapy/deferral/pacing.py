@@ -162,7 +162,7 @@ class Pacing:
             raise RobotsDisallowed(granted)
         if granted.verdict.action is Action.DEFER:
             raise NotYet(granted)
-        if granted.turn is not None:  # with `mode = "report"`, a request is sent without a turn
+        if granted.turn is not None:  # with `report_only`, a request is sent without a turn
             self._sent[request] = self._guard.leaves(granted)
         self._gate.mark_sent(request, str(decision.question.origin), self._delay_of(decision))
 
@@ -192,13 +192,13 @@ class Pacing:
         seconds = asked_to_wait(response.status, headers, self._now())
         if seconds:
             await self._guard.hold_off(origin, seconds)
-            if self._guard.is_held_off(origin) and not self._guard.reports_only:
+            if self._guard.is_held_off(origin) and not self._guard.report_only:
                 self._gate.shut(str(origin), min(seconds, LONGEST_HOLD_OFF))
 
     def _delay_of(self, decision: Decision) -> float:
-        """Seconds that a decision requires between two requests; 0 in report mode, where no request
-        waits."""
+        """Seconds that a decision requires between two requests; 0 in report-only mode, where no
+        request waits."""
         pace = decision.verdict.pace
-        if pace is None or self._guard.reports_only:
+        if pace is None or self._guard.report_only:
             return 0.0
         return pace.seconds

@@ -20,7 +20,7 @@ from robots_guard.audit.show.figures import summary
 from robots_guard.audit.show.report import page
 from robots_guard.audit.write.maintenance import compress, retain
 from robots_guard.audit.write.retention import Inspection, Retention
-from robots_guard.core.verdict import reported
+from robots_guard.core.verdict import as_report_only
 from robots_guard.errors import SettingsError
 
 LATER = "20270201"
@@ -222,8 +222,8 @@ def lenient(tmp_path):
     """In report-only mode 3 drops at a.test (two as repeats) and 1 deferral at c.test; also 1 PASS and 1 DROP."""
     audit_log = audit_log_in(tmp_path, passes=1, aggregate=3600.0)
     for number in range(3):
-        audit_log.write(decision(f"https://a.test/private/{number}", verdict=reported(DROP)))
-    audit_log.write(decision("https://c.test/", verdict=reported(DEFER)))
+        audit_log.write(decision(f"https://a.test/private/{number}", verdict=as_report_only(DROP)))
+    audit_log.write(decision("https://c.test/", verdict=as_report_only(DEFER)))
     audit_log.write(decision("https://d.test/", verdict=PASS))
     audit_log.write(decision("https://e.test/private/"))
     audit_log.close()

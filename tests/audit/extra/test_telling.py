@@ -34,6 +34,7 @@ from robots_guard.core.pacing import Pacer
 from robots_guard.core.renewal import begin
 from robots_guard.core.verdict import Action, Exemption, Reason, Verdict, judge, needs_no_policy
 from robots_guard.errors import SettingsError
+from robots_guard.settings import Settings
 
 HOSTILE = "https://a.test/\x1b[2J</title><script>alert(1)</script>\"'\n\r\u2028\u202e,=1+1"
 LONG = "https://a.test/" + "x" * 100_000
@@ -352,10 +353,11 @@ def test_an_empty_document_is_accepted():
 
 
 def test_a_report_only_decision_is_compared_by_its_would():
-    lenient = {"action": "pass", "would": "drop", "relaxed": "mode=report"}
+    lenient = {"action": "pass", "would": "drop", "relaxed": "report_only"}
+    settings = Settings(agent="mybot", report_only=True).writing("cli").settings
 
-    assert replay(bundled(settings={"mode": "report"}, **lenient)).differences == []
-    assert replay(bundled(settings={"mode": "report"}, **lenient | {"would": None})).differences == [
+    assert replay(bundled(settings=settings, **lenient)).differences == []
+    assert replay(bundled(settings=settings, **lenient | {"would": None})).differences == [
         "would: recorded None, now 'drop'"
     ]
 

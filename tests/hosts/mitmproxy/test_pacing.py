@@ -360,7 +360,7 @@ def test_retry_after_also_pauses_an_upload(integration, sites):
 
 
 def test_report_only_delays_no_request(start, sites):
-    with start("mitmdump", mode="report") as integration:
+    with start("mitmdump", report_only="true") as integration:
         site = sites.start("http", LONG)
         assert [get(integration, site, target).status for target in ("/1", "/2")] == [200, 200]
         assert max(gaps(site)) < 2

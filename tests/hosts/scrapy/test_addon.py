@@ -114,7 +114,7 @@ def test_it_logs_that_it_replaces_the_builtin(applied, caplog):
 
 def test_it_logs_that_it_only_reports(applied, caplog):
     with caplog.at_level(logging.INFO, logger="robots_guard"):
-        applied(ROBOTS_GUARD_MODE="report")
+        applied(ROBOTS_GUARD_REPORT_ONLY=True)
     assert "refuses nothing, and records what robots.txt forbids" in caplog.text
     assert "enforces" not in caplog.text
 

@@ -150,8 +150,8 @@ def test_every_source_of_a_delay_is_kept(net):
         assert len(site.targets) == 5
 
 
-def test_in_report_mode_no_request_waits(net, tmp_path):
-    """`mode = "report"`: scheduled requests and those that bypass the scheduler are sent at once,
+def test_in_report_only_mode_no_request_waits(net, tmp_path):
+    """`report_only`: scheduled requests and those that bypass the scheduler are sent at once,
     and recorded."""
     site = net.origin("User-agent: *\nCrawl-delay: 30\n")
     files = [f"{site.url}/file{n}" for n in range(4)]
@@ -159,14 +159,14 @@ def test_in_report_mode_no_request_waits(net, tmp_path):
 
     done = crawl(
         [f"{site.url}/{n}" for n in range(8)],
-        {**pipeline, "ROBOTS_GUARD_MODE": "report"},
+        {**pipeline, "ROBOTS_GUARD_REPORT_ONLY": True},
         files=files,
         see_through=True,
     )
 
     assert len(site.targets) == 12
     assert {done[url]["action"] for url in files} == {"pass"}
-    actions = [record["would"] for record in done.records if record["relaxed"] == "mode=report"]
+    actions = [record["would"] for record in done.records if record["relaxed"] == "report_only"]
     assert actions == ["defer"] * 11
 
 

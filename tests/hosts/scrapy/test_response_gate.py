@@ -224,10 +224,10 @@ def test_an_exemption_covers_redirects_within_the_origin(net):
     assert done.record(f"{other.url}/private/4")["escaped"]
 
 
-def test_in_report_mode_an_escape_is_recorded(net):
+def test_in_report_only_mode_an_escape_is_recorded(net):
     site = redirecting(net, "/private/x")
 
-    done = crawl([f"{site.url}/open"], {**by("FollowingHandler"), "ROBOTS_GUARD_MODE": "report"})
+    done = crawl([f"{site.url}/open"], {**by("FollowingHandler"), "ROBOTS_GUARD_REPORT_ONLY": True})
 
     assert done[f"{site.url}/open"]["action"] == "pass"
     (record,) = done.records
