@@ -75,5 +75,5 @@ def produce(gate: WriteCheck, event: RequestHeaders, by: HttpConnection) -> Requ
 
 
 def refusal(stream_id: int, why: object) -> ResponseProtocolError:
-    """The error that tells a stream why its request was not written."""
+    """The error of a stream whose request was not written."""
     return ResponseProtocolError(stream_id, f"robots_guard: {why}", ResponseProtocolError.code)
