@@ -36,7 +36,7 @@ PATCH = Patch(
 On Python 3.11, stopping prints a traceback for each open client connection.
 
 The cause is CPython issue 110894: `StreamReaderProtocol` calls `exception()` of a cancelled task.
-Python 3.12 has mended it.
+It is fixed in Python 3.12.
 
 To see it: run mitmdump on Python 3.11, keep a connection open, and stop it with SIGINT.
 

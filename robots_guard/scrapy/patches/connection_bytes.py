@@ -112,8 +112,8 @@ PATCH = Patch(
     report="""\
 For Twisted: a client cannot see that an HTTP/1.1 response was ambiguous.
 
-`HTTP11ClientProtocol` discards bytes after the end of a response, and accepts a response with several
-lengths or with a Content-Length beside chunks. A client that must know what a proxy or another reader
+`HTTP11ClientProtocol` discards bytes after the end of a response, and accepts a response with a
+Content-Length beside chunks. A client that must know what a proxy or another reader
 may have made of the same bytes, such as an archiver or a crawler, has no way to find out.
 
 To see it: let a server send a response with `Content-Length: 5`, and ten bytes. `readBody` gives five.

@@ -74,7 +74,7 @@ A hook between the download slot and the download handler.
 
 After the last downloader middleware, a request waits in the queue of its slot. An extension that
 paces requests, signs them with a time, or checks what is finally sent has no place to do so.
-`request_reached_downloader` is sent there, but its receivers can neither wait nor refuse.
+`request_reached_downloader` is sent before that wait, and its receivers can neither wait nor refuse.
 
 To see it: send many requests to one slot with DOWNLOAD_DELAY = 1, and compare the times of
 `process_request` of the last middleware with those at the server.
