@@ -1,4 +1,4 @@
-"""Patches: replaced methods of a library, each with its reason and a report for the library's authors.
+"""Patches: replaced methods of a library, each with its reason and a report for its authors.
 
 `mitmproxy/patches/` and `scrapy/patches/` have one module for each method, or for a few methods of
 one class that make sense only together. Its docstring says what the library does and what the

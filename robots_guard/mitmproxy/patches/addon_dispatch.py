@@ -21,14 +21,17 @@ Handlers = list[Callable[..., Any]]
 
 
 def cache_handlers(manager: addonmanager.AddonManager) -> None:
-    """Turn mitmproxy's own manager into an `Addons`. A subclass of another program is left unchanged."""
+    """Turn mitmproxy's own manager into an `Addons`. Another program's subclass is left as it is."""
     if type(manager) is addonmanager.AddonManager:
         manager.__class__ = Addons
         manager.forget()  # type: ignore[attr-defined]  # it is an `Addons` now
 
 
 class Addons(addonmanager.AddonManager):
-    """An addon manager that looks up the handlers of a hook once. It calls them in the same order as mitmproxy."""
+    """An addon manager that looks up the handlers of a hook once.
+
+    It calls them in the same order as mitmproxy.
+    """
 
     _handlers: dict[str, Handlers]
     _walked: tuple[int, int]
@@ -52,7 +55,10 @@ class Addons(addonmanager.AddonManager):
         super().remove(addon)  # type: ignore[no-untyped-call]  # likewise
 
     def trigger(self, event: hooks.Hook) -> None:
-        """Call the handlers synchronously, uncached: mitmproxy does so for a change of options and rarer events."""
+        """Call the handlers synchronously, uncached.
+
+        mitmproxy does so for a change of options and rarer events.
+        """
         self.forget()
         halted = False
         for addon in self.chain:
@@ -65,7 +71,7 @@ class Addons(addonmanager.AddonManager):
                 halted = True
 
     async def handle_lifecycle(self, event: hooks.Hook) -> None:
-        """Call the handlers of a hook; after one of a flow, also those of `update` if there are any."""
+        """Call the handlers of a hook; after one of a flow, also those of `update`."""
         arguments = event.args()
         await self._call(event, arguments)
         if isinstance(arguments[0], flow.Flow) and self._of("update"):
@@ -117,8 +123,7 @@ PATCH = Patch(
         method("trigger_event", "b763c59bc499"),
     ),
     versions="mitmproxy 11.0.2, 12.2.3",
-    reason="Half of the CPU time of a request is spent on looking for handlers; and a guard must get"
-    " the hooks that AddonHalt stops.",
+    reason="Half of a request's CPU time goes into the search for handlers; AddonHalt skips the guard.",
     report="""\
 Cache the handlers of each hook.
 

@@ -1,4 +1,4 @@
-"""`ConnectionHandler` runs the protocol layers of a connection; an exception in one ends it and its flows.
+"""`ConnectionHandler` runs the protocol layers of a connection; an exception in one ends it.
 
 `server_event` (mitmproxy/proxy/server.py) runs the layers and carries out their commands. It logs
 whatever they raise as "mitmproxy has crashed!", with a traceback, and continues: the client waits
@@ -42,7 +42,10 @@ _MINUTE = 60.0  # seconds
 
 
 def replace_log(plain: Callable[..., None]) -> Callable[..., None]:
-    """Make `log` treat an exception that is logged as an error as a crash: `server_event` logs only crashes so."""
+    """Make `log` end the handler if an exception is logged as an error.
+
+    `server_event` logs only crashes so.
+    """
 
     def log_or_end(self: ConnectionHandler, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
         if exc_info and level >= logging.ERROR:
@@ -65,7 +68,10 @@ def _replace_task(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaita
 
 
 class _CrashedLayer(layer.Layer):
-    """The layer that replaces those of a crashed handler. `awaited` are the flows with a running hook, by hook."""
+    """The layer that replaces those of a crashed handler.
+
+    `awaited` are the flows with a running hook, by hook.
+    """
 
     def __init__(self, crashed: layer.Layer, awaited: dict[commands.StartHook | None, http.HTTPFlow]) -> None:
         super().__init__(crashed.context)
@@ -130,13 +136,16 @@ def _streams(layers: Iterable[layer.Layer], seen: set[int]) -> Iterator[HttpStre
 
 
 def _has_ended(stream: HttpStream) -> bool:
-    """Whether the response hook or the error hook was called, by mitmproxy's own test (`handle_protocol_error`)."""
+    """Whether the response hook or the error hook was called.
+
+    This is mitmproxy's own test (`handle_protocol_error`).
+    """
     ended = (stream.state_done, stream.state_errored)
     return stream.client_state == stream.state_errored or stream.server_state in ended
 
 
 def _is_awaited(hook: commands.StartHook | None) -> bool:
-    """Whether the flow must be ended after this hook. The response and error hooks end it themselves."""
+    """Whether the flow must be ended after this hook: the response and error hooks end it."""
     return hook is not None and not isinstance(hook, HttpErrorHook | HttpResponseHook)
 
 
@@ -190,14 +199,14 @@ PATCH = Patch(
         method("wakeup", "6e42e075ee5f", make=_replace_task),
     ),
     versions="mitmproxy 11.0.2, 12.2.3",
-    reason="After an exception in a protocol layer the client waits forever, and layers in an unknown state go on.",
+    reason="After an exception in a protocol layer, the client waits forever.",
     report="""\
 After "mitmproxy has crashed!" the client waits forever, and its flow never ends.
 
-`ConnectionHandler.server_event` logs an exception of a layer and continues. The client's connection
-stays open without an answer, neither `response` nor `error` is called for the flow, and the next
-event is handled by layers in an unknown state. An exception in `open_connection`, `hook_task` or
-`wakeup` is only reported by asyncio, with the same effect.
+`ConnectionHandler.server_event` logs an exception of a layer and continues. The client's
+connection stays open without an answer, neither `response` nor `error` is called for the flow, and
+the next event is handled by layers in an unknown state. An exception in `open_connection`,
+`hook_task` or `wakeup` is only reported by asyncio, with the same effect.
 
 To see it: send a request whose layer raises, such as one with a trailer field after a chunked body
 ("HTTP trailers are not implemented yet"), and wait for the response.

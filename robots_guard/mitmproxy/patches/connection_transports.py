@@ -49,13 +49,13 @@ PATCH = Patch(
         method("handle_connection", "95c3f93e9824", make=_replace_handle_connection),
     ),
     versions="mitmproxy 11.0.2, 12.2.3",
-    reason="A cancelled task leaves its connection open, and the proxy runs out of file descriptors.",
+    reason="A cancelled task leaves its connection open, and uses up file descriptors.",
     report="""\
 Connections stay open when their task is cancelled.
 
 If a client disconnects while `open_connection` waits for a hook, the task is cancelled and the new
-connection to the server is never closed. In version 12, `handle_connection` leaves a connection open
-that is aborted while data arrives.
+connection to the server is never closed. In version 12, `handle_connection` leaves a connection
+open that is aborted while data arrives.
 
 To see it: let an addon wait in `server_connected`, disconnect the client meanwhile, and count the
 sockets of the process.

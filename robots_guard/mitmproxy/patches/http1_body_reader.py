@@ -21,7 +21,8 @@ from mitmproxy.proxy.layers.http import _http1
 
 from robots_guard.patch import Patch, method
 
-LONGEST = 64 * 1024  # bytes of a size line or a trailer section; one that arrives in one piece may be longer
+#: Bytes of a size line or a trailer section; one that arrives in one piece may be longer.
+LONGEST = 64 * 1024
 
 
 class _Reader(ChunkedReader):
@@ -49,12 +50,12 @@ PATCH = Patch(
     owner=_http1,
     methods=(method("make_body_reader", "9b076acda459", make=_replace_make_body_reader),),
     versions="mitmproxy 11.0.2, 12.2.3",
-    reason="A trailer field after a chunked body makes mitmproxy raise, and the client waits forever.",
+    reason="mitmproxy raises on a trailer field, and the client waits forever.",
     report="""\
 A chunked body with a trailer field leaves the client waiting forever.
 
-`Http1Connection.read_body` raises NotImplementedError ("HTTP trailers are not implemented yet") for
-a request or a response with trailers. A size line or a trailer section that does not end is
+`Http1Connection.read_body` raises NotImplementedError ("HTTP trailers are not implemented yet")
+for a request or a response with trailers. A size line or a trailer section that does not end is
 collected until the memory is full; `body_size_limit` does not apply to it.
 
 To see it: let a server respond with `5\\r\\nwhole\\r\\n0\\r\\nX-Sum: 1\\r\\n\\r\\n`.

@@ -35,7 +35,7 @@ class ReceivesBytes(ABC):
 
     @abstractmethod
     def closed(self, *, notified: bool | None) -> None:
-        """Receive the end; `notified` says whether a `close_notify` announced it, None without TLS."""
+        """Receive the end; `notified`: whether a `close_notify` announced it, None without TLS."""
 
 
 def _replace_handle_event(plain: Handler) -> Handler:
@@ -51,7 +51,7 @@ def _replace_handle_event(plain: Handler) -> Handler:
 
 
 def _has_close_notify(client: Http1Client) -> bool | None:
-    """Whether the innermost TLS layer towards the origin has received a `close_notify`; None without TLS."""
+    """Whether the innermost TLS layer has received a `close_notify`; None without TLS."""
     layers = [each for each in client.context.layers if isinstance(each, ServerTLSLayer)]
     if not layers:
         return None
@@ -63,15 +63,17 @@ PATCH = Patch(
     owner=Http1Client,
     methods=(method("_handle_event", "2ac8db3e43ae", make=_replace_handle_event),),
     versions="mitmproxy 11.0.2, 12.2.3",
-    reason="A robots.txt whose message is ambiguous must not be trusted, and only its bytes show that.",
+    reason="An ambiguous robots.txt must not be trusted, and only its bytes show that.",
     report="""\
 Addons cannot see the bytes of an HTTP/1 response, or how its connection ended.
 
 What mitmproxy skips or repairs in a response is not visible to addons: bytes after its end, a body
-that ends early with the connection, a second field of the same name. Whether a TLS connection ended
-by `close_notify` is not visible either. A program that archives or verifies responses needs both.
+that ends early with the connection, a second field of the same name. Whether a TLS connection
+ended by `close_notify` is not visible either. A program that archives or verifies responses needs
+both.
 
-To see it: let a server send a response with `Content-Length: 5`, and ten bytes. The flow shows five.
+To see it: let a server send a response with `Content-Length: 5`, and ten bytes. The flow shows
+five.
 
 A hook for received data, or attributes of the flow such as `response.trailing_data` and
 `server_conn.closed_cleanly`, would do.

@@ -50,7 +50,7 @@ def _event_to_write(gate: WriteCheck, self: Http1Client, event: HttpEvent) -> Ht
         event = produce(gate, event, self)
         self.__dict__["unsent"] = _declared_length(event.request)
         return event
-    if isinstance(event, RequestTrailers):  # RFC 9110 section 6.5.1 allows an intermediary to discard them
+    if isinstance(event, RequestTrailers):  # RFC 9110 section 6.5.1 allows it
         return None
     if self.state == self.passthrough:  # the frames of a WebSocket
         return event
@@ -73,7 +73,7 @@ def _count(self: Http1Client, event: RequestData) -> RequestData | None:
 
 
 def _declared_length(request: http.Request) -> int | None:
-    """The length of the body in bytes that a head declares (RFC 9112 section 6); None if it is chunked."""
+    """The declared length of the body (RFC 9112 section 6); None if it is chunked."""
     if "transfer-encoding" in request.headers:
         return None
     return int(request.headers.get("content-length", "0"))
@@ -93,10 +93,11 @@ Content-Length or the pieces, the site reads the surplus as the next request on 
 takes the next request for the rest of the body. An empty piece of a chunked body is written as
 `0\\r\\n\\r\\n`, which ends it.
 
-To see it: stream a request (`flow.request.stream = True`) whose `stream` function returns more bytes
-than Content-Length says, or `b""` for one piece of a chunked body, and read what the site gets.
+To see it: stream a request (`flow.request.stream = True`) whose `stream` function returns more
+bytes than Content-Length says, or `b""` for one piece of a chunked body, and read what the site
+gets.
 
-`send` should count what it writes, close the connection when the count is wrong at the end or would
-be exceeded, and skip empty pieces.
+`send` should count what it writes, close the connection when the count is wrong at the end or
+would be exceeded, and skip empty pieces.
 """,
 )

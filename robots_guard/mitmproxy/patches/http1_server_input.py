@@ -1,4 +1,4 @@
-"""`Http1Server.read_headers` reads the head of a request, and `wait` what a client sends after a request.
+"""`Http1Server.read_headers` reads the head of a request, and `wait` what a client sends after it.
 
 mitmproxy collects a head that does not end without bound, and so the bytes that follow a request
 which waits for its response, because they are the next requests; `body_size_limit` covers bodies
@@ -46,7 +46,7 @@ def _replace_read_headers(plain: Reads) -> Reads:
 
 
 def _skip_empty_lines(self: Http1Server) -> None:
-    while bytes(self.buf._data[:2]).startswith((b"\n", b"\r\n")):  # noqa: SLF001  h11's buffer has no public way to peek
+    while bytes(self.buf._data[:2]).startswith((b"\n", b"\r\n")):  # noqa: SLF001  (h11 has no public peek)
         self.buf.maybe_extract_lines()  # takes out just that line
 
 
@@ -78,19 +78,19 @@ PATCH = Patch(
         method("wait", "533c8ecb0e8c", "c99d0494a840", make=_replace_wait),
     ),
     versions="mitmproxy 11.0.2, 12.2.3",
-    reason="A head without an end, or requests sent ahead of a slow response, fill the memory.",
+    reason="An endless head, or requests sent ahead of a slow response, fill the memory.",
     report="""\
 HTTP/1 clients can fill the memory with a head that does not end, or with pipelined bytes.
 
-`Http1Server.read_headers` collects until an empty line arrives, and `wait` collects everything that a
-client sends while its request is answered. `body_size_limit` applies to neither. And after an empty
-line before a request line (RFC 9112 section 2.2), `read_headers` reads the request only when more
-data arrives.
+`Http1Server.read_headers` collects until an empty line arrives, and `wait` collects everything
+that a client sends while its request is answered. `body_size_limit` applies to neither. And after
+an empty line before a request line (RFC 9112 section 2.2), `read_headers` reads the request only
+when more data arrives.
 
-To see it: send `GET / HTTP/1.1` and then header fields without end. Or request a slow page and send
-further bytes meanwhile. Or send an empty line and a request in one piece, and wait.
+To see it: send `GET / HTTP/1.1` and then header fields without end. Or request a slow page and
+send further bytes meanwhile. Or send an empty line and a request in one piece, and wait.
 
-`read_headers` should respond with 431 above some limit, and skip empty lines in a loop; `wait` should
-stop to read, or disconnect the client, above some limit.
+`read_headers` should respond with 431 above some limit, and skip empty lines in a loop; `wait`
+should stop to read, or disconnect the client, above some limit.
 """,
 )

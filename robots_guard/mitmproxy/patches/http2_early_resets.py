@@ -41,9 +41,9 @@ PATCH = Patch(
     report="""\
 A request is begun even if its reset has arrived in the same read (rapid reset).
 
-`BufferedH2Connection.receive_data` returns the events of one read in order. A stream that is opened
-and reset in the same read begins a flow, runs its hooks, and may connect to a server, all for
-nothing (CVE-2023-44487).
+`BufferedH2Connection.receive_data` returns the events of one read in order. A stream that is
+opened and reset in the same read begins a flow, runs its hooks, and may connect to a server, all
+for nothing (CVE-2023-44487).
 
 To see it: send HEADERS and RST_STREAM frames of a hundred streams in one piece, and count the
 `request` hooks.

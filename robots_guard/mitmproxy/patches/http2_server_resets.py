@@ -1,4 +1,4 @@
-"""`Http2Server.handle_h2_event` reads the frames of a client; it lets one cancel any number of requests.
+"""`Http2Server.handle_h2_event` lets a client cancel any number of requests.
 
 Each request costs a proxy much more than its two frames cost the client (CVE-2023-44487, "rapid
 reset"), and a stream that was reset no longer counts against the limit of concurrent streams.
@@ -73,8 +73,8 @@ PATCH = Patch(
     report="""\
 HTTP/2 clients may reset any number of streams (rapid reset, CVE-2023-44487).
 
-A stream that was reset no longer counts against SETTINGS_MAX_CONCURRENT_STREAMS, but its flow still
-runs hooks and may connect to a server. A single client can keep mitmproxy busy with it.
+A stream that was reset no longer counts against SETTINGS_MAX_CONCURRENT_STREAMS, but its flow
+still runs hooks and may connect to a server. A single client can keep mitmproxy busy with it.
 
 To see it: open and reset streams in a loop on one connection, and request a page on another.
 

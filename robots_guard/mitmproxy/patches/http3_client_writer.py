@@ -51,7 +51,8 @@ Addons have no hook at which a request is final: HTTP/3.
 `Http3Client._handle_event` writes whatever `flow.request` contains after the connection has been
 made, as `Http1Client.send` and `Http2Client._handle_event2` do. The report about those says more.
 
-To see it: change `flow.request.path` in a task while the QUIC connection to the site is being made.
+To see it: change `flow.request.path` in a task while the QUIC connection to the site is being
+made.
 
 A hook called where the head is written, or a request that is frozen after `request`, would help.
 """,

@@ -48,9 +48,9 @@ PATCH = Patch(
     report="""\
 Addons cannot check the connection that a request leads to after the `request` hook.
 
-Between the `request` hook and the connection, a flow can change: while it is intercepted, or because
-another task has the object. In upstream mode the first bytes are a CONNECT for the new destination.
-`server_connect` gets the address of the parent proxy, and not the flow.
+Between the `request` hook and the connection, a flow can change: while it is intercepted, or
+because another task has the object. In upstream mode the first bytes are a CONNECT for the new
+destination. `server_connect` gets the address of the parent proxy, and not the flow.
 
 To see it: start `mitmdump --mode upstream:...` with an addon that sets `flow.request.host` from a
 task that runs 0.1 s after `request`, and delay `server_connect`.

@@ -1,4 +1,4 @@
-"""`HttpStream` reads a request body: it is discarded if the request is refused, and bounded while one is judged.
+"""`HttpStream` reads a request body.
 
 mitmproxy reads a request to its end before it sends a response that an addon has set at the start,
 and keeps the whole body until then, even if the client has left. It has no option against that, and
@@ -7,7 +7,8 @@ hangs, it keeps whatever arrives: `body_size_limit` is checked only when the hoo
 it bound the bodies of all requests together: an upload for which there is no room in `body_memory`
 is answered with 503.
 
-Requests without a `Refusal` are only bounded. `handle_event` also forwards interim responses
+With the replacements, the body of a refused request is discarded as it arrives, and any other is
+bounded, also while the request is being judged. `handle_event` also forwards interim responses
 (`interim`).
 """
 
@@ -59,7 +60,7 @@ def _replace_consume(plain: Reads) -> Reads:
             _refuse(self, event)
         else:
             yield from plain(self, event)
-            if self.client_state == self.state_errored:  # beyond body_size_limit: mitmproxy would keep the buffer
+            if self.client_state == self.state_errored:  # beyond body_size_limit
                 self.request_body_buf.clear()
 
     return state_consume_request_body
@@ -79,7 +80,7 @@ def _uncount(self: HttpStream, event: RequestData) -> None:
 
 
 def _refuse(self: HttpStream, event: RequestData) -> None:
-    """Refuse an upload for which there is no room. The response is sent when the client has sent all of it."""
+    """Refuse an upload for which there is no room, when the client has sent all of it."""
     method = self.flow.request.method
     reply = no_room if _could_fit(self, event) else too_large
     self.flow.response = NoRoom.of(reply(method=method), method)
@@ -110,7 +111,7 @@ def _replace_stream(plain: Reads) -> Reads:
 
 def _abort(self: HttpStream) -> Commands:
     message = "body_size_limit exceeded"
-    # mitmproxy informs only the site: it treats an error of the request as a client that has disconnected.
+    # mitmproxy informs only the site: to it, the client has disconnected
     yield SendHttp(ResponseProtocolError(self.stream_id, message, REQUEST_TOO_LARGE), self.context.client)
     yield from self.handle_protocol_error(RequestProtocolError(self.stream_id, message, REQUEST_TOO_LARGE))
 
@@ -164,13 +165,13 @@ PATCH = Patch(
     report="""\
 Request bodies are kept in memory although they are not needed, or beyond `body_size_limit`.
 
-If an addon sets `flow.response` in `requestheaders`, mitmproxy still collects the whole body before
-it sends that response. While a hook of the flow waits, `HttpStream` queues whatever arrives, and
-checks `body_size_limit` only afterwards. A streamed request that exceeds the limit is aborted without
-a response. And nothing bounds the bodies of all requests together.
+If an addon sets `flow.response` in `requestheaders`, mitmproxy still collects the whole body
+before it sends that response. While a hook of the flow waits, `HttpStream` queues whatever
+arrives, and checks `body_size_limit` only afterwards. A streamed request that exceeds the limit is
+aborted without a response. And nothing bounds the bodies of all requests together.
 
-To see it: let an addon answer in `requestheaders`, upload 1 GB, and watch the memory. Or let an addon
-wait for a minute in `requestheaders`, with `body_size_limit=1m`, and upload 1 GB meanwhile.
+To see it: let an addon answer in `requestheaders`, upload 1 GB, and watch the memory. Or let an
+addon wait for a minute in `requestheaders`, with `body_size_limit=1m`, and upload 1 GB meanwhile.
 
 The body of an answered request could be discarded as it arrives, and the queue of a paused layer
 counted against `body_size_limit`.

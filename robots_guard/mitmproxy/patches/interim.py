@@ -1,4 +1,4 @@
-"""Interim responses: 1xx responses of a site are forwarded, and the final response that follows is the answer.
+"""Interim responses: 1xx responses of a site are forwarded, and the final one is the answer.
 
 mitmproxy takes any response head over HTTP/1 for the final one: after a `103 Early Hints` the
 client gets an empty response, and the real one is lost. Over HTTP/2 it swallows interim responses.
@@ -6,12 +6,13 @@ client gets an empty response, and the real one is lost. Over HTTP/2 it swallows
 With the patches of `http1_client_head` and `http2_client_interim`, both send an `Interim` event to
 the stream, which forwards it to the client at once (RFC 9110 section 15.2), with these exceptions:
 
-    100            is dropped: mitmproxy has answered the client's Expect itself, and sends none to the site
-    HTTP/1.0       clients get none, because they do not know interim responses
-    fields         of one connection, of framing (RFC 9110 section 8.6), and Alt-Svc, which leads past the proxy, are
-                   dropped
-    101            is left to mitmproxy if the request asked for it; else it is an error of the site, and the client
-                   gets 502: mitmproxy would forward data that is not HTTP, and raise if the client speaks HTTP/2
+    100         is dropped: mitmproxy has answered the client's Expect, and sends none to the site
+    HTTP/1.0    clients get none, because they do not know interim responses
+    fields      of one connection, of framing (RFC 9110 section 8.6), and Alt-Svc, which leads past
+                the proxy, are dropped
+    101         is left to mitmproxy if the request asked for it; else it is an error of the site,
+                and the client gets 502: mitmproxy would forward data that is not HTTP, and raise if
+                the client speaks HTTP/2
 
 Addons have no hook for interim responses.
 """

@@ -26,7 +26,7 @@ _check: ContextVar[Check | None] = ContextVar("robots_guard_check", default=None
 
 
 class _DestinationRefused(OSError):
-    """A name resolves to a refused address. mitmproxy treats this like any connection that failed."""
+    """A name resolves to a refused address: to mitmproxy, a connection that failed."""
 
 
 def check_resolution(check: Check | None) -> None:
@@ -64,7 +64,7 @@ PATCH = Patch(
     owner=asyncio.BaseEventLoop,
     methods=(method("getaddrinfo", "4f897e1723a3"),),
     versions="Python 3.11, 3.12, 3.13",
-    reason="Between a check of a name and the connection, the name may come to resolve to a private address.",
+    reason="After its check, and before the connection, a name may come to mean a private address.",
     report="""\
 For mitmproxy: an addon cannot refuse a connection for the address that it leads to.
 
@@ -72,8 +72,8 @@ For mitmproxy: an addon cannot refuse a connection for the address that it leads
 exists. An addon that keeps clients from private addresses must resolve the name itself, and the
 second resolution, by `asyncio.open_connection`, may give another address (DNS rebinding).
 
-To see it: resolve a name with a TTL of 0 in `server_connect`, by a server that alternates between two
-addresses, and compare `server_conn.peername`.
+To see it: resolve a name with a TTL of 0 in `server_connect`, by a server that alternates between
+two addresses, and compare `server_conn.peername`.
 
 `ConnectionHandler.open_connection` could resolve the name by itself, before `server_connect`, and
 put the addresses into its data.

@@ -19,7 +19,7 @@ _IMMUTABLE = frozenset((bool, int, str, type(None)))
 
 
 def _replace_getattr(plain: Gets) -> Gets:
-    def __getattr__(self: optmanager.OptManager, name: str) -> Any:  # noqa: N807  (the method that it replaces)
+    def __getattr__(self: optmanager.OptManager, name: str) -> Any:  # noqa: N807  (replaces that)
         option = self.__dict__.get("_options", {}).get(name)
         if option is not None:
             value = option.value
@@ -40,9 +40,9 @@ PATCH = Patch(
     report="""\
 Do not copy the immutable values of options.
 
-`OptManager.__getattr__` makes a deep copy of a value, so that its caller cannot change the option by
-mistake. Nearly all options are a bool, int, str or None, for which the copy is the value itself, but
-`copy.deepcopy` still takes time, a dozen times for each request.
+`OptManager.__getattr__` makes a deep copy of a value, so that its caller cannot change the option
+by mistake. Nearly all options are a bool, int, str or None, for which the copy is the value
+itself, but `copy.deepcopy` still takes time, a dozen times for each request.
 
 To see it: profile a mitmdump that serves small requests.
 

@@ -20,10 +20,11 @@ PATCH = Patch(
     report="""\
 Client replay waits forever after "mitmproxy has crashed!".
 
-`ReplayHandler.replay` waits for `done`, which is set by the `response` and `error` hooks. If a layer
-raises, neither is called, and no later flow is replayed.
+`ReplayHandler.replay` waits for `done`, which is set by the `response` and `error` hooks. If a
+layer raises, neither is called, and no later flow is replayed.
 
-To see it: replay a flow to a site that sends a trailer field after a chunked body, and another flow.
+To see it: replay a flow to a site that sends a trailer field after a chunked body, and another
+flow.
 
 The report about `ConnectionHandler.server_event` suggests calling `error` for the flows of a
 handler that has crashed; that would end the replay, too.

@@ -34,8 +34,8 @@ PATCH = Patch(
     report="""\
 An option for SO_REUSEPORT.
 
-mitmproxy is one event loop on one core. Several processes can serve one port if each of them listens
-with SO_REUSEPORT; the system then distributes the connections among them.
+mitmproxy is one event loop on one core. Several processes can serve one port if each of them
+listens with SO_REUSEPORT; the system then distributes the connections among them.
 
 To see it: start two mitmdump with the same `--listen-port`; the second fails.
 

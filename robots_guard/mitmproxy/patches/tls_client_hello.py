@@ -51,11 +51,11 @@ PATCH = Patch(
 A TLS ClientHello that does not end costs quadratic time; data after an unreadable one raises.
 
 `ClientTLSLayer.receive_handshake_data` appends what arrives to `recv_buffer` and parses all of it
-again with each piece. Nothing limits its size. If the hello cannot be parsed and more data arrives,
-`receive_data` raises, and the connection stays open.
+again with each piece. Nothing limits its size. If the hello cannot be parsed and more data
+arrives, `receive_data` raises, and the connection stays open.
 
-To see it: send a ClientHello whose handshake header declares 16 MB, in pieces of 100 bytes. Or send an
-unreadable hello, and more data 0.1 s later.
+To see it: send a ClientHello whose handshake header declares 16 MB, in pieces of 100 bytes. Or
+send an unreadable hello, and more data 0.1 s later.
 
 A limit of some 16 KiB is enough for every client; data after an unreadable hello can be ignored.
 """,

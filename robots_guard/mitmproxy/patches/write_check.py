@@ -1,4 +1,4 @@
-"""The write check: a request is checked for the last time where one of mitmproxy's clients writes it.
+"""The write check: the last check of a request, where one of mitmproxy's clients writes it.
 
 After the last hook of a flow, mitmproxy still waits for an intercepted flow to be resumed and for a
 connection, and other tasks have access to the same object. It then writes whatever the object

@@ -108,15 +108,16 @@ PATCH = Patch(
         method("connectionLost", "ac1ba76ca203"),
     ),
     versions="Twisted 26.10.0",
-    reason="A robots.txt whose message is ambiguous must not be trusted, and only its bytes show that.",
+    reason="An ambiguous robots.txt must not be trusted, and only its bytes show that.",
     report="""\
 For Twisted: a client cannot see that an HTTP/1.1 response was ambiguous.
 
 `HTTP11ClientProtocol` discards bytes after the end of a response, and accepts a response with a
-Content-Length beside chunks. A client that must know what a proxy or another reader
-may have made of the same bytes, such as an archiver or a crawler, has no way to find out.
+Content-Length beside chunks. A client that must know what a proxy or another reader may have made
+of the same bytes, such as an archiver or a crawler, has no way to find out.
 
-To see it: let a server send a response with `Content-Length: 5`, and ten bytes. `readBody` gives five.
+To see it: let a server send a response with `Content-Length: 5`, and ten bytes. `readBody` gives
+five.
 
 The pool could take the protocol's factory as an argument, where it has the attribute `_factory`.
 """,

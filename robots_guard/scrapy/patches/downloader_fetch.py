@@ -51,8 +51,8 @@ PATCH = Patch(
 A signal for the end of every request in the downloader.
 
 `request_reached_downloader` and `request_left_downloader` are sent for requests that reach their
-download slot. A request that a downloader middleware answers, drops or replaces leaves no trace, so
-an extension that counts the requests in the downloader loses count.
+download slot. A request that a downloader middleware answers, drops or replaces leaves no trace,
+so an extension that counts the requests in the downloader loses count.
 
 To see it: let a middleware return a response from `process_request`, and connect both signals.
 

@@ -67,14 +67,14 @@ PATCH = Patch(
     owner=DownloadHandlers,
     methods=(method(_SEND, "9fd46ac136e9"),),
     versions="Scrapy 2.14.0 to 2.19.0",
-    reason="Between the last middleware and its handler a request waits in its slot: a turn would be"
-    " out of date, and the request can change.",
+    reason="A request waits in its slot after the last middleware, where it can change.",
     report="""\
 A hook between the download slot and the download handler.
 
 After the last downloader middleware, a request waits in the queue of its slot. An extension that
 paces requests, signs them with a time, or checks what is finally sent has no place to do so.
-`request_reached_downloader` is sent before that wait, and its receivers can neither wait nor refuse.
+`request_reached_downloader` is sent before that wait, and its receivers can neither wait nor
+refuse.
 
 To see it: send many requests to one slot with DOWNLOAD_DELAY = 1, and compare the times of
 `process_request` of the last middleware with those at the server.
