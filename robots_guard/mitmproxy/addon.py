@@ -13,10 +13,8 @@ from mitmproxy import addonmanager, ctx, exceptions
 
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.mitmproxy.options import apply_safe_defaults
-from robots_guard.mitmproxy.patches import clients, crashes, interim, received_bytes, resets, streams, trailers
-from robots_guard.mitmproxy.patches.dispatch import patch_dispatch
-from robots_guard.mitmproxy.patches.limits import patch_limits
-from robots_guard.mitmproxy.request.uploads import patch_uploads
+from robots_guard.mitmproxy.patches import install_in
+from robots_guard.mitmproxy.patches.write_check import set_gate
 
 
 class RobotsGuard:
@@ -55,12 +53,8 @@ def install(enforcer: Enforcer) -> None:
     addons = ctx.master.addons
     addons.chain.append(enforcer)
     apply_safe_defaults(ctx.options)
-    patch_uploads()
-    patch_limits()
-    for patch in (crashes, interim, received_bytes, resets, streams, trailers):
-        patch.apply()
-    patch_dispatch(addons)
-    clients.set_gate(ctx.master, enforcer.write_gate)
+    install_in(ctx.master)
+    set_gate(ctx.master, enforcer.write_gate)
     try:
         addons.register(enforcer)
     except exceptions.OptionsError as error:

@@ -3,7 +3,7 @@
 `body_size_limit` bounds one request, but a client may open any number of them. Each byte of a body
 that mitmproxy keeps is counted here from its arrival until its flow has ended, its client has
 disconnected, or the byte was discarded. An upload that would exceed the limit is refused
-(`uploads`), and its bytes are released.
+(`http_stream_uploads`), and its bytes are released.
 
 Only requests are counted: `robots-guard proxy` forwards responses as they arrive.
 """

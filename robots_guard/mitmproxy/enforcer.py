@@ -32,12 +32,12 @@ from robots_guard.mitmproxy.egress.fetcher import MitmFetcher, on_behalf_of
 from robots_guard.mitmproxy.egress.redirects import PortFetcher
 from robots_guard.mitmproxy.replies.asgi import Application
 from robots_guard.mitmproxy.replies.reply import ProxyReply, cached_copy, not_ready, reply_to, shutting_down
+from robots_guard.mitmproxy.replies.response import NoRoom, Refusal
 from robots_guard.mitmproxy.replies.status import HOST, StatusSite, is_for_proxy
 from robots_guard.mitmproxy.request.destinations import reverse_targets
 from robots_guard.mitmproxy.request.identity import Identity
 from robots_guard.mitmproxy.request.outgoing import Approved
 from robots_guard.mitmproxy.request.permits import JudgedRequest, PassedFlow, RefusedFlow
-from robots_guard.mitmproxy.request.uploads import NoRoom, Refusal
 from robots_guard.mitmproxy.request.wire import Wire
 from robots_guard.mitmproxy.turn_waiters import DeferralMemory, HookWaits, ShuttingDown, TurnWaiters
 from robots_guard.origin import Origin

@@ -30,8 +30,6 @@ from robots_guard.origin import split_url
 from robots_guard.ports import Fetcher
 from robots_guard.scrapy.bypasses import find_bypasses
 from robots_guard.scrapy.deferral.gate import OriginGate, wait_of
-from robots_guard.scrapy.deferral.handler_hook import Send, attach
-from robots_guard.scrapy.deferral.lifetime import follow
 from robots_guard.scrapy.deferral.pacing import Pacing
 from robots_guard.scrapy.deferral.return_state import is_returned, restore, returned_copy
 from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed, abort, sentence
@@ -39,6 +37,8 @@ from robots_guard.scrapy.fetch.connections import handler_of
 from robots_guard.scrapy.fetch.direct import DirectFetcher
 from robots_guard.scrapy.fetch.fetcher import ScrapyFetcher
 from robots_guard.scrapy.options import ENABLED, ScrapyOptions, is_enabled, options_of
+from robots_guard.scrapy.patches.downloader_fetch import follow
+from robots_guard.scrapy.patches.handler_hook import Send, attach
 from robots_guard.scrapy.questions import Questions, hosts_of
 from robots_guard.scrapy.reached_urls import HISTORY, is_from_cache
 from robots_guard.scrapy.response_gate import ResponseGate

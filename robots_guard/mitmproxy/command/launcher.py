@@ -30,18 +30,22 @@ from mitmproxy.addons import (
     tlsconfig,
     upstream_auth,
 )
+from mitmproxy.master import Master
+from mitmproxy.options import Options
 from mitmproxy.proxy import mode_servers
 
 from robots_guard.errors import SettingsError
 from robots_guard.mitmproxy.addon import install
 from robots_guard.mitmproxy.ca import CA_CERTIFICATE, authority, private_folder, validate_pem
+from robots_guard.mitmproxy.command.addons import StartCheck, Streaming
 from robots_guard.mitmproxy.command.heartbeat import Heartbeat
-from robots_guard.mitmproxy.command.master import Master, ProxyOptions, StartCheck, Streaming, patch_messages
 from robots_guard.mitmproxy.command.proxyauth import require_auth_off_loopback, validate_proxyauth
 from robots_guard.mitmproxy.command.shutdown import Shutdown
-from robots_guard.mitmproxy.command.workers import patch_listen, port_for_all, run
+from robots_guard.mitmproxy.command.workers import port_for_all, run
 from robots_guard.mitmproxy.enforcer import Enforcer
+from robots_guard.mitmproxy.patches import COMMAND_PATCHES, WORKER_PATCHES
 from robots_guard.mitmproxy.replies.asgi import Application
+from robots_guard.patch import install_patches
 from robots_guard.settings import ProxySettings
 
 
@@ -102,13 +106,13 @@ def serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
     require_auth_off_loopback(proxy.host, proxy.modes, proxy.proxyauth)
     _validate_body_limit(proxy.body_limit)
     _raise_file_limit()
-    patch_messages()
+    install_patches(COMMAND_PATCHES)
     proxy = replace(proxy, confdir=private_folder(proxy.confdir))
     if proxy.workers == 1:
         asyncio.run(_serve(proxy, announce))
         return
     _validate_workers(proxy)
-    patch_listen()
+    install_patches(WORKER_PATCHES)
     authority(proxy.confdir)  # created before the fork, so that all workers share it
     with port_for_all(proxy.host, proxy.port) as port:
         run(
@@ -141,7 +145,7 @@ async def _serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
 
 async def _run(proxy: Proxy, announce: Callable[[Ready], None], console: Application | None) -> None:
     confdir = _confdir(proxy)
-    master = Master(ProxyOptions(confdir=str(confdir)))
+    master = Master(Options(confdir=str(confdir)))
     servers = proxyserver.Proxyserver()
     master.addons.add(*_addons(proxy, servers, lambda: announce(_ready_notice(proxy, servers, confdir))))
     enforcer = Enforcer(proxy.settings, console)

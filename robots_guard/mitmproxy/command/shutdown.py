@@ -6,8 +6,8 @@ import asyncio
 import signal
 
 from mitmproxy.addons import proxyserver
+from mitmproxy.master import Master
 
-from robots_guard.mitmproxy.command.master import Master
 from robots_guard.mitmproxy.enforcer import Enforcer
 
 _POLL_INTERVAL = 0.05  # seconds
@@ -25,7 +25,7 @@ class Shutdown:
         if self._task is None:
             self._task = asyncio.ensure_future(self._end())
         elif number == signal.SIGINT:
-            self._master.shutdown()  # type: ignore[no-untyped-call]  # mitmproxy's has no annotations
+            self._master.shutdown()
 
     async def _end(self) -> None:
         self._enforcer.drain()
@@ -38,7 +38,7 @@ class Shutdown:
         except TimeoutError:
             return
         finally:
-            self._master.shutdown()  # type: ignore[no-untyped-call]  # mitmproxy's has no annotations
+            self._master.shutdown()
 
 
 def _has_unsent(servers: proxyserver.Proxyserver) -> bool:

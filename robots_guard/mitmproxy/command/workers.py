@@ -7,7 +7,6 @@ of them when one exits. If the parent is killed, the workers notice the end of a
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -17,8 +16,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
-
-from mitmproxy.proxy import mode_servers
 
 from robots_guard.errors import SettingsError
 
@@ -139,15 +136,3 @@ def _bind(host: str, port: int, *options: int) -> socket.socket:
         bound.close()
         raise
     return bound
-
-
-def patch_listen() -> None:
-    """Make mitmproxy listen with SO_REUSEPORT in this process."""
-    alone = mode_servers.AsyncioServerInstance.listen
-
-    async def listen(self: Any, host: str, port: int) -> Any:
-        if self.mode.transport_protocol != "tcp":
-            return await alone(self, host, port)
-        return [await asyncio.start_server(self.handle_stream, host, port, reuse_port=True)]
-
-    mode_servers.AsyncioServerInstance.listen = listen  # type: ignore[method-assign]  # all TCP servers start here

@@ -28,7 +28,7 @@ from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.fetch.content_coding import Plain, Undecodable, decoder
 from robots_guard.fetch.fields import BadFields, joined
 from robots_guard.fetch.framing import Framing
-from robots_guard.mitmproxy.patches.received_bytes import ReceivesBytes
+from robots_guard.mitmproxy.patches.http1_client_bytes import ReceivesBytes
 from robots_guard.mitmproxy.request.destinations import ITSELF, PREFIX
 from robots_guard.mitmproxy.request.outgoing import Approved
 from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits

@@ -1,41 +1,76 @@
 """Patches: replacements of mitmproxy methods that are wrong for a proxy that must not fail open.
 
-Each module covers one subject. Its docstring says what mitmproxy does, in which versions that was
-read and tested, and what the replacement does. None of the replaced methods is a public interface:
-`tests/hosts/mitmproxy/test_patches.py` has a digest of the source of each, and fails with a
-mitmproxy in which one has changed.
+Each module is one patch (`robots_guard.patch`), except for what several of them share:
+
+    write_check    the gate that produces the requests to write
+    interim        the event for interim responses
+    codes          error codes of mitmproxy's protocol errors
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any
+from mitmproxy.master import Master
 
-Wrapper = Callable[[Any], Any]
+from robots_guard.mitmproxy.patches import (
+    addon_dispatch,
+    connection_crashes,
+    connection_transports,
+    http1_body_reader,
+    http1_client_bytes,
+    http1_client_head,
+    http1_client_writer,
+    http1_server_input,
+    http1_server_writer,
+    http2_client_interim,
+    http2_client_writer,
+    http2_early_resets,
+    http2_server_resets,
+    http3_client_writer,
+    http_stream_connection,
+    http_stream_uploads,
+    message_checks,
+    name_resolution,
+    option_copies,
+    replay_crashes,
+    server_port,
+    server_tasks,
+    tls_client_hello,
+)
+from robots_guard.patch import install_patches
 
-_replaced: dict[tuple[object, str, Wrapper], Any] = {}
+#: Installed wherever the addon is, also in a mitmdump.
+ADDON_PATCHES = (
+    http_stream_connection.PATCH,
+    http_stream_uploads.PATCH,
+    http1_client_writer.PATCH,
+    http1_client_head.PATCH,
+    http1_client_bytes.PATCH,
+    http1_server_input.PATCH,
+    http1_server_writer.PATCH,
+    http1_body_reader.PATCH,
+    http2_client_writer.PATCH,
+    http2_client_interim.PATCH,
+    http2_early_resets.PATCH,
+    http2_server_resets.PATCH,
+    http3_client_writer.PATCH,
+    tls_client_hello.PATCH,
+    connection_crashes.PATCH,
+    connection_transports.PATCH,
+    replay_crashes.PATCH,
+    server_tasks.PATCH,
+    addon_dispatch.PATCH,
+    name_resolution.PATCH,
+)
+#: Installed by `robots-guard proxy`, too.
+COMMAND_PATCHES = (message_checks.PATCH, option_copies.PATCH)
+#: Installed by `robots-guard proxy` with several workers.
+WORKER_PATCHES = (server_port.PATCH,)
 
 
-def replace(owner: object, name: str, make: Wrapper) -> None:
-    """Replace a function of a class or module, once per process.
+def install_in(master: Master) -> None:
+    """Install the patches of the addon: in this process, and in the addon manager of this master.
 
-    `make` takes the current function and returns the new one, which has the old one as
-    `__wrapped__`.
+    `name_resolution` is installed in an event loop by its first check.
     """
-    key = (owner, name, make)
-    if key not in _replaced:
-        plain = getattr(owner, name)
-        _replaced[key] = plain
-        setattr(owner, name, functools.wraps(plain)(make(plain)))
-
-
-def replaced() -> list[tuple[str, Any]]:
-    """The functions of mitmproxy that have been replaced, each with its qualified name."""
-    return [(f"{plain.__module__}.{plain.__qualname__}", plain) for plain in map(_original, _replaced.values())]
-
-
-def _original(function: Any) -> Any:
-    while hasattr(function, "__wrapped__") and function.__module__.startswith("mitmproxy."):
-        function = function.__wrapped__
-    return function
+    install_patches(ADDON_PATCHES)
+    addon_dispatch.cache_handlers(master.addons)

@@ -1,4 +1,7 @@
-"""Error codes of mitmproxy's protocol errors: an enumeration since version 12, HTTP status codes before."""
+"""Error codes of mitmproxy's protocol errors.
+
+They are an enumeration since version 12, and HTTP status codes before.
+"""
 
 from __future__ import annotations
 

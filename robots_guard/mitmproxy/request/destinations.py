@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterable
-from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -24,6 +23,7 @@ from robots_guard.core.addresses import BAD_PORTS, Address, literal, networks
 from robots_guard.core.verdict import Action, Reason, Verdict
 from robots_guard.errors import MalformedURL
 from robots_guard.fetch.destinations import Destinations
+from robots_guard.mitmproxy.patches.name_resolution import addresses_of, check_resolution
 from robots_guard.origin import Origin, parse_authority
 from robots_guard.settings import CLOCKS, ProxySettings
 
@@ -126,7 +126,7 @@ class DestinationPolicy:
 
     def objection_to_connecting(self, data: server_hooks.ServerConnectionHookData) -> str | None:
         """Why this connection may not be made, or None; the addresses of a name are checked when it is resolved."""
-        _objection.set(None)
+        check_resolution(None)
         if data.server.address is None or isinstance(data.client.proxy_mode, mode_specs.UpstreamMode):
             return None
         host, port = data.server.address[:2]
@@ -136,8 +136,7 @@ class DestinationPolicy:
         address = literal(host)
         if address is not None:
             return objection((address,))
-        _check_resolutions(asyncio.get_running_loop())
-        _objection.set(objection)
+        check_resolution(objection)
         return None
 
     def _address_objection(self, addresses: Iterable[Address], port: int) -> str | None:
@@ -165,7 +164,7 @@ async def _lookup(host: str) -> tuple[Address, ...]:
     """The addresses of a name; none if it cannot be resolved, in which case connecting fails anyway."""
     try:
         async with asyncio.timeout(_LOOKUP_TIMEOUT):
-            return _addresses(await asyncio.get_running_loop().getaddrinfo(host, None))
+            return addresses_of(await asyncio.get_running_loop().getaddrinfo(host, None))
     except OSError:  # TimeoutError is one
         return ()
 
@@ -185,36 +184,3 @@ def _is_local(address: Address) -> bool:
         except OSError:
             return False
     return True
-
-
-def _addresses(infos: Iterable[Any]) -> tuple[Address, ...]:
-    return tuple(filter(None, (literal(str(info[4][0])) for info in infos)))
-
-
-# -- the resolution of a connection ---------------------------------------------------------------------------
-
-#: Set by the hook before a connection, in the task that then connects: mitmproxy resolves the name there.
-_objection: ContextVar[Callable[[tuple[Address, ...]], str | None] | None] = ContextVar(
-    "robots_guard_objection", default=None
-)
-
-
-class _DestinationRefused(OSError):
-    """A name resolves to a refused address. mitmproxy treats this like any connection that failed."""
-
-
-def _check_resolutions(loop: asyncio.AbstractEventLoop) -> None:
-    """Check the loop's resolutions from now on; applied once. Only those of guarded connections are checked."""
-    plain = loop.getaddrinfo
-    if getattr(plain, "robots_guard", False):
-        return
-
-    async def getaddrinfo(*args: Any, **kwargs: Any) -> list[Any]:
-        infos = await plain(*args, **kwargs)
-        check = _objection.get()
-        if check is not None and (objection := check(_addresses(infos))):
-            raise _DestinationRefused(f"{PREFIX}{objection}")
-        return infos
-
-    getaddrinfo.robots_guard = True  # type: ignore[attr-defined]  # marks the replacement
-    loop.getaddrinfo = getaddrinfo  # type: ignore[method-assign]  # all connections of a loop resolve here

@@ -16,7 +16,7 @@ from mitmproxy.addons.upstream_auth import parse_upstream_auth
 from mitmproxy.proxy import mode_specs
 
 from robots_guard.core.verdict import Decision
-from robots_guard.mitmproxy.patches.clients import NotApproved
+from robots_guard.mitmproxy.patches.write_check import NotApproved
 from robots_guard.mitmproxy.request.outgoing import body_length, declared_length, http1_request, http2_request
 from robots_guard.mitmproxy.request.permits import PassedFlow, Permits, destination_of
 

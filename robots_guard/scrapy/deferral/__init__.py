@@ -2,13 +2,11 @@
 
     gate            which origins' requests may leave the scheduler now: drives `core.deferral`
     timetable       the timer that reopens closed buckets
-    lifetime        when the downloader begins and ends a request
     queue           Scrapy's own priority queue, restricted by the gate
     scheduler       any other scheduler, restricted by the gate
     leftovers       requests stored after a crawl because that scheduler does not take them back
     return_state    the state that a request carries while it is back in the scheduler
     pacing          the turns of a paced origin: waiting for them, taking and moving them
-    handler_hook    the last place before a request reaches its download handler
 
-Only this part of the package uses Scrapy's slots, queues and handlers.
+Only this part of the package and `patches` use Scrapy's slots, queues and handlers.
 """

@@ -23,8 +23,8 @@ from robots_guard.core.verdict import Action, Decision
 from robots_guard.guard.guard import Guard
 from robots_guard.origin import Origin
 from robots_guard.scrapy.deferral.gate import OriginGate
-from robots_guard.scrapy.deferral.handler_hook import Send
 from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed
+from robots_guard.scrapy.patches.handler_hook import Send
 from robots_guard.scrapy.runtime import HostRuntime
 
 if TYPE_CHECKING:

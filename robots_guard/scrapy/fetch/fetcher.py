@@ -56,7 +56,7 @@ from robots_guard.text import printable
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
-    from robots_guard.scrapy.deferral.handler_hook import Send
+    from robots_guard.scrapy.patches.handler_hook import Send
 
 log = logging.getLogger("robots_guard")
 

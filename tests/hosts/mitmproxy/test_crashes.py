@@ -19,7 +19,9 @@ from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode, HttpRequestHeadersH
 from mitmproxy.proxy.server import ConnectionHandler, ConnectionIO
 from mitmproxy.test import taddons, tflow
 
-from robots_guard.mitmproxy.patches import crashes
+from robots_guard.mitmproxy.patches import ADDON_PATCHES
+from robots_guard.mitmproxy.patches import connection_crashes as crashes
+from robots_guard.patch import install_patches
 
 #: What an addon can do to have mitmproxy's layers raise, at the beginning of a flow and at its end.
 BREAKS = """
@@ -113,7 +115,7 @@ async def settings():
 
 @pytest.fixture
 def handler(settings, monkeypatch):
-    crashes.apply()
+    install_patches(ADDON_PATCHES)
     monkeypatch.setattr(crashes, "_CRASH_LOG", crashes._CrashLog())
     return Handler(settings)
 

@@ -13,8 +13,9 @@ from mitmproxy.proxy.layers.http import ReceiveHttp, RequestEndOfMessage, Reques
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 from mitmproxy.test import taddons, tflow, tutils
 
+from robots_guard.mitmproxy.patches import ADDON_PATCHES
 from robots_guard.mitmproxy.patches.interim import Interim
-from robots_guard.mitmproxy.patches.limits import patch_limits
+from robots_guard.patch import install_patches
 from robots_guard.testing import Reply
 
 FINAL = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole"
@@ -65,7 +66,7 @@ def test_an_http2_site(integration, http2_site):
 async def test_in_pieces():
     """However the bytes come in, the reader finds the same heads. The master is mitmproxy's own, without a gate."""
     with taddons.context():
-        patch_limits()
+        install_patches(ADDON_PATCHES)
         context = Context(tflow.tclient_conn(), options.Options())
         context.server.state = ConnectionState.OPEN
         client = Http1Client(context)

@@ -1,57 +1,79 @@
-"""The replaced methods of mitmproxy have known sources: a change of one fails here."""
+"""The replaced methods of mitmproxy and asyncio have known sources: a change of one fails here."""
 
 from __future__ import annotations
 
-import hashlib
 import inspect
+import pkgutil
+from importlib import import_module
 
 import pytest
 from mitmproxy.addons import proxyserver
+from mitmproxy.master import Master
+from mitmproxy.options import Options
 from mitmproxy.proxy.layers.http import _http1, _http2
+from mitmproxy.proxy.layers.http._http1 import Http1Connection
+from mitmproxy.proxy.server import ConnectionHandler
 from mitmproxy.test import taddons
+from support.digests import changed_methods
 
 from robots_guard.mitmproxy import patches
-from robots_guard.mitmproxy.patches import clients, crashes, interim, received_bytes, resets, streams, trailers
+from robots_guard.mitmproxy.patches import ADDON_PATCHES, COMMAND_PATCHES, WORKER_PATCHES
+from robots_guard.patch import Patch, install_patches, method
 
-#: First digits of the SHA-256 of each function's source, in mitmproxy 11.0.2 and 12.2.3. If one differs: read what has
-#: changed, see whether the patch is still right and still needed, and add the digest.
-READ = {
-    "mitmproxy.addons.clientplayback.ReplayHandler.log": {"99fa0035d5f2"},
-    "mitmproxy.proxy.layers.http.HttpStream.make_server_connection": {"9ed0ff470bbb", "ddc7bc72f4d2"},
-    "mitmproxy.proxy.layers.http._http1.Http1Client.send": {"35d961e20d48"},
-    "mitmproxy.proxy.layers.http._http1.Http1Connection._handle_event": {"2ac8db3e43ae"},
-    "mitmproxy.proxy.layers.http._http1.Http1Server.send": {"f530fe5b569e", "cc218a1337c0"},
-    "mitmproxy.proxy.layers.http._http1.make_body_reader": {"9b076acda459"},
-    "mitmproxy.proxy.layers.http._http2.Http2Client._handle_event2": {"a3b722b18c3f"},
-    "mitmproxy.proxy.layers.http._http2.Http2Client.handle_h2_event": {"ff6f4bd92716"},
-    "mitmproxy.proxy.layers.http._http2.Http2Server.handle_h2_event": {"d24a023c678d"},
-    "mitmproxy.proxy.layers.http._http3.Http3Client._handle_event": {"94b342097cc2"},
-    "mitmproxy.proxy.layers.http._http_h2.BufferedH2Connection.receive_data": {"7dd57c12dc7e"},
-    "mitmproxy.proxy.mode_servers.ServerInstance.handle_stream": {"21eea06f208c"},
-    "mitmproxy.proxy.server.ConnectionHandler.hook_task": {"9ac797016052"},
-    "mitmproxy.proxy.server.ConnectionHandler.log": {"706760d6eecf"},
-    "mitmproxy.proxy.server.ConnectionHandler.open_connection": {"5e0b3cbaf7a4"},
-    "mitmproxy.proxy.server.ConnectionHandler.wakeup": {"6e42e075ee5f"},
-}
+PATCHES = ADDON_PATCHES + COMMAND_PATCHES + WORKER_PATCHES
+SHARED = {"codes", "interim", "write_check"}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def applied():
-    for patch in (clients, crashes, interim, received_bytes, resets, streams, trailers):
-        patch.apply()
+def test_replaced_methods_have_known_sources():
+    """If one differs: read what has changed, see whether the patch is still right and still needed, and add the digest
+    to it."""
+    assert changed_methods(PATCHES) == {}
 
 
-def digest(function) -> str:
-    return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:12]
+def test_every_module_is_a_patch_on_the_list():
+    names = {module.name for module in pkgutil.iter_modules(patches.__path__)} - SHARED
+    modules = [import_module(f"{patches.__name__}.{name}") for name in names]
+    assert {id(module.PATCH) for module in modules} == {id(patch) for patch in PATCHES}
 
 
-def test_replaced_functions_have_known_sources():
-    found = {name: digest(plain) for name, plain in patches.replaced()}
-    assert {name: value for name, value in found.items() if value not in READ.get(name, ())} == {}
+async def test_the_patches_of_the_addon_are_installed_by_one_call():
+    master = Master(Options())
+    patches.install_in(master)
+    replaced = [(patch, each) for patch in ADDON_PATCHES for each in patch.methods if each.make is not None]
+    assert len(replaced) > 20
+    for patch, each in replaced:
+        assert getattr(patch.owner, each.name).__code__.co_filename.startswith(patches.__path__[0]), each
+    assert type(master.addons) is patches.addon_dispatch.Addons
 
 
-def test_every_known_function_is_replaced():
-    assert {name for name, _ in patches.replaced()} == set(READ)
+def test_a_patch_is_installed_once():
+    class Owner:
+        def number(self):
+            return 1
+
+    patch = Patch(
+        owner=Owner,
+        methods=(method("number", make=lambda plain: lambda self: plain(self) + 1),),
+        versions="",
+        reason="",
+        report="",
+    )
+    install_patches([patch])
+    install_patches([patch])
+    assert Owner().number() == 2
+
+
+def test_a_missing_method_is_an_error():
+    """A gate must not be left out because mitmproxy has renamed a method."""
+    patch = Patch(
+        owner=Options,
+        methods=(method("no_such_method", make=lambda plain: plain),),
+        versions="",
+        reason="",
+        report="",
+    )
+    with pytest.raises(AttributeError):
+        install_patches([patch])
 
 
 def test_a_head_is_written_in_one_place_of_each_client():
@@ -61,22 +83,14 @@ def test_a_head_is_written_in_one_place_of_each_client():
         assert len([line for line in lines if f"{writes}(" in line and not line.startswith("def ")]) == 1, module
 
 
-def test_a_patch_is_applied_once():
-    before = crashes.ConnectionHandler.log
-    crashes.apply()
-    assert crashes.ConnectionHandler.log is before
-
-
 def test_mitmproxy_still_logs_a_crash():
     """`server_event` cannot be wrapped from outside: what it catches shows in its log only."""
-    source = inspect.getsource(crashes.ConnectionHandler.server_event)
+    source = inspect.getsource(ConnectionHandler.server_event)
     assert 'self.log(f"mitmproxy has crashed!", logging.ERROR, exc_info=True)' in source
 
 
 def test_mitmproxy_still_lacks_trailers():
     """If it does, the patch can go."""
-    from mitmproxy.proxy.layers.http._http1 import Http1Connection
-
     assert "HTTP trailers are not implemented yet" in inspect.getsource(Http1Connection.read_body)
 
 

@@ -14,8 +14,9 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import Http2Server
 from mitmproxy.test import taddons, tflow
 
-from robots_guard.mitmproxy.patches import resets
-from robots_guard.mitmproxy.patches.resets import BURST, RATE, Allowance
+from robots_guard.mitmproxy.patches import ADDON_PATCHES
+from robots_guard.mitmproxy.patches.http2_server_resets import BURST, RATE, Allowance
+from robots_guard.patch import install_patches
 
 CANCEL = h2.errors.ErrorCodes.CANCEL
 
@@ -74,7 +75,7 @@ def test_a_request_reset_in_the_same_read_is_not_sent(integration, https_site, c
 
 async def test_a_stream_with_a_response_is_not_counted():
     """Clients that need only the beginning of each response may reset every stream."""
-    resets.apply()
+    install_patches(ADDON_PATCHES)
     with taddons.context(proxyserver.Proxyserver()) as context:
         server = Http2Server(Context(tflow.tclient_conn(), context.options))
     server.h2_conn.streams[1] = begun = H2Stream(1, server.h2_conf, 65535, 65535)

@@ -11,7 +11,8 @@ from mitmproxy.proxy.layers.http import ResponseTrailers
 from mitmproxy.proxy.layers.http._http1 import Http1Server
 from mitmproxy.test import tflow
 
-from robots_guard.mitmproxy.patches import trailers
+from robots_guard.mitmproxy.patches import ADDON_PATCHES
+from robots_guard.patch import install_patches
 from robots_guard.testing import Reply
 
 LAST = b"3\r\nabc\r\n0\r\nX-Sum: 1\r\nX-More: 2\r\n\r\n"
@@ -80,7 +81,7 @@ def test_of_an_http1_site(integration, sites, scheme, version):
 
 def test_what_is_written_to_an_http1_client():
     """A site may speak HTTP/2 where its client does not, for instance behind a parent proxy."""
-    trailers.apply()
+    install_patches(ADDON_PATCHES)
     server = Http1Server(Context(tflow.tclient_conn(), options.Options()))
     assert list(server.handle_event(ResponseTrailers(1, http.Headers([(b"x-sum", b"1")])))) == []
 

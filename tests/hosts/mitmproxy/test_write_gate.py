@@ -16,7 +16,7 @@ from mitmproxy.test import tflow, tutils
 
 from robots_guard.core.pacing import Demand, Pacer, Turn
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Verdict
-from robots_guard.mitmproxy.patches.clients import NotApproved
+from robots_guard.mitmproxy.patches.write_check import NotApproved
 from robots_guard.mitmproxy.request.outgoing import Approved, http1_request, http2_request
 from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
 from robots_guard.mitmproxy.request.write_gate import WriteGate

@@ -1,16 +1,14 @@
-"""The master of `robots-guard proxy`, which replaces mitmdump's, and the check of its start."""
+"""The addons that only `robots-guard proxy` has: streamed responses, and the check of its start."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
 
-from mitmproxy import http, master, options, optmanager
+from mitmproxy import http
 
 from robots_guard.errors import SettingsError
-from robots_guard.mitmproxy.patches.dispatch import patch_dispatch
 
 
 class Streaming:
@@ -67,32 +65,3 @@ class StartCheck(logging.Handler):
 
 def _is_guard_warning(record: logging.LogRecord) -> bool:
     return record.name == "robots_guard" and record.levelno == logging.WARNING
-
-
-class ProxyOptions(options.Options):
-    """Options without copies of immutable values. mitmproxy's make a deep copy a dozen times per request."""
-
-    def __getattr__(self, name: str) -> Any:
-        """Return an immutable value as it is, another one as a copy."""
-        option = self.__dict__.get("_options", {}).get(name)
-        if option is not None:
-            value = option._default if option.value is optmanager.unset else option.value  # noqa: SLF001  see above
-            if type(value) in _IMMUTABLE:
-                return value
-        return super().__getattr__(name)  # type: ignore[no-untyped-call]  # mitmproxy's has no annotations
-
-
-_IMMUTABLE = frozenset((bool, int, str, type(None)))
-
-
-def patch_messages() -> None:
-    """Remove mitmproxy's assertions of the type of each message field, as `python -O` would."""
-    http.MessageData.__post_init__ = lambda _: None  # type: ignore[method-assign]  # a fifth of a request's work
-
-
-class Master(master.Master):
-    """A master that caches the handlers of its addons."""
-
-    def __init__(self, opts: options.Options) -> None:
-        super().__init__(opts)
-        patch_dispatch(self.addons)

@@ -1,4 +1,7 @@
-"""The handler hook: code that runs just before a request reaches its download handler.
+"""`DownloadHandlers.download_request_async` passes each request to its download handler.
+
+All requests pass through it, whatever handlers a project has. It is replaced in one crawler's own
+downloader, when the spider opens, so that code of the guard runs just before the handler.
 
 After the last middleware a request waits in its download slot's queue. A turn taken before that
 would be out of date when the request is sent, and two requests that waited together would be sent
@@ -10,9 +13,6 @@ a turn either.
 
 Here the request is also compared a last time with the judged one: it can change while it waits in
 the slot, after all middlewares but before the handler.
-
-All requests pass through `Downloader.handlers`, whatever handlers a project has. One of its methods
-is replaced, in one crawler's own downloader, when the spider opens.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from scrapy.core.downloader.handlers import DownloadHandlers
 from scrapy.utils.httpobj import urlparse_cached
 
+from robots_guard.patch import Patch, method
 from robots_guard.scrapy.framing import frame
 
 if TYPE_CHECKING:
@@ -59,3 +61,25 @@ def attach(crawler: Crawler, around: Callable[[Request, Send], Awaitable[Respons
 
     setattr(handlers, _SEND, send_around)
     return True
+
+
+PATCH = Patch(
+    owner=DownloadHandlers,
+    methods=(method(_SEND, "9fd46ac136e9"),),
+    versions="Scrapy 2.14.0 to 2.19.0",
+    reason="A request waits in its slot after the last middleware, where it can change.",
+    report="""\
+A hook between the download slot and the download handler.
+
+After the last downloader middleware, a request waits in the queue of its slot. An extension that
+paces requests, signs them with a time, or checks what is finally sent has no place to do so.
+`request_reached_downloader` is sent before that wait, and its receivers can neither wait nor
+refuse.
+
+To see it: send many requests to one slot with DOWNLOAD_DELAY = 1, and compare the times of
+`process_request` of the last middleware with those at the server.
+
+A documented method of the downloader that a subclass may override (setting DOWNLOADER), or an
+asynchronous signal, would do.
+""",
+)

@@ -1,11 +1,11 @@
-"""Crashes of mitmproxy: an exception in a protocol layer ends the connection it happened on, and its flows.
+"""`ConnectionHandler` runs the protocol layers of a connection; an exception in one ends it.
 
-`ConnectionHandler.server_event` (mitmproxy/proxy/server.py, read in 11.0.2 and 12.2.3) runs the
-protocol layers and carries out their commands. It logs whatever they raise as "mitmproxy has
-crashed!", with a traceback, and continues: the client waits forever, its flows never end, and the
-next event reaches layers in an unknown state. `ReplayHandler` does the same, and the robots.txt
-fetcher then waits for the flow. An exception in the tasks that open connections or run hooks is not
-caught at all, with the same effect on the client.
+`server_event` (mitmproxy/proxy/server.py) runs the layers and carries out their commands. It logs
+whatever they raise as "mitmproxy has crashed!", with a traceback, and continues: the client waits
+forever, its flows never end, and the next event reaches layers in an unknown state. `server_event`
+cannot be wrapped from outside, because it catches the exception itself; so `log` is replaced. An
+exception in the tasks that open connections or run hooks is not caught at all, with the same effect
+on the client.
 
 With this patch, a crash closes the client's connection and those to servers and calls the `error`
 hook of each live flow. No further event reaches the layers, so nothing more is sent. One line is
@@ -33,7 +33,7 @@ from mitmproxy.proxy.layers.http import HttpLayer, HttpStream
 from mitmproxy.proxy.layers.http._hooks import HttpErrorHook, HttpResponseHook
 from mitmproxy.proxy.server import ConnectionHandler
 
-from robots_guard.mitmproxy.patches import replace
+from robots_guard.patch import Patch, method
 
 log = logging.getLogger("robots_guard")
 
@@ -41,17 +41,11 @@ LINES = 10  # a minute
 _MINUTE = 60.0  # seconds
 
 
-def apply() -> None:
-    """Replace how mitmproxy handles a crash."""
-    for owner in (ConnectionHandler, ReplayHandler):  # ReplayHandler has a `log` of its own
-        replace(owner, "log", _replace_log)
-    for name in ("open_connection", "hook_task", "wakeup"):
-        replace(ConnectionHandler, name, _replace_task)
-    replace(ConnectionHandler, "open_connection", _replace_open_connection)
+def replace_log(plain: Callable[..., None]) -> Callable[..., None]:
+    """Make `log` end the handler if an exception is logged as an error.
 
-
-def _replace_log(plain: Callable[..., None]) -> Callable[..., None]:
-    """Make `log` treat an exception that is logged as an error as a crash: `server_event` logs only crashes so."""
+    `server_event` logs only crashes so.
+    """
 
     def log_or_end(self: ConnectionHandler, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
         if exc_info and level >= logging.ERROR:
@@ -73,26 +67,11 @@ def _replace_task(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaita
     return fenced
 
 
-def _replace_open_connection(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    """Make `open_connection` close the connection when its task ends.
-
-    mitmproxy leaves it open if the client disconnects while the connection is being made, because
-    that cancels the task first (seen in 12.2.3).
-    """
-
-    async def open_connection(self: ConnectionHandler, command: commands.OpenConnection) -> None:
-        try:
-            await plain(self, command)
-        finally:
-            left = self.transports.pop(command.connection, None)
-            if left is not None and left.writer is not None:
-                left.writer.close()
-
-    return open_connection
-
-
 class _CrashedLayer(layer.Layer):
-    """The layer that replaces those of a crashed handler. `awaited` are the flows with a running hook, by hook."""
+    """The layer that replaces those of a crashed handler.
+
+    `awaited` are the flows with a running hook, by hook.
+    """
 
     def __init__(self, crashed: layer.Layer, awaited: dict[commands.StartHook | None, http.HTTPFlow]) -> None:
         super().__init__(crashed.context)
@@ -157,13 +136,16 @@ def _streams(layers: Iterable[layer.Layer], seen: set[int]) -> Iterator[HttpStre
 
 
 def _has_ended(stream: HttpStream) -> bool:
-    """Whether the response hook or the error hook was called, by mitmproxy's own test (`handle_protocol_error`)."""
+    """Whether the response hook or the error hook was called.
+
+    This is mitmproxy's own test (`handle_protocol_error`).
+    """
     ended = (stream.state_done, stream.state_errored)
     return stream.client_state == stream.state_errored or stream.server_state in ended
 
 
 def _is_awaited(hook: commands.StartHook | None) -> bool:
-    """Whether the flow must be ended after this hook. The response and error hooks end it themselves."""
+    """Whether the flow must be ended after this hook: the response and error hooks end it."""
     return hook is not None and not isinstance(hook, HttpErrorHook | HttpResponseHook)
 
 
@@ -207,3 +189,29 @@ def _message(handler: ConnectionHandler, error: BaseException) -> str:
 
 
 _CRASH_LOG = _CrashLog()
+
+PATCH = Patch(
+    owner=ConnectionHandler,
+    methods=(
+        method("log", "706760d6eecf", make=replace_log),
+        method("open_connection", "5e0b3cbaf7a4", make=_replace_task),
+        method("hook_task", "9ac797016052", make=_replace_task),
+        method("wakeup", "6e42e075ee5f", make=_replace_task),
+    ),
+    versions="mitmproxy 11.0.2, 12.2.3",
+    reason="After an exception in a protocol layer, the client waits forever.",
+    report="""\
+After "mitmproxy has crashed!" the client waits forever, and its flow never ends.
+
+`ConnectionHandler.server_event` logs an exception of a layer and continues. The client's
+connection stays open without an answer, neither `response` nor `error` is called for the flow, and
+the next event is handled by layers in an unknown state. An exception in `open_connection`,
+`hook_task` or `wakeup` is only reported by asyncio, with the same effect.
+
+To see it: send a request whose layer raises, such as one with a trailer field after a chunked body
+("HTTP trailers are not implemented yet"), and wait for the response.
+
+`server_event` should close the client's connection and those to servers, set `flow.error` and call
+the `error` hook for each live flow, and ignore later events. The three tasks need the same.
+""",
+)

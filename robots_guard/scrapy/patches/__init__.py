@@ -1,0 +1,12 @@
+"""Patches: replacements of methods of Scrapy and Twisted, in the objects of one crawler.
+
+Each module is one patch (`robots_guard.patch`). Where Scrapy has a setting for a class of its own,
+such as its priority queue and its scheduler, a subclass is used instead: `deferral` has those.
+"""
+
+from __future__ import annotations
+
+from robots_guard.scrapy.patches import connection_bytes, downloader_fetch, handler_hook
+
+#: Installed by the middleware when the spider opens.
+PATCHES = (downloader_fetch.PATCH, handler_hook.PATCH, connection_bytes.PATCH)

@@ -1,0 +1,64 @@
+"""What both integrations have in common about replaced methods."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.patch_list import GROUPS, page
+
+import robots_guard
+
+PACKAGE = Path(robots_guard.__file__).parent
+DOCS = Path(__file__).parents[2] / "docs" / "patches.md"
+PATCHES = [patch for patches in GROUPS.values() for patch in patches]
+FRAMEWORKS = {"asyncio", "h11", "h2", "mitmproxy", "scrapy", "twisted"}
+
+
+def test_the_docs_list_every_patch():
+    assert page() == DOCS.read_text("utf-8"), "run: PYTHONPATH=tests python -m support.patch_list > docs/patches.md"
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: f"{patch.owner.__name__}.{patch.methods[0].name}")
+def test_a_patch_has_a_reason_and_a_report_for_upstream(patch):
+    assert patch.reason.endswith(".")
+    title, blank, *text = patch.report.splitlines()
+    assert title.endswith(".")
+    assert blank == ""
+    assert any(line.startswith("To see it: ") for line in text)
+
+
+def test_no_method_of_a_framework_is_replaced_outside_patches():
+    """This finds assignments to classes and modules of a framework, not those to their objects."""
+    found = {str(path.relative_to(PACKAGE)): list(_replaced(path)) for path in PACKAGE.rglob("*.py")}
+    assert {path: places for path, places in found.items() if places and "patches" not in path} == {}
+
+
+def _replaced(path: Path) -> Iterator[str]:
+    tree = ast.parse(path.read_text("utf-8"))
+    imported = set(_imported(tree))
+    for node in ast.walk(tree):
+        for owner in _owners(node):
+            root, *rest = ast.unparse(owner).split(".")
+            if root in imported and (not rest or rest[-1][0].isupper()):
+                yield f"line {node.lineno}"
+
+
+def _owners(node: ast.AST) -> Iterator[ast.expr]:
+    """The objects whose attributes a statement sets."""
+    if isinstance(node, ast.Assign):
+        yield from (target.value for target in node.targets if isinstance(target, ast.Attribute))
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr":
+        yield node.args[0]
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """The names under which a module knows a framework's modules, classes and functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in FRAMEWORKS:
+            yield from (each.asname or each.name for each in node.names)
+        elif isinstance(node, ast.Import):
+            names = (each.asname or each.name.partition(".")[0] for each in node.names)
+            yield from (name for name in names if name in FRAMEWORKS)

@@ -1,0 +1,93 @@
+"""docs/patches.md, made of the patches themselves.
+
+`PYTHONPATH=tests python -m support.patch_list > docs/patches.md` writes it.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+import warnings
+from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType
+
+from robots_guard.patch import Patch
+from robots_guard.scrapy import patches as scrapy_patches
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # mitmproxy's own, of pyparsing and ldap3; only on import
+    from robots_guard.mitmproxy import patches as mitmproxy_patches
+
+INTRODUCTION = """\
+<!-- Made by: PYTHONPATH=tests python -m support.patch_list > docs/patches.md -->
+# Replaced methods
+
+robots_guard replaces some methods of mitmproxy, Scrapy, Twisted and asyncio, because they have no
+option or hook for what a guard needs. Few of these methods are public interfaces. A test compares
+the source of each with the versions that were read, and fails when one changes.
+
+The second half of this page has a report on each of them for the authors of the library. A patch
+goes when a fixed version is the oldest that robots_guard supports.
+"""
+
+GROUPS = {
+    "In every mitmproxy with the addon": mitmproxy_patches.ADDON_PATCHES,
+    "In `robots-guard proxy` only": mitmproxy_patches.COMMAND_PATCHES,
+    "In `robots-guard proxy` with several workers": mitmproxy_patches.WORKER_PATCHES,
+    "In a crawl of Scrapy": scrapy_patches.PATCHES,
+}
+
+
+def page() -> str:
+    """The page."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield INTRODUCTION
+    files = dict(_files(mitmproxy_patches)) | dict(_files(scrapy_patches))
+    for title, patches in GROUPS.items():
+        yield f"## {title}\n"
+        yield "| Methods | Why | Read in | Upstream | Patch |"
+        yield "|---|---|---|---|---|"
+        yield from (_row(patch, files[patch]) for patch in patches)
+        yield ""
+    yield "## Reports for upstream"
+    for patch in (patch for patches in GROUPS.values() for patch in patches):
+        yield from _report(patch)
+
+
+def _files(package: ModuleType) -> Iterator[tuple[Patch, str]]:
+    for found in pkgutil.iter_modules(package.__path__):
+        patch = getattr(import_module(f"{package.__name__}.{found.name}"), "PATCH", None)
+        if patch is not None:
+            yield patch, f"{package.__name__.replace('.', '/')}/{found.name}.py"
+
+
+def _row(patch: Patch, file: str) -> str:
+    name = file.rpartition("/")[2].removesuffix(".py")
+    link = f"[{name}](../{file})"
+    return f"| {_methods(patch)} | {patch.reason} | {patch.versions} | {_status(patch)} | {link} |"
+
+
+def _methods(patch: Patch) -> str:
+    owner = patch.owner.__name__.rpartition(".")[2]
+    return f"`{owner}`: " + ", ".join(f"`{each.name}`" for each in patch.methods)
+
+
+def _status(patch: Patch) -> str:
+    if patch.issue is None:
+        return "not reported yet"
+    return f"[reported]({patch.issue})"
+
+
+def _report(patch: Patch) -> Iterator[str]:
+    title, _, text = patch.report.partition("\n")
+    yield f"\n### {title.removesuffix('.')}\n"
+    yield f"{_methods(patch)} ({patch.versions})\n"
+    yield text.strip()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
