@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Collection
-from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
@@ -32,6 +31,8 @@ from starlette.staticfiles import StaticFiles
 
 from robots_guard.audit.record import moment as as_recorded
 from robots_guard.audit.show.chart import chart
+from robots_guard.audit.show.figures import overview
+from robots_guard.audit.show.markup import environment
 from robots_guard.console import text
 from robots_guard.console.access import AccessControl, form_token, is_form_token
 from robots_guard.console.listing import listing
@@ -40,7 +41,6 @@ from robots_guard.console.pages.decision import case_of, details_of
 from robots_guard.console.pages.decisions import count_decisions, read_page
 from robots_guard.console.pages.origins import Origins, look_up, next_turn_of
 from robots_guard.console.pages.overrides import STATES, rows
-from robots_guard.console.pages.overview import overview
 from robots_guard.console.pages.try_url import try_url
 from robots_guard.console.query import (
     ACTIONS,
@@ -156,13 +156,14 @@ class Console:
             return {**shown, "nothing": nothing}
         with self._snapshots.now() as snapshot:
             figures = snapshot.once(("overview", begins), lambda search: overview(search, begins, until))
-            latest = None if figures.bars else snapshot.once("latest", _latest)
+            bars = figures.timeline.bars
+            latest = None if bars else snapshot.once("latest", _latest)
             trouble = str(snapshot.trouble)
         return {
             **shown,
             "nothing": None,
             "figures": figures,
-            "chart": chart(figures.bars) if figures.bars else None,
+            "chart": chart(bars),
             "latest": latest,
             "trouble": trouble,
         }
@@ -345,23 +346,12 @@ async def _read_form(request: Request) -> dict[str, str]:
 
 
 def _templates() -> jinja2.Environment:
-    directory = files("robots_guard.console").joinpath("templates")
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: directory.joinpath(name).read_text("utf-8")),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=text.visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = environment("robots_guard.console")
     filters: dict[str, Callable[..., Any]] = {
-        "cut": text.cut,
         "kind": text.kind,
-        "number": text.number,
         "at": text.at,
         "moment": text.moment,
         "span": span,
-        "query": urlencode,
     }
-    environment.filters.update(filters)
-    return environment
+    made.filters.update(filters)
+    return made

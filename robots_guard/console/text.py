@@ -1,43 +1,14 @@
-"""Text on a page.
-
-Invariant: untrusted text is displayed and never interpreted. jinja2 escapes all markup; this module escapes
-unprintable characters (controls, escape sequences, bidirectional marks) and truncates long values.
-"""
+"""Actions and times as text on a page."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Any
-
-from markupsafe import Markup
-
-from robots_guard.text import printable
-
-LONG = 300  # characters of a cell
-
-
-def visible(value: Any) -> Any:
-    """Return the value with unprintable characters escaped; line ends are kept."""
-    if value is None:
-        return ""
-    return printable(value, keep="\n") if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def cut(value: str | None, longest: int = LONG) -> str:
-    """Truncate a value to this many characters."""
-    text = value or ""
-    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def kind(action: str) -> str:
     """Return the CSS class of an action; an empty string for an unknown one, which only a forged record has."""
     return action if action in ("pass", "drop", "defer") else ""
-
-
-def number(value: float) -> str:
-    """Return a number with thousands separators."""
-    return f"{value:,}"
 
 
 def at(value: str | None) -> str:

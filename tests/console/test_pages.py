@@ -604,5 +604,5 @@ def test_bar_heights_are_proportional():
 
     (column,) = made.columns
     assert [(piece.kind, piece.height) for piece in column.pieces] == [("drop", 118.75), ("pass", 59.38)]
-    assert column.says == "Fri 15 Jan, 00:00 UTC: 50 drop, 25 pass"
+    assert column.says == "Fri 15 Jan 2027, 00:00 UTC: 50 drop, 25 pass"
     assert (column.since, column.until) == ("2027-01-15T00:00:00Z", "2027-01-15T01:00:00Z")

@@ -210,7 +210,7 @@ def test_impossible_figures_do_not_break_the_report(audit_log):
     with Search(audit_log, Filter()) as search:
         figures = summary(search, NOW)
 
-    assert figures.totals["drop"] == 1 + 1 + 2 * (2**63 - 1)
+    assert figures.timeline.totals["drop"] == 1 + 1 + 2 * (2**63 - 1)
     assert "2027-01-15" in page(figures, NOW, "All")
 
 
@@ -239,7 +239,7 @@ def figures_and_tables(directory, *, what_if):
 def test_what_if_compares_actual_with_enforced_decisions(lenient):
     figures, tables = figures_and_tables(lenient, what_if=True)
 
-    assert figures.totals == {"drop": 4, "defer": 1, "pass": 1}
+    assert figures.timeline.totals == {"drop": 4, "defer": 1, "pass": 1}
     assert tables["Actual and enforced"] == [("defer", 0, 1, 1), ("drop", 1, 4, 3), ("pass", 5, 1, -4)]
     assert tables["Origins that would differ"] == [("https://a.test", 3, 0, 3), ("https://c.test", 0, 1, 1)]
     assert tables["Rules and reasons that would differ"] == [
@@ -252,7 +252,7 @@ def test_what_if_compares_actual_with_enforced_decisions(lenient):
 def test_without_what_if_the_report_has_the_actual_decisions(lenient):
     figures, tables = figures_and_tables(lenient, what_if=False)
 
-    assert figures.totals == {"drop": 1, "defer": 0, "pass": 5}
+    assert figures.timeline.totals == {"drop": 1, "defer": 0, "pass": 5}
     assert "Actual and enforced" not in tables
 
 
