@@ -23,9 +23,11 @@ BARS = 72  # of the chart, about
 _STEPS = (60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 7 * 86400, 28 * 86400)
 _ACTIONS = ("drop", "defer", "pass")
 
+# A time that only a forged record has is no time: Python could not compute with it.
 _COUNTED = """
     SELECT kind, action AS was, {action} AS action, reason, origin, rule, line, agent, component, until,
-           failure, relaxed, would, override, override_owner, override_reason, override_expires, detail, "at", time,
+           failure, relaxed, would, override, override_owner, override_reason, override_expires, detail, "at",
+           CASE WHEN time BETWEEN TIMESTAMP '1970-01-01' AND TIMESTAMP '9000-01-01' THEN time END AS time,
            greatest(CASE kind WHEN 'decision' THEN coalesce(sampled, 1) ELSE count END, 0) AS n
     FROM records WHERE kind IN ('decision', 'repeats', 'fail-open') AND {where}
 """
@@ -232,7 +234,7 @@ def _tables(decisions: Decisions, timeline: Timeline, now: str) -> list[FigureTa
             ["origin", "reason", "median wait", "longest wait", "deferrals"],
             decisions.rows(
                 "SELECT origin, reason, round(median(wait), 1), round(max(wait), 1), sum(n) FROM"
-                " (SELECT *, epoch(TRY_CAST(until AS TIMESTAMP) - time) AS wait FROM counted"
+                " (SELECT *, epoch(TRY_CAST(until AS TIMESTAMP)) - epoch(time) AS wait FROM counted"
                 " WHERE action = 'defer' AND kind = 'decision') GROUP BY 1, 2 ORDER BY 5 DESC, 1, 2 LIMIT ?",
                 TOP,
             ),
