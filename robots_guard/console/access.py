@@ -8,7 +8,6 @@ can change nothing and needs no token: the integration in front of it decides wh
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Callable, Collection
 from html import escape
@@ -115,16 +114,6 @@ def cookie_name(host: str) -> str:
     return f"robots_guard_{port}"
 
 
-def form_token(token: str) -> str:
-    """Return the value that the console's forms carry. It is derived from the token and useless without it."""
-    return hmac.digest(token.encode(), b"robots_guard form", hashlib.sha256).hex()
-
-
-def is_form_token(given: str, token: str) -> bool:
-    """Whether a form was made by this console."""
-    return bool(token) and _are_equal(given, form_token(token))
-
-
 def _are_equal(given: str, expected: str) -> bool:
     """Compare in constant time, so that an attacker learns nothing from how long it takes."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
@@ -133,7 +122,9 @@ def _are_equal(given: str, expected: str) -> bool:
 def _is_from_console(headers: Headers, scheme: str, host: str) -> bool:
     """Whether the browser states that a page of the console sent this.
 
-    A browser that sends neither header is too old to be trusted.
+    This suffices against forged requests, for all forms at once: a page cannot set Origin or Sec-Fetch-Site, every
+    browser that supports SameSite cookies sends at least one of them with a POST, and a POST with neither is refused.
+    A secret in each form would add nothing: only a page of the console could read it.
     """
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if origin is None and site is None:

@@ -34,7 +34,7 @@ from robots_guard.audit.show.chart import chart
 from robots_guard.audit.show.figures import overview
 from robots_guard.audit.show.markup import environment
 from robots_guard.console import text
-from robots_guard.console.access import AccessControl, form_token, is_form_token
+from robots_guard.console.access import AccessControl
 from robots_guard.console.listing import listing
 from robots_guard.console.meanings import MEANINGS
 from robots_guard.console.pages.decision import case_of, details_of
@@ -89,7 +89,7 @@ def app(
     """
     if not read_only and not token:
         raise SettingsError("the console has no token: give a token, or read_only=True")
-    console = Console(sources, token="" if read_only else token, refresh=None if read_only else refresh)
+    console = Console(sources, read_only=read_only, refresh=None if read_only else refresh)
     routes = [
         Route("/", console.overview),
         Route("/overview.json", console.live),
@@ -115,9 +115,9 @@ def app(
 class Console:
     """The handlers of all pages."""
 
-    def __init__(self, sources: Sources, *, token: str, refresh: Refresh | None) -> None:
+    def __init__(self, sources: Sources, *, read_only: bool, refresh: Refresh | None) -> None:
         self._sources = sources
-        self._token = token
+        self._read_only = read_only
         self._refresh = refresh
         self._snapshots = Snapshots(sources.audit_log, sources.clocks)
         self._origins = Origins(sources)
@@ -264,8 +264,6 @@ class Console:
     async def refresh(self, request: Request) -> Response:
         """Fetch an origin's robots.txt now."""
         form = await _read_form(request)
-        if not is_form_token(form.get("form", ""), self._token):
-            raise HTTPException(403, "This form is out of date: go back, reload the page, and try again.")
         if self._refresh is None:
             raise HTTPException(409, "To fetch robots.txt files, start the console with --agent.")
         origin = origin_in(form.get("origin", ""))
@@ -318,9 +316,8 @@ class Console:
             root=request.scope.get("root_path", ""),
             navigation=NAVIGATION,
             audit_log=self._sources.audit_log,
-            read_only=not self._token,
+            read_only=self._read_only,
             can_refresh=self._refresh is not None,
-            form=form_token(self._token) if self._token else "",
             now=self._sources.clocks.now(),
             **values,
         )
