@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Collection
-from html import escape
 from urllib.parse import parse_qs, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from robots_guard.console.markup import TEMPLATES
 
 SAFE_METHODS = ("GET", "HEAD")
 COOKIE_LIFE = 30 * 86400  # seconds
@@ -138,11 +139,7 @@ def _forward_to(address: str) -> Response:
     An HTTP redirect would not work: after a link on another site it belongs to the cross-site navigation, and browsers
     withhold SameSite=Strict cookies.
     """
-    to = escape(address)
-    return HTMLResponse(
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>robots_guard</title>'
-        f'<meta http-equiv="refresh" content="0; url={to}"><p><a href="{to}">To the console</a></p></html>'
-    )
+    return HTMLResponse(TEMPLATES.get_template("forward.html").render(address=address))
 
 
 def _refuse(status: int, sentence: str, **headers: str) -> Response:

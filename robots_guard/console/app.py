@@ -16,11 +16,10 @@ Invariant: pages are rendered on the server and complete without a script. Readi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
-import jinja2
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -32,10 +31,9 @@ from starlette.staticfiles import StaticFiles
 from robots_guard.audit.record import moment as as_recorded
 from robots_guard.audit.show.chart import chart
 from robots_guard.audit.show.figures import overview
-from robots_guard.audit.show.markup import environment
-from robots_guard.console import text
 from robots_guard.console.access import AccessControl
 from robots_guard.console.listing import listing
+from robots_guard.console.markup import TEMPLATES, moment
 from robots_guard.console.meanings import MEANINGS
 from robots_guard.console.pages.decision import case_of, details_of
 from robots_guard.console.pages.decisions import count_decisions, read_page
@@ -57,7 +55,6 @@ from robots_guard.console.snapshots import NoSnapshot, Snapshots
 from robots_guard.console.sources import Refresh, Sources
 from robots_guard.errors import RobotsGuardError, SettingsError, StoreError
 from robots_guard.rep.dialect import DIALECTS
-from robots_guard.text import span
 
 LARGEST_FORM = 8192  # bytes
 NOT_SHOWN = "This cannot be shown"
@@ -121,7 +118,6 @@ class Console:
         self._refresh = refresh
         self._snapshots = Snapshots(sources.audit_log, sources.clocks)
         self._origins = Origins(sources)
-        self._templates = _templates()
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _: Any) -> AsyncIterator[None]:
@@ -144,7 +140,7 @@ class Console:
         """Return the figures of the overview as JSON, for a page that updates itself."""
         figures = self._figures(request)
         markup = self._render("figures.html", request, **figures)
-        return JSONResponse({"figures": markup, "made": text.moment(self._sources.clocks.now())})
+        return JSONResponse({"figures": markup, "made": moment(self._sources.clocks.now())})
 
     def _figures(self, request: Request) -> dict[str, Any]:
         now = self._sources.clocks.now()
@@ -312,7 +308,7 @@ class Console:
         return HTMLResponse(self._render(template, request, here=here, **values), status)
 
     def _render(self, template: str, request: Request, **values: Any) -> str:
-        return self._templates.get_template(template).render(
+        return TEMPLATES.get_template(template).render(
             root=request.scope.get("root_path", ""),
             navigation=NAVIGATION,
             audit_log=self._sources.audit_log,
@@ -340,15 +336,3 @@ async def _read_form(request: Request) -> dict[str, str]:
         if len(body) > LARGEST_FORM:
             raise HTTPException(413, "This form is too large.")
     return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
-
-
-def _templates() -> jinja2.Environment:
-    made = environment("robots_guard.console")
-    filters: dict[str, Callable[..., Any]] = {
-        "kind": text.kind,
-        "at": text.at,
-        "moment": text.moment,
-        "span": span,
-    }
-    made.filters.update(filters)
-    return made

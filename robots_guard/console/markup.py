@@ -1,9 +1,12 @@
-"""Actions and times as text on a page."""
+"""The templates of the pages, and actions and times as text on them."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from math import isfinite
+
+from robots_guard.audit.show.markup import environment
+from robots_guard.text import span
 
 
 def kind(action: str) -> str:
@@ -24,3 +27,7 @@ def moment(seconds: float | None) -> str:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError, OSError):
         return "?"
+
+
+TEMPLATES = environment("robots_guard.console")
+TEMPLATES.filters |= {"kind": kind, "at": at, "moment": moment, "span": span}
