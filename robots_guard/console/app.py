@@ -31,6 +31,7 @@ from starlette.staticfiles import StaticFiles
 from robots_guard.audit.record import moment as as_recorded
 from robots_guard.audit.show.chart import chart
 from robots_guard.audit.show.figures import overview
+from robots_guard.audit.show.policy import facts
 from robots_guard.console.access import AccessControl
 from robots_guard.console.listing import listing
 from robots_guard.console.markup import TEMPLATES, moment
@@ -237,6 +238,7 @@ class Console:
             agent=agent,
             **self._counts(str(it.origin)),
             listing=listing(it.rules.body, None) if it.rules else None,
+            facts=[*facts(it.view, moment)] if it.view else [],
             just_fetched=request.query_params.get("asked") == "now",
         )
 

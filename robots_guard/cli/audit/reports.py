@@ -24,12 +24,11 @@ from robots_guard.cli.terminal import print_lines
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.verdict import RuleRef
 from robots_guard.errors import SettingsError, StoreError
-from robots_guard.rep.lines import clean, shown
+from robots_guard.rep.lines import excerpt
 from robots_guard.settings import CLOCKS, default_store
 from robots_guard.stores import look_at
 
 DIFFERS = 1  # the exit status of `replay` if the verdict differs from the recorded one
-AROUND = 3  # lines shown on each side of the deciding one
 
 as_file = click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
 
@@ -192,9 +191,6 @@ def _context(document: bytes | None, rule: RuleRef | None) -> list[str]:
     """Return the deciding line and the lines around it."""
     if not document or rule is None:
         return []
-    lines = clean(document).splitlines()
-    first, last = max(1, rule.line - AROUND), min(len(lines), rule.line + AROUND)
     return [
-        f"{'>' if number == rule.line else ' '} {number:4}  {shown(lines[number - 1])}"
-        for number in range(first, last + 1)
+        f"{'>' if number == rule.line else ' '} {number:4}  {text}" for number, text in excerpt(document, rule.line)
     ]
