@@ -53,11 +53,10 @@ class Search:
         directory: Path,
         wanted: Filter | None = None,
         progress: Progress | None = None,
-        trouble: Unreadable | None = None,
     ) -> None:
         self._directory = directory
         self._connections: list[duckdb.DuckDBPyConnection] = []
-        self.trouble = Unreadable() if trouble is None else trouble
+        self.trouble = Unreadable()
         self._error = duckdb_error()
         self._spill = tempfile.TemporaryDirectory(prefix="robots-guard-")
         self._progress = progress
@@ -110,19 +109,15 @@ class Search:
             table = union(of_day, self.wanted.id)
             return f'SELECT {columns} FROM ({table}) WHERE {where} ORDER BY "at", writer, seq{tail}'
 
-        for row in self._answer(sql, values)[1]:
+        for row in self._answer(sql, values):
             entry = record_of_row(dict(zip(names, row, strict=True)))
             if entry is not None:
                 yield entry
 
-    def table(self, sql: str, values: list[Any] | None = None) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """The headings and rows of a query. Raises SettingsError if DuckDB cannot execute it."""
-        return self._answer(lambda: sql, values)
-
     def rows(self, sql: str, values: list[Any] | None = None) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query over all files."""
+        """The rows of a query over all files. Raises SettingsError if DuckDB cannot execute it."""
         self._note_used(self._segments)
-        return self.table(sql, values)[1]
+        return self._answer(lambda: sql, values)
 
     def run(self, sql: str, values: list[Any]) -> None:
         """Execute a statement without a result."""
@@ -144,7 +139,7 @@ class Search:
 
     def unreadable(self) -> Unreadable:
         """The parts of the files used that could not be read."""
-        for name, count in self._answer(self._unreadable)[1]:
+        for name, count in self._answer(self._unreadable):
             self.trouble.lines[Path(name).name] = count
         return self.trouble
 
@@ -186,13 +181,10 @@ class Search:
         self._unusable |= found
         return bool(found)
 
-    def _answer(
-        self, sql: Callable[[], str], values: list[Any] | None = None
-    ) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """Headings and rows. If the rows are sorted, all files have been read when the first row is
-        available."""
-        headings, pages = self._retry(lambda: self._execute(sql(), values))
-        return headings, chain.from_iterable(pages)
+    def _answer(self, sql: Callable[[], str], values: list[Any] | None = None) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query. If they are sorted, all files have been read when the first one is available."""
+        _, pages = self._retry(lambda: self._execute(sql(), values))
+        return chain.from_iterable(pages)
 
     def _execute(self, sql: str, values: list[Any] | None = None) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
         """Execute SQL; return the headings, and the rows in pages, of which the first has been
