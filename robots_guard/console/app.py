@@ -28,6 +28,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from robots_guard.audit.read.reader import COMPONENTS
 from robots_guard.audit.record import moment as as_recorded
 from robots_guard.audit.show.chart import chart
 from robots_guard.audit.show.figures import overview
@@ -43,7 +44,6 @@ from robots_guard.console.pages.overrides import STATES, rows
 from robots_guard.console.pages.try_url import try_url
 from robots_guard.console.query import (
     ACTIONS,
-    COMPONENTS,
     PERIODS,
     REASONS,
     SORTS,
