@@ -33,9 +33,9 @@ from robots_guard.core.explanation import Chosen, DialectVerdict, Explanation
 from robots_guard.core.pacing import Demand
 from robots_guard.core.verdict import Action, Reason, Terms, Verdict
 from robots_guard.settings import CLOCKS, Settings
+from robots_guard.text import line_numbers
 
 OTHERS = 10  # further matching rules shown
-GROUP_LINES = 8  # User-agent lines whose numbers are listed
 
 MEANINGS = {
     Reason.ALLOWED: "It may be requested: no rule that applies forbids it.",
@@ -210,7 +210,7 @@ def _group_lines(it: ExplainedAnswer) -> Iterator[str]:
         if each.title is None:
             yield f"{prefix}none applies: no group names {it.agent} or *"
         else:
-            yield f"{prefix}{each.title} ({_line_numbers(each.lines)}): {_why_chosen(each, it.agent)}"
+            yield f"{prefix}{each.title} ({line_numbers(each.lines)}): {_why_chosen(each, it.agent)}"
 
 
 def _timing_lines(it: ExplainedAnswer) -> Iterator[str]:
@@ -229,13 +229,6 @@ def _timing_lines(it: ExplainedAnswer) -> Iterator[str]:
 def _delay(required: Demand) -> str:
     limit = ", limited by max_delay" if required.bounded else ""
     return f"{required.seconds:g} s between two requests{limit}"
-
-
-def _line_numbers(lines: list[int]) -> str:
-    if len(lines) == 1:
-        return f"line {lines[0]}"
-    more = ", ..." if len(lines) > GROUP_LINES else ""
-    return f"lines {', '.join(map(str, lines[:GROUP_LINES]))}{more}"
 
 
 def _why_chosen(each: Chosen, agent: str) -> str:
