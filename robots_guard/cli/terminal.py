@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -91,3 +92,22 @@ def print_lines(lines: Iterable[tuple[str, str]]) -> None:
     out = Console(markup=False, highlight=False, emoji=False)
     for text, style in lines:
         out.print(styled(text, style), soft_wrap=True)
+
+
+@contextmanager
+def progress(what: str, total: float | None = None) -> Iterator[Callable[[float], None]]:
+    """Show a progress bar on standard error if it is a terminal. Yields a function that takes how much is done, in
+    percent if there is no `total`."""
+    from rich.progress import MofNCompleteColumn, Progress  # takes long to import
+
+    columns = Progress.get_default_columns()
+    if total:
+        columns += (MofNCompleteColumn(),)
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(what, total=total)  # without a total it pulses until something is done
+
+        def show(done: float) -> None:
+            if done > 0:
+                bar.update(task, total=total or 100, completed=done)
+
+        yield show

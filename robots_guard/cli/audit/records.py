@@ -5,14 +5,11 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import Progress
 
 from robots_guard.audit.read.reader import COMPONENTS, DECISION, KINDS, Filter, Unreadable, kind_of, moment_meant
 from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats, Start
@@ -120,14 +117,6 @@ def report_unreadable(trouble: Unreadable) -> int:
     if trouble:
         click.echo(f"robots-guard: {safe(str(trouble))}", err=True)
     return 0
-
-
-@contextmanager
-def progress(what: str) -> Iterator[Callable[[float], None]]:
-    """Show a progress bar on standard error if it is a terminal. Yields a callback that takes a percentage."""
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(what, total=None)  # pulses until the first percentage is known
-        yield lambda done: bar.update(task, total=100 if done > 0 else None, completed=max(0.0, done))
 
 
 # -- output -------------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from robots_guard.audit.read.replay import replay as replay_bundle
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import Record, Start, moment, printable
 from robots_guard.audit.show.export import FORMATS, exported
-from robots_guard.cli.audit.records import directory_of, filter_of, filters, progress, report_unreadable
+from robots_guard.cli.audit.records import directory_of, filter_of, filters, report_unreadable
 from robots_guard.cli.options import audit_log_option, store_option
-from robots_guard.cli.terminal import print_lines
+from robots_guard.cli.terminal import print_lines, progress
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.verdict import RuleRef
 from robots_guard.errors import SettingsError, StoreError

@@ -19,8 +19,6 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from robots_guard.audit.read.reader import Unreadable, records
 from robots_guard.audit.record import moment, shown_url
@@ -35,7 +33,7 @@ from robots_guard.cli.options import (
     store_option,
 )
 from robots_guard.cli.policy.jsonl import encode_policy, read_policy
-from robots_guard.cli.terminal import Rows, print_lines, safe, write_encoded, write_line
+from robots_guard.cli.terminal import Rows, print_lines, progress, safe, write_encoded, write_line
 from robots_guard.core.access import Access
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, SettingsError
@@ -174,11 +172,11 @@ def refresh(urls: tuple[str, ...], listed: BinaryIO | None, missing: bool, as_js
     faults = Faults()
     origins = list(dict.fromkeys(_origins(chain(_arguments(urls), _listed(listed)), faults)))
     report = RefreshReport(viewer(settings.dialect), as_json=as_json)
-    with guard_of(settings) as guard, progress("robots.txt", len(origins)) as advance:
+    with guard_of(settings) as guard, progress("robots.txt", len(origins)) as on_progress:
 
         def on_policy(found: Policy) -> None:
             report.add(found)
-            advance()
+            on_progress(report.count)
 
         asyncio.run(fetch_all(guard, origins, on_policy, renew=not missing))
     report.end()
@@ -374,6 +372,11 @@ class RefreshReport:
             status = document.status
         self._rows.add((access, str(policy.origin), str(status or ""), view.size, detail))
 
+    @property
+    def count(self) -> int:
+        """The number of policies so far."""
+        return self._counts.total()
+
     def end(self) -> None:
         """Print the table, if there is one, and the totals."""
         self._rows.end()
@@ -443,19 +446,9 @@ def _origins(named: Iterable[tuple[str, str]], faults: Faults) -> Iterator[Origi
             faults.add(which, error.message)
 
 
-@contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a progress bar on standard error if it is a terminal. Yields a function to call for each step."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda: bar.advance(task)
-
-
 def with_progress(items: list[T], what: str) -> Iterator[T]:
     """Yield the items, showing a progress bar."""
-    with progress(what, len(items)) as advance:
-        for item in items:
+    with progress(what, len(items)) as on_progress:
+        for number, item in enumerate(items, 1):
             yield item
-            advance()
+            on_progress(number)
