@@ -1,8 +1,8 @@
 """Output of the commands: a table on a terminal, tab-separated values elsewhere.
 
-Invariant: untrusted text (a URL, a rule, a user agent) is printed and never interpreted. It is not read as markup, and
-unprintable characters are escaped, so that it cannot colour or rewrite the terminal. Commands that a build server
-would execute when it finds them in its log are escaped too.
+Invariant: untrusted text (a URL, a rule, a user agent) is printed and never interpreted. It is not
+read as markup, and unprintable characters are escaped, so that it cannot colour or rewrite the
+terminal. Commands that a build server would execute when it finds them in its log are escaped too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _LOG_COMMAND = re.compile(r"##(?=[A-Za-z]*\[)")
 
 
 def safe(text: str) -> str:
-    """Return the text with unprintable characters (controls, bidirectional marks, surrogates) escaped."""
+    """Return the text with unprintable characters (controls, bidirectional marks, surrogates)
+    escaped."""
     return printable(_LOG_COMMAND.sub(r"#\\x23", text.replace("\t", " ")))
 
 
@@ -41,8 +42,8 @@ def styled(text: str, style: str = "") -> Text:
 class Rows:
     """Rows of text under headings; the first column is an action and gets its colour.
 
-    A terminal gets one table, which `end` prints, or with `streams` each row as it is added. Other outputs get
-    tab-separated values, neither cut nor wrapped.
+    A terminal gets one table, which `end` prints, or with `streams` each row as it is added. Other
+    outputs get tab-separated values, neither cut nor wrapped.
     """
 
     def __init__(self, *headings: str, streams: bool = False) -> None:
@@ -71,7 +72,8 @@ class Rows:
 
 
 def write_json(value: Any, *, indent: int | None = None) -> None:
-    """Write a JSON object on standard output; log commands in it are escaped, which does not change its value."""
+    """Write a JSON object on standard output; log commands in it are escaped, which does not change
+    its value."""
     write_line(_LOG_COMMAND.sub(r"#\\u0023", json.dumps(value, indent=indent)))
 
 
@@ -96,8 +98,8 @@ def print_lines(lines: Iterable[tuple[str, str]]) -> None:
 
 @contextmanager
 def progress(what: str, total: float | None = None) -> Iterator[Callable[[float], None]]:
-    """Show a progress bar on standard error if it is a terminal. Yields a function that takes how much is done, in
-    percent if there is no `total`."""
+    """Show a progress bar on standard error if it is a terminal. Yields a function that takes how
+    much is done, in percent if there is no `total`."""
     from rich.progress import MofNCompleteColumn, Progress  # takes long to import
 
     columns = Progress.get_default_columns()

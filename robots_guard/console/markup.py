@@ -10,7 +10,8 @@ from robots_guard.text import span
 
 
 def kind(action: str) -> str:
-    """Return the CSS class of an action; an empty string for an unknown one, which only a forged record has."""
+    """Return the CSS class of an action; an empty string for an unknown one, which only a forged
+    record has."""
     return action if action in ("pass", "drop", "defer") else ""
 
 

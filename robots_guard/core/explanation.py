@@ -1,7 +1,7 @@
 """Explanations: a verdict and its grounds in the policy, for people who ask why.
 
-The grounds are the groups that apply and why, the rules that match, the lines on delays, and the verdicts of the other
-dialects on the same question.
+The grounds are the groups that apply and why, the rules that match, the lines on delays, and the
+verdicts of the other dialects on the same question.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class DialectVerdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A verdict and its grounds. `document` is set if its rules were applied; without a policy there are no grounds."""
+    """A verdict and its grounds. `document` is set if its rules were applied; without a policy
+    there are no grounds."""
 
     verdict: Verdict
     terms: Terms
@@ -55,8 +56,8 @@ class Explanation:
 
     @property
     def time(self) -> list[tuple[Line, str]]:
-        """The group's lines on delays and visiting hours, in order, each with its effect: `binds`, `odd` (invalid)
-        or empty."""
+        """The group's lines on delays and visiting hours, in order, each with its effect: `binds`,
+        `odd` (invalid) or empty."""
         if self.pace is None:
             return []
         lines = {*self.pace.lines, *self.pace.odd}
@@ -106,7 +107,8 @@ def _chosen_groups(document: Document, dialect: Dialect, agent: str) -> Iterator
 def _other_verdicts(
     question: Question, verdict: Verdict, policy: Policy, terms: Terms, now: float
 ) -> Iterator[DialectVerdict]:
-    """Yield the other dialects' verdicts under the same policy, even if such a dialect would have refetched it."""
+    """Yield the other dialects' verdicts under the same policy, even if such a dialect would have
+    refetched it."""
     for name, dialect in DIALECTS.items():
         if name != terms.dialect.name:
             other = by_policy(question, msgspec.structs.replace(terms, dialect=dialect), policy, now)

@@ -1,7 +1,7 @@
 """The figures on the decisions in an audit log, for the report and for the overview of the console.
 
-Invariant: a record counts as the number of decisions that it stands for: a sampled one as many as were sampled, a
-record of repeats as many as it counts.
+Invariant: a record counts as the number of decisions that it stands for: a sampled one as many as
+were sampled, a record of repeats as many as it counts.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Overview(NamedTuple):
 def summary(search: Search, now: str, *, what_if: bool = False) -> Summary:
     """Return the figures of the records that a search selects. `now` is the time of the report.
 
-    With `what_if`, decisions that passed because of mode = "report" count as what they would otherwise have been, and
-    the two are compared.
+    With `what_if`, decisions that passed because of mode = "report" count as what they would
+    otherwise have been, and the two are compared.
     """
     decisions = Decisions(search, search.wanted, what_if=what_if, stored=True)
     first, last = decisions.period()
@@ -108,7 +108,8 @@ def overview(search: Search, since: str | None, until: str) -> Overview:
 class Decisions:
     """The decisions that a filter selects, counted.
 
-    With `stored`, a table of them is made once and answers all queries, which would otherwise each parse the files.
+    With `stored`, a table of them is made once and answers all queries, which would otherwise each
+    parse the files.
     """
 
     def __init__(self, search: Search, wanted: Filter, *, what_if: bool = False, stored: bool = False) -> None:
@@ -138,7 +139,8 @@ class Decisions:
         return self.top("origin, rule, line", "action = 'drop' AND rule IS NOT NULL")
 
     def origins(self) -> list[tuple[Any, ...]]:
-        """Return the origins with the most dropped requests, and how many were dropped, deferred and passed there."""
+        """Return the origins with the most dropped requests, and how many were dropped, deferred
+        and passed there."""
         counts = ", ".join(f"coalesce(sum(n) FILTER (action = '{action}'), 0)" for action in _ACTIONS)
         return self.rows(
             f"SELECT origin, {counts} FROM {_DECISIONS} AND origin IS NOT NULL GROUP BY 1"
@@ -147,7 +149,8 @@ class Decisions:
         )
 
     def failed_open(self) -> list[tuple[Any, ...]]:
-        """Count the requests that passed only because of a setting: setting, number of origins, number of requests."""
+        """Count the requests that passed only because of a setting: setting, number of origins,
+        number of requests."""
         return self.rows(
             "SELECT relaxed, count(DISTINCT origin), sum(n) FROM counted"
             " WHERE relaxed IS NOT NULL AND (action = 'pass' OR kind = 'fail-open') GROUP BY 1 ORDER BY 3 DESC"
@@ -184,7 +187,10 @@ def _step(first: datetime | None, last: datetime | None) -> int:
 
 
 def _bars(
-    by_time: dict[datetime | None, Counter[str]], first: datetime | None, last: datetime | None, step: timedelta
+    by_time: dict[datetime | None, Counter[str]],
+    first: datetime | None,
+    last: datetime | None,
+    step: timedelta,
 ) -> list[ChartBar]:
     """Return a bar for each step of the period, including empty ones."""
     if first is None or last is None:
@@ -194,7 +200,8 @@ def _bars(
     for number in range((last - begins) // step + 1):
         at = begins + number * step
         actions = by_time.get(at, Counter())
-        found.append(ChartBar(at.replace(tzinfo=UTC), step, {action: actions[action] for action in _ACTIONS}))
+        counts = {action: actions[action] for action in _ACTIONS}
+        found.append(ChartBar(at.replace(tzinfo=UTC), step, counts))
     return found
 
 

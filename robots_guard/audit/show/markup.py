@@ -1,7 +1,8 @@
 """The jinja2 environment for pages that show untrusted text.
 
-Invariant: untrusted text is displayed and never interpreted. jinja2 escapes all markup; `visible` escapes unprintable
-characters (controls, escape sequences, bidirectional marks), and `cut` truncates long values.
+Invariant: untrusted text is displayed and never interpreted. jinja2 escapes all markup; `visible`
+escapes unprintable characters (controls, escape sequences, bidirectional marks), and `cut`
+truncates long values.
 """
 
 from __future__ import annotations

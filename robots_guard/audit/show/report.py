@@ -1,7 +1,7 @@
 """The report: one self-contained HTML file.
 
-Invariant: the template escapes all values, and the page may neither load nor run anything, because clients and sites
-control values in an audit log.
+Invariant: the template escapes all values, and the page may neither load nor run anything, because
+clients and sites control values in an audit log.
 """
 
 from __future__ import annotations

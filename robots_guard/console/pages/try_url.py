@@ -1,7 +1,7 @@
 """Try a URL: the verdict under the policy that is stored now.
 
-Invariant: nothing is fetched or recorded, and no turn is taken. If an integration would first have to fetch the
-robots.txt, the page says so.
+Invariant: nothing is fetched or recorded, and no turn is taken. If an integration would first have
+to fetch the robots.txt, the page says so.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from robots_guard.rep.dialect import dialect
 
 
 class TryResult(NamedTuple):
-    """The verdict on a URL. `verdict` is None if no policy is stored, and then there is no explanation; `stored` is
-    None if the URL has no origin."""
+    """The verdict on a URL. `verdict` is None if no policy is stored, and then there is no
+    explanation; `stored` is None if the URL has no origin."""
 
     url: str
     agent: str
