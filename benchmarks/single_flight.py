@@ -22,7 +22,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from robots_guard.audit.write.log import CapturingAuditLog
 from robots_guard.core.access import Limits
 from robots_guard.core.verdict import Question, Terms
 from robots_guard.fetch.destinations import Destinations
@@ -37,6 +36,7 @@ from robots_guard.settings import CLOCKS
 from robots_guard.stores import open_store
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.testing import Loopback, Reply
+from robots_guard.testing.audit_log import CapturingAuditLog
 
 
 class Asker:

@@ -74,6 +74,14 @@ def span(seconds: float) -> str:
     return " ".join(parts[:2]) or "0 s"
 
 
+def line_numbers(lines: Sequence[int], most: int = 8) -> str:
+    """Return the numbers of lines as text; of more than `most`, only the first ones."""
+    if len(lines) == 1:
+        return f"line {lines[0]}"
+    more = f" and {len(lines) - most} more" if len(lines) > most else ""
+    return f"lines {', '.join(map(str, lines[:most]))}{more}"
+
+
 def meant(name: str, known: Sequence[str], shown: Callable[[str], str] = str) -> str:
     """Suggest a known name for an unknown one: the most similar, else one whose words all occur in
     it.

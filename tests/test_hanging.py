@@ -19,7 +19,6 @@ from support.threads import System
 import robots_guard.guard.calls as calls_module
 import robots_guard.guard.guard as guard_module
 import robots_guard.guard.turns as turns_module
-from robots_guard.audit.write.log import CapturingAuditLog
 from robots_guard.core.access import Fetched, Limits
 from robots_guard.core.verdict import Action, Question, Terms
 from robots_guard.fetch.script import ScriptedFetcher
@@ -33,6 +32,7 @@ from robots_guard.rep.paths import matching
 from robots_guard.stores import open_store
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
+from robots_guard.testing.audit_log import CapturingAuditLog
 
 A = origin_of("https://a.test")
 SLOWLY = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 0.01\n", tls_verified=True)

@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from robots_guard.audit.write.log import CapturingAuditLog
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.verdict import Action, Question, Reason, Terms
 from robots_guard.errors import AuditLogError
@@ -22,6 +21,7 @@ from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
+from robots_guard.testing.audit_log import CapturingAuditLog
 
 A, B, C = (origin_of(f"https://{name}.test") for name in "abc")
 RULES = "User-agent: *\nDisallow: /private/\n"

@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from robots_guard.audit.write.log import CapturingAuditLog
 from robots_guard.core import renewal
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.policy import Policy
@@ -25,6 +24,7 @@ from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
+from robots_guard.testing.audit_log import CapturingAuditLog
 
 A = origin_of("https://a.test")
 RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)

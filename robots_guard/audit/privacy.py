@@ -21,8 +21,6 @@ from robots_guard.text import encodable
 
 LONGEST = 2048  # characters of any value
 REDACTED = "REDACTED"
-QUERIES = ("redact", "keep", "drop", "hash")
-CLIENTS = ("keep", "truncate", "drop")
 
 _UNSAFE = re.compile(r"[^!-~]")
 _USERINFO = re.compile(r"(?<=://)/*[^/?#]*@")  # extra slashes must not hide a password

@@ -12,11 +12,11 @@ from urllib.parse import urlencode
 
 import click
 
-from robots_guard.cli.options import settings_from, settings_options
+from robots_guard.cli.options import address, settings_from, settings_options
 from robots_guard.errors import MissingExtra, SettingsError
 from robots_guard.settings import Settings
 
-_LISTEN = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-9]{1,5})")
+LISTEN = "127.0.0.1:8099"
 _NAME = re.compile(r"[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]")
 DEFAULT_AGENT = "robots-guard"  # the agent for which robots.txt files are read without --agent
 
@@ -25,7 +25,7 @@ DEFAULT_AGENT = "robots-guard"  # the agent for which robots.txt files are read 
 @settings_options
 @click.option(
     "--listen",
-    default="127.0.0.1:8099",
+    default=LISTEN,
     show_default=True,
     help="Address and port to listen on, as HOST:PORT; port 0 picks a free one.",
 )
@@ -103,22 +103,21 @@ def validate_host_names(names: tuple[str, ...]) -> None:
 
 
 def _address(listen: str, names: tuple[str, ...]) -> tuple[str, int]:
-    found = _LISTEN.fullmatch(listen)
-    if found is None or int(found["port"]) > 65535:
-        raise SettingsError(f"--listen {listen!r} is not an address: use HOST:PORT, such as 127.0.0.1:8099")
-    host = "127.0.0.1" if found["host"] == "localhost" else found["v6"] or found["host"]
+    host, port = address(listen, LISTEN)
+    if host == "localhost":
+        host = "127.0.0.1"
     try:
         ipaddress.ip_address(host)
     except ValueError:
         raise SettingsError(
-            f"--listen {listen!r} does not begin with an IP address: use one such as 127.0.0.1:8099"
+            f"--listen {listen!r} does not begin with an IP address: use one such as {LISTEN}"
         ) from None
     if not _is_loopback(host) and not names:
         raise SettingsError(
             f"--listen {listen} is reachable from other machines: give the name they will use with --host NAME,"
             " or listen on 127.0.0.1"
         )
-    return host, int(found["port"])
+    return host, port
 
 
 def _is_loopback(host: str) -> bool:

@@ -26,8 +26,8 @@ from robots_guard.lint.workflow import command
 from robots_guard.origin import Origin, split_url
 from robots_guard.rep.dialect import DIALECTS, Dialect, dialect
 from robots_guard.settings import Settings
+from robots_guard.text import line_numbers
 
-SHOWN_LINES = 8  # further line numbers listed for one finding
 SHOWN_DIALECTS = 3  # more dialects than this are shown as "all dialects" if the effect is the same in all
 FAILED = 1  # the exit status if there are findings as severe as --fail-on
 
@@ -153,7 +153,7 @@ def _text_lines(found: Sequence[Finding], name: str) -> Iterator[tuple[str, str]
         for effect in finding.effects:
             yield f"            {_dialects_of(effect, finding)}: {effect.does}", ""
         if len(finding.lines) > 1:
-            yield f"          and {_line_numbers(finding.lines[1:])}", ""
+            yield f"          and {line_numbers(finding.lines[1:])}", ""
     yield f"{name}: {summary(found)}", ""
 
 
@@ -161,14 +161,6 @@ def _dialects_of(effect: Effect, finding: Finding) -> str:
     if len(finding.effects) == 1 and len(effect.dialects) > SHOWN_DIALECTS:
         return "all dialects"
     return ", ".join(effect.dialects)
-
-
-def _line_numbers(lines: Sequence[int]) -> str:
-    if len(lines) == 1:
-        return f"line {lines[0]}"
-    listed = ", ".join(map(str, lines[:SHOWN_LINES]))
-    more = f" and {len(lines) - SHOWN_LINES} more" if len(lines) > SHOWN_LINES else ""
-    return f"lines {listed}{more}"
 
 
 def summary(found: Sequence[Finding]) -> str:

@@ -8,11 +8,13 @@ unknown option is: a misspelt setting must not be ignored silently.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from robots_guard.errors import SettingsError
 from robots_guard.settings import (
     NAMES,
     PROXY_NAMES,
@@ -122,3 +124,14 @@ def check_environment() -> None:
     }
     if unknown:
         settings_of(unknown, _variable("{}"), ProxySettings)
+
+
+_LISTEN = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-9]{1,5})")
+
+
+def address(listen: str, example: str) -> tuple[str, int]:
+    """Return the host and the port to listen on. Raises SettingsError, which names an example."""
+    found = _LISTEN.fullmatch(listen)
+    if found is None or int(found["port"]) > 65535:
+        raise SettingsError(f"--listen {listen!r} is not an address: use HOST:PORT, such as {example}")
+    return found["v6"] or found["host"], int(found["port"])

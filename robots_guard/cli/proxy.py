@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from robots_guard.cli.options import proxy_options, proxy_settings_from
-from robots_guard.errors import SettingsError
+from robots_guard.cli.options import address, proxy_options, proxy_settings_from
 from robots_guard.settings import Settings
 from robots_guard.stores import shown
 
@@ -21,14 +19,14 @@ if TYPE_CHECKING:
     from robots_guard.console.access import AccessControl
     from robots_guard.mitmproxy.command.launcher import Proxy, Ready
 
-_LISTEN = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-9]{1,5})")
+LISTEN = "127.0.0.1:8080"
 
 
 @click.group(invoke_without_command=True)
 @proxy_options
 @click.option(
     "--listen",
-    default="127.0.0.1:8080",
+    default=LISTEN,
     show_default=True,
     help="Address and port to listen on, as HOST:PORT; port 0 picks a free one.",
 )
@@ -107,7 +105,7 @@ def proxy(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from robots_guard.mitmproxy.command.launcher import Proxy, serve
 
-    host, port = _address(listen)
+    host, port = address(listen, LISTEN)
     chosen = proxy_settings_from(settings)
     plan = Proxy(
         settings=chosen,
@@ -155,13 +153,6 @@ def ca(confdir: Path | None, bundle: Path | None) -> None:
     if bundle is not None:
         bundle.write_bytes(bundled(certificate))
     click.echo(instructions(certificate, bundle))
-
-
-def _address(listen: str) -> tuple[str, int]:
-    found = _LISTEN.fullmatch(listen)
-    if found is None or int(found["port"]) > 65535:
-        raise SettingsError(f"--listen {listen!r} is not an address: use HOST:PORT, such as 127.0.0.1:8080")
-    return found["v6"] or found["host"], int(found["port"])
 
 
 def _announce(plan: Proxy, ready: Ready) -> None:

@@ -1,8 +1,8 @@
 """Output of the commands: a table on a terminal, tab-separated values elsewhere.
 
-Invariant: untrusted text (a URL, a rule, a user agent) is printed and never interpreted. It is not read as markup, and
-unprintable characters are escaped, so that it cannot colour or rewrite the terminal. Commands that a build server
-would execute when it finds them in its log are escaped too.
+Invariant: untrusted text (a URL, a rule, a user agent) is printed and never interpreted. It is not
+read as markup, and unprintable characters are escaped, so that it cannot colour or rewrite the
+terminal. Commands that a build server would execute when it finds them in its log are escaped too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -28,7 +29,8 @@ _LOG_COMMAND = re.compile(r"##(?=[A-Za-z]*\[)")
 
 
 def safe(text: str) -> str:
-    """Return the text with unprintable characters (controls, bidirectional marks, surrogates) escaped."""
+    """Return the text with unprintable characters (controls, bidirectional marks, surrogates)
+    escaped."""
     return printable(_LOG_COMMAND.sub(r"#\\x23", text.replace("\t", " ")))
 
 
@@ -40,8 +42,8 @@ def styled(text: str, style: str = "") -> Text:
 class Rows:
     """Rows of text under headings; the first column is an action and gets its colour.
 
-    A terminal gets one table, which `end` prints, or with `streams` each row as it is added. Other outputs get
-    tab-separated values, neither cut nor wrapped.
+    A terminal gets one table, which `end` prints, or with `streams` each row as it is added. Other
+    outputs get tab-separated values, neither cut nor wrapped.
     """
 
     def __init__(self, *headings: str, streams: bool = False) -> None:
@@ -70,7 +72,8 @@ class Rows:
 
 
 def write_json(value: Any, *, indent: int | None = None) -> None:
-    """Write a JSON object on standard output; log commands in it are escaped, which does not change its value."""
+    """Write a JSON object on standard output; log commands in it are escaped, which does not change
+    its value."""
     write_line(_LOG_COMMAND.sub(r"#\\u0023", json.dumps(value, indent=indent)))
 
 
@@ -91,3 +94,22 @@ def print_lines(lines: Iterable[tuple[str, str]]) -> None:
     out = Console(markup=False, highlight=False, emoji=False)
     for text, style in lines:
         out.print(styled(text, style), soft_wrap=True)
+
+
+@contextmanager
+def progress(what: str, total: float | None = None) -> Iterator[Callable[[float], None]]:
+    """Show a progress bar on standard error if it is a terminal. Yields a function that takes how
+    much is done, in percent if there is no `total`."""
+    from rich.progress import MofNCompleteColumn, Progress  # takes long to import
+
+    columns = Progress.get_default_columns()
+    if total:
+        columns += (MofNCompleteColumn(),)
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(what, total=total)  # without a total it pulses until something is done
+
+        def show(done: float) -> None:
+            if done > 0:
+                bar.update(task, total=total or 100, completed=done)
+
+        yield show

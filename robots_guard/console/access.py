@@ -1,22 +1,24 @@
-"""Access control for all pages: Host, token and origin checks, and the headers that restrict the browser.
+"""Access control for all pages: Host, token and origin checks, and the headers that restrict the
+browser.
 
-Invariant: any web page that the user opens can send requests to a console on loopback. Therefore the Host must be one
-of the console's (DNS rebinding can point another name at 127.0.0.1), the token must be present (in a cookie that no
-other site can send), and a request that changes something must come from a page of the console. A read-only console
-can change nothing and needs no token: the integration in front of it decides which clients may read.
+Invariant: any web page that the user opens can send requests to a console on loopback. Therefore
+the Host must be one of the console's (DNS rebinding can point another name at 127.0.0.1), the token
+must be present (in a cookie that no other site can send), and a request that changes something must
+come from a page of the console. A read-only console can change nothing and needs no token: the
+integration in front of it decides which clients may read.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Callable, Collection
-from html import escape
 from urllib.parse import parse_qs, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from robots_guard.console.markup import TEMPLATES
 
 SAFE_METHODS = ("GET", "HEAD")
 COOKIE_LIFE = 30 * 86400  # seconds
@@ -39,9 +41,11 @@ HEADERS = {
 
 
 class AccessControl:
-    """Passes permitted requests to `app` and refuses the others. `hosts` are the accepted Host values, in lower case.
+    """Passes permitted requests to `app` and refuses the others. `hosts` are the accepted Host
+    values, in lower case.
 
-    `close` closes the files that the pages have open; a server with ASGI lifespan support calls it at shutdown.
+    `close` closes the files that the pages have open; a server with ASGI lifespan support calls it
+    at shutdown.
     """
 
     def __init__(
@@ -81,7 +85,8 @@ class AccessControl:
         return None
 
     def _log_in(self, scope: Scope, host: str) -> Response | None:
-        """Answer a request with the token in its address: set the cookie, and go to the address without the token.
+        """Answer a request with the token in its address: set the cookie, and go to the address
+        without the token.
 
         Returns None if there is no token in the address.
         """
@@ -99,7 +104,8 @@ class AccessControl:
         return response
 
     def _has_cookie(self, headers: Headers, host: str) -> bool:
-        """Whether a cookie has the token. All cookies are compared, so that the time does not depend on the values."""
+        """Whether a cookie has the token. All cookies are compared, so that the time does not
+        depend on the values."""
         name = cookie_name(host)
         found = False
         for field in headers.getlist("cookie"):
@@ -110,19 +116,10 @@ class AccessControl:
 
 
 def cookie_name(host: str) -> str:
-    """Return the cookie's name, with the port in it: a browser sends a cookie to all ports of a host."""
+    """Return the cookie's name, with the port in it: a browser sends a cookie to all ports of a
+    host."""
     port = host.rpartition(":")[2] if host[-1:].isdigit() else "80"
     return f"robots_guard_{port}"
-
-
-def form_token(token: str) -> str:
-    """Return the value that the console's forms carry. It is derived from the token and useless without it."""
-    return hmac.digest(token.encode(), b"robots_guard form", hashlib.sha256).hex()
-
-
-def is_form_token(given: str, token: str) -> bool:
-    """Whether a form was made by this console."""
-    return bool(token) and _are_equal(given, form_token(token))
 
 
 def _are_equal(given: str, expected: str) -> bool:
@@ -133,7 +130,10 @@ def _are_equal(given: str, expected: str) -> bool:
 def _is_from_console(headers: Headers, scheme: str, host: str) -> bool:
     """Whether the browser states that a page of the console sent this.
 
-    A browser that sends neither header is too old to be trusted.
+    This suffices against forged requests, for all forms at once: a page cannot set Origin or
+    Sec-Fetch-Site, every browser that supports SameSite cookies sends at least one of them with a
+    POST, and a POST with neither is refused. A secret in each form would add nothing: only a page
+    of the console could read it.
     """
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if origin is None and site is None:
@@ -144,14 +144,10 @@ def _is_from_console(headers: Headers, scheme: str, host: str) -> bool:
 def _forward_to(address: str) -> Response:
     """Return a page that forwards the browser at once.
 
-    An HTTP redirect would not work: after a link on another site it belongs to the cross-site navigation, and browsers
-    withhold SameSite=Strict cookies.
+    An HTTP redirect would not work: after a link on another site it belongs to the cross-site
+    navigation, and browsers withhold SameSite=Strict cookies.
     """
-    to = escape(address)
-    return HTMLResponse(
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>robots_guard</title>'
-        f'<meta http-equiv="refresh" content="0; url={to}"><p><a href="{to}">To the console</a></p></html>'
-    )
+    return HTMLResponse(TEMPLATES.get_template("forward.html").render(address=address))
 
 
 def _refuse(status: int, sentence: str, **headers: str) -> Response:

@@ -16,12 +16,10 @@ Invariant: pages are rendered on the server and complete without a script. Readi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection
-from importlib.resources import files
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
-import jinja2
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -30,21 +28,22 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from robots_guard.audit.read.reader import COMPONENTS
 from robots_guard.audit.record import moment as as_recorded
 from robots_guard.audit.show.chart import chart
-from robots_guard.console import text
-from robots_guard.console.access import AccessControl, form_token, is_form_token
+from robots_guard.audit.show.figures import overview
+from robots_guard.audit.show.policy import facts
+from robots_guard.console.access import AccessControl
 from robots_guard.console.listing import listing
+from robots_guard.console.markup import TEMPLATES, moment
 from robots_guard.console.meanings import MEANINGS
 from robots_guard.console.pages.decision import case_of, details_of
 from robots_guard.console.pages.decisions import count_decisions, read_page
 from robots_guard.console.pages.origins import Origins, look_up, next_turn_of
 from robots_guard.console.pages.overrides import STATES, rows
-from robots_guard.console.pages.overview import overview
 from robots_guard.console.pages.try_url import try_url
 from robots_guard.console.query import (
     ACTIONS,
-    COMPONENTS,
     PERIODS,
     REASONS,
     SORTS,
@@ -57,7 +56,6 @@ from robots_guard.console.snapshots import NoSnapshot, Snapshots
 from robots_guard.console.sources import Refresh, Sources
 from robots_guard.errors import RobotsGuardError, SettingsError, StoreError
 from robots_guard.rep.dialect import DIALECTS
-from robots_guard.text import span
 
 LARGEST_FORM = 8192  # bytes
 NOT_SHOWN = "This cannot be shown"
@@ -89,7 +87,7 @@ def app(
     """
     if not read_only and not token:
         raise SettingsError("the console has no token: give a token, or read_only=True")
-    console = Console(sources, token="" if read_only else token, refresh=None if read_only else refresh)
+    console = Console(sources, read_only=read_only, refresh=None if read_only else refresh)
     routes = [
         Route("/", console.overview),
         Route("/overview.json", console.live),
@@ -115,13 +113,12 @@ def app(
 class Console:
     """The handlers of all pages."""
 
-    def __init__(self, sources: Sources, *, token: str, refresh: Refresh | None) -> None:
+    def __init__(self, sources: Sources, *, read_only: bool, refresh: Refresh | None) -> None:
         self._sources = sources
-        self._token = token
+        self._read_only = read_only
         self._refresh = refresh
         self._snapshots = Snapshots(sources.audit_log, sources.clocks)
         self._origins = Origins(sources)
-        self._templates = _templates()
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _: Any) -> AsyncIterator[None]:
@@ -144,7 +141,7 @@ class Console:
         """Return the figures of the overview as JSON, for a page that updates itself."""
         figures = self._figures(request)
         markup = self._render("figures.html", request, **figures)
-        return JSONResponse({"figures": markup, "made": text.moment(self._sources.clocks.now())})
+        return JSONResponse({"figures": markup, "made": moment(self._sources.clocks.now())})
 
     def _figures(self, request: Request) -> dict[str, Any]:
         now = self._sources.clocks.now()
@@ -156,13 +153,14 @@ class Console:
             return {**shown, "nothing": nothing}
         with self._snapshots.now() as snapshot:
             figures = snapshot.once(("overview", begins), lambda search: overview(search, begins, until))
-            latest = None if figures.bars else snapshot.once("latest", _latest)
+            bars = figures.timeline.bars
+            latest = None if bars else snapshot.once("latest", _latest)
             trouble = str(snapshot.trouble)
         return {
             **shown,
             "nothing": None,
             "figures": figures,
-            "chart": chart(figures.bars) if figures.bars else None,
+            "chart": chart(bars),
             "latest": latest,
             "trouble": trouble,
         }
@@ -240,6 +238,7 @@ class Console:
             agent=agent,
             **self._counts(str(it.origin)),
             listing=listing(it.rules.body, None) if it.rules else None,
+            facts=[*facts(it.view, moment)] if it.view else [],
             just_fetched=request.query_params.get("asked") == "now",
         )
 
@@ -263,8 +262,6 @@ class Console:
     async def refresh(self, request: Request) -> Response:
         """Fetch an origin's robots.txt now."""
         form = await _read_form(request)
-        if not is_form_token(form.get("form", ""), self._token):
-            raise HTTPException(403, "This form is out of date: go back, reload the page, and try again.")
         if self._refresh is None:
             raise HTTPException(409, "To fetch robots.txt files, start the console with --agent.")
         origin = origin_in(form.get("origin", ""))
@@ -313,13 +310,12 @@ class Console:
         return HTMLResponse(self._render(template, request, here=here, **values), status)
 
     def _render(self, template: str, request: Request, **values: Any) -> str:
-        return self._templates.get_template(template).render(
+        return TEMPLATES.get_template(template).render(
             root=request.scope.get("root_path", ""),
             navigation=NAVIGATION,
             audit_log=self._sources.audit_log,
-            read_only=not self._token,
+            read_only=self._read_only,
             can_refresh=self._refresh is not None,
-            form=form_token(self._token) if self._token else "",
             now=self._sources.clocks.now(),
             **values,
         )
@@ -342,26 +338,3 @@ async def _read_form(request: Request) -> dict[str, str]:
         if len(body) > LARGEST_FORM:
             raise HTTPException(413, "This form is too large.")
     return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
-
-
-def _templates() -> jinja2.Environment:
-    directory = files("robots_guard.console").joinpath("templates")
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: directory.joinpath(name).read_text("utf-8")),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=text.visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    filters: dict[str, Callable[..., Any]] = {
-        "cut": text.cut,
-        "kind": text.kind,
-        "number": text.number,
-        "at": text.at,
-        "moment": text.moment,
-        "span": span,
-        "query": urlencode,
-    }
-    environment.filters.update(filters)
-    return environment

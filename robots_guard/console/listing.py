@@ -21,12 +21,11 @@ class ListedLine(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Some lines of a file, the number of lines left out before and after them, and the file's size in bytes."""
+    """Some lines of a file, and the number of lines left out before and after them."""
 
     lines: list[ListedLine]
     before: int
     after: int
-    size: int
 
 
 def listing(body: bytes, marked: int | None) -> Listing:
@@ -38,7 +37,7 @@ def listing(body: bytes, marked: int | None) -> Listing:
     elif len(every) > ALL:
         last = HEAD
     lines = [_line(number, every[number - 1], marked) for number in range(first, last + 1)]
-    return Listing(lines, first - 1, len(every) - last, len(body))
+    return Listing(lines, first - 1, len(every) - last)
 
 
 def _line(number: int, line: bytes, marked: int | None) -> ListedLine:

@@ -17,7 +17,6 @@ from robots_guard.core.verdict import Action, Reason
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, objection, origin_of, split_url
 
-COMPONENTS = ("scrapy", "proxy", "cli")
 ACTIONS = tuple(each.value for each in Action)
 REASONS = tuple(each.value for each in Reason)
 NAMES = ("since", "until", "action", "reason", "origin", "rule", "agent", "component", "override")
@@ -91,7 +90,7 @@ def filter_of(given: Mapping[str, str], now: float) -> Filter:
             raise SettingsError(f"{name} = {values[name][:40]!r} is not known: use one of {', '.join(known)}")
     for name in ("since", "until"):
         if name in values:
-            values[name] = _moment(name, values[name], now)
+            values[name] = moment_meant(values[name], now)
     if "origin" in values:
         values["origin"] = str(origin_in(values["origin"]))
     return Filter(**values)
@@ -119,16 +118,6 @@ def absolute(url: str) -> str:
     if sentence is not None:
         raise SettingsError(sentence)
     return url
-
-
-def _moment(name: str, text: str, now: float) -> str:
-    try:
-        return moment_meant(text, now)
-    except (ValueError, OverflowError):
-        raise SettingsError(
-            f"{name} = {text[:40]!r} is not a time:"
-            " use a span such as 90s, 30m, 2h or 7d, or a time such as 2026-11-20T08:00 (UTC)"
-        ) from None
 
 
 def _parse_key(text: str, sort: Sort) -> Key:

@@ -7,7 +7,7 @@ The meaning of a status is data of the dialect; this module looks it up.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum, StrEnum
+from enum import StrEnum
 
 import msgspec
 
@@ -17,7 +17,7 @@ MAX_BODY = 512_000  # bytes; RFC 9309 section 2.5: at least 500 KiB (512,000 oct
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
-class Access(Enum):
+class Access(StrEnum):
     """What a crawler may request from an origin."""
 
     RULES = "rules"  # section 2.3.1.1: whatever the rules of the file allow

@@ -25,11 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from robots_guard.core.access import Access
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import (
+    Action,
     Question,
     Reason,
     Terms,
@@ -40,7 +42,9 @@ from robots_guard.core.verdict import (
     paced,
     taking_turns,
 )
-from robots_guard.rep.ruleset import Ruleset
+from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.origin import Origin, split_url
+from robots_guard.rep.ruleset import Ruleset, compile_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,16 +189,18 @@ def by_policy(
     question: Question,
     terms: Terms,
     policy: Policy,
-    rules_of: Callable[[Document], Ruleset],
     now: float,
     *,
+    rules_of: Callable[[Document], Ruleset] | None = None,
     at_any_time: bool = False,
 ) -> Verdict:
     """Return the verdict under a given policy regardless of its age, without store or network
     access.
 
-    `rules_of` compiles the policy's document for the question; `at_any_time` as in `Judging.next`.
+    `rules_of` gives the compiled rules of the policy's document; without it they are compiled here.
+    `at_any_time` as in `Judging.next`.
     """
+    rules_of = rules_of or partial(compiled, terms=terms, agent=question.agent)
     state: State = begin(question, terms)
     if isinstance(state, Opened):
         state = state.next(policy, now)
@@ -210,3 +216,18 @@ def by_policy(
 def _judging(question: Question, terms: Terms, policy: Policy, now: float, *, renew: bool = False) -> Judging:
     access, document = policy.access(now, terms.dialect)
     return Judging(question, terms, policy, document if access is Access.RULES else None, renew)
+
+
+def compiled(document: Document, terms: Terms, agent: str) -> Ruleset:
+    """Return the rules of a document under these terms, compiled for an agent."""
+    return compile_rules(document.body, terms.dialect, agent, terms.matching.name)
+
+
+def read_url(url: str) -> tuple[Origin, str] | Verdict:
+    """Return the origin and target of a URL, or the verdict on a URL that has none."""
+    try:
+        return split_url(url)
+    except NotGoverned as error:
+        return Verdict(action=Action.PASS, reason=Reason.NOT_GOVERNED, detail=str(error))
+    except MalformedURL as error:
+        return Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=str(error))

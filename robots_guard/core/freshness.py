@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from enum import Enum
+from enum import StrEnum
 
 from robots_guard.rep.dialect import Dialect
 
@@ -21,7 +21,7 @@ UNTRIED = 900.0  # seconds an overdue retry may be late before a failure counts 
 _OVERFLOW = 2.0**31  # RFC 9111 section 1.2.2
 
 
-class Freshness(Enum):
+class Freshness(StrEnum):
     """Fresh: use the copy. Stale: use it while it is renewed. Expired: renew it first."""
 
     FRESH = "fresh"

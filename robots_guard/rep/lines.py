@@ -204,3 +204,10 @@ def shown_line(raw: bytes) -> str:
 def shown(raw: bytes) -> str:
     """Bytes of a line as text of at most TEXT_CAP characters."""
     return raw[: 4 * TEXT_CAP].decode("utf-8", "replace")[:TEXT_CAP]
+
+
+def excerpt(body: bytes, line: int, around: int = 3) -> list[tuple[int, str]]:
+    """The lines around a line of a file as text to display, with their numbers."""
+    lines = clean(body).splitlines()
+    first, last = max(1, line - around), min(len(lines), line + around)
+    return [(number, shown(lines[number - 1])) for number in range(first, last + 1)]

@@ -10,8 +10,8 @@ from audit.decisions import AT
 from console.conftest import HOST, TOKEN, let_in
 from console.material import HOSTILE, plant, policy, scene
 
+from robots_guard.audit.show.markup import visible
 from robots_guard.console import app
-from robots_guard.console.text import visible
 
 BODY = (
     b"User-agent: *\n"

@@ -16,7 +16,7 @@ from console.conftest import HOST, TOKEN, let_in
 from console.material import policy
 
 from robots_guard.audit.compaction import compact
-from robots_guard.audit.read.reader import Filter, records
+from robots_guard.audit.read.reader import COMPONENTS, Filter, records
 from robots_guard.audit.show.chart import ChartBar, ceiling, chart
 from robots_guard.audit.write.maintenance import compress
 from robots_guard.console import app
@@ -226,6 +226,12 @@ async def test_filter_agrees_with_the_python_reader(console, place, wanted):
 
     assert int(re.search(r"<b>(\d+)</b>", page)[1]) == len(found)
     assert ids(page) == found[:50]
+
+
+async def test_every_component_can_be_filtered_by(console):
+    page = await read(console, "/decisions")
+
+    assert all(f"<option>{component}</option>" in page for component in COMPONENTS)
 
 
 @pytest.mark.parametrize("sort", ["newest", "oldest", "origin", "reason", "agent", "slowest"])
@@ -605,5 +611,5 @@ def test_bar_heights_are_proportional():
 
     (column,) = made.columns
     assert [(piece.kind, piece.height) for piece in column.pieces] == [("drop", 118.75), ("pass", 59.38)]
-    assert column.says == "Fri 15 Jan, 00:00 UTC: 50 drop, 25 pass"
+    assert column.says == "Fri 15 Jan 2027, 00:00 UTC: 50 drop, 25 pass"
     assert (column.since, column.until) == ("2027-01-15T00:00:00Z", "2027-01-15T01:00:00Z")

@@ -286,7 +286,7 @@ def by(policy, target: str = "/", **options):
         assert document is policy.document
         return rules(document.body, "mybot")
 
-    return by_policy(question(target), TERMS, policy, rules_of, NOW, **options)
+    return by_policy(question(target), TERMS, policy, NOW, rules_of=rules_of, **options)
 
 
 def test_a_given_policy_is_judged_whatever_its_age():

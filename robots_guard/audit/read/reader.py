@@ -15,6 +15,7 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +33,7 @@ FORMS = 4  # that a file may take while it is read: open, compressed, compacted,
 ALL = 2**62  # above the number of any record
 
 DECISION = "decision"
+COMPONENTS = ("scrapy", "proxy", "cli", "console")
 KINDS = ("decision", "repeats", "fetch", "start", "stop", "checkpoint", "store-reset", "fail-open", "overrides")
 BY_TIME = '"at", writer, seq'
 BY_NUMBER = "writer, seq"
@@ -131,20 +133,27 @@ def moment_meant(text: str, now: float) -> str:
     """A moment as in records, from ISO 8601 (UTC unless it has an offset) or from a span before now
     such as 2h.
 
-    Raises ValueError for any other text.
+    Raises SettingsError for any other text.
     """
-    span = _SPAN.fullmatch(text.strip())
-    if span:
-        seconds = now - int(span[1]) * _UNITS[span[2]]
-    else:
-        time = datetime.fromisoformat(text.strip())
-        if time.tzinfo is None:
-            time = time.replace(tzinfo=UTC)
-        seconds = time.timestamp()
-    found = moment(seconds)
+    found = None
+    with suppress(ValueError, OverflowError):
+        found = moment(_seconds_meant(text.strip(), now))
     if found is None:
-        raise ValueError("not a date of the calendar")
+        raise SettingsError(
+            f"{text[:40]!r} is not a time: use a span such as 90s, 30m, 2h or 7d,"
+            " or a time such as 2026-11-20T08:00 (UTC)"
+        )
     return found
+
+
+def _seconds_meant(text: str, now: float) -> float:
+    span = _SPAN.fullmatch(text)
+    if span:
+        return now - int(span[1]) * _UNITS[span[2]]
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return time.timestamp()
 
 
 def records(directory: Path, wanted: Filter | None = None, trouble: Unreadable | None = None) -> Iterator[Record]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,7 +24,6 @@ from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, split_url
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
-from robots_guard.rep.ruleset import Ruleset, compile_rules
 
 FORMAT = "robots_guard-bundle-1"
 BY_INTEGRATION = frozenset(
@@ -85,7 +83,7 @@ def replay(bundle: Bundle) -> Replayed:
     terms, now = _terms(bundle), _seconds(record.at)
     question = _question(record, terms, now)
     policy = _policy(record, question.origin, bundle.document or b"", now)
-    verdict = check.by_policy(question, terms, policy, partial(_rules, question, terms), now)
+    verdict = check.by_policy(question, terms, policy, now)
     if bundle.settings.get("report_only") == "True":  # settings are recorded as text
         verdict = as_report_only(verdict)
     return Replayed(verdict, _differences(record, verdict), _caveats(bundle))
@@ -157,10 +155,6 @@ def _trouble(record: Record, document: Document | None, now: float) -> FetchTrou
         attempts=1,
         retry_at=until,
     )
-
-
-def _rules(question: Question, terms: Terms, document: Document) -> Ruleset:
-    return compile_rules(document.body, terms.dialect, question.agent, terms.matching.name)
 
 
 def _differences(record: Record, verdict: Verdict) -> list[str]:

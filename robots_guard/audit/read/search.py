@@ -53,15 +53,14 @@ class Search:
         directory: Path,
         wanted: Filter | None = None,
         progress: Progress | None = None,
-        trouble: Unreadable | None = None,
     ) -> None:
         self._directory = directory
         self._connections: list[duckdb.DuckDBPyConnection] = []
-        self.trouble = Unreadable() if trouble is None else trouble
+        self.trouble = Unreadable()
         self._error = duckdb_error()
         self._spill = tempfile.TemporaryDirectory(prefix="robots-guard-")
         self._progress = progress
-        self._wanted = wanted or Filter(kind=None)
+        self.wanted = wanted or Filter(kind=None)
         self._used: set[str] = set()  # stems of the files that queries have read
         self._error_prefix = "the audit log"  # names the cause of a failed query
         self._segments: list[Segment] = []
@@ -101,39 +100,28 @@ class Search:
     def _records_of(self, day: str | None, limit: int | None) -> Iterator[AnyRecord]:
         names = [*COLUMNS]
         columns = ", ".join(f'"{name}"' for name in names)
-        where, values = self.condition()
+        where, values = conditions(self.wanted)
         tail = "" if limit is None else f" LIMIT {int(limit)}"
 
         def sql() -> str:
             of_day = [segment for segment in self._segments if day is None or segment.day == day]
             self._note_used(of_day)
-            table = union(of_day, self._wanted.id)
+            table = union(of_day, self.wanted.id)
             return f'SELECT {columns} FROM ({table}) WHERE {where} ORDER BY "at", writer, seq{tail}'
 
-        for row in self._answer(sql, values)[1]:
+        for row in self._answer(sql, values):
             entry = record_of_row(dict(zip(names, row, strict=True)))
             if entry is not None:
                 yield entry
 
-    def table(self, sql: str, values: list[Any] | None = None) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """The headings and rows of a query. Raises SettingsError if DuckDB cannot execute it."""
-        return self._answer(lambda: sql, values)
-
     def rows(self, sql: str, values: list[Any] | None = None) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query over all files."""
+        """The rows of a query over all files. Raises SettingsError if DuckDB cannot execute it."""
         self._note_used(self._segments)
-        return self.table(sql, values)[1]
+        return self._answer(lambda: sql, values)
 
     def run(self, sql: str, values: list[Any]) -> None:
         """Execute a statement without a result."""
         self._retry(lambda: self._run(lambda: self._connection.execute(sql, values)))
-
-    def condition(self, *, any_kind: bool = False) -> tuple[str, list[Any]]:
-        """The filter as an SQL condition and its values; with `any_kind`, for records of all kinds."""
-        wanted = self._wanted
-        if any_kind:
-            wanted = msgspec.structs.replace(wanted, kind=None)
-        return conditions(wanted)
 
     def ask(self, sql: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         """The headings and rows of a user's SQL. Raises SettingsError unless it is one SELECT."""
@@ -151,7 +139,7 @@ class Search:
 
     def unreadable(self) -> Unreadable:
         """The parts of the files used that could not be read."""
-        for name, count in self._answer(self._unreadable)[1]:
+        for name, count in self._answer(self._unreadable):
             self.trouble.lines[Path(name).name] = count
         return self.trouble
 
@@ -193,13 +181,10 @@ class Search:
         self._unusable |= found
         return bool(found)
 
-    def _answer(
-        self, sql: Callable[[], str], values: list[Any] | None = None
-    ) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """Headings and rows. If the rows are sorted, all files have been read when the first row is
-        available."""
-        headings, pages = self._retry(lambda: self._execute(sql(), values))
-        return headings, chain.from_iterable(pages)
+    def _answer(self, sql: Callable[[], str], values: list[Any] | None = None) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query. If they are sorted, all files have been read when the first one is available."""
+        _, pages = self._retry(lambda: self._execute(sql(), values))
+        return chain.from_iterable(pages)
 
     def _execute(self, sql: str, values: list[Any] | None = None) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
         """Execute SQL; return the headings, and the rows in pages, of which the first has been
@@ -235,14 +220,14 @@ class Search:
         readable = [segment for segment in self._segments if self._is_readable(segment)]
         if any(map(is_gone, self._segments)):
             raise FileNotFoundError
-        self._segments = [segment for segment in readable if _may_match(segment, self._wanted)]
+        self._segments = [segment for segment in readable if _may_match(segment, self.wanted)]
         self._restrict()
         self._define(f"CREATE VIEW records AS {union(self._segments)}")
         self._define("CREATE VIEW decisions AS SELECT * FROM records WHERE kind = 'decision'")
 
     def _copy(self, stems: set[str] | None) -> None:
         """Replace these files by copies; None for all."""
-        self._segments = [segment for segment in self._segments if _may_match(segment, self._wanted)]
+        self._segments = [segment for segment in self._segments if _may_match(segment, self.wanted)]
         apart = {segment.stem for segment in self._segments if segment.form == PARQUET}
         directory, trouble = Path(tempfile.mkdtemp(dir=self._spill.name)), Unreadable()
         for number, segment in enumerate(self._segments):

@@ -22,11 +22,6 @@ class ChartBar(NamedTuple):
     lasts: timedelta
     counts: Mapping[str, int]
 
-    @property
-    def total(self) -> int:
-        """The number of decisions of all actions."""
-        return sum(self.counts.values())
-
 
 class ChartSegment(NamedTuple):
     """One coloured part of a bar."""
@@ -66,7 +61,7 @@ class Chart(NamedTuple):
 
 def chart(bars: list[ChartBar]) -> Chart:
     """The chart of these bars."""
-    top = ceiling(max((bar.total for bar in bars), default=0))
+    top = ceiling(max((sum(bar.counts.values()) for bar in bars), default=0))
     slot = WIDTH / max(1, len(bars))
     columns = [_column(bar, number * slot, slot, top) for number, bar in enumerate(bars)]
     heights = [Mark(round(HEIGHT * (1 - part), 2), f"{round(top * part):,}") for part in (0.0, 0.5, 1.0)]
@@ -76,9 +71,10 @@ def chart(bars: list[ChartBar]) -> Chart:
 def _times(bars: list[ChartBar], slot: float) -> list[Mark]:
     """The labels of the time axis, at round times."""
     seconds = sum(bar.lasts.total_seconds() for bar in bars)
-    interval = next((each for each in _ROUND if seconds / each <= LABELS), _ROUND[-1])
+    longest = _ROUND[-1] * math.ceil(seconds / LABELS / _ROUND[-1])
+    interval = next((each for each in _ROUND if seconds / each <= LABELS), longest)
     return [
-        Mark(round(number * slot, 2), _label(bar.begins))
+        Mark(round(number * slot, 2), _label(bar.begins, interval))
         for number, bar in enumerate(bars)
         if bar.begins.timestamp() % interval < bar.lasts.total_seconds()
     ]
@@ -102,12 +98,14 @@ def _column(bar: ChartBar, x: float, slot: float, top: int) -> Column:
         if bar.counts[kind]:
             pieces.append(ChartSegment(kind, round(left, 2), round(y, 2), round(width, 2), round(height, 2)))
     counts = ", ".join(f"{bar.counts[kind]:,} {kind}" for kind in _KINDS if bar.counts[kind])
-    text = f"{bar.begins:%a %d %b, %H:%M} UTC: {counts or 'nothing'}"
+    text = f"{bar.begins:%a %d %b %Y, %H:%M} UTC: {counts or 'nothing'}"
     return Column(pieces, round(x, 2), round(slot, 2), text, _iso(bar.begins), _iso(bar.begins + bar.lasts))
 
 
-def _label(at: datetime) -> str:
-    """The date at midnight, otherwise the time."""
+def _label(at: datetime, interval: int) -> str:
+    """The date at midnight, with the year if labels are far apart; otherwise the time."""
+    if interval >= _ROUND[-1]:
+        return f"{at:%d %b %Y}"
     return f"{at:%d %b}" if (at.hour, at.minute) == (0, 0) else f"{at:%H:%M}"
 
 

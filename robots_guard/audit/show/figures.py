@@ -1,51 +1,56 @@
-"""The figures of a report on an audit log.
+"""The figures on the decisions in an audit log, for the report and for the overview of the console.
 
-Invariant: the files are read once, into a table that all queries use. Each record counts as the
-number of decisions it stands for: a sampled one as many as were sampled, a record of repeats as
-many as it counts.
+Invariant: a record counts as the number of decisions that it stands for: a sampled one as many as
+were sampled, a record of repeats as many as it counts.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from robots_guard.audit.read.search import Search
+import msgspec
+
+from robots_guard.audit.read.reader import Filter
+from robots_guard.audit.read.search import Search, conditions
+from robots_guard.audit.show.chart import ChartBar
 
 TOP = 15  # rows of a table
 SOON = 30  # days before its expiry from which an override is marked
-BARS = 60  # of the chart, at most
-_STEPS = (60, 300, 900, 3600, 3 * 3600, 6 * 3600, 86400, 7 * 86400, 28 * 86400)  # seconds per bar
+BARS = 72  # of the chart, about
+# Seconds per bar.
+_STEPS = (60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 7 * 86400, 28 * 86400)
+_ACTIONS = ("drop", "defer", "pass")
 
-_CREATE_TABLE = """
-    CREATE TEMP TABLE counted AS
-    SELECT time, kind, action AS was, {action} AS action, reason, origin, rule, line, agent, component, until, pace,
-           failure, relaxed, would,
-           override, override_owner, override_reason, override_expires, detail, "at",
-           CASE kind WHEN 'decision' THEN greatest(coalesce(sampled, 1), 0) ELSE greatest(count, 0) END AS n
+# A time that only a forged record has is no time: Python could not compute with it.
+_COUNTED = """
+    SELECT kind, action AS was, {action} AS action, reason, origin, rule, line, agent, component, until,
+           failure, relaxed, would, override, override_owner, override_reason, override_expires, detail, "at",
+           CASE WHEN time BETWEEN TIMESTAMP '1970-01-01' AND TIMESTAMP '9000-01-01' THEN time END AS time,
+           greatest(CASE kind WHEN 'decision' THEN coalesce(sampled, 1) ELSE count END, 0) AS n
     FROM records WHERE kind IN ('decision', 'repeats', 'fail-open') AND {where}
 """
 _DECISIONS = "counted WHERE kind <> 'fail-open'"
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  (as DuckDB returns times)
 
 
 class FigureTable(NamedTuple):
-    """One table of a report: its heading, description, columns and rows. `bar` is the column drawn
-    as bars."""
+    """One table of a report: its heading, description, columns and rows. `bar` is the column drawn as bars."""
 
     title: str
     description: str
     columns: list[str]
     rows: list[tuple[Any, ...]]
-    bar: int | None = None
+    bar: int = -1
 
 
-class PeriodCounts(NamedTuple):
-    """One bar of the chart: the beginning of a period, and the number of decisions of each action."""
+class Timeline(NamedTuple):
+    """The decisions by action, by reason and over time. `bars` is empty if nothing was recorded."""
 
-    begins: datetime
-    passed: int
-    dropped: int
-    deferred: int
+    totals: dict[str, int]
+    reasons: list[tuple[str, str, int]]  # action, reason
+    bars: list[ChartBar]
 
 
 class Summary(NamedTuple):
@@ -53,166 +58,248 @@ class Summary(NamedTuple):
 
     first: str
     last: str
-    totals: dict[str, int]
-    step: int
-    bars: list[PeriodCounts]
+    timeline: Timeline
     tables: list[FigureTable]
 
 
+class Overview(NamedTuple):
+    """All figures of the console's overview."""
+
+    timeline: Timeline
+    origins: list[tuple[Any, ...]]  # dropped, deferred, passed
+    rules: list[tuple[Any, ...]]  # origin, rule, line
+    opened: list[tuple[Any, ...]]  # setting, origins, and requests that it let pass
+    overrides: list[tuple[Any, ...]]
+    would: int  # passed only because mode = report refuses nothing
+
+
 def summary(search: Search, now: str, *, what_if: bool = False) -> Summary:
-    """The figures of the records that a search selects. `now` is the time of the report.
+    """Return the figures of the records that a search selects. `now` is the time of the report.
 
     With `what_if`, decisions that passed because of `report_only` count as what they would
     otherwise have been, and the two are compared.
     """
-    where, values = search.condition(any_kind=True)
-    action = "coalesce(would, action)" if what_if else "action"
-    search.run(_CREATE_TABLE.format(where=where, action=action), values)
-    first, last = _one(search, f'SELECT min("at"), max("at") FROM {_DECISIONS} AND time IS NOT NULL')
-    totals = {"pass": 0, "drop": 0, "defer": 0} | dict(
-        _rows(search, f"SELECT action, sum(n) FROM {_DECISIONS} GROUP BY 1")
-    )
-    step = _step(first, last)
-    tables = _tables(search, now)
+    decisions = Decisions(search, search.wanted, what_if=what_if, stored=True)
+    first, last = decisions.period()
+    timeline = decisions.timeline(first, last)
+    tables = _tables(decisions, timeline, now)
     if what_if:
-        tables = [*_comparisons(search), *tables]
-    return Summary(first or "", last or "", totals, step, _bars(search, step), tables)
+        tables = [*_comparisons(decisions), *tables]
+    return Summary(_iso(first), _iso(last), timeline, tables)
 
 
-def _rows(search: Search, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-    return list(search.rows(sql, [*values]))
-
-
-def _one(search: Search, sql: str) -> tuple[Any, ...]:
-    return _rows(search, sql)[0]
-
-
-def _step(first: str | None, last: str | None) -> int:
-    if not first or not last:
-        return _STEPS[0]
-    seconds = (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()
-    return next((step for step in _STEPS if seconds / step < BARS), int(seconds / BARS) + 1)
-
-
-def _bars(search: Search, step: int) -> list[PeriodCounts]:
-    rows = _rows(
-        search,
-        f"SELECT to_timestamp(floor(epoch(time) / {step}) * {step}) AT TIME ZONE 'UTC' AS begins,"
-        " coalesce(sum(n) FILTER (action = 'pass'), 0), coalesce(sum(n) FILTER (action = 'drop'), 0),"
-        f" coalesce(sum(n) FILTER (action = 'defer'), 0) FROM {_DECISIONS} AND time IS NOT NULL"
-        " GROUP BY 1 ORDER BY 1",
+def overview(search: Search, since: str | None, until: str) -> Overview:
+    """Return the figures of the decisions since then. `until` is now."""
+    decisions = Decisions(search, Filter(since=since))
+    first, last = decisions.period()
+    if since:
+        first, last = _naive(since), _naive(until)
+    ((would,),) = decisions.rows(f"SELECT coalesce(sum(n), 0) FROM {_DECISIONS} AND would IS NOT NULL")
+    return Overview(
+        timeline=decisions.timeline(first, last),
+        origins=decisions.origins(),
+        rules=decisions.rules(),
+        opened=decisions.failed_open(),
+        overrides=decisions.top("override", "override IS NOT NULL"),
+        would=would,
     )
-    found = {row[0]: PeriodCounts(*row) for row in rows}
-    if not found or len(found) > 2 * BARS:
-        return list(found.values())
-    first, last = min(found), max(found)
-    periods = (first + timedelta(seconds=step * number) for number in range(2 * BARS))
-    return [found.get(begins, PeriodCounts(begins, 0, 0, 0)) for begins in periods if begins <= last]
 
 
-def _tables(search: Search, now: str) -> list[FigureTable]:
+class Decisions:
+    """The decisions that a filter selects, counted.
+
+    With `stored`, a table of them is made once and answers all queries, which would otherwise each
+    parse the files.
+    """
+
+    def __init__(self, search: Search, wanted: Filter, *, what_if: bool = False, stored: bool = False) -> None:
+        where, values = conditions(msgspec.structs.replace(wanted, kind=None))
+        action = "coalesce(would, action)" if what_if else "action"
+        counted = _COUNTED.format(where=where, action=action)
+        self._search = search
+        self._with, self._values = f"WITH counted AS ({counted})", values
+        if stored:
+            search.run(f"CREATE TEMP TABLE counted AS {counted}", values)
+            self._with, self._values = "", []
+
+    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of a query to the table `counted`."""
+        return [*self._search.rows(f"{self._with} {sql}", [*self._values, *values])]
+
+    def top(self, columns: str, condition: str = "true") -> list[tuple[Any, ...]]:
+        """Count the decisions by these columns, the most frequent first."""
+        count = columns.count(",") + 2
+        return self.rows(
+            f"SELECT {columns}, sum(n) FROM {_DECISIONS} AND {condition} GROUP BY ALL ORDER BY {count} DESC, 1 LIMIT ?",
+            TOP,
+        )
+
+    def rules(self) -> list[tuple[Any, ...]]:
+        """Return the rules that dropped the most requests: origin, rule, line and number."""
+        return self.top("origin, rule, line", "action = 'drop' AND rule IS NOT NULL")
+
+    def origins(self) -> list[tuple[Any, ...]]:
+        """Return the origins with the most dropped requests, and how many were dropped, deferred
+        and passed there."""
+        counts = ", ".join(f"coalesce(sum(n) FILTER (action = '{action}'), 0)" for action in _ACTIONS)
+        return self.rows(
+            f"SELECT origin, {counts} FROM {_DECISIONS} AND origin IS NOT NULL GROUP BY 1"
+            " ORDER BY 2 DESC, 3 DESC, 4 DESC, 1 LIMIT ?",
+            TOP,
+        )
+
+    def failed_open(self) -> list[tuple[Any, ...]]:
+        """Count the requests that passed only because of a setting: setting, number of origins,
+        number of requests."""
+        return self.rows(
+            "SELECT relaxed, count(DISTINCT origin), sum(n) FROM counted"
+            " WHERE relaxed IS NOT NULL AND (action = 'pass' OR kind = 'fail-open') GROUP BY 1 ORDER BY 3 DESC"
+        )
+
+    def period(self) -> tuple[datetime | None, datetime | None]:
+        """Return the times of the first and the last decision, in UTC without a time zone."""
+        ((first, last),) = self.rows(f"SELECT min(time), max(time) FROM {_DECISIONS}")
+        return first, last
+
+    def timeline(self, first: datetime | None, last: datetime | None) -> Timeline:
+        """Count the decisions in this period over time, with one query."""
+        step = _step(first, last)
+        rows = self.rows(
+            f"SELECT time_bucket(to_seconds({step}), time, TIMESTAMP '1970-01-01'), action, reason, sum(n)"
+            f" FROM {_DECISIONS} GROUP BY ALL"
+        )
+        totals, reasons = dict.fromkeys(_ACTIONS, 0), Counter[tuple[str, str]]()
+        by_time: dict[datetime | None, Counter[str]] = {}
+        for begins, action, reason, number in rows:
+            totals[action] = totals.get(action, 0) + number
+            reasons[action, reason] += number
+            by_time.setdefault(begins, Counter())[action] += number
+        bars = _bars(by_time, first, last, timedelta(seconds=step)) if rows else []
+        return Timeline(totals, [(*each, number) for each, number in reasons.most_common()], bars)
+
+
+def _step(first: datetime | None, last: datetime | None) -> int:
+    """Return how many seconds each bar of a period stands for."""
+    if first is None or last is None:
+        return _STEPS[0]
+    seconds = (last - first).total_seconds()
+    return next((step for step in _STEPS if seconds / step <= BARS), int(seconds / BARS) + 1)
+
+
+def _bars(
+    by_time: dict[datetime | None, Counter[str]],
+    first: datetime | None,
+    last: datetime | None,
+    step: timedelta,
+) -> list[ChartBar]:
+    """Return a bar for each step of the period, including empty ones."""
+    if first is None or last is None:
+        return []
+    begins = first - (first - _EPOCH) % step
+    found = []
+    for number in range((last - begins) // step + 1):
+        at = begins + number * step
+        actions = by_time.get(at, Counter())
+        counts = {action: actions[action] for action in _ACTIONS}
+        found.append(ChartBar(at.replace(tzinfo=UTC), step, counts))
+    return found
+
+
+def _naive(at: str) -> datetime:
+    """Return a record's time as DuckDB does: in UTC without a time zone."""
+    return datetime.fromisoformat(at).astimezone(UTC).replace(tzinfo=None)
+
+
+def _iso(at: datetime | None) -> str:
+    return "" if at is None else f"{at.isoformat(timespec='milliseconds')}Z"
+
+
+def _tables(decisions: Decisions, timeline: Timeline, now: str) -> list[FigureTable]:
     soon = f"{datetime.fromisoformat(now) + timedelta(days=SOON):%Y-%m-%dT%H:%M:%S.000Z}"
     return [
         FigureTable(
             "Reasons",
             "Decisions by action and reason",
             ["action", "reason", "decisions"],
-            _top(search, "action, reason", "true"),
-            2,
+            [*timeline.reasons[:TOP]],
         ),
         FigureTable(
             "Origins refused",
             "The origins with the most dropped requests",
             ["origin", "drops"],
-            _top(search, "origin", "action = 'drop'"),
-            1,
+            [(origin, dropped) for origin, dropped, _, _ in decisions.origins() if dropped],
         ),
         FigureTable(
             "Rules",
             "The rules that dropped the most requests",
             ["origin", "rule", "line", "drops"],
-            _top(search, "origin, rule, line", "action = 'drop' AND rule IS NOT NULL"),
-            3,
+            decisions.rules(),
         ),
         FigureTable(
             "Deferrals",
             "Deferred requests, with the waits in seconds",
             ["origin", "reason", "median wait", "longest wait", "deferrals"],
-            _rows(
-                search,
+            decisions.rows(
                 "SELECT origin, reason, round(median(wait), 1), round(max(wait), 1), sum(n) FROM"
-                " (SELECT *, epoch(TRY_CAST(until AS TIMESTAMP) - time) AS wait FROM counted"
+                " (SELECT *, epoch(TRY_CAST(until AS TIMESTAMP)) - epoch(time) AS wait FROM counted"
                 " WHERE action = 'defer' AND kind = 'decision') GROUP BY 1, 2 ORDER BY 5 DESC, 1, 2 LIMIT ?",
                 TOP,
             ),
-            4,
         ),
         FigureTable(
             "Unreachable",
             "Origins whose robots.txt could not be fetched",
             ["origin", "failure", "first", "last", "decisions"],
-            _rows(
-                search,
+            decisions.rows(
                 'SELECT origin, coalesce(failure, detail), min("at"), max("at"), sum(n) FROM counted'
                 " WHERE reason = 'unreachable' GROUP BY 1, 2 ORDER BY 5 DESC, 1 LIMIT ?",
                 TOP,
             ),
-            4,
         ),
         FigureTable(
             "Overrides used",
             f"Exceptions that changed decisions; those that expire before {soon[:10]} are marked",
             ["override", "owner", "reason", "expires", "ends soon", "decisions"],
-            _rows(
-                search,
+            decisions.rows(
                 "SELECT override, override_owner, override_reason, override_expires,"
                 " CASE WHEN override_expires <= ? THEN 'soon' ELSE '' END, sum(n) FROM counted"
                 " WHERE override IS NOT NULL GROUP BY ALL ORDER BY 4, 1 LIMIT 100",
                 soon,
             ),
-            5,
         ),
         FigureTable(
             "Failed open",
             "Requests that passed only because a setting is less strict than the default",
             ["setting", "origins", "decisions"],
-            _rows(
-                search,
-                "SELECT relaxed, count(DISTINCT origin), sum(n) FROM counted"
-                " WHERE relaxed IS NOT NULL AND (action = 'pass' OR kind = 'fail-open') GROUP BY 1 ORDER BY 3 DESC",
-            ),
-            2,
+            decisions.failed_open(),
         ),
         FigureTable(
             "Reported only",
             "Requests that passed because of report_only, and would otherwise have been refused",
             ["would", "reason", "origin", "decisions"],
-            _top(search, "would, reason, origin", "would IS NOT NULL"),
-            3,
+            decisions.top("would, reason, origin", "would IS NOT NULL"),
         ),
         FigureTable(
             "Crawlers",
             "Decisions by agent and component",
             ["agent", "component", "decisions"],
-            _top(search, "agent, component", "true"),
-            2,
+            decisions.top("agent, component"),
         ),
     ]
 
 
-def _comparisons(search: Search) -> list[FigureTable]:
+def _comparisons(decisions: Decisions) -> list[FigureTable]:
     would = f"{_DECISIONS} AND would IS NOT NULL"
     return [
         FigureTable(
             "Actual and enforced",
             "The decisions, and what they would have been without report_only",
             ["action", "was", "would be", "difference"],
-            _rows(
-                search,
+            decisions.rows(
                 "SELECT each, sum(n) FILTER (was = each) AS had, sum(n) FILTER (action = each) AS has, has - had FROM"
                 " (SELECT was, action, n FROM " + _DECISIONS + " UNION ALL SELECT a, a, 0 FROM unnest($1) AS t(a)),"
                 " (SELECT unnest($1) AS each) GROUP BY 1 ORDER BY 1",
-                ["drop", "defer", "pass"],
+                [*_ACTIONS],
             ),
             2,
         ),
@@ -220,28 +307,16 @@ def _comparisons(search: Search) -> list[FigureTable]:
             "Origins that would differ",
             "Requests that passed, and would otherwise have been dropped or deferred",
             ["origin", "would be dropped", "would be deferred", "decisions"],
-            _rows(
-                search,
+            decisions.rows(
                 "SELECT origin, coalesce(sum(n) FILTER (would = 'drop'), 0), coalesce(sum(n) FILTER (would = 'defer'),"
                 f" 0), sum(n) FROM {would} GROUP BY 1 ORDER BY 4 DESC, 1 LIMIT ?",
                 TOP,
             ),
-            3,
         ),
         FigureTable(
             "Rules and reasons that would differ",
             "Why requests would have been dropped or deferred",
             ["origin", "would", "reason", "rule", "line", "decisions"],
-            _top(search, "origin, would, reason, rule, line", "would IS NOT NULL"),
-            5,
+            decisions.top("origin, would, reason, rule, line", "would IS NOT NULL"),
         ),
     ]
-
-
-def _top(search: Search, columns: str, condition: str) -> list[tuple[Any, ...]]:
-    count = columns.count(",") + 2
-    return _rows(
-        search,
-        f"SELECT {columns}, sum(n) FROM {_DECISIONS} AND {condition} GROUP BY ALL ORDER BY {count} DESC, 1 LIMIT ?",
-        TOP,
-    )

@@ -25,7 +25,7 @@ import msgspec
 
 from robots_guard.audit.files import FILES, Files, make_directory, remove
 from robots_guard.audit.privacy import DEFAULT, Privacy
-from robots_guard.audit.record import AnyRecord, Entry, Fetch, Record, Writer, record_of, record_of_event
+from robots_guard.audit.record import AnyRecord, Entry, Fetch, Record, record_of, record_of_event
 from robots_guard.audit.segments import put_if_new
 from robots_guard.audit.write.maintenance import inspect, tidy
 from robots_guard.audit.write.repeats import RepeatCounter, Run, repeats_of
@@ -267,25 +267,6 @@ def _reset_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_reset_in_child)
-
-
-class CapturingAuditLog:
-    """An audit log in memory, for tests: `records` has every decision, including each PASS."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.events: list[AnyRecord] = []
-
-    def write(self, decision: Decision) -> None:
-        """Store the record of a decision."""
-        self.records.append(record_of(decision, Writer(writer="captured"), seq=len(self.records) + 1))
-
-    def note(self, event: Event, *, is_tried_again: bool = False) -> None:  # noqa: ARG002  (storing cannot fail)
-        """Store the record of an event."""
-        self.events.append(record_of_event(event, {}))
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
 
 
 def is_always_recorded(decision: Decision) -> bool:

@@ -18,12 +18,12 @@ from robots_guard.audit.record import SCHEMA, Record, record_of, shown_url
 from robots_guard.core import check, renewal
 from robots_guard.core.access import Fetched
 from robots_guard.core.policy import Document, Policy
-from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict
-from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict
+from robots_guard.errors import MalformedURL
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
-from robots_guard.origin import Origin, objection, octets, split_url
-from robots_guard.rep.ruleset import Ruleset, compile_rules
+from robots_guard.origin import Origin, objection, octets
+from robots_guard.rep.ruleset import Ruleset
 from robots_guard.settings import Settings, direct_fetcher, open_guard
 
 COMPONENT = "cli"
@@ -41,19 +41,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision | None = None
 
 
-def read_url(url: str) -> tuple[Origin, str] | Verdict:
-    """Return the origin and target of a URL, or the verdict on a URL that has none."""
-    try:
-        return split_url(url)
-    except NotGoverned as error:
-        return Verdict(action=Action.PASS, reason=Reason.NOT_GOVERNED, detail=str(error))
-    except MalformedURL as error:
-        return Verdict(action=Action.DROP, reason=Reason.MALFORMED_TARGET, detail=str(error))
-
-
 async def ask_guard(guard: Guard, url: str, agent: str) -> Answer:
     """Return the guard's answer. The guard may fetch a robots.txt, and records its decision."""
-    read = read_url(url)
+    read = check.read_url(url)
     if isinstance(read, Verdict):
         return _without_origin(url, read)
     question = Question(origin=read[0], target=read[1], agent=agent)
@@ -82,7 +72,7 @@ class Judge:
 
     def by_text(self, body: bytes, url: str, agent: str, now: float) -> Answer:
         """Return the answer as if this were the robots.txt of the URL's origin, fetched just now."""
-        read = read_url(url)
+        read = check.read_url(url)
         if isinstance(read, Verdict):
             return _without_origin(url, read)
         question = Question(origin=read[0], target=read[1], agent=agent)
@@ -102,15 +92,15 @@ class Judge:
 
     def by_policy(self, policy: Policy, question: Question, now: float, *, at_any_time: bool = False) -> Verdict:
         """Return the verdict under a policy regardless of its age; with `at_any_time`, also of its Visit-time."""
-        rules_of = partial(self.rules, agent=question.agent)
-        return check.by_policy(question, self.terms, policy, rules_of, now, at_any_time=at_any_time)
+        rules_of = partial(self._compiled, agent=question.agent)
+        return check.by_policy(question, self.terms, policy, now, rules_of=rules_of, at_any_time=at_any_time)
 
-    def rules(self, document: Document, agent: str) -> Ruleset:
+    def _compiled(self, document: Document, agent: str) -> Ruleset:
         """Return a document's rules, compiled for an agent."""
         key = (document.sha256, agent)
         rules = self._rules.get(key)
         if rules is None:
-            rules = compile_rules(document.body, self.terms.dialect, agent, self.terms.matching.name)
+            rules = check.compiled(document, self.terms, agent)
             self._rules[key] = rules
         return rules
 

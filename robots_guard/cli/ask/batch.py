@@ -24,9 +24,10 @@ from typing import Any, BinaryIO, NoReturn
 
 import msgspec
 
-from robots_guard.cli.ask.answers import Judge, guard_of, policy_of_text, read_url
+from robots_guard.cli.ask.answers import Judge, guard_of, policy_of_text
 from robots_guard.cli.options import settings_from
 from robots_guard.cli.terminal import write_line
+from robots_guard.core.check import read_url
 from robots_guard.core.verdict import Question, Terms, Verdict
 from robots_guard.errors import RobotsGuardError
 from robots_guard.guard.guard import Guard

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
 import click
 import msgspec
 
 from robots_guard.audit.record import moment, shown_url
+from robots_guard.audit.show.policy import PolicyView, described_size, facts
 from robots_guard.cli.ask.answers import (
     FILE,
     LARGEST,
@@ -28,21 +28,14 @@ from robots_guard.cli.ask.answers import (
 )
 from robots_guard.cli.options import settings_from, settings_options
 from robots_guard.cli.terminal import print_lines, write_json
-from robots_guard.core.access import Access
+from robots_guard.core import explanation
+from robots_guard.core.explanation import Chosen, DialectVerdict, Explanation
 from robots_guard.core.pacing import Demand
-from robots_guard.core.policy import Document, Policy
-from robots_guard.core.verdict import Action, Decision, Reason, Terms, Verdict
-from robots_guard.rep.dialect import DIALECTS, Dialect
-from robots_guard.rep.lines import Line, clean, shown
-from robots_guard.rep.pace import Pace
-from robots_guard.rep.robots import parse
-from robots_guard.rep.ruleset import Rule
+from robots_guard.core.verdict import Action, Reason, Terms, Verdict
 from robots_guard.settings import CLOCKS, Settings
-from robots_guard.text import span
+from robots_guard.text import line_numbers
 
-AROUND = 3  # lines shown on each side of the deciding one
 OTHERS = 10  # further matching rules shown
-GROUP_LINES = 8  # User-agent lines whose numbers are listed
 
 MEANINGS = {
     Reason.ALLOWED: "It may be requested: no rule that applies forbids it.",
@@ -83,16 +76,17 @@ def explain(url: str, robots: BinaryIO | None, as_json: bool, **values: Any) -> 
     """
     absolute((url,))
     settings = settings_from(values)
-    judge = Judge(settings.terms())
+    terms, file = settings.terms(), ""
     if robots is not None:
-        answer = judge.by_text(robots.read(LARGEST), url, settings.agent, CLOCKS.now())
+        file = robots.name
+        answer = Judge(terms).by_text(robots.read(LARGEST), url, settings.agent, CLOCKS.now())
     else:
         answer = asyncio.run(_ask(url, settings))
-    explanation = build_explanation(answer, judge, settings.agent, "" if robots is None else robots.name)
+    it = explained(answer, terms, settings.agent, file)
     if as_json:
-        write_json(as_data(explanation))
+        write_json(as_data(it))
     else:
-        print_lines(text_lines(explanation))
+        print_lines(text_lines(it))
     return STATUS[answer.verdict.action]
 
 
@@ -101,121 +95,47 @@ async def _ask(url: str, settings: Settings) -> Answer:
         return await ask_guard(guard, url, settings.agent)
 
 
-class Chosen(NamedTuple):
-    """The groups that a dialect selects, why it does, and the numbers of their User-agent lines."""
-
-    dialect: str
-    title: str | None
-    why: str
-    lines: list[int]
-
-
-class DialectVerdict(NamedTuple):
-    """The verdict of another dialect on the same question, under the same policy."""
-
-    dialect: str
-    verdict: Verdict
-    differs: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """An answer and its grounds. `document` is set if its rules were applied; `policy` if it comes from the store."""
+class ExplainedAnswer(NamedTuple):
+    """An answer and its explanation. `file` is the name of the file given with --robots, or empty."""
 
     answer: Answer
     agent: str
-    terms: Terms
-    document: Document | None
-    chosen: list[Chosen]
-    pace: Pace | None
-    matches: list[Rule]
-    others: list[DialectVerdict]
-    policy: Policy | None
-    file: str  # the name of the file given with --robots, or empty
+    why: Explanation
+    file: str
 
     @property
-    def time(self) -> list[tuple[Line, str]]:
-        """The group's lines on delays and visiting hours, in order, each with its effect: `binds`, `odd` (invalid)
-        or empty."""
-        if self.pace is None:
-            return []
-        lines = {*self.pace.lines, *self.pace.odd}
-        return [(line, self._effect(line)) for line in sorted(lines, key=lambda line: line.number)]
-
-    def _effect(self, line: Line) -> str:
-        assert self.pace is not None
-        if line in self.pace.odd:
-            return "odd"
-        required = self.answer.verdict.pace
-        return "binds" if required and required.line == line.number else ""
-
-    @property
-    def context(self) -> list[tuple[int, str]]:
-        """The deciding line and the lines around it, with their numbers."""
-        rule = self.answer.verdict.rule
-        if self.document is None or rule is None:
-            return []
-        lines = clean(self.document.body).splitlines()
-        first, last = max(1, rule.line - AROUND), min(len(lines), rule.line + AROUND)
-        return [(number, shown(lines[number - 1])) for number in range(first, last + 1)]
+    def stored(self) -> PolicyView | None:
+        """The policy, if it comes from the store."""
+        decision, policy = self.answer.decision, self.why.policy
+        if decision is None or policy is None or decision.source == FILE:
+            return None
+        return PolicyView(policy, self.why.terms.dialect, decision.at)
 
 
-def build_explanation(answer: Answer, judge: Judge, agent: str, file: str = "") -> Explanation:
-    """Collect the grounds of an answer."""
+def explained(answer: Answer, terms: Terms, agent: str, file: str = "") -> ExplainedAnswer:
+    """Explain an answer."""
     decision = answer.decision
     if decision is None or decision.policy is None:
-        return Explanation(answer, agent, judge.terms, None, [], None, [], [], None, file)
-    access, document = decision.policy.access(decision.at, judge.terms.dialect)
-    document = document if access is Access.RULES else None
-    return Explanation(
-        answer=answer,
-        agent=agent,
-        terms=judge.terms,
-        document=document,
-        chosen=list(_chosen_groups(document, judge.terms.dialect, decision.question.agent)) if document else [],
-        pace=judge.rules(document, agent).pace if document else None,
-        matches=judge.rules(document, agent).matches(decision.question.target) if document else [],
-        others=list(_other_verdicts(decision, decision.policy, judge.terms)),
-        policy=decision.policy if decision.source != FILE else None,
-        file=file,
-    )
+        why = Explanation(answer.verdict, terms)
+    else:
+        why = explanation.explain(decision.question, decision.verdict, decision.policy, terms, decision.at)
+    return ExplainedAnswer(answer, agent, why, file)
 
 
-def _chosen_groups(document: Document, dialect: Dialect, agent: str) -> Iterator[Chosen]:
-    for part in dialect.parts or (dialect,):
-        selection = parse(document.body, part).select(agent)
-        lines = [line for group in selection.groups for line, _, _ in group.agents]
-        yield Chosen(part.name, selection.title, selection.why, lines)
-
-
-def _other_verdicts(decision: Decision, policy: Policy, terms: Terms) -> Iterator[DialectVerdict]:
-    """Yield the other dialects' verdicts under the same policy, even if such a dialect would have refetched it."""
-    for name, dialect in DIALECTS.items():
-        if name != terms.dialect.name:
-            judge = Judge(msgspec.structs.replace(terms, dialect=dialect))
-            verdict = judge.by_policy(policy, decision.question, decision.at)
-            yield DialectVerdict(name, verdict, _outcome(verdict) != _outcome(decision.verdict))
-
-
-def _outcome(verdict: Verdict) -> tuple[str, float]:
-    """Return the action and the required delay in seconds."""
-    return verdict.action, verdict.pace.seconds if verdict.pace else 0.0
-
-
-def as_data(it: Explanation) -> dict[str, Any]:
+def as_data(it: ExplainedAnswer) -> dict[str, Any]:
     """Return the fields of the audit record, extended by those of the explanation."""
     data: dict[str, Any] = msgspec.to_builtins(record_of_answer(it.answer))
     return data | {
         "agent": it.agent,
-        "means": MEANINGS[it.answer.verdict.reason],
-        "matches": [{"line": rule.line, "text": rule.text, "allow": rule.allow} for rule in it.matches],
-        "context": [{"line": number, "text": text} for number, text in it.context],
-        "chosen": [each._asdict() for each in it.chosen],
-        "time": [{"line": line.number, "text": line.text, "means": effect or None} for line, effect in it.time],
-        "dialects": [_other_as_data(other) for other in it.others],
+        "means": MEANINGS[it.why.verdict.reason],
+        "matches": [{"line": rule.line, "text": rule.text, "allow": rule.allow} for rule in it.why.matches],
+        "context": [{"line": number, "text": text} for number, text in it.why.context],
+        "chosen": [each._asdict() for each in it.why.chosen],
+        "time": [{"line": line.number, "text": line.text, "means": effect or None} for line, effect in it.why.time],
+        "dialects": [_other_as_data(other) for other in it.why.others],
         "file": it.file or None,
         "document": _document_as_data(it),
-        "expires_at": moment(it.policy.expires_at(it.terms.dialect)) if it.policy else None,
+        "expires_at": moment(it.stored.policy.expires_at(it.stored.dialect)) if it.stored else None,
     }
 
 
@@ -234,9 +154,9 @@ def _other_as_data(other: DialectVerdict) -> dict[str, Any]:
     }
 
 
-def _document_as_data(it: Explanation) -> dict[str, Any] | None:
+def _document_as_data(it: ExplainedAnswer) -> dict[str, Any] | None:
     """Return where the document came from. Its times, status and digest are in the record's fields."""
-    document = it.policy.document if it.policy else None
+    document = it.stored.policy.document if it.stored else None
     if document is None:
         return None
     return {"url": shown_url(document.url), "octets": len(document.body), "truncated": document.truncated}
@@ -247,30 +167,28 @@ def _document_as_data(it: Explanation) -> dict[str, Any] | None:
 Lines = Iterator[tuple[str, str]]
 
 
-def text_lines(it: Explanation) -> Lines:
+def text_lines(it: ExplainedAnswer) -> Lines:
     """Yield the whole explanation as text."""
-    verdict = it.answer.verdict
+    verdict = it.why.verdict
     yield f"{verdict.action.upper()}  {shown_url(it.answer.url)}", verdict.action
     yield f"{MEANINGS[verdict.reason]} (reason: {verdict.reason})", ""
     yield from (("  " + note, "") for note in _notes(verdict))
     yield "", ""
-    yield f"agent      {it.agent}, dialect {it.terms.dialect.name}, matching {it.terms.matching.name}", ""
-    if it.document is not None:
+    yield f"agent      {it.agent}, dialect {it.why.terms.dialect.name}, matching {it.why.terms.matching.name}", ""
+    if it.why.document is not None:
         yield from ((f"group      {line}", "") for line in _group_lines(it))
     yield from ((f"timing     {line}", "") for line in _timing_lines(it))
-    if it.document is not None:
+    if it.why.document is not None:
         yield from _rule_lines(it)
-    if it.others:
+    if it.why.others:
         yield "", ""
         yield from _dialect_lines(it)
-    if it.policy is not None and it.answer.decision is not None:
+    if it.stored is not None:
         yield "", ""
-        yield from (
-            (f"{name:10} {value}", "") for name, value in facts(it.policy, it.answer.decision.at, it.terms.dialect)
-        )
-    elif it.file and it.document is not None:
+        yield from ((f"{name:10} {value}", "") for name, value in facts(it.stored))
+    elif it.file and it.why.document is not None:
         yield "", ""
-        yield f"source     {it.file}, {len(it.document.body)} bytes{_truncation_note(it.document)}", ""
+        yield f"source     {it.file}, {described_size(it.why.document)}", ""
 
 
 def _notes(verdict: Verdict) -> Iterator[str]:
@@ -286,23 +204,23 @@ def _notes(verdict: Verdict) -> Iterator[str]:
         yield f"Try again at {moment(verdict.until)}."
 
 
-def _group_lines(it: Explanation) -> Iterator[str]:
-    for each in it.chosen:
-        prefix = f"{each.dialect}: " if len(it.chosen) > 1 else ""
+def _group_lines(it: ExplainedAnswer) -> Iterator[str]:
+    for each in it.why.chosen:
+        prefix = f"{each.dialect}: " if len(it.why.chosen) > 1 else ""
         if each.title is None:
             yield f"{prefix}none applies: no group names {it.agent} or *"
         else:
-            yield f"{prefix}{each.title} ({_line_numbers(each.lines)}): {_why_chosen(each, it.agent)}"
+            yield f"{prefix}{each.title} ({line_numbers(each.lines)}): {_why_chosen(each, it.agent)}"
 
 
-def _timing_lines(it: Explanation) -> Iterator[str]:
-    required = it.answer.verdict.pace
+def _timing_lines(it: ExplainedAnswer) -> Iterator[str]:
+    required = it.why.verdict.pace
     notes = {
         "": "",
         "odd": " (invalid, ignored)",
         "binds": f" ({_delay(required)})" if required else "",
     }
-    for line, effect in it.time:
+    for line, effect in it.why.time:
         yield f"line {line.number}: {line.text}{notes[effect]}"
     if required is not None and required.line is None:
         yield f"{required.by}: {_delay(required)}"
@@ -313,26 +231,19 @@ def _delay(required: Demand) -> str:
     return f"{required.seconds:g} s between two requests{limit}"
 
 
-def _line_numbers(lines: list[int]) -> str:
-    if len(lines) == 1:
-        return f"line {lines[0]}"
-    more = ", ..." if len(lines) > GROUP_LINES else ""
-    return f"lines {', '.join(map(str, lines[:GROUP_LINES]))}{more}"
-
-
 def _why_chosen(each: Chosen, agent: str) -> str:
     if each.why == "named *":
         return f"no group names {agent}, so the one for * applies"
     return f"it names {each.why.removeprefix('named ')}"
 
 
-def _dialect_lines(it: Explanation) -> Lines:
+def _dialect_lines(it: ExplainedAnswer) -> Lines:
     yield "Verdicts of other dialects (! marks a different one):", ""
-    width = max(len(other.dialect) for other in it.others)
-    for other in it.others:
+    width = max(len(other.dialect) for other in it.why.others)
+    for other in it.why.others:
         rule, verdict = other.verdict.rule, other.verdict
         grounds = f"line {rule.line}: {rule.text}" if rule else _no_rule(verdict)
-        if verdict.pace != it.answer.verdict.pace and it.answer.verdict.action is verdict.action is Action.PASS:
+        if verdict.pace != it.why.verdict.pace and it.why.verdict.action is verdict.action is Action.PASS:
             grounds += f"; {_delay(verdict.pace)}" if verdict.pace else "; no delay between requests"
         mark = "!" if other.differs else " "
         style = verdict.action if other.differs else ""
@@ -343,19 +254,19 @@ def _no_rule(verdict: Verdict) -> str:
     return "no rule matches" if verdict.reason is Reason.ALLOWED else verdict.reason
 
 
-def _rule_lines(it: Explanation) -> Lines:
-    rule = it.answer.verdict.rule
+def _rule_lines(it: ExplainedAnswer) -> Lines:
+    rule = it.why.verdict.rule
     if rule is None:
-        yield f"rule       {_why_no_rule(it.answer.verdict)}", ""
+        yield f"rule       {_why_no_rule(it.why.verdict)}", ""
         return
     yield f"rule       line {rule.line}: {rule.text}", ""
     yield "", ""
-    for number, text in it.context:
+    for number, text in it.why.context:
         if number == rule.line:
-            yield f"  > {number:>5} | {text}", it.answer.verdict.action
+            yield f"  > {number:>5} | {text}", it.why.verdict.action
         else:
             yield f"    {number:>5} | {text}", ""
-    others = [match for match in it.matches if match.line != rule.line]
+    others = [match for match in it.why.matches if match.line != rule.line]
     if others:
         yield "", ""
         yield f"{_why_overruled(it)}:", ""
@@ -373,42 +284,11 @@ def _why_no_rule(verdict: Verdict) -> str:
     return "none matches, and a URL that no rule forbids is allowed"
 
 
-def _why_overruled(it: Explanation) -> str:
-    if it.answer.verdict.reason is Reason.MIRROR:
+def _why_overruled(it: ExplainedAnswer) -> str:
+    if it.why.verdict.reason is Reason.MIRROR:
         return "These rules match too, but a mirror is closed entirely"
-    if it.answer.verdict.form not in (None, "spec") or it.terms.dialect.parts:
+    if it.why.verdict.form not in (None, "spec") or it.why.terms.dialect.parts:
         return "Rules that match the URL as written"
-    if it.terms.dialect.precedence == "first":
+    if it.why.terms.dialect.precedence == "first":
         return "These rules match too, but are further down, and the first match decides"
     return "These rules match too, but are not longer (the longest match decides; on a tie, Allow)"
-
-
-def facts(policy: Policy, now: float, dialect: Dialect) -> Iterator[tuple[str, str]]:
-    """Yield what is known about a stored policy, as names and values."""
-    document, trouble = policy.document, policy.trouble
-    if document is not None:
-        size = f"{len(document.body)} bytes{_truncation_note(document)}"
-        yield "source", f"{shown_url(document.url)}, status {document.status}, {size}"
-        yield from (("redirect", f"from {shown_url(url)}") for url in document.redirects)
-        verified = "" if not document.url.startswith("https:") else _VERIFIED[document.tls_verified]
-        yield (
-            "fetched",
-            f"{moment(document.fetched_at)}, {span(now - document.fetched_at)} ago, via {document.via}{verified}",
-        )
-        yield "sha256", document.sha256
-    if trouble is not None:
-        tries = "1 try" if trouble.attempts == 1 else f"{trouble.attempts} tries"
-        yield "trouble", f"{trouble.says}, {tries} since {moment(trouble.since)}"
-    until = policy.expires_at(dialect)
-    remaining = f", in {span(until - now)}" if until > now else ", which is past"
-    if trouble is None:
-        yield "fresh", f"until {moment(until)}{remaining}"
-    else:
-        yield "next try", f"{moment(until)}{remaining}"
-
-
-def _truncation_note(document: Document) -> str:
-    return ", truncated at the size cap" if document.truncated else ""
-
-
-_VERIFIED = {True: ", TLS verified", False: ", TLS not verified"}

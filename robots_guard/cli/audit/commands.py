@@ -19,12 +19,12 @@ from robots_guard.cli.audit.records import (
     given_options,
     print_records,
     print_table,
-    progress,
     report_unreadable,
 )
 from robots_guard.cli.audit.reports import bundle, export, replay, report
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import audit_log_option
+from robots_guard.cli.terminal import progress
 
 POLL = 0.25  # seconds between two checks for new records
 

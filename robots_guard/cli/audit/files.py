@@ -15,9 +15,9 @@ from robots_guard.audit.read.verify import verify as verify_files
 from robots_guard.audit.record import json_schema
 from robots_guard.audit.segments import segments
 from robots_guard.audit.write.maintenance import compress
-from robots_guard.cli.audit.records import directory_of, progress, report_unreadable
+from robots_guard.cli.audit.records import directory_of, report_unreadable
 from robots_guard.cli.options import audit_log_option
-from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
+from robots_guard.cli.terminal import Rows, progress, safe, write_encoded, write_line
 from robots_guard.settings import CLOCKS
 
 DAMAGED = 1  # the exit status of `verify` and `compact` if the audit log is not as it was written

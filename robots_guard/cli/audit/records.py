@@ -5,26 +5,22 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import Progress
 
-from robots_guard.audit.read.reader import DECISION, KINDS, Filter, Unreadable, kind_of, moment_meant
+from robots_guard.audit.read.reader import COMPONENTS, DECISION, KINDS, Filter, Unreadable, kind_of, moment_meant
 from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats, Start
 from robots_guard.cli.options import check_environment
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
 from robots_guard.core.verdict import Action, Reason
-from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import split_url
 from robots_guard.settings import CLOCKS, default_audit_log
 from robots_guard.text import encodable
 
-COMPONENTS = ("scrapy", "proxy", "cli", "console")
 ALL = "all"
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,16 +29,10 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet evaluates a cell th
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Convert ISO 8601 (UTC by default), or a span before now such as 2h, to the time format of records."""
-    if value is None:
-        return None
     try:
-        return moment_meant(value, CLOCKS.now())
-    except (ValueError, OverflowError):
-        raise click.BadParameter(
-            f"{value!r} is not a time: use a span such as 90s, 30m, 2h or 7d, or a time such as 2026-11-20T08:00",
-            ctx,
-            param,
-        ) from None
+        return None if value is None else moment_meant(value, CLOCKS.now())
+    except SettingsError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 def _origin(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -127,14 +117,6 @@ def report_unreadable(trouble: Unreadable) -> int:
     if trouble:
         click.echo(f"robots-guard: {safe(str(trouble))}", err=True)
     return 0
-
-
-@contextmanager
-def progress(what: str) -> Iterator[Callable[[float], None]]:
-    """Show a progress bar on standard error if it is a terminal. Yields a callback that takes a percentage."""
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(what, total=None)  # pulses until the first percentage is known
-        yield lambda done: bar.update(task, total=100 if done > 0 else None, completed=max(0.0, done))
 
 
 # -- output -------------------------------------------------------------------------------------------------

@@ -18,18 +18,17 @@ from robots_guard.audit.read.replay import replay as replay_bundle
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import Record, Start, moment, printable
 from robots_guard.audit.show.export import FORMATS, exported
-from robots_guard.cli.audit.records import directory_of, filter_of, filters, progress, report_unreadable
+from robots_guard.cli.audit.records import directory_of, filter_of, filters, report_unreadable
 from robots_guard.cli.options import audit_log_option, store_option
-from robots_guard.cli.terminal import print_lines
+from robots_guard.cli.terminal import print_lines, progress
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.verdict import RuleRef
 from robots_guard.errors import SettingsError, StoreError
-from robots_guard.rep.lines import clean, shown
+from robots_guard.rep.lines import excerpt
 from robots_guard.settings import CLOCKS, default_store
 from robots_guard.stores import look_at
 
 DIFFERS = 1  # the exit status of `replay` if the verdict differs from the recorded one
-AROUND = 3  # lines shown on each side of the deciding one
 
 as_file = click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
 
@@ -190,9 +189,6 @@ def _context(document: bytes | None, rule: RuleRef | None) -> list[str]:
     """Return the deciding line and the lines around it."""
     if not document or rule is None:
         return []
-    lines = clean(document).splitlines()
-    first, last = max(1, rule.line - AROUND), min(len(lines), rule.line + AROUND)
     return [
-        f"{'>' if number == rule.line else ' '} {number:4}  {shown(lines[number - 1])}"
-        for number in range(first, last + 1)
+        f"{'>' if number == rule.line else ' '} {number:4}  {text}" for number, text in excerpt(document, rule.line)
     ]

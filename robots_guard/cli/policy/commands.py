@@ -12,19 +12,18 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from robots_guard.audit.read.reader import Unreadable, records
 from robots_guard.audit.record import moment, shown_url
+from robots_guard.audit.show.policy import PolicyView, facts
 from robots_guard.cli.ask.answers import guard_of
-from robots_guard.cli.ask.explain import facts
 from robots_guard.cli.group import CommandGroup
 from robots_guard.cli.options import (
     audit_log_option,
@@ -34,18 +33,17 @@ from robots_guard.cli.options import (
     store_option,
 )
 from robots_guard.cli.policy.jsonl import encode_policy, read_policy
-from robots_guard.cli.terminal import Rows, print_lines, safe, write_encoded, write_line
+from robots_guard.cli.terminal import Rows, print_lines, progress, safe, write_encoded, write_line
 from robots_guard.core.access import Access
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, SettingsError
 from robots_guard.guard.guard import Guard
 from robots_guard.origin import Origin, split_url
 from robots_guard.ports import PolicyStore, SharedStore
-from robots_guard.rep.dialect import Dialect, dialect
+from robots_guard.rep.dialect import dialect
 from robots_guard.rep.lines import clean
 from robots_guard.settings import CLOCKS, default_audit_log, default_store
 from robots_guard.stores import look_at, open_store
-from robots_guard.text import span
 
 AT_ONCE = 64  # origins fetched concurrently
 WINDOW = 16 * AT_ONCE  # policies that wait for one before them in the list
@@ -99,14 +97,14 @@ def opened(store: str | None, how: Callable[[str], SharedStore | None] = open_st
 @json_option
 def ls(store: str | None, dialect: str, as_json: bool) -> None:
     """List the stored policies."""
-    view = View(dialect)
+    view_of = viewer(dialect)
     rows = Rows("access", "state", "origin", "age", "fresh for", "status", "via", "bytes")
     with opened(store, look_at) as policies:
         for each in _readable(policies):
             if as_json:
-                write_encoded(view.line(each))
+                write_encoded(_line(view_of(each)))
             else:
-                rows.add(view.row(each))
+                rows.add(_row(view_of(each)))
     rows.end()
 
 
@@ -121,7 +119,7 @@ def show(url: str, store: str | None, dialect: str, raw: bool, as_json: bool) ->
 
     Exit status: 0 there is a policy, 1 there is none.
     """
-    origin, view = _origin(url), View(dialect)
+    origin, view_of = _origin(url), viewer(dialect)
     with opened(store, look_at) as policies:
         found = policies.get(origin)
     if found is None:
@@ -130,11 +128,13 @@ def show(url: str, store: str | None, dialect: str, raw: bool, as_json: bool) ->
     if raw:
         sys.stdout.buffer.write(found.document.body if found.document else b"")
     elif as_json:
-        write_encoded(view.line(found, body=True))
+        write_encoded(_line(view_of(found), body=True))
     else:
-        print_lines((f"{name:10} {value}", "") for name, value in view.facts(found))
+        view = view_of(found)
+        known = [("origin", str(origin)), ("access", f"{view.access}, {view.freshness}"), *facts(view)]
+        print_lines((f"{name:10} {value}", "") for name, value in known)
         if found.document and found.document.body:
-            print_lines([("", ""), *((safe(line.decode("utf-8", "replace")), "") for line in _lines(found))])
+            print_lines([("", ""), *((line.decode("utf-8", "replace"), "") for line in _lines(found))])
     return 0
 
 
@@ -171,12 +171,12 @@ def refresh(urls: tuple[str, ...], listed: BinaryIO | None, missing: bool, as_js
         )
     faults = Faults()
     origins = list(dict.fromkeys(_origins(chain(_arguments(urls), _listed(listed)), faults)))
-    report = RefreshReport(View(settings.dialect), as_json=as_json)
-    with guard_of(settings) as guard, progress("robots.txt", len(origins)) as advance:
+    report = RefreshReport(viewer(settings.dialect), as_json=as_json)
+    with guard_of(settings) as guard, progress("robots.txt", len(origins)) as on_progress:
 
         def on_policy(found: Policy) -> None:
             report.add(found)
-            advance()
+            on_progress(report.count)
 
         asyncio.run(fetch_all(guard, origins, on_policy, renew=not missing))
     report.end()
@@ -310,85 +310,59 @@ def import_(file: BinaryIO, store: str | None) -> int:
 # -- helpers --------------------------------------------------------------------------------------------------
 
 
-class View:
-    """Shows policies under a dialect, as of now."""
+def viewer(name: str) -> Callable[[Policy], PolicyView]:
+    """Return a function that shows policies as a dialect reads them now. Raises SettingsError for an unknown one."""
+    return partial(PolicyView, dialect=dialect(name), now=CLOCKS.now())
 
-    def __init__(self, name: str) -> None:
-        self._dialect: Dialect = dialect(name)
-        self._now = CLOCKS.now()
 
-    def row(self, policy: Policy) -> tuple[str, ...]:
-        """Return a row of the table."""
-        document, trouble = policy.document, policy.trouble
-        remaining = policy.expires_at(self._dialect) - self._now
-        status = ""
-        if trouble:
-            status = str(trouble.status or trouble.failure)
-        elif document:
-            status = str(document.status)
-        return (
-            self.access(policy).value,
-            policy.freshness(self._now, self._dialect).value,
-            str(policy.origin),
-            span(self._now - policy.settled_at),
-            span(remaining) if remaining > 0 else "",
-            status,
-            document.via if document else "",
-            str(len(document.body)) if document else "",
-        )
+def _row(view: PolicyView) -> tuple[str, ...]:
+    origin = str(view.policy.origin)
+    return view.access, view.freshness, origin, view.age, view.fresh_for, view.status, view.via, view.size
 
-    def access(self, policy: Policy) -> Access:
-        """Return what the policy allows."""
-        return policy.access(self._now, self._dialect)[0]
 
-    def facts(self, policy: Policy) -> Iterator[tuple[str, str]]:
-        """Yield names and values for `policy show`."""
-        yield "origin", str(policy.origin)
-        yield "access", f"{self.access(policy).value}, {policy.freshness(self._now, self._dialect).value}"
-        yield from facts(policy, self._now, self._dialect)
-
-    def line(self, policy: Policy, *, body: bool = False) -> bytes:
-        """Return a JSON object. The body is text; invalid UTF-8 in it is replaced."""
-        document, trouble = policy.document, policy.trouble
-        data: dict[str, Any] = {
-            "origin": str(policy.origin),
-            "access": self.access(policy).value,
-            "state": policy.freshness(self._now, self._dialect).value,
-            "expires_at": moment(policy.expires_at(self._dialect)),
-            "document": None,
-            "trouble": None,
+def _line(view: PolicyView, *, body: bool = False) -> bytes:
+    """Return a policy as a JSON object. The body is text; invalid UTF-8 in it is replaced."""
+    document, trouble = view.policy.document, view.policy.trouble
+    data: dict[str, Any] = {
+        "origin": str(view.policy.origin),
+        "access": view.access,
+        "state": view.freshness,
+        "expires_at": moment(view.policy.expires_at(view.dialect)),
+        "document": None,
+        "trouble": None,
+    }
+    if document is not None:
+        data["document"] = msgspec.to_builtins(document) | {
+            "body": document.body.decode("utf-8", "replace") if body else None,
+            "octets": len(document.body),
+            "url": shown_url(document.url),
+            "redirects": [shown_url(url) for url in document.redirects],
+            "fetched_at": moment(document.fetched_at),
         }
-        if document is not None:
-            data["document"] = msgspec.to_builtins(document) | {
-                "body": document.body.decode("utf-8", "replace") if body else None,
-                "octets": len(document.body),
-                "url": shown_url(document.url),
-                "redirects": [shown_url(url) for url in document.redirects],
-                "fetched_at": moment(document.fetched_at),
-            }
-        if trouble is not None:
-            times = {"since": trouble.since, "at": trouble.at, "retry_at": trouble.retry_at}
-            data["trouble"] = msgspec.to_builtins(trouble) | {name: moment(at) for name, at in times.items()}
-        return msgspec.json.encode(data)
+    if trouble is not None:
+        times = {"since": trouble.since, "at": trouble.at, "retry_at": trouble.retry_at}
+        data["trouble"] = msgspec.to_builtins(trouble) | {name: moment(at) for name, at in times.items()}
+    return msgspec.json.encode(data)
 
 
 class RefreshReport:
     """Prints the result of a refresh, policy by policy."""
 
-    def __init__(self, view: View, *, as_json: bool) -> None:
+    def __init__(self, view_of: Callable[[Policy], PolicyView], *, as_json: bool) -> None:
         self.any_unreachable = False
-        self._view = view
+        self._view_of = view_of
         self._json = as_json
         self._rows = Rows("access", "origin", "status", "bytes", "detail")
         self._counts: Counter[str] = Counter()
 
     def add(self, policy: Policy) -> None:
         """Print one policy, or keep it for the table that `end` prints."""
-        access = self._view.access(policy)
-        self._counts[access.value] += 1
+        view = self._view_of(policy)
+        access = view.access
+        self._counts[access] += 1
         self.any_unreachable = self.any_unreachable or access is Access.UNREACHABLE
         if self._json:
-            write_encoded(self._view.line(policy))
+            write_encoded(_line(view))
             return
         document, trouble = policy.document, policy.trouble
         status, detail = None, ""
@@ -396,8 +370,12 @@ class RefreshReport:
             status, detail = trouble.status, trouble.says
         elif document:
             status = document.status
-        size = str(len(document.body)) if document else ""
-        self._rows.add((access.value, str(policy.origin), str(status or ""), size, detail))
+        self._rows.add((access, str(policy.origin), str(status or ""), view.size, detail))
+
+    @property
+    def count(self) -> int:
+        """The number of policies so far."""
+        return self._counts.total()
 
     def end(self) -> None:
         """Print the table, if there is one, and the totals."""
@@ -468,19 +446,9 @@ def _origins(named: Iterable[tuple[str, str]], faults: Faults) -> Iterator[Origi
             faults.add(which, error.message)
 
 
-@contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a progress bar on standard error if it is a terminal. Yields a function to call for each step."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda: bar.advance(task)
-
-
 def with_progress(items: list[T], what: str) -> Iterator[T]:
     """Yield the items, showing a progress bar."""
-    with progress(what, len(items)) as advance:
-        for item in items:
+    with progress(what, len(items)) as on_progress:
+        for number, item in enumerate(items, 1):
             yield item
-            advance()
+            on_progress(number)

@@ -9,17 +9,18 @@ import threading
 from bisect import bisect_right
 from typing import NamedTuple
 
+import msgspec
+
+from robots_guard.audit.show.policy import PolicyView
 from robots_guard.console.sources import Sources
-from robots_guard.core.access import Access
-from robots_guard.core.freshness import Freshness
+from robots_guard.core.check import compiled
 from robots_guard.core.pacing import Demand, closed, demand, next_turn
-from robots_guard.core.policy import Document, Policy
+from robots_guard.core.policy import Document
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import StoreError
 from robots_guard.origin import Origin, origin_of
 from robots_guard.ports import SharedStore
-from robots_guard.rep.ruleset import compile_rules
-from robots_guard.text import span
+from robots_guard.rep.dialect import Dialect
 
 SIZE = 50  # rows per page
 NAMES_LIFETIME = 10.0  # seconds for which the list of all origins is cached
@@ -29,50 +30,20 @@ class StoredPolicy(NamedTuple):
     """The stored policy of an origin, under its terms now. `trouble` says why it, or the overrides, cannot be read."""
 
     origin: Origin
-    policy: Policy | None
+    view: PolicyView | None
     trouble: str
     terms: Terms
     now: float
 
-    @property
-    def access(self) -> str:
-        """What the policy allows, or an empty string."""
-        return self.policy.access(self.now, self.terms.dialect)[0].value if self.policy else ""
+    def in_dialect(self, dialect: Dialect) -> StoredPolicy:
+        """The same policy, read in another dialect."""
+        view = self.view._replace(dialect=dialect) if self.view else None
+        return self._replace(view=view, terms=msgspec.structs.replace(self.terms, dialect=dialect))
 
     @property
     def rules(self) -> Document | None:
         """The document whose rules apply, or None."""
-        if self.policy is None:
-            return None
-        access, document = self.policy.access(self.now, self.terms.dialect)
-        return document if access is Access.RULES else None
-
-    @property
-    def freshness(self) -> str:
-        """`fresh`, `stale` or `expired`, or an empty string."""
-        return self.policy.freshness(self.now, self.terms.dialect).value if self.policy else ""
-
-    @property
-    def age(self) -> str:
-        """The time since the last fetch, as text."""
-        return span(self.now - self.policy.settled_at) if self.policy else ""
-
-    @property
-    def fresh_for(self) -> str:
-        """How long the policy will stay fresh, as text."""
-        if self.policy is None or self.freshness != Freshness.FRESH.value:
-            return ""
-        return span(self.policy.expires_at(self.terms.dialect) - self.now)
-
-    @property
-    def status(self) -> str:
-        """The HTTP status of the last fetch, or its failure."""
-        if self.policy is None:
-            return ""
-        trouble, document = self.policy.trouble, self.policy.document
-        if trouble is not None:
-            return str(trouble.status or trouble.failure.value)
-        return str(document.status) if document else ""
+        return self.view.rules if self.view else None
 
 
 class NextTurn(NamedTuple):
@@ -122,20 +93,21 @@ def look_up(sources: Sources, *origins: Origin) -> list[StoredPolicy]:
 
 
 def _look_up(sources: Sources, origin: Origin, terms: Terms, trouble: str) -> StoredPolicy:
-    policy = None
+    policy, now = None, sources.clocks.now()
     if sources.store is not None:
         try:
             policy = sources.store.get(origin)
         except StoreError as error:
             trouble = f"the store {error}"
-    return StoredPolicy(origin, policy, trouble, terms, sources.clocks.now())
+    view = PolicyView(policy, terms.dialect, now) if policy else None
+    return StoredPolicy(origin, view, trouble, terms, now)
 
 
 def next_turn_of(sources: Sources, it: StoredPolicy, agent: str) -> NextTurn | None:
     """Return an agent's next turn at an origin; None without a shared store. Raises StoreError."""
     if sources.store is None:
         return None
-    rules = compile_rules(it.rules.body, it.terms.dialect, agent, it.terms.matching.name) if it.rules else None
+    rules = compiled(it.rules, it.terms, agent) if it.rules else None
     pace = rules.pace if rules else None
     closing = closed(pace, it.now) if it.terms.visit_time == "keep" else None
     delay = demand(pace, it.terms.min_delay, it.terms.max_delay, it.now)

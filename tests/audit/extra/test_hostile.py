@@ -16,7 +16,8 @@ from robots_guard.audit.compaction import compact
 from robots_guard.audit.read.reader import Filter, Unreadable
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.read.verify import verify
-from robots_guard.audit.show.figures import summary
+from robots_guard.audit.show.chart import chart
+from robots_guard.audit.show.figures import overview, summary
 from robots_guard.audit.show.report import page
 from robots_guard.audit.write.maintenance import compress, retain
 from robots_guard.audit.write.retention import Inspection, Retention
@@ -210,8 +211,35 @@ def test_impossible_figures_do_not_break_the_report(audit_log):
     with Search(audit_log, Filter()) as search:
         figures = summary(search, NOW)
 
-    assert figures.totals["drop"] == 1 + 1 + 2 * (2**63 - 1)
+    assert figures.timeline.totals["drop"] == 1 + 1 + 2 * (2**63 - 1)
     assert "2027-01-15" in page(figures, NOW, "All")
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        "9999-12-31T23:59:59.000Z",
+        "0001-01-01T00:00:00.000Z",
+        "99999-01-01T00:00:00.00Z",
+        "2027-1-15 08:00:00.00000",
+        "infinity".rjust(24),
+    ],
+)
+@pytest.mark.parametrize("until", ["infinity", "9999-12-31T23:59:59.000Z"])
+def test_forged_times_do_not_break_the_figures(audit_log, at, until):
+    """They are counted, but not drawn unless Python can compute with them."""
+    (path,) = audit_log.glob("*.jsonl")
+    line = next(line for line in path.read_bytes().splitlines() if b'"decision"' in line)
+    forged = msgspec.json.decode(line) | {"at": at, "action": "defer", "until": until}
+    path.write_bytes(path.read_bytes() + msgspec.json.encode(forged) + b"\n")
+    with Search(audit_log, Filter()) as search:
+        report = summary(search, NOW)
+    with Search(audit_log) as search:
+        shown = overview(search, None, NOW)
+
+    assert report.timeline.totals == shown.timeline.totals == {"drop": 1, "defer": 1, "pass": 0}
+    assert chart(shown.timeline.bars).columns
+    assert "<h2>Deferrals</h2>" in page(report, NOW, "All")
 
 
 # -- what would be ---------------------------------------------------------------------------------------------------
@@ -239,7 +267,7 @@ def figures_and_tables(directory, *, what_if):
 def test_what_if_compares_actual_with_enforced_decisions(lenient):
     figures, tables = figures_and_tables(lenient, what_if=True)
 
-    assert figures.totals == {"drop": 4, "defer": 1, "pass": 1}
+    assert figures.timeline.totals == {"drop": 4, "defer": 1, "pass": 1}
     assert tables["Actual and enforced"] == [("defer", 0, 1, 1), ("drop", 1, 4, 3), ("pass", 5, 1, -4)]
     assert tables["Origins that would differ"] == [("https://a.test", 3, 0, 3), ("https://c.test", 0, 1, 1)]
     assert tables["Rules and reasons that would differ"] == [
@@ -252,7 +280,7 @@ def test_what_if_compares_actual_with_enforced_decisions(lenient):
 def test_without_what_if_the_report_has_the_actual_decisions(lenient):
     figures, tables = figures_and_tables(lenient, what_if=False)
 
-    assert figures.totals == {"drop": 1, "defer": 0, "pass": 5}
+    assert figures.timeline.totals == {"drop": 1, "defer": 0, "pass": 5}
     assert "Actual and enforced" not in tables
 
 

@@ -106,7 +106,7 @@ def in_sql(directory):
 
 def the_report(directory):
     with Search(directory, Filter()) as query:
-        return summary(query, "2027-02-01T00:00:00.000Z").totals
+        return summary(query, "2027-02-01T00:00:00.000Z").timeline.totals
 
 
 def the_export(directory):

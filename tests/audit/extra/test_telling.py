@@ -22,7 +22,7 @@ from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import Repeats, Writer, record_of, record_of_event
 from robots_guard.audit.schema import COLUMNS
 from robots_guard.audit.show.export import FORMATS, exported
-from robots_guard.audit.show.figures import _CREATE_TABLE, summary
+from robots_guard.audit.show.figures import _COUNTED, summary
 from robots_guard.audit.show.report import page
 from robots_guard.audit.write.repeats import ALIKE
 from robots_guard.audit.write.retention import Retention
@@ -198,7 +198,7 @@ def test_counted_samples_stand_for_all_that_passed(tmp_path):
         audit_log.write(decision(f"https://a.test/{number}", verdict=PASS))
     audit_log.close()
 
-    assert reported(tmp_path)[0].totals["pass"] == 10_000
+    assert reported(tmp_path)[0].timeline.totals["pass"] == 10_000
 
 
 BYPASSED = Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed="override=EX")
@@ -240,12 +240,10 @@ def troubled(failure):
 
 def test_repeats_have_every_column_that_reports_group_by():
     """Except those of deferrals, because waits belong to single decisions."""
-    grouped = (
-        set(re.findall(r"[a-z_]+", _CREATE_TABLE.partition("CASE")[0].partition("SELECT")[2].lower())) & COLUMNS.keys()
-    )
+    grouped = set(re.findall(r"[a-z_]+", _COUNTED.partition("CASE")[0].partition("SELECT")[2].lower())) & COLUMNS.keys()
     carried = {field.name for field in msgspec.structs.fields(Repeats)}
 
-    assert grouped - carried == {"kind", "pace"}
+    assert grouped - carried == {"kind"}
     assert carried - set(ALIKE) == {"schema", "at", "mono", "seq", "writer", "job", "id", "count", "since", "until"}
 
 
@@ -253,8 +251,8 @@ def test_figures_count_the_decisions_that_a_record_stands_for(sample_log):
     figures, _ = reported(sample_log)
     tables = {table.title: table.rows for table in figures.tables}
 
-    assert figures.totals == {"drop": 21, "defer": 1, "pass": 11}
-    assert sum(bar.dropped for bar in figures.bars) == 21
+    assert figures.timeline.totals == {"drop": 21, "defer": 1, "pass": 11}
+    assert sum(bar.counts["drop"] for bar in figures.timeline.bars) == 21
     assert tables["Origins refused"] == [("https://a.test", 20), ("https://b.test", 1)]
     assert tables["Rules"][0] == ("https://a.test", "Disallow: /private/", 2, 20)
     assert tables["Deferrals"] == [("https://c.test", "unreachable", 29.0, 29.0, 1)]
@@ -266,7 +264,7 @@ def test_figures_count_the_decisions_that_a_record_stands_for(sample_log):
 def test_a_filter_applies_to_all_figures(sample_log):
     figures, _ = reported(sample_log, origin="https://c.test")
 
-    assert figures.totals == {"drop": 0, "defer": 1, "pass": 0}
+    assert figures.timeline.totals == {"drop": 0, "defer": 1, "pass": 0}
 
 
 def test_the_page_loads_nothing_and_hostile_values_are_text(sample_log):
@@ -286,7 +284,7 @@ def test_an_empty_audit_log_has_a_report(tmp_path):
     tmp_path.joinpath("empty.jsonl").write_bytes(b"")
     figures, html = reported(tmp_path)
 
-    assert figures.bars == []
+    assert figures.timeline.bars == []
     assert "Nothing was recorded" in html
 
 

@@ -1,0 +1,98 @@
+"""A stored policy as people see it: what it allows, how old it is, and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from robots_guard.audit.record import moment, shown_url
+from robots_guard.core.access import Access
+from robots_guard.core.freshness import Freshness
+from robots_guard.core.policy import Document, Policy
+from robots_guard.rep.dialect import Dialect
+from robots_guard.text import span
+
+
+class PolicyView(NamedTuple):
+    """A policy, as a dialect reads it at `now`."""
+
+    policy: Policy
+    dialect: Dialect
+    now: float
+
+    @property
+    def access(self) -> Access:
+        """What the policy allows."""
+        return self.policy.access(self.now, self.dialect)[0]
+
+    @property
+    def rules(self) -> Document | None:
+        """The document whose rules apply, or None."""
+        access, document = self.policy.access(self.now, self.dialect)
+        return document if access is Access.RULES else None
+
+    @property
+    def freshness(self) -> Freshness:
+        """Whether the policy may be used."""
+        return self.policy.freshness(self.now, self.dialect)
+
+    @property
+    def age(self) -> str:
+        """The time since the last fetch, as text."""
+        return span(self.now - self.policy.settled_at)
+
+    @property
+    def fresh_for(self) -> str:
+        """The time until the policy stops being fresh, as text; empty if it has passed."""
+        remaining = self.policy.expires_at(self.dialect) - self.now
+        return span(remaining) if remaining > 0 else ""
+
+    @property
+    def status(self) -> str:
+        """The HTTP status of the last fetch, or its failure."""
+        document, trouble = self.policy.document, self.policy.trouble
+        if trouble is not None:
+            return str(trouble.status or trouble.failure)
+        return str(document.status) if document else ""
+
+    @property
+    def via(self) -> str:
+        """The fetcher of the document, or an empty string."""
+        return self.policy.document.via if self.policy.document else ""
+
+    @property
+    def size(self) -> str:
+        """The number of bytes of the document, or an empty string."""
+        return str(len(self.policy.document.body)) if self.policy.document else ""
+
+
+def facts(view: PolicyView, when: Callable[[float], str | None] = moment) -> Iterator[tuple[str, str]]:
+    """Yield what is known about a policy, as names and values. `when` writes a time as text."""
+    document, trouble = view.policy.document, view.policy.trouble
+    if document is not None:
+        yield "source", f"{shown_url(document.url)}, status {document.status}, {described_size(document)}"
+        yield from (("redirect", f"from {shown_url(url)}") for url in document.redirects)
+        age = span(view.now - document.fetched_at)
+        yield "fetched", f"{when(document.fetched_at)}, {age} ago, via {document.via}{_verified(document)}"
+        yield "sha256", document.sha256
+    if trouble is not None:
+        tries = "1 try" if trouble.attempts == 1 else f"{trouble.attempts} tries"
+        yield "trouble", f"{trouble.says}, {tries} since {when(trouble.since)}"
+    expires = view.policy.expires_at(view.dialect)
+    remaining = f", in {span(expires - view.now)}" if expires > view.now else ", which is past"
+    if trouble is None:
+        yield "fresh", f"until {when(expires)}{remaining}"
+    else:
+        yield "next try", f"{when(expires)}{remaining}"
+
+
+def described_size(document: Document) -> str:
+    """Return the size of a document, and whether it is complete."""
+    note = ", truncated at the size cap" if document.truncated else ""
+    return f"{len(document.body)} bytes{note}"
+
+
+def _verified(document: Document) -> str:
+    if not document.url.startswith("https:"):
+        return ""
+    return ", TLS verified" if document.tls_verified else ", TLS not verified"
