@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robots_guard.core.verdict import Reason
+from robots_guard.core.reasons import Reason
 
 MEANINGS = {
     Reason.ALLOWED: "No rule that applies forbids it.",

@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from robots_guard.core.access import Access
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Document, Policy
+from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import (
     Question,
-    Reason,
     Terms,
     Verdict,
     deferred,

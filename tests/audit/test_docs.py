@@ -13,7 +13,7 @@ import msgspec
 from robots_guard.audit.read.reader import KINDS, read_line
 from robots_guard.audit.record import AnyRecord, json_schema
 from robots_guard.audit.show.export import FORMATS
-from robots_guard.core.verdict import Reason
+from robots_guard.core.reasons import Reason
 
 DOCS = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
 

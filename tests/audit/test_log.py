@@ -15,7 +15,8 @@ from audit.decisions import DEFER, DROP, PASS, audit_log_in, decision
 from audit.killed import kill_one
 
 from robots_guard.audit.write.log import CapturingAuditLog
-from robots_guard.core.verdict import Action, Reason, Verdict
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Verdict
 from robots_guard.errors import AuditLogError, SettingsError
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from robots_guard.cli.ask.explain import MEANINGS
-from robots_guard.core.verdict import Reason
+from robots_guard.core.reasons import Reason
 from robots_guard.rep.dialect import DIALECTS
 from robots_guard.testing import Reply
 

@@ -21,7 +21,8 @@ from robots_guard.audit.show.chart import ChartBar, ceiling, chart
 from robots_guard.audit.write.maintenance import compress
 from robots_guard.console import app
 from robots_guard.console.meanings import MEANINGS
-from robots_guard.core.verdict import Action, Reason, Verdict, reported
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Verdict, reported
 from robots_guard.stores import look_at
 from robots_guard.stores.sqlite import SqliteStore
 

@@ -20,7 +20,8 @@ from robots_guard.core.access import Failure
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.policy import Document, FetchTrouble, Policy
-from robots_guard.core.verdict import Deferral, Question, Reason, Terms, Verdict, reported
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Deferral, Question, Terms, Verdict, reported
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, split_url
 from robots_guard.rep.dialect import dialect

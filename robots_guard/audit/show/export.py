@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from robots_guard.audit.record import AnyRecord, Fetch, Record, printable
-from robots_guard.core.verdict import Reason
+from robots_guard.core.reasons import Reason
 
 _encoder = msgspec.json.Encoder()
 

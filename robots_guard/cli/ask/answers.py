@@ -18,7 +18,8 @@ from robots_guard.audit.record import SCHEMA, Record, record_of, shown_url
 from robots_guard.core import check, renewal
 from robots_guard.core.access import Fetched
 from robots_guard.core.policy import Document, Policy
-from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime

@@ -31,7 +31,8 @@ from robots_guard.cli.terminal import print_lines, write_json
 from robots_guard.core.access import Access
 from robots_guard.core.pacing import Demand
 from robots_guard.core.policy import Document, Policy
-from robots_guard.core.verdict import Action, Decision, Reason, Terms, Verdict
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Decision, Terms, Verdict
 from robots_guard.rep.dialect import DIALECTS, Dialect
 from robots_guard.rep.lines import Line, clean, shown
 from robots_guard.rep.pace import Pace

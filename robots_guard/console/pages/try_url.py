@@ -16,7 +16,8 @@ from robots_guard.console.sources import Sources
 from robots_guard.core import check
 from robots_guard.core.access import Access
 from robots_guard.core.policy import Document, Policy
-from robots_guard.core.verdict import Action, Question, Reason, Terms, Verdict, needs_no_policy
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Question, Terms, Verdict, needs_no_policy
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import split_url
 from robots_guard.rep.dialect import DIALECTS, dialect

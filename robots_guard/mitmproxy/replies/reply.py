@@ -18,7 +18,8 @@ import msgspec
 
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Policy
-from robots_guard.core.verdict import Action, Decision, Reason, Verdict
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Decision, Verdict
 from robots_guard.mitmproxy.replies.page import page
 from robots_guard.rep.dialect import Dialect
 

@@ -31,8 +31,9 @@ from robots_guard.core.access import Failed, Failure, Fetched, Get
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.events import FailedOpen, FetchMade
 from robots_guard.core.pacing import Pacer
+from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import begin
-from robots_guard.core.verdict import Action, Exemption, Reason, Verdict, judge, needs_no_policy
+from robots_guard.core.verdict import Action, Exemption, Verdict, judge, needs_no_policy
 from robots_guard.errors import SettingsError
 
 HOSTILE = "https://a.test/\x1b[2J</title><script>alert(1)</script>\"'\n\r\u2028\u202e,=1+1"

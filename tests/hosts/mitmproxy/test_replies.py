@@ -7,7 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from robots_guard.core.verdict import Action, Decision, Question, Reason, RuleRef, Verdict
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Decision, Question, RuleRef, Verdict
 from robots_guard.mitmproxy.replies.reply import not_ready, prefers_html, quoted, reply_to
 from robots_guard.origin import Origin
 

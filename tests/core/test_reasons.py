@@ -1,0 +1,43 @@
+"""What follows from each reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from robots_guard.core.reasons import MEANINGS, Meaning, Party, Reason, meaning_of
+
+NEVER_REFUSED = {
+    Reason.ALLOWED,
+    Reason.UNRESTRICTED,
+    Reason.ROBOTS_TXT,
+    Reason.NOT_GOVERNED,
+    Reason.BYPASSED,
+}
+
+
+def test_every_reason_has_a_row():
+    assert list(MEANINGS) == list(Reason)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_sentence_is_one_sentence_and_is_used_once(reason):
+    sentence = MEANINGS[reason].sentence
+
+    assert sentence.endswith(".")
+    assert ". " not in sentence
+    assert [each.sentence for each in MEANINGS.values()].count(sentence) == 1
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_refusal_has_a_cause(reason):
+    assert (MEANINGS[reason].fault is Party.NOBODY) == (reason in NEVER_REFUSED)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_deferral_is_temporary(reason):
+    if MEANINGS[reason].refusal.status in (403, 429, 503):
+        assert MEANINGS[reason].deferral.status in (429, 503)
+
+
+def test_a_reason_of_a_later_version_has_no_sentence():
+    assert meaning_of("invented-later") == Meaning("")
