@@ -35,7 +35,6 @@ from robots_guard.audit.show.chart import chart
 from robots_guard.console import text
 from robots_guard.console.access import AccessControl, form_token, is_form_token
 from robots_guard.console.listing import listing
-from robots_guard.console.meanings import MEANINGS
 from robots_guard.console.pages.decision import case_of, details_of
 from robots_guard.console.pages.decisions import count_decisions, read_page
 from robots_guard.console.pages.origins import Origins, look_up, next_turn_of
@@ -55,6 +54,7 @@ from robots_guard.console.query import (
 )
 from robots_guard.console.snapshots import NoSnapshot, Snapshots
 from robots_guard.console.sources import Refresh, Sources
+from robots_guard.core.reasons import meaning_of
 from robots_guard.errors import RobotsGuardError, SettingsError, StoreError
 from robots_guard.rep.dialect import DIALECTS
 from robots_guard.text import span
@@ -201,7 +201,7 @@ class Console:
             raise HTTPException(404, f"There is no record {identity[:80]!r} in the audit log.")
         raw = msgspec.json.format(case.record.line_of_json(), indent=2).decode()
         details = details_of(case, self._sources)
-        return self._page(request, "decision.html", "decisions", details=details, raw=raw, means=MEANINGS)
+        return self._page(request, "decision.html", "decisions", details=details, raw=raw)
 
     # -- origins ----------------------------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class Console:
             )
         result = try_url(self._sources, absolute(url), agent[:256], name) if url else None
         given: dict[str, Any] = {"url": url, "agent": agent, "dialect": name, "dialects": [*DIALECTS]}
-        return self._page(request, "try.html", "try", result=result, means=MEANINGS, **given)
+        return self._page(request, "try.html", "try", result=result, **given)
 
     # -- rendering --------------------------------------------------------------------------------------------
 
@@ -357,6 +357,7 @@ def _templates() -> jinja2.Environment:
     filters: dict[str, Callable[..., Any]] = {
         "cut": text.cut,
         "kind": text.kind,
+        "meaning": meaning_of,
         "number": text.number,
         "at": text.at,
         "moment": text.moment,

@@ -31,7 +31,7 @@ from robots_guard.cli.terminal import print_lines, write_json
 from robots_guard.core.access import Access
 from robots_guard.core.pacing import Demand
 from robots_guard.core.policy import Document, Policy
-from robots_guard.core.reasons import Reason
+from robots_guard.core.reasons import Reason, meaning_of
 from robots_guard.core.verdict import Action, Decision, Terms, Verdict
 from robots_guard.rep.dialect import DIALECTS, Dialect
 from robots_guard.rep.lines import Line, clean, shown
@@ -44,32 +44,6 @@ from robots_guard.text import span
 AROUND = 3  # lines shown on each side of the deciding one
 OTHERS = 10  # further matching rules shown
 GROUP_LINES = 8  # User-agent lines whose numbers are listed
-
-MEANINGS = {
-    Reason.ALLOWED: "It may be requested: no rule that applies forbids it.",
-    Reason.UNRESTRICTED: "It may be requested: the site has no robots.txt and so restricts nothing.",
-    Reason.ROBOTS_TXT: "It may be requested: /robots.txt itself is always allowed.",
-    Reason.NOT_GOVERNED: "It may be requested: robots.txt applies to http and https only.",
-    Reason.BYPASSED: "It may be requested: the operator has exempted it with an override.",
-    Reason.BLOCKED: "It must not be requested: the operator has blocked this site.",
-    Reason.DISALLOWED: "It must not be requested: a rule of the site forbids it.",
-    Reason.MIRROR: "It must not be requested: this site is a mirror, and its robots.txt names another main host.",
-    Reason.RESTRICTED: "The site answers 401 or 403 for its robots.txt, which closes it to crawlers.",
-    Reason.UNREACHABLE: "The site's robots.txt cannot be fetched at present, so the URL may be forbidden.",
-    Reason.CRAWL_DELAY: "It may be requested, but not yet: the site asks for a delay between two requests.",
-    Reason.REQUEST_RATE: "It may be requested, but not yet: the site limits the rate of requests.",
-    Reason.VISIT_TIME: "It may be requested, but not now: the site asks to be visited at other hours of the day.",
-    Reason.RETRY_AFTER: "It may be requested, but not yet: the site has asked for a pause (Retry-After).",
-    Reason.MIN_DELAY: "It may be requested, but not yet: the operator requires a delay between two requests.",
-    Reason.MALFORMED_TARGET: "It must not be requested: servers could read this URL in different ways.",
-    Reason.AMBIGUOUS_AUTHORITY: "It must not be requested: it is not clear which host it is addressed to.",
-    Reason.DESTINATION_REFUSED: "It must not be requested: the operator has not allowed its address or port.",
-    Reason.NOT_INTERCEPTED: "It must not be sent: the proxy cannot see what the client requests in this connection.",
-    Reason.NOT_HTTP: "It must not be sent: it is not an HTTP request.",
-    Reason.NOT_JUDGED: "It was not sent: it was changed after it had been permitted, or was never judged.",
-    Reason.UNRECORDED: "It may be requested, but was refused because the audit log cannot be written.",
-    Reason.INTERNAL_ERROR: "It must not be requested: robots_guard itself failed, and then refuses.",
-}
 
 
 @click.command()
@@ -208,7 +182,7 @@ def as_data(it: Explanation) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(record_of_answer(it.answer))
     return data | {
         "agent": it.agent,
-        "means": MEANINGS[it.answer.verdict.reason],
+        "means": meaning_of(it.answer.verdict.reason).sentence,
         "matches": [{"line": rule.line, "text": rule.text, "allow": rule.allow} for rule in it.matches],
         "context": [{"line": number, "text": text} for number, text in it.context],
         "chosen": [each._asdict() for each in it.chosen],
@@ -252,7 +226,7 @@ def text_lines(it: Explanation) -> Lines:
     """Yield the whole explanation as text."""
     verdict = it.answer.verdict
     yield f"{verdict.action.upper()}  {shown_url(it.answer.url)}", verdict.action
-    yield f"{MEANINGS[verdict.reason]} (reason: {verdict.reason})", ""
+    yield f"{meaning_of(verdict.reason).sentence} (reason: {verdict.reason})", ""
     yield from (("  " + note, "") for note in _notes(verdict))
     yield "", ""
     yield f"agent      {it.agent}, dialect {it.terms.dialect.name}, matching {it.terms.matching.name}", ""
