@@ -51,7 +51,7 @@ FAILED = ErrorResponse(503, "proxy_internal_error")
 # Heritrix's fetch status codes (its class FetchStatusCodes) for URLs that were not fetched.
 PRECLUDED = -9998
 PREREQUISITE_FAILED = -61
-POSTPONED = -50
+DEFERRED = -50
 UNFETCHABLE = -7
 RUNTIME_EXCEPTION = -5
 
@@ -66,7 +66,7 @@ class Meaning(msgspec.Struct, frozen=True):
     sentence: str
     fault: Party = Party.NOBODY
     refusal: ErrorResponse = FORBIDDEN
-    heritrix: int = POSTPONED
+    heritrix: int = DEFERRED
     replay: Comparison = Comparison.VERDICT
 
     @property

@@ -17,25 +17,9 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from robots_guard.audit.record import AnyRecord, Fetch, Record, printable
-from robots_guard.core.reasons import Reason
+from robots_guard.core.reasons import meaning_of
 
 _encoder = msgspec.json.Encoder()
-
-#: Heritrix's fetch status codes (its class FetchStatusCodes) for URLs that were not fetched.
-PRECLUDED, PREREQUISITE_FAILED, DEFERRED, RUNTIME_EXCEPTION, UNFETCHABLE = -9998, -61, -50, -5, -7
-_HERITRIX = {
-    Reason.DISALLOWED: PRECLUDED,
-    Reason.BLOCKED: UNFETCHABLE,
-    Reason.MIRROR: PRECLUDED,
-    Reason.RESTRICTED: PRECLUDED,
-    Reason.UNREACHABLE: PREREQUISITE_FAILED,
-    Reason.MALFORMED_TARGET: UNFETCHABLE,
-    Reason.AMBIGUOUS_AUTHORITY: UNFETCHABLE,
-    Reason.NOT_HTTP: UNFETCHABLE,
-    Reason.NOT_JUDGED: UNFETCHABLE,
-    Reason.UNRECORDED: RUNTIME_EXCEPTION,
-    Reason.INTERNAL_ERROR: RUNTIME_EXCEPTION,
-}
 
 
 def exported(entries: Iterable[AnyRecord], form: str) -> Iterator[str]:
@@ -209,13 +193,10 @@ def _heritrix(entry: AnyRecord) -> str | None:
         notes.append(f"line:{entry.line}")
     if entry.escaped:
         notes.append("escaped")
-    status = DEFERRED
-    if entry.reason in _REASONS:
-        status = _HERITRIX.get(Reason(entry.reason), DEFERRED)
+    status = meaning_of(entry.reason).heritrix
     return _crawl_log(entry.at, status, None, entry.url, "-", "-", ",".join(notes))
 
 
-_REASONS = frozenset(each.value for each in Reason)
 _FAILURES = {
     "dns": -1,
     "connect": -2,
