@@ -188,11 +188,13 @@ MEANINGS: dict[str, Meaning] = {
         "The operator has not allowed requests to this address or port.",
         Party.OPERATOR,
         PROHIBITED,
+        heritrix=UNFETCHABLE,
         replay=Comparison.NOTHING,
     ),
     Reason.NOT_INTERCEPTED: Meaning(
         "The client does not trust the proxy's certificate, so its requests cannot be judged.",
         Party.CLIENT,
+        heritrix=UNFETCHABLE,
         replay=Comparison.NOTHING,
     ),
     Reason.NOT_HTTP: Meaning(

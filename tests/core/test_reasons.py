@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from robots_guard.core.reasons import MEANINGS, Meaning, Party, Reason, meaning_of
+from robots_guard.core.pacing import Pacer
+from robots_guard.core.reasons import DEFERRED, MEANINGS, Meaning, Party, Reason, meaning_of
 
 NEVER_REFUSED = {
     Reason.ALLOWED,
@@ -31,6 +32,13 @@ def test_a_sentence_is_one_sentence_and_is_used_once(reason):
 @pytest.mark.parametrize("reason", Reason)
 def test_a_refusal_has_a_cause(reason):
     assert (MEANINGS[reason].fault is Party.NOBODY) == (reason in NEVER_REFUSED)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_refusal_is_not_exported_to_heritrix_as_a_deferral(reason):
+    always_passes_or_waits = reason in NEVER_REFUSED or reason in set(Pacer)
+
+    assert (MEANINGS[reason].heritrix == DEFERRED) == always_passes_or_waits
 
 
 @pytest.mark.parametrize("reason", Reason)

@@ -122,6 +122,13 @@ def test_heritrix_lines_have_its_twelve_fields_and_its_codes():
     assert (fields[4][2], fields[4][3]) == ("2", "https://a.test/robots.txt")
 
 
+@pytest.mark.parametrize("reason", ["destination-refused", "not-intercepted"])
+def test_heritrix_does_not_take_a_refusal_for_a_deferral(reason):
+    (record,) = recorded(decision(verdict=Verdict(action=Action.DROP, reason=Reason(reason))))
+
+    assert next(exported([record], "heritrix")).split()[1] == "-7"
+
+
 SQUID = re.compile(r"\d+\.\d{3} +\d+ \S+ TCP_DENIED/\d{3} \d+ \S+ \S+ \S+ HIER_NONE/\S+ \S+")
 
 
