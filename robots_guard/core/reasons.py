@@ -69,10 +69,9 @@ class Meaning(msgspec.Struct, frozen=True):
     heritrix: int = DEFERRED
     replay: Comparison = Comparison.VERDICT
 
-    @property
-    def deferral(self) -> ErrorResponse:
-        """The proxy's response to a deferred request: as `refusal`, except that a 403 is final."""
-        if self.refusal.status == FORBIDDEN.status:
+    def response(self, action: str) -> ErrorResponse:
+        """The proxy's response. A 403 is final, so that a deferred request gets a 503 instead."""
+        if action == "defer" and self.refusal.status == FORBIDDEN.status:
             return NOT_NOW
         return self.refusal
 

@@ -41,10 +41,9 @@ def test_a_refusal_is_not_exported_to_heritrix_as_a_deferral(reason):
     assert (MEANINGS[reason].heritrix == DEFERRED) == always_passes_or_waits
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_a_deferral_is_temporary(reason):
-    if MEANINGS[reason].refusal.status in (403, 429, 503):
-        assert MEANINGS[reason].deferral.status in (429, 503)
+@pytest.mark.parametrize("reason", [Reason.DISALLOWED, Reason.UNREACHABLE, *Pacer])
+def test_a_deferral_has_a_status_that_is_temporary(reason):
+    assert MEANINGS[reason].response("defer").status in (429, 503)
 
 
 def test_a_reason_of_a_later_version_has_no_sentence():

@@ -229,7 +229,7 @@ def _squid(entry: AnyRecord) -> str | None:
     is not known yet."""
     if not isinstance(entry, Record) or entry.action == "pass":
         return None
-    status = 503 if entry.action == "defer" or entry.reason in ("internal-error", "unrecorded") else 403
+    status = meaning_of(entry.reason).response(entry.action).status
     client = _address(entry.client).get("ip") or _word(entry.client)
     seconds = f"{_milliseconds(entry.at) / 1000:.3f}"
     elapsed = f"{entry.elapsed_us // 1000:>6}"

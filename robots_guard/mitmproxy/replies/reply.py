@@ -19,8 +19,8 @@ import msgspec
 
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Policy
-from robots_guard.core.reasons import ErrorResponse, Party, Reason, meaning_of
-from robots_guard.core.verdict import Action, Decision, Verdict
+from robots_guard.core.reasons import Party, Reason, meaning_of
+from robots_guard.core.verdict import Action, Decision
 from robots_guard.mitmproxy.replies.page import page
 from robots_guard.rep.dialect import Dialect
 
@@ -41,7 +41,7 @@ class ProxyReply(NamedTuple):
 def reply_to(decision: Decision, *, method: str = "GET", accept: str = "") -> ProxyReply:
     """The response to a request that is refused or deferred."""
     verdict = decision.verdict
-    status, error = _response(verdict)
+    status, error = meaning_of(verdict.reason).response(verdict.action)
     fields = [
         ("Robots-Guard", _robots_guard(decision)),
         ("Proxy-Status", f"robots-guard; error={error}; details={quoted(verdict.reason)}"),
@@ -153,13 +153,6 @@ def quoted(text: str) -> str:
     """A string in the syntax of RFC 8941 section 3.3.3: printable ASCII, quotes and backslashes escaped."""
     text = _NOT_PRINTABLE.sub("?", text[:LONGEST])
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _response(verdict: Verdict) -> ErrorResponse:
-    meaning = meaning_of(verdict.reason)
-    if verdict.action is Action.DEFER:
-        return meaning.deferral
-    return meaning.refusal
 
 
 def _robots_guard(decision: Decision) -> str:

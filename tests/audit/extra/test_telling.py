@@ -139,6 +139,21 @@ def test_squid_lines_are_its_native_format():
     assert [line.split()[3] for line in lines] == ["TCP_DENIED/403", "TCP_DENIED/503", "TCP_DENIED/503"]
 
 
+@pytest.mark.parametrize(
+    ("action", "reason", "status"),
+    [
+        (Action.DROP, Reason.MALFORMED_TARGET, 400),
+        (Action.DROP, Reason.DISALLOWED, 403),
+        (Action.DEFER, Reason.DISALLOWED, 503),
+        (Action.DEFER, Reason.CRAWL_DELAY, 429),
+    ],
+)
+def test_squid_lines_have_the_status_of_the_proxys_response(action, reason, status):
+    (record,) = recorded(decision(verdict=Verdict(action=action, reason=reason, until=AT + 9)))
+
+    assert f" TCP_DENIED/{status} " in next(exported([record], "squid"))
+
+
 def test_csv_is_read_back_and_contains_no_formula():
     rows = list(csv.DictReader(io.StringIO("\n".join(exported(MADE, "csv")))))
 
