@@ -1,4 +1,4 @@
-"""Reasons: why a request is passed, dropped or deferred, and all that follows from the reason alone.
+"""Reasons: why a request is passed, dropped or deferred, and what follows from that alone.
 
 A new reason is added here and nowhere else. The command line, the console and the proxy's responses
 show its sentence; exports and replays use its codes; docs/audit.md lists it.
@@ -214,15 +214,15 @@ MEANINGS: dict[str, Meaning] = {
         "The request is allowed, but the audit log that must record it cannot be written.",
         Party.GUARD,
         FAILED,
-        RUNTIME_EXCEPTION,
-        Comparison.NOTHING,
+        heritrix=RUNTIME_EXCEPTION,
+        replay=Comparison.NOTHING,
     ),
     Reason.INTERNAL_ERROR: Meaning(
         "The guard failed, and it refuses every request that it cannot judge.",
         Party.GUARD,
         FAILED,
-        RUNTIME_EXCEPTION,
-        Comparison.NOTHING,
+        heritrix=RUNTIME_EXCEPTION,
+        replay=Comparison.NOTHING,
     ),
 }
 
