@@ -6,7 +6,8 @@ These are the public names, sorted. The integrations are in `robots_guard.scrapy
 
 from robots_guard.core.access import Access, Failed, Failure, Fetched, Get, Limits
 from robots_guard.core.policy import Document, FetchTrouble, Policy
-from robots_guard.core.verdict import Action, Decision, Question, Reason, RuleRef, Terms, Verdict
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Decision, Question, RuleRef, Terms, Verdict
 from robots_guard.errors import (
     AuditLogError,
     MalformedURL,

@@ -16,7 +16,8 @@ import robots_guard.guard.guard as guard_module
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.events import FailedOpen
 from robots_guard.core.pacing import Demand, Pacer, Turn
-from robots_guard.core.verdict import Action, Deferral, Question, Reason, Terms, Verdict
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Deferral, Question, Terms, Verdict
 from robots_guard.errors import AuditLogError, StoreError, UnconfirmedRecord
 from robots_guard.guard.counters import QUIET
 from robots_guard.guard.guard import Clocks, Guard

@@ -11,7 +11,8 @@ import pytest
 from robots_guard.audit.record import record_of
 from robots_guard.core.access import Fetched, Limits
 from robots_guard.core.events import OverridesLoaded
-from robots_guard.core.verdict import Action, Question, Reason, Terms
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Question, Terms
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.guard import Clocks, Guard

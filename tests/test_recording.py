@@ -11,7 +11,8 @@ from audit.decisions import AT, audit_log_in
 
 from robots_guard.audit.read.reader import Filter, entries, kind_of
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
-from robots_guard.core.verdict import Action, Question, Reason, Terms
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Question, Terms
 from robots_guard.errors import SettingsError, StoreReset
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.guard import Clocks, Guard

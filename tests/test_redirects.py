@@ -10,7 +10,8 @@ import time
 import pytest
 
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
-from robots_guard.core.verdict import Action, Question, Reason, Terms
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Question, Terms
 from robots_guard.errors import AuditLogError
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard import single_flight

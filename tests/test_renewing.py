@@ -12,7 +12,8 @@ import pytest
 from robots_guard.core import renewal
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.policy import Policy
-from robots_guard.core.verdict import Action, Question, Reason, Terms
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Question, Terms
 from robots_guard.errors import DamagedValue, StoreError
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard import single_flight

@@ -36,7 +36,6 @@ from robots_guard.audit.show.policy import facts
 from robots_guard.console.access import AccessControl
 from robots_guard.console.listing import listing
 from robots_guard.console.markup import TEMPLATES, moment
-from robots_guard.console.meanings import MEANINGS
 from robots_guard.console.pages.decision import case_of, details_of
 from robots_guard.console.pages.decisions import count_decisions, read_page
 from robots_guard.console.pages.origins import Origins, look_up, next_turn_of
@@ -199,7 +198,7 @@ class Console:
             raise HTTPException(404, f"There is no record {identity[:80]!r} in the audit log.")
         raw = msgspec.json.format(case.record.line_of_json(), indent=2).decode()
         details = details_of(case, self._sources)
-        return self._page(request, "decision.html", "decisions", details=details, raw=raw, means=MEANINGS)
+        return self._page(request, "decision.html", "decisions", details=details, raw=raw)
 
     # -- origins ----------------------------------------------------------------------------------------------
 
@@ -291,7 +290,7 @@ class Console:
             )
         result = try_url(self._sources, absolute(url), agent[:256], name) if url else None
         given: dict[str, Any] = {"url": url, "agent": agent, "dialect": name, "dialects": [*DIALECTS]}
-        return self._page(request, "try.html", "try", result=result, means=MEANINGS, **given)
+        return self._page(request, "try.html", "try", result=result, **given)
 
     # -- rendering --------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from math import isfinite
 
 from robots_guard.audit.show.markup import environment
+from robots_guard.core.reasons import meaning_of
 from robots_guard.text import span
 
 
@@ -31,4 +32,4 @@ def moment(seconds: float | None) -> str:
 
 
 TEMPLATES = environment("robots_guard.console")
-TEMPLATES.filters |= {"kind": kind, "at": at, "moment": moment, "span": span}
+TEMPLATES.filters |= {"kind": kind, "at": at, "meaning": meaning_of, "moment": moment, "span": span}

@@ -13,7 +13,8 @@ from urllib.parse import urlencode
 import msgspec
 
 from robots_guard.audit.read.reader import Filter, moment_meant
-from robots_guard.core.verdict import Action, Reason
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, objection, origin_of, split_url
 

@@ -30,10 +30,10 @@ from functools import partial
 from robots_guard.core.access import Access
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Document, Policy
+from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import (
     Action,
     Question,
-    Reason,
     Terms,
     Verdict,
     deferred,

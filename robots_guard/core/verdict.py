@@ -14,6 +14,7 @@ from robots_guard.core.access import REDIRECT_LIMITS, Access
 from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.pacing import Demand, Pacer, Turn, closed, demand
 from robots_guard.core.policy import Document, FetchTrouble, Policy
+from robots_guard.core.reasons import Reason
 from robots_guard.core.site_settings import PolicySettings
 from robots_guard.origin import ROBOTS_TXT, Origin
 from robots_guard.rep.dialect import Dialect
@@ -29,34 +30,6 @@ class Action(StrEnum):
     PASS = "pass"  # noqa: S105  (an action, not a password)
     DROP = "drop"
     DEFER = "defer"
-
-
-class Reason(StrEnum):
-    """The reason for an action. A closed list."""
-
-    ALLOWED = "allowed"  # a rule allows it, or none matches
-    UNRESTRICTED = "unrestricted"  # the site has no robots.txt
-    ROBOTS_TXT = "robots-txt"  # the exact path /robots.txt, always open (RFC 9309 section 2.2.2)
-    NOT_GOVERNED = "not-governed"  # not http(s)
-    BYPASSED = "bypassed"  # the operator exempted this request
-    BLOCKED = "blocked"  # the operator forbids requests to this origin
-    DISALLOWED = "disallowed"  # a rule forbids it
-    MIRROR = "mirror"  # the Host directive names another main host
-    RESTRICTED = "restricted"  # 401 or 403 on robots.txt
-    UNREACHABLE = "unreachable"  # robots.txt cannot be fetched
-    CRAWL_DELAY = Pacer.CRAWL_DELAY.value  # allowed, but too soon after the last request
-    REQUEST_RATE = Pacer.REQUEST_RATE.value
-    VISIT_TIME = Pacer.VISIT_TIME.value  # allowed, but not at this time of day
-    RETRY_AFTER = Pacer.RETRY_AFTER.value  # allowed, but the origin has asked for a pause
-    MIN_DELAY = Pacer.MIN_DELAY.value  # allowed, but the operator requires a longer delay
-    MALFORMED_TARGET = "malformed-target"
-    AMBIGUOUS_AUTHORITY = "ambiguous-authority"
-    DESTINATION_REFUSED = "destination-refused"  # an address or port the operator has not allowed
-    NOT_INTERCEPTED = "not-intercepted"  # TLS whose client does not accept interception
-    NOT_HTTP = "not-http"  # bytes in a tunnel that are not an HTTP request
-    NOT_JUDGED = "not-judged"  # stopped at the write: not the request that passed
-    UNRECORDED = "unrecorded"  # allowed, but the audit log that must record it cannot be written
-    INTERNAL_ERROR = "internal-error"  # a bug in the guard: refused nevertheless
 
 
 class Exemption(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,8 +30,9 @@ from robots_guard.core.freshness import Freshness
 from robots_guard.core.overrides import Overrides
 from robots_guard.core.pacing import Demand, Pacer, Turn, has_lapsed, is_old
 from robots_guard.core.policy import Document, Policy
+from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import Redirected
-from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict, as_report_only, not_yet
+from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict, as_report_only, not_yet
 from robots_guard.errors import AuditLogError, OutOfTime, StoreError, UnconfirmedRecord
 from robots_guard.guard.cache import Holding
 from robots_guard.guard.calls import LOG_WIDTH, RULES_WIDTH, STORE_WIDTH, Calls

@@ -21,7 +21,8 @@ from mitmproxy import addonmanager, connection, ctx, exceptions, http, tls
 from mitmproxy.proxy import server_hooks
 
 from robots_guard.core.freshness import asked_to_wait
-from robots_guard.core.verdict import Action, Decision, Question, Reason
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Decision, Question
 from robots_guard.errors import SettingsError
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime

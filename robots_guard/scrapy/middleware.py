@@ -24,7 +24,8 @@ from scrapy import signals
 from scrapy.exceptions import DontCloseSpider, NotConfigured
 
 from robots_guard.audit.record import shown_url
-from robots_guard.core.verdict import Action, Decision, Deferral, Question, Reason
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Decision, Deferral, Question
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import split_url
 from robots_guard.ports import Fetcher

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from robots_guard.core.verdict import Action, Deferral, Question, Reason, Verdict
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Deferral, Question, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import Origin, parse_authority, split_url
 from robots_guard.scrapy.fetch.fetcher import DOWNLOAD

@@ -5,8 +5,9 @@ from __future__ import annotations
 from robots_guard.audit.write.log import FileAuditLog, Keeping
 from robots_guard.audit.write.writer import Writing
 from robots_guard.core.access import Fetched
+from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import begin
-from robots_guard.core.verdict import Action, Decision, Question, Reason, RuleRef, Verdict
+from robots_guard.core.verdict import Action, Decision, Question, RuleRef, Verdict
 from robots_guard.origin import split_url
 from robots_guard.ports import Clocks
 

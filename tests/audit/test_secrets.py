@@ -19,8 +19,9 @@ from robots_guard.audit.show.export import FORMATS, exported
 from robots_guard.cli.audit.records import row_of
 from robots_guard.core.access import Failed, Failure, Fetched, Get
 from robots_guard.core.events import FetchMade
+from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import Redirected, begin
-from robots_guard.core.verdict import Action, Reason, Verdict
+from robots_guard.core.verdict import Action, Verdict
 from robots_guard.origin import split_url
 
 SECRET = "hunter2S3cret"  # what is looked for afterwards, in any writing

@@ -19,7 +19,8 @@ from robots_guard.audit.write.maintenance import retain, tidy, try_lock
 from robots_guard.audit.write.retention import Inspection, Retention
 from robots_guard.core.access import Failed, Failure, Fetched, Get
 from robots_guard.core.events import FailedOpen, FetchMade, OverridesLoaded, StoreBegunAnew
-from robots_guard.core.verdict import Action, Reason, Verdict
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Verdict
 from robots_guard.errors import AuditLogError, SettingsError
 
 DAY = 86400

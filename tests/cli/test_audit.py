@@ -18,7 +18,8 @@ from audit.decisions import AT, DEFER, DROP, audit_log_in, decision
 from cli.command import COMMAND, argument, quiet
 
 from robots_guard.audit.record import record_of
-from robots_guard.core.verdict import Action, Exemption, Reason, Verdict
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Exemption, Verdict
 
 
 @pytest.fixture

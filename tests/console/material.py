@@ -13,8 +13,9 @@ from audit.decisions import AT, audit_log_in, decision
 from robots_guard.console import Sources
 from robots_guard.core.access import Failed, Failure, Fetched
 from robots_guard.core.pacing import Demand, Pacer
+from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import begin
-from robots_guard.core.verdict import Action, Deferral, Exemption, Reason, RuleRef, Terms, Verdict
+from robots_guard.core.verdict import Action, Deferral, Exemption, RuleRef, Terms, Verdict
 from robots_guard.origin import split_url
 from robots_guard.ports import Clocks
 from robots_guard.rep.dialect import dialect

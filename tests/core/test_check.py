@@ -13,8 +13,9 @@ from robots_guard.core import check, lease, renewal
 from robots_guard.core.access import Failed, Failure, Fetched
 from robots_guard.core.check import Decided, Judging, Lookup, Renewing, Timing, Unanswered, begin, by_policy
 from robots_guard.core.pacing import Pacer
+from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import begin as renew
-from robots_guard.core.verdict import Action, Question, Reason, RuleRef, Terms
+from robots_guard.core.verdict import Action, Question, RuleRef, Terms
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching

@@ -9,8 +9,9 @@ from core.walking import walk
 from robots_guard.core.access import Access, Failed, Failure, Fetched
 from robots_guard.core.freshness import RETRY_MIN, UNTRIED, Freshness
 from robots_guard.core.policy import Policy
+from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import Fetching, Redirected, Settled, begin
-from robots_guard.core.verdict import Action, Reason, Verdict
+from robots_guard.core.verdict import Action, Verdict
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
 

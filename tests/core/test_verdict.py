@@ -7,12 +7,12 @@ import pytest
 from robots_guard.core.access import Failure
 from robots_guard.core.pacing import Demand, Pacer, Turn
 from robots_guard.core.policy import Document, FetchTrouble, Policy
+from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import (
     Action,
     Decision,
     Deferral,
     Question,
-    Reason,
     RuleRef,
     Terms,
     Verdict,

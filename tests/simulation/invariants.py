@@ -32,7 +32,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from robots_guard.core.pacing import LONGEST_HOLD_OFF, SLACK, window
-from robots_guard.core.verdict import Action, Decision, Reason
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Decision
 from simulation import oracle
 from simulation.plan import PROMPT, Answer
 from simulation.sites import Arrival, Served

@@ -19,29 +19,15 @@ from robots_guard.core.access import Failure
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.policy import Document, FetchTrouble, Policy
-from robots_guard.core.verdict import Deferral, Question, Reason, Terms, Verdict, as_report_only
+from robots_guard.core.reasons import Comparison, meaning_of
+from robots_guard.core.verdict import Deferral, Question, Terms, Verdict, as_report_only
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, split_url
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 
 FORMAT = "robots_guard-bundle-1"
-BY_INTEGRATION = frozenset(
-    (
-        Reason.AMBIGUOUS_AUTHORITY,
-        Reason.BLOCKED,
-        Reason.BYPASSED,
-        Reason.DESTINATION_REFUSED,
-        Reason.INTERNAL_ERROR,
-        Reason.NOT_GOVERNED,
-        Reason.NOT_HTTP,
-        Reason.NOT_INTERCEPTED,
-        Reason.NOT_JUDGED,
-        Reason.UNRECORDED,
-    )
-)
 _COMPARED = ("action", "reason", "rule", "line", "group", "form", "would")
-_PACED = ("crawl-delay", "request-rate", "retry-after", "min-delay")
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +63,7 @@ def read_bundle(data: bytes) -> Bundle:
 def replay(bundle: Bundle) -> Replayed:
     """Replay a decision. Raises SettingsError if that is not possible."""
     record = bundle.record
-    if record.reason in BY_INTEGRATION:
+    if meaning_of(record.reason).replay is Comparison.NOTHING:
         raise SettingsError(f"{record.id} was not judged by a robots.txt ({record.reason}): there is nothing to replay")
     _check_document(bundle)
     terms, now = _terms(bundle), _seconds(record.at)
@@ -158,7 +144,7 @@ def _trouble(record: Record, document: Document | None, now: float) -> FetchTrou
 
 
 def _differences(record: Record, verdict: Verdict) -> list[str]:
-    if record.reason in _PACED:
+    if meaning_of(record.reason).replay is Comparison.DELAY:
         # The rules let it pass; it was deferred because it had to wait for its turn.
         recorded = f"{record.pace}: {record.delay} s"
         now = "no pace"
@@ -190,7 +176,7 @@ def _caveats(bundle: Bundle) -> list[str]:
         caveats.append("the recorded URL is redacted or cut: a rule that matches the missing part cannot be replayed")
     if bundle.settings.get("audit_query", "redact") in ("drop", "hash"):
         caveats.append("queries were not recorded as sent: a rule that matches them cannot be replayed")
-    if record.reason in _PACED:
+    if meaning_of(record.reason).replay is Comparison.DELAY:
         caveats.append("the request passed but had to wait for its turn: the pace is compared, the turn is not")
     if record.override is not None:
         caveats.append(f"override {record.override} affected the decision, and is not replayed")

@@ -17,25 +17,9 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from robots_guard.audit.record import AnyRecord, Fetch, Record, printable
-from robots_guard.core.verdict import Reason
+from robots_guard.core.reasons import meaning_of
 
 _encoder = msgspec.json.Encoder()
-
-#: Heritrix's fetch status codes (its class FetchStatusCodes) for URLs that were not fetched.
-PRECLUDED, PREREQUISITE_FAILED, DEFERRED, RUNTIME_EXCEPTION, UNFETCHABLE = -9998, -61, -50, -5, -7
-_HERITRIX = {
-    Reason.DISALLOWED: PRECLUDED,
-    Reason.BLOCKED: UNFETCHABLE,
-    Reason.MIRROR: PRECLUDED,
-    Reason.RESTRICTED: PRECLUDED,
-    Reason.UNREACHABLE: PREREQUISITE_FAILED,
-    Reason.MALFORMED_TARGET: UNFETCHABLE,
-    Reason.AMBIGUOUS_AUTHORITY: UNFETCHABLE,
-    Reason.NOT_HTTP: UNFETCHABLE,
-    Reason.NOT_JUDGED: UNFETCHABLE,
-    Reason.UNRECORDED: RUNTIME_EXCEPTION,
-    Reason.INTERNAL_ERROR: RUNTIME_EXCEPTION,
-}
 
 
 def exported(entries: Iterable[AnyRecord], form: str) -> Iterator[str]:
@@ -209,13 +193,10 @@ def _heritrix(entry: AnyRecord) -> str | None:
         notes.append(f"line:{entry.line}")
     if entry.escaped:
         notes.append("escaped")
-    status = DEFERRED
-    if entry.reason in _REASONS:
-        status = _HERITRIX.get(Reason(entry.reason), DEFERRED)
+    status = meaning_of(entry.reason).heritrix
     return _crawl_log(entry.at, status, None, entry.url, "-", "-", ",".join(notes))
 
 
-_REASONS = frozenset(each.value for each in Reason)
 _FAILURES = {
     "dns": -1,
     "connect": -2,
@@ -248,7 +229,7 @@ def _squid(entry: AnyRecord) -> str | None:
     is not known yet."""
     if not isinstance(entry, Record) or entry.action == "pass":
         return None
-    status = 503 if entry.action == "defer" or entry.reason in ("internal-error", "unrecorded") else 403
+    status = meaning_of(entry.reason).response(entry.action).status
     client = _address(entry.client).get("ip") or _word(entry.client)
     seconds = f"{_milliseconds(entry.at) / 1000:.3f}"
     elapsed = f"{entry.elapsed_us // 1000:>6}"

@@ -32,7 +32,8 @@ from robots_guard.audit.write.repeats import RepeatCounter, Run, repeats_of
 from robots_guard.audit.write.retention import Retention
 from robots_guard.audit.write.writer import PAUSE, Head, LogWriter, Writing
 from robots_guard.core.events import Event, FetchMade
-from robots_guard.core.verdict import Action, Decision, Reason
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Decision
 from robots_guard.errors import AuditLogError, SettingsError, UnconfirmedRecord
 from robots_guard.ports import Clocks
 

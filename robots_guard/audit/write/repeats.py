@@ -17,7 +17,8 @@ from typing import Any
 
 from robots_guard.audit.privacy import DEFAULT, Privacy
 from robots_guard.audit.record import SCHEMA, Repeats, moment, record_of
-from robots_guard.core.verdict import Decision, Reason
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Decision
 
 MAX_RUNS = 10_000  # kinds counted at once
 

@@ -31,37 +31,12 @@ from robots_guard.cli.terminal import print_lines, write_json
 from robots_guard.core import explanation
 from robots_guard.core.explanation import Chosen, DialectVerdict, Explanation
 from robots_guard.core.pacing import Demand
-from robots_guard.core.verdict import Action, Reason, Terms, Verdict
+from robots_guard.core.reasons import Reason, meaning_of
+from robots_guard.core.verdict import Action, Terms, Verdict
 from robots_guard.settings import CLOCKS, Settings
 from robots_guard.text import line_numbers
 
 OTHERS = 10  # further matching rules shown
-
-MEANINGS = {
-    Reason.ALLOWED: "It may be requested: no rule that applies forbids it.",
-    Reason.UNRESTRICTED: "It may be requested: the site has no robots.txt and so restricts nothing.",
-    Reason.ROBOTS_TXT: "It may be requested: /robots.txt itself is always allowed.",
-    Reason.NOT_GOVERNED: "It may be requested: robots.txt applies to http and https only.",
-    Reason.BYPASSED: "It may be requested: the operator has exempted it with an override.",
-    Reason.BLOCKED: "It must not be requested: the operator has blocked this site.",
-    Reason.DISALLOWED: "It must not be requested: a rule of the site forbids it.",
-    Reason.MIRROR: "It must not be requested: this site is a mirror, and its robots.txt names another main host.",
-    Reason.RESTRICTED: "The site answers 401 or 403 for its robots.txt, which closes it to crawlers.",
-    Reason.UNREACHABLE: "The site's robots.txt cannot be fetched at present, so the URL may be forbidden.",
-    Reason.CRAWL_DELAY: "It may be requested, but not yet: the site asks for a delay between two requests.",
-    Reason.REQUEST_RATE: "It may be requested, but not yet: the site limits the rate of requests.",
-    Reason.VISIT_TIME: "It may be requested, but not now: the site asks to be visited at other hours of the day.",
-    Reason.RETRY_AFTER: "It may be requested, but not yet: the site has asked for a pause (Retry-After).",
-    Reason.MIN_DELAY: "It may be requested, but not yet: the operator requires a delay between two requests.",
-    Reason.MALFORMED_TARGET: "It must not be requested: servers could read this URL in different ways.",
-    Reason.AMBIGUOUS_AUTHORITY: "It must not be requested: it is not clear which host it is addressed to.",
-    Reason.DESTINATION_REFUSED: "It must not be requested: the operator has not allowed its address or port.",
-    Reason.NOT_INTERCEPTED: "It must not be sent: the proxy cannot see what the client requests in this connection.",
-    Reason.NOT_HTTP: "It must not be sent: it is not an HTTP request.",
-    Reason.NOT_JUDGED: "It was not sent: it was changed after it had been permitted, or was never judged.",
-    Reason.UNRECORDED: "It may be requested, but was refused because the audit log cannot be written.",
-    Reason.INTERNAL_ERROR: "It must not be requested: robots_guard itself failed, and then refuses.",
-}
 
 
 @click.command()
@@ -127,7 +102,7 @@ def as_data(it: ExplainedAnswer) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(record_of_answer(it.answer))
     return data | {
         "agent": it.agent,
-        "means": MEANINGS[it.why.verdict.reason],
+        "means": meaning_of(it.why.verdict.reason).sentence,
         "matches": [{"line": rule.line, "text": rule.text, "allow": rule.allow} for rule in it.why.matches],
         "context": [{"line": number, "text": text} for number, text in it.why.context],
         "chosen": [each._asdict() for each in it.why.chosen],
@@ -171,7 +146,7 @@ def text_lines(it: ExplainedAnswer) -> Lines:
     """Yield the whole explanation as text."""
     verdict = it.why.verdict
     yield f"{verdict.action.upper()}  {shown_url(it.answer.url)}", verdict.action
-    yield f"{MEANINGS[verdict.reason]} (reason: {verdict.reason})", ""
+    yield f"{meaning_of(verdict.reason).sentence} (reason: {verdict.reason})", ""
     yield from (("  " + note, "") for note in _notes(verdict))
     yield "", ""
     yield f"agent      {it.agent}, dialect {it.why.terms.dialect.name}, matching {it.why.terms.matching.name}", ""

@@ -15,7 +15,8 @@ from robots_guard.audit.read.reader import COMPONENTS, DECISION, KINDS, Filter, 
 from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats, Start
 from robots_guard.cli.options import check_environment
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
-from robots_guard.core.verdict import Action, Reason
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import split_url
 from robots_guard.settings import CLOCKS, default_audit_log

@@ -15,7 +15,7 @@ from robots_guard.audit.schema import COLUMNS
 from robots_guard.console.listing import Listing, listing
 from robots_guard.console.sources import Sources
 from robots_guard.core.codec import EMPTY
-from robots_guard.core.verdict import Reason
+from robots_guard.core.reasons import Reason
 from robots_guard.errors import SettingsError, StoreError
 
 LATER = 20  # later decisions on the same request that are shown

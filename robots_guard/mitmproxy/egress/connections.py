@@ -13,7 +13,8 @@ from abc import ABC, abstractmethod
 from mitmproxy import connection, ctx, http, tls
 from mitmproxy.proxy import server_hooks
 
-from robots_guard.core.verdict import Action, Decision, Question, Reason, Verdict
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Decision, Question, Verdict
 from robots_guard.errors import MalformedURL, SettingsError
 from robots_guard.guard.guard import Guard
 from robots_guard.mitmproxy import options

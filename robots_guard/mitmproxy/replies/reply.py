@@ -12,13 +12,15 @@ import math
 import re
 from datetime import UTC, datetime
 from html import escape
+from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
 
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Policy
-from robots_guard.core.verdict import Action, Decision, Reason, Verdict
+from robots_guard.core.reasons import Party, Reason, meaning_of
+from robots_guard.core.verdict import Action, Decision
 from robots_guard.mitmproxy.replies.page import page
 from robots_guard.rep.dialect import Dialect
 
@@ -26,31 +28,6 @@ LONGEST = 256  # characters of untrusted text in a header field
 LONGEST_URL = 2048  # characters of a URL in a body
 RETRY_AFTER = 10  # seconds that a restart, or the uploads of other clients, may take
 _NOT_PRINTABLE = re.compile(r"[^ -~]")
-
-_WHY = {
-    Reason.DISALLOWED: "The site's robots.txt does not allow {agent} to fetch this.",
-    Reason.MIRROR: "The site's robots.txt names another host as its main one; this host must not be crawled.",
-    Reason.RESTRICTED: "The site denies access to its robots.txt, which means that crawlers are not welcome.",
-    Reason.UNREACHABLE: "The site's robots.txt cannot be fetched, so it is not known what it allows.",
-    Reason.MALFORMED_TARGET: "The request is malformed: two servers could interpret it differently.",
-    Reason.AMBIGUOUS_AUTHORITY: "The request names more than one site, so it is not clear whose robots.txt applies.",
-    Reason.NOT_INTERCEPTED: "The client does not trust this proxy's certificate, so its requests cannot be inspected.",
-    Reason.DESTINATION_REFUSED: "The operator of this proxy has not allowed crawlers to reach this address or port.",
-    Reason.UNRECORDED: "The guard cannot write its audit log, and it refuses every request that it cannot record.",
-    Reason.CRAWL_DELAY: "The site's robots.txt asks for a delay between requests, and the next turn is taken.",
-    Reason.REQUEST_RATE: "The site's robots.txt limits the rate of requests, and the next turn is taken.",
-    Reason.MIN_DELAY: "The operator of this crawler requires a delay between requests to a site.",
-    Reason.RETRY_AFTER: "The site has asked for a pause.",
-    Reason.VISIT_TIME: "The site's robots.txt asks crawlers to visit at other times of the day.",
-    Reason.INTERNAL_ERROR: "The guard could not reach a verdict, and it refuses every request without one.",
-}
-GUARD_FAULTS = (Reason.INTERNAL_ERROR, Reason.UNRECORDED)
-_WITHOUT_ROBOTS_TXT = frozenset(
-    (Reason.MALFORMED_TARGET, Reason.AMBIGUOUS_AUTHORITY, Reason.DESTINATION_REFUSED, *GUARD_FAULTS)
-)
-
-_DEFERRED_WHY = "The site's robots.txt does not allow {agent} to fetch this; its next robots.txt may."
-_PACING = frozenset((Reason.CRAWL_DELAY, Reason.REQUEST_RATE, Reason.MIN_DELAY, Reason.RETRY_AFTER))
 
 
 class ProxyReply(NamedTuple):
@@ -64,10 +41,10 @@ class ProxyReply(NamedTuple):
 def reply_to(decision: Decision, *, method: str = "GET", accept: str = "") -> ProxyReply:
     """The response to a request that is refused or deferred."""
     verdict = decision.verdict
-    status = _status(verdict)
+    status, error = meaning_of(verdict.reason).response(verdict.action)
     fields = [
         ("Robots-Guard", _robots_guard(decision)),
-        ("Proxy-Status", f"robots-guard; error={_error(verdict)}; details={quoted(verdict.reason)}"),
+        ("Proxy-Status", f"robots-guard; error={error}; details={quoted(verdict.reason)}"),
         ("Cache-Control", "no-store"),
         ("X-Content-Type-Options", "nosniff"),
     ]
@@ -178,29 +155,6 @@ def quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _status(verdict: Verdict) -> int:
-    if verdict.reason in _PACING:
-        return 429
-    if verdict.action is Action.DEFER or verdict.reason in GUARD_FAULTS:
-        return 503
-    if verdict.reason is Reason.MALFORMED_TARGET:
-        return 400
-    return 403
-
-
-def _error(verdict: Verdict) -> str:
-    """An error type of RFC 9209 section 2.3."""
-    if verdict.reason in GUARD_FAULTS:
-        return "proxy_internal_error"
-    if verdict.reason is Reason.MALFORMED_TARGET:
-        return "http_request_error"
-    if verdict.reason is Reason.DESTINATION_REFUSED:
-        return "destination_ip_prohibited"
-    if verdict.action is Action.DEFER and verdict.reason not in _PACING:
-        return "destination_unavailable"
-    return "http_request_denied"
-
-
 def _robots_guard(decision: Decision) -> str:
     verdict = decision.verdict
     parts = [str(verdict.action), f"reason={verdict.reason}"]
@@ -220,11 +174,10 @@ def _seconds_to_wait(decision: Decision) -> int:
 
 
 def _why(decision: Decision) -> str:
-    verdict = decision.verdict
-    if verdict.action is Action.DEFER and verdict.reason is Reason.DISALLOWED:
-        return _DEFERRED_WHY.format(agent=decision.question.agent)
-    why = _WHY.get(verdict.reason, "The request is refused.")
-    return why.format(agent=decision.question.agent)
+    sentence = meaning_of(decision.verdict.reason).sentence
+    if decision.verdict.action is not Action.DEFER:
+        return sentence
+    return f"{sentence} Try again in {_seconds_to_wait(decision)} s: it may be allowed then."
 
 
 def _url(decision: Decision) -> str:
@@ -241,7 +194,7 @@ def _fetched_at(decision: Decision) -> str | None:
 def _problem(decision: Decision, status: int) -> dict[str, object]:
     verdict = decision.verdict
     members = {
-        "title": _TITLES[status],
+        "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": _why(decision),
         "action": verdict.action,
@@ -260,9 +213,6 @@ def _problem(decision: Decision, status: int) -> dict[str, object]:
         "contact": "the operator of this crawler, who runs this proxy",
     }
     return {name: value for name, value in members.items() if value is not None}
-
-
-_TITLES = {400: "Bad Request", 403: "Forbidden", 429: "Too Many Requests", 503: "Service Unavailable"}
 
 
 def _page(decision: Decision, status: int) -> bytes:
@@ -289,7 +239,7 @@ def _facts(decision: Decision) -> list[tuple[str, str]]:
         rule = f'<code class="rule">{escape(verdict.rule.text)}</code>'
         group = f", in the group of <code>{escape(verdict.group)}</code>" if verdict.group else ""
         facts.append(("Rule", f'{rule}<span class="small line">line {verdict.rule.line}{group}</span>'))
-    if verdict.reason not in _WITHOUT_ROBOTS_TXT:
+    if meaning_of(verdict.reason).fault is Party.SITE:
         when = ""
         if fetched := _fetched_at(decision):
             when = f'<span class="small line">as of {fetched.replace("T", " ").replace("Z", " UTC")}</span>'

@@ -20,7 +20,8 @@ from mitmproxy import connection, optmanager
 from mitmproxy.proxy import mode_specs, server_hooks
 
 from robots_guard.core.addresses import BAD_PORTS, Address, literal, networks
-from robots_guard.core.verdict import Action, Reason, Verdict
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Verdict
 from robots_guard.errors import MalformedURL
 from robots_guard.fetch.destinations import Destinations
 from robots_guard.mitmproxy.patches.name_resolution import addresses_of, check_resolution

@@ -18,7 +18,8 @@ from typing import NamedTuple
 from mitmproxy import connection, http
 from mitmproxy.proxy import mode_specs
 
-from robots_guard.core.verdict import Action, Question, Reason, Verdict
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Question, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import DEFAULT_PORTS, Origin, parse_authority
 from robots_guard.rep.paths import malformed

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from robots_guard.core.deferral import REMEMBERED, Deferrals, group_due
-from robots_guard.core.verdict import Decision, Reason
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Decision
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import split_url
 from robots_guard.scrapy.deferral.return_state import GROUP, returned_copy

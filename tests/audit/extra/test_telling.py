@@ -31,8 +31,9 @@ from robots_guard.core.access import Failed, Failure, Fetched, Get
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.events import FailedOpen, FetchMade
 from robots_guard.core.pacing import Pacer
+from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import begin
-from robots_guard.core.verdict import Action, Exemption, Reason, Verdict, judge, needs_no_policy
+from robots_guard.core.verdict import Action, Exemption, Verdict, judge, needs_no_policy
 from robots_guard.errors import SettingsError
 from robots_guard.settings import Settings
 
@@ -122,6 +123,13 @@ def test_heritrix_lines_have_its_twelve_fields_and_its_codes():
     assert (fields[4][2], fields[4][3]) == ("2", "https://a.test/robots.txt")
 
 
+@pytest.mark.parametrize("reason", ["destination-refused", "not-intercepted"])
+def test_heritrix_does_not_take_a_refusal_for_a_deferral(reason):
+    (record,) = recorded(decision(verdict=Verdict(action=Action.DROP, reason=Reason(reason))))
+
+    assert next(exported([record], "heritrix")).split()[1] == "-7"
+
+
 SQUID = re.compile(r"\d+\.\d{3} +\d+ \S+ TCP_DENIED/\d{3} \d+ \S+ \S+ \S+ HIER_NONE/\S+ \S+")
 
 
@@ -130,6 +138,21 @@ def test_squid_lines_are_its_native_format():
 
     assert all(SQUID.fullmatch(line) for line in lines)
     assert [line.split()[3] for line in lines] == ["TCP_DENIED/403", "TCP_DENIED/503", "TCP_DENIED/503"]
+
+
+@pytest.mark.parametrize(
+    ("action", "reason", "status"),
+    [
+        (Action.DROP, Reason.MALFORMED_TARGET, 400),
+        (Action.DROP, Reason.DISALLOWED, 403),
+        (Action.DEFER, Reason.DISALLOWED, 503),
+        (Action.DEFER, Reason.CRAWL_DELAY, 429),
+    ],
+)
+def test_squid_lines_have_the_status_of_the_proxys_response(action, reason, status):
+    (record,) = recorded(decision(verdict=Verdict(action=action, reason=reason, until=AT + 9)))
+
+    assert f" TCP_DENIED/{status} " in next(exported([record], "squid"))
 
 
 def test_csv_is_read_back_and_contains_no_formula():

@@ -95,7 +95,7 @@ def test_a_forbidden_page_shows_why(page, shop, scheme):
     assert answer.status == 403
     assert "robots-guard" in answer.headers
     said = page.inner_text("body")
-    for text in ("/private/diary?day=1", "does not allow mybot", "Disallow: /private/", "line 2", "operator"):
+    for text in ("/private/diary?day=1", "robots.txt forbids the request", "Disallow: /private/", "line 2", "operator"):
         assert text in said
     assert shop.origin.targets == []
 

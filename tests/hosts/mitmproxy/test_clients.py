@@ -49,7 +49,7 @@ def test_curl(integration, site):
 
 def test_curl_shows_the_reason(integration, site):
     output = run("curl", integration, "-s", "--cacert", integration.ca, site.url + "/private/x").stdout
-    assert "robots.txt does not allow mybot" in output
+    assert "robots.txt forbids the request" in output
 
 
 @pytest.mark.parametrize(("target", "status"), [("/open", 200), ("/private/x", 403)])

@@ -9,7 +9,8 @@ import pytest
 from mitmproxy.test import tflow
 
 from robots_guard.core.pacing import Demand, Pacer, Turn
-from robots_guard.core.verdict import Action, Decision, Question, Reason, Verdict
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Decision, Question, Verdict
 from robots_guard.mitmproxy import turn_waiters
 from robots_guard.mitmproxy.turn_waiters import LONGEST, DeferralMemory, TurnWaiters
 from robots_guard.origin import origin_of

@@ -206,7 +206,7 @@ def test_a_long_wait_is_a_429(integration, site, sites):
     assert started + 29 <= until <= time.time() + 31
     problem = json.loads(answer.body)
     assert (problem["status"], problem["reason"], problem["delay"], problem["until"]) == (429, "crawl-delay", 30, until)
-    assert "the next turn is taken" in problem["detail"]
+    assert "a delay between two requests. Try again in" in problem["detail"]
     # The proxy's own 429 is not the site's, and causes no pause.
     assert "reason=crawl-delay" in get(integration, site, "/3").guard
     assert site.origin.targets == ["/1"]

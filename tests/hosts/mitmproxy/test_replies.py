@@ -7,7 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from robots_guard.core.verdict import Action, Decision, Question, Reason, RuleRef, Verdict
+from robots_guard.core.reasons import Reason, meaning_of
+from robots_guard.core.verdict import Action, Decision, Question, RuleRef, Verdict
 from robots_guard.mitmproxy.replies.reply import not_ready, prefers_html, quoted, reply_to
 from robots_guard.origin import Origin
 
@@ -56,6 +57,50 @@ def test_statuses(action, reason, status):
     assert reply_to(decision(action, reason, rule=None)).status == status
 
 
+@pytest.mark.parametrize("reason", Reason)
+@pytest.mark.parametrize("action", [Action.DROP, Action.DEFER])
+def test_every_reason_is_explained(action, reason):
+    reply = reply_to(decision(action, reason, rule=None))
+    problem = json.loads(reply.body)
+    assert problem["detail"].startswith(meaning_of(reason).sentence)
+    assert (problem["status"], problem["reason"]) == (reply.status, reason)
+
+
+@pytest.mark.parametrize(
+    ("reason", "error"),
+    [
+        (Reason.DISALLOWED, "http_request_denied"),
+        (Reason.MALFORMED_TARGET, "http_request_error"),
+        (Reason.DESTINATION_REFUSED, "destination_ip_prohibited"),
+        (Reason.UNRECORDED, "proxy_internal_error"),
+    ],
+)
+def test_the_error_type_of_a_refusal(reason, error):
+    assert f"error={error};" in dict(reply_to(decision(reason=reason)).headers)["Proxy-Status"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "error"),
+    [
+        (Reason.DISALLOWED, "destination_unavailable"),
+        (Reason.VISIT_TIME, "destination_unavailable"),
+        (Reason.CRAWL_DELAY, "http_request_denied"),
+    ],
+)
+def test_the_error_type_of_a_deferral(reason, error):
+    reply = reply_to(decision(Action.DEFER, reason))
+    assert f"error={error};" in dict(reply.headers)["Proxy-Status"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "linked"),
+    [(Reason.DISALLOWED, True), (Reason.UNREACHABLE, True), (Reason.BLOCKED, False), (Reason.INTERNAL_ERROR, False)],
+)
+def test_a_page_links_to_the_robots_txt_if_the_site_is_the_cause(reason, linked):
+    page = reply_to(decision(reason=reason, rule=None), accept=BROWSER).body.decode()
+    assert ('href="https://site.test/robots.txt"' in page) is linked
+
+
 @pytest.mark.parametrize(("until", "wait"), [(1030.2, "31"), (1000.0, "1"), (900.0, "1"), (None, "60")])
 def test_a_deferral_has_a_retry_after(until, wait):
     reply = reply_to(decision(Action.DEFER, Reason.UNREACHABLE, rule=None, until=until))
@@ -67,7 +112,7 @@ def test_a_deferral_has_an_until():
     assert dict(reply.headers)["Robots-Guard"] == 'defer; reason=disallowed; until=1031; id="ab-1"'
     problem = json.loads(reply.body)
     assert problem["until"] == 1031
-    assert "its next robots.txt may" in problem["detail"]
+    assert "Try again in 31 s" in problem["detail"]
 
 
 @pytest.mark.parametrize("accept", ["", BROWSER])
@@ -130,7 +175,8 @@ def test_the_page_has_url_reason_rule_and_contact():
     page = reply_to(decision(), accept=BROWSER).body.decode()
     for text in (
         "https://site.test/private/x",
-        "does not allow mybot",
+        "robots.txt forbids the request.",
+        "mybot",
         "Disallow: /private/",
         "line 12",
         "operator",

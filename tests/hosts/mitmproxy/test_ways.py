@@ -15,7 +15,7 @@ from mitmproxy import connection
 from mitmproxy.proxy import mode_specs, server_hooks
 from mitmproxy.test import tflow
 
-from robots_guard.core.verdict import Reason
+from robots_guard.core.reasons import Reason
 from robots_guard.errors import SettingsError
 from robots_guard.mitmproxy.request.destinations import DestinationPolicy
 from robots_guard.origin import Origin

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from robots_guard.core.verdict import Reason
+from robots_guard.core.reasons import Reason
 from robots_guard.mitmproxy.request.wire import Wire
 
 BASE = Wire(

@@ -15,7 +15,8 @@ from mitmproxy import connection
 from mitmproxy.test import tflow, tutils
 
 from robots_guard.core.pacing import Demand, Pacer, Turn
-from robots_guard.core.verdict import Action, Decision, Question, Reason, Verdict
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Decision, Question, Verdict
 from robots_guard.mitmproxy.patches.write_check import NotApproved
 from robots_guard.mitmproxy.request.outgoing import Approved, http1_request, http2_request
 from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
