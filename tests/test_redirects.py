@@ -11,16 +11,12 @@ import pytest
 
 from robots_guard.audit.write.log import CapturingAuditLog
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
-from robots_guard.core.verdict import Action, Question, Reason, Terms
+from robots_guard.core.verdict import Action, Question, Reason
 from robots_guard.errors import AuditLogError
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard import single_flight
-from robots_guard.guard.guard import Clocks, Guard
-from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.guard import Guard
 from robots_guard.origin import origin_of
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
-from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 
 A, B, C = (origin_of(f"https://{name}.test") for name in "abc")
@@ -50,34 +46,16 @@ def records_on(guard: Guard, url: str) -> list:
 
 
 @pytest.fixture
-def build(tmp_path):
-    guards = []
-
-    def build(script, *, shared=False, terms=None, limits=None, audit_log=None, clock=time.monotonic, **options):
-        store = SqliteStore(tmp_path / "policies.sqlite") if shared else None
+def build(build_guard, tmp_path):
+    def build(script, *, shared=False, audit_log=None, **options):
         fetcher = script if isinstance(script, ScriptedFetcher) else ScriptedFetcher(script)
         audit_log = audit_log or CapturingAuditLog()
-        guard = Guard(
-            component="test",
-            agent="mybot",
-            terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard"), **(terms or {})),
-            runtime=AsyncioRuntime(),
-            memory=MemoryStore(),
-            store=store,
-            leases=store,
-            fetcher=fetcher,
-            audit_log=audit_log,
-            clocks=Clocks(now=time.time, monotonic=clock),
-            limits=limits or Limits(),
-            **options,
-        )
+        store = SqliteStore(tmp_path / "policies.sqlite") if shared else None
+        guard = build_guard(fetcher, agent="mybot", store=store, audit_log=audit_log, **options)
         guard.fetcher, guard.records = fetcher, getattr(audit_log, "records", [])
-        guards.append(guard)
         return guard
 
-    yield build
-    for guard in guards:
-        guard.close()
+    return build
 
 
 # -- the judgement ------------------------------------------------------------------------------------------
