@@ -191,16 +191,16 @@ class NearTurns(TurnStore, Protocol):
         ...
 
 
-class Store(PolicyStore, TurnStore, Protocol):
-    """The least that a guard needs of a store."""
+class Store(PolicyStore, TurnStore, Leases, Protocol):
+    """What a guard needs of a store that processes share."""
 
 
 class NearStore(PolicyStore, NearTurns, Protocol):
     """A store in this process's memory. Never blocks."""
 
 
-class SharedStore(Store, Leases, Documents, Protocol):
-    """A store shared by several processes: all four protocols, plus a read-only view of an origin's
+class SharedStore(Store, Documents, Protocol):
+    """A store that processes share, with its documents and a read-only view of an origin's
     turns."""
 
     def last_turn(self, origin: Origin) -> tuple[float, float]:

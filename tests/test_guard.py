@@ -20,8 +20,8 @@ from robots_guard.core.pacing import Demand, Pacer, Turn
 from robots_guard.core.verdict import Action, Deferral, Question, Reason, Verdict
 from robots_guard.errors import AuditLogError, StoreError, UnconfirmedRecord
 from robots_guard.guard.counters import QUIET
-from robots_guard.guard.guard import Clocks
 from robots_guard.origin import origin_of
+from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 
@@ -366,7 +366,7 @@ async def test_lasting_fault_refuses_without_a_record(build, audit_log, faulty, 
 
 
 async def test_where_nothing_is_refused_a_fault_refuses_only_what_is_refused_in_every_mode(build, faulty):
-    guard = build(Script(RULES), reports_only=True)
+    guard = build(Script(RULES), report_only=True)
     await guard.check(ask())
     faulty(1)
     reported = guard.peek(ask("/open"))
@@ -848,7 +848,7 @@ async def test_sent_request_that_is_not_allowed_is_counted(build):
 
 @pytest.mark.parametrize("reports", [False, True])
 async def test_refusal_passes_in_report_mode_only(build, reports):
-    guard = build(Script(RULES), reports_only=reports)
+    guard = build(Script(RULES), report_only=reports)
     checked, peeked = await guard.check(ask("/private/x")), guard.peek(ask("/private/y"))
 
     for decision in (checked, peeked):
@@ -1151,7 +1151,7 @@ async def test_an_exemption_is_not_judged_again(build, clock):
 
 
 async def test_request_forbidden_meanwhile_passes_in_report_mode_and_is_recorded(build, clock):
-    guard = build(Script(PACED, SHUT), reports_only=True)
+    guard = build(Script(PACED, SHUT), report_only=True)
     decision = await guard.check(ask("/private/x"))
     await guard.policy(A, renew=True)
     clock.advance(1)
@@ -1321,7 +1321,7 @@ async def test_no_request_waits_for_its_turn_in_report_mode(build, clock, monkey
     async def sleep(seconds):
         clock.advance(seconds)
 
-    guard = build(Script(SLOW), reports_only=True)
+    guard = build(Script(SLOW), report_only=True)
     monkeypatch.setattr(guard._runtime, "sleep", sleep)
     await guard.turn(await guard.check(ask("/a")), patience=15)
     began = clock()

@@ -14,9 +14,9 @@ from robots_guard.core.events import OverridesLoaded
 from robots_guard.core.verdict import Action, Question, Reason
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.script import ScriptedFetcher
-from robots_guard.guard.guard import Clocks
 from robots_guard.guard.overrides import CHECK_EVERY, MAX_BYTES
 from robots_guard.origin import origin_of
+from robots_guard.ports import Clocks
 
 A = origin_of("https://a.test")
 RULES = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 10\nDisallow: /private/", tls_verified=True)
@@ -194,7 +194,7 @@ async def test_a_record_names_the_terms_it_was_judged_under_not_those_that_came_
 
 async def test_in_report_mode_nothing_is_refused_and_the_record_says_what_would_be(build, file):
     file.write_text("")
-    guard = build(reports_only=True)
+    guard = build(report_only=True)
 
     would = (await guard.check(ask("/private/x"))).verdict
 

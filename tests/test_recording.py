@@ -15,8 +15,8 @@ from robots_guard.core.access import Failed, Failure, Fetched
 from robots_guard.core.verdict import Action, Question, Reason
 from robots_guard.errors import SettingsError, StoreReset
 from robots_guard.fetch.script import ScriptedFetcher
-from robots_guard.guard.guard import Clocks
 from robots_guard.origin import origin_of
+from robots_guard.ports import Clocks
 from robots_guard.settings import Settings
 
 RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)

@@ -131,7 +131,7 @@ async def test_the_guards_own_agent_and_the_terms_of_the_target_count(build, tmp
 
 async def test_forbidden_redirect_is_refused_in_report_mode_too(build):
     script = {f"{A}/robots.txt": moved(f"{B}/private/x"), f"{B}/robots.txt": file()}
-    guard = build(script, reports_only=True)
+    guard = build(script, report_only=True)
     decision = await guard.check(ask())
 
     assert (decision.verdict.action, decision.verdict.would) == (Action.PASS, Action.DEFER)
@@ -176,11 +176,11 @@ async def test_the_fetch_takes_the_turn_of_where_it_goes(build):
     assert (after.verdict.action, after.verdict.reason) == (Action.DEFER, Reason.CRAWL_DELAY)
 
 
-@pytest.mark.parametrize("reports_only", [False, True])
-async def test_a_turn_that_comes_too_late_makes_it_unreachable_for_now(build, reports_only):
+@pytest.mark.parametrize("report_only", [False, True])
+async def test_a_turn_that_comes_too_late_makes_it_unreachable_for_now(build, report_only):
     slow = file("User-agent: *\nCrawl-delay: 60\n")
     script = {f"{A}/robots.txt": moved(f"{B}/a.txt"), f"{B}/robots.txt": slow, f"{B}/a.txt": file()}
-    guard = build(script, reports_only=reports_only)
+    guard = build(script, report_only=report_only)
     await guard.turn(await guard.check(ask("/page", B)))
     decision = await guard.check(ask())
 

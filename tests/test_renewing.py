@@ -18,8 +18,8 @@ from robots_guard.errors import DamagedValue, StoreError
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard import single_flight
 from robots_guard.guard.counters import QUIET
-from robots_guard.guard.guard import Clocks
 from robots_guard.origin import origin_of
+from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 

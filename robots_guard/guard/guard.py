@@ -23,7 +23,6 @@ import msgspec
 from cachetools import LRUCache
 
 from robots_guard.core import check
-from robots_guard.core.access import Limits
 from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, Timing, Unanswered
 from robots_guard.core.events import FailedOpen, OverridesLoaded
 from robots_guard.core.freshness import Freshness
@@ -31,26 +30,24 @@ from robots_guard.core.overrides import Overrides
 from robots_guard.core.pacing import Demand, Pacer, Turn, has_lapsed, is_old
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.renewal import Redirected
-from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict, not_yet, reported
+from robots_guard.core.verdict import Action, Decision, Question, Reason, Terms, Verdict, not_yet
 from robots_guard.errors import AuditLogError, OutOfTime, StoreError, UnconfirmedRecord
 from robots_guard.guard.cache import Holding
 from robots_guard.guard.calls import LOG_WIDTH, RULES_WIDTH, STORE_WIDTH, Calls
 from robots_guard.guard.counters import Tally
+from robots_guard.guard.options import GuardOptions
 from robots_guard.guard.overrides import OverridesFile
 from robots_guard.guard.single_flight import SingleFlight
 from robots_guard.guard.threads import ends_within
 from robots_guard.guard.turns import UNWANTED, Turns
 from robots_guard.origin import Origin
-from robots_guard.ports import AuditLog, Clocks, Fetcher, Leases, NearStore, Runtime, Store
+from robots_guard.ports import AuditLog, Clocks, Fetcher, NearStore, Runtime, Store
 from robots_guard.rep.ruleset import Ruleset, compile_rules
-
-__all__ = ["Clocks", "Guard"]
 
 log = logging.getLogger("robots_guard")
 
 COMPILE_IN_THREAD_ABOVE = 64 * 1024  # bytes of robots.txt; compiling a longer one would block the event loop too long
 RULES_CACHE_BYTES = 64 * 1024 * 1024
-DECISION_TIMEOUT = 35.0
 FRESH_FOR = 0.005  # seconds for which a decision or a turn is not checked again
 DRAIN_TIMEOUT = 5.0  # seconds `settle` waits at most: together with `close` less than the 10 s of `docker stop`
 CLOSE_TIMEOUT = 2.0  # seconds `close` waits for the audit log, and again for the store
@@ -64,58 +61,35 @@ RulesKey = tuple[str, str, str, str]
 class Guard:
     """Answers questions for one integration.
 
-    `agent` is the product token of the guard's own requests to pages of other origins that a
-    robots.txt redirects to; without one, they are judged by the rules for all crawlers. `memory`
-    never blocks and is looked at before `store`, which is None where policies are in memory only;
-    `leases` is None where no other process shares the store. `overrides` is a file of exceptions.
-    With `demands_verified`, a policy fetched over unverified TLS counts as absent. A check that
-    takes longer than `decision_timeout` seconds is deferred. With `respect_retry_after`, a pause
-    that an origin asks for is kept. With `reports_only`, nothing is refused, and the records say
-    what would be. With `audit_required`, a PASS that has to be recorded and cannot be becomes a
-    refusal. `tokens` returns random hexadecimal text of the given number of bytes; it names this
-    guard in records, turns and leases. `counts` holds running totals for the integration's
-    statistics.
+    `memory` never blocks and is looked at before `store`, which is None where policies and turns
+    are in memory only. `tokens` returns random hexadecimal text of the given number of bytes; it
+    names this guard in records, turns and leases. `counts` holds running totals for the
+    integration's statistics.
     """
 
     def __init__(
         self,
+        options: GuardOptions,
         *,
-        component: str,
-        agent: str = "",
-        terms: Terms,
-        overrides: Path | None = None,
         runtime: Runtime,
+        clocks: Clocks,
         memory: NearStore,
         store: Store | None,
-        leases: Leases | None = None,
         fetcher: Fetcher,
         audit_log: AuditLog,
-        clocks: Clocks,
-        limits: Limits,
-        demands_verified: bool = True,
-        decision_timeout: float = DECISION_TIMEOUT,
-        respect_retry_after: bool = True,
-        reports_only: bool = False,
-        audit_required: bool = False,
         tokens: Callable[[int], str] = secrets.token_hex,
     ) -> None:
-        self.component = component
-        self._agent = agent
-        self._base_terms = terms
+        self._options = options
         self._runtime = runtime
+        self._clocks = clocks
         self._fetcher = fetcher
         self._audit_log = audit_log
-        self._clocks = clocks
-        self._limits = limits
-        self._decision_timeout = decision_timeout
-        self._respect_retry_after = respect_retry_after
-        self.reports_only = reports_only
-        self._audit_required = audit_required
+        self._tokens = tokens
         self._unrecorded_passes = 0  # PASSes returned since the audit log was last writable
         self._tally = Tally(clocks, audit_log)
         self.counts = self._tally.counts
-        record_overrides = partial(self._record_overrides, overrides)
-        self._overrides = OverridesFile(overrides, terms, clocks, self._tally, record_overrides)
+        record_overrides = partial(self._record_overrides, options.overrides)
+        self._overrides = OverridesFile(options.overrides, options.terms, clocks, self._tally, record_overrides)
         calls = partial(Calls, runtime=runtime, clocks=clocks, tally=self._tally)
         store_calls = calls("the policy store", STORE_WIDTH, kind="store/error")
         log_calls = calls("the audit log", LOG_WIDTH, kind="audit_log/error")
@@ -127,24 +101,23 @@ class Guard:
             calls=store_calls,
             clocks=clocks,
             tally=self._tally,
-            demands_verified=demands_verified,
+            demands_verified=options.demands_verified,
         )
         self._renewals = SingleFlight(
             holding=self._cache,
-            leases=leases,
+            leases=store,
             tokens=tokens,
             store_calls=store_calls,
             log_calls=log_calls,
             runtime=runtime,
             clocks=clocks,
-            limits=limits,
+            limits=options.limits,
             dialect_of=lambda origin: self.terms(origin).dialect,
             tally=self._tally,
             hold_off=self.hold_off,
             judge=self._judge_redirect,
             answered=self.answered,
         )
-        self._tokens = tokens
         self._turns = Turns(
             near=memory,
             far=store,
@@ -157,6 +130,11 @@ class Guard:
         self._rules: LRUCache[RulesKey, Ruleset] = LRUCache(RULES_CACHE_BYTES, getsizeof=lambda rules: rules.size)
         self._begin_ids()
         _guards.add(self)
+
+    @property
+    def report_only(self) -> bool:
+        """Whether nothing is refused."""
+        return self._options.report_only
 
     def _begin_ids(self) -> None:
         """Start numbering decisions; their ids begin with a name unique to this process."""
@@ -185,7 +163,7 @@ class Guard:
         `fetcher`, if given, renews a stale policy.
         """
         began = self._clocks.monotonic()
-        terms = self._base_terms
+        terms = self._options.terms
         try:
             terms = self.terms(question.origin)
             decided = self._peek(question, terms, fetcher or self._fetcher)
@@ -197,7 +175,7 @@ class Guard:
         """Return the decision, waiting as long as needed. `fetcher`, if given, fetches what this
         question needs."""
         began = self._clocks.monotonic()
-        terms, deadline = self._base_terms, began + self._decision_timeout
+        terms, deadline = self._options.terms, began + self._options.decision_timeout
         try:
             terms = self.terms(question.origin)
             decided, source = await self._check(question, terms, fetcher or self._fetcher, deadline)
@@ -211,7 +189,7 @@ class Guard:
         Examples are an ambiguous authority and an operator's exemption.
         """
         began = self._clocks.monotonic()
-        terms, decided = self._base_terms, Decided(verdict)
+        terms, decided = self._options.terms, Decided(verdict)
         try:
             terms = self.terms(question.origin)
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
@@ -238,7 +216,7 @@ class Guard:
         whose request is not sent is lost. A turn that the decision has had for too long is moved to
         now, or replaced if another process has taken one since.
         """
-        return await self._take_turn_within(0.0 if self.reports_only else patience, decision, self._apply_mode)
+        return await self._take_turn_within(0.0 if self.report_only else patience, decision, self._options.apply_mode)
 
     def leaves(self, decision: Decision) -> Decision:
         """Mark a request as being sent; return its decision with the turn re-stamped to now.
@@ -263,7 +241,7 @@ class Guard:
     async def hold_off(self, origin: Origin, seconds: float) -> None:
         """Note that an origin has asked for a pause (`Retry-After` with a 429 or 503). Does not
         raise."""
-        if self._respect_retry_after:
+        if self._options.respect_retry_after:
             self.counts["held_off"] += 1
             await self._turns.hold_off(origin, seconds)
 
@@ -299,7 +277,7 @@ class Guard:
 
         It decides and records nothing, and does not raise.
         """
-        deadline = self._clocks.monotonic() + self._decision_timeout
+        deadline = self._clocks.monotonic() + self._options.decision_timeout
         try:
             policy = await self._policy_in_time(question.origin, fetcher or self._fetcher, deadline)
             if isinstance(policy, Unanswered):
@@ -313,7 +291,7 @@ class Guard:
 
     async def settle(self) -> None:
         """Wait a few seconds at most for pending renewals, so that `close` loses none."""
-        await self._renewals.drain(min(DRAIN_TIMEOUT, self._decision_timeout))
+        await self._renewals.drain(min(DRAIN_TIMEOUT, self._options.decision_timeout))
 
     def look_at_overrides(self) -> None:
         """Reread the overrides file now if it has changed, and do not check it again for a
@@ -426,12 +404,12 @@ class Guard:
         question = Question(
             origin=redirected.origin,
             target=redirected.target,
-            agent=self._agent,
+            agent=self._options.agent,
             robots_txt_of=following.origin,
             led_by=following.passed[-1] if redirected.was_followed else "",
             sent=redirected.was_followed,
         )
-        terms = self._base_terms
+        terms = self._options.terms
         try:
             terms = self.terms(question.origin)
             renew = partial(self._renewals.fetch_for_redirect, redirected, may_fetch=may_fetch)
@@ -450,7 +428,7 @@ class Guard:
         would be left."""
         if decision.verdict.action is not Action.PASS:
             return decision
-        left = deadline - self._clocks.monotonic() - self._limits.connect - self._limits.first_byte
+        left = deadline - self._clocks.monotonic() - self._options.limits.connect - self._options.limits.first_byte
         return await self._take_turn_within(max(0.0, left), decision, lambda verdict: verdict)
 
     # -- policies and rules -------------------------------------------------------------------------------
@@ -607,11 +585,8 @@ class Guard:
         )
 
     def _finish(self, question: Question, decided: Decided, terms: Terms, source: str, began: float) -> Decision:
-        decided = replace(decided, verdict=self._apply_mode(decided.verdict)) if self.reports_only else decided
+        decided = replace(decided, verdict=self._options.apply_mode(decided.verdict)) if self.report_only else decided
         return self._publish(self._build_decision(question, decided, terms, source, began))
-
-    def _apply_mode(self, verdict: Verdict) -> Verdict:
-        return reported(verdict) if self.reports_only else verdict
 
     def _build_decision(
         self, question: Question, decided: Decided, terms: Terms, source: str, began: float
@@ -621,7 +596,7 @@ class Guard:
         return Decision(
             id=self._next_id(),
             at=self._clocks.now(),
-            component=self.component,
+            component=self._options.component,
             question=question,
             verdict=decided.verdict,
             policy=decided.policy,
@@ -663,7 +638,7 @@ class Guard:
         self._tally.warn("audit_log/error", "a decision could not be recorded: %s", error, part="records")
         if decision.verdict.action is not Action.PASS:
             return decision
-        if self._audit_required:
+        if self._options.audit_required:
             return msgspec.structs.replace(decision, verdict=UNRECORDED)
         self._unrecorded_passes += 1
         return decision
@@ -676,7 +651,7 @@ class Guard:
         """
         self.counts["audit_log/error"] += 1
         passed = decision.verdict.action is Action.PASS
-        verdict = self._apply_mode(INTERNAL_ERROR) if passed else INTERNAL_ERROR
+        verdict = self._options.apply_mode(INTERNAL_ERROR) if passed else INTERNAL_ERROR
         refused = msgspec.structs.replace(decision, verdict=verdict, policy=None, source="")
         try:
             self._audit_log.write(refused)

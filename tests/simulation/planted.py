@@ -178,7 +178,7 @@ FAULTS = (
     Fault(
         name="unrecorded-passes",
         module="robots_guard.guard.guard",
-        old="if self._audit_required:",
+        old="if self._options.audit_required:",
         new="if False:",
     ),
     Fault(

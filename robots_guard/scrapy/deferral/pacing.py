@@ -192,13 +192,13 @@ class Pacing:
         seconds = asked_to_wait(response.status, headers, self._now())
         if seconds:
             await self._guard.hold_off(origin, seconds)
-            if self._guard.is_held_off(origin) and not self._guard.reports_only:
+            if self._guard.is_held_off(origin) and not self._guard.report_only:
                 self._gate.shut(str(origin), min(seconds, LONGEST_HOLD_OFF))
 
     def _delay_of(self, decision: Decision) -> float:
         """Seconds that a decision requires between two requests; 0 in report mode, where no request
         waits."""
         pace = decision.verdict.pace
-        if pace is None or self._guard.reports_only:
+        if pace is None or self._guard.report_only:
             return 0.0
         return pace.seconds
