@@ -13,13 +13,14 @@ import msgspec
 import pytest
 from support.stores import LeasingStore
 
-import robots_guard.guard.guard as guard_module
+import robots_guard.guard.rules as rules_module
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.events import FailedOpen
 from robots_guard.core.pacing import Demand, Pacer, Turn
 from robots_guard.core.verdict import Action, Deferral, Question, Reason, Verdict
 from robots_guard.errors import AuditLogError, StoreError, UnconfirmedRecord
 from robots_guard.guard.counters import QUIET
+from robots_guard.guard.turn_check import FRESH_FOR
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
@@ -284,9 +285,9 @@ async def test_a_redirect_from_a_public_site_is_fetched_from_public_addresses_on
 async def test_a_large_file_is_compiled_off_the_event_loop(build, monkeypatch):
     threads = []
     guard = build(Script(Fetched(status=200, body=b"User-agent: *\nDisallow: /private/\n" * 4000, tls_verified=True)))
-    compile_here = guard_module.compile_rules
+    compile_here = rules_module.compile_rules
     compiled = lambda *a: (threads.append(threading.current_thread()), compile_here(*a))[1]  # noqa: E731
-    monkeypatch.setattr(guard_module, "compile_rules", compiled)
+    monkeypatch.setattr(rules_module, "compile_rules", compiled)
 
     assert (await guard.check(ask("/private/x"))).verdict.action is Action.DROP
     assert threads != [threading.main_thread()]
@@ -606,7 +607,7 @@ async def test_failing_store_does_not_block_robots_txt(build):
 async def test_delay_of_a_large_file_is_read_off_the_event_loop(build, monkeypatch):
     guard = build(Script(SLOW))
     await guard.policy(A)
-    monkeypatch.setattr(guard_module, "COMPILE_IN_THREAD_ABOVE", 1)
+    monkeypatch.setattr(rules_module, "COMPILE_IN_THREAD_ABOVE", 1)
 
     assert guard.peek(ask("/robots.txt")) is None
     assert (await guard.check(ask("/robots.txt"))).verdict.pace.seconds == 10.0
@@ -828,7 +829,7 @@ async def test_decisions_of_a_guard_are_numbered_under_a_name_of_its_own(build):
 async def test_internal_error_names_no_policy(build, monkeypatch):
     guard = build(Script(RULES))
     await guard.check(ask())
-    monkeypatch.setattr(guard_module.check, "begin", lambda *_: 1 / 0)
+    monkeypatch.setattr("robots_guard.core.check.begin", lambda *_: 1 / 0)
 
     for decision in (guard.peek(ask()), await guard.check(ask())):
         assert (decision.verdict.reason, decision.policy, decision.source) == (Reason.INTERNAL_ERROR, None, "")
@@ -950,7 +951,7 @@ async def test_each_reading_of_the_overrides_is_recorded_with_its_problems(build
 
 @pytest.mark.parametrize("large", [False, True])
 async def test_prepared_question_is_answered_at_once_and_nothing_is_decided_before(build, audit_log, large):
-    body = RULES.body + b"\n#" + b"x" * (guard_module.COMPILE_IN_THREAD_ABOVE if large else 0)
+    body = RULES.body + b"\n#" + b"x" * (rules_module.COMPILE_IN_THREAD_ABOVE if large else 0)
     guard, fetcher = build(script := Script(answer(body))), Script(answer(body))
     await guard.prepare(ask("/private/x"), fetcher)
 
@@ -1122,7 +1123,7 @@ async def test_a_delay_that_shrinks_while_a_request_waits_is_kept_as_it_was_reco
 async def test_a_request_whose_turn_is_granted_at_once_is_judged_once(build, clock, monkeypatch, audit_log):
     guard = build(Script(PACED))
     decision = await guard.check(ask("/a"))
-    monkeypatch.setattr(guard, "_judge_from_memory", None)
+    monkeypatch.setattr(guard._checks, "run_from_memory", None)
 
     assert (await guard.turn(decision)).is_due
     assert audit_log == [decision]
@@ -1309,7 +1310,7 @@ async def test_refusal_for_a_faulty_record_contains_no_suspect_data(build, fault
 async def test_turn_used_later_than_just_now_counts_from_then(build, clock):
     guard = build(Script(SLOW))
     taken = await guard.turn(await guard.check(ask("/a")))
-    clock.now = guard_module.FRESH_FOR
+    clock.now = FRESH_FOR
     decision = msgspec.structs.replace(taken, turn=Turn(0.0, 0.0, asked=0.0), turn_taken_at=0.0)
     left = guard.leaves(decision)
 

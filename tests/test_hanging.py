@@ -22,6 +22,7 @@ import robots_guard.guard.turns as turns_module
 from robots_guard.audit.write.log import CapturingAuditLog
 from robots_guard.core.access import Fetched
 from robots_guard.core.verdict import Action, Question
+from robots_guard.errors import OutOfTime
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.calls import RULES_WIDTH, STORE_WIDTH
 from robots_guard.guard.guard import Guard
@@ -413,7 +414,7 @@ async def test_lease_is_released_though_the_reply_was_lost(build):
     class Lossy(LeasingStore):
         def take(self, *args):
             super().take(*args)
-            raise guard_module.OutOfTime("the answer was lost")
+            raise OutOfTime("the answer was lost")
 
     store = Lossy()
     guard = build(store)

@@ -75,7 +75,9 @@ class Turns:
         runtime: Runtime,
         clocks: Clocks,
         tally: Tally,
+        respect_retry_after: bool = True,
     ) -> None:
+        self._respect_retry_after = respect_retry_after
         self._near = near
         self._far = far
         self._runtime = runtime
@@ -356,7 +358,11 @@ class Turns:
             self._updates.pop((origin, moved.stamp), None)
 
     async def hold_off(self, origin: Origin, seconds: float) -> None:
-        """Note that the origin has asked for a pause of this length."""
+        """Note that the origin has asked for a pause of this length, unless pauses are not
+        respected."""
+        if not self._respect_retry_after:
+            return
+        self._tally.counts["held_off"] += 1
         seconds, now = min(seconds, LONGEST_HOLD_OFF), self._clocks.now()
         self._near.hold_off(origin, seconds, now)
         if self._far is not None:
