@@ -1311,7 +1311,7 @@ async def test_turn_used_later_than_just_now_counts_from_then(build, clock):
     guard = build(Script(SLOW))
     taken = await guard.turn(await guard.check(ask("/a")))
     clock.now = FRESH_FOR
-    decision = msgspec.structs.replace(taken, turn=Turn(0.0, 0.0, asked=0.0), turn_taken_at=0.0)
+    decision = msgspec.structs.replace(taken, turn=Turn(stamp=0.0, asked=0.0), turn_taken_at=0.0)
     left = guard.leaves(decision)
 
     assert (left.turn_taken_at, left.turn.stamp, left.turn.asked) == (clock(), clock(), clock())

@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from robots_guard.core.pacing import Demand, Turn, has_lapsed, is_old
+from robots_guard.core.pacing import Demand, Turn, Wait, has_lapsed, is_old
 from robots_guard.core.verdict import Action, Decision, Verdict, not_yet
 from robots_guard.guard.checks import Checks
 from robots_guard.guard.recorder import Recorder, refuse_after_error
@@ -51,7 +51,7 @@ class TurnCheck:
             if verdict.action is Action.PASS:
                 current = max(current, decision, key=_delay_of)
                 verdict = current.verdict
-                if not turn.wait:
+                if isinstance(turn, Turn):
                     if decision.turn is not None:  # moved: it was taken with the delay of that time
                         return _with_turn(decision, turn, decision.verdict.pace, waited)
                     return _with_turn(decision, turn, verdict.pace, waited)
@@ -60,10 +60,10 @@ class TurnCheck:
             verdict, waited = refuse_after_error().verdict, self._clocks.monotonic() - began
         return self._recorder.reissue(current, enforced(verdict), waited)
 
-    async def _acquire(self, patience: float, decision: Decision) -> Turn:
+    async def _acquire(self, patience: float, decision: Decision) -> Turn | Wait:
         """Acquire the origin's turn, or move the decision's own turn to now if it is still valid.
 
-        The result may be a wait. No turn is taken for a request that is no longer allowed.
+        No turn is taken for a request that is no longer allowed.
         """
         origin, delay = decision.question.origin, self._required_delay(decision)
         if delay is None:
