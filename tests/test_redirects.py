@@ -144,7 +144,7 @@ async def test_forbidden_redirect_is_refused_in_report_mode_too(build):
 
 async def test_internal_error_stops_the_redirect(build, monkeypatch):
     guard = build({f"{A}/robots.txt": moved(f"{B}/open"), f"{B}/robots.txt": file(), f"{B}/open": file()})
-    monkeypatch.setattr(guard._renewals, "fetch_for_redirect", lambda *_: 1 / 0)
+    monkeypatch.setattr(guard._renewals, "_fetch_for_redirect", lambda *_: 1 / 0)
     decision = await guard.check(ask())
 
     assert decision.verdict.reason is Reason.UNREACHABLE

@@ -198,7 +198,13 @@ class Waiter(NamedTuple):
 Places = tuple[Waiter, ...]
 
 
-def in_line(places: Places, name: str, reply: Turn | Wait, delay: float, now: float) -> tuple[Turn | Wait, Places]:
+def in_line(
+    places: Places,
+    name: str,
+    reply: Turn | Wait,
+    delay: float,
+    now: float,
+) -> tuple[Turn | Wait, Places]:
     """The reply of `next_turn` to one of several processes, each with its own `name`, and the new
     queue.
 

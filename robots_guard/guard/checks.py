@@ -1,4 +1,4 @@
-"""Checks: drives the state machine `core.check` over the policies, rules and pauses of one guard."""
+"""Checks: drives the state machine `core.check` over the policies, rules and pauses of a guard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import assert_never
 from robots_guard.core import check
 from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, Timing, Unanswered
 from robots_guard.core.freshness import Freshness
-from robots_guard.core.policy import Policy
+from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import Question, Terms
 from robots_guard.errors import OutOfTime
 from robots_guard.guard.cache import Holding
@@ -18,8 +18,9 @@ from robots_guard.guard.rules import RulesCache
 from robots_guard.guard.turns import Turns
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks
+from robots_guard.rep.ruleset import Ruleset
 
-#: Fetches the policy of an origin within a number of seconds; the cached one, if any, is revalidated.
+#: Fetches the policy of an origin within a number of seconds; a cached one is revalidated.
 Renew = Callable[[float, Origin, Policy | None], Awaitable[Policy | Unanswered]]
 
 
@@ -45,7 +46,7 @@ class Checks:
         """Return the terms for an origin now: the settings, or an override of them."""
         return self._overrides.terms(origin)
 
-    # -- checks -------------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
 
     def run_from_memory(self, question: Question, terms: Terms) -> Decided | None:
         """Return the result of a check that needs no I/O; None if it needs any."""
@@ -62,7 +63,8 @@ class Checks:
             rules = self._rules.get(judging.document, question.agent, terms)
             if rules is None:
                 return None
-        return judging.next(rules, self._clocks.now(), held_off=self._turns.is_held_off(question.origin))
+        held_off = self._turns.is_held_off(question.origin)
+        return judging.next(rules, self._clocks.now(), held_off=held_off)
 
     def _run_opened(self, state: Opened, question: Question) -> Decided | None:
         """Return the decision on /robots.txt itself with the delay known in memory; None if the
@@ -77,7 +79,13 @@ class Checks:
         rules = self._rules.get(following.document, question.agent, following.terms)
         return None if rules is None else following.next(rules, now, held_off=held_off)
 
-    async def run(self, question: Question, terms: Terms, deadline: float, renew: Renew) -> tuple[Decided, str]:
+    async def run(
+        self,
+        question: Question,
+        terms: Terms,
+        deadline: float,
+        renew: Renew,
+    ) -> tuple[Decided, str]:
         """Drive a check to its end; return its result and where the policy was found."""
         origin = question.origin
         state: check.State = check.begin(question, terms)
@@ -93,25 +101,40 @@ class Checks:
                     state = state.next(answer, self._clocks.now())
                 case Opened():
                     cached, source = await self.look_up_in_time(origin, deadline)
-                    state = state.next(cached, self._clocks.now(), held_off=self._turns.is_held_off(origin))
+                    held_off = self._turns.is_held_off(origin)
+                    state = state.next(cached, self._clocks.now(), held_off=held_off)
                 case Judging() | Timing():
-                    rules = None
-                    if state.document is not None:
-                        rules = await self._rules.get_in_time(state.document, question.agent, terms, deadline)
-                    state = state.next(rules, self._clocks.now(), held_off=self._turns.is_held_off(origin))
+                    rules = await self._rules_of(state.document, question.agent, terms, deadline)
+                    held_off = self._turns.is_held_off(origin)
+                    state = state.next(rules, self._clocks.now(), held_off=held_off)
                 case Decided():
                     return state, source
                 case _:
                     assert_never(state)
 
-    # -- policies -----------------------------------------------------------------------------------------
+    async def _rules_of(
+        self,
+        document: Document | None,
+        agent: str,
+        terms: Terms,
+        deadline: float,
+    ) -> Ruleset | Unanswered | None:
+        if document is None:
+            return None
+        return await self._rules.get_in_time(document, agent, terms, deadline)
+
+    # -- policies ----------------------------------------------------------------------------------
 
     def is_usable(self, cached: Policy) -> bool:
         """Whether the policy may still be used, fresh or stale."""
         dialect = self._overrides.terms(cached.origin).dialect
         return cached.freshness(self._clocks.now(), dialect) is not Freshness.EXPIRED
 
-    async def look_up_in_time(self, origin: Origin, deadline: float) -> tuple[Policy | Unanswered | None, str]:
+    async def look_up_in_time(
+        self,
+        origin: Origin,
+        deadline: float,
+    ) -> tuple[Policy | Unanswered | None, str]:
         """Look the policy up, unless the store takes longer than until the deadline."""
         try:
             return await self.look_up(origin, self.time_left(deadline))

@@ -99,12 +99,24 @@ class Guard:
             tally=tally,
             respect_retry_after=options.respect_retry_after,
         )
-        self._recorder = recorder = Recorder(options, audit_log=audit_log, clocks=clocks, tally=tally, tokens=tokens)
+        self._recorder = recorder = Recorder(
+            options,
+            audit_log=audit_log,
+            clocks=clocks,
+            tally=tally,
+            tokens=tokens,
+        )
         self._checks = checks = Checks(
             overrides=overrides, cache=self._cache, rules=self._rules, turns=turns, clocks=clocks
         )
-        self._turn_check = turn_check = TurnCheck(checks=checks, turns=turns, recorder=recorder, clocks=clocks)
-        redirects = Redirects(options, checks=checks, turn_check=turn_check, recorder=recorder, clocks=clocks)
+        self._turn_check = TurnCheck(checks=checks, turns=turns, recorder=recorder, clocks=clocks)
+        redirects = Redirects(
+            options,
+            checks=checks,
+            turn_check=self._turn_check,
+            recorder=recorder,
+            clocks=clocks,
+        )
         self._renewals = SingleFlight(
             options.limits,
             cache=self._cache,
@@ -288,7 +300,7 @@ class Guard:
         self._renewals.close()
         self._cache.close()
 
-    # -- steps --------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     def _peek(self, question: Question, terms: Terms, fetcher: Fetcher) -> Decided | None:
         decided = self._checks.run_from_memory(question, terms)
@@ -296,7 +308,13 @@ class Guard:
             self._refresh_if_stale(question.origin, decided, fetcher)
         return decided
 
-    async def _check(self, question: Question, terms: Terms, fetcher: Fetcher, deadline: float) -> tuple[Decided, str]:
+    async def _check(
+        self,
+        question: Question,
+        terms: Terms,
+        fetcher: Fetcher,
+        deadline: float,
+    ) -> tuple[Decided, str]:
         renew = partial(self._renewals.fetch_within, fetcher=fetcher)
         decided, source = await self._checks.run(question, terms, deadline, renew)
         self._refresh_if_stale(question.origin, decided, fetcher)
@@ -311,7 +329,8 @@ class Guard:
         cached, _ = await self._checks.look_up_in_time(origin, deadline)
         if isinstance(cached, Unanswered) or (cached is not None and self._checks.is_usable(cached)):
             return cached
-        return await self._renewals.fetch_within(self._checks.time_left(deadline), origin, cached, fetcher)
+        left = self._checks.time_left(deadline)
+        return await self._renewals.fetch_within(left, origin, cached, fetcher)
 
     def _finish(self, question: Question, decided: Decided, terms: Terms, source: str, began: float) -> Decision:
         if self.report_only:

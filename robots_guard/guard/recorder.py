@@ -22,7 +22,11 @@ from robots_guard.ports import AuditLog, Clocks
 
 log = logging.getLogger("robots_guard")
 
-UNRECORDED = Verdict(action=Action.DROP, reason=Reason.UNRECORDED, detail="the audit log cannot be written")
+UNRECORDED = Verdict(
+    action=Action.DROP,
+    reason=Reason.UNRECORDED,
+    detail="the audit log cannot be written",
+)
 INTERNAL_ERROR = Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR)
 
 
@@ -61,7 +65,14 @@ class Recorder:
         self._sequence = itertools.count(1)
         self._unrecorded_passes = 0  # PASSes returned since the audit log was last writable
 
-    def issue(self, question: Question, decided: Decided, terms: Terms, source: str, began: float) -> Decision:
+    def issue(
+        self,
+        question: Question,
+        decided: Decided,
+        terms: Terms,
+        source: str,
+        began: float,
+    ) -> Decision:
         """Return a new decision, recorded. `terms` are those it was judged under, even if others
         are in force by now."""
         decision = Decision(
@@ -81,7 +92,13 @@ class Recorder:
 
     def reissue(self, decision: Decision, verdict: Verdict, waited: float) -> Decision:
         """Return the decision with another verdict and without a turn, recorded as a new one."""
-        changed = {"id": self._next_id(), "at": self._clocks.now(), "verdict": verdict, "elapsed": waited, "turn": None}
+        changed = {
+            "id": self._next_id(),
+            "at": self._clocks.now(),
+            "verdict": verdict,
+            "elapsed": waited,
+            "turn": None,
+        }
         return self._publish(msgspec.structs.replace(decision, **changed))
 
     def _next_id(self) -> str:

@@ -53,9 +53,8 @@ class Redirects:
             decided = refuse_after_error()
         decision = self._recorder.issue(question, decided, terms, source, began)
         if decision.has_escaped:
-            log.warning(
-                "%s redirected to %s%s, which is not allowed", question.led_by, question.origin, question.target
-            )
+            target = f"{question.origin}{question.target}"
+            log.warning("%s redirected to %s, which is not allowed", question.led_by, target)
         return await self._take_turn(decision, deadline)
 
     def _question(self, redirected: Redirected) -> Question:

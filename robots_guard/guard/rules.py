@@ -13,7 +13,8 @@ from robots_guard.guard.counters import Tally
 from robots_guard.ports import Clocks
 from robots_guard.rep.ruleset import Ruleset, compile_rules
 
-COMPILE_IN_THREAD_ABOVE = 64 * 1024  # bytes of robots.txt; compiling a longer one would block the event loop too long
+#: Bytes of a robots.txt: compiling a longer one would block the event loop for too long.
+COMPILE_IN_THREAD_ABOVE = 64 * 1024
 RULES_CACHE_BYTES = 64 * 1024 * 1024
 
 RulesKey = tuple[str, str, str, str]
@@ -26,7 +27,7 @@ class RulesCache:
         self._calls = calls
         self._clocks = clocks
         self._tally = tally
-        self._rules: LRUCache[RulesKey, Ruleset] = LRUCache(RULES_CACHE_BYTES, getsizeof=lambda rules: rules.size)
+        self._rules: LRUCache[RulesKey, Ruleset] = LRUCache(RULES_CACHE_BYTES, getsizeof=_size)
 
     def get(self, document: Document, agent: str, terms: Terms) -> Ruleset | None:
         """Return a document's rules for an agent; None if they must be compiled in a thread."""
@@ -36,7 +37,13 @@ class RulesCache:
             rules = self._keep(key, _compile(document, agent, terms))
         return rules
 
-    async def get_in_time(self, document: Document, agent: str, terms: Terms, deadline: float) -> Ruleset | Unanswered:
+    async def get_in_time(
+        self,
+        document: Document,
+        agent: str,
+        terms: Terms,
+        deadline: float,
+    ) -> Ruleset | Unanswered:
         """Return a document's rules for an agent, unless that takes longer than until `deadline` on
         the monotonic clock."""
         ready = self.get(document, agent, terms)
@@ -55,6 +62,10 @@ class RulesCache:
         if rules.size < RULES_CACHE_BYTES:
             self._rules[key] = rules
         return rules
+
+
+def _size(rules: Ruleset) -> int:
+    return rules.size
 
 
 def _key(document: Document, agent: str, terms: Terms) -> RulesKey:

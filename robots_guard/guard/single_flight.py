@@ -153,7 +153,7 @@ class SingleFlight:
             self._waiting -= 1
         return Unanswered("no robots.txt within the decision timeout")
 
-    async def fetch_for_redirect(
+    async def _fetch_for_redirect(
         self,
         redirected: renewal.Redirected,
         job: _Job,
@@ -170,7 +170,8 @@ class SingleFlight:
         key = (origin, redirected.following.public_only)
         handle = self._for_redirects.get(key)
         if handle is None:
-            handle = self._runtime.spawn(self._renewal(_Job(origin, cached, job.fetcher, True, key[1])))
+            following = _Job(origin, cached, job.fetcher, True, key[1])
+            handle = self._runtime.spawn(self._renewal(following))
             if not handle.done():
                 self._for_redirects[key] = handle
         if handle.done() or await self._runtime.wait_at_most(handle, seconds):
@@ -279,7 +280,7 @@ class SingleFlight:
                     judged = None
                     state = state.next(outcome, self._clocks.now())
                 case renewal.Redirected():
-                    renew = partial(self.fetch_for_redirect, state, job)
+                    renew = partial(self._fetch_for_redirect, state, job)
                     judged = await self._redirects.judge(state, deadline, renew)
                     state = state.next(judged.verdict, self._clocks.now())
                 case renewal.Settled():

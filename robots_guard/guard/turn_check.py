@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-import msgspec
+from msgspec.structs import replace
 
 from robots_guard.core.pacing import Demand, Turn, Wait, has_lapsed, is_old
 from robots_guard.core.verdict import Action, Decision, Verdict, not_yet
@@ -68,9 +68,12 @@ class TurnCheck:
         origin, delay = decision.question.origin, self._required_delay(decision)
         if delay is None:
             return UNWANTED
-        renewed = await self._turns.renew(origin, decision.turn) if decision.turn is not None else None
+        if decision.turn is not None:
+            moved = await self._turns.renew(origin, decision.turn)
+            if moved is not None:
+                return moved
         delay_now = partial(self._required_delay, decision)
-        return renewed or await self._turns.take_within(patience, origin, delay, delay_now)
+        return await self._turns.take_within(patience, origin, delay, delay_now)
 
     def _required_delay(self, decision: Decision) -> float | None:
         """Return the seconds required between two requests; None if the request is no longer
@@ -95,7 +98,7 @@ class TurnCheck:
         decided = self._checks.run_from_memory(decision.question, terms)
         if decided is None:
             return decision
-        return msgspec.structs.replace(
+        return replace(
             decision,
             verdict=decided.verdict,
             policy=decided.policy,
@@ -115,15 +118,17 @@ class TurnCheck:
         if decision.turn is None or since < FRESH_FOR:
             return decision
         if has_lapsed(decision.turn, self._clocks.now()):
-            return msgspec.structs.replace(decision, turn=None)
+            return replace(decision, turn=None)
         turn = self._turns.count_aside(decision.question.origin, decision.turn, since)
-        return msgspec.structs.replace(decision, turn=turn, turn_taken_at=decision.turn_taken_at + since)
+        taken_at = decision.turn_taken_at + since
+        return replace(decision, turn=turn, turn_taken_at=taken_at)
 
 
 def _with_turn(decision: Decision, turn: Turn, pace: Demand | None, waited: float) -> Decision:
     """Return the decision with a turn that was taken with delay `pace` after `waited` seconds."""
-    verdict = msgspec.structs.replace(decision.verdict, pace=pace)
-    return msgspec.structs.replace(decision, verdict=verdict, turn=turn, turn_taken_at=turn.asked, waited=waited)
+    verdict = replace(decision.verdict, pace=pace)
+    taken = {"turn": turn, "turn_taken_at": turn.asked, "waited": waited}
+    return replace(decision, verdict=verdict, **taken)
 
 
 def _delay_of(decision: Decision) -> float:

@@ -111,7 +111,9 @@ class Turns:
         if wait is not None:  # a store that has recovered or was replaced does not know the turns taken without it
             return wait
         reply = await self._ask_store(origin, delay, deadline)
-        return self._take_local(origin, delay) if reply is None else self._use_reply(origin, reply, delay)
+        if reply is None:
+            return self._take_local(origin, delay)
+        return self._use_reply(origin, reply, delay)
 
     async def _ask_store(self, origin: Origin, delay: float, deadline: float) -> Turn | Wait | None:
         """Return the store's reply; None if it fails, or is down and does not recover in time for
@@ -260,7 +262,8 @@ class Turns:
         reply = await self._take_in_queue(patience, origin, delay, delay_now or (lambda: delay))
         if isinstance(reply, Turn) or reply.by_retry_after or self._share_in_force(origin) is None:
             return reply
-        return replace(reply, seconds=max(reply.seconds / 2, reply.seconds - min(ROUNDING, patience / 2)))
+        seconds = max(reply.seconds / 2, reply.seconds - min(ROUNDING, patience / 2))
+        return replace(reply, seconds=seconds)
 
     async def _take_in_queue(
         self, patience: float, origin: Origin, delay: float, delay_now: Callable[[], float | None]
@@ -291,7 +294,12 @@ class Turns:
             if not line.length:
                 self._lines.pop(origin, None)
 
-    async def _take_until(self, deadline: float, origin: Origin, delay_now: Callable[[], float | None]) -> Turn | Wait:
+    async def _take_until(
+        self,
+        deadline: float,
+        origin: Origin,
+        delay_now: Callable[[], float | None],
+    ) -> Turn | Wait:
         while True:
             delay = delay_now()
             if delay is None:
@@ -402,7 +410,8 @@ class Turns:
 
 
 def _moved(turn: Turn, since: float) -> Turn:
-    return replace(turn, stamp=counted_from(turn.stamp, since), asked=counted_from(turn.asked, since))
+    stamp, asked = counted_from(turn.stamp, since), counted_from(turn.asked, since)
+    return replace(turn, stamp=stamp, asked=asked)
 
 
 def _is_longer(known: float | None, delay: float) -> bool:
