@@ -28,6 +28,7 @@ from robots_guard.fetch.destinations import Destinations
 from robots_guard.fetch.http import HttpFetcher
 from robots_guard.guard import single_flight
 from robots_guard.guard.guard import Guard
+from robots_guard.guard.options import GuardOptions
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
@@ -73,18 +74,18 @@ class Asker:
 def ask(options: argparse.Namespace) -> None:
     """Run a client process: read an origin per line, and print a line with its verdicts."""
     single_flight.MARGIN = options.margin
-    store = open_store(options.store)
     guard = Guard(
-        component="asker",
-        terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
+        GuardOptions(
+            component="asker",
+            terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
+            limits=Limits(total=options.fetch_timeout),
+        ),
         runtime=AsyncioRuntime(),
+        clocks=CLOCKS,
         memory=MemoryStore(),
-        store=store,
-        leases=store,
+        store=open_store(options.store),
         fetcher=HttpFetcher("mybot", destinations=Destinations(trusts_asked=True)),  # loopback
         audit_log=CapturingAuditLog(),
-        clocks=CLOCKS,
-        limits=Limits(total=options.fetch_timeout),
     )
     print("{}", flush=True)
     for line in sys.stdin:

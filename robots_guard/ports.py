@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from robots_guard.core.access import FetchOutcome, Get
 from robots_guard.core.events import Event
-from robots_guard.core.pacing import Turn
+from robots_guard.core.pacing import Turn, Wait
 from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Decision
 from robots_guard.origin import Origin
@@ -154,14 +154,14 @@ class Documents(Protocol):
 class TurnStore(Protocol):
     """The turns of origins, by the rules of `core.pacing`. Blocking; raises StoreError."""
 
-    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn:
+    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn | Wait:
         """Acquire the origin's turn if `delay` seconds have passed since the last one and no
         earlier waiter is queued; otherwise return the wait.
 
         Atomic: of several processes that ask at once, one gets the turn. `name` (letters and
         digits) identifies the caller; a caller without a name gets no place in the queue. `now` is
         a clock, which the store reads at the moment it grants the turn, because a store may take
-        long to get there. The turn contains that reading (`asked`) and by how much the store's own
+        long to get there. The reply contains that reading (`asked`) and by how much the store's own
         clock is ahead of it (`skew`).
         """
         ...
@@ -182,7 +182,7 @@ class TurnStore(Protocol):
 class NearTurns(TurnStore, Protocol):
     """The turns in this process's memory. Never blocks."""
 
-    def next_turn(self, origin: Origin, delay: float, now: float) -> Turn:
+    def next_turn(self, origin: Origin, delay: float, now: float) -> Turn | Wait:
         """Return what `reserve` would return, without taking the turn."""
         ...
 
@@ -191,16 +191,16 @@ class NearTurns(TurnStore, Protocol):
         ...
 
 
-class Store(PolicyStore, TurnStore, Protocol):
-    """The least that a guard needs of a store."""
+class Store(PolicyStore, TurnStore, Leases, Protocol):
+    """What a guard needs of a store that processes share."""
 
 
 class NearStore(PolicyStore, NearTurns, Protocol):
     """A store in this process's memory. Never blocks."""
 
 
-class SharedStore(Store, Leases, Documents, Protocol):
-    """A store shared by several processes: all four protocols, plus a read-only view of an origin's
+class SharedStore(Store, Documents, Protocol):
+    """A store that processes share, with its documents and a read-only view of an origin's
     turns."""
 
     def last_turn(self, origin: Origin) -> tuple[float, float]:

@@ -30,8 +30,9 @@ from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.destinations import Destinations
 from robots_guard.fetch.http import HttpFetcher
-from robots_guard.guard.guard import Clocks, Guard
-from robots_guard.ports import Fetcher, Runtime
+from robots_guard.guard.guard import Guard
+from robots_guard.guard.options import GuardOptions
+from robots_guard.ports import Clocks, Fetcher, Runtime
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.stores import open_store
@@ -336,6 +337,21 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Whether an integration refuses what it cannot record."""
         return self.audit_required == "always" or (self.audit_required == "proxy" and component == "proxy")
 
+    def guard_options(self, component: str, *, demands_verified: bool) -> GuardOptions:
+        """Return the options of an integration's guard under these settings."""
+        return GuardOptions(
+            component=component,
+            terms=self.terms(),
+            agent=self.agent,
+            overrides=Path(self.overrides).expanduser() if self.overrides else None,
+            limits=self.limits(),
+            demands_verified=demands_verified,
+            decision_timeout=self.decision_timeout,
+            respect_retry_after=self.respect_retry_after,
+            report_only=self.report_only,
+            audit_required=self.requires_audit(component),
+        )
+
     @property
     def fetch_user_agent(self) -> str:
         """The User-Agent of a fetch without a crawler's own header. It contains the product
@@ -607,23 +623,13 @@ def open_guard(
         audit_log = FileAuditLog(place, CLOCKS, settings.keeping(component), settings.writing(component))
         opened.callback(audit_log.close)
         guard = Guard(
-            component=component,
-            agent=settings.agent,
-            terms=settings.terms(),
-            overrides=Path(settings.overrides).expanduser() if settings.overrides else None,
+            settings.guard_options(component, demands_verified=demands_verified),
             runtime=runtime,
+            clocks=CLOCKS,
             memory=MemoryStore(),
             store=store,
-            leases=store,
             fetcher=fetcher,
             audit_log=audit_log,
-            clocks=CLOCKS,
-            limits=settings.limits(),
-            demands_verified=demands_verified,
-            decision_timeout=settings.decision_timeout,
-            respect_retry_after=settings.respect_retry_after,
-            report_only=settings.report_only,
-            audit_required=settings.requires_audit(component),
         )
         opened.pop_all()
         return guard

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
+from support.guards import make_guard
 from support.stores import Cluster, Redis, start_cluster, start_redis
 
+from robots_guard.guard.guard import Guard
 from robots_guard.testing import Loopback
 
 
@@ -27,6 +30,19 @@ class Clock:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
+
+
+@pytest.fixture
+def build_guard() -> Iterator[Callable[..., Guard]]:
+    """`make_guard`, whose guards are closed after the test."""
+    with ExitStack() as ends:
+
+        def build(*args, **options) -> Guard:
+            guard = make_guard(*args, **options)
+            ends.callback(guard.close)
+            return guard
+
+        yield build
 
 
 @pytest.fixture

@@ -11,20 +11,19 @@ import time
 
 import msgspec
 import pytest
+from support.stores import LeasingStore
 
-import robots_guard.guard.guard as guard_module
+import robots_guard.guard.rules as rules_module
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.events import FailedOpen
 from robots_guard.core.pacing import Demand, Pacer, Turn
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Deferral, Question, Terms, Verdict
+from robots_guard.core.verdict import Action, Deferral, Question, Verdict
 from robots_guard.errors import AuditLogError, StoreError, UnconfirmedRecord
 from robots_guard.guard.counters import QUIET
-from robots_guard.guard.guard import Clocks, Guard
-from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.turn_check import FRESH_FOR
 from robots_guard.origin import origin_of
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
+from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 
@@ -83,7 +82,7 @@ def keeper(noted):
     return note
 
 
-class BrokenStore(MemoryStore):
+class BrokenStore(LeasingStore):
     def get(self, origin):
         raise StoreError("database is locked")
 
@@ -97,29 +96,12 @@ def audit_log():
 
 
 @pytest.fixture
-def build(clock, audit_log):
-    guards = []
+def build(build_guard, clock, audit_log):
+    def build(fetcher, store=None, wall=clock, **options):
+        clocks = Clocks(now=wall, monotonic=wall)
+        return build_guard(fetcher, store=store, audit_log=audit_log, clocks=clocks, **options)
 
-    def build(fetcher, store=None, terms=None, wall=clock, **options):
-        options.setdefault("demands_verified", True)
-        guard = Guard(
-            component="test",
-            terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard"), **(terms or {})),
-            runtime=AsyncioRuntime(),
-            memory=MemoryStore(),
-            store=store,
-            fetcher=fetcher,
-            audit_log=audit_log,
-            clocks=Clocks(now=wall, monotonic=wall),
-            limits=Limits(),
-            **options,
-        )
-        guards.append(guard)
-        return guard
-
-    yield build
-    for guard in guards:
-        guard.close()
+    return build
 
 
 def ask(target: str = "/", origin=A) -> Question:
@@ -202,7 +184,7 @@ async def test_an_expired_policy_is_not_used(build, clock):
 
 
 async def test_policy_stored_by_another_integration_is_used_without_a_fetch(build):
-    store = MemoryStore()
+    store = LeasingStore()
     await build(Script(RULES), store).check(ask())
     second = Script(Failed(failure=Failure.DNS))
     decision = await build(second, store).check(ask("/private/x"))
@@ -225,7 +207,7 @@ async def test_recovery_of_a_store_is_logged_once(build, clock, caplog, monkeypa
     guard = build(Script(RULES), BrokenStore())
     await guard.check(ask())
     for name in ("get", "put"):
-        monkeypatch.setattr(BrokenStore, name, getattr(MemoryStore, name))
+        monkeypatch.setattr(BrokenStore, name, getattr(LeasingStore, name))
     clock.advance(QUIET)
     for host in "bc":
         await guard.check(ask(origin=origin_of(f"https://{host}.test")))
@@ -250,7 +232,7 @@ async def test_recovery_of_the_audit_log_is_logged_once(build, clock, audit_log,
 
 
 async def test_a_policy_over_unverified_tls_is_a_miss_for_an_integration_that_verifies(build):
-    store = MemoryStore()
+    store = LeasingStore()
     unverified = Fetched(status=200, body=b"")
     await build(Script(unverified), store, demands_verified=False).check(ask())
     fetcher = Script(RULES)
@@ -304,9 +286,9 @@ async def test_a_redirect_from_a_public_site_is_fetched_from_public_addresses_on
 async def test_a_large_file_is_compiled_off_the_event_loop(build, monkeypatch):
     threads = []
     guard = build(Script(Fetched(status=200, body=b"User-agent: *\nDisallow: /private/\n" * 4000, tls_verified=True)))
-    compile_here = guard_module.compile_rules
+    compile_here = rules_module.compile_rules
     compiled = lambda *a: (threads.append(threading.current_thread()), compile_here(*a))[1]  # noqa: E731
-    monkeypatch.setattr(guard_module, "compile_rules", compiled)
+    monkeypatch.setattr(rules_module, "compile_rules", compiled)
 
     assert (await guard.check(ask("/private/x"))).verdict.action is Action.DROP
     assert threads != [threading.main_thread()]
@@ -440,7 +422,7 @@ async def test_knows_says_whether_peek_will_answer(build, clock):
     assert not guard.knows(A)
 
 
-class SlowStore(MemoryStore):
+class SlowStore(LeasingStore):
     """A store whose first look-up reads at once and returns late."""
 
     def __init__(self):
@@ -470,14 +452,14 @@ async def test_lookup_that_began_before_a_renewal_ended_starts_no_other(build):
 @pytest.mark.parametrize("failure", [Failure.TLS, Failure.REFUSED, Failure.INTERNAL])
 async def test_local_failure_is_not_shared(build, failure):
     """One integration does not trust the certificate; another that does is not affected."""
-    store = MemoryStore()
+    store = LeasingStore()
     assert (await build(Script(Failed(failure=failure)), store).check(ask())).verdict.action is Action.DEFER
 
     assert (await build(Script(RULES), store).check(ask("/private/x"))).verdict.action is Action.DROP
 
 
 async def test_failure_of_the_site_is_shared(build):
-    store = MemoryStore()
+    store = LeasingStore()
     await build(Script(Fetched(status=503, tls_verified=True)), store).check(ask())
     other = Script(RULES)
 
@@ -487,7 +469,7 @@ async def test_failure_of_the_site_is_shared(build):
 
 async def test_failure_is_used_though_its_document_is_not_trusted(build):
     """The failure is used; the document still serves the integrations that may use it."""
-    store = MemoryStore()
+    store = LeasingStore()
     unverified, again = Fetched(status=200, body=RULES.body), Script(RULES)
     await build(Script(unverified), store, demands_verified=False).check(ask())
     await build(Script(Failed(failure=Failure.TIMEOUT)), store).check(ask())
@@ -499,7 +481,7 @@ async def test_failure_is_used_though_its_document_is_not_trusted(build):
 
 
 async def test_unverified_failure_is_ignored_by_an_integration_that_verifies(build):
-    store = MemoryStore()
+    store = LeasingStore()
     await build(Script(Fetched(status=503)), store, demands_verified=False).check(ask())
 
     assert (await build(Script(RULES), store).check(ask("/private/x"))).verdict.action is Action.DROP
@@ -557,7 +539,7 @@ async def test_request_sent_long_after_its_turn_needs_a_new_one(build, clock):
 
 
 async def test_turn_is_not_used_after_another_process_took_one(build, clock):
-    store = MemoryStore()
+    store = LeasingStore()
     guard, other = build(Script(SLOW), store), build(Script(SLOW), store)
     decision = await guard.turn(await guard.check(ask("/a")))
     clock.advance(10)
@@ -605,7 +587,7 @@ async def test_robots_txt_is_requested_at_once_where_nothing_is_known(build):
 
 
 async def test_delay_known_only_to_the_store_applies_to_robots_txt(build):
-    store = MemoryStore()
+    store = LeasingStore()
     await build(Script(SLOW), store).check(ask("/a"))
     fetcher = Script(SLOW)
     another = build(fetcher, store)
@@ -626,7 +608,7 @@ async def test_failing_store_does_not_block_robots_txt(build):
 async def test_delay_of_a_large_file_is_read_off_the_event_loop(build, monkeypatch):
     guard = build(Script(SLOW))
     await guard.policy(A)
-    monkeypatch.setattr(guard_module, "COMPILE_IN_THREAD_ABOVE", 1)
+    monkeypatch.setattr(rules_module, "COMPILE_IN_THREAD_ABOVE", 1)
 
     assert guard.peek(ask("/robots.txt")) is None
     assert (await guard.check(ask("/robots.txt"))).verdict.pace.seconds == 10.0
@@ -642,7 +624,7 @@ async def test_pause_applies_to_robots_txt_too(build):
 
 
 async def test_warm_path_makes_no_further_store_calls(build):
-    class Counting(MemoryStore):
+    class Counting(LeasingStore):
         gets = 0
 
         def get(self, origin):
@@ -660,7 +642,7 @@ async def test_warm_path_makes_no_further_store_calls(build):
 
 
 async def test_a_turn_from_a_shared_store(build, clock):
-    store = MemoryStore()
+    store = LeasingStore()
     one, another = build(Script(SLOW), store), build(Script(SLOW), store)
     first, second = await one.check(ask("/a")), await another.check(ask("/b"))
 
@@ -819,7 +801,7 @@ async def test_a_decision_says_when_it_was_made_where_its_policy_came_from_and_h
             clock.advance(3)
             return await super().fetch(get)
 
-    store = MemoryStore()
+    store = LeasingStore()
     guard, other = build(Slow(RULES), store), build(Script(RULES), store)
     began = clock()
     first, second = await guard.check(ask()), guard.peek(ask())
@@ -848,7 +830,7 @@ async def test_decisions_of_a_guard_are_numbered_under_a_name_of_its_own(build):
 async def test_internal_error_names_no_policy(build, monkeypatch):
     guard = build(Script(RULES))
     await guard.check(ask())
-    monkeypatch.setattr(guard_module.check, "begin", lambda *_: 1 / 0)
+    monkeypatch.setattr("robots_guard.core.check.begin", lambda *_: 1 / 0)
 
     for decision in (guard.peek(ask()), await guard.check(ask())):
         assert (decision.verdict.reason, decision.policy, decision.source) == (Reason.INTERNAL_ERROR, None, "")
@@ -970,7 +952,7 @@ async def test_each_reading_of_the_overrides_is_recorded_with_its_problems(build
 
 @pytest.mark.parametrize("large", [False, True])
 async def test_prepared_question_is_answered_at_once_and_nothing_is_decided_before(build, audit_log, large):
-    body = RULES.body + b"\n#" + b"x" * (guard_module.COMPILE_IN_THREAD_ABOVE if large else 0)
+    body = RULES.body + b"\n#" + b"x" * (rules_module.COMPILE_IN_THREAD_ABOVE if large else 0)
     guard, fetcher = build(script := Script(answer(body))), Script(answer(body))
     await guard.prepare(ask("/private/x"), fetcher)
 
@@ -1075,7 +1057,7 @@ async def test_a_request_that_waits_out_a_pause_is_not_sent_when_a_robots_txt_th
     assert refused.policy.document.body == SHUT.body
 
 
-@pytest.mark.parametrize("store", [None, MemoryStore()], ids=["alone", "shared"])
+@pytest.mark.parametrize("store", [None, LeasingStore()], ids=["alone", "shared"])
 async def test_a_request_that_waits_for_its_turn_is_not_sent_when_a_robots_txt_that_forbids_it_is_read_meanwhile(
     build, clock, monkeypatch, store
 ):
@@ -1095,7 +1077,7 @@ async def test_a_request_that_waits_for_its_turn_is_not_sent_when_a_robots_txt_t
 
 
 async def test_robots_txt_read_while_a_turn_is_granted_applies(build, clock):
-    class Slow(MemoryStore):
+    class Slow(LeasingStore):
         def reserve(self, *args):
             clock.advance(0.1)
             guard._cache._memory.put(shut, clock())
@@ -1142,7 +1124,7 @@ async def test_a_delay_that_shrinks_while_a_request_waits_is_kept_as_it_was_reco
 async def test_a_request_whose_turn_is_granted_at_once_is_judged_once(build, clock, monkeypatch, audit_log):
     guard = build(Script(PACED))
     decision = await guard.check(ask("/a"))
-    monkeypatch.setattr(guard, "_judge_from_memory", None)
+    monkeypatch.setattr(guard._checks, "run_from_memory", None)
 
     assert (await guard.turn(decision)).is_due
     assert audit_log == [decision]
@@ -1329,8 +1311,8 @@ async def test_refusal_for_a_faulty_record_contains_no_suspect_data(build, fault
 async def test_turn_used_later_than_just_now_counts_from_then(build, clock):
     guard = build(Script(SLOW))
     taken = await guard.turn(await guard.check(ask("/a")))
-    clock.now = guard_module.FRESH_FOR
-    decision = msgspec.structs.replace(taken, turn=Turn(0.0, 0.0, asked=0.0), turn_taken_at=0.0)
+    clock.now = FRESH_FOR
+    decision = msgspec.structs.replace(taken, turn=Turn(stamp=0.0, asked=0.0), turn_taken_at=0.0)
     left = guard.leaves(decision)
 
     assert (left.turn_taken_at, left.turn.stamp, left.turn.asked) == (clock(), clock(), clock())

@@ -10,27 +10,24 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
-from support.stores import in_a_fork, start_redis
+from support.guards import make_guard
+from support.stores import LeasingStore, in_a_fork, start_redis
 from support.threads import System
 
 import robots_guard.guard.calls as calls_module
 import robots_guard.guard.guard as guard_module
 import robots_guard.guard.turns as turns_module
-from robots_guard.core.access import Fetched, Limits
-from robots_guard.core.verdict import Action, Question, Terms
+from robots_guard.core.access import Fetched
+from robots_guard.core.verdict import Action, Question
+from robots_guard.errors import OutOfTime
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.calls import RULES_WIDTH, STORE_WIDTH
 from robots_guard.guard.guard import Guard
-from robots_guard.guard.runtime import THREADS, AsyncioRuntime
+from robots_guard.guard.runtime import THREADS
 from robots_guard.origin import origin_of
-from robots_guard.ports import Clocks
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
 from robots_guard.stores import open_store
-from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.testing.audit_log import CapturingAuditLog
 
@@ -51,8 +48,7 @@ class Hanging:
         self.hangs_from = hangs_from
         self.answers = threading.Event()
         self.made = itertools.count()
-        self.leases: dict = {}
-        self._held = MemoryStore()
+        self._held = LeasingStore()
 
     def __getattr__(self, name):
         work = getattr(self._held, name)
@@ -61,16 +57,7 @@ class Hanging:
             self._reach(name)
             return work(*args)
 
-        return call
-
-    def take(self, origin, token, now, seconds):
-        self._reach("take")
-        return self.leases.setdefault(origin, token) == token
-
-    def release(self, origin, token):
-        self._reach("release")
-        if self.leases.get(origin) == token:
-            del self.leases[origin]
+        return call if callable(work) else work
 
     def _reach(self, name):
         if name in self.hangs or next(self.made) >= self.hangs_from:
@@ -104,25 +91,13 @@ def short(monkeypatch):
 
 
 @pytest.fixture
-def build(tmp_path):
+def build():
     answering = []
 
     def build(store, audit_log=None, outcome=SLOWLY, **options):
-        audit_log = audit_log or CapturingAuditLog()
         answering.extend(each.answers for each in (store, audit_log) if hasattr(each, "answers"))
-        return Guard(
-            component="test",
-            terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
-            runtime=AsyncioRuntime(),
-            memory=MemoryStore(),
-            store=store,
-            leases=store,
-            fetcher=ScriptedFetcher({f"{A}/robots.txt": outcome}),
-            audit_log=audit_log,
-            clocks=Clocks(now=time.time, monotonic=time.monotonic),
-            limits=Limits(),
-            **options,
-        )
+        fetcher = ScriptedFetcher({f"{A}/robots.txt": outcome})
+        return make_guard(fetcher, store=store, audit_log=audit_log, **options)
 
     yield build
     for answers in answering:
@@ -293,7 +268,7 @@ def test_closing_without_a_thread_closes_all_the_same(build, system):
         def close(self):
             self.closed = True
 
-    class ClosingStore(MemoryStore):
+    class ClosingStore(LeasingStore):
         closed = False
 
         def close(self):
@@ -436,10 +411,10 @@ async def test_late_lease_is_released(build):
 
 
 async def test_lease_is_released_though_the_reply_was_lost(build):
-    class Lossy(Hanging):
+    class Lossy(LeasingStore):
         def take(self, *args):
             super().take(*args)
-            raise guard_module.OutOfTime("the answer was lost")
+            raise OutOfTime("the answer was lost")
 
     store = Lossy()
     guard = build(store)
@@ -499,7 +474,7 @@ async def test_names_and_tokens_come_from_the_given_source(build):
     numbers = itertools.count(1)
     taken = []
 
-    class Noting(Hanging):
+    class Noting(LeasingStore):
         def take(self, origin, token, now, seconds):
             taken.append(token)
             return super().take(origin, token, now, seconds)

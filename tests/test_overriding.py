@@ -9,19 +9,15 @@ import os
 import pytest
 
 from robots_guard.audit.record import record_of
-from robots_guard.core.access import Fetched, Limits
+from robots_guard.core.access import Fetched
 from robots_guard.core.events import OverridesLoaded
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question, Terms
+from robots_guard.core.verdict import Action, Question
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.script import ScriptedFetcher
-from robots_guard.guard.guard import Clocks, Guard
 from robots_guard.guard.overrides import CHECK_EVERY, MAX_BYTES
-from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
-from robots_guard.stores.memory import MemoryStore
+from robots_guard.ports import Clocks
 
 A = origin_of("https://a.test")
 RULES = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 10\nDisallow: /private/", tls_verified=True)
@@ -53,36 +49,14 @@ def file(tmp_path):
     return tmp_path / "overrides.toml"
 
 
-def open_guard_over(file, clock, **options) -> Guard:
-    return Guard(
-        **{
-            "component": "test",
-            "terms": Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
-            "overrides": file,
-            "runtime": AsyncioRuntime(),
-            "memory": MemoryStore(),
-            "store": None,
-            "fetcher": ScriptedFetcher({A.robots_url: RULES}),
-            "audit_log": Records(),
-            "clocks": Clocks(now=clock, monotonic=clock),
-            "limits": Limits(),
-            **options,
-        }
-    )
-
-
 @pytest.fixture
-def build(clock, file):
-    guards = []
+def build(build_guard, clock, file):
+    def build(fetcher=None, **options):
+        fetcher = fetcher or ScriptedFetcher({A.robots_url: RULES})
+        clocks = Clocks(now=clock, monotonic=clock)
+        return build_guard(fetcher, audit_log=Records(), clocks=clocks, **{"overrides": file, **options})
 
-    def build(**options):
-        guard = open_guard_over(file, clock, **options)
-        guards.append(guard)
-        return guard
-
-    yield build
-    for guard in guards:
-        guard.close()
+    return build
 
 
 def ask(target: str) -> Question:
@@ -201,7 +175,7 @@ def test_a_file_that_cannot_be_read_stops_the_start(build, file):
         build()
 
 
-async def test_a_record_names_the_terms_it_was_judged_under_not_those_that_came_meanwhile(file, clock):
+async def test_a_record_names_the_terms_it_was_judged_under_not_those_that_came_meanwhile(build, file, clock):
     """The file changes while the robots.txt is fetched."""
     file.write_text(entry('dialect = "koster1994"'))
 
@@ -211,9 +185,7 @@ async def test_a_record_names_the_terms_it_was_judged_under_not_those_that_came_
             clock.advance(CHECK_EVERY)
             return await super().fetch(get)
 
-    guard = open_guard_over(file, clock, fetcher=Slow({A.robots_url: RULES}))
-    decision = await guard.check(ask("/private/x"))
-    guard.close()
+    decision = await build(Slow({A.robots_url: RULES})).check(ask("/private/x"))
 
     assert (decision.dialect, decision.override.id) == ("koster1994", "one")
 

@@ -8,20 +8,17 @@ from pathlib import Path
 
 import pytest
 from audit.decisions import AT, audit_log_in
+from support.stores import LeasingStore
 
 from robots_guard.audit.read.reader import Filter, entries, kind_of
-from robots_guard.core.access import Failed, Failure, Fetched, Limits
+from robots_guard.core.access import Failed, Failure, Fetched
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question, Terms
+from robots_guard.core.verdict import Action, Question
 from robots_guard.errors import SettingsError, StoreReset
 from robots_guard.fetch.script import ScriptedFetcher
-from robots_guard.guard.guard import Clocks, Guard
-from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
+from robots_guard.ports import Clocks
 from robots_guard.settings import Settings
-from robots_guard.stores.memory import MemoryStore
 
 RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)
 MOVED = Fetched(status=301, headers={"location": "https://www.a.test/robots.txt"}, tls_verified=True)
@@ -29,28 +26,13 @@ A = "https://a.test"
 
 
 @pytest.fixture
-def build(tmp_path):
-    guards = []
+def build(build_guard, tmp_path):
+    def build(outcomes, passes=1, **options):
+        audit_log = audit_log_in(tmp_path, passes=passes, component="test")
+        clocks = Clocks(now=lambda: AT, monotonic=lambda: 7.0)
+        return build_guard(ScriptedFetcher(outcomes), audit_log=audit_log, clocks=clocks, **options)
 
-    def build(outcomes, store=None, passes=1, **options):
-        guard = Guard(
-            component="test",
-            terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
-            runtime=AsyncioRuntime(),
-            memory=MemoryStore(),
-            store=store,
-            fetcher=ScriptedFetcher(outcomes),
-            audit_log=audit_log_in(tmp_path, passes=passes, component="test"),
-            clocks=Clocks(now=lambda: AT, monotonic=lambda: 7.0),
-            limits=Limits(),
-            **options,
-        )
-        guards.append(guard)
-        return guard
-
-    yield build
-    for guard in guards:
-        guard.close()
+    return build
 
 
 def ask(target="/", origin=A):
@@ -133,7 +115,7 @@ async def test_unrecorded_pass_is_returned_and_recorded_later(build, full, tmp_p
 
 
 async def test_replaced_store_is_recorded(build, tmp_path):
-    class Damaged(MemoryStore):
+    class Damaged(LeasingStore):
         def get(self, origin):
             raise StoreReset("was damaged and has been recreated")
 

@@ -11,16 +11,12 @@ import pytest
 
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question, Terms
+from robots_guard.core.verdict import Action, Question
 from robots_guard.errors import AuditLogError
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard import single_flight
-from robots_guard.guard.guard import Clocks, Guard
-from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.guard import Guard
 from robots_guard.origin import origin_of
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
-from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.testing.audit_log import CapturingAuditLog
 
@@ -51,34 +47,16 @@ def records_on(guard: Guard, url: str) -> list:
 
 
 @pytest.fixture
-def build(tmp_path):
-    guards = []
-
-    def build(script, *, shared=False, terms=None, limits=None, audit_log=None, clock=time.monotonic, **options):
-        store = SqliteStore(tmp_path / "policies.sqlite") if shared else None
+def build(build_guard, tmp_path):
+    def build(script, *, shared=False, audit_log=None, **options):
         fetcher = script if isinstance(script, ScriptedFetcher) else ScriptedFetcher(script)
         audit_log = audit_log or CapturingAuditLog()
-        guard = Guard(
-            component="test",
-            agent="mybot",
-            terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard"), **(terms or {})),
-            runtime=AsyncioRuntime(),
-            memory=MemoryStore(),
-            store=store,
-            leases=store,
-            fetcher=fetcher,
-            audit_log=audit_log,
-            clocks=Clocks(now=time.time, monotonic=clock),
-            limits=limits or Limits(),
-            **options,
-        )
+        store = SqliteStore(tmp_path / "policies.sqlite") if shared else None
+        guard = build_guard(fetcher, agent="mybot", store=store, audit_log=audit_log, **options)
         guard.fetcher, guard.records = fetcher, getattr(audit_log, "records", [])
-        guards.append(guard)
         return guard
 
-    yield build
-    for guard in guards:
-        guard.close()
+    return build
 
 
 # -- the judgement ------------------------------------------------------------------------------------------
@@ -167,7 +145,7 @@ async def test_forbidden_redirect_is_refused_in_report_only_mode_too(build):
 
 async def test_internal_error_stops_the_redirect(build, monkeypatch):
     guard = build({f"{A}/robots.txt": moved(f"{B}/open"), f"{B}/robots.txt": file(), f"{B}/open": file()})
-    monkeypatch.setattr(guard._renewals, "fetch_for_redirect", None)
+    monkeypatch.setattr(guard._renewals, "_fetch_for_redirect", lambda *_: 1 / 0)
     decision = await guard.check(ask())
 
     assert decision.verdict.reason is Reason.UNREACHABLE

@@ -8,24 +8,21 @@ import threading
 import time
 
 import pytest
+from support.stores import LeasingStore
 
 from robots_guard.core import renewal
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.policy import Policy
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question, Terms
+from robots_guard.core.verdict import Action, Question
 from robots_guard.errors import DamagedValue, StoreError
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard import single_flight
 from robots_guard.guard.counters import QUIET
-from robots_guard.guard.guard import Clocks, Guard
-from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
+from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
-from robots_guard.testing.audit_log import CapturingAuditLog
 
 A = origin_of("https://a.test")
 RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)
@@ -55,31 +52,13 @@ def ask(target: str = "/private/x", origin=A) -> Question:
 
 
 @pytest.fixture
-def build(tmp_path):
-    guards = []
-
-    def build(fetcher, *, shared=False, store=None, clocks=None, **options):
+def build(build_guard, tmp_path):
+    def build(fetcher, *, shared=False, store=None, **options):
         if shared:
             store = SqliteStore(tmp_path / "policies.sqlite")
-        options.setdefault("limits", Limits())
-        guard = Guard(
-            component="test",
-            terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
-            runtime=AsyncioRuntime(),
-            memory=MemoryStore(),
-            store=store,
-            leases=options.pop("leases", store),
-            fetcher=fetcher,
-            audit_log=CapturingAuditLog(),
-            clocks=clocks or Clocks(now=time.time, monotonic=time.monotonic),
-            **options,
-        )
-        guards.append(guard)
-        return guard
+        return build_guard(fetcher, store=store, **options)
 
-    yield build
-    for guard in guards:
-        guard.close()
+    return build
 
 
 async def until(condition) -> None:
@@ -336,12 +315,12 @@ async def test_a_store_that_hangs_takes_no_longer_than_the_time_for_a_decision(b
     """There are more callers than threads: the last would wait for all earlier ones."""
     answers = threading.Event()
 
-    class Hanging(MemoryStore):
+    class Hanging(LeasingStore):
         def get(self, origin):
             answers.wait(60)
             return super().get(origin)
 
-    guard = build(Everywhere(), store=Hanging(), leases=None, decision_timeout=0.2)
+    guard = build(Everywhere(), store=Hanging(), decision_timeout=0.2)
     asking = [guard.check(ask(origin=origin_of(f"https://a{number}.test"))) for number in range(20)]
     try:
         async with asyncio.timeout(60):
@@ -356,8 +335,8 @@ async def test_a_store_that_hangs_takes_no_longer_than_the_time_for_a_decision(b
 # -- with a broken store ------------------------------------------------------------------------------------
 
 
-class Broken(MemoryStore):
-    """A store of which the chosen calls fail, or all."""
+class Broken(LeasingStore):
+    """A store of which the chosen calls work, and the others fail."""
 
     def __init__(self, *works: str) -> None:
         super().__init__()
@@ -366,12 +345,6 @@ class Broken(MemoryStore):
 
     def _fail(self, *_):
         raise StoreError("out of order")
-
-    def take(self, *_):
-        return True
-
-    def release(self, *_):
-        pass
 
 
 @pytest.mark.parametrize("works", [[], ["get"], ["get", "put"], ["take", "release"], ["put"]])
@@ -416,8 +389,8 @@ async def test_failure_is_shared_so_that_the_next_guard_does_not_fetch(build):
 # -- one step by itself -------------------------------------------------------------------------------------
 
 
-class Noting(MemoryStore):
-    """Grants every lease, and notes for how many seconds."""
+class Noting(LeasingStore):
+    """Notes for how many seconds each lease is taken."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -425,10 +398,7 @@ class Noting(MemoryStore):
 
     def take(self, origin, token, now, seconds):
         self.taken.append(seconds)
-        return True
-
-    def release(self, origin, token):
-        pass
+        return super().take(origin, token, now, seconds)
 
 
 async def test_a_lease_outlasts_its_fetch_by_the_margin(build):

@@ -10,8 +10,9 @@ import time
 from itertools import pairwise
 
 import pytest
+from support.turns import wait_of
 
-from robots_guard.core.pacing import SLACK, Share, Turn, window
+from robots_guard.core.pacing import SLACK, Share, Turn, Wait, window
 from robots_guard.errors import StoreError
 from robots_guard.guard.calls import REST, STORE_WIDTH, Calls
 from robots_guard.guard.counters import QUIET, Tally
@@ -56,9 +57,9 @@ def over(far, clocks=CLOCKS, runtime=None):
 async def test_one_turn_then_a_wait_with_a_shared_store_and_without(far):
     turns = over(far)
 
-    assert (await turns.take_within(0, A, 60)).wait == 0
-    assert 59 < (await turns.take_within(0, A, 60)).wait <= 60
-    assert (await turns.take_within(0, B, 60)).wait == 0
+    assert wait_of(await turns.take_within(0, A, 60)) == 0
+    assert 59 < wait_of(await turns.take_within(0, A, 60)) <= 60
+    assert wait_of(await turns.take_within(0, B, 60)) == 0
 
 
 async def test_waiters_get_turns_in_order(turns):
@@ -66,7 +67,7 @@ async def test_waiters_get_turns_in_order(turns):
 
     async def ask(number):
         turn = await turns.take_within(10, A, 0.05)
-        order.append((number, time.monotonic(), turn.wait))
+        order.append((number, time.monotonic(), wait_of(turn)))
 
     await asyncio.gather(*(ask(number) for number in range(5)))
 
@@ -83,7 +84,7 @@ async def test_request_that_would_wait_too_long_is_refused_at_once(turns):
 
     turn = await turns.take_within(1, A, 60)
 
-    assert 58 < turn.wait <= 60
+    assert 58 < wait_of(turn) <= 60
     assert time.monotonic() - began < 0.5
 
 
@@ -94,8 +95,8 @@ async def test_queue_longer_than_the_patience_is_not_joined(turns):
 
     second = await turns.take_within(0.5, A, 1)
 
-    assert second.wait == 2
-    assert (await first).wait == 0
+    assert wait_of(second) == 2
+    assert wait_of(await first) == 0
 
 
 async def test_cancelled_waiter_frees_its_place(turns):
@@ -108,7 +109,7 @@ async def test_cancelled_waiter_frees_its_place(turns):
 
     leaving.cancel()
 
-    assert (await staying).wait == 0
+    assert wait_of(await staying) == 0
     assert time.monotonic() - began < 0.5
     assert turns.waiting == 0
 
@@ -120,9 +121,9 @@ async def test_number_of_waiters_is_bounded(turns):
 
     assert turns.waiting == HELD
     assert waiting[-1].done()
-    assert waiting[-1].result().wait > 0
-    assert (await turns.take_within(60, B, 60)).wait == 0
-    assert 59 < (await turns.take_within(60, B, 60)).wait <= 60
+    assert wait_of(waiting[-1].result()) > 0
+    assert wait_of(await turns.take_within(60, B, 60)) == 0
+    assert 59 < wait_of(await turns.take_within(60, B, 60)) <= 60
     for each in waiting:
         each.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
@@ -135,7 +136,7 @@ async def test_full_queue_behind_a_pause_grants_no_turn(turns):
     waiting = [asyncio.ensure_future(turns.take_within(60, A, 0.0)) for _ in range(HELD)]
     await asyncio.sleep(0.01)
 
-    assert (await turns.take_within(60, A, 0.0)).wait > 0
+    assert wait_of(await turns.take_within(60, A, 0.0)) > 0
     for each in waiting:
         each.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
@@ -144,11 +145,11 @@ async def test_full_queue_behind_a_pause_grants_no_turn(turns):
 async def test_failing_store_does_not_lose_turns_of_this_process():
     far = Failing()
     turns = over(far)
-    assert (await turns.take_within(0, A, 60)).wait == 0
+    assert wait_of(await turns.take_within(0, A, 60)) == 0
 
     far.broken = True
 
-    assert 59 < (await turns.take_within(0, A, 60)).wait <= 60
+    assert 59 < wait_of(await turns.take_within(0, A, 60)) <= 60
 
 
 async def test_an_origin_that_asks_for_a_pause_gets_it(turns):
@@ -160,7 +161,7 @@ async def test_an_origin_that_asks_for_a_pause_gets_it(turns):
     assert not turns.is_held_off(B)
     turn = await turns.take_within(0, A, 0.01)
     assert turn.by_retry_after
-    assert 29 < turn.wait <= 30
+    assert 29 < wait_of(turn) <= 30
 
 
 async def test_pause_is_kept_in_memory_when_the_store_fails():
@@ -191,7 +192,7 @@ async def test_a_pause_that_is_learned_with_a_turn_lasts_no_longer_for_a_long_li
 
     told = await turns.take_within(0, A, 2.0)
     assert told.by_retry_after
-    assert told.wait == pytest.approx(0.5 + 9 * 2.0)
+    assert wait_of(told) == pytest.approx(0.5 + 9 * 2.0)
     assert turns.is_held_off(A)
     clock.advance(0.6)
     assert not turns.is_held_off(A)
@@ -232,7 +233,7 @@ async def test_store_gets_the_sending_before_the_response(clock):
     await turns.count_from(A, moved, 0.2)
 
     clock.advance(10)
-    assert (await turns.take_within(0, A, 10)).wait == pytest.approx(0.3)
+    assert wait_of(await turns.take_within(0, A, 10)) == pytest.approx(0.3)
     assert not turns._updates
 
 
@@ -243,14 +244,14 @@ async def test_a_turn_counts_from_its_answer(clock):
     clock.advance(0.1)
     await turns.mark_response_started(A, turn)
     clock.advance(9.9)
-    assert (await turns.take_within(0, A, 10)).wait == pytest.approx(0.1)
+    assert wait_of(await turns.take_within(0, A, 10)) == pytest.approx(0.1)
     clock.advance(0.2)
 
     slow = await turns.take_within(0, A, 10)
     clock.advance(7)
     await turns.mark_response_started(A, slow)
     clock.advance(3)
-    assert (await turns.take_within(0, A, 10)).wait == pytest.approx(SLACK)
+    assert wait_of(await turns.take_within(0, A, 10)) == pytest.approx(SLACK)
 
 
 # -- what comes late ------------------------------------------------------------------------------------------
@@ -273,8 +274,8 @@ async def test_a_file_whose_lock_was_held_does_not_break_the_delay(tmp_path):
     sent = time.time()
     put_off = await another.take_within(0, A, delay)
 
-    assert turn.wait == 0
-    assert put_off.wait >= delay - (time.time() - sent) - SLACK
+    assert wait_of(turn) == 0
+    assert wait_of(put_off) >= delay - (time.time() - sent) - SLACK
     other.close()
     for store in stores:
         store.close()
@@ -307,11 +308,11 @@ async def test_a_turn_that_comes_too_late_is_not_used(clock):
 
     turn = await turns.take_within(0, A, 10)
 
-    assert turn.wait == pytest.approx(7.0)
-    assert turn.stamp == 0.0
+    assert wait_of(turn) == pytest.approx(7.0)
+    assert isinstance(turn, Wait)
     far.late = 0.0
     clock.advance(7.0)
-    assert (await turns.take_within(0, A, 10)).wait == 0
+    assert wait_of(await turns.take_within(0, A, 10)) == 0
 
 
 async def test_a_turn_that_comes_too_late_is_asked_for_again_within_the_patience(clock, monkeypatch):
@@ -328,7 +329,7 @@ async def test_a_turn_that_comes_too_late_is_asked_for_again_within_the_patience
 
     turn = await turns.take_within(20, A, 10)
 
-    assert turn.wait == 0
+    assert wait_of(turn) == 0
     assert turn.asked == pytest.approx(began + 10)
 
 
@@ -343,7 +344,7 @@ async def test_a_store_that_is_always_late_gives_no_turn_and_that_has_an_end(clo
     far.late = 1.0
     began = clock()
 
-    assert (await turns.take_within(30, A, 0.1)).wait > 0
+    assert wait_of(await turns.take_within(30, A, 0.1)) > 0
     assert clock() - began < 35
 
 
@@ -358,7 +359,7 @@ async def test_a_turn_is_moved_in_the_store_before_a_late_request_goes(clock):
 
     assert moved.asked == clock()
     clock.advance(7)
-    assert (await theirs.take_within(0, A, 10)).wait == pytest.approx(3)
+    assert wait_of(await theirs.take_within(0, A, 10)) == pytest.approx(3)
 
 
 async def test_a_turn_is_not_moved_when_another_has_been_taken(clock):
@@ -367,7 +368,7 @@ async def test_a_turn_is_not_moved_when_another_has_been_taken(clock):
     ours, theirs = over(far, clocks), over(far, clocks)
     turn = await ours.take_within(0, A, 1)
     clock.advance(1)
-    assert (await theirs.take_within(0, A, 1)).wait == 0
+    assert wait_of(await theirs.take_within(0, A, 1)) == 0
 
     assert await ours.renew(A, turn) is None
 
@@ -423,26 +424,26 @@ async def test_a_turn_that_was_asked_for_by_a_shorter_delay_is_not_used_for_a_lo
     clock.advance(1.1)
     far.hanging.add("reserve")
     turns = over(far, Clocks(now=clock, monotonic=clock))
-    assert (await turns.take_within(0, A, shorter)).wait  # given up; the call goes on
+    assert wait_of(await turns.take_within(0, A, shorter))  # given up; the call goes on
     monkeypatch.setattr("robots_guard.guard.turns.STORE_GRACE", 5)
     waiting = asyncio.ensure_future(turns.take_within(0, A, 10))
     await asyncio.sleep(0.05)
     far.gate.set()
 
-    assert (await waiting).wait > 8
+    assert wait_of(await waiting) > 8
 
 
 async def test_a_turn_that_was_asked_for_by_a_longer_delay_is_used_for_a_shorter_one(clock, monkeypatch):
     monkeypatch.setattr("robots_guard.guard.turns.STORE_GRACE", 0.05)
     far = Hanging("reserve")
     turns = over(far, Clocks(now=clock, monotonic=clock))
-    assert (await turns.take_within(0, A, 10)).wait
+    assert wait_of(await turns.take_within(0, A, 10))
     monkeypatch.setattr("robots_guard.guard.turns.STORE_GRACE", 5)
     waiting = asyncio.ensure_future(turns.take_within(0, A, 1))
     await asyncio.sleep(0.05)
     far.gate.set()
 
-    assert (await waiting).wait == 0
+    assert wait_of(await waiting) == 0
 
 
 @pytest.mark.parametrize("is_full", [False, True])
@@ -455,7 +456,7 @@ async def test_a_turn_granted_for_a_shorter_delay_than_known_by_then_is_dropped(
 
     turn = await turns.take_within(0, A, 1.0, lambda: next(known, 10.0))
 
-    assert turn.wait == pytest.approx(10, abs=0.1)
+    assert wait_of(turn) == pytest.approx(10, abs=0.1)
 
 
 @pytest.mark.parametrize("is_moved", [False, True])
@@ -486,7 +487,7 @@ async def test_recovered_store_gets_the_response_after_the_sending(clock, monkey
     far.gate.set()
     await asyncio.sleep(0.2)
 
-    assert far.next_turn(A, 10, clock()).wait == pytest.approx(10)
+    assert wait_of(far.next_turn(A, 10, clock())) == pytest.approx(10)
 
 
 # -- while the store is away ----------------------------------------------------------------------------------
@@ -504,9 +505,9 @@ async def crawl(fleet, clock, delay, seconds):
         number = min(comes, key=lambda each: (comes[each], each))
         clock.advance(max(0.0, comes[number] - clock()))
         turn = await fleet[number].take_within(0, A, delay)
-        if not turn.wait:
+        if not wait_of(turn):
             served.append((number, clock()))
-        comes[number] = clock() + max(turn.wait, 0.001)
+        comes[number] = clock() + max(wait_of(turn), 0.001)
     return served
 
 
@@ -562,12 +563,12 @@ async def test_turns_taken_without_the_store_count_after_its_return():
     far = Failing()
     turns = over(far)
     far.broken = True
-    assert (await turns.take_within(0, A, 60)).wait == 0
+    assert wait_of(await turns.take_within(0, A, 60)) == 0
 
     far.broken = False
 
-    assert 59 < (await turns.take_within(0, A, 60)).wait <= 60
-    assert (await turns.take_within(0, B, 60)).wait == 0
+    assert 59 < wait_of(await turns.take_within(0, A, 60)) <= 60
+    assert wait_of(await turns.take_within(0, B, 60)) == 0
 
 
 async def test_granted_turn_is_not_used_when_a_local_one_was_moved_meanwhile(clock):
@@ -587,7 +588,7 @@ async def test_granted_turn_is_not_used_when_a_local_one_was_moved_meanwhile(clo
     clock.advance(3)
     far.moves = True
 
-    assert (await turns.take_within(0, A, 2)).wait == pytest.approx(2)
+    assert wait_of(await turns.take_within(0, A, 2)) == pytest.approx(2)
 
 
 @pytest.mark.parametrize("far", [None, MemoryStore()])
@@ -609,7 +610,7 @@ async def test_a_turn_is_not_moved_when_a_later_one_was_taken_without_the_store(
     first = await turns.take_within(0, A, 2)
     clock.advance(2)
     far.broken = True
-    assert (await turns.take_within(0, A, 2)).wait == 0
+    assert wait_of(await turns.take_within(0, A, 2)) == 0
     far.broken = False
     clock.advance(1)
 
@@ -629,7 +630,7 @@ async def test_waiter_whose_patience_ends_in_the_queue_asks_again_later(turns):
     first = asyncio.ensure_future(turns.take_within(60, A, 0.0))
     await asyncio.sleep(0)
 
-    assert (await turns.take_within(0.05, A, 0.0)).wait == RETRY_IN
+    assert wait_of(await turns.take_within(0.05, A, 0.0)) == RETRY_IN
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
 
@@ -660,7 +661,7 @@ async def test_while_the_store_is_away_a_line_moves_once_in_each_slot_of_the_pro
     await asyncio.sleep(0)
 
     assert turns.waiting == 1
-    assert (await turns.take_within(7, A, 2.0)).wait > 7  # 2 s times 4 processes, and not 2 s
+    assert wait_of(await turns.take_within(7, A, 2.0)) > 7  # 2 s times 4 processes, and not 2 s
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
 
@@ -671,11 +672,11 @@ def test_a_turn_in_a_slot_ends_with_the_window_at_the_beginning_of_the_slot():
     share = Share(crowd=2, rank=0, skew=0.0, is_in_force=True)
     watch.time += 0.5  # in the slot that began at 1,000 s
 
-    assert turns._in_slot(share, Turn(0.0), 10.0).until == pytest.approx(1_000.0 + window(10.0))
+    assert turns._in_slot(share, Turn(stamp=0.0), 10.0).until == pytest.approx(1_000.0 + window(10.0))
 
 
 async def test_clock_skew_from_a_quick_answer_outlasts_a_slow_one():
-    answers = [Turn(0.0, crowd=2, skew=0.1, doubt=0.01), Turn(0.0, crowd=2, skew=0.3, doubt=0.4)]
+    answers = [Turn(stamp=0.0, crowd=2, skew=0.1, doubt=0.01), Turn(stamp=0.0, crowd=2, skew=0.3, doubt=0.4)]
 
     class Answering(MemoryStore):
         def reserve(self, *args):

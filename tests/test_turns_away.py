@@ -21,6 +21,7 @@ AWAY = 5 * COUNT * DELAY  # seconds
 
 CRAWL = """
 import asyncio, secrets, sys, time
+from robots_guard.core.pacing import Wait
 from robots_guard.guard.calls import STORE_WIDTH, Calls
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
@@ -37,8 +38,8 @@ async def crawl(url, delay):
     turns = Turns(near=MemoryStore(), far=open_store(url), name=secrets.token_hex(8), calls=calls, **outside)
     while True:
         turn = await turns.take_within(0, origin_of("https://a.test"), delay)
-        if turn.wait:
-            await asyncio.sleep(turn.wait)
+        if isinstance(turn, Wait):
+            await asyncio.sleep(turn.seconds)
         else:
             print(repr(time.time()), flush=True)
 

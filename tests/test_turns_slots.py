@@ -9,8 +9,9 @@ from random import Random
 
 import pytest
 from simulation.kernel import Kernel, Process, Runtime
+from support.turns import wait_of
 
-from robots_guard.core.pacing import window
+from robots_guard.core.pacing import Wait, window
 from robots_guard.errors import StoreError
 from robots_guard.guard.calls import STORE_WIDTH, Calls
 from robots_guard.guard.counters import Tally
@@ -103,8 +104,9 @@ class Fleet:
         _, turns = self.members[number]
         while self.kernel.time < until:
             turn = await turns.take_within(self.patience, A, self.delay)
-            if turn.wait:
-                await self.kernel.after(math.ceil(turn.wait) if self.is_told_whole_seconds else turn.wait)
+            if isinstance(turn, Wait):
+                seconds = math.ceil(turn.seconds) if self.is_told_whole_seconds else turn.seconds
+                await self.kernel.after(seconds)
                 continue
             self.sent.append((self.kernel.time, number))
             await self.kernel.after(answered_after)
@@ -217,8 +219,8 @@ def in_slot(scenario):
     process, turns = fleet.members[0]
 
     async def play():
-        while (turn := await turns.take_within(3.0, A, 1.0)).wait or turn.is_shared:
-            await fleet.kernel.after(turn.wait)
+        while isinstance(turn := await turns.take_within(3.0, A, 1.0), Wait) or turn.is_shared:
+            await fleet.kernel.after(wait_of(turn))
         outcome.append(await scenario(fleet.kernel, turns, turn))
 
     fleet.kernel.start(process, play(), "scenario")
@@ -244,11 +246,11 @@ def test_a_pause_is_kept_and_then_the_next_slot_is_waited_for():
     async def scenario(kernel, turns, turn):
         await turns.hold_off(A, 5.5)
         paused = await turns.take_within(0.0, A, 1.0)
-        await kernel.after(paused.wait)
+        await kernel.after(wait_of(paused))
         return turn, paused, await turns.take_within(0.0, A, 1.0)
 
     turn, paused, after = in_slot(scenario)
 
     assert paused.by_retry_after
-    assert (after.wait, after.is_shared) == (0.0, False)
+    assert not after.is_shared
     assert after.asked - turn.asked == pytest.approx(6.0, abs=0.1)

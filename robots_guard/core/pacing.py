@@ -4,7 +4,7 @@ It uses no clock and no store: (last turn, delay, now) -> next turn.
 
     demand      the required delay: the longest of those that apply
     closed      when a site with visiting times opens again
-    next_turn   the wait until the origin's next turn, or the turn
+    next_turn   the origin's next turn, or the wait until it
     in_line     the same among several processes that share a store: first come, first served
     Share       the time slots of an origin that a process may use while the shared store is away
 
@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from robots_guard.rep.lines import Line
 from robots_guard.rep.pace import DAY, Delay, Pace, Visit, Window
@@ -62,36 +63,48 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     bounded: bool = False
 
 
-class Turn(NamedTuple):
-    """The reply to a request for an origin's turn: granted if `wait` is 0, otherwise wait that many
-    seconds.
+class TurnReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The reply to a request for an origin's turn: a `Turn` or a `Wait`.
 
-    `stamp` identifies a turn that was granted.
-    `by_retry_after`: the wait is due to a pause that the origin has asked for.
     `asked` is when the store replied, by the clock of the requesting process; a store may have
     another.
     `crowd` is the number of processes in the origin's queue, including the requesting one, and
     `rank` the number of those whose name sorts before its name.
     `skew` is how many seconds the store's clock is ahead of that of the process, and `doubt` the
     error of `skew` in seconds.
-    `is_shared`: the turn is recorded in the store that all processes share.
-    `until` is the end of the slot for which the turn was taken, by the clock of the process; its
-    request must not be sent later.
-    `pause` is the rest of the origin's pause in seconds from `asked`, which may be less than
-    `wait`.
     """
 
-    wait: float
-    stamp: float = 0.0
-    by_retry_after: bool = False
     asked: float = 0.0
     crowd: int = 1
     rank: int = 0
     skew: float = 0.0
+    doubt: float = 0.0
+
+
+class Turn(TurnReply, frozen=True, kw_only=True):
+    """The right to send the next request to an origin.
+
+    `stamp` identifies it in the store.
+    `is_shared`: it is recorded in the store that all processes share.
+    `until` is the end of the slot for which it was taken, by the clock of the process; its request
+    must not be sent later.
+    """
+
+    stamp: float
     is_shared: bool = True
     until: float = math.inf
+
+
+class Wait(TurnReply, frozen=True, kw_only=True):
+    """How long to wait before the turn is requested again, in seconds.
+
+    `by_retry_after`: the wait is due to a pause that the origin has asked for.
+    `pause` is the rest of that pause in seconds from `asked`, which may be less than the wait.
+    """
+
+    seconds: float
+    by_retry_after: bool = False
     pause: float = 0.0
-    doubt: float = 0.0
 
 
 def demand(pace: Pace | None, min_delay: float, max_delay: float, now: float) -> Demand | None:
@@ -142,8 +155,8 @@ def _minute_of_day(now: float) -> float:
     return now / 60.0 % DAY
 
 
-def next_turn(last: float, not_before: float, delay: float, now: float) -> Turn:
-    """The turn for a request made at `now`.
+def next_turn(last: float, not_before: float, delay: float, now: float) -> Turn | Wait:
+    """The reply to a request made at `now`.
 
     `last` is when the last turn was taken, `not_before` the end of the origin's pause; both in
     seconds since 1970, or -inf. A value so far in the future that only a wrong clock can have set
@@ -152,14 +165,15 @@ def next_turn(last: float, not_before: float, delay: float, now: float) -> Turn:
     paced = last + delay if last <= now + AHEAD else -math.inf
     held_off = not_before if not_before <= now + LONGEST_HOLD_OFF + AHEAD else -math.inf
     pause = max(0.0, held_off - now)
-    wait = max(pause, paced - now)
-    return Turn(
-        wait,
-        0.0 if wait else now,
-        by_retry_after=wait > 0 and held_off > paced,
-        asked=now,
-        pause=pause,
-    )
+    seconds = max(pause, paced - now)
+    if not seconds:
+        return Turn(stamp=now, asked=now)
+    return Wait(seconds=seconds, asked=now, by_retry_after=held_off > paced, pause=pause)
+
+
+def as_wait(reply: Turn | Wait) -> Wait:
+    """The reply as a wait: that of a granted turn is 0 seconds long."""
+    return reply if isinstance(reply, Wait) else Wait(seconds=0.0, asked=reply.asked)
 
 
 class Waiter(NamedTuple):
@@ -184,7 +198,13 @@ class Waiter(NamedTuple):
 Places = tuple[Waiter, ...]
 
 
-def in_line(places: Places, name: str, turn: Turn, delay: float, now: float) -> tuple[Turn, Places]:
+def in_line(
+    places: Places,
+    name: str,
+    reply: Turn | Wait,
+    delay: float,
+    now: float,
+) -> tuple[Turn | Wait, Places]:
     """The reply of `next_turn` to one of several processes, each with its own `name`, and the new
     queue.
 
@@ -195,7 +215,8 @@ def in_line(places: Places, name: str, turn: Turn, delay: float, now: float) -> 
     goes to the back. One that is not first waits until all before it can have been served or have
     lost their place.
     """
-    due = now + turn.wait
+    wait = as_wait(reply)
+    due = now + wait.seconds
     valid = [place for place in places if now <= place.until <= place.due + _LONGEST_PLACE]
     waiting = [place for place in valid if not place.is_served]
     at = next((at for at, place in enumerate(waiting) if place.name == name), len(waiting))
@@ -203,15 +224,15 @@ def in_line(places: Places, name: str, turn: Turn, delay: float, now: float) -> 
     served = [place for place in valid if place.is_served and place.name != name]
     ahead = sum(place.due <= due for place in others[:at])
     rank = sum(place.name < name for place in (*others, *served))
-    turn = turn._replace(crowd=len(others) + len(served) + 1, rank=rank)
-    if not turn.wait and (not ahead or not delay):
+    crowd = len(others) + len(served) + 1
+    if isinstance(reply, Turn) and (not ahead or not delay):
         if name and delay:
             served.append(_served(name, now + 2 * delay + KEPT))
-        return turn, (*others, *served)[:LINE]
-    wait = turn.wait + ahead * min(delay, KEPT)
+        return replace(reply, crowd=crowd, rank=rank), (*others, *served)[:LINE]
+    seconds = wait.seconds + ahead * min(delay, KEPT)
     if name:
-        others.insert(at, Waiter(name, due, now + wait + KEPT))
-    return turn._replace(wait=wait, stamp=0.0), (*others, *served)[:LINE]
+        others.insert(at, Waiter(name, due, now + seconds + KEPT))
+    return replace(wait, seconds=seconds, crowd=crowd, rank=rank), (*others, *served)[:LINE]
 
 
 def _served(name: str, until: float) -> Waiter:
@@ -246,14 +267,14 @@ class Share(NamedTuple):
     doubt: float = 0.0
 
     @classmethod
-    def of(cls, turn: Turn, ahead: float, before: Share | None = None) -> Share:
+    def of(cls, reply: Turn | Wait, ahead: float, before: Share | None = None) -> Share:
         """The share by the store's last reply.
 
-        `ahead` is how many seconds the clock of the turn is ahead of the monotonic clock. The skew
+        `ahead` is how many seconds the clock of the reply is ahead of the monotonic clock. The skew
         of the share `before` is kept if it is more precise and agrees with the reply; if it does
         not agree, a clock has been set since.
         """
-        share = cls(turn.crowd, turn.rank, turn.skew + ahead, doubt=turn.doubt)
+        share = cls(reply.crowd, reply.rank, reply.skew + ahead, doubt=reply.doubt)
         if before is None or before.doubt > share.doubt:
             return share
         agrees = abs(before.skew - share.skew) <= before.doubt + share.doubt
@@ -339,9 +360,9 @@ def is_old(turn: Turn, now: float) -> bool:
     return now - turn.asked > SLACK / 2
 
 
-def lapsed(turn: Turn, delay: float, now: float) -> Turn:
+def lapsed(turn: Turn, delay: float, now: float) -> Wait:
     """The reply to a process whose turn came too late to be used: when to ask again."""
-    return turn._replace(wait=max(SLACK, turn.asked + delay - now), stamp=0.0)
+    return Wait(seconds=max(SLACK, turn.asked + delay - now), asked=turn.asked)
 
 
 def counted_from(stamp: float, since: float) -> float:

@@ -12,7 +12,7 @@ import msgspec
 
 from robots_guard.core.access import REDIRECT_LIMITS, Access
 from robots_guard.core.freshness import RETRY_MIN
-from robots_guard.core.pacing import Demand, Pacer, Turn, closed, demand
+from robots_guard.core.pacing import Demand, Pacer, Turn, Wait, closed, demand
 from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.site_settings import PolicySettings
@@ -291,11 +291,11 @@ def _describe_unreadable(pace: Pace | None) -> str | None:
     return f"line {first.number} is unreadable and ignored: {first.text}"
 
 
-def not_yet(verdict: Verdict, turn: Turn, now: float) -> Verdict:
+def not_yet(verdict: Verdict, wait: Wait, now: float) -> Verdict:
     """The verdict on a request that passes, but must wait for its turn."""
     required = verdict.pace
     assert required is not None
-    by = Pacer.RETRY_AFTER if turn.by_retry_after else required.by
+    by = Pacer.RETRY_AFTER if wait.by_retry_after else required.by
     rule = None
     if required.line is not None and by is required.by:
         rule = RuleRef(required.line, required.text, verdict.group or "")
@@ -304,7 +304,7 @@ def not_yet(verdict: Verdict, turn: Turn, now: float) -> Verdict:
         reason=Reason(by.value),
         rule=rule,
         group=verdict.group,
-        until=now + turn.wait,
+        until=now + wait.seconds,
         relaxed=verdict.relaxed,
         stale=verdict.stale,
         pace=required,

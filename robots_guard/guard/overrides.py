@@ -11,9 +11,9 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
+from robots_guard.core.events import OverridesLoaded
 from robots_guard.core.overrides import Overrides, parse
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
@@ -29,22 +29,14 @@ class OverridesFile:
     """The terms of each origin: `base`, except where the file at `path` (None: no file) overrides
     them.
 
-    `loaded` is called after each reading. Raises SettingsError if the first reading fails.
+    Each reading is recorded. Raises SettingsError if the first one fails.
     """
 
-    def __init__(
-        self,
-        path: Path | None,
-        base: Terms,
-        clocks: Clocks,
-        tally: Tally,
-        loaded: Callable[[Overrides], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, path: Path | None, base: Terms, clocks: Clocks, tally: Tally) -> None:
         self._path = path
         self._base = base
         self._clocks = clocks
         self._tally = tally
-        self._loaded = loaded
         self._checked_at = clocks.monotonic()
         self._identity = _identity(path) if path else None
         self._overrides = read(path, base) if path else Overrides()
@@ -76,11 +68,23 @@ class OverridesFile:
             self._report()
 
     def _report(self) -> None:
-        for which, why in (*self._overrides.faults, *self._overrides.expired(self._clocks.now())):
+        """Warn of each override that has no effect, and record the reading."""
+        if self._path is None:
+            return
+        now = self._clocks.now()
+        expired = self._overrides.expired(now)
+        ineffective = (*self._overrides.faults, *expired)
+        for which, why in ineffective:
             fault = SettingsError(f"override {which!r} has no effect: {why}")
             self._tally.warn("overrides/invalid", "%s", fault, about=which)
-        if self._path is not None:
-            self._loaded(self._overrides)
+        loaded = OverridesLoaded(
+            at=now,
+            source=str(self._path),
+            count=len(self._overrides.entries) - len(expired),
+            sha256=self._overrides.sha256,
+            problems=tuple(f"{which}: {why}" for which, why in ineffective),
+        )
+        self._tally.note(loaded)
 
 
 def read(path: Path, base: Terms) -> Overrides:

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from robots_guard.core import lease, renewal
 from robots_guard.core.access import OURS, Failed, Failure, Fetched, FetchOutcome, Get, Limits
@@ -33,9 +33,11 @@ from robots_guard.errors import StoreError
 from robots_guard.guard.cache import Holding
 from robots_guard.guard.calls import LONGEST, Calls
 from robots_guard.guard.counters import Tally
+from robots_guard.guard.overrides import OverridesFile
+from robots_guard.guard.redirects import Redirects
+from robots_guard.guard.turns import Turns
 from robots_guard.origin import Origin, split_url
 from robots_guard.ports import Clocks, Fetcher, Handle, Leases, Runtime
-from robots_guard.rep.dialect import Dialect
 
 log = logging.getLogger("robots_guard")
 
@@ -47,18 +49,6 @@ PATIENCE = 2.0  # seconds for which a renewal for a redirect waits for another p
 
 class _Ending(Exception):
     """The guard is closing, so a renewal that has not started to fetch is abandoned."""
-
-
-class JudgeRedirect(Protocol):
-    """Judges the target of a robots.txt redirect by `deadline` on the monotonic clock. Does not
-    raise."""
-
-    async def __call__(
-        self, redirected: renewal.Redirected, fetcher: Fetcher, deadline: float, *, may_fetch: bool
-    ) -> Decision:
-        """Return the recorded decision with its turn. Unless `may_fetch` is true, only a cached
-        policy is used."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,38 +65,37 @@ class _Job:
 
 
 class SingleFlight:
-    """All renewals of one guard, by origin."""
+    """All renewals of one guard, by origin. `leases` is None where no other process shares the
+    policies."""
 
     def __init__(
         self,
+        limits: Limits,
         *,
-        holding: Holding,
+        cache: Holding,
         leases: Leases | None,
         tokens: Callable[[int], str],
+        overrides: OverridesFile,
+        turns: Turns,
+        redirects: Redirects,
         store_calls: Calls,
         log_calls: Calls,
         runtime: Runtime,
         clocks: Clocks,
-        limits: Limits,
-        dialect_of: Callable[[Origin], Dialect],
         tally: Tally,
-        hold_off: Callable[[Origin, float], Awaitable[None]],
-        judge: JudgeRedirect,
-        answered: Callable[[Decision], Awaitable[None]],
     ) -> None:
-        self._cache = holding
+        self._limits = limits
+        self._cache = cache
         self._leases = leases
         self._new_token = tokens
+        self._overrides = overrides
+        self._turns = turns
+        self._redirects = redirects
         self._store_calls = store_calls
         self._log_calls = log_calls
         self._runtime = runtime
         self._clocks = clocks
-        self._limits = limits
-        self._dialect_of = dialect_of
         self._tally = tally
-        self._hold_off = hold_off
-        self._judge = judge
-        self._answered = answered
         self._lease = limits.total + MARGIN  # seconds
         self._ending = False
         self.begin_in_process()
@@ -164,26 +153,25 @@ class SingleFlight:
             self._waiting -= 1
         return Unanswered("no robots.txt within the decision timeout")
 
-    async def fetch_for_redirect(
+    async def _fetch_for_redirect(
         self,
         redirected: renewal.Redirected,
+        job: _Job,
         seconds: float,
         origin: Origin,
         cached: Policy | None,
-        fetcher: Fetcher,
-        *,
-        may_fetch: bool,
     ) -> Policy | Unanswered:
-        """Return the policy of an origin that a robots.txt redirects to, if it is available in
-        time."""
+        """Return the policy of an origin that the robots.txt of a job redirects to, if it is
+        available in time."""
         if origin == redirected.following.origin:
             return Unanswered("a redirect back to the origin whose rules are being fetched")
-        if not may_fetch:
+        if job.for_redirect:
             return Unanswered("a redirect whose target's robots.txt redirects as well")
         key = (origin, redirected.following.public_only)
         handle = self._for_redirects.get(key)
         if handle is None:
-            handle = self._runtime.spawn(self._renewal(_Job(origin, cached, fetcher, True, key[1])))
+            following = _Job(origin, cached, job.fetcher, True, key[1])
+            handle = self._runtime.spawn(self._renewal(following))
             if not handle.done():
                 self._for_redirects[key] = handle
         if handle.done() or await self._runtime.wait_at_most(handle, seconds):
@@ -241,9 +229,10 @@ class SingleFlight:
     async def _run(self, job: _Job) -> Policy:
         """Look up, take the lease, look up again, fetch, store. Only a job about to fetch holds the
         semaphore."""
+        dialect = self._overrides.terms(job.origin).dialect
         patience = PATIENCE if job.for_redirect else 2 * self._lease
         gate = self._redirect_gate if job.for_redirect else self._gate
-        state: lease.State = lease.begin(job.cached, self._dialect_of(job.origin), patience)
+        state: lease.State = lease.begin(job.cached, dialect, patience)
         inside = False
         try:
             while True:
@@ -287,17 +276,22 @@ class SingleFlight:
                 case renewal.Fetching():
                     outcome = await self._hop(job, state, deadline)
                     deadline += outcome.queued  # a wait in this process says nothing about the site
-                    if judged is not None:
-                        await self._answered(judged)
-                        judged = None
+                    await self._mark_response_started(judged)
+                    judged = None
                     state = state.next(outcome, self._clocks.now())
                 case renewal.Redirected():
-                    judged = await self._judge(state, job.fetcher, deadline, may_fetch=not job.for_redirect)
+                    renew = partial(self._fetch_for_redirect, state, job)
+                    judged = await self._redirects.judge(state, deadline, renew)
                     state = state.next(judged.verdict, self._clocks.now())
                 case renewal.Settled():
                     return state.policy
                 case _:
                     assert_never(state)
+
+    async def _mark_response_started(self, judged: Decision | None) -> None:
+        """Mark that the response of a judged hop has started, if the hop needed a turn."""
+        if judged is not None and judged.turn is not None:
+            await self._turns.mark_response_started(judged.question.origin, judged.turn)
 
     async def _hop(self, job: _Job, state: renewal.Fetching, deadline: float) -> FetchOutcome:
         self._tally.counts["fetch/count"] += 1
@@ -321,7 +315,7 @@ class SingleFlight:
         if isinstance(outcome, Fetched):
             wait = asked_to_wait(outcome.status, outcome.headers, self._clocks.now())
             if wait:
-                await self._hold_off(split_url(url)[0], wait)
+                await self._turns.hold_off(split_url(url)[0], wait)
 
     def _get(self, state: renewal.Fetching, deadline: float) -> Get:
         """Return the GET for one hop; all hops share the total time."""

@@ -19,6 +19,7 @@ from functools import partial
 from typing import NamedTuple
 
 from cachetools import LRUCache
+from msgspec.structs import replace
 
 from robots_guard.core.pacing import (
     AHEAD,
@@ -26,6 +27,8 @@ from robots_guard.core.pacing import (
     SLACK,
     Share,
     Turn,
+    Wait,
+    as_wait,
     counted_from,
     has_lapsed,
     lapsed,
@@ -43,7 +46,7 @@ RETRY_IN = 1.0  # second: when to retry if the queue is full or the store too sl
 STORE_GRACE = 1.0  # second the store has to grant a turn beyond the request's patience, which may be 0
 UPDATE_TIMEOUT = 1.0  # second a response may be delayed for the update of the store
 ROUNDING = 1.0  # second by which a Retry-After ends before the slot, because it is rounded up to whole seconds
-UNWANTED = Turn(RETRY_IN)  # the answer to a request that is no longer allowed
+UNWANTED = Wait(seconds=RETRY_IN)  # the answer to a request that is no longer allowed
 MAX_SHARES = 100_000  # origins whose shares are remembered in case the store fails
 
 
@@ -58,7 +61,7 @@ class _TurnQueue:
 class _PendingCall(NamedTuple):
     """A pending call for a turn, and the delay that the store applies."""
 
-    call: Handle[Turn | None]
+    call: Handle[Turn | Wait | None]
     delay: float
 
 
@@ -75,7 +78,9 @@ class Turns:
         runtime: Runtime,
         clocks: Clocks,
         tally: Tally,
+        respect_retry_after: bool = True,
     ) -> None:
+        self._respect_retry_after = respect_retry_after
         self._near = near
         self._far = far
         self._runtime = runtime
@@ -98,18 +103,20 @@ class Turns:
 
     # -- taking a turn ------------------------------------------------------------------------------------
 
-    async def _take(self, origin: Origin, delay: float, deadline: float) -> Turn:
+    async def _take(self, origin: Origin, delay: float, deadline: float) -> Turn | Wait:
         """Take the origin's turn, or return how long to wait before the next attempt."""
         if self._far is None:
             return self._near.reserve(origin, delay, self._clocks.now, self._name)
-        local = self._next_local(origin, delay)
-        if local.wait:  # a store that has recovered or was replaced does not know the turns taken without it
-            return local
-        turn = await self._ask_store(origin, delay, deadline)
-        return self._take_local(origin, delay) if turn is None else self._use_granted(origin, turn, delay)
+        wait = self._local_wait(origin, delay)
+        if wait is not None:  # a store that has recovered or was replaced does not know the turns taken without it
+            return wait
+        reply = await self._ask_store(origin, delay, deadline)
+        if reply is None:
+            return self._take_local(origin, delay)
+        return self._use_reply(origin, reply, delay)
 
-    async def _ask_store(self, origin: Origin, delay: float, deadline: float) -> Turn | None:
-        """Return the store's answer; None if it fails, or is down and does not recover in time for
+    async def _ask_store(self, origin: Origin, delay: float, deadline: float) -> Turn | Wait | None:
+        """Return the store's reply; None if it fails, or is down and does not recover in time for
         our slot.
 
         A call that takes longer continues in the background, so that the next request learns its
@@ -126,32 +133,32 @@ class Turns:
         if pending is None or pending.call.done():
             pending = self._begin_call(origin, delay)
         while await self._has_ended(pending.call, ends):
-            turn = await self._runtime.wait(pending.call)
-            if turn is None or turn.wait or pending.delay >= delay:
-                return turn
+            reply = await self._runtime.wait(pending.call)
+            if not isinstance(reply, Turn) or pending.delay >= delay:
+                return reply
             pending = self._begin_call(origin, delay)
         self._pending_calls[origin] = pending
         if is_away:
             return None
         late = f"no answer from the policy store within {within:.1f} s"
         self._warn("a request is deferred because the policy store is slow to grant a turn: %s", OutOfTime(late))
-        return Turn(RETRY_IN)
+        return Wait(seconds=RETRY_IN)
 
     def _begin_call(self, origin: Origin, delay: float) -> _PendingCall:
         return _PendingCall(self._runtime.spawn(self._call_store(origin, delay)), delay)
 
-    async def _has_ended(self, call: Handle[Turn | None], ends: float) -> bool:
+    async def _has_ended(self, call: Handle[Turn | Wait | None], ends: float) -> bool:
         return call.done() or await self._runtime.wait_at_most(call, max(0.0, ends - self._clocks.monotonic()))
 
-    async def _call_store(self, origin: Origin, delay: float) -> Turn | None:
-        """Call the store; return its answer and note the share it gives this process.
+    async def _call_store(self, origin: Origin, delay: float) -> Turn | Wait | None:
+        """Call the store; return its reply and note the share it gives this process.
 
         Returns None if the store fails; the share is then in force.
         """
         assert self._far is not None
         between = delay if self._share_in_force(origin) is None else least(delay)
         try:
-            turn = await self._calls.make(self._far.reserve, origin, between, self._clocks.now, self._name)
+            reply = await self._calls.make(self._far.reserve, origin, between, self._clocks.now, self._name)
         except StoreError as error:
             self._warn("turns are not shared because the policy store fails: %s", error)
             share = self._shares.get(origin)
@@ -164,31 +171,36 @@ class Turns:
         share = self._share_in_force(origin)
         if share is not None:
             self._shares[origin] = share.returning(delay, self._clocks.monotonic(), REST)
-        elif turn.crowd > 1:
+        elif reply.crowd > 1:
             ahead = self._clocks.now() - self._clocks.monotonic()
-            self._shares[origin] = Share.of(turn, ahead, self._shares.get(origin))
+            self._shares[origin] = Share.of(reply, ahead, self._shares.get(origin))
         else:
             self._shares.pop(origin, None)
-        return turn
+        return reply
 
-    def _use_granted(self, origin: Origin, turn: Turn, delay: float) -> Turn:
+    def _use_reply(self, origin: Origin, reply: Turn | Wait, delay: float) -> Turn | Wait:
+        """Return the store's reply, unless it has granted a turn that may not be used."""
+        if isinstance(reply, Turn):
+            return self._use_granted(origin, reply, delay)
+        if reply.pause:
+            self._near.hold_off(origin, reply.pause, reply.asked)
+        return reply
+
+    def _use_granted(self, origin: Origin, turn: Turn, delay: float) -> Turn | Wait:
         """Return the turn that the store has granted if it may be used, else how long to wait."""
-        local = self._next_local(origin, delay)  # a turn of this process may have been moved meanwhile
-        if local.wait and not turn.wait:
-            return local
-        if turn.pause:
-            self._near.hold_off(origin, turn.pause, turn.asked)
-        elif not turn.wait:
-            self._near.reserve(origin, 0.0, lambda: turn.asked)
+        wait = self._local_wait(origin, delay)
+        if wait is not None:  # a turn of this process has been moved meanwhile
+            return wait
+        self._near.reserve(origin, 0.0, lambda: turn.asked)
         share = self._share_in_force(origin)
-        if share is not None and not turn.wait:
+        if share is not None:
             turn = self._in_slot(share, turn, delay)
         return self._in_time(turn, delay)
 
-    def _in_time(self, turn: Turn, delay: float) -> Turn:
+    def _in_time(self, turn: Turn, delay: float) -> Turn | Wait:
         """Return the turn, unless the store answered so late that it has lapsed."""
         now = self._clocks.now()
-        if turn.wait or not has_lapsed(turn, now):
+        if not has_lapsed(turn, now):
             return turn
         late = StoreError(f"the answer took {now - turn.asked:.2f} s, longer than {SLACK:g} s")
         self._tally.warn("turn/lapsed", "a turn from the policy store came too late to be used: %s", late)
@@ -207,36 +219,39 @@ class Turns:
             return share
         return None
 
-    def _next_local(self, origin: Origin, delay: float) -> Turn:
-        """Return when this process may send next by its own memory; while the store is down, in its
-        own slot."""
-        turn = self._near.next_turn(origin, delay, self._clocks.now())
+    def _local_wait(self, origin: Origin, delay: float) -> Wait | None:
+        """Return how long this process must wait by its own memory and, while the store is down,
+        for its own slot; None if it need not wait."""
+        wait = as_wait(self._near.next_turn(origin, delay, self._clocks.now()))
         share = self._share_in_force(origin)
-        if share is None:
-            return turn
-        until_slot = share.wait(delay, self._clocks.monotonic() + turn.wait)
-        return turn._replace(wait=turn.wait + until_slot, stamp=0.0)
+        if share is not None:
+            until_slot = share.wait(delay, self._clocks.monotonic() + wait.seconds)
+            wait = replace(wait, seconds=wait.seconds + until_slot)
+        return wait if wait.seconds else None
 
-    def _take_local(self, origin: Origin, delay: float) -> Turn:
+    def _take_local(self, origin: Origin, delay: float) -> Turn | Wait:
         """Take a turn without the store."""
         share = self._share_in_force(origin)
-        turn = self._next_local(origin, delay)
-        if turn.wait:
-            return turn._replace(is_shared=False)
-        turn = self._near.reserve(origin, 0.0, self._clocks.now)._replace(is_shared=False)
+        wait = self._local_wait(origin, delay)
+        if wait is not None:
+            return wait
+        turn = self._near.reserve(origin, 0.0, self._clocks.now)
+        if isinstance(turn, Wait):  # the clock has been set back meanwhile
+            return turn
+        turn = replace(turn, is_shared=False)
         return turn if share is None else self._in_slot(share, turn, delay)
 
     def _in_slot(self, share: Share, turn: Turn, delay: float) -> Turn:
         """Return the turn with the end of its slot."""
         at = self._clocks.monotonic()
         left = share.slot(delay, at) + window(delay) - at
-        return turn._replace(crowd=share.crowd, rank=share.rank, until=self._clocks.now() + left)
+        return replace(turn, crowd=share.crowd, rank=share.rank, until=self._clocks.now() + left)
 
     # -- waiting for a turn -------------------------------------------------------------------------------
 
     async def take_within(
         self, patience: float, origin: Origin, delay: float, delay_now: Callable[[], float | None] | None = None
-    ) -> Turn:
+    ) -> Turn | Wait:
         """Wait in the origin's queue for its turn, at most `patience` seconds.
 
         `delay_now`, if given, is called before each attempt to take the turn and after a turn is
@@ -244,31 +259,32 @@ class Turns:
         then no turn is taken, and the result is `UNWANTED`. A turn granted for a shorter delay than
         the one known afterwards is dropped.
         """
-        turn = await self._take_in_queue(patience, origin, delay, delay_now or (lambda: delay))
-        if not turn.wait or turn.by_retry_after or self._share_in_force(origin) is None:
-            return turn
-        return turn._replace(wait=max(turn.wait / 2, turn.wait - min(ROUNDING, patience / 2)))
+        reply = await self._take_in_queue(patience, origin, delay, delay_now or (lambda: delay))
+        if isinstance(reply, Turn) or reply.by_retry_after or self._share_in_force(origin) is None:
+            return reply
+        seconds = max(reply.seconds / 2, reply.seconds - min(ROUNDING, patience / 2))
+        return replace(reply, seconds=seconds)
 
     async def _take_in_queue(
         self, patience: float, origin: Origin, delay: float, delay_now: Callable[[], float | None]
-    ) -> Turn:
+    ) -> Turn | Wait:
         deadline = self._clocks.monotonic() + patience
         line = self._lines.get(origin)
         share = self._share_in_force(origin)
         spacing = share.spacing(delay) if share else delay
         ahead = line.length * spacing if line else 0.0
         if ahead > patience:
-            return Turn(ahead + delay)
+            return Wait(seconds=ahead + delay)
         if self.waiting >= HELD:  # no room to wait: take a free turn, but never jump a queue
             if line:
-                return Turn(max(RETRY_IN, ahead + delay))
+                return Wait(seconds=max(RETRY_IN, ahead + delay))
             return await self._take_until(self._clocks.monotonic(), origin, delay_now)
         if line is None:
             line = self._lines[origin] = _TurnQueue(self._runtime.gate(1))
         line.length += 1
         try:
             if not await line.head.acquire_within(patience):
-                return Turn(max(RETRY_IN, delay))
+                return Wait(seconds=max(RETRY_IN, delay))
             try:
                 return await self._take_until(deadline, origin, delay_now)
             finally:
@@ -278,17 +294,24 @@ class Turns:
             if not line.length:
                 self._lines.pop(origin, None)
 
-    async def _take_until(self, deadline: float, origin: Origin, delay_now: Callable[[], float | None]) -> Turn:
+    async def _take_until(
+        self,
+        deadline: float,
+        origin: Origin,
+        delay_now: Callable[[], float | None],
+    ) -> Turn | Wait:
         while True:
             delay = delay_now()
             if delay is None:
                 return UNWANTED
-            turn = await self._take(origin, delay, deadline)
-            if not turn.wait and _is_longer(delay_now(), delay):
-                continue  # what became known while the store granted the turn counts for it too
-            if not turn.wait or self._clocks.monotonic() + turn.wait > deadline:
-                return turn
-            await self._runtime.sleep(turn.wait)
+            reply = await self._take(origin, delay, deadline)
+            if isinstance(reply, Turn):
+                if _is_longer(delay_now(), delay):
+                    continue  # what became known while the store granted the turn counts for it too
+                return reply
+            if self._clocks.monotonic() + reply.seconds > deadline:
+                return reply
+            await self._runtime.sleep(reply.seconds)
 
     @property
     def waiting(self) -> int:
@@ -356,7 +379,11 @@ class Turns:
             self._updates.pop((origin, moved.stamp), None)
 
     async def hold_off(self, origin: Origin, seconds: float) -> None:
-        """Note that the origin has asked for a pause of this length."""
+        """Note that the origin has asked for a pause of this length, unless pauses are not
+        respected."""
+        if not self._respect_retry_after:
+            return
+        self._tally.counts["held_off"] += 1
         seconds, now = min(seconds, LONGEST_HOLD_OFF), self._clocks.now()
         self._near.hold_off(origin, seconds, now)
         if self._far is not None:
@@ -383,7 +410,8 @@ class Turns:
 
 
 def _moved(turn: Turn, since: float) -> Turn:
-    return turn._replace(stamp=counted_from(turn.stamp, since), asked=counted_from(turn.asked, since))
+    stamp, asked = counted_from(turn.stamp, since), counted_from(turn.asked, since)
+    return replace(turn, stamp=stamp, asked=asked)
 
 
 def _is_longer(known: float | None, delay: float) -> bool:

@@ -27,7 +27,7 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException
 
 from robots_guard.core import codec
 from robots_guard.core.freshness import CLOCK_SKEW
-from robots_guard.core.pacing import AHEAD, KEPT, LINE, LONGEST_HOLD_OFF, Turn, counted_from
+from robots_guard.core.pacing import AHEAD, KEPT, LINE, LONGEST_HOLD_OFF, Turn, Wait, counted_from
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, StoreError
 from robots_guard.origin import Origin, origin_of
@@ -182,7 +182,7 @@ class RedisStore:
 
     # -- turns -------------------------------------------------------------------------------------
 
-    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn:
+    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn | Wait:
         """Take the origin's turn, or return how long to wait for it, by the server's clock.
 
         `now` is read before and after the call, to estimate the skew of the server's clock.
@@ -192,17 +192,16 @@ class RedisStore:
         answer = self._run(_RESERVE, self._turn_key(origin), *times, LINE, name)
         after = now()
         wait, stamp, is_pause, crowd, rank, server_now, pause = (int(part) for part in answer)
-        return Turn(
-            wait / 1e6,
-            stamp / 1e6,
-            by_retry_after=bool(is_pause),
-            asked=before,
-            crowd=crowd,
-            rank=rank,
-            skew=server_now / 1e6 - (before + after) / 2,
-            pause=pause / 1e6,
-            doubt=abs(after - before) / 2,
-        )
+        reply: dict[str, Any] = {
+            "asked": before,
+            "crowd": crowd,
+            "rank": rank,
+            "skew": server_now / 1e6 - (before + after) / 2,
+            "doubt": abs(after - before) / 2,
+        }
+        if wait:
+            return Wait(seconds=wait / 1e6, by_retry_after=bool(is_pause), pause=pause / 1e6, **reply)
+        return Turn(stamp=stamp / 1e6, **reply)
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
         """Re-stamp the turn, if it is still the last."""

@@ -25,6 +25,7 @@ from robots_guard.core.pacing import (
     LONGEST_HOLD_OFF,
     Places,
     Turn,
+    Wait,
     counted_from,
     in_line,
     next_turn,
@@ -171,7 +172,7 @@ class SqliteStore:
 
     # -- turns -------------------------------------------------------------------------------------
 
-    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn:
+    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn | Wait:
         """Take the origin's turn, or return how long to wait for it.
 
         The clock is read inside the write transaction: a time read before waiting for another
@@ -181,12 +182,11 @@ class SqliteStore:
             at = now()
             last, not_before, line = connection.execute(_TURNS, _of(origin)).fetchone() or _NEVER
             turn, places = in_line(_places(line), name, next_turn(last, not_before, delay, at), delay, at)
-            row = {
-                "origin": str(origin),
-                "last": last if turn.wait else turn.stamp,
-                "not_before": not_before,
-            }
-            connection.execute(_PUT_TURN, {**row, "line": msgspec.json.encode(places).decode()})
+            if isinstance(turn, Turn):
+                last = turn.stamp
+            line = msgspec.json.encode(places).decode()
+            row = {"origin": str(origin), "last": last, "not_before": not_before, "line": line}
+            connection.execute(_PUT_TURN, row)
         return turn
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from cachetools import LRUCache
 
-from robots_guard.core.pacing import Places, Turn, counted_from, in_line, next_turn
+from robots_guard.core.pacing import Places, Turn, Wait, as_wait, counted_from, in_line, next_turn
 from robots_guard.origin import Origin
 
 ORIGINS = 100_000
@@ -35,22 +35,22 @@ class MemoryTurns:
         """
         self._lock = threading.Lock()
 
-    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn:
+    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn | Wait:
         """Take the origin's turn, or return how long to wait for it."""
         with self._lock:
             at = now()
-            turn = self._next(origin, delay, at)
-            turn, self._lines[origin] = in_line(self._lines.get(origin, ()), name, turn, delay, at)
-            if not turn.wait:
+            reply = self._next(origin, delay, at)
+            turn, self._lines[origin] = in_line(self._lines.get(origin, ()), name, reply, delay, at)
+            if isinstance(turn, Turn):
                 self._last[origin] = turn.stamp
             return turn
 
-    def next_turn(self, origin: Origin, delay: float, now: float) -> Turn:
+    def next_turn(self, origin: Origin, delay: float, now: float) -> Turn | Wait:
         """Return what `reserve` would return, without taking the turn."""
         with self._lock:
             return self._next(origin, delay, now)
 
-    def _next(self, origin: Origin, delay: float, now: float) -> Turn:
+    def _next(self, origin: Origin, delay: float, now: float) -> Turn | Wait:
         return next_turn(self._last.get(origin, -math.inf), self._not_before.get(origin, -math.inf), delay, now)
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
@@ -75,7 +75,7 @@ class MemoryTurns:
 
     def _pause(self, origin: Origin, now: float) -> float:
         """Return how long the origin is still held off, in seconds."""
-        return next_turn(-math.inf, self._not_before.get(origin, -math.inf), 0.0, now).wait
+        return as_wait(next_turn(-math.inf, self._not_before.get(origin, -math.inf), 0.0, now)).pause
 
 
 _all: weakref.WeakSet[MemoryTurns] = weakref.WeakSet()

@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.turns import wait_of
 
 from robots_guard.core.pacing import (
     AHEAD,
@@ -22,6 +23,7 @@ from robots_guard.core.pacing import (
     Pacer,
     Share,
     Turn,
+    Wait,
     Waiter,
     closed,
     counted_from,
@@ -157,33 +159,33 @@ def test_it_opens_within_a_day_and_is_open_then(now, begins, ends):
 
 
 def test_the_first_turn_is_now():
-    assert next_turn(NEVER, NEVER, 10, 1000.0) == Turn(0.0, 1000.0, False, 1000.0)
+    assert next_turn(NEVER, NEVER, 10, 1000.0) == Turn(stamp=1000.0, asked=1000.0)
 
 
 def test_the_next_turn_comes_after_the_delay():
-    assert next_turn(1000.0, NEVER, 10, 1004.0) == Turn(6.0, 0.0, False, 1004.0)
-    assert next_turn(1000.0, NEVER, 10, 1010.0) == Turn(0.0, 1010.0, False, 1010.0)
+    assert next_turn(1000.0, NEVER, 10, 1004.0) == Wait(seconds=6.0, asked=1004.0)
+    assert next_turn(1000.0, NEVER, 10, 1010.0) == Turn(stamp=1010.0, asked=1010.0)
 
 
 def test_a_pause_delays_the_turn():
-    assert next_turn(1000.0, 1060.0, 10, 1004.0) == Turn(56.0, 0.0, True, 1004.0, pause=56.0)
-    assert next_turn(1000.0, 1006.0, 10, 1004.0) == Turn(6.0, 0.0, False, 1004.0, pause=2.0)
-    assert next_turn(NEVER, 1004.5, 10, 1004.0) == Turn(0.5, 0.0, True, 1004.0, pause=0.5)
+    assert next_turn(1000.0, 1060.0, 10, 1004.0) == Wait(seconds=56.0, by_retry_after=True, asked=1004.0, pause=56.0)
+    assert next_turn(1000.0, 1006.0, 10, 1004.0) == Wait(seconds=6.0, asked=1004.0, pause=2.0)
+    assert next_turn(NEVER, 1004.5, 10, 1004.0) == Wait(seconds=0.5, by_retry_after=True, asked=1004.0, pause=0.5)
 
 
 def test_a_past_pause_is_not_the_reason():
-    assert next_turn(NEVER, 990.0, 10, 1000.0) == Turn(0.0, 1000.0, False, 1000.0)
-    assert next_turn(990.0, 1000.0, 10, 1000.0) == Turn(0.0, 1000.0, False, 1000.0)
+    assert next_turn(NEVER, 990.0, 10, 1000.0) == Turn(stamp=1000.0, asked=1000.0)
+    assert next_turn(990.0, 1000.0, 10, 1000.0) == Turn(stamp=1000.0, asked=1000.0)
     assert not next_turn(1000.0, 1010.0, 10, 1004.0).by_retry_after  # the delay asks for as much
 
 
 def test_times_too_far_in_the_future_are_ignored():
-    assert next_turn(1000.0 + AHEAD, NEVER, 10, 1000.0).wait == 10 + AHEAD
-    assert next_turn(NEVER, 1000.0 + LONGEST_HOLD_OFF + AHEAD, 10, 1000.0).wait == LONGEST_HOLD_OFF + AHEAD
+    assert wait_of(next_turn(1000.0 + AHEAD, NEVER, 10, 1000.0)) == 10 + AHEAD
+    assert wait_of(next_turn(NEVER, 1000.0 + LONGEST_HOLD_OFF + AHEAD, 10, 1000.0)) == LONGEST_HOLD_OFF + AHEAD
 
 
 def test_a_turn_may_be_used_for_a_quarter_of_a_second_and_is_old_after_half_of_that():
-    turn = Turn(0.0, 1000.0, asked=1000.0)
+    turn = Turn(stamp=1000.0, asked=1000.0)
 
     assert not is_old(turn, 1000.0 + SLACK / 2)
     assert is_old(turn, 1000.0 + SLACK / 2 + 0.001)
@@ -192,26 +194,26 @@ def test_a_turn_may_be_used_for_a_quarter_of_a_second_and_is_old_after_half_of_t
 
 
 def test_after_a_lapse_the_next_request_waits_for_the_delay():
-    turn = Turn(0.0, 1000.0, asked=1000.0, crowd=3)
+    turn = Turn(stamp=1000.0, asked=1000.0)
 
-    assert lapsed(turn, 10.0, 1004.0) == Turn(6.0, asked=1000.0, crowd=3)
-    assert lapsed(turn, 10.0, 1020.0) == Turn(SLACK, asked=1000.0, crowd=3)
+    assert lapsed(turn, 10.0, 1004.0) == Wait(seconds=6.0, asked=1000.0)
+    assert lapsed(turn, 10.0, 1020.0) == Wait(seconds=SLACK, asked=1000.0)
 
 
 def test_a_clock_that_was_set_back_does_not_stop_an_origin():
-    assert next_turn(1000.0 + AHEAD + 1, NEVER, 10, 1000.0).wait == 0
-    assert next_turn(NEVER, 1001.0 + LONGEST_HOLD_OFF + AHEAD, 10, 1000.0).wait == 0
+    assert wait_of(next_turn(1000.0 + AHEAD + 1, NEVER, 10, 1000.0)) == 0
+    assert wait_of(next_turn(NEVER, 1001.0 + LONGEST_HOLD_OFF + AHEAD, 10, 1000.0)) == 0
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf])
 def test_invalid_times_are_ignored(odd):
-    assert next_turn(odd, odd, 10, 1000.0).wait == 0
+    assert wait_of(next_turn(odd, odd, 10, 1000.0)) == 0
 
 
 def test_a_turn_is_moved_no_further_than_the_accepted_skew():
     assert counted_from(1000.0, 0.1) == 1000.1
     assert counted_from(1000.0, 60.0) == 1000.0 + AHEAD
-    assert next_turn(counted_from(1000.0, 60.0), NEVER, 10, 1000.0).wait == 10 + AHEAD
+    assert wait_of(next_turn(counted_from(1000.0, 60.0), NEVER, 10, 1000.0)) == 10 + AHEAD
     assert counted_from(1000.0, -60.0) == 1000.0
 
 
@@ -222,11 +224,11 @@ def test_turns_are_never_closer_than_the_delay(steps, delay):
     for step, _ in steps:
         now += step
         turn = next_turn(last, NEVER, delay, now)
-        if not turn.wait:
+        if not wait_of(turn):
             last = turn.stamp
             taken.append(now)
         else:
-            assert next_turn(last, NEVER, delay, now + turn.wait + 1e-6).wait == 0
+            assert wait_of(next_turn(last, NEVER, delay, now + wait_of(turn) + 1e-6)) == 0
     assert all(later - earlier >= delay - 1e-6 for earlier, later in pairwise(taken))
 
 
@@ -239,11 +241,11 @@ def test_waiting_processes_are_served_equally(lags, delay):
         name = min(comes, key=comes.__getitem__)
         now = comes[name]
         turn, places = in_line(places, f"n{name}", next_turn(last, NEVER, delay, now), delay, now)
-        if not turn.wait:
+        if not wait_of(turn):
             assert now - last >= delay - 1e-6
             last = now
             served.append(name)
-        comes[name] = now + turn.wait + max(lags[name], 1e-3)
+        comes[name] = now + wait_of(turn) + max(lags[name], 1e-3)
 
     counts = [served.count(name) for name in comes]
     assert max(counts) - min(counts) <= 2  # at the start some have not requested a turn yet
@@ -254,9 +256,9 @@ def test_no_queue_starves_a_process(made_up):
     places, now = tuple(Waiter(*each) for each in made_up), 0.0
     for _ in range(200):
         turn, places = in_line(places, "me", next_turn(NEVER, NEVER, 1.0, now), 1.0, now)
-        if not turn.wait:
+        if not wait_of(turn):
             break
-        now += turn.wait
+        now += wait_of(turn)
 
     assert now <= (LINE + 2) * KEPT
 
@@ -265,8 +267,8 @@ def test_simultaneous_requests_are_served_in_order():
     first, places = in_line((), "a", next_turn(1000.0, NEVER, 10, 1000.0), 10, 1000.0)
     second, places = in_line(places, "b", next_turn(1000.0, NEVER, 10, 1000.0), 10, 1000.0)
 
-    assert (first.wait, first.crowd) == (10, 1)
-    assert (second.wait, second.crowd) == (10 + KEPT, 2)
+    assert (wait_of(first), first.crowd) == (10, 1)
+    assert (wait_of(second), second.crowd) == (10 + KEPT, 2)
     assert [place.name for place in places] == ["a", "b"]
 
 
@@ -276,7 +278,7 @@ def test_each_place_ahead_costs_at_most_its_grace(delay):
 
     turn, _ = in_line(places, "d", next_turn(NEVER, NEVER, delay, 1000.0), delay, 1000.0)
 
-    assert turn == Turn(3 * min(delay, KEPT), 0.0, asked=1000.0, crowd=4, rank=3)
+    assert turn == Wait(seconds=3 * min(delay, KEPT), asked=1000.0, crowd=4, rank=3)
 
 
 def test_a_returning_process_keeps_its_place():
@@ -284,7 +286,7 @@ def test_a_returning_process_keeps_its_place():
 
     turn, places = in_line(places, "b", next_turn(NEVER, NEVER, 1.0, 1000.5), 1.0, 1000.5)
 
-    assert (turn.wait, turn.crowd) == (1.0, 3)
+    assert (wait_of(turn), turn.crowd) == (1.0, 3)
     assert [place.name for place in places] == ["a", "b", "c"]
     assert places[1] == Waiter("b", 1000.5, 1000.5 + 1.0 + KEPT)
 
@@ -295,7 +297,7 @@ def test_a_place_that_is_not_due_delays_nothing():
 
     turn, places = in_line((later,), "b", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)
 
-    assert (turn.wait, turn.stamp, turn.crowd) == (0.0, 1000.0, 2)
+    assert (turn.stamp, turn.crowd) == (1000.0, 2)
     assert places[0] == later
 
 
@@ -303,8 +305,9 @@ def test_a_served_process_is_counted_for_two_delays_and_delays_nothing():
     turn, places = in_line((), "a", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)
     until = 1000.0 + 2 * 2.0 + KEPT
 
-    assert (turn.wait, places) == (0.0, (Waiter("a", until, until),))
-    assert in_line(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)[0][::4][:2] == (0.0, 2)
+    assert (wait_of(turn), places) == (0.0, (Waiter("a", until, until),))
+    next_one, _ = in_line(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)
+    assert (wait_of(next_one), next_one.crowd) == (0.0, 2)
     assert in_line(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until + 0.001)[0].crowd == 1
     assert in_line(places, "a", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)[0].crowd == 1
 
@@ -320,14 +323,14 @@ def test_without_a_name_or_a_delay_a_turn_leaves_no_place():
     waits = next_turn(999.0, NEVER, 2.0, 1000.0)
 
     assert in_line((), "", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[1] == ()
-    assert in_line((), "", waits, 2.0, 1000.0) == (Turn(1.0, asked=1000.0), ())
+    assert in_line((), "", waits, 2.0, 1000.0) == (Wait(seconds=1.0, asked=1000.0), ())
     assert in_line((), "a", next_turn(NEVER, NEVER, 0.0, 1000.0), 0.0, 1000.0)[1] == ()
 
 
 def test_without_a_delay_no_process_waits_for_others():
     places = (Waiter("a", 1000.0, 1000.0 + KEPT),)
 
-    assert in_line(places, "b", next_turn(NEVER, NEVER, 0.0, 1000.0), 0.0, 1000.0)[0].wait == 0
+    assert wait_of(in_line(places, "b", next_turn(NEVER, NEVER, 0.0, 1000.0), 0.0, 1000.0)[0]) == 0
 
 
 def test_expired_and_forged_places_are_dropped():
@@ -335,7 +338,7 @@ def test_expired_and_forged_places_are_dropped():
     longest = Waiter("a", 1000.0, 1000.0 + (LINE + 1) * KEPT)
 
     def wait(place: Waiter, now: float) -> float:
-        return in_line((place,), "b", next_turn(NEVER, NEVER, 2.0, now), 2.0, now)[0].wait
+        return wait_of(in_line((place,), "b", next_turn(NEVER, NEVER, 2.0, now), 2.0, now)[0])
 
     assert wait(held, 1000.0 + KEPT) == 2.0
     assert wait(held, 1000.1 + KEPT) == 0
@@ -359,10 +362,10 @@ def served(count, delay, rounds, *, late, ahead=lambda _: 0.0, gone=0):
         at, number = heapq.heappop(comes)
         now = at + ahead(number)
         turn, places = in_line(places, f"n{number}", next_turn(last, NEVER, delay, now), delay, now)
-        if not turn.wait:
+        if not wait_of(turn):
             last = turn.stamp
             times[number] += 1
-        heapq.heappush(comes, (at + (turn.wait or delay) + late(number, chance) + 1e-6, number))
+        heapq.heappush(comes, (at + (wait_of(turn) or delay) + late(number, chance) + 1e-6, number))
     return times
 
 
@@ -410,7 +413,7 @@ def test_a_queue_is_bounded():
         turn, places = in_line(places, f"n{number}", next_turn(0.0, NEVER, 10, 0.0), 10, 0.0)
 
     assert len(places) == LINE
-    assert turn.wait == 10 + LINE * KEPT
+    assert wait_of(turn) == 10 + LINE * KEPT
 
 
 # -- a share of an origin -------------------------------------------------------------------------------------
@@ -427,7 +430,7 @@ def test_a_turn_has_the_rank_of_the_requesters_name():
 
 
 def test_a_share_is_derived_from_the_last_reply():
-    turn = Turn(3.0, asked=1000.0, crowd=5, rank=2, skew=0.5)
+    turn = Wait(seconds=3.0, asked=1000.0, crowd=5, rank=2, skew=0.5)
 
     assert Share.of(turn, 900.0) == Share(5, 2, 900.5)
     assert Share(5, 2, 900.5).spacing(10.0) == 50.0
@@ -515,19 +518,19 @@ def test_a_request_is_sent_within_a_quarter_of_its_slot(delay, sent_within, take
 
 
 def test_a_turn_lapses_with_its_slot():
-    turn = Turn(0.0, 1000.0, asked=1000.1, until=1000.25)
+    turn = Turn(stamp=1000.0, asked=1000.1, until=1000.25)
 
     assert not has_lapsed(turn, 1000.25)
     assert has_lapsed(turn, 1000.26)
 
 
 def test_the_skew_is_that_of_the_fastest_reply():
-    quick = Share.of(Turn(0.0, crowd=2, skew=0.5, doubt=0.001), 100.0)
-    stalled = Share.of(Turn(0.0, crowd=3, rank=1, skew=1.4, doubt=0.9), 100.0, quick)
+    quick = Share.of(Turn(stamp=0.0, crowd=2, skew=0.5, doubt=0.001), 100.0)
+    stalled = Share.of(Turn(stamp=0.0, crowd=3, rank=1, skew=1.4, doubt=0.9), 100.0, quick)
     assert (stalled.skew, stalled.doubt, stalled.crowd, stalled.rank) == (100.5, 0.001, 3, 1)
-    assert Share.of(Turn(0.0, crowd=2, skew=0.6, doubt=0.0005), 100.0, stalled).skew == 100.6
+    assert Share.of(Turn(stamp=0.0, crowd=2, skew=0.6, doubt=0.0005), 100.0, stalled).skew == 100.6
 
 
 def test_the_skew_is_that_of_the_last_reply_if_a_clock_was_set():
-    quick = Share.of(Turn(0.0, crowd=2, skew=0.5, doubt=0.001), 100.0)
-    assert Share.of(Turn(0.0, crowd=2, skew=7.0, doubt=0.9), 100.0, quick).skew == 107.0
+    quick = Share.of(Turn(stamp=0.0, crowd=2, skew=0.5, doubt=0.001), 100.0)
+    assert Share.of(Turn(stamp=0.0, crowd=2, skew=7.0, doubt=0.9), 100.0, quick).skew == 107.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from robots_guard.core.access import Failure
-from robots_guard.core.pacing import Demand, Pacer, Turn
+from robots_guard.core.pacing import Demand, Pacer, Turn, Wait
 from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import (
@@ -77,7 +77,7 @@ def failed(failure: Failure, since: float = NOW, **options) -> Policy:
 def test_a_request_is_due_if_it_was_let_pass_and_has_its_turn_if_it_needs_one(action, pace, would, has_turn, is_due):
     verdict = Verdict(action=action, reason=Reason.ALLOWED, pace=pace, would=would)
 
-    assert decision(verdict, Turn(0.0, NOW) if has_turn else None).is_due is is_due
+    assert decision(verdict, Turn(stamp=NOW) if has_turn else None).is_due is is_due
 
 
 @pytest.mark.parametrize("sent", [False, True])
@@ -281,8 +281,8 @@ def test_a_request_without_its_turn_is_deferred_by_the_source_of_the_delay():
     verdict = Verdict(
         action=Action.PASS, reason=Reason.ALLOWED, group="*", pace=PACE, relaxed="max_delay=5", stale=True
     )
-    waits = not_yet(verdict, Turn(3.0), NOW)
-    paused = not_yet(verdict, Turn(60.0, by_retry_after=True), NOW)
+    waits = not_yet(verdict, Wait(seconds=3.0), NOW)
+    paused = not_yet(verdict, Wait(seconds=60.0, by_retry_after=True), NOW)
 
     assert waits == Verdict(
         action=Action.DEFER,
@@ -300,8 +300,8 @@ def test_a_request_without_its_turn_is_deferred_by_the_source_of_the_delay():
 def test_a_delay_of_the_operator_names_no_line():
     own = Verdict(action=Action.PASS, reason=Reason.ALLOWED, pace=Demand(by=Pacer.MIN_DELAY, seconds=2.0))
 
-    assert not_yet(own, Turn(2.0), NOW).rule is None
-    assert not_yet(own, Turn(2.0), NOW).reason is Reason.MIN_DELAY
+    assert not_yet(own, Wait(seconds=2.0), NOW).rule is None
+    assert not_yet(own, Wait(seconds=2.0), NOW).reason is Reason.MIN_DELAY
 
 
 # -- settings -------------------------------------------------------------------------------------------------

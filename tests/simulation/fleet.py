@@ -9,17 +9,14 @@ from contextlib import contextmanager, suppress
 from random import Random
 
 import msgspec
+from support.guards import make_guard
 
 from robots_guard.core.access import Fetched, Limits
 from robots_guard.core.pacing import SLACK
-from robots_guard.core.verdict import Action, Decision, Deferral, Question, Terms
+from robots_guard.core.verdict import Action, Decision, Deferral, Question
 from robots_guard.guard import guard as guard_module
-from robots_guard.guard.guard import Guard
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
-from robots_guard.stores.memory import MemoryStore
 from simulation.disks import Disk, View
 from simulation.invariants import Judge
 from simulation.kernel import EPOCH, Cancelled, Kernel, Process, Runtime, Stuck
@@ -50,21 +47,13 @@ class Worker:
         self.is_closed = False
         self.runtime = Runtime(self.process, history.weather.delays)
         self.scheduler = Scheduler(self)
-        store = history.connect()
-        self.guard = Guard(
+        self.guard = make_guard(
+            Fetcher(history.sites, self.process, 0.1 if "fetcher" in plan.faults else 0.0),
             component="proxy",
             agent="simbot",
-            terms=Terms(
-                dialect=dialect("rfc9309"),
-                matching=matching("standard"),
-                on_disallowed=plan.on_disallowed,
-                min_delay=plan.min_delay,
-            ),
+            terms={"on_disallowed": plan.on_disallowed, "min_delay": plan.min_delay},
             runtime=self.runtime,
-            memory=MemoryStore(),
-            store=store,
-            leases=store,
-            fetcher=Fetcher(history.sites, self.process, 0.1 if "fetcher" in plan.faults else 0.0),
+            store=history.connect(),
             audit_log=self.log,
             clocks=Clocks(now=self.process.now, monotonic=self.process.monotonic),
             limits=LIMITS,

@@ -53,13 +53,13 @@ FAULTS = (
     ),
     Fault(
         name="turn-not-moved",
-        module="robots_guard.guard.guard",
+        module="robots_guard.guard.turn_check",
         old="turn = self._turns.count_aside(decision.question.origin, decision.turn, since)",
         new="return decision",
     ),
     Fault(
         name="late-turn-used",
-        module="robots_guard.guard.guard",
+        module="robots_guard.guard.turn_check",
         old="if has_lapsed(decision.turn, self._clocks.now()):\n            return",
         new="if False:\n            return",
     ),
@@ -171,14 +171,14 @@ FAULTS = (
     # -- the audit log
     Fault(
         name="unrecorded-turn",
-        module="robots_guard.guard.guard",
-        old="return self._publish(msgspec.structs.replace(current, **changed))",
-        new="return msgspec.structs.replace(current, **changed)",
+        module="robots_guard.guard.recorder",
+        old="return self._publish(msgspec.structs.replace(decision, **changed))",
+        new="return msgspec.structs.replace(decision, **changed)",
     ),
     Fault(
         name="unrecorded-passes",
-        module="robots_guard.guard.guard",
-        old="if self._audit_required:",
+        module="robots_guard.guard.recorder",
+        old="if self._options.audit_required:",
         new="if False:",
     ),
     Fault(

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from robots_guard.core.pacing import Turn
+from msgspec.structs import replace
+
+from robots_guard.core.pacing import Turn, Wait
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, StoreError
 from robots_guard.origin import Origin
@@ -56,9 +58,9 @@ class ModelStore:
         if self.leases.get(origin, ("",))[0] == token:
             del self.leases[origin]
 
-    def reserve(self, origin: Origin, delay: float, now: Clock, name: str = "") -> Turn:
+    def reserve(self, origin: Origin, delay: float, now: Clock, name: str = "") -> Turn | Wait:
         turn = self._memory.reserve(origin, delay, self._clock or now, name)
-        return turn._replace(asked=now(), skew=(self._clock or now)() - now())
+        return replace(turn, asked=now(), skew=(self._clock or now)() - now())
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
         return self._memory.count_from(origin, stamp, since)
@@ -145,7 +147,7 @@ class Connection:
     def release(self, origin: Origin, token: str) -> None:
         self._call("release", origin, token)
 
-    def reserve(self, origin: Origin, delay: float, now: Clock, name: str = "") -> Turn:
+    def reserve(self, origin: Origin, delay: float, now: Clock, name: str = "") -> Turn | Wait:
         return self._call("reserve", origin, delay, now, name)
 
     def count_from(self, origin: Origin, stamp: float, since: float) -> bool:

@@ -12,6 +12,7 @@ import pytest
 import redis
 from support.programs import program
 from support.stores import A, B, Cluster, policy, put, start_cluster, start_redis, start_sentinel
+from support.turns import wait_of
 
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.origin import origin_of
@@ -91,7 +92,7 @@ def test_every_operation_works_on_every_node(store):
 def test_naming_one_node_is_enough(empty_cluster):
     store = open_store(Cluster(empty_cluster.nodes[:1]).url)
     for origin in ORIGINS:
-        assert store.reserve(origin, 60.0, lambda: 1.0).wait == 0
+        assert wait_of(store.reserve(origin, 60.0, lambda: 1.0)) == 0
     store.close()
 
 
@@ -135,7 +136,7 @@ def test_the_documented_permissions_are_enough(empty_cluster, store, rights):
     assert made.get(A) == policy()
     assert list(made.origins()) == [A]
     if rights == "writes":
-        assert all(made.reserve(origin, 60.0, lambda: 1.0).wait == 0 for origin in ORIGINS)
+        assert all(wait_of(made.reserve(origin, 60.0, lambda: 1.0)) == 0 for origin in ORIGINS)
         put(made, policy(B))
     made.close()
 
@@ -151,7 +152,7 @@ def test_a_password_refused_by_a_cluster_is_an_error_at_startup(empty_cluster):
         with pytest.raises(SettingsError, match="put them into the URL as user:password@"):
             open_store(f"redis+cluster://{addresses}")
         store = open_store(f"redis+cluster://:secret@{addresses}")
-        assert store.reserve(A, 60.0, lambda: 1.0).wait == 0
+        assert wait_of(store.reserve(A, 60.0, lambda: 1.0)) == 0
         store.close()
     finally:
         for node in nodes:
@@ -173,13 +174,13 @@ def test_keys_that_move_to_another_node_are_followed(store, empty_cluster):
     source.execute_command("MIGRATE", "127.0.0.1", port, key, 0, 5000)
 
     assert store.get(A) == policy()  # ASK
-    assert store.reserve(A, 60.0, lambda: 1.0).wait > 0  # not moved yet
+    assert wait_of(store.reserve(A, 60.0, lambda: 1.0)) > 0  # not moved yet
     source.execute_command("MIGRATE", "127.0.0.1", port, store._turn_key(A), 0, 5000)
-    assert store.reserve(A, 60.0, lambda: 1.0).wait > 0
+    assert wait_of(store.reserve(A, 60.0, lambda: 1.0)) > 0
     for node in (target, source):
         node.execute_command("CLUSTER SETSLOT", slot, "NODE", target_id)
     assert store.get(A) == policy()  # MOVED
-    assert store.reserve(A, 60.0, lambda: 1.0).wait > 0
+    assert wait_of(store.reserve(A, 60.0, lambda: 1.0)) > 0
     assert store.take(A, "one", 1.0, 35.0)
     for node in (source, target):
         node.execute_command("CLUSTER SETSLOT", slot, "NODE", target_id)
@@ -217,13 +218,13 @@ def test_a_node_that_is_down_does_not_affect_the_others_and_its_replica_takes_ov
         elsewhere = [origin for origin, home in homes.items() if home != lost]
         assert elsewhere
         for origin in elsewhere:
-            assert store.reserve(origin, 60.0, lambda: 1.0).wait == 0
+            assert wait_of(store.reserve(origin, 60.0, lambda: 1.0)) == 0
 
         def turn():
             clock.advance(FIRST_PAUSE)
             return store.reserve(A, 3600.0, lambda: 1.0)
 
-        assert until(turn).wait > 0  # the replica has the turn
+        assert wait_of(until(turn)) > 0  # the replica has the turn
     finally:
         store.close()
         cluster.stop()
@@ -244,7 +245,7 @@ def test_a_cluster_that_is_down_at_startup_may_come_up_later(tmp_path, clock):
             clock.advance(30.0)
             return store.reserve(A, 60.0, lambda: 1.0)
 
-        assert until(turn).wait == 0
+        assert wait_of(until(turn)) == 0
         store.close()
     finally:
         cluster.stop()
@@ -295,7 +296,7 @@ def test_the_store_recovers_when_the_primary_has_died(watched):
     store = open_store(watched.url)
     put(store, policy())
     assert store.take(A, "one", 1.0, 3600.0)
-    assert store.reserve(A, 3600.0, lambda: 1.0).wait == 0
+    assert wait_of(store.reserve(A, 3600.0, lambda: 1.0)) == 0
     store.hold_off(B, 600.0, 1.0)
     with watched.primary.client() as client:
         assert client.execute_command("WAIT", 1, 10_000) >= 0
@@ -309,7 +310,7 @@ def test_the_store_recovers_when_the_primary_has_died(watched):
     with pytest.raises(StoreError):
         store.reserve(A, 3600.0, lambda: 1.0)
 
-    assert until(lambda: store.reserve(A, 3600.0, lambda: 1.0)).wait > 0
+    assert wait_of(until(lambda: store.reserve(A, 3600.0, lambda: 1.0))) > 0
     assert store.get(A) == policy()
     assert not store.take(A, "two", 1.0, 3600.0)
     assert store.reserve(B, 1.0, lambda: 1.0).by_retry_after
@@ -333,7 +334,7 @@ def started(sentinel) -> bool:
 def test_a_primary_that_returns_as_a_replica_is_disconnected(watched):
     """A pooled connection leads to what is now a replica."""
     store = open_store(watched.url)
-    assert store.reserve(A, 3600.0, lambda: 1.0).wait == 0
+    assert wait_of(store.reserve(A, 3600.0, lambda: 1.0)) == 0
     with watched.primary.client() as client, watched.replica.client() as copy:
         end = time.monotonic() + SOON
         while not copy.dbsize():
@@ -347,8 +348,8 @@ def test_a_primary_that_returns_as_a_replica_is_disconnected(watched):
             assert time.monotonic() < end
             time.sleep(0.05)
 
-    assert until(lambda: store.reserve(A, 3600.0, lambda: 1.0)).wait > 0
-    assert until(lambda: store.reserve(B, 3600.0, lambda: 1.0)).wait == 0
+    assert wait_of(until(lambda: store.reserve(A, 3600.0, lambda: 1.0))) > 0
+    assert wait_of(until(lambda: store.reserve(B, 3600.0, lambda: 1.0))) == 0
     store.close()
 
 
@@ -361,7 +362,7 @@ def test_sentinels_get_their_password(tmp_path, monkeypatch):
             open_store(f"{watched.url}?sentinel_password_env=SENTINELS")
         monkeypatch.setenv("SENTINELS", "sentinels")
         store = open_store(f"{watched.url}?sentinel_password_env=SENTINELS")
-        assert store.reserve(A, 60.0, lambda: 1.0).wait == 0
+        assert wait_of(store.reserve(A, 60.0, lambda: 1.0)) == 0
         store.close()
     finally:
         watched.stop()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.stores import A, in_a_fork, policy, put
+from support.turns import wait_of
 
 from robots_guard.core.access import Failed, Failure, Fetched
 from robots_guard.core.freshness import CLOCK_SKEW
@@ -140,7 +141,7 @@ def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent():
 
     def child() -> bool:
         signal.alarm(20)
-        return store.reserve(A, 1.0, lambda: 0.0).wait == 0.0 and store.get(A) is None
+        return wait_of(store.reserve(A, 1.0, lambda: 0.0)) == 0.0 and store.get(A) is None
 
     for lock in (store._lock, store._policies_lock):
         with lock:

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 import redis
 from support.stores import KEY, A, B, in_a_fork, policy, put, start_redis
+from support.turns import wait_of
 
+from robots_guard.core.pacing import as_wait
 from robots_guard.errors import DamagedValue, SettingsError, StoreError
 from robots_guard.origin import origin_of
 from robots_guard.stores import look_at, open_store
@@ -165,8 +167,8 @@ def test_a_turn_or_lease_of_another_type_is_replaced(store, client, field):
     assert store.take(A, "one", 1.0, 35.0)
     assert not store.take(A, "two", 1.0, 35.0)
     turn = store.reserve(A, 60.0, lambda: 1.0)
-    assert turn.wait == 0
-    assert store.reserve(A, 60.0, lambda: 1.0).wait > 0
+    assert wait_of(turn) == 0
+    assert wait_of(store.reserve(A, 60.0, lambda: 1.0)) > 0
 
 
 @pytest.mark.parametrize("what", ["count_from", "hold_off", "release"])
@@ -179,7 +181,7 @@ def test_no_call_fails_forever_because_of_a_key_of_another_type(store, client, w
         "release": lambda: store.release(A, "one"),
     }[what]()
 
-    assert store.reserve(A, 60.0, lambda: 1.0).by_retry_after == (what == "hold_off")
+    assert as_wait(store.reserve(A, 60.0, lambda: 1.0)).by_retry_after == (what == "hold_off")
 
 
 @pytest.mark.parametrize("milliseconds", [None, 10**9])
@@ -300,7 +302,7 @@ def test_a_call_whose_answer_was_lost_is_retried_once(empty_redis, clock):
         assert store.take(A, "two", 1.0, 35.0)
         lose.set()
         # a turn is lost, which costs only a delay
-        assert store.reserve(A, 60.0, lambda: 1.0).wait == pytest.approx(60, abs=30)
+        assert wait_of(store.reserve(A, 60.0, lambda: 1.0)) == pytest.approx(60, abs=30)
         lose.set()
         store.hold_off(A, 600.0, 1.0)
         assert store.reserve(A, 60.0, lambda: 1.0).by_retry_after
@@ -397,7 +399,7 @@ def test_a_server_that_becomes_a_replica_refuses_writes_and_is_retried(empty_red
         client.replicaof("NO", "ONE")
     clock.advance(2 * FIRST_PAUSE)
 
-    assert store.reserve(A, 60.0, lambda: 1.0).wait == 0
+    assert wait_of(store.reserve(A, 60.0, lambda: 1.0)) == 0
     store.close()
 
 
@@ -411,7 +413,7 @@ def test_a_changed_password_is_reported_and_retried(empty_redis, client, clock):
             store.reserve(A, 60.0, lambda: 1.0)
     clock.advance(FIRST_PAUSE)
 
-    assert store.reserve(A, 60.0, lambda: 1.0).wait == 0
+    assert wait_of(store.reserve(A, 60.0, lambda: 1.0)) == 0
     store.close()
 
 

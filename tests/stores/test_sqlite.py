@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.stores import A, B, in_a_fork, policy, put
+from support.turns import wait_of
 
 from robots_guard.audit.read.reader import Filter, entries
 from robots_guard.core.verdict import Question
@@ -186,11 +187,11 @@ def test_a_purge_removes_documents_that_no_audit_log_can_refer_to(store, rows):
 
 def test_a_purge_keeps_a_turn_that_may_still_bind(store):
     now = 1e9
-    assert store.reserve(A, 7200.0, lambda: now).wait == 0
+    assert wait_of(store.reserve(A, 7200.0, lambda: now)) == 0
 
     store.purge(now + 4000)
 
-    assert store.reserve(A, 7200.0, lambda: now + 4000).wait == 3200
+    assert wait_of(store.reserve(A, 7200.0, lambda: now + 4000)) == 3200
 
 
 def test_a_purge_works_in_batches(store):

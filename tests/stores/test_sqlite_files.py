@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 from support.fleet import Member, policy_for
 from support.stores import A, B, in_a_fork, policy, put
+from support.turns import wait_of
 
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.stores import database
@@ -470,7 +471,7 @@ def has_open(path) -> bool:
 
 
 def reserved(store) -> float:
-    return store.reserve(B, 30.0, lambda: 1000.0, str(os.getpid())).wait
+    return wait_of(store.reserve(B, 30.0, lambda: 1000.0, str(os.getpid())))
 
 
 def until(there) -> bool:
@@ -680,8 +681,8 @@ def outcome(call):
 
 @pytest.mark.parametrize("between", [fork, delete])
 def test_a_call_retries_when_another_thread_closes_its_connection(store, call_between, between):
-    assert call_between(lambda: store.reserve(A, 2.0, lambda: 1000.0, "x").wait, between) == [0.0]
-    assert store.reserve(A, 2.0, lambda: 1000.0, "y").wait >= 2.0
+    assert call_between(lambda: wait_of(store.reserve(A, 2.0, lambda: 1000.0, "x")), between) == [0.0]
+    assert wait_of(store.reserve(A, 2.0, lambda: 1000.0, "y")) >= 2.0
 
 
 @pytest.mark.parametrize("between", [fork, delete])

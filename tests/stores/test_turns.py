@@ -11,8 +11,9 @@ from itertools import pairwise
 
 import pytest
 from support.stores import SHARED, A, make
+from support.turns import wait_of
 
-from robots_guard.core.pacing import KEPT, SLACK
+from robots_guard.core.pacing import KEPT, SLACK, Turn
 from robots_guard.origin import origin_of
 from robots_guard.stores.sqlite import SqliteStore
 
@@ -31,10 +32,9 @@ def test_a_second_turn_must_wait(turns):
     first = turns.reserve(A, 60, lambda: now)
     second = turns.reserve(A, 60, lambda: now + 0.001)
 
-    assert (first.wait, first.by_retry_after) == (0.0, False)
     assert first.stamp == pytest.approx(now, abs=2)
-    assert second.wait == pytest.approx(60, abs=1)
-    assert turns.reserve(B, 60, lambda: now).wait == 0
+    assert wait_of(second) == pytest.approx(60, abs=1)
+    assert wait_of(turns.reserve(B, 60, lambda: now)) == 0
 
 
 def test_a_turn_is_granted_after_the_delay(turns):
@@ -42,7 +42,7 @@ def test_a_turn_is_granted_after_the_delay(turns):
     turns.reserve(A, 0.05, lambda: now)
     time.sleep(0.06)
 
-    assert turns.reserve(A, 0.05, lambda: now + 0.06).wait == 0
+    assert wait_of(turns.reserve(A, 0.05, lambda: now + 0.06)) == 0
 
 
 def test_a_turn_says_when_it_was_granted(turns):
@@ -69,19 +69,19 @@ def test_a_turn_reports_the_callers_slots_and_the_clock_skew(turns):
 
 
 def test_a_process_that_had_its_turn_queues_behind_later_ones(turns):
-    assert turns.reserve(A, 0.5, time.time, "one").wait == 0
-    assert 0 < turns.reserve(A, 0.5, time.time, "two").wait <= 0.5
+    assert wait_of(turns.reserve(A, 0.5, time.time, "one")) == 0
+    assert 0 < wait_of(turns.reserve(A, 0.5, time.time, "two")) <= 0.5
     time.sleep(0.6)
 
-    assert turns.reserve(A, 0.5, time.time, "one").wait == pytest.approx(0.5)
-    assert turns.reserve(A, 0.5, time.time, "two").wait == 0
+    assert wait_of(turns.reserve(A, 0.5, time.time, "one")) == pytest.approx(0.5)
+    assert wait_of(turns.reserve(A, 0.5, time.time, "two")) == 0
 
 
 def test_a_process_that_had_its_turn_and_needs_no_other_delays_no_process(turns):
-    assert turns.reserve(A, 0.2, time.time, "one").wait == 0
+    assert wait_of(turns.reserve(A, 0.2, time.time, "one")) == 0
     time.sleep(0.25)
 
-    assert turns.reserve(A, 0.2, time.time, "two").wait == 0
+    assert wait_of(turns.reserve(A, 0.2, time.time, "two")) == 0
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
@@ -106,7 +106,7 @@ def test_a_turn_is_stamped_when_it_is_granted_and_not_when_it_was_requested(kind
     store.close()
 
     assert moments[0] < released <= turn.stamp == turn.asked
-    assert again.wait > 59
+    assert wait_of(again) > 59
 
 
 # -- several who ask through one store -------------------------------------------------------------
@@ -120,9 +120,9 @@ def test_turns_are_granted_first_come_first_served(turns):
         name = min(comes, key=lambda each: (comes[each], each))
         time.sleep(max(0.0, now + comes[name] - time.time()))
         turn = turns.reserve(A, delay, time.time, name)
-        if not turn.wait:
+        if not wait_of(turn):
             served.append(name)
-        comes[name] = time.time() - now + turn.wait + {"quick": 0.0, "slow": 0.01, "third": 0.02}[name]
+        comes[name] = time.time() - now + wait_of(turn) + {"quick": 0.0, "slow": 0.01, "third": 0.02}[name]
 
     assert min(served.count(name) for name in ("quick", "slow", "third")) >= 3
 
@@ -135,17 +135,17 @@ def test_a_process_that_does_not_return_loses_its_place(turns):
     meanwhile = turns.reserve(A, 0.5, time.time, "one")
     time.sleep(KEPT + 0.05)
 
-    assert 0 < meanwhile.wait <= 0.5
-    assert turns.reserve(A, 0.5, time.time, "one").wait == 0
+    assert 0 < wait_of(meanwhile) <= 0.5
+    assert wait_of(turns.reserve(A, 0.5, time.time, "one")) == 0
 
 
 def test_a_process_with_a_longer_delay_does_not_block_the_others(turns):
     now = time.time()
     turns.reserve(A, 0.01, lambda: now, "one")
-    assert turns.reserve(A, 60, lambda: now, "patient").wait > 50
+    assert wait_of(turns.reserve(A, 60, lambda: now, "patient")) > 50
     time.sleep(0.02)
 
-    assert turns.reserve(A, 0.01, time.time, "one").wait == 0
+    assert wait_of(turns.reserve(A, 0.01, time.time, "one")) == 0
 
 
 def test_a_place_is_kept_during_a_pause_and_a_response(turns):
@@ -156,8 +156,8 @@ def test_a_place_is_kept_during_a_pause_and_a_response(turns):
     turns.hold_off(A, 0.02, time.time())
     time.sleep(0.6)
 
-    assert turns.reserve(A, 0.5, time.time, "one").wait > 0
-    assert turns.reserve(A, 0.5, time.time, "other").wait == 0
+    assert wait_of(turns.reserve(A, 0.5, time.time, "one")) > 0
+    assert wait_of(turns.reserve(A, 0.5, time.time, "other")) == 0
 
 
 @pytest.mark.parametrize("kind", SHARED)
@@ -177,18 +177,18 @@ def test_a_shorter_delay_waits_less(turns):
     now = time.time()
     turns.reserve(A, 60, lambda: now)
 
-    assert turns.reserve(A, 10, lambda: now).wait == pytest.approx(10, abs=1)
-    assert turns.reserve(A, 0, lambda: now).wait == 0
+    assert wait_of(turns.reserve(A, 10, lambda: now)) == pytest.approx(10, abs=1)
+    assert wait_of(turns.reserve(A, 0, lambda: now)) == 0
 
 
 def test_a_turn_is_re_stamped(turns):
     now = time.time()
     turn = turns.reserve(A, 60, lambda: now)
-    before = turns.reserve(A, 60, lambda: now).wait
+    before = wait_of(turns.reserve(A, 60, lambda: now))
 
     assert turns.count_from(A, turn.stamp, 2.0)
 
-    assert turns.reserve(A, 60, lambda: now).wait - before == pytest.approx(2.0, abs=0.2)
+    assert wait_of(turns.reserve(A, 60, lambda: now)) - before == pytest.approx(2.0, abs=0.2)
 
 
 def test_only_the_last_turn_is_re_stamped(turns):
@@ -199,7 +199,7 @@ def test_only_the_last_turn_is_re_stamped(turns):
 
     assert not turns.count_from(A, early.stamp, 2.0)
 
-    assert turns.reserve(A, SLACK, lambda: now + 0.01 + SLACK / 2).wait <= SLACK
+    assert wait_of(turns.reserve(A, SLACK, lambda: now + 0.01 + SLACK / 2)) <= SLACK
     assert not turns.count_from(B, 12345.0, 1.0)  # no process has one there
 
 
@@ -211,10 +211,9 @@ def test_a_pause_is_kept_and_never_shortened(turns):
     turn = turns.reserve(A, 1, lambda: now)
 
     assert turn.by_retry_after
-    assert turn.wait == pytest.approx(100, abs=2)
+    assert wait_of(turn) == pytest.approx(100, abs=2)
     assert turn.pause == pytest.approx(100, abs=2)
-    other = turns.reserve(B, 1, lambda: now)
-    assert (other.wait, other.pause) == (0, 0)
+    assert isinstance(turns.reserve(B, 1, lambda: now), Turn)
 
 
 def test_a_pause_after_a_turn(turns):
@@ -226,7 +225,7 @@ def test_a_pause_after_a_turn(turns):
     longer = turns.reserve(A, 200, lambda: now)
     assert not longer.by_retry_after
     assert longer.pause == pytest.approx(100, abs=2)
-    assert longer.wait == pytest.approx(200, abs=2)
+    assert wait_of(longer) == pytest.approx(200, abs=2)
 
 
 def test_one_turn_among_many_threads(turns):
@@ -234,7 +233,7 @@ def test_one_turn_among_many_threads(turns):
     with ThreadPoolExecutor(16) as pool:
         taken = list(pool.map(lambda _: turns.reserve(A, 60, lambda: now), range(64)))
 
-    assert sum(turn.wait == 0 for turn in taken) == 1
+    assert sum(wait_of(turn) == 0 for turn in taken) == 1
 
 
 def test_damaged_rows_are_ignored(tmp_path):
@@ -250,7 +249,7 @@ def test_damaged_rows_are_ignored(tmp_path):
         with store._database.writing() as connection:
             connection.execute("DELETE FROM turns")
             connection.execute(f"INSERT INTO turns VALUES ('{A}', {last}, {not_before}, {line})")
-        assert store.reserve(A, 10, lambda: now).wait == 0
+        assert wait_of(store.reserve(A, 10, lambda: now)) == 0
     store.close()
 
 
@@ -269,11 +268,11 @@ def test_a_line_that_cannot_be_decoded_counts_as_empty(tmp_path, line):
     """The last turn still counts, and the line is rewritten."""
     store = SqliteStore(tmp_path / "policies.sqlite")
     now = time.time()
-    assert store.reserve(A, 10, lambda: now, "one").wait == 0
+    assert wait_of(store.reserve(A, 10, lambda: now, "one")) == 0
     with store._database.writing() as connection:
         connection.execute(f"UPDATE turns SET line = {line}")
 
-    assert store.reserve(A, 10, lambda: now, "two").wait == pytest.approx(10, abs=1)
+    assert wait_of(store.reserve(A, 10, lambda: now, "two")) == pytest.approx(10, abs=1)
     assert store.last_turn(A) == (pytest.approx(now, abs=1), 0)
     assert store.reserve(A, 10, lambda: now, "three").crowd == 2
     store.close()
@@ -287,19 +286,20 @@ def test_damaged_values_are_ignored(redis_server):
         store = RedisStore(client)
         for value in (b"", b"x", b"1 2 3", b"nan inf", b"9999999999999999999 1", b"1 9999999999999999999", line):
             client.set(store._turn_key(A), value)
-            assert store.reserve(A, 10, lambda: 0.0).wait == 0, value
+            assert wait_of(store.reserve(A, 10, lambda: 0.0)) == 0, value
         client.flushall()
 
 
 RESERVE = """
 import sys, time
+from robots_guard.core.pacing import Wait
 from robots_guard.origin import origin_of
 from robots_guard.stores import open_store
 store, origin, end = open_store(sys.argv[1]), origin_of("https://a.test"), time.time() + 1.5
 while time.time() < end:
     turn = store.reserve(origin, 0.1, time.time)
-    if turn.wait:
-        time.sleep(min(turn.wait, 0.01))
+    if isinstance(turn, Wait):
+        time.sleep(min(turn.seconds, 0.01))
     else:
         print(repr(turn.stamp), flush=True)
 """

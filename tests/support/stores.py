@@ -19,7 +19,7 @@ import redis
 from robots_guard.core.access import Fetched
 from robots_guard.core.policy import Policy
 from robots_guard.core.renewal import begin
-from robots_guard.origin import origin_of
+from robots_guard.origin import Origin, origin_of
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.redis import RedisStore
 from robots_guard.stores.servers import open_redis
@@ -37,6 +37,21 @@ def policy(origin=A, at=1000.0, body=b"User-agent: *\nDisallow: /x\n") -> Policy
 
 def put(store, held: Policy, now: float | None = None) -> None:
     store.put(held, held.settled_at if now is None else now)
+
+
+class LeasingStore(MemoryStore):
+    """A memory store that also grants leases, as every store that processes share does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leases: dict[Origin, str] = {}
+
+    def take(self, origin: Origin, token: str, now: float, seconds: float) -> bool:
+        return self.leases.setdefault(origin, token) == token
+
+    def release(self, origin: Origin, token: str) -> None:
+        if self.leases.get(origin) == token:
+            del self.leases[origin]
 
 
 @dataclass

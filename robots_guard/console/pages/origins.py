@@ -14,7 +14,7 @@ import msgspec
 from robots_guard.audit.show.policy import PolicyView
 from robots_guard.console.sources import Sources
 from robots_guard.core.check import compiled
-from robots_guard.core.pacing import Demand, closed, demand, next_turn
+from robots_guard.core.pacing import Demand, as_wait, closed, demand, next_turn
 from robots_guard.core.policy import Document
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import StoreError
@@ -111,5 +111,5 @@ def next_turn_of(sources: Sources, it: StoredPolicy, agent: str) -> NextTurn | N
     pace = rules.pace if rules else None
     closing = closed(pace, it.now) if it.terms.visit_time == "keep" else None
     delay = demand(pace, it.terms.min_delay, it.terms.max_delay, it.now)
-    turn = next_turn(*sources.store.last_turn(it.origin), delay.seconds if delay else 0.0, it.now)
-    return NextTurn(turn.wait, delay, turn.by_retry_after, closing[1] if closing else None)
+    wait = as_wait(next_turn(*sources.store.last_turn(it.origin), delay.seconds if delay else 0.0, it.now))
+    return NextTurn(wait.seconds, delay, wait.by_retry_after, closing[1] if closing else None)

@@ -29,7 +29,7 @@ PACED = Decision(
     component="proxy",
     question=Question(origin=origin_of("https://site.test"), target="/", agent="mybot"),
     verdict=Verdict(action=Action.PASS, reason=Reason.ALLOWED, pace=Demand(by=Pacer.CRAWL_DELAY, seconds=1.0)),
-    turn=Turn(0.0, 1.0, asked=1.0),
+    turn=Turn(stamp=1.0, asked=1.0),
 )
 
 # -- beside an addon that changes requests after the enforcer's last hook ---------------------------------------
@@ -271,7 +271,7 @@ def test_a_request_with_an_expired_turn_is_not_written(permits, recorded):
 
 
 def test_a_turn_is_counted_when_its_own_request_is_written(permits):
-    moved = msgspec.structs.replace(PACED, turn=Turn(0.0, 2.0, asked=2.0))
+    moved = msgspec.structs.replace(PACED, turn=Turn(stamp=2.0, asked=2.0))
     gate = WriteGate(permits, lambda *_: 1 / 0, lambda _: moved)
     flow = passed(permits, flow_to(), PACED)
     permits.seal(flow)

@@ -1,0 +1,161 @@
+"""Checks: drives the state machine `core.check` over the policies, rules and pauses of a guard."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import assert_never
+
+from robots_guard.core import check
+from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, Timing, Unanswered
+from robots_guard.core.freshness import Freshness
+from robots_guard.core.policy import Document, Policy
+from robots_guard.core.verdict import Question, Terms
+from robots_guard.errors import OutOfTime
+from robots_guard.guard.cache import Holding
+from robots_guard.guard.overrides import OverridesFile
+from robots_guard.guard.rules import RulesCache
+from robots_guard.guard.turns import Turns
+from robots_guard.origin import Origin
+from robots_guard.ports import Clocks
+from robots_guard.rep.ruleset import Ruleset
+
+#: Fetches the policy of an origin within a number of seconds; a cached one is revalidated.
+Renew = Callable[[float, Origin, Policy | None], Awaitable[Policy | Unanswered]]
+
+
+class Checks:
+    """The checks of one guard. A deadline is a time on the monotonic clock."""
+
+    def __init__(
+        self,
+        *,
+        overrides: OverridesFile,
+        cache: Holding,
+        rules: RulesCache,
+        turns: Turns,
+        clocks: Clocks,
+    ) -> None:
+        self._overrides = overrides
+        self._cache = cache
+        self._rules = rules
+        self._turns = turns
+        self._clocks = clocks
+
+    def terms(self, origin: Origin) -> Terms:
+        """Return the terms for an origin now: the settings, or an override of them."""
+        return self._overrides.terms(origin)
+
+    # -- checks ------------------------------------------------------------------------------------
+
+    def run_from_memory(self, question: Question, terms: Terms) -> Decided | None:
+        """Return the result of a check that needs no I/O; None if it needs any."""
+        state = check.begin(question, terms)
+        if isinstance(state, Decided):
+            return state
+        if isinstance(state, Opened):
+            return self._run_opened(state, question)
+        judging = state.next(self._cache.near(question.origin), self._clocks.now())
+        if not isinstance(judging, Judging):
+            return None
+        rules = None
+        if judging.document is not None:
+            rules = self._rules.get(judging.document, question.agent, terms)
+            if rules is None:
+                return None
+        held_off = self._turns.is_held_off(question.origin)
+        return judging.next(rules, self._clocks.now(), held_off=held_off)
+
+    def _run_opened(self, state: Opened, question: Question) -> Decided | None:
+        """Return the decision on /robots.txt itself with the delay known in memory; None if the
+        store is needed."""
+        near = self._cache.near(question.origin)
+        if near is None and self._cache.shared:
+            return None
+        now, held_off = self._clocks.now(), self._turns.is_held_off(question.origin)
+        following = state.next(near, now, held_off=held_off)
+        if isinstance(following, Decided):
+            return following
+        rules = self._rules.get(following.document, question.agent, following.terms)
+        return None if rules is None else following.next(rules, now, held_off=held_off)
+
+    async def run(
+        self,
+        question: Question,
+        terms: Terms,
+        deadline: float,
+        renew: Renew,
+    ) -> tuple[Decided, str]:
+        """Drive a check to its end; return its result and where the policy was found."""
+        origin = question.origin
+        state: check.State = check.begin(question, terms)
+        source = ""
+        while True:
+            match state:
+                case Lookup():
+                    cached, source = await self.look_up_in_time(origin, deadline)
+                    state = state.next(cached, self._clocks.now())
+                case Renewing():
+                    source = "fetch"
+                    answer = await renew(self.time_left(deadline), origin, state.held)
+                    state = state.next(answer, self._clocks.now())
+                case Opened():
+                    cached, source = await self.look_up_in_time(origin, deadline)
+                    held_off = self._turns.is_held_off(origin)
+                    state = state.next(cached, self._clocks.now(), held_off=held_off)
+                case Judging() | Timing():
+                    rules = await self._rules_of(state.document, question.agent, terms, deadline)
+                    held_off = self._turns.is_held_off(origin)
+                    state = state.next(rules, self._clocks.now(), held_off=held_off)
+                case Decided():
+                    return state, source
+                case _:
+                    assert_never(state)
+
+    async def _rules_of(
+        self,
+        document: Document | None,
+        agent: str,
+        terms: Terms,
+        deadline: float,
+    ) -> Ruleset | Unanswered | None:
+        if document is None:
+            return None
+        return await self._rules.get_in_time(document, agent, terms, deadline)
+
+    # -- policies ----------------------------------------------------------------------------------
+
+    def is_usable(self, cached: Policy) -> bool:
+        """Whether the policy may still be used, fresh or stale."""
+        dialect = self._overrides.terms(cached.origin).dialect
+        return cached.freshness(self._clocks.now(), dialect) is not Freshness.EXPIRED
+
+    async def look_up_in_time(
+        self,
+        origin: Origin,
+        deadline: float,
+    ) -> tuple[Policy | Unanswered | None, str]:
+        """Look the policy up, unless the store takes longer than until the deadline."""
+        try:
+            return await self.look_up(origin, self.time_left(deadline))
+        except OutOfTime as error:
+            return Unanswered(str(error)), ""
+
+    async def look_up(self, origin: Origin, within: float = math.inf) -> tuple[Policy | None, str]:
+        """Return the policy in memory if it is usable, else that in the store, and where it was
+        found.
+
+        Another process may have renewed the one in the store.
+        """
+        near = self._cache.near(origin)
+        if near is not None and (not self._cache.shared or self.is_usable(near)):
+            return near, "memory"
+        far = await self._cache.far(origin, within)
+        near = self._cache.near(origin)  # a renewal may have ended during the look-up in the store
+        if far is None or (near is not None and near.settled_at > far.settled_at):
+            return near, "memory"
+        return far, "store"
+
+    def time_left(self, deadline: float) -> float:
+        """Return the seconds until the deadline."""
+        return max(0.0, deadline - self._clocks.monotonic())

@@ -1,0 +1,170 @@
+"""The recorder numbers decisions, writes them to the audit log and counts them.
+
+Invariant: a decision is recorded before it is returned. If that fails, it is counted, and a PASS
+that has to be recorded becomes a refusal.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from robots_guard.core.check import Decided
+from robots_guard.core.events import FailedOpen
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict
+from robots_guard.errors import AuditLogError, UnconfirmedRecord
+from robots_guard.guard.counters import Tally
+from robots_guard.guard.options import GuardOptions
+from robots_guard.ports import AuditLog, Clocks
+
+log = logging.getLogger("robots_guard")
+
+UNRECORDED = Verdict(
+    action=Action.DROP,
+    reason=Reason.UNRECORDED,
+    detail="the audit log cannot be written",
+)
+INTERNAL_ERROR = Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR)
+
+
+def refuse_after_error() -> Decided:
+    """Log the current exception; return the refusal for it."""
+    log.exception("robots_guard failed; the request is refused")
+    return Decided(INTERNAL_ERROR)
+
+
+class Recorder:
+    """The recorder of one guard. `tokens` returns random hexadecimal text of the given number of
+    bytes."""
+
+    def __init__(
+        self,
+        options: GuardOptions,
+        *,
+        audit_log: AuditLog,
+        clocks: Clocks,
+        tally: Tally,
+        tokens: Callable[[int], str],
+    ) -> None:
+        self._options = options
+        self._audit_log = audit_log
+        self._clocks = clocks
+        self._tally = tally
+        self._tokens = tokens
+        self.begin_in_process()
+
+    def begin_in_process(self) -> None:
+        """Start numbering decisions; their ids begin with a name unique to this process.
+
+        The parent of a forked child itself records how many requests it let pass unrecorded.
+        """
+        self._writer = self._tokens(5)
+        self._sequence = itertools.count(1)
+        self._unrecorded_passes = 0  # PASSes returned since the audit log was last writable
+
+    def issue(
+        self,
+        question: Question,
+        decided: Decided,
+        terms: Terms,
+        source: str,
+        began: float,
+    ) -> Decision:
+        """Return a new decision, recorded. `terms` are those it was judged under, even if others
+        are in force by now."""
+        decision = Decision(
+            id=self._next_id(),
+            at=self._clocks.now(),
+            component=self._options.component,
+            question=question,
+            verdict=decided.verdict,
+            policy=decided.policy,
+            dialect=terms.dialect.name,
+            matching=terms.matching.name,
+            override=terms.override,
+            source=source if decided.policy else "",
+            elapsed=self._clocks.monotonic() - began,
+        )
+        return self._publish(decision)
+
+    def reissue(self, decision: Decision, verdict: Verdict, waited: float) -> Decision:
+        """Return the decision with another verdict and without a turn, recorded as a new one."""
+        changed = {
+            "id": self._next_id(),
+            "at": self._clocks.now(),
+            "verdict": verdict,
+            "elapsed": waited,
+            "turn": None,
+        }
+        return self._publish(msgspec.structs.replace(decision, **changed))
+
+    def _next_id(self) -> str:
+        return f"{self._writer}-{next(self._sequence)}"
+
+    def _publish(self, decision: Decision) -> Decision:
+        """Record the decision, count it and return it."""
+        decision = self._record(decision)
+        verdict = decision.verdict
+        self._tally.counts[f"{verdict.action}/{verdict.reason}"] += 1
+        if decision.has_escaped:
+            self._tally.counts["escaped"] += 1
+        return decision
+
+    def _record(self, decision: Decision) -> Decision:
+        """Write the decision to the audit log. If that fails and records are required, return a
+        refusal instead."""
+        try:
+            self._audit_log.write(decision)
+        except AuditLogError as error:
+            return self._handle_unrecorded(decision, error)
+        except Exception:
+            log.exception("robots_guard cannot make the record of a decision; the request is refused")
+            return self._refuse_unrecorded(decision)
+        self._tally.mark_working("audit_log/error", "records")
+        if self._unrecorded_passes:
+            self._record_gap(decision.at)
+        return decision
+
+    def _handle_unrecorded(self, decision: Decision, error: Exception) -> Decision:
+        self._tally.warn("audit_log/error", "a decision could not be recorded: %s", error, part="records")
+        if decision.verdict.action is not Action.PASS:
+            return decision
+        if self._options.audit_required:
+            return msgspec.structs.replace(decision, verdict=UNRECORDED)
+        self._unrecorded_passes += 1
+        return decision
+
+    def _refuse_unrecorded(self, decision: Decision) -> Decision:
+        """Return the refusal that replaces a decision whose record cannot be encoded.
+
+        It carries none of the data that could be at fault, and is recorded if possible. In report
+        mode a PASS remains a PASS.
+        """
+        self._tally.counts["audit_log/error"] += 1
+        passed = decision.verdict.action is Action.PASS
+        verdict = self._options.apply_report_only(INTERNAL_ERROR) if passed else INTERNAL_ERROR
+        refused = msgspec.structs.replace(decision, verdict=verdict, policy=None, source="")
+        try:
+            self._audit_log.write(refused)
+        except Exception as error:  # noqa: BLE001  the fault may be in data that all records need
+            return self._handle_unrecorded(refused, error)
+        return refused
+
+    def _record_gap(self, at: float) -> None:
+        """Record how many requests passed unrecorded, now that the audit log is writable again."""
+        count = self._unrecorded_passes
+        try:
+            event = FailedOpen(at=at, setting="audit_required", count=count, detail="allowed unrecorded")
+            self._audit_log.note(event, is_tried_again=True)
+        except UnconfirmedRecord:
+            pass  # it is written; a second record would count the requests twice
+        except AuditLogError:
+            return  # not writable yet: the decision that led here needed no record
+        except Exception as error:  # noqa: BLE001  the decision itself is recorded and remains valid
+            self._tally.warn("audit_log/error", "the number of unrecorded requests could not be recorded: %s", error)
+            return
+        self._unrecorded_passes -= count

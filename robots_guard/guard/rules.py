@@ -1,0 +1,76 @@
+"""The rules that a robots.txt has for an agent, compiled once and kept for further questions."""
+
+from __future__ import annotations
+
+from cachetools import LRUCache
+
+from robots_guard.core.check import Unanswered
+from robots_guard.core.policy import Document
+from robots_guard.core.verdict import Terms
+from robots_guard.errors import StoreError
+from robots_guard.guard.calls import Calls
+from robots_guard.guard.counters import Tally
+from robots_guard.ports import Clocks
+from robots_guard.rep.ruleset import Ruleset, compile_rules
+
+#: Bytes of a robots.txt: compiling a longer one would block the event loop for too long.
+COMPILE_IN_THREAD_ABOVE = 64 * 1024
+RULES_CACHE_BYTES = 64 * 1024 * 1024
+
+RulesKey = tuple[str, str, str, str]
+
+
+class RulesCache:
+    """The compiled rules of one guard, in an LRU cache bounded by bytes."""
+
+    def __init__(self, *, calls: Calls, clocks: Clocks, tally: Tally) -> None:
+        self._calls = calls
+        self._clocks = clocks
+        self._tally = tally
+        self._rules: LRUCache[RulesKey, Ruleset] = LRUCache(RULES_CACHE_BYTES, getsizeof=_size)
+
+    def get(self, document: Document, agent: str, terms: Terms) -> Ruleset | None:
+        """Return a document's rules for an agent; None if they must be compiled in a thread."""
+        key = _key(document, agent, terms)
+        rules: Ruleset | None = self._rules.get(key)
+        if rules is None and len(document.body) <= COMPILE_IN_THREAD_ABOVE:
+            rules = self._keep(key, _compile(document, agent, terms))
+        return rules
+
+    async def get_in_time(
+        self,
+        document: Document,
+        agent: str,
+        terms: Terms,
+        deadline: float,
+    ) -> Ruleset | Unanswered:
+        """Return a document's rules for an agent, unless that takes longer than until `deadline` on
+        the monotonic clock."""
+        ready = self.get(document, agent, terms)
+        if ready is not None:
+            return ready
+        within = max(0.0, deadline - self._clocks.monotonic())
+        try:
+            rules = await self._calls.make(_compile, document, agent, terms, within=within)
+        except StoreError as error:
+            message = "a question is deferred because a large robots.txt could not be parsed: %s"
+            self._tally.warn("rules/error", message, error)
+            return Unanswered(str(error))
+        return self._keep(_key(document, agent, terms), rules)
+
+    def _keep(self, key: RulesKey, rules: Ruleset) -> Ruleset:
+        if rules.size < RULES_CACHE_BYTES:
+            self._rules[key] = rules
+        return rules
+
+
+def _size(rules: Ruleset) -> int:
+    return rules.size
+
+
+def _key(document: Document, agent: str, terms: Terms) -> RulesKey:
+    return document.sha256, agent, terms.dialect.name, terms.matching.name
+
+
+def _compile(document: Document, agent: str, terms: Terms) -> Ruleset:
+    return compile_rules(document.body, terms.dialect, agent, terms.matching.name)
