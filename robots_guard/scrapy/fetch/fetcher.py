@@ -38,7 +38,7 @@ from robots_guard.fetch.content_coding import PACKED_SLACK, decoder
 from robots_guard.fetch.destinations import Destinations, lookup
 from robots_guard.fetch.fields import joined
 from robots_guard.fetch.framing import Framing
-from robots_guard.origin import split_url
+from robots_guard.origin import split_cached
 from robots_guard.scrapy.fetch.connections import handler_of, twisted_url, watch
 from robots_guard.scrapy.fetch.connections import objection as objection_to
 from robots_guard.scrapy.fetch.substitute import (
@@ -317,10 +317,10 @@ class ScrapyFetcher:
         A substitute for the handler does its own check.
         """
         handler = self._handler(download)
-        target = split_url(download.url)[1]
+        target = split_cached(download.url)[1]
         if not is_opaque(handler):
             target = wire_target(handler, download.url, target)
-        return None if target == split_url(url)[1] else target
+        return None if target == split_cached(url)[1] else target
 
     def _request(self, download: Download, route: Route, get: Get) -> Request:
         # A field without a value is not sent, and keeps Scrapy's own middlewares from adding one.
@@ -329,7 +329,7 @@ class ScrapyFetcher:
             headers["User-Agent"] = self._user_agent
         headers.update(route.headers)
         headers.update(get.headers)
-        download.host = split_url(download.url)[0].authority.encode()
+        download.host = split_cached(download.url)[0].authority.encode()
         headers["Host"] = download.host  # a project's default Host must not select another site
         request = Request(
             download.url,
@@ -349,7 +349,7 @@ class ScrapyFetcher:
     async def _resolve(self, url: str) -> tuple[Address, ...]:
         """The addresses that Scrapy will presumably connect to; it resolves the name again by
         itself."""
-        origin, _ = split_url(url)
+        origin, _ = split_cached(url)
         address = literal(origin.host)
         if address is not None:
             return (address,)
@@ -362,7 +362,7 @@ class ScrapyFetcher:
         """The addresses that the response to a URL came from; () if they are unknown, as behind a
         proxy."""
         if response.request is not None and response.request.meta.get("proxy"):
-            return tuple(filter(None, (literal(split_url(url)[0].host),)))
+            return tuple(filter(None, (literal(split_cached(url)[0].host),)))
         if response.ip_address is not None and are_same(response.url, url):
             return (response.ip_address,)
         return await self._resolve(url)
