@@ -192,11 +192,6 @@ class Deferrals:
             self._end(origin, now)
         return origin is not None
 
-    def sent(self, ticket: Hashable, origin: str, delay: float, now: float) -> None:
-        """Note that the request is on the wire; the origin's next may follow in `delay` seconds."""
-        self.shut(origin, now + delay, now)
-        self.free(ticket, now)
-
     def send_back(self, ticket: Hashable, key: str, wait: float, now: float) -> None:
         """Send the request back to the scheduler, and shut its origin or group (`key`) for `wait`
         seconds."""

@@ -179,7 +179,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     override: Exemption | None = None  # the override that set the terms
     turn: Turn | None = None
     turn_taken_at: float = 0.0  # when it was requested, by the local clock, in seconds since 1970
-    waited: float = 0.0  # seconds waited for the turn
 
     @property
     def has_escaped(self) -> bool:

@@ -544,7 +544,6 @@ class Guard:
         began, current = self._clocks.monotonic(), decision
         try:
             turn = await self._acquire_turn(patience, decision)
-            waited = self._clocks.monotonic() - began
             current = self._rejudge(decision)
             verdict = current.verdict
             if verdict.action is Action.PASS:
@@ -552,12 +551,12 @@ class Guard:
                 verdict = current.verdict
                 if not turn.wait:
                     if decision.turn is not None:  # moved: it was taken with the delay of that time
-                        return _with_turn(decision, turn, decision.verdict.pace, waited)
-                    return _with_turn(decision, turn, verdict.pace, waited)
+                        return _with_turn(decision, turn, decision.verdict.pace)
+                    return _with_turn(decision, turn, verdict.pace)
                 verdict = not_yet(verdict, turn, self._clocks.now())
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
-            verdict, waited = self._refuse_after_error().verdict, self._clocks.monotonic() - began
-        now = self._clocks.now()
+            verdict = self._refuse_after_error().verdict
+        now, waited = self._clocks.now(), self._clocks.monotonic() - began
         changed = {"id": self._next_id(), "at": now, "verdict": enforced(verdict), "elapsed": waited, "turn": None}
         return self._publish(msgspec.structs.replace(current, **changed))
 
@@ -712,10 +711,10 @@ class Guard:
         self._tally.note(loaded)
 
 
-def _with_turn(decision: Decision, turn: Turn, pace: Demand | None, waited: float) -> Decision:
-    """Return the decision with a turn that was taken with delay `pace` after `waited` seconds."""
+def _with_turn(decision: Decision, turn: Turn, pace: Demand | None) -> Decision:
+    """Return the decision with a turn that was taken with delay `pace`."""
     verdict = msgspec.structs.replace(decision.verdict, pace=pace)
-    return msgspec.structs.replace(decision, verdict=verdict, turn=turn, turn_taken_at=turn.asked, waited=waited)
+    return msgspec.structs.replace(decision, verdict=verdict, turn=turn, turn_taken_at=turn.asked)
 
 
 def _delay_of(decision: Decision) -> float:

@@ -83,13 +83,12 @@ class Variant(NamedTuple):
     made_by: str
 
 
-PLAIN = re.compile(r"/[!&-)+-:=?-\[\]_a-z~]*").fullmatch
+_PLAIN = re.compile(r"/[!&-)+-:=?-\[\]_a-z~]*").fullmatch
 
 
 def is_plain(target: str) -> bool:
-    """Whether the target has no other form, letter case apart. True of most; used on the hot
-    path."""
-    return PLAIN(target) is not None and "//" not in target and "/." not in target and target[-1:] != "?"
+    """Whether the target has no other form, letter case apart. True of most."""
+    return _PLAIN(target) is not None and "//" not in target and "/." not in target and target[-1:] != "?"
 
 
 def is_alone(form: str, target: str) -> bool:
