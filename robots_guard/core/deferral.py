@@ -57,7 +57,9 @@ class Shut(_NotOpen):
 
     def settled(self, now: float) -> Shut | Open:
         """The state at `now`."""
-        return self if self.until > now else OPEN
+        if self.until > now:
+            return self
+        return OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,9 @@ class Deferrals:
     @property
     def due(self) -> float | None:
         """The latest moment to call `settle`, so that nothing waits longer than necessary."""
-        return self._moments[0][0] if self._moments else None
+        if self._moments:
+            return self._moments[0][0]
+        return None
 
     def settle(self, now: float) -> None:
         """Open every origin and group whose moment has passed."""

@@ -191,7 +191,9 @@ class Guard:
             decided = self._peek(question, terms, fetcher or self._fetcher)
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
             decided = self._refuse_after_error()
-        return None if decided is None else self._finish(question, decided, terms, "memory", began)
+        if decided is None:
+            return None
+        return self._finish(question, decided, terms, "memory", began)
 
     async def check(self, question: Question, fetcher: Fetcher | None = None) -> Decision:
         """Return the decision, waiting as long as needed. `fetcher`, if given, fetches what this
@@ -368,7 +370,9 @@ class Guard:
         if isinstance(following, Decided):
             return following
         rules = self._rules_now(following.document, question.agent, following.terms)
-        return None if rules is None else following.next(rules, now, held_off=held_off)
+        if rules is None:
+            return None
+        return following.next(rules, now, held_off=held_off)
 
     async def _check(
         self,
@@ -610,7 +614,9 @@ class Guard:
         return self._publish(self._build_decision(question, decided, terms, source, began))
 
     def _apply_mode(self, verdict: Verdict) -> Verdict:
-        return reported(verdict) if self.reports_only else verdict
+        if self.reports_only:
+            return reported(verdict)
+        return verdict
 
     def _build_decision(
         self, question: Question, decided: Decided, terms: Terms, source: str, began: float
@@ -721,7 +727,9 @@ def _delay_of(decision: Decision) -> float:
     """Return the seconds that a decision requires between two requests; -inf if it needs no
     turn."""
     pace = decision.verdict.pace
-    return -math.inf if pace is None else pace.seconds
+    if pace is None:
+        return -math.inf
+    return pace.seconds
 
 
 _guards: weakref.WeakSet[Guard] = weakref.WeakSet()  # all guards of this process

@@ -106,7 +106,9 @@ class Turns:
         if local.wait:  # a store that has recovered or was replaced does not know the turns taken without it
             return local
         turn = await self._ask_store(origin, delay, deadline)
-        return self._take_local(origin, delay) if turn is None else self._use_granted(origin, turn, delay)
+        if turn is None:
+            return self._take_local(origin, delay)
+        return self._use_granted(origin, turn, delay)
 
     async def _ask_store(self, origin: Origin, delay: float, deadline: float) -> Turn | None:
         """Return the store's answer; None if it fails, or is down and does not recover in time for
@@ -224,7 +226,9 @@ class Turns:
         if turn.wait:
             return turn._replace(is_shared=False)
         turn = self._near.reserve(origin, 0.0, self._clocks.now)._replace(is_shared=False)
-        return turn if share is None else self._in_slot(share, turn, delay)
+        if share is None:
+            return turn
+        return self._in_slot(share, turn, delay)
 
     def _in_slot(self, share: Share, turn: Turn, delay: float) -> Turn:
         """Return the turn with the end of its slot."""
@@ -333,7 +337,9 @@ class Turns:
             return None
         is_last = await self.count_from(origin, turn, since)
         moved = _moved(turn, since)
-        return moved if is_last and not has_lapsed(moved, self._clocks.now()) else None
+        if is_last and not has_lapsed(moved, self._clocks.now()):
+            return moved
+        return None
 
     def count_aside(self, origin: Origin, turn: Turn, since: float) -> Turn:
         """Count the turn from `since` seconds after it was granted; update the store in the

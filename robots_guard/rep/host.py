@@ -32,7 +32,9 @@ class Host(NamedTuple):
 
     @property
     def shown(self) -> str:
-        return f"{self.name}:{self.port}" if self.port else self.name
+        if self.port:
+            return f"{self.name}:{self.port}"
+        return self.name
 
 
 def valid_hosts(records: Iterable[Line]) -> tuple[Host, ...]:

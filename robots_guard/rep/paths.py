@@ -70,7 +70,9 @@ def malformed(target: str) -> str | None:
     found = _FORBIDDEN.search(target)
     if found is None:
         return None
-    return "backslash" if found[0] == "\\" else f"byte 0x{ord(found[0]):02x}"
+    if found[0] == "\\":
+        return "backslash"
+    return f"byte 0x{ord(found[0]):02x}"
 
 
 # --- The forms to which a server may resolve a path ---

@@ -116,7 +116,9 @@ class Strictest(Ruleset):
         rulings = [(name, ruleset.judge(target, host, port, scheme)) for name, ruleset in self._parts]
         deciding = next((ruling for _, ruling in rulings if not ruling.allowed), rulings[0][1])
         others = tuple(name for name, ruling in rulings if ruling.allowed != deciding.allowed)
-        return deciding._replace(disagree=others) if others else deciding
+        if others:
+            return deciding._replace(disagree=others)
+        return deciding
 
     def matches(self, target: str) -> list[Rule]:
         found = [rule for _, ruleset in self._parts for rule in ruleset.matches(target)]
@@ -262,7 +264,9 @@ class _Document(Ruleset):
 
     def _denial_of_form(self, variant: Variant, matcher: Matcher, name: str) -> Ruling | None:
         ruling = self._ruling(matcher.decide(variant.text))
-        return None if ruling.allowed else ruling._replace(form=f"{name}:{variant.made_by}")
+        if ruling.allowed:
+            return None
+        return ruling._replace(form=f"{name}:{variant.made_by}")
 
     def _doubt(self, target: str, ruling: Ruling) -> Ruling:
         """Mark a ruling as ambiguous if it depends on %2F, which many servers but no standard read
@@ -271,7 +275,9 @@ class _Document(Ruleset):
             return ruling
         forms = (form for variant in variants(target) for form in folded(variant))
         doubtful = any(self._denial_of_form(form, self._canonical, "strict") for form in forms)
-        return ruling._replace(ambiguous="pct_slash") if doubtful else ruling
+        if doubtful:
+            return ruling._replace(ambiguous="pct_slash")
+        return ruling
 
     def _exempt(self) -> Ruling:
         return Ruling(allowed=True, group=self.group, exempt=True)

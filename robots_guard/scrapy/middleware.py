@@ -315,7 +315,9 @@ class RobotsGuardMiddleware:
     def process_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
         """Hand on the response, after the other middlewares: one of them may have given it another
         URL."""
-        return response if self._is_judged(request, response) else self._admit_response(request, response)
+        if self._is_judged(request, response):
+            return response
+        return self._admit_response(request, response)
 
     def receive_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
         """Hand on the response, before any other middleware, at once if its URL was judged."""

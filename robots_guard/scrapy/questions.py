@@ -116,7 +116,9 @@ def hosts_of(request: Request) -> list[bytes]:
     """The request's Host fields."""
     # Most requests have no field at all yet, and a look-up costs as much as matching a rule.
     headers = request.headers
-    return headers.getlist("Host") if headers else []
+    if headers:
+        return headers.getlist("Host")
+    return []
 
 
 def _with_visit(question: Question, url: str, request: Request, sent: bool) -> Question:

@@ -99,11 +99,13 @@ class Route:
     def of(cls, request: Request) -> Route:
         """The route of a request that has yet to be sent."""
         meta, headers = request.meta, request.headers
-        copied = ("User-Agent", _PROXY_CREDENTIALS) if meta.get("proxy") else ("User-Agent",)
-        return cls(
-            {name: meta[name] for name in _ROUTE_META if name in meta},
-            {name: headers.getlist(name) for name in copied if name in headers} if headers else {},
-        )
+        taken = {name: meta[name] for name in _ROUTE_META if name in meta}
+        if not headers:
+            return cls(taken)
+        names = ["User-Agent"]
+        if meta.get("proxy"):
+            names.append(_PROXY_CREDENTIALS)
+        return cls(taken, {name: headers.getlist(name) for name in names if name in headers})
 
 
 class Download:
@@ -320,7 +322,9 @@ class ScrapyFetcher:
         target = split_cached(download.url)[1]
         if not is_opaque(handler):
             target = wire_target(handler, download.url, target)
-        return None if target == split_cached(url)[1] else target
+        if target == split_cached(url)[1]:
+            return None
+        return target
 
     def _request(self, download: Download, route: Route, get: Get) -> Request:
         # A field without a value is not sent, and keeps Scrapy's own middlewares from adding one.
@@ -475,7 +479,9 @@ def _objection(addresses: tuple[Address, ...], get: Get) -> str | None:
 
 def _has_public(addresses: tuple[Address, ...]) -> bool | None:
     """Whether one of the addresses is public; None if there are none."""
-    return any(map(is_public, addresses)) if addresses else None
+    if addresses:
+        return any(map(is_public, addresses))
+    return None
 
 
 @dataclass(slots=True)
@@ -549,4 +555,6 @@ def _chain(error: BaseException, depth: int = 4) -> list[BaseException]:
 
 def _detail(error: BaseException) -> str:
     text = printable(str(error).strip().partition("\n")[0])
-    return f"{type(error).__name__}: {text}"[:200] if text else type(error).__name__
+    if text:
+        return f"{type(error).__name__}: {text}"[:200]
+    return type(error).__name__
