@@ -90,6 +90,10 @@ def split_url(url: str) -> tuple[Origin, str]:
     return origin, target if target.isascii() else octets(target)
 
 
+#: `split_url`, for callers that need the same few URLs several times in succession.
+split_cached = lru_cache(maxsize=1024)(split_url)
+
+
 def octets(text: str) -> str:
     """Return text as it is sent on the wire: UTF-8, one Latin-1 character per byte.
 

@@ -132,7 +132,9 @@ def access_of(status: int, dialect: Dialect) -> Access:
         return Access(dialect.on_too_many)
     if is_trouble(status):
         return Access.UNREACHABLE
-    return Access.RULES if 200 <= status < 300 else Access.UNRESTRICTED
+    if 200 <= status < 300:
+        return Access.RULES
+    return Access.UNRESTRICTED
 
 
 def access_of_failure(failure: Failure, dialect: Dialect) -> Access:

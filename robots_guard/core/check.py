@@ -102,8 +102,9 @@ class Timing:
 
         `held_off`: the origin has asked for a pause.
         """
-        known = None if isinstance(rules, Unanswered) else rules
-        verdict = taking_turns(self.verdict, known, self.terms, now, held_off=held_off)
+        if isinstance(rules, Unanswered):
+            rules = None
+        verdict = taking_turns(self.verdict, rules, self.terms, now, held_off=held_off)
         return Decided(verdict, self.policy)
 
 
@@ -209,13 +210,17 @@ def by_policy(
     if isinstance(state, Decided):
         return state.verdict
     judging = _judging(question, terms, policy, now)
-    rules = rules_of(judging.document) if judging.document is not None else None
+    rules = None
+    if judging.document is not None:
+        rules = rules_of(judging.document)
     return judging.next(rules, now, at_any_time=at_any_time).verdict
 
 
 def _judging(question: Question, terms: Terms, policy: Policy, now: float, *, renew: bool = False) -> Judging:
     access, document = policy.access(now, terms.dialect)
-    return Judging(question, terms, policy, document if access is Access.RULES else None, renew)
+    if access is not Access.RULES:
+        document = None
+    return Judging(question, terms, policy, document, renew)
 
 
 def compiled(document: Document, terms: Terms, agent: str) -> Ruleset:

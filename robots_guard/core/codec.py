@@ -64,7 +64,9 @@ def decode(value: bytes, origin: Origin) -> Policy | None:
         return None
     if policy is None or policy.origin != origin:
         return None
-    return policy if policy.document or policy.trouble else None
+    if policy.document or policy.trouble:
+        return policy
+    return None
 
 
 def pack(body: bytes) -> bytes:
@@ -80,7 +82,9 @@ def unpack(packed: bytes, sha256: str) -> bytes | None:
         body = _inflate(packed)
     except zlib.error:
         return None
-    return body if body is not None and hashlib.sha256(body).hexdigest() == sha256 else None
+    if body is not None and hashlib.sha256(body).hexdigest() == sha256:
+        return body
+    return None
 
 
 def filled(policy: Policy, packed: bytes | None) -> Policy | None:
@@ -105,7 +109,9 @@ def _decode_checked(value: bytes) -> Policy | None:
 def _inflate(packed: bytes) -> bytes | None:
     unpacker = zlib.decompressobj()
     plain = unpacker.decompress(packed, _MAX_PLAIN)
-    return plain if unpacker.eof and not unpacker.unused_data else None
+    if unpacker.eof and not unpacker.unused_data:
+        return plain
+    return None
 
 
 def _checksum(plain: bytes) -> bytes:

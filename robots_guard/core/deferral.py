@@ -57,7 +57,9 @@ class Shut(_NotOpen):
 
     def settled(self, now: float) -> Shut | Open:
         """The state at `now`."""
-        return self if self.until > now else OPEN
+        if self.until > now:
+            return self
+        return OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,9 @@ class Deferrals:
     @property
     def due(self) -> float | None:
         """The latest moment to call `settle`, so that nothing waits longer than necessary."""
-        return self._moments[0][0] if self._moments else None
+        if self._moments:
+            return self._moments[0][0]
+        return None
 
     def settle(self, now: float) -> None:
         """Open every origin and group whose moment has passed."""
@@ -191,11 +195,6 @@ class Deferrals:
         if origin is not None:
             self._end(origin, now)
         return origin is not None
-
-    def sent(self, ticket: Hashable, origin: str, delay: float, now: float) -> None:
-        """Note that the request is on the wire; the origin's next may follow in `delay` seconds."""
-        self.shut(origin, now + delay, now)
-        self.free(ticket, now)
 
     def send_back(self, ticket: Hashable, key: str, wait: float, now: float) -> None:
         """Send the request back to the scheduler, and shut its origin or group (`key`) for `wait`

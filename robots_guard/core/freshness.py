@@ -65,7 +65,9 @@ def freshness(age: float, stated: float | None, dialect: Dialect) -> Freshness:
     usable_for = fresh_for + STALE_WHILE_REVALIDATE
     if dialect.lifetime_cap is not None:
         usable_for = min(usable_for, dialect.lifetime_cap)
-    return Freshness.STALE if age < usable_for else Freshness.EXPIRED
+    if age < usable_for:
+        return Freshness.STALE
+    return Freshness.EXPIRED
 
 
 def backoff(attempts: int, spread: float) -> float:
@@ -82,8 +84,10 @@ def retry_after(headers: Mapping[str, str], now: float) -> float:
     text = headers.get("retry-after", "").strip()
     if not text:
         return 0.0
+    wait = _moment(text) - now
     first = _first(text)  # a date also contains a comma, but no number before it
-    wait = _seconds(first) if first.isascii() and first.isdigit() else _moment(text) - now
+    if first.isascii() and first.isdigit():
+        wait = _seconds(first)
     return min(max(0.0, wait), RETRY_MAX)
 
 
@@ -93,7 +97,9 @@ def asked_to_wait(status: int, headers: Mapping[str, str], now: float) -> float:
 
     `headers` has lower-case names.
     """
-    return retry_after(headers, now) if status in (429, 503) else 0.0
+    if status in (429, 503):
+        return retry_after(headers, now)
+    return 0.0
 
 
 def _directives(text: str) -> dict[str, str]:

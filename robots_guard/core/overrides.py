@@ -60,14 +60,18 @@ class Override(NamedTuple):
     @property
     def where(self) -> str:
         """The place as text for people."""
-        return f"*.{self.place}" if isinstance(self.place, str) else str(self.place)
+        if isinstance(self.place, str):
+            return f"*.{self.place}"
+        return str(self.place)
 
     def state(self, now: float) -> State:
         """The state at `now`."""
         left = self.exemption.expires - now
         if left <= 0:
             return State.EXPIRED
-        return State.EXPIRES_SOON if left <= SOON else State.IN_FORCE
+        if left <= SOON:
+            return State.EXPIRES_SOON
+        return State.IN_FORCE
 
 
 class Fault(NamedTuple):
@@ -167,7 +171,9 @@ def _rows(text: str) -> list[Any]:
 
 def _which(row: Any, number: int) -> str:
     name = row.get("id") if isinstance(row, dict) else None
-    return name if isinstance(name, str) and name.strip() else f"number {number}"
+    if isinstance(name, str) and name.strip():
+        return name
+    return f"number {number}"
 
 
 def _override(row: Any, base: Terms) -> Override:

@@ -112,9 +112,12 @@ def demand(pace: Pace | None, min_delay: float, max_delay: float, now: float) ->
 
     It is the longest of the file's delays, each limited to `max_delay` seconds, and `min_delay`.
     """
-    delays = [delay for delay in pace.delays if _applies(delay.window, now)] if pace else []
-    longest = max(delays, key=lambda each: each.seconds, default=None)
-    stated = longest.seconds if longest is not None else 0.0
+    longest, stated = None, 0.0
+    if pace is not None:
+        delays = (delay for delay in pace.delays if _applies(delay.window, now))
+        longest = max(delays, key=lambda each: each.seconds, default=None)
+    if longest is not None:
+        stated = longest.seconds
     if min_delay > min(stated, max_delay):
         return Demand(by=Pacer.MIN_DELAY, seconds=min_delay, bounded=stated > min_delay)
     if longest is None or stated <= 0:
@@ -162,8 +165,11 @@ def next_turn(last: float, not_before: float, delay: float, now: float) -> Turn 
     seconds since 1970, or -inf. A value so far in the future that only a wrong clock can have set
     it is ignored.
     """
-    paced = last + delay if last <= now + AHEAD else -math.inf
-    held_off = not_before if not_before <= now + LONGEST_HOLD_OFF + AHEAD else -math.inf
+    paced = held_off = -math.inf
+    if last <= now + AHEAD:
+        paced = last + delay
+    if not_before <= now + LONGEST_HOLD_OFF + AHEAD:
+        held_off = not_before
     pause = max(0.0, held_off - now)
     seconds = max(pause, paced - now)
     if not seconds:
@@ -278,7 +284,9 @@ class Share(NamedTuple):
         if before is None or before.doubt > share.doubt:
             return share
         agrees = abs(before.skew - share.skew) <= before.doubt + share.doubt
-        return share._replace(skew=before.skew, doubt=before.doubt) if agrees else share
+        if agrees:
+            return share._replace(skew=before.skew, doubt=before.doubt)
+        return share
 
     def in_force(self, delay: float, at: float) -> Share:
         """The share after the store has failed. If it is already in force, it stays as it is."""
@@ -317,7 +325,9 @@ class Share(NamedTuple):
     def wait(self, delay: float, at: float) -> float:
         """Seconds until the process may take a slot."""
         left = self.slot(delay, at) - at
-        return left if left > AT_ONCE else 0.0
+        if left > AT_ONCE:
+            return left
+        return 0.0
 
     def time_to_look(self, delay: float, at: float) -> float:
         """Seconds for which a request in its slot may wait to see whether the store is back."""

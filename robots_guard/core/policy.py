@@ -67,8 +67,9 @@ class FetchTrouble(msgspec.Struct, frozen=True, kw_only=True):
     def next_try(self) -> float:
         """`retry_at`, limited to the longest backoff: a stored value is untrusted."""
         latest = self.at + LONGEST_BACKOFF
-        is_valid = self.retry_at <= latest  # false also for NaN
-        return self.retry_at if is_valid else latest
+        if self.retry_at <= latest:  # false also for NaN
+            return self.retry_at
+        return latest
 
     def continues(self, now: float) -> bool:
         """Whether a failure at `now` belongs to this trouble.
@@ -92,7 +93,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return self._document_freshness(now, dialect)
         if self.trouble.at - CLOCK_SKEW <= now < self.trouble.next_try:
             return Freshness.FRESH
-        return Freshness.STALE if self.last_good(now) else Freshness.EXPIRED
+        if self.last_good(now):
+            return Freshness.STALE
+        return Freshness.EXPIRED
 
     def _document_freshness(self, now: float, dialect: Dialect) -> Freshness:
         if self.document is None:
@@ -151,7 +154,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """When the origin was last fetched from, in seconds since 1970."""
         if self.trouble is not None:
             return self.trouble.at
-        return self.document.fetched_at if self.document else 0.0
+        if self.document:
+            return self.document.fetched_at
+        return 0.0
 
     def gives_way_to(self, other: Policy, now: float) -> bool:
         """Whether `other` may replace this policy: an earlier one never replaces a later one.

@@ -143,9 +143,12 @@ class Fetching:
         return self.tls_verified and (outcome.tls_verified or not self.url.startswith("https:"))
 
     def _document(self, outcome: Fetched, now: float) -> Document:
-        body = outcome.body[:MAX_BODY] if 200 <= outcome.status < 300 else b""
+        body = b""
+        if 200 <= outcome.status < 300:
+            body = outcome.body[:MAX_BODY]
         truncated = outcome.truncated or len(outcome.body) > len(body) > 0
-        body = _whole_lines(body) if truncated else body
+        if truncated:
+            body = _whole_lines(body)
         return Document(
             status=outcome.status,
             url=self.url,
@@ -203,12 +206,15 @@ class Fetching:
         before = self.held.trouble if self.held else None
         if before is not None and not before.continues(now):
             before = None
-        attempts = before.attempts + 1 if before else 1
+        attempts, since = 1, now
+        if before is not None:
+            attempts = before.attempts + 1
+            since = min(before.since, now)  # a clock may have jumped backwards
         trouble = FetchTrouble(
             failure=failure,
             detail=detail[:200],
             status=status,
-            since=min(before.since, now) if before else now,  # a clock may have jumped backwards
+            since=since,
             at=now,
             attempts=attempts,
             tls_verified=self.tls_verified if answer is None else self._verified(answer),
@@ -262,7 +268,9 @@ def _whole_lines(body: bytes) -> bytes:
     """The body without a truncated last line: a truncated Allow would allow more than the whole
     one."""
     end = max(body.rfind(b"\n"), body.rfind(b"\r")) + 1
-    return body[:end] if end else body
+    if end:
+        return body[:end]
+    return body
 
 
 State = Fetching | Redirected | Settled

@@ -130,7 +130,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     override: Exemption | None = None  # the override that set the terms
     turn: Turn | None = None
     turn_taken_at: float = 0.0  # when it was requested, by the local clock, in seconds since 1970
-    waited: float = 0.0  # seconds waited for the turn
 
     @property
     def has_escaped(self) -> bool:
@@ -160,7 +159,9 @@ def needs_no_policy(question: Question, terms: Terms) -> Verdict | None:
 
 
 def _id(terms: Terms) -> str:
-    return terms.override.id if terms.override else ""
+    if terms.override:
+        return terms.override.id
+    return ""
 
 
 def as_report_only(verdict: Verdict) -> Verdict:
@@ -223,7 +224,9 @@ def _defer_disallowed(
 
     A deferral that began later than now shows that the clock was set back: it counts from now.
     """
-    since = min(question.deferral.since, now) if question.deferral else now
+    since = now
+    if question.deferral:
+        since = min(question.deferral.since, now)
     if not now < since + terms.max_defer:
         return verdict
     renewed = max(policy.expires_at(terms.dialect), now + RETRY_MIN)
@@ -249,7 +252,9 @@ def paced(
         return verdict
     if pace is None and not terms.min_delay and not held_off:  # the usual case
         return verdict
-    shut = None if at_any_time else closed(pace, now)
+    shut = None
+    if not at_any_time:
+        shut = closed(pace, now)
     if shut is not None and terms.visit_time == "keep":
         line, opens = shut
         rule = RuleRef(line.number, line.text, verdict.group or "")
@@ -313,8 +318,12 @@ def not_yet(verdict: Verdict, wait: Wait, now: float) -> Verdict:
 
 def _reason(ruling: Ruling) -> Reason:
     if ruling.allowed:
-        return Reason.ROBOTS_TXT if ruling.exempt else Reason.ALLOWED
-    return Reason.MIRROR if ruling.mirror_of else Reason.DISALLOWED
+        if ruling.exempt:
+            return Reason.ROBOTS_TXT
+        return Reason.ALLOWED
+    if ruling.mirror_of:
+        return Reason.MIRROR
+    return Reason.DISALLOWED
 
 
 def _rule_ref(ruling: Ruling) -> RuleRef | None:
@@ -328,7 +337,9 @@ def _detail(ruling: Ruling) -> str | None:
         return f"main host {ruling.mirror_of}"
     if ruling.ambiguous:
         return f"ambiguous={ruling.ambiguous}"
-    return f"disagree={','.join(ruling.disagree)}" if ruling.disagree else None
+    if ruling.disagree:
+        return f"disagree={','.join(ruling.disagree)}"
+    return None
 
 
 def _unrestricted(policy: Policy, document: Document | None, terms: Terms, stale: bool) -> Verdict:

@@ -177,7 +177,9 @@ class Framing:
         if not lengths:
             return self._until_closed
         self._left = int(lengths[0])
-        return self._counted if self._left else self._end
+        if self._left:
+            return self._counted
+        return self._end
 
     def _all(self, name: bytes) -> list[bytes]:
         """Return the values of a field. Only spaces are stripped: not all clients accept a tab
@@ -267,7 +269,9 @@ class Framing:
         line = self._until_lf(longest)
         if line is not None and not line.endswith(b"\r"):
             raise _Doubt("a chunk line that does not end in CRLF")
-        return line if line is None else line[:-1]
+        if line is None:
+            return None
+        return line[:-1]
 
     def _until_lf(self, longest: int) -> bytes | None:
         end = self._buffer.find(b"\n")

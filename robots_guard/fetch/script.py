@@ -41,4 +41,6 @@ class ScriptedFetcher:
         if not callable(entry):
             return entry
         outcome = entry(get)
-        return await outcome if isawaitable(outcome) else outcome
+        if isawaitable(outcome):
+            return await outcome
+        return outcome

@@ -116,7 +116,9 @@ class Holding:
             return None
         if document is None or document.tls_verified:
             return policy
-        return None if trouble is None else Policy(origin=policy.origin, trouble=trouble)
+        if trouble is None:
+            return None
+        return Policy(origin=policy.origin, trouble=trouble)
 
 
 def _put_with_document(store: PolicyStore, policy: Policy, now: float) -> Policy:

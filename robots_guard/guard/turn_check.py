@@ -45,7 +45,6 @@ class TurnCheck:
         began, current = self._clocks.monotonic(), decision
         try:
             turn = await self._acquire(patience, decision)
-            waited = self._clocks.monotonic() - began
             current = self._rejudge(decision)
             verdict = current.verdict
             if verdict.action is Action.PASS:
@@ -53,11 +52,12 @@ class TurnCheck:
                 verdict = current.verdict
                 if isinstance(turn, Turn):
                     if decision.turn is not None:  # moved: it was taken with the delay of that time
-                        return _with_turn(decision, turn, decision.verdict.pace, waited)
-                    return _with_turn(decision, turn, verdict.pace, waited)
+                        return _with_turn(decision, turn, decision.verdict.pace)
+                    return _with_turn(decision, turn, verdict.pace)
                 verdict = not_yet(verdict, turn, self._clocks.now())
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
-            verdict, waited = refuse_after_error().verdict, self._clocks.monotonic() - began
+            verdict = refuse_after_error().verdict
+        waited = self._clocks.monotonic() - began
         return self._recorder.reissue(current, enforced(verdict), waited)
 
     async def _acquire(self, patience: float, decision: Decision) -> Turn | Wait:
@@ -124,11 +124,10 @@ class TurnCheck:
         return replace(decision, turn=turn, turn_taken_at=taken_at)
 
 
-def _with_turn(decision: Decision, turn: Turn, pace: Demand | None, waited: float) -> Decision:
-    """Return the decision with a turn that was taken with delay `pace` after `waited` seconds."""
+def _with_turn(decision: Decision, turn: Turn, pace: Demand | None) -> Decision:
+    """Return the decision with a turn that was taken with delay `pace`."""
     verdict = replace(decision.verdict, pace=pace)
-    taken = {"turn": turn, "turn_taken_at": turn.asked, "waited": waited}
-    return replace(decision, verdict=verdict, **taken)
+    return replace(decision, verdict=verdict, turn=turn, turn_taken_at=turn.asked)
 
 
 def _delay_of(decision: Decision) -> float:

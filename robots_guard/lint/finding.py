@@ -113,11 +113,9 @@ class CheckTable:
         """Add a check of each line with one of these fields, or of every line."""
         return self._decorator(code, name, severity, about, "line", frozenset(fields), once)
 
-    def group(
-        self, code: str, name: str, severity: Severity, about: str, *, once: bool = False
-    ) -> Callable[[Find], Find]:
+    def group(self, code: str, name: str, severity: Severity, about: str) -> Callable[[Find], Find]:
         """Add a check of each group."""
-        return self._decorator(code, name, severity, about, "group", frozenset(), once)
+        return self._decorator(code, name, severity, about, "group", frozenset(), once=False)
 
     def _decorator(
         self,

@@ -81,7 +81,9 @@ def clean(body: bytes) -> bytes:
 def _capped(body: bytes) -> bytes:
     head = body[:BODY_CAP]
     end = max(head.rfind(b"\n"), head.rfind(b"\r")) + 1
-    return head[:end] if end else head
+    if end:
+        return head[:end]
+    return head
 
 
 def _unmarked(body: bytes) -> bytes:
@@ -116,10 +118,14 @@ def field_and_value(raw: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
         return SPELLINGS[key], value.strip()
     name = key.strip().lower()
     if not colon:
-        if not name or not dialect.lenient_fields:
-            return (b"?", key.strip()) if name else (b"", b"")
+        if not name:
+            return b"", b""
+        if not dialect.lenient_fields:
+            return b"?", key.strip()
         return _two_words(key)
-    return (_respelt(name) if dialect.lenient_fields else name) or b"?", value.strip()
+    if dialect.lenient_fields:
+        name = _respelt(name)
+    return name or b"?", value.strip()
 
 
 def _two_words(raw: bytes) -> tuple[bytes, bytes]:
@@ -127,7 +133,9 @@ def _two_words(raw: bytes) -> tuple[bytes, bytes]:
     and one word."""
     words = raw.split()
     field = _respelt(words[0].lower())
-    return (field, words[1]) if len(words) == 2 and field in _FIELDS else (b"?", raw.strip())
+    if len(words) == 2 and field in _FIELDS:
+        return field, words[1]
+    return b"?", raw.strip()
 
 
 def _respelt(name: bytes) -> bytes:
@@ -150,7 +158,13 @@ def tame_lines(text: bytes, dialect: Dialect) -> list[bytes]:
         truncate = _truncate_values
     else:
         truncate = _truncate
-    return [truncate(raw) if len(raw) > LINE_CAP or (has_controls and _CONTROL.search(raw)) else raw for raw in raws]
+
+    def tame(raw: bytes) -> bytes:
+        if len(raw) > LINE_CAP or (has_controls and _CONTROL.search(raw)):
+            return truncate(raw)
+        return raw
+
+    return [tame(raw) for raw in raws]
 
 
 def _truncate_like_c(raw: bytes) -> bytes:
@@ -163,8 +177,10 @@ def _truncate(raw: bytes) -> bytes:
     A truncated Allow would allow more, so it is dropped.
     """
     whole = _trimmed(raw)
-    control = _CONTROL.search(whole)
-    cut = whole[: min(LINE_CAP, control.start() if control else LINE_CAP)]
+    cut = whole[:LINE_CAP]
+    control = _CONTROL.search(cut)
+    if control:
+        cut = cut[: control.start()]
     if len(cut) < len(whole) and whole[:5].lower() == b"allow":
         return COMMENT
     return cut or COMMENT

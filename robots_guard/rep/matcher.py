@@ -129,7 +129,9 @@ def compiled(texts: Sequence[str], rules: Sequence[int], ranking: Ranking, *, op
         return NOTHING
     if operators or len(texts) > FEW:
         patterns = Patterns()
-        add = patterns.add_patterns if operators else patterns.add_prefixes
+        add = patterns.add_prefixes
+        if operators:
+            add = patterns.add_patterns
         add(texts, ranking(texts, rules))
         return patterns.compiled()
     # The usual file: build the matcher directly, without Patterns.
@@ -258,7 +260,9 @@ class Index:
             return best
         candidates = self.attached[at]
         if candidates is None:
-            return best if self.grams is None else self._decide_by_grams(self.grams, path, best)
+            if self.grams is None:
+                return best
+            return self._decide_by_grams(self.grams, path, best)
         for wildcard in candidates:
             if wildcard[1] in path:
                 rank, _, head, middle, tail = wildcard
@@ -308,9 +312,13 @@ def _attach(
     many."""
     attached: list[tuple[Wildcard, ...] | None] = []
     for at, parent in enumerate(parents):
-        above = attached[parent] if parent >= 0 else ()
+        candidates: tuple[Wildcard, ...] | None = ()
+        if parent >= 0:
+            candidates = attached[parent]
         own = by_head.get(keys[at])
-        attached.append(_merge(above, own, bests[at]) if own else above)
+        if own:
+            candidates = _merge(candidates, own, bests[at])
+        attached.append(candidates)
     return attached
 
 
@@ -335,8 +343,9 @@ class Grams:
         counts = Counter(gram for _, gate, *_ in wildcards for gram in _grams(gate, 3))
         self.places_by_gram: dict[str, list[int]] = {}
         for place, (_, gate, *_) in enumerate(wildcards):
-            gram = min(_grams(gate, 3), key=counts.__getitem__) if len(gate) > 3 else gate
-            self.places_by_gram.setdefault(gram, []).append(place)
+            if len(gate) > 3:
+                gate = min(_grams(gate, 3), key=counts.__getitem__)
+            self.places_by_gram.setdefault(gate, []).append(place)
         self.sizes = sorted({len(gram) for gram in self.places_by_gram})
 
     def candidates(self, path: str) -> Iterable[Wildcard]:

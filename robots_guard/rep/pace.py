@@ -91,10 +91,13 @@ def pace_of(records: Iterable[Line]) -> Pace | None:
     for line in records:
         if line.field in _READERS:
             found = _READERS[line.field](line)
-            (odd if found is None else lines).append(line)
+            if found is None:
+                odd.append(line)
+                continue
+            lines.append(line)
             if isinstance(found, Delay):
                 _keep_longest(delays, found)
-            elif found is not None and (len(visits) < WINDOWS or found.window in visits):
+            elif len(visits) < WINDOWS or found.window in visits:
                 visits.setdefault(found.window, found)
     if not lines and not odd:
         return None
@@ -113,7 +116,9 @@ def _delay(line: Line) -> Delay | None:
     if _ENDLESS.match(line.value):
         return Delay(math.inf, line)
     number = _NUMBER.match(line.value)
-    return Delay(max(0.0, float(number[0].replace(",", "."))), line) if number else None
+    if number:
+        return Delay(max(0.0, float(number[0].replace(",", "."))), line)
+    return None
 
 
 def _rate(line: Line) -> Delay | None:
@@ -123,16 +128,21 @@ def _rate(line: Line) -> Delay | None:
     if found is None:
         return None
     count, period, unit, when = found.groups()
-    window = _window(when) if when else None
-    if when and window is None:
-        return None
-    seconds = int(period) * _UNITS[unit.lower()]
-    return Delay(seconds / int(count) if int(count) else math.inf, line, window)
+    window = None
+    if when:
+        window = _window(when)
+        if window is None:
+            return None
+    if int(count) == 0:
+        return Delay(math.inf, line, window)
+    return Delay(int(period) * _UNITS[unit.lower()] / int(count), line, window)
 
 
 def _visit(line: Line) -> Visit | None:
     window = _window(line.value)
-    return Visit(window, line) if window else None
+    if window:
+        return Visit(window, line)
+    return None
 
 
 _READERS: dict[str, Callable[[Line], Delay | Visit | None]] = {
@@ -147,9 +157,13 @@ def _window(text: str) -> Window | None:
     if found is None:
         return None
     begins, ends = _minute(found[1], found[2]), _minute(found[3], found[4])
-    return None if begins is None or ends is None else Window(begins % DAY, ends % DAY)
+    if begins is None or ends is None:
+        return None
+    return Window(begins % DAY, ends % DAY)
 
 
 def _minute(hours: str, minutes: str) -> int | None:
     minute = int(hours) * 60 + int(minutes)
-    return minute if minute <= DAY and int(minutes) < 60 else None
+    if minute <= DAY and int(minutes) < 60:
+        return minute
+    return None

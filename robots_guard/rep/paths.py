@@ -70,7 +70,9 @@ def malformed(target: str) -> str | None:
     found = _FORBIDDEN.search(target)
     if found is None:
         return None
-    return "backslash" if found[0] == "\\" else f"byte 0x{ord(found[0]):02x}"
+    if found[0] == "\\":
+        return "backslash"
+    return f"byte 0x{ord(found[0]):02x}"
 
 
 # --- The forms to which a server may resolve a path ---
@@ -83,13 +85,12 @@ class Variant(NamedTuple):
     made_by: str
 
 
-PLAIN = re.compile(r"/[!&-)+-:=?-\[\]_a-z~]*").fullmatch
+_PLAIN = re.compile(r"/[!&-)+-:=?-\[\]_a-z~]*").fullmatch
 
 
 def is_plain(target: str) -> bool:
-    """Whether the target has no other form, letter case apart. True of most; used on the hot
-    path."""
-    return PLAIN(target) is not None and "//" not in target and "/." not in target and target[-1:] != "?"
+    """Whether the target has no other form, letter case apart. True of most."""
+    return _PLAIN(target) is not None and "//" not in target and "/." not in target and target[-1:] != "?"
 
 
 def is_alone(form: str, target: str) -> bool:

@@ -108,7 +108,9 @@ def _decode(text: str) -> str:
 def _decode_escape(found: re.Match[str]) -> str:
     char = chr(int(found[0][1:], 16))
     # A line feed stays encoded as well, on both sides: otherwise it would split a rule.
-    return found[0].upper() if char in "/\n" else char
+    if char in "/\n":
+        return found[0].upper()
+    return char
 
 
 def _as_written(text: str) -> str:
@@ -123,7 +125,9 @@ def _google_rules(patterns: str) -> str:
 
 
 def _upper_or_encoded(found: re.Match[str]) -> str:
-    return found[0].upper() if len(found[0]) == 3 else _CANONICAL[found[0]]
+    if len(found[0]) == 3:
+        return found[0].upper()
+    return _CANONICAL[found[0]]
 
 
 def _unchanged(text: str) -> str:

@@ -28,7 +28,9 @@ def formed(values: Sequence[bytes], percent: Percent, dialect: Dialect) -> str:
 
 
 def _cut_after_dollar(pattern: str) -> str:
-    return pattern[: pattern.index("$") + 1] if "$" in pattern else pattern
+    if "$" in pattern:
+        return pattern[: pattern.index("$") + 1]
+    return pattern
 
 
 def _by_length(texts: Sequence[str], rows: Sequence[int]) -> Sequence[int]:

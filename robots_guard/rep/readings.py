@@ -59,7 +59,9 @@ def cut_fragment(target: str) -> str:
 
 def rooted(target: str) -> str:
     """The target with a leading slash. Without one it is malformed, and profile spec adds it."""
-    return target if target[:1] == "/" else "/" + target
+    if target[:1] == "/":
+        return target
+    return "/" + target
 
 
 # --- Dot segments ---
@@ -133,11 +135,12 @@ def _by_url_parse(text: str) -> Iterator[str]:
     """What url.parse() makes of a text that begins with two slashes, whether or not a front server
     removed dot segments."""
     path, mark, query = text.partition("?")
-    starts = [path] if path.startswith("//") else []
+    starts = [path]
     if _ENCODED_DOT.search(path) or ("/." in path and has_dot_segment(path)):
-        resolved = undotted(_DOTS.sub(lambda found: _ENCODED_DOT.sub(".", found[0]), path))
-        starts += [resolved] if resolved.startswith("//") else []
+        starts.append(undotted(_DOTS.sub(lambda found: _ENCODED_DOT.sub(".", found[0]), path)))
     for each in starts:
+        if not each.startswith("//"):
+            continue
         authority, slash, rest = each[2:].partition("/")
         moved = {_moved_to_path(authority, end) for end in (_HOST_END, _ENCODED_HOST_END)}
         yield from ("/" + each + slash + rest + mark + query for each in sorted(moved) if each)
@@ -148,7 +151,9 @@ def _moved_to_path(authority: str, host_end: re.Pattern[str]) -> str:
     not valid in a host or port."""
     named = authority.rpartition("@")[2]
     end = host_end.search(named)
-    at = end.start() if end else len(named)
+    at = len(named)
+    if end:
+        at = end.start()
     host = _PORT.sub("", named[:at])
     if host[:1] == "[" and host[-1:] == "]":
         return named[at:]

@@ -109,11 +109,16 @@ class Robots(Struct):
         """The groups that apply to a crawler of this name in the dialect."""
         name = _name(token, by_token=self.dialect.product_tokens)
         aliases = self.dialect.aliases
-        for alias in aliases[aliases.index(name) :] if name in aliases else (name,):
+        names: Sequence[str] = (name,)
+        if name in aliases:
+            names = aliases[aliases.index(name) :]
+        for alias in names:
             if self._may_name(alias) and (named := self._named(alias)):
                 return Selection(named, f"named {alias}")
         default = self._default()
-        return Selection(default, "named *" if default else "no group applies")
+        if default:
+            return Selection(default, "named *")
+        return Selection(default, "no group applies")
 
     def _may_name(self, name: str) -> bool:
         """Whether the file can contain the name at all. A fast check, because most files name few
@@ -139,7 +144,9 @@ class Robots(Struct):
                 if value == b"*" or (_STAR in value and _is_star(value, self.dialect)):
                     found.append(group)
                     break
-        return found[:1] if self.dialect.several == "first" else found
+        if self.dialect.several == "first":
+            return found[:1]
+        return found
 
     def others_for(self, selection: Selection) -> list[Record]:
         """The lines of the selected groups that are not rules."""
@@ -168,7 +175,9 @@ def _name(token: str, *, by_token: bool) -> str:
 
 def _token(value: bytes) -> str:
     found = _TOKEN.match(value)
-    return found[0].decode("ascii").lower() if found else ""
+    if found:
+        return found[0].decode("ascii").lower()
+    return ""
 
 
 def _fit_of_token(group: Group, name: str, dialect: Dialect) -> int:  # noqa: ARG001  (like _fit_of_substring)
@@ -187,7 +196,9 @@ def _fit_of_substring(group: Group, name: str, dialect: Dialect) -> int:
 
 
 def _likeness(value: bytes, name: str, dialect: Dialect) -> int:
-    texts = value.split() if dialect.names_per_line == "many" else [value]
+    texts = [value]
+    if dialect.names_per_line == "many":
+        texts = value.split()
     return max(
         (_substring(_compared(text, dialect), name, dialect) for text in texts if text != b"*"),
         default=0,
@@ -199,13 +210,18 @@ def _compared(value: bytes, dialect: Dialect) -> str:
     value."""
     if dialect.product_tokens:
         return _token(value)
-    text = value if dialect.names == "name_in_value" else value.partition(b"/")[0].strip()
-    return text.decode("utf-8", "replace").lower()
+    if dialect.names != "name_in_value":
+        value = value.partition(b"/")[0].strip()
+    return value.decode("utf-8", "replace").lower()
 
 
 def _substring(text: str, name: str, dialect: Dialect) -> int:
-    needle, hay = (text, name) if dialect.names == "value_in_name" else (name, text)
-    return len(needle) if needle and needle in hay else 0
+    needle, hay = name, text
+    if dialect.names == "value_in_name":
+        needle, hay = text, name
+    if needle and needle in hay:
+        return len(needle)
+    return 0
 
 
 def _is_star(value: bytes, dialect: Dialect) -> bool:

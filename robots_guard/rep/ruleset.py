@@ -16,12 +16,12 @@ from robots_guard.rep.lines import Line
 from robots_guard.rep.matcher import NO_RULE, TOO_COMPLEX, Constant, Matcher, pattern_matches
 from robots_guard.rep.pace import Pace, pace_of
 from robots_guard.rep.paths import (
-    PLAIN,
     Matching,
     Variant,
     folded,
     has_encoded_slash,
     is_alone,
+    is_plain,
     variants,
 )
 from robots_guard.rep.paths import matching as matching_of
@@ -116,7 +116,9 @@ class Strictest(Ruleset):
         rulings = [(name, ruleset.judge(target, host, port, scheme)) for name, ruleset in self._parts]
         deciding = next((ruling for _, ruling in rulings if not ruling.allowed), rulings[0][1])
         others = tuple(name for name, ruling in rulings if ruling.allowed != deciding.allowed)
-        return deciding._replace(disagree=others) if others else deciding
+        if others:
+            return deciding._replace(disagree=others)
+        return deciding
 
     def matches(self, target: str) -> list[Rule]:
         found = [rule for _, ruleset in self._parts for rule in ruleset.matches(target)]
@@ -170,7 +172,7 @@ class _Document(Ruleset):
         self._constant = self._free if one and not rows else None
         # ... and so has any other ASCII target that needs no resolving, if no rule depends on
         # whether its bytes are encoded.
-        self._swift = not meets_escapes(written)
+        self._swift = self._plain and not meets_escapes(written)
         self.size = 800 + len(robots.text) + len(written) + 120 * len(rows)
 
     def _compile_further_forms(self, values: list[bytes], written: str) -> None:
@@ -196,19 +198,21 @@ class _Document(Ruleset):
             return self._exempt()
         if self._constant is not None:
             return self._constant
-        # is_plain inlined, with a faster test where that suffices: a call would cost 10 % of the
-        # time.
-        if (
-            self._plain
-            and "//" not in target
-            and "/." not in target
-            and ("?" not in target or target[-1] != "?")
-            and (
-                "%" not in target and ";" not in target and "#" not in target and target[:1] == "/" and target.isascii()
-                if self._swift
-                else PLAIN(target)
+        if self._swift:
+            # As `is_plain`, with a faster test and inlined: a call would cost 10 % of the time.
+            has_one_form = (
+                "//" not in target
+                and "/." not in target
+                and ("?" not in target or target[-1] != "?")
+                and "%" not in target
+                and ";" not in target
+                and "#" not in target
+                and target[:1] == "/"
+                and target.isascii()
             )
-        ):
+        else:
+            has_one_form = self._plain and is_plain(target)
+        if has_one_form:
             rank = self._matcher.decide(target)
             if rank == NO_RULE:
                 return self._free
@@ -260,7 +264,9 @@ class _Document(Ruleset):
 
     def _denial_of_form(self, variant: Variant, matcher: Matcher, name: str) -> Ruling | None:
         ruling = self._ruling(matcher.decide(variant.text))
-        return None if ruling.allowed else ruling._replace(form=f"{name}:{variant.made_by}")
+        if ruling.allowed:
+            return None
+        return ruling._replace(form=f"{name}:{variant.made_by}")
 
     def _doubt(self, target: str, ruling: Ruling) -> Ruling:
         """Mark a ruling as ambiguous if it depends on %2F, which many servers but no standard read
@@ -269,7 +275,9 @@ class _Document(Ruleset):
             return ruling
         forms = (form for variant in variants(target) for form in folded(variant))
         doubtful = any(self._denial_of_form(form, self._canonical, "strict") for form in forms)
-        return ruling._replace(ambiguous="pct_slash") if doubtful else ruling
+        if doubtful:
+            return ruling._replace(ambiguous="pct_slash")
+        return ruling
 
     def _exempt(self) -> Ruling:
         return Ruling(allowed=True, group=self.group, exempt=True)

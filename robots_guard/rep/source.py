@@ -86,8 +86,14 @@ def patterns_of(rows: list[int], values: list[bytes], dialect: Dialect) -> tuple
 
 
 def _patterns(value: bytes, row: int, dialect: Dialect) -> Iterator[bytes]:
-    for pattern in value.split() if dialect.paths_per_line == "many" else (value,):
-        yield b"/" + pattern if dialect.root_slash and pattern[:1] != b"/" else pattern
+    patterns = [value]
+    if dialect.paths_per_line == "many":
+        patterns = value.split()
+    for pattern in patterns:
+        if dialect.root_slash and pattern[:1] != b"/":
+            yield b"/" + pattern
+        else:
+            yield pattern
         if dialect.index_page and row & 1:
             directory, slash, page = pattern.rpartition(b"/")
             if slash and page.startswith(b"index.htm"):

@@ -130,4 +130,6 @@ def _proxy_of(component: Any, settings: BaseSettings) -> str:
     if settings.get("PLAYWRIGHT_CDP_URL") or settings.get("PLAYWRIGHT_CONNECT_URL"):
         return ""
     proxy = settings.getdict("PLAYWRIGHT_LAUNCH_OPTIONS").get("proxy") or {}
-    return shown_url(str(proxy.get("server") or "")) if isinstance(proxy, dict) else ""
+    if isinstance(proxy, dict):
+        return shown_url(str(proxy.get("server") or ""))
+    return ""

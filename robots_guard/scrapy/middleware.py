@@ -27,7 +27,7 @@ from robots_guard.audit.record import shown_url
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Deferral, Question
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
-from robots_guard.origin import split_url
+from robots_guard.origin import split_cached
 from robots_guard.ports import Fetcher
 from robots_guard.scrapy.bypasses import find_bypasses
 from robots_guard.scrapy.deferral.gate import OriginGate, wait_of
@@ -316,7 +316,9 @@ class RobotsGuardMiddleware:
     def process_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
         """Hand on the response, after the other middlewares: one of them may have given it another
         URL."""
-        return response if self._is_judged(request, response) else self._admit_response(request, response)
+        if self._is_judged(request, response):
+            return response
+        return self._admit_response(request, response)
 
     def receive_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
         """Hand on the response, before any other middleware, at once if its URL was judged."""
@@ -336,7 +338,7 @@ class RobotsGuardMiddleware:
         if response.status in (429, 503) and request in self._sealed and not is_from_cache(response):
             # s3:, or a handler of the project's own
             with contextlib.suppress(NotGoverned, MalformedURL):
-                await self._pacing.hold_off(split_url(response.url)[0], response)
+                await self._pacing.hold_off(split_cached(response.url)[0], response)
         return await self._admit_response(request, response)
 
     async def _admit_response(self, request: Request, response: Response) -> Response:
@@ -371,7 +373,7 @@ class RobotsGuardMiddleware:
     def _lacks_policy(self, request: Request) -> bool:
         """Whether the request will have to wait for a policy."""
         try:
-            origin, _ = split_url(request.url)
+            origin, _ = split_cached(request.url)
         except (NotGoverned, MalformedURL):
             return False
         return not self._questions.is_exempt(request) and not self._guard.knows(origin)

@@ -14,7 +14,7 @@ import msgspec
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Deferral, Question, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.origin import Origin, parse_authority, split_url
+from robots_guard.origin import Origin, parse_authority, split_cached
 from robots_guard.scrapy.fetch.fetcher import DOWNLOAD
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Questions:
 
     def question(self, request: Request, deferral: Deferral | None = None) -> Question:
         """The question for a request. Raises NotGoverned or MalformedURL."""
-        origin, target = split_url(request.url)
+        origin, target = split_cached(request.url)
         return self._question(request, origin, target, deferral)
 
     def reached_question(self, url: str, request: Request, *, sent: bool) -> Question:
@@ -47,7 +47,7 @@ class Questions:
 
         Raises NotGoverned or MalformedURL.
         """
-        origin, target = split_url(url)
+        origin, target = split_cached(url)
         return _with_visit(self._question(request, origin, target), url, request, sent)
 
     def malformed(
@@ -117,7 +117,9 @@ def hosts_of(request: Request) -> list[bytes]:
     """The request's Host fields."""
     # Most requests have no field at all yet, and a look-up costs as much as matching a rule.
     headers = request.headers
-    return headers.getlist("Host") if headers else []
+    if headers:
+        return headers.getlist("Host")
+    return []
 
 
 def _with_visit(question: Question, url: str, request: Request, sent: bool) -> Question:
@@ -128,7 +130,7 @@ def _with_visit(question: Question, url: str, request: Request, sent: bool) -> Q
 def _has_same_origin(url: str, request: Request) -> bool:
     """Whether a URL has the same origin as the request's."""
     try:
-        return split_url(url)[0] == split_url(request.url)[0]
+        return split_cached(url)[0] == split_cached(request.url)[0]
     except (NotGoverned, MalformedURL):
         return False
 

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from scrapy.utils.httpobj import urlparse_cached
 
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.origin import split_url
+from robots_guard.origin import split_cached
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -101,6 +101,6 @@ def are_same(one: str, other: str) -> bool:
     if one == other:
         return True
     try:
-        return split_url(one) == split_url(other)
+        return split_cached(one) == split_cached(other)
     except (NotGoverned, MalformedURL):
         return False

@@ -43,7 +43,9 @@ class HostRuntime(Runtime, Protocol):
 
 def host_runtime() -> HostRuntime:
     """The runtime for the loop or reactor that runs, or will run, this crawl."""
-    return AsyncioHostRuntime() if is_asyncio_available() else TwistedRuntime()
+    if is_asyncio_available():
+        return AsyncioHostRuntime()
+    return TwistedRuntime()
 
 
 class AsyncioHostRuntime(AsyncioRuntime):

@@ -52,7 +52,9 @@ class RobotsGuardSeal:
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
         """Defer a request whose turn had not come."""
-        return self._middleware.defer(request, exception) if isinstance(exception, NotYet) else None
+        if isinstance(exception, NotYet):
+            return self._middleware.defer(request, exception)
+        return None
 
     def process_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
         """Hand on the response, at once if its URL was judged, otherwise after judging it."""

@@ -33,7 +33,9 @@ def open_store(url: str) -> SharedStore | None:
     if _SERVERS.match(url):
         return _on_servers(url, read_only=False, must_accept=True)
     path = _path(url)
-    return SqliteStore(path) if path else None
+    if path:
+        return SqliteStore(path)
+    return None
 
 
 def look_at(url: str, *, insist: bool = True) -> SharedStore | None:
@@ -46,7 +48,9 @@ def look_at(url: str, *, insist: bool = True) -> SharedStore | None:
     if _SERVERS.match(url):
         return _on_servers(url, read_only=True, must_accept=insist)
     path = _path(url)
-    return SqliteStore(path, ReadOnlyDatabase(path, must_exist=insist)) if path else None
+    if path:
+        return SqliteStore(path, ReadOnlyDatabase(path, must_exist=insist))
+    return None
 
 
 def _on_servers(url: str, *, read_only: bool, must_accept: bool) -> SharedStore:

@@ -89,7 +89,9 @@ def marks_a_store(file: str) -> bool:
 
 def _inode_number_in(content: bytes) -> int | None:
     found = _MARKED.fullmatch(content)
-    return int(found[1]) if found else None
+    if found:
+        return int(found[1])
+    return None
 
 
 class DatabaseFiles:
@@ -277,7 +279,9 @@ class DatabaseFiles:
 
 
 def _inode(found: os.stat_result | None) -> Inode | None:
-    return (found.st_dev, found.st_ino) if found else None
+    if found:
+        return found.st_dev, found.st_ino
+    return None
 
 
 def _literal(name: str) -> str:

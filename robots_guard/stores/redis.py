@@ -226,7 +226,9 @@ class RedisStore:
     def document(self, sha256: str) -> bytes | None:
         """Return the body with that digest, or None."""
         packed = self._packed(sha256)
-        return None if packed is None else codec.unpack(packed, sha256)
+        if packed is None:
+            return None
+        return codec.unpack(packed, sha256)
 
     def purge(self, now: float, keep: Iterable[str] = ()) -> int:  # noqa: ARG002  (the server has its own clock)
         """Mark the documents in `keep` as used now.
@@ -255,7 +257,9 @@ class RedisStore:
         return f"{self._prefix}document:{sha256}"
 
     def _add_mac(self, value: bytes, origin: Origin) -> bytes:
-        return value if self._key is None else self._mac(value, origin) + value
+        if self._key is None:
+            return value
+        return self._mac(value, origin) + value
 
     def _verify(self, string: bytes, origin: Origin) -> Policy:
         """Verify the MAC of a policy's string. Returns the policy without its body."""
@@ -362,7 +366,9 @@ _LATEST = _micro(LONGEST_HOLD_OFF + AHEAD)
 
 
 def _digest(policy: Policy) -> str:
-    return policy.document.sha256 if policy.document else codec.EMPTY
+    if policy.document:
+        return policy.document.sha256
+    return codec.EMPTY
 
 
 def _literal(prefix: str) -> str:

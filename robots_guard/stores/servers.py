@@ -160,7 +160,8 @@ class LateCluster:
         """Return the name of the node that stores a key, empty if not known yet."""
         cluster = self._clients.get("cluster")
         with contextlib.suppress(redis.RedisError, RedisClusterException, AttributeError):
-            return cluster.get_node_from_key(key).name if cluster else ""
+            if cluster:
+                return str(cluster.get_node_from_key(key).name)
         return ""
 
     def close(self) -> None:

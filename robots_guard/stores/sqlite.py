@@ -212,7 +212,9 @@ class SqliteStore:
     def document(self, sha256: str) -> bytes | None:
         """Return the body with that digest, or None."""
         packed = self._packed(sha256)
-        return None if packed is None else codec.unpack(packed, sha256)
+        if packed is None:
+            return None
+        return codec.unpack(packed, sha256)
 
     def purge(self, now: float, keep: Iterable[str] = ()) -> int:
         """Remove what was not used for 120 days. Returns the number of documents removed.
@@ -237,12 +239,17 @@ class SqliteStore:
                 "SELECT 1 FROM documents WHERE sha256 = ? AND used_at > ? AND used_at <= ?",
                 (sha256, now - TOUCH, now + CLOCK_SKEW),
             ).fetchone()
-        return None if found else {"sha256": sha256, "now": now, "body": codec.pack(document.body)}
+        if found:
+            return None
+        return {"sha256": sha256, "now": now, "body": codec.pack(document.body)}
 
     def _packed(self, sha256: str) -> bytes | None:
         with self._database.reading() as connection:
             row = connection.execute(_BODY, (bytes.fromhex(sha256), codec.MAX_VALUE)).fetchone()
-        return row[0] if row else None
+        if row is None:
+            return None
+        packed: bytes = row[0]
+        return packed
 
     def _fill(self, policy: Policy) -> Policy:
         """Return the policy with its body.

@@ -86,7 +86,8 @@ def test_a_paced_origin_sends_one_request_and_then_waits(deferrals):
     assert deferrals.admit(1, A, 0, known=True)
     assert not deferrals.admit(2, A, 0, known=True)
 
-    deferrals.sent(1, A, 5, 0)
+    deferrals.shut(A, 5, 0)
+    deferrals.free(1, 0)
     assert (deferrals.state(A), deferrals.due) == (Shut(5), 5)
     assert not deferrals.admit(2, A, 4.9, known=True)
     assert deferrals.admit(2, A, 5, known=True)
@@ -321,7 +322,8 @@ class Crawl(RuleBasedStateMachine):
     @rule(sent=out, delay=seconds)
     def send(self, sent: tuple[int, str], delay: float) -> None:
         ticket, origin = sent
-        self.deferrals.sent(ticket, origin, delay, self.now)
+        self.deferrals.shut(origin, self.now + delay, self.now)
+        self.deferrals.free(ticket, self.now)
         self.note_shut(origin, delay)
         self.forget(ticket)
 

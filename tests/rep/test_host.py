@@ -74,8 +74,9 @@ def test_wrong_arguments_beyond_those_of_the_seed(value):
     assert not is_host_value(value)
 
 
-def test_an_international_top_level_domain_is_one():
-    assert is_host_value("xn--80aswg.xn--p1ai")
+@pytest.mark.parametrize("value", ["xn--80aswg.xn--p1ai", "main.example.co.ck"])
+def test_a_top_level_domain_may_be_international_or_have_only_rules_for_what_is_below_it(value):
+    assert is_host_value(value)
 
 
 def test_a_host_line_closes_a_run_of_agents():

@@ -30,8 +30,8 @@ FAULTS = (
     Fault(
         name="half-delay",
         module="robots_guard.core.pacing",
-        old="paced = last + delay if",
-        new="paced = last + delay / 2 if",
+        old="paced = last + delay\n",
+        new="paced = last + delay / 2\n",
     ),
     Fault(
         name="no-hold-off",
@@ -134,8 +134,8 @@ FAULTS = (
     Fault(
         name="always-stale",
         module="robots_guard.core.freshness",
-        old="return Freshness.STALE if age < usable_for else",
-        new="return Freshness.STALE if True else",
+        old="if age < usable_for:",
+        new="if True:",
     ),
     Fault(
         name="long-fresh",

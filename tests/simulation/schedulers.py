@@ -120,7 +120,10 @@ class Scheduler:
             return decision
         decision = worker.guard.leaves(decision)
         response = worker.visit(decision)
-        self.deferrals.sent(ticket, origin, pace.seconds if pace else 0.0, worker.process.monotonic())
+        now = worker.process.monotonic()
+        if pace is not None:
+            self.deferrals.shut(origin, now + pace.seconds, now)
+        self.deferrals.free(ticket, now)
         self.wake()
         await worker.process_response(decision, response)
         return decision

@@ -3,6 +3,10 @@
 mitmproxy is one event loop on one core. The system distributes connections among the processes that
 listen on a port with SO_REUSEPORT. The parent starts the workers, forwards signals, and stops all
 of them when one exits. If the parent is killed, the workers notice the end of a pipe and exit.
+
+`multiprocessing` cannot do this: each worker that it forks inherits the pipes of those forked
+before, so after the parent's death they would notice it one after another. Its workers also wait
+for hanging threads when they exit.
 """
 
 from __future__ import annotations

@@ -31,7 +31,6 @@ HOST = "robots.guard"
 CONSOLE = "/console"
 _REMEMBERED = 2000  # refusals
 _FORWARD = (mode_specs.RegularMode, mode_specs.UpstreamMode)
-_QUERY = "robots-guard audit query --id"
 _HELP = "This is a proxy for crawlers, not a site: set it as http_proxy and https_proxy, and request a site.\n"
 
 

@@ -22,7 +22,7 @@ from robots_guard.core.deferral import REMEMBERED, Deferrals, group_due
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Decision
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.origin import split_url
+from robots_guard.origin import split_cached
 from robots_guard.scrapy.deferral.return_state import GROUP, returned_copy
 from robots_guard.scrapy.deferral.timetable import Timetable
 
@@ -59,12 +59,7 @@ class OriginGate:
 
     def bucket(self, request: Request) -> str:
         """The bucket a request belongs to: its slot, a space, and the key that closes it."""
-        slot: str = self._engine.downloader.get_slot_key(request)
-        origin = _origin_of(request)
-        if not origin:
-            return slot
-        group = request.meta.get(GROUP)
-        return f"{slot} {origin}#{group}" if group else f"{slot} {origin}"
+        return self._bucket(request, _origin_of(request))
 
     def is_scheduled(self, request: Request) -> bool:
         """Whether the request came out of the queue, and so can go back to it."""
@@ -87,12 +82,13 @@ class OriginGate:
         This must be decided here: under asyncio many more are popped before the first of them
         reaches the middleware.
         """
-        bucket = self.bucket(request)
+        origin = _origin_of(request)
+        bucket = self._bucket(request, origin)
         if not self.open_buckets((bucket,)):
             return False
         self.deferrals.admit(
             request,
-            _origin_of(request),
+            origin,
             time.monotonic(),
             known=not self.lacks_policy(request),
             group=bucket.rpartition(" ")[2],
@@ -100,6 +96,15 @@ class OriginGate:
         self._scheduled.add(request)
         self._handed_out = request
         return True
+
+    def _bucket(self, request: Request, origin: str) -> str:
+        slot: str = self._engine.downloader.get_slot_key(request)
+        if not origin:
+            return slot
+        group = request.meta.get(GROUP)
+        if group:
+            return f"{slot} {origin}#{group}"
+        return f"{slot} {origin}"
 
     def _is_open(self, bucket: str) -> bool:
         key = bucket.rpartition(" ")[2]
@@ -242,7 +247,7 @@ def wait_of(decision: Decision) -> float:
 def _origin_of(request: Request) -> str:
     """The origin of the request; "" if no robots.txt governs it."""
     try:
-        return str(split_url(request.url)[0])
+        return str(split_cached(request.url)[0])
     except (NotGoverned, MalformedURL):
         return ""
 

@@ -69,4 +69,6 @@ def restore(request: Request) -> Deferral | None:
     request.priority = meta.pop(PRIORITY, request.priority)
     meta.pop(GROUP, None)
     deferral = meta.pop(DEFERRAL, None)
-    return Deferral(*deferral) if deferral else None
+    if deferral:
+        return Deferral(*deferral)
+    return None

@@ -119,7 +119,9 @@ class GuardScheduler(BaseScheduler):
     def _wrapped_length(self) -> int | None:
         """The number of requests in the wrapped scheduler; None if it has no length, which Scrapy
         does not require."""
-        return len(self._wrapped) if hasattr(self._wrapped, "__len__") else None
+        if hasattr(self._wrapped, "__len__"):
+            return len(self._wrapped)
+        return None
 
     def has_pending_requests(self) -> bool:
         """Whether requests are pending, parked ones included."""

@@ -38,7 +38,7 @@ from robots_guard.fetch.content_coding import PACKED_SLACK, decoder
 from robots_guard.fetch.destinations import Destinations, lookup
 from robots_guard.fetch.fields import joined
 from robots_guard.fetch.framing import Framing
-from robots_guard.origin import split_url
+from robots_guard.origin import split_cached
 from robots_guard.scrapy.fetch.connections import handler_of, twisted_url, watch
 from robots_guard.scrapy.fetch.connections import objection as objection_to
 from robots_guard.scrapy.fetch.substitute import (
@@ -99,11 +99,13 @@ class Route:
     def of(cls, request: Request) -> Route:
         """The route of a request that has yet to be sent."""
         meta, headers = request.meta, request.headers
-        copied = ("User-Agent", _PROXY_CREDENTIALS) if meta.get("proxy") else ("User-Agent",)
-        return cls(
-            {name: meta[name] for name in _ROUTE_META if name in meta},
-            {name: headers.getlist(name) for name in copied if name in headers} if headers else {},
-        )
+        taken = {name: meta[name] for name in _ROUTE_META if name in meta}
+        if not headers:
+            return cls(taken)
+        names = ["User-Agent"]
+        if meta.get("proxy"):
+            names.append(_PROXY_CREDENTIALS)
+        return cls(taken, {name: headers.getlist(name) for name in names if name in headers})
 
 
 class Download:
@@ -317,10 +319,12 @@ class ScrapyFetcher:
         A substitute for the handler does its own check.
         """
         handler = self._handler(download)
-        target = split_url(download.url)[1]
+        target = split_cached(download.url)[1]
         if not is_opaque(handler):
             target = wire_target(handler, download.url, target)
-        return None if target == split_url(url)[1] else target
+        if target == split_cached(url)[1]:
+            return None
+        return target
 
     def _request(self, download: Download, route: Route, get: Get) -> Request:
         # A field without a value is not sent, and keeps Scrapy's own middlewares from adding one.
@@ -329,7 +333,7 @@ class ScrapyFetcher:
             headers["User-Agent"] = self._user_agent
         headers.update(route.headers)
         headers.update(get.headers)
-        download.host = split_url(download.url)[0].authority.encode()
+        download.host = split_cached(download.url)[0].authority.encode()
         headers["Host"] = download.host  # a project's default Host must not select another site
         request = Request(
             download.url,
@@ -349,7 +353,7 @@ class ScrapyFetcher:
     async def _resolve(self, url: str) -> tuple[Address, ...]:
         """The addresses that Scrapy will presumably connect to; it resolves the name again by
         itself."""
-        origin, _ = split_url(url)
+        origin, _ = split_cached(url)
         address = literal(origin.host)
         if address is not None:
             return (address,)
@@ -362,7 +366,7 @@ class ScrapyFetcher:
         """The addresses that the response to a URL came from; () if they are unknown, as behind a
         proxy."""
         if response.request is not None and response.request.meta.get("proxy"):
-            return tuple(filter(None, (literal(split_url(url)[0].host),)))
+            return tuple(filter(None, (literal(split_cached(url)[0].host),)))
         if response.ip_address is not None and are_same(response.url, url):
             return (response.ip_address,)
         return await self._resolve(url)
@@ -475,7 +479,9 @@ def _objection(addresses: tuple[Address, ...], get: Get) -> str | None:
 
 def _has_public(addresses: tuple[Address, ...]) -> bool | None:
     """Whether one of the addresses is public; None if there are none."""
-    return any(map(is_public, addresses)) if addresses else None
+    if addresses:
+        return any(map(is_public, addresses))
+    return None
 
 
 @dataclass(slots=True)
@@ -549,4 +555,6 @@ def _chain(error: BaseException, depth: int = 4) -> list[BaseException]:
 
 def _detail(error: BaseException) -> str:
     text = printable(str(error).strip().partition("\n")[0])
-    return f"{type(error).__name__}: {text}"[:200] if text else type(error).__name__
+    if text:
+        return f"{type(error).__name__}: {text}"[:200]
+    return type(error).__name__

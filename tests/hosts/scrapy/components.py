@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from robots_guard.audit.write.log import FileAuditLog
+from robots_guard.core.policy import Policy
+from robots_guard.origin import split_url
 
 
 class RefusesRobots:
@@ -173,6 +176,23 @@ class CountsReceivers:
         count = sum(len(list(getAllReceivers(sender, signal))) for signal in watched)
         what = "robots.txt" if request.url.endswith("/robots.txt") else "the page"
         self.crawler.stats.set_value(f"receivers/at {what}", count)
+
+
+class CountsCalls:
+    """Counts the calls of functions that every request needs."""
+
+    def __init__(self, crawler):
+        self.names = {split_url.__code__: "split_url", Policy.freshness.__code__: "freshness"}
+        self.stats = crawler.stats
+        sys.setprofile(self.count)
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler)
+
+    def count(self, frame, event, _argument):
+        if event == "call" and frame.f_code in self.names:
+            self.stats.inc_value(f"calls/{self.names[frame.f_code]}")
 
 
 class SetsHost:

@@ -145,6 +145,20 @@ def test_an_unchanged_request_is_judged_once(net):
     assert done.stats["robots_guard/pass/allowed"] == 1
 
 
+def test_a_url_is_split_once_and_freshness_determined_twice(net):
+    """Freshness is determined when the request leaves the queue, because a request to an origin
+    whose policy is unknown must leave alone, and when it is judged, because time has passed."""
+    site = net.origin(RULES)
+    urls = [f"{site.url}/{number}" for number in range(30)]
+
+    done = crawl(urls, {"EXTENSIONS": {"hosts.scrapy.components.CountsCalls": 0}})
+
+    assert all(done[url]["status"] == 200 for url in urls)
+    fetch = 3  # the fetch of robots.txt itself
+    assert len(urls) <= done.stats["calls/split_url"] <= len(urls) + fetch
+    assert len(urls) <= done.stats["calls/freshness"] <= 2 * len(urls) + fetch
+
+
 def test_a_changed_fetch_of_the_guard_is_not_sent(net):
     site = two_sites(net, OPEN)
 
