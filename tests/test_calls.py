@@ -9,6 +9,7 @@ import time
 
 import pytest
 from support.threads import System
+from support.waiting import until
 
 from robots_guard.errors import OutOfTime, StoreError
 from robots_guard.guard import calls as calls_module
@@ -66,12 +67,6 @@ async def overrun(calls, disk, count):
     disk.answers.clear()
     ends = await asyncio.gather(*(calls.make(disk.read) for _ in range(count)), return_exceptions=True)
     assert [str(end) for end in ends] == [f"no answer from the disk within {SHORT:g} s"] * count
-
-
-async def until(condition):
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_call_returns_its_result_or_error_to_the_caller(calls, disk):

@@ -11,6 +11,7 @@ import time
 
 import msgspec
 import pytest
+from support.waiting import until
 
 import robots_guard.guard.guard as guard_module
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
@@ -182,9 +183,7 @@ async def test_a_stale_policy_is_renewed_once_in_the_background(build, clock):
     await guard.check(ask())
     clock.advance(700)
     answers = [guard.peek(ask("/private/x")).verdict.action for _ in range(5)]
-    async with asyncio.timeout(60):
-        while guard._renewals:
-            await asyncio.sleep(0.001)
+    await until(lambda: not guard._renewals)
 
     assert answers == [Action.PASS] * 5
     assert len(fetcher.asked) == 2
@@ -445,11 +444,13 @@ class SlowStore(MemoryStore):
     def __init__(self):
         super().__init__()
         self.slow = iter([True])
+        self.has_read = threading.Event()
         self.gate = threading.Event()
 
     def get(self, origin):
         found = super().get(origin)
         if next(self.slow, False):
+            self.has_read.set()
             assert self.gate.wait(60)
         return found
 
@@ -458,7 +459,7 @@ async def test_lookup_that_began_before_a_renewal_ended_starts_no_other(build):
     fetcher, store = Script(RULES), SlowStore()
     guard = build(fetcher, store)
     late = asyncio.ensure_future(guard.check(ask("/late")))
-    await asyncio.sleep(0.05)  # so that it is in the store
+    await until(store.has_read.is_set)
     await guard.check(ask("/early"))
     store.gate.set()
 
@@ -1041,7 +1042,7 @@ async def test_a_delay_that_is_learned_while_a_request_waits_for_the_end_of_a_pa
     decision = await guard.check(ask("/robots.txt"))
     await guard.hold_off(A, 0.2)
     waiting = asyncio.ensure_future(guard.turn(guard.recalled(decision), 5))
-    await asyncio.sleep(0.1)
+    await until(lambda: guard.held)
     await guard.policy(A)
     clock.advance(0.2)
     guard._turns._near.reserve(A, 0.0, clock)  # another takes a turn meanwhile
@@ -1063,7 +1064,7 @@ async def test_a_request_that_waits_out_a_pause_is_not_sent_when_a_robots_txt_th
     await guard.hold_off(A, 0.2)
     decision = await guard.check(ask("/private/x"))
     waiting = asyncio.ensure_future(guard.turn(decision, 5))
-    await asyncio.sleep(0.1)
+    await until(lambda: guard.held)
     await guard.policy(A, renew=True)
     clock.advance(0.2)
 

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from support.waiting import until
 
 from robots_guard.audit.write.log import CapturingAuditLog
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
@@ -337,8 +338,7 @@ async def test_redirects_to_one_origin_share_one_fetch_of_its_rules(build):
     guard = build(script | {f"{B}/robots.txt": platform})
     asking = [asyncio.ensure_future(guard.check(ask("/private/x", shop))) for shop in shops]
     async with asyncio.timeout(60):
-        while len(guard.fetcher.gets) < len(shops) + 1:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(guard.fetcher.gets) == len(shops) + 1)
         gate.set()
         decisions = await asyncio.gather(*asking)
 
@@ -376,8 +376,7 @@ async def test_settling_waits_for_the_rules_of_a_target_too(build):
     guard = build(script)
     asking = asyncio.ensure_future(guard.check(ask()))
     async with asyncio.timeout(60):
-        while len(guard.fetcher.gets) < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(guard.fetcher.gets) == 2)
         settling = asyncio.ensure_future(guard.settle())
         gate.set()
         await settling
