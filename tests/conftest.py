@@ -5,10 +5,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from support.stores import Cluster, Redis, start_cluster, start_redis
 
 from robots_guard.testing import Loopback
+
+hypothesis.settings.register_profile("tests", deadline=None)  # of wall-clock time, which a loaded machine exceeds
+hypothesis.settings.load_profile("tests")
 
 
 class Clock:

@@ -118,7 +118,7 @@ def test_unknown_fields_of_a_later_version_are_ignored(tmp_path):
     assert [record.seq for record in records(tmp_path)] == [1]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(st.lists(st.binary(max_size=60), max_size=8))
 def test_arbitrary_bytes_cause_no_error(tmp_path, pieces):
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(pieces) + b"\n" + line(seq=1))

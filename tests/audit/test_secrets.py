@@ -53,7 +53,7 @@ def test_no_url_shows_a_secret(url):
     assert RANDOM not in shown_url(url)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(url=urls(), other=urls(), query=st.sampled_from(["redact", "drop", "hash"]), client=st.sampled_from(CLIENTS))
 def test_no_secret_reaches_a_file_a_row_or_an_export(url, other, query, client):
     directory = Path(tempfile.mkdtemp())
