@@ -1176,9 +1176,9 @@ async def test_request_forbidden_meanwhile_passes_in_report_mode_and_is_recorded
     await guard.policy(A, renew=True)
     clock.advance(1)
 
-    told = await guard.turn(decision)
-    assert told.is_due
-    assert (told.verdict.action, told.verdict.would) == (Action.PASS, Action.DROP)
+    turned = await guard.turn(decision)
+    assert turned.is_due
+    assert (turned.verdict.action, turned.verdict.would) == (Action.PASS, Action.DROP)
 
 
 @pytest.mark.parametrize(("learned", "kept"), [(b"", 10.0), (b"\nCrawl-delay: 4", 10.0), (b"\nCrawl-delay: 40", 40.0)])
@@ -1228,10 +1228,10 @@ def in_child(work):
         os.write(writes, work().encode())
         os._exit(0)
     os.close(writes)
-    told = os.read(reads, 1000).decode()
+    output = os.read(reads, 1000).decode()
     os.close(reads)
     os.waitpid(pid, 0)
-    return told
+    return output
 
 
 def test_no_decision_of_a_forked_child_has_an_id_of_its_parents(build):

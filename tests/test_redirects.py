@@ -110,7 +110,7 @@ async def test_a_page_that_is_allowed_is_fetched_and_read_for_the_first_origin(b
     assert (decision.verdict.action, decision.verdict.reason) == (Action.DROP, Reason.DISALLOWED)
     assert decision.policy.document.url == f"{B}/shop/a.txt"
     assert [(each.action, each.robots_txt_of) for each in records_on(guard, f"{B}/shop/a.txt")] == [("pass", str(A))]
-    assert guard.peek(ask("/page", B)).verdict.action is Action.PASS, "its own policy is held for others, too"
+    assert guard.peek(ask("/page", B)).verdict.action is Action.PASS, "its own policy is kept for others, too"
 
 
 async def test_redirect_to_a_robots_txt_is_not_judged(build):

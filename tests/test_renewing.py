@@ -232,12 +232,12 @@ async def test_local_failure_replaces_no_shared_document(build, tmp_path, verifi
     other.put(Policy(origin=A, document=document), time.time())
     fetcher.gate.set()
     decision = await asking
-    held = other.get(A)
+    stored = other.get(A)
     other.close()
 
     assert decision.verdict.action is Action.DEFER if not verified else Action.DROP
-    assert held.trouble.failure is Failure.TIMEOUT
-    assert held.document == document
+    assert stored.trouble.failure is Failure.TIMEOUT
+    assert stored.document == document
 
 
 async def test_wait_for_an_endless_lease_is_bounded(build, monkeypatch):
@@ -449,9 +449,9 @@ async def test_a_lease_outlasts_its_fetch_by_the_margin(build):
 async def test_a_lease_is_waited_for_no_longer_than_twice_its_time(build, monkeypatch):
     patiences, begin = [], single_flight.lease.begin
 
-    def noting(held, dialect, patience):
+    def noting(known, dialect, patience):
         patiences.append(patience)
-        return begin(held, dialect, patience)
+        return begin(known, dialect, patience)
 
     monkeypatch.setattr(single_flight.lease, "begin", noting)
     guard = build(ScriptedFetcher({"https://a.test/robots.txt": RULES}), limits=Limits(total=20.0))

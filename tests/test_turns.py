@@ -188,9 +188,9 @@ async def test_a_pause_that_is_learned_with_a_turn_lasts_no_longer_for_a_long_li
         far.reserve(A, 2.0, clock, f"p{number}")
     turns = over(far, Clocks(now=clock, monotonic=clock))
 
-    told = await turns.take_within(0, A, 2.0)
-    assert told.by_retry_after
-    assert told.wait == pytest.approx(0.5 + 9 * 2.0)
+    refused = await turns.take_within(0, A, 2.0)
+    assert refused.by_retry_after
+    assert refused.wait == pytest.approx(0.5 + 9 * 2.0)
     assert turns.is_held_off(A)
     clock.advance(0.6)
     assert not turns.is_held_off(A)

@@ -143,8 +143,8 @@ def test_more_files_than_a_process_can_open(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for number in range(200):
         (tmp_path / f"{number}.jsonl").write_bytes(line(AT + number, number))
-    held = max(int(each.name) for each in Path("/proc/self/fd").iterdir())  # by the tests of this process
-    resource.setrlimit(resource.RLIMIT_NOFILE, (held + 64, hard))
+    highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())  # by the tests of this process
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 64, hard))
     try:
         found = [record.seq for record in records(tmp_path)]
     finally:

@@ -44,10 +44,10 @@ def slowly_decides(patterns: list[str], path: str, *, wildcards: bool) -> int:
 
 
 def compiled(patterns: list[str], *, wildcards: bool = True):
-    held = Patterns()
-    add = held.add_patterns if wildcards else held.add_prefixes
+    builder = Patterns()
+    add = builder.add_patterns if wildcards else builder.add_prefixes
     add(patterns, range(len(patterns)))
-    return held.compiled()
+    return builder.compiled()
 
 
 @settings(max_examples=400)
@@ -67,10 +67,10 @@ def test_any_tier_decides_as_the_slow_reference(patterns, path, wildcards):
 @settings(max_examples=150)
 @given(st.lists(PATTERNS, min_size=1, max_size=60), st.lists(PATHS, min_size=1, max_size=5))
 def test_the_index_and_its_grams_decide_as_the_slow_reference(patterns, paths):
-    held = Patterns()
-    held.add_patterns(patterns, range(len(patterns)))
-    index = Index(held)
-    crowded = Index(held)
+    builder = Patterns()
+    builder.add_patterns(patterns, range(len(patterns)))
+    index = Index(builder)
+    crowded = Index(builder)
     crowded.attached = [None] * len(crowded.keys)
     crowded.grams = matcher.Grams(crowded.wildcards)
     for path in paths:
@@ -91,10 +91,10 @@ def test_files_of_any_size_are_decided_as_the_slow_reference(count, wildcards):
     for _ in range(8):
         patterns = [*some_texts(chance, "ab*$/", 6, count), "/b**", "/b*", "/b"]
         ranks = chance.sample(range(len(patterns)), len(patterns))
-        held = Patterns()
-        add = held.add_patterns if wildcards else held.add_prefixes
+        builder = Patterns()
+        add = builder.add_patterns if wildcards else builder.add_prefixes
         add(patterns, ranks)
-        rules = held.compiled()
+        rules = builder.compiled()
         by_rank = [pattern for _, pattern in sorted(zip(ranks, patterns, strict=True))]
         for path in some_texts(chance, "ab/$", 9, 40):
             assert rules.decide(path) == slowly_decides(by_rank, path, wildcards=wildcards)

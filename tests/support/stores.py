@@ -35,8 +35,8 @@ def policy(origin=A, at=1000.0, body=b"User-agent: *\nDisallow: /x\n") -> Policy
     return begin(origin, None, "direct").next(Fetched(status=200, body=body, tls_verified=True), at).policy
 
 
-def put(store, held: Policy, now: float | None = None) -> None:
-    store.put(held, held.settled_at if now is None else now)
+def put(store, stored: Policy, now: float | None = None) -> None:
+    store.put(stored, stored.settled_at if now is None else now)
 
 
 @dataclass
