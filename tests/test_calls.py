@@ -19,6 +19,8 @@ from robots_guard.guard.runtime import THREADS, AsyncioRuntime
 from robots_guard.guard.threads import NoThread
 from robots_guard.ports import Clocks
 
+# These tests read private attributes: which calls and threads are left over has no public face.
+
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
 SHORT = 0.4  # instead of `LONGEST`
 

@@ -28,6 +28,9 @@ from robots_guard.rep.paths import matching
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 
+# These tests replace the `_runtime`'s sleep, so that virtual time passes, and read `_renewals`, which
+# has no public face.
+
 A = origin_of("https://a.test")
 RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)
 

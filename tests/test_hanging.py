@@ -35,6 +35,9 @@ from robots_guard.stores import open_store
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 
+# These tests read and replace private attributes: a hung call and a full pool have no public face,
+# and a guard's fetcher cannot be replaced.
+
 A = origin_of("https://a.test")
 SLOWLY = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 0.01\n", tls_verified=True)
 LARGE = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/\n" + b"# \n" * 30_000, tls_verified=True)

@@ -27,6 +27,8 @@ from robots_guard.rep.paths import matching
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 
+# These tests read `_renewals`: what a guard's single flight still waits for has no public face.
+
 A = origin_of("https://a.test")
 RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)
 

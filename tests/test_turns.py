@@ -23,6 +23,9 @@ from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 
+# These tests replace the `_runtime`'s sleep, so that virtual time passes, and set `_shares`, which
+# otherwise depend on the answers of a fleet.
+
 A, B = origin_of("https://a.test"), origin_of("https://b.test")
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
 

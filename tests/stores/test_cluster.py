@@ -19,6 +19,9 @@ from robots_guard.stores.breaker import FIRST_PAUSE, Breaker
 from robots_guard.stores.redis import RedisRefused
 from robots_guard.stores.servers import open_redis
 
+# These tests use the `_client` and key names of the store: the nodes that keep an origin have no public
+# face.
+
 ORIGINS = [
     origin_of(prefix)
     for prefix in (

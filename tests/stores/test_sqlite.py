@@ -31,6 +31,9 @@ from robots_guard.stores.patience import connect
 from robots_guard.stores.sqlite import RETENTION, SqliteStore
 from robots_guard.stores.system import System
 
+# These tests reach into `_database`: the faults that they cause (a lock, a read-only connection, an
+# open circuit) have no public face.
+
 DAY = 86400.0
 
 

@@ -31,6 +31,9 @@ from robots_guard.stores.patience import connect
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.stores.system import System
 
+# These tests reach into `_database`: its locks and connections, which a fork must not inherit, have no
+# public face.
+
 
 @pytest.fixture(scope="module")
 def members():
