@@ -6,12 +6,16 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+import hypothesis
 import pytest
 from support.guards import make_guard
 from support.stores import Cluster, Redis, start_cluster, start_redis
 
 from robots_guard.guard.guard import Guard
 from robots_guard.testing import Loopback
+
+hypothesis.settings.register_profile("tests", deadline=None)  # of wall-clock time, which a loaded machine exceeds
+hypothesis.settings.load_profile("tests")
 
 
 class Clock:

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from support.threads import System
+from support.waiting import until
 
 from robots_guard.errors import OutOfTime, StoreError
 from robots_guard.guard import calls as calls_module
@@ -17,6 +18,8 @@ from robots_guard.guard.counters import Tally
 from robots_guard.guard.runtime import THREADS, AsyncioRuntime
 from robots_guard.guard.threads import NoThread
 from robots_guard.ports import Clocks
+
+# These tests read private attributes: which calls and threads are left over has no public face.
 
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
 SHORT = 0.4  # instead of `LONGEST`
@@ -66,12 +69,6 @@ async def overrun(calls, disk, count):
     disk.answers.clear()
     ends = await asyncio.gather(*(calls.make(disk.read) for _ in range(count)), return_exceptions=True)
     assert [str(end) for end in ends] == [f"no answer from the disk within {SHORT:g} s"] * count
-
-
-async def until(condition):
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_call_returns_its_result_or_error_to_the_caller(calls, disk):

@@ -12,6 +12,7 @@ import time
 import msgspec
 import pytest
 from support.stores import LeasingStore
+from support.waiting import until
 
 import robots_guard.guard.rules as rules_module
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
@@ -26,6 +27,9 @@ from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
+
+# These tests replace the `_runtime`'s sleep, so that virtual time passes, and read `_renewals`, which
+# has no public face.
 
 A = origin_of("https://a.test")
 RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)
@@ -165,9 +169,7 @@ async def test_a_stale_policy_is_renewed_once_in_the_background(build, clock):
     await guard.check(ask())
     clock.advance(700)
     answers = [guard.peek(ask("/private/x")).verdict.action for _ in range(5)]
-    async with asyncio.timeout(60):
-        while guard._renewals:
-            await asyncio.sleep(0.001)
+    await until(lambda: not guard._renewals)
 
     assert answers == [Action.PASS] * 5
     assert len(fetcher.asked) == 2
@@ -428,11 +430,13 @@ class SlowStore(LeasingStore):
     def __init__(self):
         super().__init__()
         self.slow = iter([True])
+        self.has_read = threading.Event()
         self.gate = threading.Event()
 
     def get(self, origin):
         found = super().get(origin)
         if next(self.slow, False):
+            self.has_read.set()
             assert self.gate.wait(60)
         return found
 
@@ -441,7 +445,7 @@ async def test_lookup_that_began_before_a_renewal_ended_starts_no_other(build):
     fetcher, store = Script(RULES), SlowStore()
     guard = build(fetcher, store)
     late = asyncio.ensure_future(guard.check(ask("/late")))
-    await asyncio.sleep(0.05)  # so that it is in the store
+    await until(store.has_read.is_set)
     await guard.check(ask("/early"))
     store.gate.set()
 
@@ -1024,7 +1028,7 @@ async def test_a_delay_that_is_learned_while_a_request_waits_for_the_end_of_a_pa
     decision = await guard.check(ask("/robots.txt"))
     await guard.hold_off(A, 0.2)
     waiting = asyncio.ensure_future(guard.turn(guard.recalled(decision), 5))
-    await asyncio.sleep(0.1)
+    await until(lambda: guard.held)
     await guard.policy(A)
     clock.advance(0.2)
     guard._turns._near.reserve(A, 0.0, clock)  # another takes a turn meanwhile
@@ -1046,7 +1050,7 @@ async def test_a_request_that_waits_out_a_pause_is_not_sent_when_a_robots_txt_th
     await guard.hold_off(A, 0.2)
     decision = await guard.check(ask("/private/x"))
     waiting = asyncio.ensure_future(guard.turn(decision, 5))
-    await asyncio.sleep(0.1)
+    await until(lambda: guard.held)
     await guard.policy(A, renew=True)
     clock.advance(0.2)
 
@@ -1158,9 +1162,9 @@ async def test_request_forbidden_meanwhile_passes_in_report_only_mode_and_is_rec
     await guard.policy(A, renew=True)
     clock.advance(1)
 
-    told = await guard.turn(decision)
-    assert told.is_due
-    assert (told.verdict.action, told.verdict.would) == (Action.PASS, Action.DROP)
+    turned = await guard.turn(decision)
+    assert turned.is_due
+    assert (turned.verdict.action, turned.verdict.would) == (Action.PASS, Action.DROP)
 
 
 @pytest.mark.parametrize(("learned", "kept"), [(b"", 10.0), (b"\nCrawl-delay: 4", 10.0), (b"\nCrawl-delay: 40", 40.0)])
@@ -1209,10 +1213,10 @@ def in_child(work):
         os.write(writes, work().encode())
         os._exit(0)
     os.close(writes)
-    told = os.read(reads, 1000).decode()
+    output = os.read(reads, 1000).decode()
     os.close(reads)
     os.waitpid(pid, 0)
-    return told
+    return output
 
 
 def test_no_decision_of_a_forked_child_has_an_id_of_its_parents(build):

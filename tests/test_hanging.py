@@ -15,6 +15,7 @@ import pytest
 from support.guards import make_guard
 from support.stores import LeasingStore, in_a_fork, start_redis
 from support.threads import System
+from support.waiting import until
 
 import robots_guard.guard.calls as calls_module
 import robots_guard.guard.guard as guard_module
@@ -30,6 +31,9 @@ from robots_guard.origin import origin_of
 from robots_guard.stores import open_store
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.testing.audit_log import CapturingAuditLog
+
+# These tests read and replace private attributes: a hung call and a full pool have no public face,
+# and a guard's fetcher cannot be replaced.
 
 A = origin_of("https://a.test")
 SLOWLY = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 0.01\n", tls_verified=True)
@@ -311,9 +315,7 @@ async def test_a_forked_child_waits_for_no_fetch_of_its_parents(build):
     guard = build(None)
     guard._fetcher = fetcher = Waiting({f"{A}/robots.txt": LARGE})
     parents = asyncio.ensure_future(guard.check(ask()))
-    async with asyncio.timeout(ENDS):
-        while not guard.counts["fetch/count"]:
-            await asyncio.sleep(0.01)
+    await until(lambda: guard.counts["fetch/count"], within=ENDS)
 
     def child() -> bool:
         asyncio._set_running_loop(None)
@@ -332,9 +334,7 @@ async def test_a_forked_child_has_no_calls_of_its_parents(build):
     store = Hanging("get")
     guard = build(store)
     parents = [asyncio.ensure_future(guard.check(ask(origin_of(f"https://{n}.test")))) for n in range(STORE_WIDTH)]
-    async with asyncio.timeout(ENDS):
-        while len(guard._all_calls[0]._pending) < STORE_WIDTH:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(guard._all_calls[0]._pending) == STORE_WIDTH, within=ENDS)
 
     def child() -> bool:
         asyncio._set_running_loop(None)
@@ -381,8 +381,7 @@ async def test_waiter_behind_a_hanging_turn_waits_for_its_patience(build, monkey
     async with asyncio.timeout(ENDS):
         decision = await guard.check(ask())
         first = asyncio.ensure_future(guard.turn(decision, 60))
-        while not guard.held:
-            await asyncio.sleep(0.001)
+        await until(lambda: guard.held)
         later = await asyncio.gather(*(guard.turn(decision, 0.2) for _ in range(20)))
 
         assert {turned.verdict.action for turned in later} == {Action.DEFER}
@@ -403,8 +402,7 @@ async def test_late_lease_is_released(build):
         assert decision.verdict.action is Action.PASS
         assert store.leases == {}
         store.answers.set()
-        while guard._renewals._store_calls._pending:
-            await asyncio.sleep(0.001)
+        await until(lambda: not guard._renewals._store_calls._pending)
 
     assert store.leases == {}
     close(guard)
@@ -440,8 +438,7 @@ async def test_settling_is_bounded(build):
     guard = build(Hanging(*CALLS))
     guard._fetcher = Never({f"{A}/robots.txt": SLOWLY})
     asking = asyncio.ensure_future(guard.check(ask()))
-    while not len(guard._renewals):
-        await asyncio.sleep(0.001)
+    await until(lambda: len(guard._renewals))
     async with asyncio.timeout(ENDS):
         await guard.settle()
         answers.set()

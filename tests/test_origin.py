@@ -447,7 +447,7 @@ def node():
         yield process
 
 
-@settings(max_examples=int(os.environ.get("URLS", "4000")), deadline=None)
+@settings(max_examples=int(os.environ.get("URLS", "4000")))
 @given(url=URLS)
 def test_an_origin_is_the_one_that_the_whatwg_parser_finds(node, url):
     """Scheme, host and port, in the same writing; only a trailing dot is left out."""

@@ -30,8 +30,8 @@ def test_kept_characters_are_unchanged():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "text"),
     [(0.4, "0 s"), (59, "59 s"), (7500, "2 h 5 min"), (90061, "1 d 1 h"), (-5, "0 s"), (math.nan, "?"), (1e999, "?")],
 )
-def test_a_span_in_two_units(seconds, told):
-    assert span(seconds) == told
+def test_a_span_in_two_units(seconds, text):
+    assert span(seconds) == text

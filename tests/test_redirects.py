@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from support.waiting import until
 
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.reasons import Reason
@@ -88,7 +89,7 @@ async def test_a_page_that_is_allowed_is_fetched_and_read_for_the_first_origin(b
     assert (decision.verdict.action, decision.verdict.reason) == (Action.DROP, Reason.DISALLOWED)
     assert decision.policy.document.url == f"{B}/shop/a.txt"
     assert [(each.action, each.robots_txt_of) for each in records_on(guard, f"{B}/shop/a.txt")] == [("pass", str(A))]
-    assert guard.peek(ask("/page", B)).verdict.action is Action.PASS, "its own policy is held for others, too"
+    assert guard.peek(ask("/page", B)).verdict.action is Action.PASS, "its own policy is kept for others, too"
 
 
 async def test_redirect_to_a_robots_txt_is_not_judged(build):
@@ -316,8 +317,7 @@ async def test_redirects_to_one_origin_share_one_fetch_of_its_rules(build):
     guard = build(script | {f"{B}/robots.txt": platform})
     asking = [asyncio.ensure_future(guard.check(ask("/private/x", shop))) for shop in shops]
     async with asyncio.timeout(60):
-        while len(guard.fetcher.gets) < len(shops) + 1:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(guard.fetcher.gets) == len(shops) + 1)
         gate.set()
         decisions = await asyncio.gather(*asking)
 
@@ -355,8 +355,7 @@ async def test_settling_waits_for_the_rules_of_a_target_too(build):
     guard = build(script)
     asking = asyncio.ensure_future(guard.check(ask()))
     async with asyncio.timeout(60):
-        while len(guard.fetcher.gets) < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(guard.fetcher.gets) == 2)
         settling = asyncio.ensure_future(guard.settle())
         gate.set()
         await settling

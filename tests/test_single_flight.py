@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.waiting import eventually
 
 from robots_guard.testing import Reply
 
@@ -42,10 +43,7 @@ def test_the_holder_is_killed_and_all_are_answered_within_lease_and_fetch(url, n
     for asker in (holder, *others):
         asker.receive()
     holder.tell(site.url)
-    deadline = time.monotonic() + 60
-    while not site.robots_fetches:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    eventually(lambda: site.robots_fetches)
     for asker in others:
         asker.tell(site.url)
     holder.process.kill()

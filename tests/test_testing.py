@@ -4,9 +4,9 @@ reached them."""
 from __future__ import annotations
 
 import socket
-import time
 
 import pytest
+from support.waiting import eventually
 
 from robots_guard.testing import Loopback
 
@@ -73,9 +73,7 @@ def test_complete_request_is_recorded_once(site, data):
 def test_a_request_is_recorded_before_the_rest_of_it_arrives(site):
     with socket.create_connection((site.address, site.port), timeout=10) as connection:
         connection.sendall(b"POST /private/x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\na")
-        end = time.monotonic() + 10
-        while not (site.received and site.received[0].headers) and time.monotonic() < end:
-            time.sleep(0.01)
+        eventually(lambda: site.received and site.received[0].headers)
         (begun,) = site.received
         assert (begun.target, begun.headers["host"], begun.whole) == ("/private/x", "a", False)
         connection.sendall(b"bc")

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import pytest
 from support.turns import wait_of
+from support.waiting import until
 
 from robots_guard.core.pacing import SLACK, Share, Turn, Wait, window
 from robots_guard.errors import StoreError
@@ -22,6 +23,9 @@ from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
+
+# These tests replace the `_runtime`'s sleep, so that virtual time passes, and set `_shares`, which
+# otherwise depend on the answers of a fleet.
 
 A, B = origin_of("https://a.test"), origin_of("https://b.test")
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
@@ -103,8 +107,7 @@ async def test_cancelled_waiter_frees_its_place(turns):
     await turns.take_within(0, A, 0.3)
     leaving = asyncio.ensure_future(turns.take_within(1, A, 0.3))
     staying = asyncio.ensure_future(turns.take_within(1, A, 0.3))
-    await asyncio.sleep(0.01)
-    assert turns.waiting == 2
+    await until(lambda: turns.waiting == 2)
     began = time.monotonic()
 
     leaving.cancel()
@@ -117,10 +120,9 @@ async def test_cancelled_waiter_frees_its_place(turns):
 async def test_number_of_waiters_is_bounded(turns):
     await turns.take_within(0, A, 0.001)
     waiting = [asyncio.ensure_future(turns.take_within(60, A, 0.2)) for _ in range(HELD + 1)]
-    await asyncio.sleep(0.01)
+    await until(waiting[-1].done)
 
     assert turns.waiting == HELD
-    assert waiting[-1].done()
     assert wait_of(waiting[-1].result()) > 0
     assert wait_of(await turns.take_within(60, B, 60)) == 0
     assert 59 < wait_of(await turns.take_within(60, B, 60)) <= 60
@@ -134,7 +136,7 @@ async def test_full_queue_behind_a_pause_grants_no_turn(turns):
     """The queue for an origin that has asked for a pause has no delay."""
     await turns.hold_off(A, 30)
     waiting = [asyncio.ensure_future(turns.take_within(60, A, 0.0)) for _ in range(HELD)]
-    await asyncio.sleep(0.01)
+    await until(lambda: turns.waiting == HELD)
 
     assert wait_of(await turns.take_within(60, A, 0.0)) > 0
     for each in waiting:
@@ -190,9 +192,9 @@ async def test_a_pause_that_is_learned_with_a_turn_lasts_no_longer_for_a_long_li
         far.reserve(A, 2.0, clock, f"p{number}")
     turns = over(far, Clocks(now=clock, monotonic=clock))
 
-    told = await turns.take_within(0, A, 2.0)
-    assert told.by_retry_after
-    assert wait_of(told) == pytest.approx(0.5 + 9 * 2.0)
+    refused = await turns.take_within(0, A, 2.0)
+    assert refused.by_retry_after
+    assert wait_of(refused) == pytest.approx(0.5 + 9 * 2.0)
     assert turns.is_held_off(A)
     clock.advance(0.6)
     assert not turns.is_held_off(A)
@@ -261,13 +263,13 @@ async def test_a_file_whose_lock_was_held_does_not_break_the_delay(tmp_path):
     """One process waits for the write lock for longer than the delay, and is granted a turn when it
     is free. For another process that asks then, that turn is as old as the request that used it,
     not as old as the wait."""
-    path, delay = tmp_path / "policies.sqlite", 2.0
+    path, delay = tmp_path / "policies.sqlite", 1.0
     stores = [SqliteStore(path), SqliteStore(path)]
     one, another = over(stores[0]), over(stores[1])
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     waiting = asyncio.ensure_future(one.take_within(20, A, delay))
-    await asyncio.sleep(delay + 0.5)
+    await asyncio.sleep(delay + SLACK)
     other.execute("COMMIT")
 
     turn = await waiting
@@ -427,7 +429,7 @@ async def test_a_turn_that_was_asked_for_by_a_shorter_delay_is_not_used_for_a_lo
     assert wait_of(await turns.take_within(0, A, shorter))  # given up; the call goes on
     monkeypatch.setattr("robots_guard.guard.turns.STORE_GRACE", 5)
     waiting = asyncio.ensure_future(turns.take_within(0, A, 10))
-    await asyncio.sleep(0.05)
+    await until(lambda: turns.waiting)
     far.gate.set()
 
     assert wait_of(await waiting) > 8
@@ -440,7 +442,7 @@ async def test_a_turn_that_was_asked_for_by_a_longer_delay_is_used_for_a_shorter
     assert wait_of(await turns.take_within(0, A, 10))
     monkeypatch.setattr("robots_guard.guard.turns.STORE_GRACE", 5)
     waiting = asyncio.ensure_future(turns.take_within(0, A, 1))
-    await asyncio.sleep(0.05)
+    await until(lambda: turns.waiting)
     far.gate.set()
 
     assert wait_of(await waiting) == 0
@@ -485,9 +487,8 @@ async def test_recovered_store_gets_the_response_after_the_sending(clock, monkey
     clock.advance(0.1)
     await turns.mark_response_started(A, moved)
     far.gate.set()
-    await asyncio.sleep(0.2)
 
-    assert wait_of(far.next_turn(A, 10, clock())) == pytest.approx(10)
+    await until(lambda: wait_of(far.next_turn(A, 10, clock())) == pytest.approx(10))
 
 
 # -- while the store is away ----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import pytest
 from support.stores import start_redis
+from support.waiting import eventually
 
 from robots_guard.core.pacing import SLACK
 
@@ -58,7 +59,7 @@ def test_processes_without_their_store_keep_the_delay_together(tmp_path, by):
             command = [sys.executable, "-c", CRAWL, f"{server.url}?timeout=2", str(DELAY)]
             crawler = subprocess.Popen(command, stdout=log, stderr=subprocess.DEVNULL)
             ends.callback(_end, crawler)
-        _wait_for(lambda: all(len(_moments(output)) >= 3 for output in outputs))
+        eventually(lambda: all(len(_moments(output)) >= 3 for output in outputs))
         gone = time.time()
         os.kill(server.process.pid, by)
         time.sleep(AWAY)
@@ -72,18 +73,12 @@ def test_processes_without_their_store_keep_the_delay_together(tmp_path, by):
     assert sum(at > gone for each in sent for at in each) <= (ended - gone) / DELAY + COUNT
     together = sorted(at for each in sent for at in each if at > gone)
     gaps = sorted(later - earlier for earlier, later in pairwise(together))
-    assert gaps[2] > DELAY / 2, "but for a stall of this machine, no two ask together"
+    median = gaps[len(gaps) // 2]  # a stall of this machine moves single requests together, but not the rest
+    assert median > DELAY / 2, "each process has its own slot"
 
 
 def _moments(output) -> list[float]:
     return [float(line) for line in output.read_text().split("\n")[:-1]]
-
-
-def _wait_for(happened) -> None:
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def _end(process) -> None:

@@ -118,7 +118,7 @@ def test_unknown_fields_of_a_later_version_are_ignored(tmp_path):
     assert [record.seq for record in records(tmp_path)] == [1]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(st.lists(st.binary(max_size=60), max_size=8))
 def test_arbitrary_bytes_cause_no_error(tmp_path, pieces):
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(pieces) + b"\n" + line(seq=1))
@@ -143,8 +143,8 @@ def test_more_files_than_a_process_can_open(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for number in range(200):
         (tmp_path / f"{number}.jsonl").write_bytes(line(AT + number, number))
-    held = max(int(each.name) for each in Path("/proc/self/fd").iterdir())  # by the tests of this process
-    resource.setrlimit(resource.RLIMIT_NOFILE, (held + 64, hard))
+    highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())  # by the tests of this process
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 64, hard))
     try:
         found = [record.seq for record in records(tmp_path)]
     finally:

@@ -54,7 +54,7 @@ def test_no_url_shows_a_secret(url):
     assert RANDOM not in shown_url(url)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     url=urls(),
     other=urls(),

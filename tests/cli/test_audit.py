@@ -319,7 +319,7 @@ def test_missing_extra_is_reported_in_one_sentence(here, audit_log, monkeypatch)
     assert here("audit", "verify").status == 0
 
 
-# -- checked, compacted, told ---------------------------------------------------------------------------------------
+# -- checked, compacted, reported -----------------------------------------------------------------------------------
 
 
 def test_verify_reports_its_findings(here, audit_log):

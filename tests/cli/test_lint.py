@@ -1,4 +1,4 @@
-"""`lint` as people and machines meet it, and its page, held against the command."""
+"""`lint` as people and machines meet it, and its page, compared with the command."""
 
 from __future__ import annotations
 

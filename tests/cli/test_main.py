@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from cli.command import COMMAND
+from support.waiting import eventually
 
 from robots_guard.cli import main as cli
 from robots_guard.errors import MissingExtra
@@ -232,7 +232,7 @@ def test_help_needs_no_extra(variables):
 def test_ctrl_c_is_quiet(variables, net):
     site = net.origin(Reply(hang=True))
     child = subprocess.Popen([COMMAND, "check", site.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    until(lambda: site.received)
+    eventually(lambda: site.received)
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)
 
@@ -266,11 +266,3 @@ def test_broken_pipe_is_no_error(variables, tmp_path):
     child.stderr.close()
 
     assert (child.wait(60), err) == (141, b"")
-
-
-def until(condition):
-    """Wait for something another process does."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""`policy`: what is held is listed, shown, renewed, dropped and carried; hostile files are ordinary input."""
+"""`policy`: what is stored is listed, shown, renewed, dropped and carried; hostile files are ordinary input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(out):
 
 
 @pytest.fixture
-def held(here, net):
+def stored(here, net):
     """Three policies: rules, no file, trouble."""
     sites = net.origin(RULES), net.origin(404), net.origin(503)
     here("check", *(f"{site.url}/" for site in sites))
@@ -70,7 +70,7 @@ def test_missing_store_is_reported_and_not_created(here, tmp_path, command):
 
 
 @pytest.mark.parametrize("command", LOOKING, ids=lambda command: command[0])
-def test_reading_a_damaged_store_does_not_change_it(here, held, tmp_path, command):
+def test_reading_a_damaged_store_does_not_change_it(here, stored, tmp_path, command):
     (tmp_path / "policies.sqlite").write_bytes(b"garbage")
     before = sorted(path.name for path in tmp_path.iterdir())
     status, out, err = here("policy", *command)
@@ -81,7 +81,7 @@ def test_reading_a_damaged_store_does_not_change_it(here, held, tmp_path, comman
     assert (tmp_path / "policies.sqlite").read_bytes() == b"garbage"
 
 
-def test_damaged_store_is_reported_once(here, held, tmp_path):
+def test_damaged_store_is_reported_once(here, stored, tmp_path):
     (tmp_path / "policies.sqlite").write_bytes(b"garbage")
     status, out, err = here("policy", "purge")
 
@@ -102,9 +102,9 @@ def test_unreachable_server_is_reported_with_its_cause(here, command):
     )
 
 
-def test_ls_has_one_row_per_policy(here, held):
+def test_ls_has_one_row_per_policy(here, stored):
     status, out, err = here("policy", "ls")
-    rules, none, busy = held
+    rules, none, busy = stored
 
     assert (status, err) == (0, "")
     assert {row[2]: [row[0], row[1], *row[5:]] for row in rows(out)} == {
@@ -114,7 +114,7 @@ def test_ls_has_one_row_per_policy(here, held):
     }
 
 
-def test_ls_as_json_and_in_another_dialect(here, held, net):
+def test_ls_as_json_and_in_another_dialect(here, stored, net):
     closed = net.origin(403)
     here("check", f"{closed.url}/")
     found = {line["origin"]: line for line in map(json.loads, here("policy", "ls", "--json").out.splitlines())}
@@ -123,21 +123,21 @@ def test_ls_as_json_and_in_another_dialect(here, held, net):
         for line in map(json.loads, here("policy", "ls", "--json", "--dialect=google").out.splitlines())
     }
 
-    assert found[held[0].url]["document"]["octets"] == len(RULES)
-    assert found[held[2].url]["trouble"]["failure"] == "status"
+    assert found[stored[0].url]["document"]["octets"] == len(RULES)
+    assert found[stored[2].url]["trouble"]["failure"] == "status"
     assert (found[closed.url]["access"], google[closed.url]["access"]) == ("restricted", "unrestricted")
 
 
-def test_show_prints_the_policy_and_the_file(here, held):
-    status, out, _ = here("policy", "show", f"{held[0].url}/any/page")
+def test_show_prints_the_policy_and_the_file(here, stored):
+    status, out, _ = here("policy", "show", f"{stored[0].url}/any/page")
 
     assert status == 0
-    assert f"origin     {held[0].url}" in out
+    assert f"origin     {stored[0].url}" in out
     assert "access     rules, fresh" in out
     assert "via direct" in out
     assert "Disallow: /private/" in out
-    assert json.loads(here("policy", "show", held[0].url, "--json").out)["document"]["body"] == RULES
-    assert "status 503" in here("policy", "show", held[2].url).out
+    assert json.loads(here("policy", "show", stored[0].url, "--json").out)["document"]["body"] == RULES
+    assert "status 503" in here("policy", "show", stored[2].url).out
 
 
 def test_show_raw_prints_the_exact_bytes(apart, net, here):
@@ -156,7 +156,7 @@ def test_file_cannot_control_a_terminal(here, net):
     assert not {"\x1b", "\u202e"} & set(here("policy", "show", site.url).out)
 
 
-def test_show_of_an_unknown_origin(here, held):
+def test_show_of_an_unknown_origin(here, stored):
     status, out, err = here("policy", "show", "https://nowhere.test/")
 
     assert (status, out, err) == (1, "", "robots-guard: no policy is stored for https://nowhere.test\n")
@@ -260,11 +260,11 @@ def test_progress_bar_is_drawn_on_a_terminal_only(variables, net):
     assert "\x1b" not in done.stdout.decode()
 
 
-def test_forget(here, held):
-    status, out, _ = here("policy", "forget", f"{held[0].url}/x", "https://nowhere.test")
+def test_forget(here, stored):
+    status, out, _ = here("policy", "forget", f"{stored[0].url}/x", "https://nowhere.test")
 
     assert status == 1
-    assert rows(out) == [["forgotten", held[0].url], ["not stored", "https://nowhere.test"]]
+    assert rows(out) == [["forgotten", stored[0].url], ["not stored", "https://nowhere.test"]]
     assert len(rows(here("policy", "ls").out)) == 2
     assert here("policy", "forget", "--all") == (0, "", "robots-guard: 2 policies forgotten\n")
     assert here("policy", "ls").out == ""
@@ -277,7 +277,7 @@ def exported():
     return subprocess.run([COMMAND, "policy", "export"], capture_output=True, check=True).stdout
 
 
-def test_export_and_import_round_trip(held, here, variables, tmp_path):
+def test_export_and_import_round_trip(stored, here, variables, tmp_path):
     lines = exported()
     variables.setenv("ROBOTS_GUARD_STORE", f"sqlite:///{tmp_path}/other.sqlite")
     file = tmp_path / "export.jsonl"
@@ -285,13 +285,13 @@ def test_export_and_import_round_trip(held, here, variables, tmp_path):
 
     assert here("policy", "import", file) == (0, "", "robots-guard: 3 policies imported\n")
     assert exported() == lines
-    assert here("check", f"{held[0].url}/private/x").status == 1
-    assert len(held[0].robots_fetches) == 1
+    assert here("check", f"{stored[0].url}/private/x").status == 1
+    assert len(stored[0].robots_fetches) == 1
 
 
-def test_import_keeps_newer_policies(held, here, tmp_path):
+def test_import_keeps_newer_policies(stored, here, tmp_path):
     early = exported()
-    here("policy", "refresh", held[0].url)
+    here("policy", "refresh", stored[0].url)
     late = exported()
     file = tmp_path / "early.jsonl"
     file.write_bytes(early)
@@ -307,7 +307,7 @@ def changed(line: bytes, **document) -> bytes:
     return json.dumps(data).encode() + b"\n"
 
 
-def test_hostile_import_is_reported_and_harmless(held, here, tmp_path, variables):
+def test_hostile_import_is_reported_and_harmless(stored, here, tmp_path, variables):
     good = next(line for line in exported().splitlines() if b'"status":200' in line)
     opened = base64.b64encode(b"User-agent: *\nAllow: /\n").decode()
     hostile = [
@@ -337,7 +337,7 @@ def test_hostile_import_is_reported_and_harmless(held, here, tmp_path, variables
     assert f"{len(hostile) - 1 - 10} more could not be used" in err
     assert "Traceback" not in err
     assert len(rows(here("policy", "ls").out)) == 1
-    assert here("check", f"{held[0].url}/private/x").status == 1
+    assert here("check", f"{stored[0].url}/private/x").status == 1
 
 
 # -- what the caller got wrong --------------------------------------------------------------------------------
@@ -374,25 +374,25 @@ def test_store_of_another_program_is_not_changed(here, tmp_path):
     assert err.count("\n") == 1
 
 
-def test_reading_needs_no_agent(here, variables, held):
+def test_reading_needs_no_agent(here, variables, stored):
     variables.delenv("ROBOTS_GUARD_AGENT")
 
     assert here("policy", "ls").status == 0
-    assert here("policy", "forget", held[0].url).status == 0
-    assert "agent" in here("policy", "refresh", held[0].url).err
+    assert here("policy", "forget", stored[0].url).status == 0
+    assert "agent" in here("policy", "refresh", stored[0].url).err
 
 
-def test_foreign_policy_is_shown(here, variables, tmp_path, held):
+def test_foreign_policy_is_shown(here, variables, tmp_path, stored):
     store = SqliteStore(tmp_path / "policies.sqlite")
     try:
-        assert store.get(origin_of(held[0].url)).document.via == "direct"
+        assert store.get(origin_of(stored[0].url)).document.via == "direct"
     finally:
         store.close()
 
 
-def test_damaged_policy_is_reported_and_skipped(here, held, tmp_path):
+def test_damaged_policy_is_reported_and_skipped(here, stored, tmp_path):
     connection = sqlite3.connect(tmp_path / "policies.sqlite")
-    connection.execute("UPDATE policies SET value = x'00' WHERE origin = ?", (held[0].url,))
+    connection.execute("UPDATE policies SET value = x'00' WHERE origin = ?", (stored[0].url,))
     connection.commit()
     connection.close()
     status, out, err = here("policy", "ls")
@@ -403,21 +403,21 @@ def test_damaged_policy_is_reported_and_skipped(here, held, tmp_path):
     assert "Traceback" not in err
 
 
-def test_invalid_times_are_shown_as_such(here, held, tmp_path):
+def test_invalid_times_are_shown_as_such(here, stored, tmp_path):
     """A store may hold anything: nothing of it may stop the listing."""
-    origin, store = origin_of(held[0].url), SqliteStore(tmp_path / "policies.sqlite")
+    origin, store = origin_of(stored[0].url), SqliteStore(tmp_path / "policies.sqlite")
     found = store.get(origin)
     store.put(replace(found, document=replace(found.document, fetched_at=math.inf)), time.time())
     store.close()
 
-    row = next(row for row in rows(here("policy", "ls").out) if row[2] == held[0].url)
-    assert row[:5] == ["rules", "expired", held[0].url, "?", "?"]
-    assert here("policy", "show", held[0].url).status == 0
+    row = next(row for row in rows(here("policy", "ls").out) if row[2] == stored[0].url)
+    assert row[:5] == ["rules", "expired", stored[0].url, "?", "?"]
+    assert here("policy", "show", stored[0].url).status == 0
 
 
-def test_two_spellings_of_an_origin_are_listed_once(here, held, tmp_path):
+def test_two_spellings_of_an_origin_are_listed_once(here, stored, tmp_path):
     connection = sqlite3.connect(tmp_path / "policies.sqlite")
-    spelt = held[0].url.replace("http://", "HTTP://")
+    spelt = stored[0].url.replace("http://", "HTTP://")
     connection.execute("INSERT INTO policies SELECT ?, settled_at, value FROM policies LIMIT 1", (spelt,))
     connection.commit()
     connection.close()

@@ -102,14 +102,14 @@ async def test_untrusted_text_is_shown_escaped(planted):
     async with let_in(app(planted.sources, hosts=[HOST], token=TOKEN)) as browser:
         listed = (await browser.get("/decisions", params={"origin": "https://evil.example"})).text
         one = (await browser.get("/decisions/evil%3Cscript%3Ealert(4)%3C%2Fscript%3E")).text
-        held = (await browser.get("/origin", params={"name": "https://evil.example"})).text
+        page = (await browser.get("/origin", params={"name": "https://evil.example"})).text
 
     assert HOSTILE[:30].replace("<", "&lt;").replace(">", "&gt;") in listed
     assert "\\x1b[31m\\u202egnp.exe\\x07" in listed
     assert "drop\\u202e&lt;i&gt;" in one
     assert "aaaa…" in one
-    assert "\\x1b[31mred" in held
-    assert "Disallow: /&lt;script&gt;alert(6)&lt;/script&gt;" in held
+    assert "\\x1b[31mred" in page
+    assert "Disallow: /&lt;script&gt;alert(6)&lt;/script&gt;" in page
 
 
 async def test_unreadable_lines_are_reported(planted):

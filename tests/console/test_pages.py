@@ -448,7 +448,7 @@ async def test_long_file_is_shown_around_its_line(place, tmp_path):
     assert page.count('<th scope="row">') == 121
 
 
-# -- what is held ---------------------------------------------------------------------------------------------
+# -- what is stored -------------------------------------------------------------------------------------------
 
 
 async def test_origins_are_paged(console, place):

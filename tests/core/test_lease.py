@@ -22,8 +22,8 @@ def good(at: float = NOW):
     return fetch(A, None, "direct").next(Fetched(status=200, body=b"", tls_verified=True), at).policy
 
 
-def trouble(at: float = NOW, held=None):
-    return fetch(A, held, "direct").next(Failed(failure=Failure.DNS), at).policy
+def trouble(at: float = NOW, known=None):
+    return fetch(A, known, "direct").next(Failed(failure=Failure.DNS), at).policy
 
 
 def test_with_the_lease_and_nothing_new_the_fetch_is_granted():
@@ -76,7 +76,7 @@ def test_a_lease_that_never_ends_is_waited_for_only_within_patience():
 
 
 @pytest.mark.parametrize(
-    ("held", "found", "now", "expected"),
+    ("known", "found", "now", "expected"),
     [
         pytest.param(good(), good(), NOW + DAY, Granted, id="the expired one itself"),
         pytest.param(good(), good(NOW + DAY), NOW + DAY, Found, id="a fresh one instead of an expired one"),
@@ -89,8 +89,8 @@ def test_a_lease_that_never_ends_is_waited_for_only_within_patience():
         pytest.param(None, good(NOW + 9 * DAY), NOW, Granted, id="theirs was"),
     ],
 )
-def test_which_policy_counts_as_a_renewal(held, found, now, expected):
-    assert isinstance(walk(begin(held, RFC, PATIENCE), (True,), (found, now))[-1], expected)
+def test_which_policy_counts_as_a_renewal(known, found, now, expected):
+    assert isinstance(walk(begin(known, RFC, PATIENCE), (True,), (found, now))[-1], expected)
 
 
 def test_the_fetch_starts_from_the_latest_policy():

@@ -38,20 +38,20 @@ def policy(document: Document | None = None, trouble: FetchTrouble | None = None
     ("status", "access"), [(200, Access.RULES), (404, Access.UNRESTRICTED), (403, Access.RESTRICTED)]
 )
 def test_without_trouble_the_document_says_the_access_however_old_it_is(status, access):
-    held = document(status)
+    stored = document(status)
 
-    assert policy(held).access(NOW, RFC) == (access, held)
-    assert policy(held).access(NOW + 2 * STALE_IF_ERROR, RFC) == (access, held)
+    assert policy(stored).access(NOW, RFC) == (access, stored)
+    assert policy(stored).access(NOW + 2 * STALE_IF_ERROR, RFC) == (access, stored)
 
 
 @pytest.mark.parametrize(
     ("status", "access"), [(200, Access.RULES), (404, Access.UNRESTRICTED), (403, Access.RESTRICTED)]
 )
 def test_in_trouble_the_last_good_document_says_the_access_for_30_days(status, access):
-    held = document(status)
-    both = policy(held, trouble(at=NOW + 60))
+    stored = document(status)
+    both = policy(stored, trouble(at=NOW + 60))
 
-    assert both.access(NOW + STALE_IF_ERROR, RFC) == (access, held)
+    assert both.access(NOW + STALE_IF_ERROR, RFC) == (access, stored)
     assert both.access(NOW + STALE_IF_ERROR + 1, RFC) == (Access.UNREACHABLE, None)
 
 
@@ -71,9 +71,9 @@ def test_a_dialect_that_defines_the_trouble_ignores_the_document():
 
 
 def test_trouble_by_a_status_means_what_the_dialect_says_of_the_status():
-    told = trouble(Failure.REDIRECT_LOOP, status=503)  # what a store may hold: the status is what counts
+    failed = trouble(Failure.REDIRECT_LOOP, status=503)  # what a store may hold: the status is what counts
 
-    assert policy(trouble=told).access(NOW, GOOGLE) == (Access.UNREACHABLE, None)
+    assert policy(trouble=failed).access(NOW, GOOGLE) == (Access.UNREACHABLE, None)
 
 
 # -- freshness ------------------------------------------------------------------------------------------------
@@ -135,19 +135,19 @@ def test_trouble_continues_if_retried_within_15_minutes_of_the_due_time():
     ],
 )
 def test_trouble_has_a_short_description(failure, detail, says):
-    told = FetchTrouble(failure=failure, detail=detail, since=NOW, at=NOW, attempts=1, retry_at=NOW)
+    failed = FetchTrouble(failure=failure, detail=detail, since=NOW, at=NOW, attempts=1, retry_at=NOW)
 
-    assert told.says == says
+    assert failed.says == says
 
 
 # -- the later of two -----------------------------------------------------------------------------------------
 
 
 def test_trouble_keeps_the_stored_document():
-    held = document()
+    stored = document()
     found = policy(trouble=trouble(at=NOW + 60))
 
-    assert found.beside(policy(held), NOW + 60) == policy(held, found.trouble)
+    assert found.beside(policy(stored), NOW + 60) == policy(stored, found.trouble)
 
 
 def test_trouble_keeps_the_later_of_two_documents():

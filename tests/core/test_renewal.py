@@ -30,8 +30,8 @@ def ok(body: bytes = b"User-agent: *\nDisallow: /", **headers: str) -> Fetched:
     return Fetched(status=200, body=body, headers=headers, tls_verified=True)
 
 
-def settle(*outcomes, held=None, origin=A, now=NOW):
-    last = walk(begin(origin, held, "direct"), *((outcome, now) for outcome in outcomes))[-1]
+def settle(*outcomes, known=None, origin=A, now=NOW):
+    last = walk(begin(origin, known, "direct"), *((outcome, now) for outcome in outcomes))[-1]
     assert isinstance(last, Settled)
     return last.policy
 
@@ -151,7 +151,7 @@ def test_a_retry_after_may_be_a_date():
 
 def test_each_retry_has_another_spread():
     first = settle(Failed(failure=Failure.DNS))
-    second = settle(Failed(failure=Failure.DNS), held=first, now=NOW + 40)
+    second = settle(Failed(failure=Failure.DNS), known=first, now=NOW + 40)
     spreads = {(first.trouble.retry_at - NOW) / 30, (second.trouble.retry_at - NOW - 40) / 60}
 
     assert len(spreads) == 2
@@ -163,7 +163,7 @@ def test_the_detail_of_trouble_is_limited_to_200_characters():
 
 def test_trouble_counts_attempts_and_keeps_its_start():
     first = settle(Failed(failure=Failure.TIMEOUT))
-    second = settle(Failed(failure=Failure.DNS), held=first, now=NOW + 40)
+    second = settle(Failed(failure=Failure.DNS), known=first, now=NOW + 40)
 
     assert (second.trouble.attempts, second.trouble.since) == (2, NOW)
     assert 60 <= second.trouble.retry_at - (NOW + 40) <= 75
@@ -171,16 +171,16 @@ def test_trouble_counts_attempts_and_keeps_its_start():
 
 def test_trouble_keeps_the_last_good_document_for_30_days():
     good = settle(ok())
-    held = settle(Failed(failure=Failure.RESET), held=good, now=NOW + 90_000)
+    known = settle(Failed(failure=Failure.RESET), known=good, now=NOW + 90_000)
 
-    assert held.access(NOW + 90_000, RFC) == (Access.RULES, good.document)
-    assert held.access(NOW + 31 * 86400, RFC) == (Access.UNREACHABLE, None)
+    assert known.access(NOW + 90_000, RFC) == (Access.RULES, good.document)
+    assert known.access(NOW + 31 * 86400, RFC) == (Access.UNREACHABLE, None)
 
 
 def test_success_ends_trouble():
     trouble = settle(Failed(failure=Failure.RESET))
 
-    assert settle(ok(), held=trouble, now=NOW + 60).trouble is None
+    assert settle(ok(), known=trouble, now=NOW + 60).trouble is None
 
 
 @pytest.mark.parametrize("validator", ["x\r\nCookie: a=b", "x\0", "\n"])
@@ -194,7 +194,7 @@ def test_no_validator_writes_another_header_field(validator):
 def test_validators_are_sent_and_a_304_renews_the_stored_document():
     good = settle(ok(etag='"1"', **{"last-modified": "Fri, 01 Jan 2027 00:00:00 GMT"}))
     state = begin(A, good, "direct")
-    renewed = settle(Fetched(status=304, tls_verified=True), held=good, now=NOW + 90_000)
+    renewed = settle(Fetched(status=304, tls_verified=True), known=good, now=NOW + 90_000)
 
     assert state.conditions == (
         ("If-None-Match", '"1"'),
@@ -260,7 +260,7 @@ def test_redirects_from_public_sites_lead_to_public_addresses_only(hops, public_
 def test_fields_omitted_by_a_304_are_kept(said, expected):
     """RFC 9111 section 3.2: the fields of a 304 replace those stored; the others stay."""
     good = settle(ok(etag='"1"', **{"cache-control": "max-age=600"}))
-    renewed = settle(Fetched(status=304, headers=said, tls_verified=True), held=good, now=NOW + 700)
+    renewed = settle(Fetched(status=304, headers=said, tls_verified=True), known=good, now=NOW + 700)
 
     assert renewed.document.stated_lifetime == expected
 
@@ -269,7 +269,7 @@ def test_trouble_since_the_future_is_trouble_since_now():
     """The clock was a month ahead at the start: requests must not be deferred instead of dropped for a month."""
     first = settle(Failed(failure=Failure.DNS), now=NOW + 30 * 86400)
 
-    assert settle(Failed(failure=Failure.DNS), held=first, now=NOW).trouble.since == NOW
+    assert settle(Failed(failure=Failure.DNS), known=first, now=NOW).trouble.since == NOW
 
 
 @pytest.mark.parametrize("jump", [-30 * 86400.0, -301.0, 10 * 365 * 86400.0])
@@ -298,7 +298,7 @@ def test_a_long_outage_is_retried_at_most_hourly():
     policy, now, tries = settle(Failed(failure=Failure.CONNECT)), NOW, 1
     while now < NOW + 3 * 86400:
         now = policy.trouble.retry_at
-        policy = settle(Failed(failure=Failure.CONNECT), held=policy, now=now)
+        policy = settle(Failed(failure=Failure.CONNECT), known=policy, now=now)
         tries += 1
 
     assert 55 <= tries <= 80
@@ -396,7 +396,7 @@ def test_a_refused_redirect_makes_the_origin_unreachable(verdict, wait):
 
 def test_the_last_good_copy_is_used_meanwhile():
     good = settle(ok())
-    policy = settle(moved("https://b.test/x"), NO, held=good, now=NOW + 90_000)
+    policy = settle(moved("https://b.test/x"), NO, known=good, now=NOW + 90_000)
 
     assert policy.access(NOW + 90_000, RFC) == (Access.RULES, good.document)
 
@@ -455,7 +455,7 @@ def test_trouble_retried_when_due_continues():
     policy, now = settle(Failed(failure=Failure.DNS)), NOW
     for attempt in range(2, 12):
         now = policy.trouble.next_try + UNTRIED - 1
-        policy = settle(Failed(failure=Failure.DNS), held=policy, now=now)
+        policy = settle(Failed(failure=Failure.DNS), known=policy, now=now)
         assert (policy.trouble.since, policy.trouble.attempts) == (NOW, attempt)
 
 
@@ -464,7 +464,7 @@ def test_trouble_after_a_long_gap_is_new():
     first = settle(Failed(failure=Failure.DNS))
     later = first.trouble.next_try + UNTRIED + 1
 
-    second = settle(Failed(failure=Failure.DNS), held=first, now=later)
+    second = settle(Failed(failure=Failure.DNS), known=first, now=later)
 
     assert (second.trouble.since, second.trouble.attempts) == (later, 1)
     assert second.trouble.next_try - later < 2 * RETRY_MIN
@@ -473,14 +473,14 @@ def test_trouble_after_a_long_gap_is_new():
 def test_a_304_may_say_until_when_the_document_is_fresh():
     """2027-01-15 08:00:00 UTC is `NOW`."""
     expires = {"expires": "Fri, 15 Jan 2027 09:00:00 GMT"}
-    renewed = settle(Fetched(status=304, headers=expires, tls_verified=True), held=settle(ok(etag='"1"')))
+    renewed = settle(Fetched(status=304, headers=expires, tls_verified=True), known=settle(ok(etag='"1"')))
 
     assert renewed.document.stated_lifetime == 3600
 
 
 def test_a_renewed_document_has_the_current_redirects():
     first = settle(moved("https://a.test/1"), moved("https://b.test/robots.txt"), ok(etag='"1"'))
-    renewed = settle(moved("https://b.test/robots.txt"), Fetched(status=304, tls_verified=True), held=first)
+    renewed = settle(moved("https://b.test/robots.txt"), Fetched(status=304, tls_verified=True), known=first)
 
     assert first.document.redirects == ("https://a.test/robots.txt", "https://a.test/1")
     assert renewed.document.redirects == ("https://a.test/robots.txt",)

@@ -42,9 +42,9 @@ def of(kind, *keys):
     return [pytest.param(row, id=row["id"]) for row in found]
 
 
-def begin(row, held=None):
+def begin(row, known=None):
     origin, _ = split_url("http://www.example.com/")
-    return renewal.begin(origin, held, "direct")
+    return renewal.begin(origin, known, "direct")
 
 
 @pytest.mark.parametrize("row", of("access", "status"))

@@ -46,8 +46,8 @@ def decision(verdict: Verdict, turn: Turn | None = None, **options) -> Decision:
 
 
 def answered(status: int, body: bytes = b"") -> Policy:
-    held = Document(status=status, url="", sha256="", body=body, fetched_at=NOW, via="direct")
-    return Policy(origin=A, document=held)
+    document = Document(status=status, url="", sha256="", body=body, fetched_at=NOW, via="direct")
+    return Policy(origin=A, document=document)
 
 
 def failed(failure: Failure, since: float = NOW, **options) -> Policy:
@@ -93,10 +93,10 @@ def test_a_request_has_escaped_if_it_was_sent_and_is_not_allowed(sent, action, w
 
 def test_a_report_only_verdict_has_the_action_it_would_be():
     dropped = Verdict(action=Action.DROP, reason=Reason.DISALLOWED, detail="why")
-    told = as_report_only(dropped)
+    report = as_report_only(dropped)
 
-    assert (told.action, told.would, told.relaxed) == (Action.PASS, Action.DROP, "report_only")
-    assert (told.reason, told.detail) == (Reason.DISALLOWED, "why")
+    assert (report.action, report.would, report.relaxed) == (Action.PASS, Action.DROP, "report_only")
+    assert (report.reason, report.detail) == (Reason.DISALLOWED, "why")
     assert as_report_only(ALLOWED) is ALLOWED
 
 
@@ -185,15 +185,15 @@ def test_a_verdict_by_the_last_good_document_is_stale_and_one_without_trouble_is
 
 
 def test_disallowed_requests_are_deferred_until_renewal_and_at_most_max_defer():
-    held = answered(200, b"User-agent: *\nDisallow: /")
-    rules = compile_rules(held.document.body, dialect("rfc9309"), "mybot", "standard")
+    policy = answered(200, b"User-agent: *\nDisallow: /")
+    rules = compile_rules(policy.document.body, dialect("rfc9309"), "mybot", "standard")
 
     def verdict(max_defer: float, since: float | None = None, now: float = NOW) -> Verdict:
         earlier = Deferral("x-0", since) if since is not None else None
         settings = terms(on_disallowed="defer", max_defer=max_defer)
-        return judge(question_with(deferral=earlier), held, rules, settings, now)
+        return judge(question_with(deferral=earlier), policy, rules, settings, now)
 
-    expires = held.expires_at(dialect("rfc9309"))
+    expires = policy.expires_at(dialect("rfc9309"))
     patient = 2 * (expires - NOW)
     assert (verdict(patient).action, verdict(patient).until) == (Action.DEFER, expires)
     assert verdict(100.0).until == NOW + 100

@@ -82,12 +82,12 @@ def _run(name: str, net: Loopback, certifiers: dict[str, trustme.CA], folder: Pa
     began = time.monotonic()
     by_url = ASKING[name](list(urls.values()), BRIEF | {"store": store}, folder)
     seconds = time.monotonic() - began
-    held = open_store(store)
-    assert held is not None
+    opened = open_store(store)
+    assert opened is not None
     try:
-        policies = {row.name: held.get(origin_of(sites[row.name].url)) for row in rows}
+        policies = {row.name: opened.get(origin_of(sites[row.name].url)) for row in rows}
     finally:
-        held.close()
+        opened.close()
     return Run(sites, others, {row.name: by_url[urls[row.name]] for row in rows}, policies, seconds)
 
 

@@ -89,7 +89,7 @@ def test_one_layer_is_unpacked(coding, body, step):
 def test_a_bomb_is_cut_at_the_cap_and_costs_neither_memory_nor_time(coding, step):
     bomb = packed(coding, b"\0" * 50_000_000)
     tracemalloc.start()
-    began = time.monotonic()
+    began = time.thread_time()
     try:
         got = read(coding, bomb, step)
         peak = tracemalloc.get_traced_memory()[1]
@@ -98,7 +98,7 @@ def test_a_bomb_is_cut_at_the_cap_and_costs_neither_memory_nor_time(coding, step
 
     assert (len(got.body), got.truncated) == (CAP, True)
     assert peak < 8 * 1024 * 1024
-    assert time.monotonic() - began < 0.5
+    assert time.thread_time() - began < 0.5
 
 
 def test_truncated_or_malformed_stream_is_refused(coding):

@@ -18,6 +18,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 import trustme
+from support.waiting import until
 
 from robots_guard.core.access import Failed, Failure, Fetched, Get, Limits, is_trouble
 from robots_guard.core.addresses import networks
@@ -625,9 +626,7 @@ async def test_hanging_lookups_do_not_block_others(net, monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", tarpit)
     hanging = [asyncio.ensure_future(fetch(f"http://hangs{n}.test", connect=30, total=30)) for n in range(100)]
     try:
-        async with asyncio.timeout(60):
-            while len(names) < 100:
-                await asyncio.sleep(0.001)
+        await until(lambda: len(names) == 100)
         got = await fetch(f"http://good.test:{site.port}/robots.txt")
     finally:
         given_up.set()

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from cli.command import COMMAND
@@ -16,6 +15,7 @@ from hosts.mitmproxy.process import PATIENCE, environment, proxy
 from hosts.mitmproxy.wire import plain
 from hosts.scrapy import crawl
 from support.stores import start_redis
+from support.waiting import eventually
 
 from robots_guard.testing import Reply
 
@@ -45,13 +45,6 @@ def server(tmp_path):
     redis.end()
 
 
-def until(condition):
-    end = time.monotonic() + PATIENCE
-    while not (found := condition()) and time.monotonic() < end:
-        time.sleep(0.01)
-    return found
-
-
 def has_been_fetched(site):
     return bool(site.robots_fetches)
 
@@ -74,7 +67,7 @@ def test_the_proxy_goes_on_and_ends(tmp_path, net, server):
 @pytest.mark.parametrize("mode", crawl.MODES)
 def test_a_crawl_finishes(tmp_path, net, server, mode):
     first, other = net.origin(RULES), net.origin(SLOW)
-    threading.Thread(target=lambda: until(lambda: has_been_fetched(other)) and server.stop()).start()
+    threading.Thread(target=lambda: eventually(lambda: has_been_fetched(other)) and server.stop()).start()
     urls = [f"{site.url}/{number}" for site in (first, other) for number in range(3)]
     plan = {**crawl.MODES[mode], "settings": {**crawl.MODES[mode]["settings"], "ROBOTS_GUARD_STORE": server.store}}
     done = crawl.crawl(urls, **plan, see_through=True, timeout=50)
@@ -96,9 +89,9 @@ def test_a_crawl_ends_at_sigterm(tmp_path, net, server):
     process.stdin.write(json.dumps(plan).encode())
     process.stdin.close()
     try:
-        assert until(lambda: has_been_fetched(site))
+        eventually(lambda: has_been_fetched(site))
         server.stop()
-        assert until(lambda: site.targets)
+        eventually(lambda: site.targets)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
     finally:
@@ -111,7 +104,7 @@ def test_the_command_line_finishes_or_ends_on_a_signal(tmp_path, net, server, nu
     flags = ["--agent=mybot", f"--store={server.store}", f"--audit-log={tmp_path / 'audit_log'}"]
     command = [COMMAND, "check", *flags, f"{site.url}/page"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
-        assert until(lambda: has_been_fetched(site))
+        eventually(lambda: has_been_fetched(site))
         server.stop()
         if number is not None:
             process.send_signal(number)

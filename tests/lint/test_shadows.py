@@ -19,7 +19,7 @@ rules = st.lists(st.tuples(st.sampled_from(["Allow", "Disallow"]), paths), min_s
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rules)
 def test_a_shadowed_rule_decides_no_target(name, rules):
     body = b"User-agent: *\n" + "".join(f"{field}: {path}\n" for field, path in rules).encode()

@@ -19,7 +19,7 @@ from robots_guard.rep.robots import parse
 from robots_guard.rep.ruleset import compile_rules
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "200"))
-SECONDS = 2.0  # an example takes milliseconds
+SECONDS = 2.0  # of CPU time; an example takes milliseconds
 
 FILES = (
     b"User-agent: *\r\nDisallow: /wp-admin/\r\nAllow: /wp-admin/admin-ajax.php\r\n\r\nSitemap: https://a.test/s.xml",
@@ -61,10 +61,10 @@ def broken(body: bytes, breaks: list[tuple[float, int, bytes]]) -> bytes:
 BODIES = st.builds(broken, st.sampled_from(FILES), st.lists(BREAKS, max_size=8))
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(BODIES, st.sampled_from(sorted(DIALECTS)), st.sampled_from(MATCHINGS), st.lists(TARGETS, min_size=1, max_size=4))
 def test_broken_files_are_read_in_time_and_every_denial_has_a_reason(body, name, profile, targets):
-    start = time.perf_counter()
+    start = time.thread_time()
     rules = compile_rules(body, dialect(name), "examplebot", profile)
     listed = {line.number: line.text for line in lines(body, dialect(name))}
     for target in targets:
@@ -81,4 +81,4 @@ def test_broken_files_are_read_in_time_and_every_denial_has_a_reason(body, name,
 
     assert {record.number for record in rules.records} <= {number for number, _, _ in parsed.others}
     assert rules.size >= len(parsed.text)
-    assert time.perf_counter() - start < SECONDS
+    assert time.thread_time() - start < SECONDS

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rep.rows import ask
+from support.cost import LINEAR, growth
 
 from robots_guard.rep import matcher
 from robots_guard.rep.dialect import dialect
@@ -44,19 +44,19 @@ def slowly_decides(patterns: list[str], path: str, *, wildcards: bool) -> int:
 
 
 def compiled(patterns: list[str], *, wildcards: bool = True):
-    held = Patterns()
-    add = held.add_patterns if wildcards else held.add_prefixes
+    builder = Patterns()
+    add = builder.add_patterns if wildcards else builder.add_prefixes
     add(patterns, range(len(patterns)))
-    return held.compiled()
+    return builder.compiled()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(PATTERNS, PATHS)
 def test_one_pattern_matches_as_the_slow_reference(pattern, path):
     assert pattern_matches(pattern, path, wildcards=True) is slowly_matches(pattern, path)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(PATTERNS, max_size=50), PATHS, st.booleans())
 def test_any_tier_decides_as_the_slow_reference(patterns, path, wildcards):
     decided = compiled(patterns, wildcards=wildcards).decide(path)
@@ -64,13 +64,13 @@ def test_any_tier_decides_as_the_slow_reference(patterns, path, wildcards):
     assert decided == slowly_decides(patterns, path, wildcards=wildcards)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(PATTERNS, min_size=1, max_size=60), st.lists(PATHS, min_size=1, max_size=5))
 def test_the_index_and_its_grams_decide_as_the_slow_reference(patterns, paths):
-    held = Patterns()
-    held.add_patterns(patterns, range(len(patterns)))
-    index = Index(held)
-    crowded = Index(held)
+    builder = Patterns()
+    builder.add_patterns(patterns, range(len(patterns)))
+    index = Index(builder)
+    crowded = Index(builder)
     crowded.attached = [None] * len(crowded.keys)
     crowded.grams = matcher.Grams(crowded.wildcards)
     for path in paths:
@@ -91,10 +91,10 @@ def test_files_of_any_size_are_decided_as_the_slow_reference(count, wildcards):
     for _ in range(8):
         patterns = [*some_texts(chance, "ab*$/", 6, count), "/b**", "/b*", "/b"]
         ranks = chance.sample(range(len(patterns)), len(patterns))
-        held = Patterns()
-        add = held.add_patterns if wildcards else held.add_prefixes
+        builder = Patterns()
+        add = builder.add_patterns if wildcards else builder.add_prefixes
         add(patterns, ranks)
-        rules = held.compiled()
+        rules = builder.compiled()
         by_rank = [pattern for _, pattern in sorted(zip(ranks, patterns, strict=True))]
         for path in some_texts(chance, "ab/$", 9, 40):
             assert rules.decide(path) == slowly_decides(by_rank, path, wildcards=wildcards)
@@ -159,17 +159,24 @@ def test_each_wildcard_that_is_tried_costs_the_length_of_the_path(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "pattern", ["/*a*a*a*a*a*a*a*b", "/" + "*a" * 4_000 + "*b", "/" + "a*" * 4_000 + "b$", "*" * 8_000 + "b"]
+    "pattern",
+    [
+        lambda size: "/*a*a*a*a*a*a*a*b",
+        lambda size: "/" + "*a" * size + "*b",
+        lambda size: "/" + "a*" * size + "b$",
+        lambda size: "*" * 2 * size + "b",
+    ],
+    ids=["few wildcards", "wildcards before", "wildcards behind", "wildcards only"],
 )
 def test_one_hostile_pattern_costs_at_most_linear_time(pattern):
-    """Both sides are untrusted; without backtracking this takes well under a millisecond."""
-    rules = compiled([pattern, "/x"])
-    path = "/" + "a" * 8_000
-    start = time.perf_counter()
-    for _ in range(10):
-        rules.decide(path)
+    """Both sides are untrusted. Backtracking would cost at least quadratic time."""
 
-    assert time.perf_counter() - start < 1
+    def decide(rules_and_size):
+        rules, size = rules_and_size
+        for _ in range(10):
+            rules.decide("/" + "a" * 2 * size)
+
+    assert growth(decide, lambda size: (compiled([pattern(size), "/x"]), size), 500) < LINEAR
 
 
 def test_nested_heads_with_wildcards_of_their_own_are_not_copied_down():
@@ -187,10 +194,8 @@ def test_a_file_and_path_designed_to_burn_time_are_denied():
     body = "User-agent: *\n" + "".join(f"Disallow: /*{a}*{b}*~\n" for a in pairs for b in pairs[:30])
     path = "/" + "".join(pairs) * 6
 
-    start = time.perf_counter()
     ruling = ask(body, path)
 
-    assert time.perf_counter() - start < 5
     assert (ruling.allowed, ruling.ambiguous, ruling.rule) == (False, "policy_too_complex", None)
     assert ask(body, "/short").allowed
 
@@ -209,9 +214,11 @@ def test_a_path_of_usual_length_is_never_too_complex():
 
 
 def test_listing_what_matches_is_linear_too():
-    body = "User-agent: *\n" + "".join(f"Disallow: /*{number}\n" for number in range(25_000))
-    start = time.perf_counter()
-    found = compile_rules(body.encode(), dialect("rfc9309"), "examplebot").matches("/1234")
+    def make(size):
+        return b"User-agent: *\n" + b"".join(b"Disallow: /*%d\n" % number for number in range(size))
 
-    assert [rule.pattern for rule in found[:2]] == ["/*1234", "/*123"]
-    assert time.perf_counter() - start < 3
+    def matches(body):
+        return compile_rules(body, dialect("rfc9309"), "examplebot").matches("/1234")
+
+    assert [rule.pattern for rule in matches(make(3_000))[:2]] == ["/*1234", "/*123"]
+    assert growth(matches, make, 3_000) < LINEAR

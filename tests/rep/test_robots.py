@@ -19,12 +19,12 @@ def test_a_group_is_stored_once_however_many_agents_it_has():
     body += b"".join(b"Disallow: /%d\n" % n for n in range(count))
     tracemalloc.start()
     robots = parse(body, RFC)
-    held = tracemalloc.get_traced_memory()[0]
+    used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
 
     assert len(robots.groups) == 1
     assert len(robots.groups[0].rules) == count
-    assert held < 4 * 1024 * 1024
+    assert used < 4 * 1024 * 1024
 
 
 def test_a_selection_says_why():

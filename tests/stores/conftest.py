@@ -57,9 +57,9 @@ class Tiered:
     def get(self, origin):
         return self.holding.near(origin) or asyncio.run(self.holding.far(origin))
 
-    def put(self, held, now):
+    def put(self, policy, now):
         self.now = now
-        asyncio.run(self.holding.keep(held))
+        asyncio.run(self.holding.keep(policy))
 
     async def make(self, function, *args, **_):
         """Make a call to the store as `Calls` does, but from several event loops at once."""

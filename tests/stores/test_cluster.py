@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import redis
 from support.programs import program
 from support.stores import A, B, Cluster, policy, put, start_cluster, start_redis, start_sentinel
 from support.turns import wait_of
+from support.waiting import eventually
 
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.origin import origin_of
@@ -20,6 +19,9 @@ from robots_guard.stores import look_at, open_store
 from robots_guard.stores.breaker import FIRST_PAUSE, Breaker
 from robots_guard.stores.redis import RedisRefused
 from robots_guard.stores.servers import open_redis
+
+# These tests use the `_client` and key names of the store: the nodes that keep an origin have no public
+# face.
 
 ORIGINS = [
     origin_of(prefix)
@@ -32,18 +34,6 @@ ORIGINS = [
     )
 ]
 STORES = Path(__file__).parents[2] / "docs" / "stores.md"
-SOON = 60.0  # seconds a loaded machine may take for what normally takes three
-
-
-def until(what, deadline: float = SOON):
-    """Return the first answer of a call that may fail for a while."""
-    end = time.monotonic() + deadline
-    while True:
-        try:
-            return what()
-        except StoreError:
-            assert time.monotonic() < end
-            time.sleep(0.05)
 
 
 @pytest.fixture
@@ -224,7 +214,7 @@ def test_a_node_that_is_down_does_not_affect_the_others_and_its_replica_takes_ov
             clock.advance(FIRST_PAUSE)
             return store.reserve(A, 3600.0, lambda: 1.0)
 
-        assert wait_of(until(turn)) > 0  # the replica has the turn
+        assert wait_of(eventually(turn, despite=StoreError)) > 0  # the replica has the turn
     finally:
         store.close()
         cluster.stop()
@@ -245,7 +235,7 @@ def test_a_cluster_that_is_down_at_startup_may_come_up_later(tmp_path, clock):
             clock.advance(30.0)
             return store.reserve(A, 60.0, lambda: 1.0)
 
-        assert wait_of(until(turn)) == 0
+        assert wait_of(eventually(turn, despite=StoreError)) == 0
         store.close()
     finally:
         cluster.stop()
@@ -261,16 +251,10 @@ class Watched:
         self.primary = start_redis(directory)
         self.replica = start_redis(directory, 0, "--replicaof", "127.0.0.1", str(self.primary.port))
         with self.replica.client() as client:
-            end = time.monotonic() + SOON
-            while client.info("replication")["master_link_status"] != "up":
-                assert time.monotonic() < end
-                time.sleep(0.05)
+            eventually(lambda: client.info("replication")["master_link_status"] == "up")
         self.sentinel = start_sentinel(directory, self.primary, "policies", *lines)
         with self.sentinel.client() as client:
-            end = time.monotonic() + SOON
-            while not lines and client.sentinel_master("policies")["num-slaves"] < 1:
-                assert time.monotonic() < end
-                time.sleep(0.05)
+            eventually(lambda: lines or client.sentinel_master("policies")["num-slaves"])
 
     @property
     def url(self) -> str:
@@ -300,17 +284,14 @@ def test_the_store_recovers_when_the_primary_has_died(watched):
     store.hold_off(B, 600.0, 1.0)
     with watched.primary.client() as client:
         assert client.execute_command("WAIT", 1, 10_000) >= 0
-        end = time.monotonic() + SOON
         with watched.replica.client() as copy:
-            while copy.dbsize() < client.dbsize():
-                assert time.monotonic() < end
-                time.sleep(0.05)
+            eventually(lambda: copy.dbsize() == client.dbsize())
     watched.primary.process.kill()
     watched.primary.process.wait(60)
     with pytest.raises(StoreError):
         store.reserve(A, 3600.0, lambda: 1.0)
 
-    assert wait_of(until(lambda: store.reserve(A, 3600.0, lambda: 1.0))) > 0
+    assert wait_of(eventually(lambda: store.reserve(A, 3600.0, lambda: 1.0), despite=StoreError)) > 0
     assert store.get(A) == policy()
     assert not store.take(A, "two", 1.0, 3600.0)
     assert store.reserve(B, 1.0, lambda: 1.0).by_retry_after
@@ -321,35 +302,20 @@ def test_the_store_recovers_when_the_primary_has_died(watched):
     store.close()
 
 
-def started(sentinel) -> bool:
-    """Whether a Sentinel began a failover.
-
-    Right after its start it may not know that the replica is usable.
-    """
-    with contextlib.suppress(redis.ResponseError):
-        return bool(sentinel.execute_command("SENTINEL", "FAILOVER", "policies"))
-    return False
-
-
 def test_a_primary_that_returns_as_a_replica_is_disconnected(watched):
     """A pooled connection leads to what is now a replica."""
     store = open_store(watched.url)
     assert wait_of(store.reserve(A, 3600.0, lambda: 1.0)) == 0
     with watched.primary.client() as client, watched.replica.client() as copy:
-        end = time.monotonic() + SOON
-        while not copy.dbsize():
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        eventually(copy.dbsize)
         with watched.sentinel.client() as sentinel:
-            while not started(sentinel):
-                assert time.monotonic() < end
-                time.sleep(0.1)
-        while client.role()[0] != b"slave":
-            assert time.monotonic() < end
-            time.sleep(0.05)
+            # Right after its start it may not know that the replica is usable.
+            failover = ("SENTINEL", "FAILOVER", "policies")
+            eventually(lambda: sentinel.execute_command(*failover), despite=redis.ResponseError)
+        eventually(lambda: client.role()[0] == b"slave")
 
-    assert wait_of(until(lambda: store.reserve(A, 3600.0, lambda: 1.0))) > 0
-    assert wait_of(until(lambda: store.reserve(B, 3600.0, lambda: 1.0))) == 0
+    assert wait_of(eventually(lambda: store.reserve(A, 3600.0, lambda: 1.0), despite=StoreError)) > 0
+    assert wait_of(eventually(lambda: store.reserve(B, 3600.0, lambda: 1.0), despite=StoreError)) == 0
     store.close()
 
 
@@ -388,10 +354,7 @@ def test_a_service_whose_primary_is_down_is_no_settings_error(watched):
     watched.replica.process.kill()
     watched.primary.process.kill()
     with watched.sentinel.client() as sentinel:
-        end = time.monotonic() + SOON
-        while not sentinel.sentinel_master("policies")["is_odown"]:
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        eventually(lambda: sentinel.sentinel_master("policies")["is_odown"])
     store = open_store(watched.url)
     with pytest.raises(StoreError, match="the Sentinels know of no primary of 'policies' that is up") as raised:
         store.get(A)

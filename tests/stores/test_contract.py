@@ -90,13 +90,13 @@ def test_of_two_policies_with_the_same_time_the_last_put_wins(store):
 
 
 def test_trouble_is_stored_with_the_last_good_document(store):
-    held = policy()
-    put(store, held)
-    troubled = begin(A, held, "direct").next(Failed(failure=Failure.DNS), 2000.0).policy
+    stored = policy()
+    put(store, stored)
+    troubled = begin(A, stored, "direct").next(Failed(failure=Failure.DNS), 2000.0).policy
     put(store, troubled)
 
     assert store.get(A) == troubled
-    assert store.get(A).document == held.document
+    assert store.get(A).document == stored.document
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ def test_trouble_is_stored_with_the_last_good_document(store):
     ids=["trouble alone", "no robots.txt", "not now"],
 )
 def test_a_policy_without_a_body_is_stored(store, outcome):
-    held = begin(A, None, "direct").next(outcome, 1000.0).policy
-    put(store, held)
+    stored = begin(A, None, "direct").next(outcome, 1000.0).policy
+    put(store, stored)
 
-    assert store.get(A) == held
+    assert store.get(A) == stored
 
 
 def test_a_large_document_is_stored(store):
@@ -126,9 +126,9 @@ def test_any_thread_may_use_the_store(store):
         start.wait(60)
         for step in range(40):
             put(store, policy(at=1000.0 + step * 8 + number), now=1400.0)
-            held = store.get(A)
-            assert held is not None
-            assert held.settled_at >= 1000.0 + step * 8 + number
+            stored = store.get(A)
+            assert stored is not None
+            assert stored.settled_at >= 1000.0 + step * 8 + number
         return True
 
     with ThreadPoolExecutor(8) as pool:

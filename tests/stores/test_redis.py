@@ -15,6 +15,7 @@ import pytest
 import redis
 from support.stores import KEY, A, B, in_a_fork, policy, put, start_redis
 from support.turns import wait_of
+from support.waiting import eventually
 
 from robots_guard.core.pacing import as_wait
 from robots_guard.errors import DamagedValue, SettingsError, StoreError
@@ -87,10 +88,7 @@ def test_an_acl_for_the_prefix_is_enough(empty_redis, client):
 def test_a_lease_expires(store):
     assert store.take(A, "dead", 1000.0, 0.15)
     assert not store.take(A, "next", 1000.0, 35.0)
-    deadline = time.monotonic() + 60
-    while not store.take(A, "next", 1000.0, 35.0):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert eventually(lambda: store.take(A, "next", 1000.0, 35.0))
 
 
 def test_a_purge_prolongs_documents_that_an_audit_log_refers_to(store, client):
@@ -136,10 +134,10 @@ def test_a_body_that_replaces_another_is_noticed(keyed, client):
         keyed.get(A)
 
 
-@pytest.mark.parametrize("held", ["x" * 20_000_000, "", "\n", "9e999\n", "1000.0\n", "nan\nx", "no time"])
-def test_a_foreign_value_is_replaced_and_not_read_whole(store, client, held):
-    client.set("rg:{https://a.test}:policy", held)
-    if held:
+@pytest.mark.parametrize("value", ["x" * 20_000_000, "", "\n", "9e999\n", "1000.0\n", "nan\nx", "no time"])
+def test_a_foreign_value_is_replaced_and_not_read_whole(store, client, value):
+    client.set("rg:{https://a.test}:policy", value)
+    if value:
         with pytest.raises(DamagedValue):
             store.get(A)
 

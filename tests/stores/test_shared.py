@@ -36,10 +36,10 @@ DAY = 86400.0
 def test_an_invalid_value_is_never_returned_and_can_be_replaced(shared, write_raw, value):
     write_raw(A, value)
 
-    held = None
+    stored = None
     with pytest.raises(DamagedValue, match=r"https://a\.test"):
-        held = shared.get(A)
-    assert held is None
+        stored = shared.get(A)
+    assert stored is None
     put(shared, policy())
     assert shared.get(A) == policy()
 

@@ -32,6 +32,9 @@ from robots_guard.stores.patience import connect
 from robots_guard.stores.sqlite import RETENTION, SqliteStore
 from robots_guard.stores.system import System
 
+# These tests reach into `_database`: the faults that they cause (a lock, a read-only connection, an
+# open circuit) have no public face.
+
 DAY = 86400.0
 
 
@@ -212,7 +215,7 @@ def test_a_renewed_document_counts_as_used(store):
 
 # -- damage to the file ----------------------------------------------------------------------------
 
-HELD = [
+POLICIES = [
     policy(origin_of(f"https://{n}.test"), body=b"User-agent: *\nDisallow: /%d/\n" % n * (n + 1)) for n in range(60)
 ]
 
@@ -222,8 +225,8 @@ def sound(tmp_path_factory) -> bytes:
     """The content of a file with sixty policies, without journals."""
     path = tmp_path_factory.mktemp("sound") / "policies.sqlite"
     store = SqliteStore(path)
-    for held in HELD:
-        put(store, held)
+    for stored in POLICIES:
+        put(store, stored)
     store.close()
     assert not Path(f"{path}-wal").exists()
     return path.read_bytes()
@@ -239,12 +242,12 @@ def survey(path) -> tuple[int, int, int]:
         store = SqliteStore(path)
     except SettingsError as error:  # a flipped bit in the version looks like another version, for a person to resolve
         return 0, 0, 1 if "later version" in str(error) else 10_000
-    for held in HELD:
+    for stored in POLICIES:
         try:
-            found = store.get(held.origin)
+            found = store.get(stored.origin)
         except StoreError:
             found = None
-        assert found is None or found == held
+        assert found is None or found == stored
         right, missing = right + (found is not None), missing + (found is None)
     with contextlib.suppress(StoreError):
         put(store, policy())  # the store still works
@@ -424,8 +427,8 @@ def test_a_table_that_vanishes_costs_one_error(store, rows, path):
 def test_garbage_over_the_open_file_costs_one_error(path):
     """Two stores have the file open while it is overwritten; both continue with the same new file."""
     one, two = SqliteStore(path), SqliteStore(path)
-    for held in HELD:
-        put(one, held)
+    for stored in POLICIES:
+        put(one, stored)
     for connection in (c for s in (one, two) for c in (s._database._opened.reader, s._database._opened.writer)):
         connection.execute("PRAGMA cache_size = 0")  # every read goes to the file
     for name in (path, Path(f"{path}-wal")):
@@ -434,13 +437,13 @@ def test_garbage_over_the_open_file_costs_one_error(path):
 
     failures = 0
     for store in (one, two) * 3:
-        for held in HELD:
+        for stored in POLICIES:
             try:
-                found = store.get(held.origin)
+                found = store.get(stored.origin)
             except StoreError:
                 failures += 1
             else:
-                assert found in (None, held)
+                assert found in (None, stored)
         try:
             put(store, policy())
         except StoreError:
@@ -753,9 +756,9 @@ for at in range(first, 400, step):
         origin = origin_of(f"https://{host}.test")
         body = b"User-agent: *\\nDisallow: /%d\\n" % at
         store.put(begin(origin, None, "direct").next(Fetched(status=200, body=body), float(at)).policy, 400.0)
-        held = store.get(origin)
-        assert held is not None and held.settled_at >= at, (host, at)
-        assert held.document.body == b"User-agent: *\\nDisallow: /%d\\n" % held.settled_at
+        stored = store.get(origin)
+        assert stored is not None and stored.settled_at >= at, (host, at)
+        assert stored.document.body == b"User-agent: *\\nDisallow: /%d\\n" % stored.settled_at
 store.close()
 """
 

@@ -23,6 +23,7 @@ import pytest
 from support.fleet import Member, policy_for
 from support.stores import A, B, in_a_fork, policy, put
 from support.turns import wait_of
+from support.waiting import eventually
 
 from robots_guard.errors import SettingsError, StoreError
 from robots_guard.stores import database
@@ -30,6 +31,9 @@ from robots_guard.stores.database import Database, ReadOnlyDatabase
 from robots_guard.stores.patience import connect
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.stores.system import System
+
+# These tests reach into `_database`: its locks and connections, which a fork must not inherit, have no
+# public face.
 
 
 @pytest.fixture(scope="module")
@@ -450,7 +454,7 @@ def test_a_fork_interrupts_a_call_that_waits_for_another_process(store, path, tm
     waits = []
     thread = threading.Thread(target=lambda: waits.append(reserved(store)))
     thread.start()
-    assert until(store._database._opened.writing.locked)
+    eventually(store._database._opened.writing.locked)
 
     def child() -> bool:
         is_closed = not has_open(path)
@@ -472,14 +476,6 @@ def has_open(path) -> bool:
 
 def reserved(store) -> float:
     return wait_of(store.reserve(B, 30.0, lambda: 1000.0, str(os.getpid())))
-
-
-def until(there) -> bool:
-    """Wait up to a minute for a condition. Returns whether it came true."""
-    end = time.monotonic() + 60
-    while not there() and time.monotonic() < end:
-        time.sleep(0.01)
-    return there()
 
 
 def test_a_fork_interrupts_a_call_that_waits_for_the_lock(path):
@@ -558,7 +554,7 @@ def test_a_forked_child_does_not_open_a_file_that_its_parent_could_not_close(sto
 def test_a_file_that_was_closed_can_be_opened_by_the_next_child(store, hanging):
     assert in_a_fork(lambda: is_refused(store))
     hanging.set()
-    assert until(lambda: in_a_fork(lambda: store.get(A) == policy()))
+    eventually(lambda: in_a_fork(lambda: store.get(A) == policy()))
 
 
 def test_a_forked_child_does_not_open_a_file_that_its_parent_is_opening(store):

@@ -15,9 +15,20 @@ from support.turns import wait_of
 
 from robots_guard.core.pacing import KEPT, SLACK, Turn
 from robots_guard.origin import origin_of
+from robots_guard.stores.redis import RedisStore
 from robots_guard.stores.sqlite import SqliteStore
 
 B = origin_of("https://b.test")
+
+
+class ServersClock:
+    """The clock of a server, which goes by itself."""
+
+    def __call__(self) -> float:
+        return time.time()
+
+    def advance(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 @pytest.fixture(params=["memory", *SHARED])
@@ -25,6 +36,12 @@ def turns(request, tmp_path):
     made = make(request.param, request, tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def clock(turns, clock):
+    """The clock by which the store grants turns."""
+    return ServersClock() if isinstance(turns, RedisStore) else clock
 
 
 def test_a_second_turn_must_wait(turns):
@@ -37,12 +54,11 @@ def test_a_second_turn_must_wait(turns):
     assert wait_of(turns.reserve(B, 60, lambda: now)) == 0
 
 
-def test_a_turn_is_granted_after_the_delay(turns):
-    now = time.time()
-    turns.reserve(A, 0.05, lambda: now)
-    time.sleep(0.06)
+def test_a_turn_is_granted_after_the_delay(turns, clock):
+    turns.reserve(A, 0.05, clock)
+    clock.advance(0.06)
 
-    assert wait_of(turns.reserve(A, 0.05, lambda: now + 0.06)) == 0
+    assert wait_of(turns.reserve(A, 0.05, clock)) == 0
 
 
 def test_a_turn_says_when_it_was_granted(turns):
@@ -68,20 +84,20 @@ def test_a_turn_reports_the_callers_slots_and_the_clock_skew(turns):
     assert [turn.skew for turn in answers] == pytest.approx([0.0] * 4, abs=0.2)
 
 
-def test_a_process_that_had_its_turn_queues_behind_later_ones(turns):
-    assert wait_of(turns.reserve(A, 0.5, time.time, "one")) == 0
-    assert 0 < wait_of(turns.reserve(A, 0.5, time.time, "two")) <= 0.5
-    time.sleep(0.6)
+def test_a_process_that_had_its_turn_queues_behind_later_ones(turns, clock):
+    assert wait_of(turns.reserve(A, 0.5, clock, "one")) == 0
+    assert 0 < wait_of(turns.reserve(A, 0.5, clock, "two")) <= 0.5
+    clock.advance(0.51)
 
-    assert wait_of(turns.reserve(A, 0.5, time.time, "one")) == pytest.approx(0.5)
-    assert wait_of(turns.reserve(A, 0.5, time.time, "two")) == 0
+    assert wait_of(turns.reserve(A, 0.5, clock, "one")) == pytest.approx(0.5)
+    assert wait_of(turns.reserve(A, 0.5, clock, "two")) == 0
 
 
-def test_a_process_that_had_its_turn_and_needs_no_other_delays_no_process(turns):
-    assert wait_of(turns.reserve(A, 0.2, time.time, "one")) == 0
-    time.sleep(0.25)
+def test_a_process_that_had_its_turn_and_needs_no_other_delays_no_process(turns, clock):
+    assert wait_of(turns.reserve(A, 0.2, clock, "one")) == 0
+    clock.advance(0.21)
 
-    assert wait_of(turns.reserve(A, 0.2, time.time, "two")) == 0
+    assert wait_of(turns.reserve(A, 0.2, clock, "two")) == 0
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
@@ -112,52 +128,49 @@ def test_a_turn_is_stamped_when_it_is_granted_and_not_when_it_was_requested(kind
 # -- several who ask through one store -------------------------------------------------------------
 
 
-def test_turns_are_granted_first_come_first_served(turns):
+def test_turns_are_granted_first_come_first_served(turns, clock):
     """A process that always calls a moment before another does not get every turn."""
-    now, delay, served = time.time(), 0.05, []
+    began, delay, served = clock(), 0.05, []
     comes = {"quick": 0.0, "slow": 0.0, "third": 0.0}  # when each calls again
     while len(served) < 12:
         name = min(comes, key=lambda each: (comes[each], each))
-        time.sleep(max(0.0, now + comes[name] - time.time()))
-        turn = turns.reserve(A, delay, time.time, name)
+        clock.advance(max(0.0, began + comes[name] - clock()))
+        turn = turns.reserve(A, delay, clock, name)
         if not wait_of(turn):
             served.append(name)
-        comes[name] = time.time() - now + wait_of(turn) + {"quick": 0.0, "slow": 0.01, "third": 0.02}[name]
+        comes[name] = clock() - began + wait_of(turn) + {"quick": 0.0, "slow": 0.01, "third": 0.02}[name]
 
     assert min(served.count(name) for name in ("quick", "slow", "third")) >= 3
 
 
-def test_a_process_that_does_not_return_loses_its_place(turns):
-    now = time.time()
-    turns.reserve(A, 0.5, lambda: now, "one")
-    turns.reserve(A, 0.5, lambda: now, "gone")
-    time.sleep(0.6)
-    meanwhile = turns.reserve(A, 0.5, time.time, "one")
-    time.sleep(KEPT + 0.05)
+def test_a_process_that_does_not_return_loses_its_place(turns, clock):
+    turns.reserve(A, 0.5, clock, "one")
+    turns.reserve(A, 0.5, clock, "gone")
+    clock.advance(0.51)
+    meanwhile = turns.reserve(A, 0.5, clock, "one")
+    clock.advance(KEPT + 0.05)
 
     assert 0 < wait_of(meanwhile) <= 0.5
-    assert wait_of(turns.reserve(A, 0.5, time.time, "one")) == 0
+    assert wait_of(turns.reserve(A, 0.5, clock, "one")) == 0
 
 
-def test_a_process_with_a_longer_delay_does_not_block_the_others(turns):
-    now = time.time()
-    turns.reserve(A, 0.01, lambda: now, "one")
-    assert wait_of(turns.reserve(A, 60, lambda: now, "patient")) > 50
-    time.sleep(0.02)
+def test_a_process_with_a_longer_delay_does_not_block_the_others(turns, clock):
+    turns.reserve(A, 0.01, clock, "one")
+    assert wait_of(turns.reserve(A, 60, clock, "patient")) > 50
+    clock.advance(0.02)
 
-    assert wait_of(turns.reserve(A, 0.01, time.time, "one")) == 0
+    assert wait_of(turns.reserve(A, 0.01, clock, "one")) == 0
 
 
-def test_a_place_is_kept_during_a_pause_and_a_response(turns):
-    now = time.time()
-    taken = turns.reserve(A, 0.5, lambda: now, "one")
-    turns.reserve(A, 0.5, lambda: now, "other")
+def test_a_place_is_kept_during_a_pause_and_a_response(turns, clock):
+    taken = turns.reserve(A, 0.5, clock, "one")
+    turns.reserve(A, 0.5, clock, "other")
     turns.count_from(A, taken.stamp, 0.01)
-    turns.hold_off(A, 0.02, time.time())
-    time.sleep(0.6)
+    turns.hold_off(A, 0.02, clock())
+    clock.advance(0.52)
 
-    assert wait_of(turns.reserve(A, 0.5, time.time, "one")) > 0
-    assert wait_of(turns.reserve(A, 0.5, time.time, "other")) == 0
+    assert wait_of(turns.reserve(A, 0.5, clock, "one")) > 0
+    assert wait_of(turns.reserve(A, 0.5, clock, "other")) == 0
 
 
 @pytest.mark.parametrize("kind", SHARED)
@@ -191,15 +204,14 @@ def test_a_turn_is_re_stamped(turns):
     assert wait_of(turns.reserve(A, 60, lambda: now)) - before == pytest.approx(2.0, abs=0.2)
 
 
-def test_only_the_last_turn_is_re_stamped(turns):
-    now = time.time()
-    early = turns.reserve(A, 0, lambda: now)
-    time.sleep(0.01)
-    turns.reserve(A, 0, lambda: now + 0.01)
+def test_only_the_last_turn_is_re_stamped(turns, clock):
+    early = turns.reserve(A, 0, clock)
+    clock.advance(0.01)
+    turns.reserve(A, 0, clock)
 
     assert not turns.count_from(A, early.stamp, 2.0)
 
-    assert wait_of(turns.reserve(A, SLACK, lambda: now + 0.01 + SLACK / 2)) <= SLACK
+    assert wait_of(turns.reserve(A, SLACK, clock)) <= SLACK
     assert not turns.count_from(B, 12345.0, 1.0)  # no process has one there
 
 
@@ -279,8 +291,6 @@ def test_a_line_that_cannot_be_decoded_counts_as_empty(tmp_path, line):
 
 
 def test_damaged_values_are_ignored(redis_server):
-    from robots_guard.stores.redis import RedisStore
-
     line = b"1 1 other:1:9999999999999999 x:y:z odd"
     with redis_server.client() as client:
         store = RedisStore(client)

@@ -116,8 +116,8 @@ class _Worker:
             case 1:
                 self.store.release(origin, "one") if self.store.take(origin, "one", now, 5.0) else None
             case _:
-                held = self.store.get(origin)
-                assert held is None or held == policy_for(origin, held.settled_at), "another origin's policy"
+                stored = self.store.get(origin)
+                assert stored is None or stored == policy_for(origin, stored.settled_at), "another origin's policy"
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import socket
 import subprocess
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from robots_guard.stores.redis import RedisStore
 from robots_guard.stores.servers import open_redis
 from robots_guard.stores.sqlite import SqliteStore
 from support.programs import program
+from support.waiting import eventually
 
 A = origin_of("https://a.test")
 B = origin_of("https://b.test")
@@ -35,8 +35,8 @@ def policy(origin=A, at=1000.0, body=b"User-agent: *\nDisallow: /x\n") -> Policy
     return begin(origin, None, "direct").next(Fetched(status=200, body=body, tls_verified=True), at).policy
 
 
-def put(store, held: Policy, now: float | None = None) -> None:
-    store.put(held, held.settled_at if now is None else now)
+def put(store, stored: Policy, now: float | None = None) -> None:
+    store.put(stored, stored.settled_at if now is None else now)
 
 
 class LeasingStore(MemoryStore):
@@ -97,18 +97,16 @@ def start_sentinel(directory: Path, primary: Redis, service: str, *lines: str) -
 
 
 def _wait_ready(started: Redis) -> Redis:
-    deadline = time.monotonic() + 60
     with started.client() as client:
-        while True:
-            try:
-                client.ping()
-                return started
-            except redis.AuthenticationError:
-                return started
-            except redis.ConnectionError:
-                assert started.process.poll() is None, "redis-server did not start"
-                assert time.monotonic() < deadline, "redis-server does not answer"
-                time.sleep(0.02)
+        eventually(lambda: _is_ready(client, started.process), despite=redis.ConnectionError)
+    return started
+
+
+def _is_ready(client: Any, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, "redis-server did not start"
+    with contextlib.suppress(redis.AuthenticationError):
+        client.ping()
+    return True
 
 
 @dataclass
@@ -156,12 +154,9 @@ def start_cluster(directory: Path, replicas: int = 0) -> Cluster:
     addresses = [f"127.0.0.1:{node.port}" for node in nodes]
     create = ("--cluster", "create", *addresses, "--cluster-replicas", str(replicas), "--cluster-yes")
     subprocess.run([program("redis-cli"), *create], check=True, stdout=subprocess.DEVNULL, timeout=120)
-    deadline = time.monotonic() + 60
     for node in nodes:
         with node.client() as client:
-            while client.cluster("INFO")["cluster_state"] != "ok":
-                assert time.monotonic() < deadline, "the cluster does not become ready"
-                time.sleep(0.05)
+            eventually(lambda client=client: client.cluster("INFO")["cluster_state"] == "ok")
     return Cluster(nodes)
 
 

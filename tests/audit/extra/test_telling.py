@@ -322,8 +322,8 @@ def bundled(url="https://a.test/private/x", body=BODY, settings=None, *, documen
     from robots_guard.audit.read.replay import _question, _terms  # the question a record stands for
 
     origin = decision(url).question.origin
-    held = begin(origin, None, "direct").next(Fetched(status=200, body=body, tls_verified=True), AT - 60).policy
-    made = decision(url, verdict=DROP, policy=held, **TERMS)
+    policy = begin(origin, None, "direct").next(Fetched(status=200, body=body, tls_verified=True), AT - 60).policy
+    made = decision(url, verdict=DROP, policy=policy, **TERMS)
     (record,) = recorded(made)
     bundle = Bundle(record=record, settings=settings or {}, document=body)
     terms = _terms(bundle)
@@ -331,7 +331,7 @@ def bundled(url="https://a.test/private/x", body=BODY, settings=None, *, documen
 
     rules = compile_rules(body, terms.dialect, "mybot", terms.matching.name)
     question = _question(record, terms, AT)
-    verdict = needs_no_policy(question, terms) or judge(question, held, rules, terms, AT)
+    verdict = needs_no_policy(question, terms) or judge(question, policy, rules, terms, AT)
     (record,) = recorded(msgspec.structs.replace(made, verdict=verdict))
     record = msgspec.structs.replace(record, **changed)
     return Bundle(record=record, settings=settings or {}, document=body if document else None)

@@ -12,7 +12,6 @@ import os
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import trustme
 from hosts.mitmproxy.origin import RULES
 from hosts.mitmproxy.process import Integration, proxy, upstream_ca
 from support.programs import program
+from support.waiting import eventually
 
 from robots_guard.testing import Loopback
 
@@ -88,10 +88,7 @@ def tunnel(inside: str) -> Iterator[None]:
         command, env=os.environ | {"WG_PROCESS_FOREGROUND": "1"}, stderr=subprocess.DEVNULL
     ) as process:
         try:
-            for _ in range(200):
-                if Path("/run/wireguard/wg0.sock").exists():
-                    break
-                time.sleep(0.02)
+            eventually(Path("/run/wireguard/wg0.sock").exists)
             yield
         finally:
             process.terminate()

@@ -8,7 +8,6 @@ import time
 
 import pytest
 from hosts.mitmproxy.process import PATIENCE, SCRIPT
-from hosts.mitmproxy.test_life import until
 from hosts.mitmproxy.wire import H2Client, closed, connected, plain, request_fields, tunnel
 from mitmproxy.addons import proxyserver
 from mitmproxy.addons.clientplayback import ReplayHandler
@@ -18,6 +17,7 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode, HttpRequestHeadersHook, HttpStream
 from mitmproxy.proxy.server import ConnectionHandler, ConnectionIO
 from mitmproxy.test import taddons, tflow
+from support.waiting import eventually
 
 from robots_guard.mitmproxy.patches import ADDON_PATCHES
 from robots_guard.mitmproxy.patches import connection_crashes as crashes
@@ -48,7 +48,7 @@ def request_to(site, target):
 
 def printed_since(integration, before, text):
     """Wait for a text in the output since then, and return that output."""
-    assert until(lambda: text in "".join(integration.output[before:])), integration.output[before:]
+    eventually(lambda: text in "".join(integration.output[before:]))
     return "".join(integration.output[before:])
 
 

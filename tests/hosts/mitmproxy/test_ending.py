@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from hosts.mitmproxy.process import PATIENCE, proxy, running
 from hosts.mitmproxy.test_life import _refuses as refuses
-from hosts.mitmproxy.test_life import request_to, until
+from hosts.mitmproxy.test_life import request_to
 from hosts.mitmproxy.wire import closed, connected, exchange, plain, read_answer
+from support.waiting import eventually
 
 from robots_guard.testing import Reply
 
@@ -35,7 +36,7 @@ def test_a_request_that_waits_for_a_robots_txt(tmp_path, sites):
     ):
         one.sendall(request_to(site, "/one"))
         other.sendall(request_to(site, "/other"))
-        assert until(lambda: site.origin.robots_fetches)
+        eventually(lambda: site.origin.robots_fetches)
         integration.process.send_signal(signal.SIGTERM)
         answers = [read_answer(connection) for connection in (one, other)]
         output = printed(integration)
@@ -50,7 +51,7 @@ def test_a_request_that_waits_for_a_turn(tmp_path, http_site):
     with proxy(tmp_path, options, **settings) as integration, connected(integration) as waiting:
         assert plain(integration, http_site.url + "/first").status == 200
         waiting.sendall(request_to(http_site, "/second"))
-        assert until(lambda: "robots_guard_held 1.0" in metrics_at(metrics))
+        eventually(lambda: "robots_guard_held 1.0" in metrics_at(metrics))
         integration.process.send_signal(signal.SIGTERM)
         answer = read_answer(waiting)
         output = printed(integration)
@@ -64,9 +65,9 @@ def test_a_permitted_upload_is_finished(tmp_path, http_site):
     with proxy(tmp_path, ["--drain", SLOW, "--metrics", str(metrics)]) as integration, connected(integration) as upload:
         head = f"POST {http_site.url}/up HTTP/1.1\r\nHost: {http_site.authority}\r\nContent-Length: 6\r\n\r\n"
         upload.sendall(head.encode() + b"abc")
-        assert until(lambda: "robots_guard_flows 1.0" in metrics_at(metrics))
+        eventually(lambda: "robots_guard_flows 1.0" in metrics_at(metrics))
         integration.process.send_signal(signal.SIGTERM)
-        assert until(lambda: refuses(integration))
+        eventually(lambda: refuses(integration))
         assert exchange(upload, b"def").status == 200
         output = printed(integration)
     assert http_site.origin.received[-1].body == b"abcdef"
@@ -79,9 +80,9 @@ def test_a_slow_client_gets_all_of_a_long_response(tmp_path, sites):
     site = sites.start("http", pages={"/long": Reply(body=page)})
     with proxy(tmp_path, ["--drain", SLOW]) as integration, connected(integration) as slow:
         slow.sendall(request_to(site, "/long"))
-        assert until(lambda: "/long" in site.origin.targets)
+        eventually(lambda: "/long" in site.origin.targets)
         integration.process.send_signal(signal.SIGTERM)
-        assert until(lambda: refuses(integration))
+        eventually(lambda: refuses(integration))
         assert read_answer(slow).body == page
         printed(integration)
 
@@ -97,7 +98,7 @@ def test_a_plain_mitmdump_prints_no_traceback(tmp_path, sites, waits_for_turn):
         if waits_for_turn:
             assert plain(integration, site.url + "/first").status == 200
         waiting.sendall(request_to(site, "/open"))
-        assert until(lambda: len(integration.records()) == 2 if waits_for_turn else site.origin.robots_fetches)
+        eventually(lambda: len(integration.records()) == 2 if waits_for_turn else site.origin.robots_fetches)
         integration.process.send_signal(signal.SIGTERM)
         output = printed(integration)
     assert "Traceback" not in output, output
@@ -112,7 +113,7 @@ def test_sighup_during_the_start(tmp_path, http_site, workers):
     ignored = []
 
     def hang_up(pid):
-        assert until(lambda: is_proof(pid) or is_loaded(pid, "mitmproxy_rs"))
+        eventually(lambda: is_proof(pid) or is_loaded(pid, "mitmproxy_rs"))
         ignored.append(not is_loaded(pid, "mitmproxy_rs"))
         os.kill(pid, signal.SIGHUP)
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 import urllib.request
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+from support.waiting import eventually
+
 from robots_guard.mitmproxy.command import heartbeat
 from robots_guard.mitmproxy.command.launcher import _serve_metrics
 
 
+def metrics(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        return answer.read().decode().splitlines()
+
+
 def wait_for(port, line):
     """Read the metrics until they have this line."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-            if line in answer.read().decode().splitlines():
-                return True
-        time.sleep(0.02)
-    return False
+    return eventually(lambda: line in metrics(port))
 
 
 async def test_a_proxy_with_a_blocked_loop_is_not_ready(monkeypatch):

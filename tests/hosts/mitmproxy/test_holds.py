@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 from mitmproxy.test import tflow
+from support.waiting import until
 
 from robots_guard.core.pacing import Demand, Pacer, Turn
 from robots_guard.core.reasons import Reason
@@ -110,7 +111,7 @@ async def test_a_wait_raises_the_errors_of_its_turn_and_cancels_it():
         return await never
 
     tasks = asyncio.ensure_future(waiting.wait(client, waits()))
-    await asyncio.sleep(0.01)
+    await until(lambda: len(waiting))
     tasks.cancel()
     with pytest.raises(asyncio.CancelledError):
         await tasks

@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,19 +15,13 @@ from pathlib import Path
 import pytest
 from hosts.mitmproxy.process import PATIENCE, PROGRAMS, environment, proxy, refused_start
 from hosts.mitmproxy.wire import connected, exchange, plain, read_answer
+from support.waiting import eventually
 
 from robots_guard.testing import Reply
 
 
 def request_to(site, target):
     return f"GET {site.url}{target} HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
-
-
-def until(condition):
-    end = time.monotonic() + 60
-    while not (found := condition()) and time.monotonic() < end:
-        time.sleep(0.01)
-    return found
 
 
 # -- the end --------------------------------------------------------------------------------------------------
@@ -44,9 +37,9 @@ def test_sigterm_finishes_permitted_requests_only(tmp_path, sites):
     ):
         assert exchange(idle, request_to(site, "/open")).status == 200
         busy.sendall(request_to(site, "/slow"))
-        assert until(lambda: "/slow" in site.origin.targets)
+        eventually(lambda: "/slow" in site.origin.targets)
         integration.process.send_signal(signal.SIGTERM)
-        assert until(lambda: _refuses(integration))
+        eventually(lambda: _refuses(integration))
         answer = exchange(idle, request_to(site, "/late"))
         assert (answer.status, b"shutting down" in answer.body) == (503, True)
         assert read_answer(busy).body == b"at last"
@@ -64,7 +57,7 @@ def test_the_shutdown_has_a_time_limit(tmp_path, sites):
     site = sites.start(pages={"/never": Reply(hang=True)})
     with proxy(tmp_path, ["--drain", "0.3"]) as integration, connected(integration) as busy:
         busy.sendall(request_to(site, "/never"))
-        assert until(lambda: "/never" in site.origin.targets)
+        eventually(lambda: "/never" in site.origin.targets)
         integration.process.send_signal(signal.SIGTERM)
         assert integration.process.wait(PATIENCE) == 0
         assert read_answer(busy).status == 0
@@ -74,9 +67,9 @@ def test_a_second_interrupt_ends_at_once(tmp_path, sites):
     site = sites.start(pages={"/never": Reply(hang=True)})
     with proxy(tmp_path, ["--drain", "3600"]) as integration, connected(integration) as busy:
         busy.sendall(request_to(site, "/never"))
-        assert until(lambda: "/never" in site.origin.targets)
+        eventually(lambda: "/never" in site.origin.targets)
         integration.process.send_signal(signal.SIGINT)
-        assert until(lambda: _refuses(integration))
+        eventually(lambda: _refuses(integration))
         integration.process.send_signal(signal.SIGINT)
         assert integration.process.wait(PATIENCE) == 0
 
@@ -110,7 +103,7 @@ def test_a_worker_that_dies_stops_the_others(tmp_path):
     with proxy(tmp_path, ["--workers", "2"], store=f"sqlite:///{tmp_path / 'p.sqlite'}") as integration:
         os.kill(int(_children(integration.process.pid)[0]), signal.SIGKILL)
         assert integration.process.wait(PATIENCE) == 2
-        assert until(lambda: _refuses(integration))
+        eventually(lambda: _refuses(integration))
 
 
 def test_workers_end_if_their_parent_is_killed(tmp_path):
@@ -118,12 +111,9 @@ def test_workers_end_if_their_parent_is_killed(tmp_path):
         workers = children(integration.process.pid)
         integration.process.kill()
         integration.process.wait()
-        end = time.monotonic() + 60
-        while any(Path(f"/proc/{each}").exists() for each in workers) and time.monotonic() < end:
-            time.sleep(0.05)
 
         assert len(workers) == 2
-        assert [each for each in workers if Path(f"/proc/{each}").exists()] == []
+        eventually(lambda: not any(Path(f"/proc/{each}").exists() for each in workers))
 
 
 def test_workers_share_their_port_with_no_other_proxy(tmp_path):
@@ -162,7 +152,7 @@ def test_sighup_reloads_the_overrides(tmp_path, http_site, workers):
             'expires = 2999-01-01\naction = "drop"\n'
         )
         integration.process.send_signal(signal.SIGHUP)
-        assert until(lambda: plain(integration, http_site.url + "/open").status == 403)
+        eventually(lambda: plain(integration, http_site.url + "/open").status == 403)
         assert integration.process.poll() is None
 
 
@@ -218,17 +208,18 @@ def test_warnings_are_printed(tmp_path, http_site):
     with proxy(tmp_path, overrides=str(overrides), store="redis://127.0.0.1:1/0") as integration:
         assert plain(integration, http_site.url + "/open").status == 200
         overrides.write_text("[[override")
-        time.sleep(1.1)
-        assert plain(integration, http_site.url + "/open").status == 200
-        end = time.monotonic() + 60
-        while "stay in force" not in "".join(integration.output) and time.monotonic() < end:
-            time.sleep(0.05)
+        eventually(lambda: "stay in force" in _printed_after_a_request(integration, http_site))
         printed = "".join(integration.output)
 
     assert "WARNING override 'bad' has no effect" in printed
     assert "WARNING the policy store cannot be read" in printed
     assert "the previous overrides stay in force" in printed
     assert "Traceback" not in printed
+
+
+def _printed_after_a_request(integration, site):
+    assert plain(integration, site.url + "/open").status == 200
+    return "".join(integration.output)
 
 
 # -- users ----------------------------------------------------------------------------------------------------
@@ -269,11 +260,11 @@ def test_sighup_reloads_the_users(tmp_path, http_site):
         assert plain(integration, http_site.url + "/open", fields=alice).status == 200
         users.write_text("alice\n")
         integration.process.send_signal(signal.SIGHUP)
-        assert until(lambda: "the earlier users stay valid" in "".join(integration.output))
+        eventually(lambda: "the earlier users stay valid" in "".join(integration.output))
         assert plain(integration, http_site.url + "/open", fields=alice).status == 200
         users.write_text(ALICE.replace("alice", "bob") + "\n")
         integration.process.send_signal(signal.SIGHUP)
-        assert until(lambda: plain(integration, http_site.url + "/open", fields=alice).status == 407)
+        eventually(lambda: plain(integration, http_site.url + "/open", fields=alice).status == 407)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hosts.mitmproxy.process import SCRIPT
 from hosts.mitmproxy.wire import closed, connected, exchange, inside, plain, tunnel
 from mitmproxy import http, io
 from mitmproxy.test import tflow
+from support.waiting import eventually
 
 RAISES = """
 def requestheaders(flow): raise RuntimeError("boom")
@@ -233,16 +234,9 @@ def test_the_enforcer_survives_changes_of_the_script(start, tmp_path, https_site
             script.write_text(text) if text else script.unlink()
             if text:
                 os.utime(script, (time.time() + 5 + seen, time.time() + 5 + seen))
-            _wait_for(lambda message=message, seen=seen: any(message in line for line in integration.output[seen:]))
+            eventually(lambda message=message, seen=seen: any(message in line for line in integration.output[seen:]))
             with untouched(integration, https_site):
                 assert inside(integration, https_site.authority, "/private/x").status == 403
-
-
-def _wait_for(condition):
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_replayed_flows_are_judged_too(start, tmp_path, http_site):
@@ -254,6 +248,6 @@ def test_replayed_flows_are_judged_too(start, tmp_path, http_site):
             flow.request = http.Request.make("GET", http_site.url + target, headers={"Host": http_site.authority})
             writer.add(flow)
     with start("mitmdump", "-C", str(saved), audit_passes="all") as integration:
-        _wait_for(lambda: len(integration.records()) == 3)
-        _wait_for(lambda: http_site.origin.targets == ["/open"])
+        eventually(lambda: len(integration.records()) == 3)
+        eventually(lambda: http_site.origin.targets == ["/open"])
         assert [record["action"] for record in integration.records()] == ["drop", "pass", "drop"]

@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from hosts.mitmproxy.test_evasion import SPELLINGS, target_bytes
 from hosts.mitmproxy.wire import closed, tunnel
 from support.programs import TOMCAT as CATALINA
 from support.programs import program
+from support.waiting import eventually
 
 SECRET = b"the private page"
 ROWS = [row for row in SPELLINGS if row["rule"] == "Disallow: /private/"]
@@ -178,7 +178,7 @@ def serving(name: str) -> Iterator[Server]:
         [program(command[0]), *command[1:]], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        _await(port)
+        eventually(lambda: _accepts(port), despite=OSError)
         yield Server(port)
     finally:
         process.terminate()
@@ -186,13 +186,9 @@ def serving(name: str) -> Iterator[Server]:
         shutil.rmtree(place)
 
 
-def _await(port: int) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-            return
-        time.sleep(0.02)
-    raise AssertionError("the server did not start")
+def _accepts(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port)):
+        return True
 
 
 SERVERS = ["nginx", "apache2", "lighttpd", "caddy", "tomcat", "jdk", "aiohttp", "http.server", *PARSED]

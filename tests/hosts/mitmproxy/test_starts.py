@@ -14,6 +14,7 @@ import pytest
 from hosts.mitmproxy.conftest import KINDS
 from hosts.mitmproxy.process import PATIENCE, proxy, refused_start, running
 from hosts.mitmproxy.wire import connected, plain
+from support.waiting import eventually
 
 from robots_guard.testing import Reply
 
@@ -170,17 +171,10 @@ def test_sigterm_while_clients_wait(tmp_path, sites):
             for _ in range(5):
                 waiting = clients.enter_context(connected(integration))
                 waiting.sendall(f"GET {site.url}/open HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
-            assert _until(lambda: site.origin.robots_fetches)
+            eventually(lambda: site.origin.robots_fetches)
         assert integration.process.returncode == 0
         assert len(integration.output) == 1
     assert site.origin.targets == []
-
-
-def _until(condition):
-    until = time.monotonic() + 60
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.01)
-    return condition()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -212,7 +206,7 @@ class _Hammer:
         self._thread.start()
 
     def stop(self):
-        _until(lambda: self.answers)
+        eventually(lambda: self.answers)
         self._stop.set()
         self._thread.join(60)
 

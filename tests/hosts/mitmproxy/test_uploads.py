@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hosts.mitmproxy.conftest import untouched
 from hosts.mitmproxy.process import refused_start
-from hosts.mitmproxy.test_life import until
 from hosts.mitmproxy.wire import (
     Answer,
     H2Client,
@@ -21,6 +20,7 @@ from hosts.mitmproxy.wire import (
     request_fields,
     tunnel,
 )
+from support.waiting import eventually
 
 from robots_guard.testing import Reply
 
@@ -160,7 +160,7 @@ def test_memory_is_released_however_an_upload_ends(small, sites, end):
     for _ in range(4):
         if end == "closed":
             upload(small, site, "/open", 3, whole=False)
-            assert until(lambda: upload(small, site, "/open", 3).status == 200)
+            eventually(lambda: upload(small, site, "/open", 3).status == 200)
         elif end == "answered":
             assert upload(small, site, "/open", 3).status == 200
         elif end == "refused":

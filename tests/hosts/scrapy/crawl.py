@@ -37,6 +37,7 @@ from typing import Any
 
 from support.audit_log import decisions
 from support.preloaded import Preloaded
+from support.waiting import eventually
 
 QUIET = {"TELNETCONSOLE_ENABLED": False, "REMOTE_CONTROL_ENABLED": False, "RETRY_ENABLED": False}
 EPOLL = "twisted.internet.epollreactor.EPollReactor"
@@ -172,8 +173,7 @@ def crawl_together(
             crawls.append(
                 subprocess.Popen([sys.executable, __file__], stdin=stdin, stdout=log, stderr=log, env=_environment())
             )
-    while len(list(folder.glob("*/ready"))) < len(crawls) and all(each.poll() is None for each in crawls):
-        time.sleep(0.02)
+    eventually(lambda: len([*folder.glob("*/ready")]) == len(crawls) or any(each.poll() for each in crawls))
     (folder / "go").touch()
     return [each.wait(150) for each in crawls]
 
@@ -391,8 +391,7 @@ def main() -> None:
     if "ready" in plan:
         ready, go = map(Path, plan["ready"])
         ready.touch()
-        while not go.exists():
-            time.sleep(0.02)
+        eventually(go.exists)
     crawler = process.create_crawler(spider)
     process.crawl(crawler)
     process.start()
