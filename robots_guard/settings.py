@@ -37,6 +37,8 @@ from robots_guard.stores.memory import MemoryStore
 from robots_guard.text import meant, unfit
 
 _TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
+#: The only components that release what they cannot record: their own operator uses them.
+_RELEASE_UNRECORDED = frozenset(("cli", "console", "scrapy"))
 _PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/?")
 
 
@@ -66,7 +68,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     audit_log: str = msgspec.field(default_factory=default_audit_log)
     #: Which ordinary PASSes are recorded: `none`, `sample:N` (one of N) or `all`.
     audit_passes: str = "none"
-    #: When a PASS that cannot be recorded becomes a refusal: in the `proxy`, `always` or `never`.
+    #: When a PASS that cannot be recorded becomes a refusal: in the `proxy` (and every integration
+    #: but Scrapy, the command line and the console), `always` or `never`.
     audit_required: Literal["proxy", "always", "never"] = "proxy"
     #: When a record counts as written: when the system has it (`os`), or the disk (`fsync`).
     audit_durability: Literal["os", "fsync"] = "os"
@@ -223,8 +226,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
     def requires_audit(self, component: str) -> bool:
-        """Whether an integration refuses what it cannot record."""
-        return self.audit_required == "always" or (self.audit_required == "proxy" and component == "proxy")
+        """Whether an integration refuses what it cannot record, as each does that is not named here."""
+        if self.audit_required == "proxy":
+            return component not in _RELEASE_UNRECORDED
+        return self.audit_required == "always"
 
     @property
     def fetch_user_agent(self) -> str:

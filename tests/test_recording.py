@@ -158,8 +158,11 @@ async def test_each_reading_of_the_overrides_is_recorded(build, tmp_path):
         ("proxy", "proxy", True),
         ("proxy", "scrapy", False),
         ("proxy", "cli", False),
+        ("proxy", "console", False),
+        ("proxy", "envoy", True),  # an integration that no other line of the package names
         ("always", "scrapy", True),
         ("never", "proxy", False),
+        ("never", "envoy", False),
     ],
 )
 def test_where_the_audit_is_required(choice, component, required):
