@@ -57,6 +57,7 @@ CLOSE_TIMEOUT = 2.0  # seconds `close` waits for the audit log, and again for th
 NO_DELAY = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)  # of a request that needs a turn only because of a pause
 UNRECORDED = Verdict(action=Action.DROP, reason=Reason.UNRECORDED, detail="the audit log cannot be written")
 INTERNAL_ERROR = Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR)
+_UNREADABLE = Question(origin=Origin("http", "unreadable.invalid", 80), target="/", agent="unreadable", method="")
 
 RulesKey = tuple[str, str, str, str]
 
@@ -190,7 +191,7 @@ class Guard:
             terms = self.terms(question.origin)
             decided = self._peek(question, terms, fetcher or self._fetcher)
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
-            decided = self._refuse_after_error()
+            question, decided = _recordable(question), self._refuse_after_error()
         return None if decided is None else self._finish(question, decided, terms, "memory", began)
 
     async def check(self, question: Question, fetcher: Fetcher | None = None) -> Decision:
@@ -202,20 +203,23 @@ class Guard:
             terms = self.terms(question.origin)
             decided, source = await self._check(question, terms, fetcher or self._fetcher, deadline)
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
-            decided, source = self._refuse_after_error(), ""
+            question, decided, source = _recordable(question), self._refuse_after_error(), ""
         return self._finish(question, decided, terms, source, began)
 
     def decide(self, question: Question, verdict: Verdict) -> Decision:
         """Record a verdict that an integration reached itself and that holds in every mode.
 
-        Examples are an ambiguous authority and an operator's exemption.
+        Examples are an ambiguous authority and an operator's exemption. Values of wrong types end
+        in a refusal.
         """
         began = self._clocks.monotonic()
         terms, decided = self._base_terms, Decided(verdict)
         try:
+            _check_types(question, Question)
+            _check_types(verdict, Verdict)
             terms = self.terms(question.origin)
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
-            decided = self._refuse_after_error()
+            question, decided = _recordable(question), self._refuse_after_error()
         return self._publish(self._build_decision(question, decided, terms, "", began))
 
     def recalled(self, decision: Decision) -> Decision:
@@ -677,7 +681,8 @@ class Guard:
         self.counts["audit_log/error"] += 1
         passed = decision.verdict.action is Action.PASS
         verdict = self._apply_mode(INTERNAL_ERROR) if passed else INTERNAL_ERROR
-        refused = msgspec.structs.replace(decision, verdict=verdict, policy=None, source="")
+        question = _recordable(decision.question)
+        refused = msgspec.structs.replace(decision, question=question, verdict=verdict, policy=None, source="")
         try:
             self._audit_log.write(refused)
         except Exception as error:  # noqa: BLE001  the fault may be in data that all records need
@@ -710,6 +715,21 @@ class Guard:
             problems=tuple(f"{which}: {why}" for which, why in (*read.faults, *expired)),
         )
         self._tally.note(loaded)
+
+
+def _check_types(value: object, expected: type[msgspec.Struct]) -> None:
+    """Raise an exception if a value from an integration is not of the type, or one of its fields
+    is not."""
+    msgspec.convert(msgspec.to_builtins(value, builtin_types=(bytes,)), expected)
+
+
+def _recordable(question: Question) -> Question:
+    """Return the question, or a placeholder if values of wrong types keep it from being recorded."""
+    try:
+        _check_types(question, Question)
+    except Exception:  # noqa: BLE001  an integration may have passed any object
+        return _UNREADABLE
+    return question
 
 
 def _with_turn(decision: Decision, turn: Turn, pace: Demand | None, waited: float) -> Decision:
