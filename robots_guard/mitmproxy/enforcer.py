@@ -23,6 +23,7 @@ from mitmproxy.proxy import server_hooks
 from robots_guard.core.freshness import asked_to_wait
 from robots_guard.core.verdict import Action, Decision, Question, Reason
 from robots_guard.errors import SettingsError
+from robots_guard.gateway.refusal import ProxyReply, cached_copy, not_ready, reply_to, shutting_down
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.mitmproxy import options
@@ -31,7 +32,6 @@ from robots_guard.mitmproxy.egress.connections import Connections, bypassed_by
 from robots_guard.mitmproxy.egress.fetcher import MitmFetcher, on_behalf_of
 from robots_guard.mitmproxy.egress.redirects import PortFetcher
 from robots_guard.mitmproxy.replies.asgi import Application
-from robots_guard.mitmproxy.replies.reply import ProxyReply, cached_copy, not_ready, reply_to, shutting_down
 from robots_guard.mitmproxy.replies.status import HOST, StatusSite, is_for_proxy
 from robots_guard.mitmproxy.request.destinations import reverse_targets
 from robots_guard.mitmproxy.request.identity import Identity

@@ -20,10 +20,10 @@ from mitmproxy.proxy.layers.http import HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._events import HttpEvent, RequestData, RequestProtocolError, ResponseProtocolError
 from mitmproxy.utils import human
 
+from robots_guard.gateway.refusal import ProxyReply, no_room, too_large
 from robots_guard.mitmproxy.body_memory import MEMORY
 from robots_guard.mitmproxy.patches.codes import REQUEST_TOO_LARGE
 from robots_guard.mitmproxy.patches.interim import Interim, pass_on
-from robots_guard.mitmproxy.replies.reply import ProxyReply, no_room, too_large
 
 
 class Refusal(http.Response):

@@ -10,8 +10,8 @@ from mitmproxy.addons import proxyserver
 from mitmproxy.proxy import mode_specs, server_hooks
 from mitmproxy.test import taddons, tflow
 
+from robots_guard.gateway.refusal import not_ready
 from robots_guard.mitmproxy import RobotsGuard
-from robots_guard.mitmproxy.replies.reply import not_ready
 from robots_guard.mitmproxy.request.outgoing import Approved
 from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
 
