@@ -40,7 +40,7 @@ from robots_guard.guard.overrides import OverridesFile
 from robots_guard.guard.single_flight import SingleFlight
 from robots_guard.guard.threads import ends_within
 from robots_guard.guard.turns import UNWANTED, Turns
-from robots_guard.origin import Origin
+from robots_guard.origin import UNREADABLE, Origin
 from robots_guard.ports import AuditLog, Clocks, Fetcher, Leases, NearStore, Runtime, Store
 from robots_guard.rep.ruleset import Ruleset, compile_rules
 
@@ -57,7 +57,7 @@ CLOSE_TIMEOUT = 2.0  # seconds `close` waits for the audit log, and again for th
 NO_DELAY = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)  # of a request that needs a turn only because of a pause
 UNRECORDED = Verdict(action=Action.DROP, reason=Reason.UNRECORDED, detail="the audit log cannot be written")
 INTERNAL_ERROR = Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR)
-_UNREADABLE = Question(origin=Origin("http", "unreadable.invalid", 80), target="/", agent="unreadable", method="")
+_UNREADABLE = Question(origin=UNREADABLE, target="/", agent="unreadable", method="")
 
 RulesKey = tuple[str, str, str, str]
 

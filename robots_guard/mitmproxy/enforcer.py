@@ -24,6 +24,7 @@ from robots_guard.core.freshness import asked_to_wait
 from robots_guard.core.verdict import Action, Decision, Question, Reason
 from robots_guard.errors import SettingsError
 from robots_guard.gateway.refusal import ProxyReply, cached_copy, not_ready, reply_to, shutting_down
+from robots_guard.gateway.wire import Wire
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.mitmproxy import options
@@ -38,7 +39,6 @@ from robots_guard.mitmproxy.request.identity import Identity
 from robots_guard.mitmproxy.request.outgoing import Approved
 from robots_guard.mitmproxy.request.permits import JudgedRequest, PassedFlow, RefusedFlow
 from robots_guard.mitmproxy.request.uploads import NoRoom, Refusal
-from robots_guard.mitmproxy.request.wire import Wire
 from robots_guard.mitmproxy.turn_waiters import DeferralMemory, HookWaits, ShuttingDown, TurnWaiters
 from robots_guard.origin import Origin
 from robots_guard.ports import Fetcher

@@ -20,11 +20,11 @@ from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.egress.alpn import AlpnCache
 from robots_guard.mitmproxy.egress.fetcher import on_behalf_of
 from robots_guard.mitmproxy.egress.passthrough import Passthrough
+from robots_guard.mitmproxy.request.description import address_of, wire_of
 from robots_guard.mitmproxy.request.destinations import PREFIX, Addresses, DestinationPolicy
 from robots_guard.mitmproxy.request.permits import Permits
-from robots_guard.mitmproxy.request.wire import UNREADABLE, Wire
 from robots_guard.mitmproxy.request.write_gate import WriteGate
-from robots_guard.origin import Origin, parse_authority
+from robots_guard.origin import UNREADABLE, Origin, parse_authority
 from robots_guard.settings import ProxySettings, parts
 
 log = logging.getLogger("robots_guard")
@@ -91,7 +91,7 @@ class Connections(ABC):
         with contextlib.suppress(SettingsError):
             guard, settings = self._ready()
             address = data.context.server.address
-            origin = _origin_of_address(*address[:2]) if address else Origin("https", UNREADABLE, 443)
+            origin = _origin_of_address(*address[:2]) if address else UNREADABLE._replace(port=443)
             question = _connect_question(data.context.client, origin._replace(scheme="https"), settings.agent)
             guard.decide(question, _refusal(Reason.NOT_INTERCEPTED, data.conn.error or "no TLS with the client"))
 
@@ -118,7 +118,7 @@ class Connections(ABC):
     def _enforce(self, verdict: Verdict, data: server_hooks.ServerConnectionHookData) -> None:
         """Record a verdict on a connection and enforce it. One that cannot be recorded is refused, too."""
         guard, settings = self._ready()
-        host, port = data.server.address[:2] if data.server.address else (UNREADABLE, 443)
+        host, port = data.server.address[:2] if data.server.address else (UNREADABLE.host, 443)
         question = _connect_question(data.client, _origin_of_address(host, port), settings.agent)
         verdict = guard.decide(question, verdict).verdict
         if verdict.action is not Action.PASS:
@@ -128,7 +128,7 @@ class Connections(ABC):
         """Record that a request was stopped at the write."""
         log.warning("robots_guard: %s; the request is not sent: %s", why, request.pretty_url)
         guard, settings = self._ready()
-        question, _ = Wire.of(request, client).question(settings.agent)
+        question, _ = wire_of(request, client).question(settings.agent)
         return guard.decide(question, _refusal(Reason.NOT_JUDGED, why))
 
 
@@ -144,8 +144,7 @@ def bypassed_by(setting: str, why: str) -> Verdict:
 
 def _connect_question(client: connection.Client, origin: Origin, agent: str) -> Question:
     """The question to record for a connection that is not a request."""
-    peer = str(client.peername[0]) if client.peername else ""
-    return Question(origin=origin, target="/", agent=agent, method="CONNECT", client=peer)
+    return Question(origin=origin, target="/", agent=agent, method="CONNECT", client=address_of(client))
 
 
 def _origin_of_address(host: str, port: int) -> Origin:
@@ -153,7 +152,7 @@ def _origin_of_address(host: str, port: int) -> Origin:
     try:
         return parse_authority("https" if port == 443 else "http", f"{host}:{port}")
     except MalformedURL:
-        return Origin("http", UNREADABLE, port)
+        return UNREADABLE._replace(port=port)
 
 
 def _refusal(reason: Reason, why: str) -> Verdict:

@@ -16,9 +16,10 @@ from mitmproxy import connection, http
 from mitmproxy.proxy import mode_specs, server_hooks
 
 from robots_guard.core.verdict import Decision
+from robots_guard.gateway.wire import Wire
+from robots_guard.mitmproxy.request.description import wire_of
 from robots_guard.mitmproxy.request.destinations import Client, client_of
 from robots_guard.mitmproxy.request.outgoing import Approved
-from robots_guard.mitmproxy.request.wire import Wire
 
 Address = tuple[str, int]
 
@@ -67,7 +68,7 @@ class JudgedRequest(NamedTuple):
     @classmethod
     def of(cls, flow: http.HTTPFlow) -> JudgedRequest:
         """Capture a flow's request as it is now."""
-        return cls(Wire.of(flow.request, flow.client_conn), _snapshot(flow.request))
+        return cls(wire_of(flow.request, flow.client_conn), _snapshot(flow.request))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class PassedFlow:
 
     def is_still(self, request: http.Request, client: connection.Client) -> bool:
         """Whether the request would still get the same verdict."""
-        return _snapshot(request) == self.request or Wire.of(request, client) == self.approved.wire
+        return _snapshot(request) == self.request or wire_of(request, client) == self.approved.wire
 
 
 @dataclass(frozen=True, slots=True)
