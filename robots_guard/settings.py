@@ -10,7 +10,7 @@ import contextlib
 import re
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -28,6 +28,8 @@ from robots_guard.core.verdict import MAX_DELAY, Terms
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.destinations import Destinations
 from robots_guard.fetch.http import HttpFetcher
+from robots_guard.gateway.destinations import Addresses, DestinationPolicy
+from robots_guard.gateway.identity import Identity, agents_in
 from robots_guard.guard.guard import Clocks, Guard
 from robots_guard.ports import Fetcher, Runtime
 from robots_guard.rep.dialect import dialect
@@ -279,6 +281,28 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
                 " as in 80, 443, 8000-8999"
             )
         return ranges
+
+    def identity(self) -> Identity:
+        """Return which agent a client's requests are judged as. Raises SettingsError for an agents
+        file that cannot be used."""
+        return Identity(
+            agent=self.agent,
+            user_agent=self.fetch_user_agent,
+            users=agents_in(Path(self.agents).expanduser()) if self.agents else {},
+            by_header=self.agent_from == "header",
+            judges_both=self.deny_if_any,
+            sets_user_agent=self.set_user_agent,
+        )
+
+    def destinations(self, listening: Callable[[], Addresses] = tuple) -> DestinationPolicy:
+        """Return which destinations clients may reach. `listening` returns the proxy's own addresses
+        and ports."""
+        return DestinationPolicy(
+            ports=self.connectable(),
+            allowed=networks(self.allow_private),
+            listening=listening,
+            monotonic=CLOCKS.monotonic,
+        )
 
     @property
     def body_memory_bytes(self) -> int:

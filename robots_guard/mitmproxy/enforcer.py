@@ -23,6 +23,7 @@ from mitmproxy.proxy import server_hooks
 from robots_guard.core.freshness import asked_to_wait
 from robots_guard.core.verdict import Action, Decision, Question, Reason
 from robots_guard.errors import SettingsError
+from robots_guard.gateway.deferrals import DeferralMemory
 from robots_guard.gateway.refusal import ProxyReply, cached_copy, not_ready, reply_to, shutting_down
 from robots_guard.gateway.wire import Wire
 from robots_guard.guard.guard import Guard
@@ -35,11 +36,10 @@ from robots_guard.mitmproxy.egress.redirects import PortFetcher
 from robots_guard.mitmproxy.replies.asgi import Application
 from robots_guard.mitmproxy.replies.status import HOST, StatusSite, is_for_proxy
 from robots_guard.mitmproxy.request.destinations import reverse_targets
-from robots_guard.mitmproxy.request.identity import Identity
 from robots_guard.mitmproxy.request.outgoing import Approved
 from robots_guard.mitmproxy.request.permits import JudgedRequest, PassedFlow, RefusedFlow
 from robots_guard.mitmproxy.request.uploads import NoRoom, Refusal
-from robots_guard.mitmproxy.turn_waiters import DeferralMemory, HookWaits, ShuttingDown, TurnWaiters
+from robots_guard.mitmproxy.turn_waiters import HookWaits, ShuttingDown, TurnWaiters
 from robots_guard.origin import Origin
 from robots_guard.ports import Fetcher
 from robots_guard.settings import CLOCKS, ProxySettings, direct_fetcher, open_guard
@@ -71,7 +71,7 @@ class Enforcer(Connections):
         self._running = False
         self._guard: Guard | None = None
         self._fetcher: MitmFetcher | None = None
-        self._identity = Identity(_UNCONFIGURED)
+        self._identity = _UNCONFIGURED.identity()
         self._status_site = StatusSite(console)
         self._turn_waiters = TurnWaiters()
         self._hook_waits = HookWaits()
@@ -108,7 +108,7 @@ class Enforcer(Connections):
             raise SettingsError("robots_guard's options cannot be changed while the proxy runs: restart it")
         if settings != self._settings:
             self._close()
-            self._identity = Identity(settings)
+            self._identity = settings.identity()
             self._apply_settings(settings)
             MEMORY.limit = settings.body_memory_bytes
         self._destinations.reverse_targets = reverse_targets(ctx.options)
@@ -304,7 +304,7 @@ class Enforcer(Connections):
     async def _judge(self, flow: http.HTTPFlow, wire: Wire) -> Decision:
         """The decision of all agents the request is judged as: the first refusal, else the longest delay."""
         decisions = []
-        for agent in self._identity.agents(flow, wire.user_agents):
+        for agent in self._identity.agents(_user_of(flow), wire.user_agents):
             decision = await self._judge_as(agent, flow, wire)
             if decision.verdict.action is not Action.PASS:
                 return decision
@@ -349,7 +349,7 @@ class Enforcer(Connections):
         if "proxy-authorization" in flow.request.headers:
             del flow.request.headers["proxy-authorization"]
         strict = self._settings is not None and self._settings.matching == "strict"
-        user_agent = self._identity.user_agent(decision.question.agent)
+        user_agent = self._identity.user_agent_of(decision.question.agent)
         approved = Approved(decision.question.origin, judged.wire, user_agent, strict)
         self._permits.grant(flow, approved, judged.request, decision)
         flow.response = None
@@ -521,6 +521,12 @@ class Enforcer(Connections):
 
 _NO_VERDICT = "The guard could not reach a verdict."
 _NO_ANSWER = "The proxy could not answer this request."
+
+
+def _user_of(flow: http.HTTPFlow) -> str | None:
+    """The user whom mitmproxy's addon proxyauth has authenticated."""
+    credentials = flow.metadata.get("proxyauth")
+    return credentials[0] if credentials else None
 
 
 def _required_delay(decision: Decision) -> float:

@@ -15,13 +15,14 @@ from mitmproxy.proxy import server_hooks
 
 from robots_guard.core.verdict import Action, Decision, Question, Reason, Verdict
 from robots_guard.errors import MalformedURL, SettingsError
+from robots_guard.gateway.destinations import Addresses
 from robots_guard.guard.guard import Guard
 from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.egress.alpn import AlpnCache
 from robots_guard.mitmproxy.egress.fetcher import on_behalf_of
 from robots_guard.mitmproxy.egress.passthrough import Passthrough
 from robots_guard.mitmproxy.request.description import address_of, wire_of
-from robots_guard.mitmproxy.request.destinations import PREFIX, Addresses, DestinationPolicy
+from robots_guard.mitmproxy.request.destinations import PREFIX, ClientDestinations
 from robots_guard.mitmproxy.request.permits import Permits
 from robots_guard.mitmproxy.request.write_gate import WriteGate
 from robots_guard.origin import UNREADABLE, Origin, parse_authority
@@ -41,7 +42,7 @@ class Connections(ABC):
         self._apply_settings(settings)
 
     def _apply_settings(self, settings: ProxySettings) -> None:
-        self._destinations = DestinationPolicy(settings, _listening)
+        self._destinations = ClientDestinations(settings.destinations(_listening))
         self._passthrough = Passthrough(parts(settings.passthrough))
 
     @abstractmethod
