@@ -208,14 +208,13 @@ class Permits:
             self._states[flow_id] = replace(state, decision=decision)
 
     def send(self, request: http.Request, mark_sent: Callable[[Decision], Decision]) -> bool:
-        """Mark a sealed request as sent. Returns False if `mark_sent` took its turn away: it must not be written."""
+        """Mark a sealed request as sent. Returns False if it has no turn any more: it must not be written."""
         flow_id = self._sealed[id(request)]
         state = self._states[flow_id]
         assert isinstance(state, PassedFlow)
         decision = mark_sent(state.decision) if state.decision is not None else None
-        had_turn = state.decision is not None and state.decision.turn is not None
         self._states[flow_id] = replace(state, decision=decision, is_sent=True)
-        return decision is None or not had_turn or decision.is_due
+        return decision is None or decision.is_due
 
     def objection(self, data: server_hooks.ServerConnectionHookData) -> str | None:
         """Why this connection may not be made, or None."""

@@ -269,6 +269,25 @@ def test_a_request_with_an_expired_turn_is_not_written(permits, recorded):
     assert len(recorded) == 1
 
 
+def test_a_request_deferred_while_it_connected_is_not_written(permits, recorded):
+    """Its turn expired meanwhile, and there was no other in time."""
+
+    def record(request, client, why):
+        recorded.append(why)
+        return SimpleNamespace(id="w-1")
+
+    gate = WriteGate(permits, record, lambda decision: decision)
+    flow = passed(permits, flow_to(), PACED)
+    permits.seal(flow)
+    deferred = Verdict(action=Action.DEFER, reason=Reason.CRAWL_DELAY, pace=PACED.verdict.pace)
+    permits.replace_decision(flow.id, msgspec.structs.replace(PACED, verdict=deferred, turn=None))
+
+    for _ in range(2):
+        with pytest.raises(NotApproved, match="its turn expired"):
+            written(gate, flow)
+    assert len(recorded) == 2
+
+
 def test_a_turn_is_counted_when_its_own_request_is_written(permits):
     moved = msgspec.structs.replace(PACED, turn=Turn(0.0, 2.0, asked=2.0))
     gate = WriteGate(permits, lambda *_: 1 / 0, lambda _: moved)
