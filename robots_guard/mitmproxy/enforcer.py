@@ -415,8 +415,10 @@ _NO_ANSWER = "The proxy could not answer this request."
 
 def _user_of(flow: http.HTTPFlow) -> str | None:
     """The user whom mitmproxy's addon proxyauth has authenticated."""
-    credentials = flow.metadata.get("proxyauth")
-    return credentials[0] if credentials else None
+    credentials: tuple[str, str] | None = flow.metadata.get("proxyauth")
+    if not credentials:
+        return None
+    return credentials[0]
 
 
 def _metadata_of(decision: Decision) -> dict[str, str]:

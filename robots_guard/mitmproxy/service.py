@@ -166,12 +166,16 @@ class Service:
     @property
     def own_fetches(self) -> AbstractSet[str]:
         """The ids of the flows in which this process fetches a robots.txt."""
-        return self._fetcher.own if self._fetcher else frozenset()
+        if self._fetcher is None:
+            return frozenset()
+        return self._fetcher.own
 
     @property
     def counts(self) -> Counter[str]:
         """The decisions and failures so far, by name."""
-        return self._open.guard.counts if self._open else Counter()
+        if self._open is None:
+            return Counter()
+        return self._open.guard.counts
 
 
 def bypassed_by(setting: str, why: str) -> Verdict:
