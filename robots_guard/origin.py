@@ -60,6 +60,10 @@ class Origin(NamedTuple):
         return f"{self}{ROBOTS_TXT}"
 
 
+#: The origin in records of requests that name no readable one.
+UNREADABLE = Origin("http", "unreadable.invalid", 80)
+
+
 def objection(url: str) -> str | None:
     """Say what is wrong with a URL that has no known scheme; None if it has one.
 

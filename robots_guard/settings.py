@@ -10,7 +10,7 @@ import contextlib
 import re
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -30,6 +30,8 @@ from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.destinations import Destinations
 from robots_guard.fetch.http import HttpFetcher
+from robots_guard.gateway.destinations import Addresses, DestinationPolicy
+from robots_guard.gateway.identity import Identity, agents_in
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.options import GuardOptions
 from robots_guard.ports import Clocks, Fetcher, Runtime
@@ -40,6 +42,8 @@ from robots_guard.stores.memory import MemoryStore
 from robots_guard.text import meant, number, unfit
 
 _TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
+#: The only components that release what they cannot record: their own operator uses them.
+_RELEASE_UNRECORDED = frozenset(("cli", "console", "scrapy"))
 _PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/?")
 
 
@@ -107,9 +111,9 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Literal["proxy", "always", "never"],
         Meta(
             description="Where a PASS that must be recorded but cannot be is refused: in the"
-            " `proxy`, `always` or `never`. The reason is then `unrecorded`. Elsewhere it is"
-            " released and counted, a warning is logged, and the audit log records it as soon as it"
-            " can be written."
+            " `proxy`, `always` or `never`. The reason is then `unrecorded`. In Scrapy, on the"
+            " command line and in the console it is otherwise released and counted, a warning is"
+            " logged, and the audit log records it as soon as it can be written."
         ),
     ] = "proxy"
     audit_durability: Annotated[
@@ -334,8 +338,10 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         )
 
     def requires_audit(self, component: str) -> bool:
-        """Whether an integration refuses what it cannot record."""
-        return self.audit_required == "always" or (self.audit_required == "proxy" and component == "proxy")
+        """Whether an integration refuses what it cannot record, as each does that is not named here."""
+        if self.audit_required == "proxy":
+            return component not in _RELEASE_UNRECORDED
+        return self.audit_required == "always"
 
     def guard_options(self, component: str, *, demands_verified: bool) -> GuardOptions:
         """Return the options of an integration's guard under these settings."""
@@ -450,6 +456,28 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
                 " as in 80, 443, 8000-8999"
             )
         return ranges
+
+    def identity(self) -> Identity:
+        """Return which agent a client's requests are judged as. Raises SettingsError for an agents
+        file that cannot be used."""
+        return Identity(
+            agent=self.agent,
+            user_agent=self.fetch_user_agent,
+            users=agents_in(Path(self.agents).expanduser()) if self.agents else {},
+            by_header=self.agent_from == "header",
+            judges_both=self.deny_if_any,
+            sets_user_agent=self.set_user_agent,
+        )
+
+    def destinations(self, listening: Callable[[], Addresses] = tuple) -> DestinationPolicy:
+        """Return which destinations clients may reach. `listening` returns the proxy's own addresses
+        and ports."""
+        return DestinationPolicy(
+            ports=self.connectable(),
+            allowed=networks(self.allow_private),
+            listening=listening,
+            monotonic=CLOCKS.monotonic,
+        )
 
     @property
     def body_memory_bytes(self) -> int:

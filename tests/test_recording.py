@@ -6,6 +6,7 @@ import errno
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from audit.decisions import AT, audit_log_in
 from support.stores import LeasingStore
@@ -13,7 +14,7 @@ from support.stores import LeasingStore
 from robots_guard.audit.read.reader import Filter, entries, kind_of
 from robots_guard.core.access import Failed, Failure, Fetched
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question
+from robots_guard.core.verdict import Action, Question, Verdict
 from robots_guard.errors import SettingsError, StoreReset
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.origin import origin_of
@@ -135,14 +136,64 @@ async def test_each_reading_of_the_overrides_is_recorded(build, tmp_path):
     assert len(loaded.problems) == 1
 
 
+SOUND = Question(origin=origin_of(A), target="/x", agent="mybot")
+DROP = Verdict(action=Action.DROP, reason=Reason.NOT_HTTP)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        None,
+        msgspec.structs.replace(SOUND, origin=None),
+        msgspec.structs.replace(SOUND, target=None),
+        msgspec.structs.replace(SOUND, target=b"/x"),
+        msgspec.structs.replace(SOUND, agent=None),
+        msgspec.structs.replace(SOUND, client=7),
+    ],
+)
+@pytest.mark.parametrize("ask_guard", ["decide", "peek", "check"])
+async def test_question_of_wrong_types_is_refused_and_recorded(build, tmp_path, question, ask_guard):
+    guard = build({f"{A}/robots.txt": RULES})
+    if ask_guard == "decide":
+        refused = guard.decide(question, DROP)
+    elif ask_guard == "peek":
+        refused = guard.peek(question) or await guard.check(question)
+    else:
+        refused = await guard.check(question)
+    recorded = read_records(tmp_path)[-1]
+
+    assert (refused.verdict.action, refused.verdict.reason) == (Action.DROP, Reason.INTERNAL_ERROR)
+    assert (recorded.id, recorded.action, recorded.reason) == (refused.id, "drop", "internal-error")
+    assert refused.question.origin.authority
+
+
+async def test_verdict_of_a_wrong_type_is_refused_and_recorded(build, tmp_path):
+    refused = build({}).decide(ask("/x"), None)
+    (recorded,) = read_records(tmp_path)
+
+    assert (refused.verdict.action, refused.verdict.reason) == (Action.DROP, Reason.INTERNAL_ERROR)
+    assert (recorded.id, recorded.url) == (refused.id, f"{A}/x")
+
+
+async def test_question_of_wrong_types_passes_in_report_mode(build, tmp_path):
+    passed = await build({}, reports_only=True).check(msgspec.structs.replace(ask(), target=None))
+    (recorded,) = read_records(tmp_path)
+
+    assert (passed.verdict.action, passed.verdict.would) == (Action.PASS, Action.DROP)
+    assert (recorded.id, recorded.would) == (passed.id, "drop")
+
+
 @pytest.mark.parametrize(
     ("choice", "component", "required"),
     [
         ("proxy", "proxy", True),
         ("proxy", "scrapy", False),
         ("proxy", "cli", False),
+        ("proxy", "console", False),
+        ("proxy", "envoy", True),  # an integration that no other line of the package names
         ("always", "scrapy", True),
         ("never", "proxy", False),
+        ("never", "envoy", False),
     ],
 )
 def test_where_the_audit_is_required(choice, component, required):

@@ -29,7 +29,7 @@ from robots_guard.guard.checks import Checks
 from robots_guard.guard.counters import Tally
 from robots_guard.guard.options import GuardOptions
 from robots_guard.guard.overrides import OverridesFile
-from robots_guard.guard.recorder import Recorder, refuse_after_error
+from robots_guard.guard.recorder import Recorder, check_types, recordable, refuse_after_error
 from robots_guard.guard.redirects import Redirects
 from robots_guard.guard.rules import RulesCache
 from robots_guard.guard.single_flight import SingleFlight
@@ -165,7 +165,7 @@ class Guard:
             terms = self.terms(question.origin)
             decided = self._peek(question, terms, fetcher or self._fetcher)
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
-            decided = refuse_after_error()
+            question, decided = recordable(question), refuse_after_error()
         return None if decided is None else self._finish(question, decided, terms, "memory", began)
 
     async def check(self, question: Question, fetcher: Fetcher | None = None) -> Decision:
@@ -177,20 +177,23 @@ class Guard:
             terms = self.terms(question.origin)
             decided, source = await self._check(question, terms, fetcher or self._fetcher, deadline)
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
-            decided, source = refuse_after_error(), ""
+            question, decided, source = recordable(question), refuse_after_error(), ""
         return self._finish(question, decided, terms, source, began)
 
     def decide(self, question: Question, verdict: Verdict) -> Decision:
         """Record a verdict that an integration reached itself and that holds in every mode.
 
-        Examples are an ambiguous authority and an operator's exemption.
+        Examples are an ambiguous authority and an operator's exemption. Values of wrong types end
+        in a refusal.
         """
         began = self._clocks.monotonic()
         terms, decided = self._options.terms, Decided(verdict)
         try:
+            check_types(question, Question)
+            check_types(verdict, Verdict)
             terms = self.terms(question.origin)
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
-            decided = refuse_after_error()
+            question, decided = recordable(question), refuse_after_error()
         return self._recorder.issue(question, decided, terms, "", began)
 
     def recalled(self, decision: Decision) -> Decision:

@@ -19,6 +19,7 @@ from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict
 from robots_guard.errors import AuditLogError, UnconfirmedRecord
 from robots_guard.guard.counters import Tally
 from robots_guard.guard.options import GuardOptions
+from robots_guard.origin import UNREADABLE
 from robots_guard.ports import AuditLog, Clocks
 
 log = logging.getLogger("robots_guard")
@@ -29,12 +30,28 @@ UNRECORDED = Verdict(
     detail="the audit log cannot be written",
 )
 INTERNAL_ERROR = Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR)
+_UNREADABLE = Question(origin=UNREADABLE, target="/", agent="unreadable", method="")
 
 
 def refuse_after_error() -> Decided:
     """Log the current exception; return the refusal for it."""
     log.exception("robots_guard failed; the request is refused")
     return Decided(INTERNAL_ERROR)
+
+
+def check_types(value: object, expected: type[msgspec.Struct]) -> None:
+    """Raise an exception if a value from an integration is not of the type, or one of its fields
+    is not."""
+    msgspec.convert(msgspec.to_builtins(value, builtin_types=(bytes,)), expected)
+
+
+def recordable(question: Question) -> Question:
+    """Return the question, or a placeholder if values of wrong types keep it from being recorded."""
+    try:
+        check_types(question, Question)
+    except Exception:  # noqa: BLE001  an integration may have passed any object
+        return _UNREADABLE
+    return question
 
 
 class Recorder:
@@ -147,7 +164,13 @@ class Recorder:
         self._tally.counts["audit_log/error"] += 1
         passed = decision.verdict.action is Action.PASS
         verdict = self._options.apply_report_only(INTERNAL_ERROR) if passed else INTERNAL_ERROR
-        refused = msgspec.structs.replace(decision, verdict=verdict, policy=None, source="")
+        refused = msgspec.structs.replace(
+            decision,
+            question=recordable(decision.question),
+            verdict=verdict,
+            policy=None,
+            source="",
+        )
         try:
             self._audit_log.write(refused)
         except Exception as error:  # noqa: BLE001  the fault may be in data that all records need

@@ -1,26 +1,19 @@
-"""Turn waiters: permitted requests that wait for their turn, and the memory of deferred ones.
+"""Turn waiters: permitted requests that wait for their turn, and hooks that wait for a verdict.
 
 Invariant: a wait belongs to its client. When the client disconnects, the request gives up its place
-in the queue at once. The memory is bounded; forgetting costs a link in the audit log, or starts
-`max_defer` anew, but never causes a refusal.
+in the queue at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from hashlib import blake2b
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-import msgspec
-from cachetools import TTLCache
 from mitmproxy import connection
 
-from robots_guard.core.verdict import Action, Decision, Deferral, Question
+from robots_guard.core.verdict import Decision
 from robots_guard.errors import SettingsError
-
-REMEMBERED = 50_000  # deferred requests; about 250 bytes each
-LONGEST = 86_400.0  # seconds for which a deferral is remembered
 
 T = TypeVar("T")
 
@@ -107,41 +100,3 @@ class TurnWaiters:
     def __len__(self) -> int:
         """The number of requests that wait."""
         return sum(map(len, self._waiting.values()))
-
-
-class DeferralMemory:
-    """Links a repeated request to its first deferral, so that `max_defer` counts from there.
-
-    A request is a repetition if client address, method and URL are the same. `clock` is monotonic,
-    in seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._first: TTLCache[bytes, Deferral] = TTLCache(REMEMBERED, LONGEST, clock)
-
-    def link(self, question: Question) -> Question:
-        """Return the question, with the earlier deferral if there was one."""
-        if not self._first:  # as in most crawls
-            return question
-        deferral = self._first.get(_key(question))
-        if deferral is None:
-            return question
-        return msgspec.structs.replace(question, deferral=deferral)
-
-    def remember(self, decision: Decision) -> None:
-        """Remember a deferred request, and forget it when it is sent. One that is dropped expires by itself."""
-        verdict, question = decision.verdict, decision.question
-        if verdict.action is Action.DEFER and question.deferral is None:
-            self._first[_key(question)] = Deferral(decision.id, decision.at)
-        elif question.deferral is not None and decision.is_due:
-            self._first.pop(_key(question), None)
-
-    def __len__(self) -> int:
-        """The number of deferrals that are remembered."""
-        return len(self._first)
-
-
-def _key(question: Question) -> bytes:
-    """A key of 16 bytes, however long the URL is."""
-    parts = (question.client, question.method, str(question.origin), question.target)
-    return blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()

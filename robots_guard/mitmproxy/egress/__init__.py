@@ -1,1 +1,1 @@
-"""Traffic that leaves the proxy besides judged requests: connections, tunnels, and its own robots.txt fetches."""
+"""Traffic that leaves the proxy besides judged requests: uninspected TLS, and its own robots.txt fetches."""

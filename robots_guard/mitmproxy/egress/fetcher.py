@@ -76,10 +76,6 @@ class MitmFetcher:
         self._user_agent = user_agent
         self.own: set[str] = set()
 
-    def owns(self, flow: http.HTTPFlow) -> bool:
-        """Whether a flow is a fetch of this fetcher, by its id: any addon can write metadata into a flow."""
-        return flow.id in self.own
-
     async def fetch(self, get: Get) -> FetchOutcome:
         """Fetch one hop and return its outcome."""
         try:

@@ -21,10 +21,10 @@ from mitmproxy.proxy.layers.http import HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._events import HttpEvent, RequestData, RequestProtocolError, ResponseProtocolError
 from mitmproxy.utils import human
 
+from robots_guard.gateway.refusal import no_room, too_large
 from robots_guard.mitmproxy.body_memory import MEMORY
 from robots_guard.mitmproxy.patches.codes import REQUEST_TOO_LARGE
 from robots_guard.mitmproxy.patches.interim import Interim, pass_on
-from robots_guard.mitmproxy.replies.reply import no_room, too_large
 from robots_guard.mitmproxy.replies.response import NoRoom, Refusal
 from robots_guard.patch import Patch, method
 

@@ -13,11 +13,12 @@ a method of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from robots_guard.core.addresses import Address, literal
+from robots_guard.core.addresses import Address
+from robots_guard.gateway.destinations import addresses_of
 from robots_guard.patch import Patch, method
 
 Check = Callable[[tuple[Address, ...]], str | None]
@@ -37,11 +38,6 @@ def check_resolution(check: Check | None) -> None:
     if check is not None:
         _replace_getaddrinfo(asyncio.get_running_loop())
     _check.set(check)
-
-
-def addresses_of(infos: Iterable[Any]) -> tuple[Address, ...]:
-    """The addresses in the result of `getaddrinfo`."""
-    return tuple(filter(None, (literal(str(info[4][0])) for info in infos)))
 
 
 def _replace_getaddrinfo(loop: asyncio.AbstractEventLoop) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from mitmproxy import http
 
-from robots_guard.mitmproxy.replies.reply import ProxyReply
+from robots_guard.gateway.refusal import ProxyReply
 
 Message = MutableMapping[str, Any]
 Application = Callable[

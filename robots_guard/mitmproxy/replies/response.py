@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from mitmproxy import http
 
-from robots_guard.mitmproxy.replies.reply import ProxyReply
+from robots_guard.gateway.refusal import ProxyReply
 
 
 class Refusal(http.Response):

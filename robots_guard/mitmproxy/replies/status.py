@@ -22,10 +22,10 @@ from mitmproxy.proxy import mode_specs
 
 from robots_guard.audit.privacy import shown_url
 from robots_guard.core.verdict import Action, Decision
+from robots_guard.gateway.page import page
+from robots_guard.gateway.refusal import ProxyReply, reply_to
 from robots_guard.mitmproxy.ca import CA_CERTIFICATE
 from robots_guard.mitmproxy.replies.asgi import Application, call
-from robots_guard.mitmproxy.replies.page import page
-from robots_guard.mitmproxy.replies.reply import ProxyReply, reply_to
 
 HOST = "robots.guard"
 CONSOLE = "/console"

@@ -1,40 +1,28 @@
-"""Destination policy: which addresses and ports the operator lets clients reach.
+"""Client destinations: which destinations the clients of each mode of mitmproxy may reach.
 
-Clients of a proxy are foreign to its network: private, loopback and link-local addresses are
-refused, for pages and robots.txt alike, unless the operator has allowed them (`allow_private`).
 Invariant: a name is checked with the verdict, so that a refusal can be explained, and again in the
 very resolution that a connection uses, so that a name that changed in between leads nowhere.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import socket
-from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
-from cachetools import TTLCache
 from mitmproxy import connection, optmanager
 from mitmproxy.proxy import mode_specs, server_hooks
 
-from robots_guard.core.addresses import BAD_PORTS, Address, literal, networks
+from robots_guard.core.addresses import literal
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Verdict
 from robots_guard.errors import MalformedURL
-from robots_guard.fetch.destinations import Destinations
-from robots_guard.mitmproxy.patches.name_resolution import addresses_of, check_resolution
+from robots_guard.gateway.destinations import DestinationPolicy
+from robots_guard.mitmproxy.patches.name_resolution import check_resolution
 from robots_guard.origin import Origin, parse_authority
-from robots_guard.settings import CLOCKS, ProxySettings
 
 PREFIX = "robots_guard: "
 ITSELF = ("robots_guard", 0)  # the peer name of the proxy's own fetches; no socket has such a name
-_CACHED_NAMES = 4096  # names
-_LOOKUP_TIMEOUT = 5.0  # seconds
-_CACHE_SECONDS = 30.0  # for which the result of a name is cached; connecting checks again
 
-Addresses = Iterable[tuple[Any, ...]]  # socket addresses: host and port first
 Client = tuple[object, float | None]
 
 
@@ -43,23 +31,17 @@ def client_of(client: connection.Client) -> Client:
     return (client.peername and client.peername[:2], client.timestamp_start)
 
 
-class DestinationPolicy:
-    """The destinations that an operator allows.
+class ClientDestinations:
+    """The destinations that the operator allows, by client.
 
     `reverse_targets` are the destinations of reverse modes. They are open to the clients of that
-    mode, and to the proxy itself for their robots.txt. `listening` returns the proxy's own
-    addresses and ports.
+    mode, and to the proxy itself for their robots.txt.
     """
 
     reverse_targets: frozenset[tuple[str, int]] = frozenset()
 
-    def __init__(self, settings: ProxySettings, listening: Callable[[], Addresses] = tuple) -> None:
-        self._listening = listening
-        self._destinations = Destinations(allowed=networks(settings.allow_private))
-        self._ports = settings.connectable()
-        self._lookups: TTLCache[tuple[str, bool], str | None] = TTLCache(
-            _CACHED_NAMES, _CACHE_SECONDS, timer=CLOCKS.monotonic
-        )
+    def __init__(self, policy: DestinationPolicy) -> None:
+        self._policy = policy
         self._tunnels: set[Client] = set()
 
     # -- tunnels ------------------------------------------------------------------------------------------
@@ -76,9 +58,10 @@ class DestinationPolicy:
 
     async def verdict(self, client: connection.Client, origin: Origin) -> Verdict | None:
         """The refusal of a request to this origin, or None."""
-        objection = self._port_objection(origin.port, in_tunnel=client_of(client) in self._tunnels)
+        objection = self._policy.objection_to_port(origin.port, in_tunnel=client_of(client) in self._tunnels)
         if objection is None and not self._is_chosen_by_operator(client, origin.host, origin.port):
-            objection = await self._host_objection(origin.host, isinstance(client.proxy_mode, mode_specs.UpstreamMode))
+            has_parent = isinstance(client.proxy_mode, mode_specs.UpstreamMode)
+            objection = await self._policy.objection_to_host(origin.host, has_parent=has_parent)
         if objection is None:
             return None
         return Verdict(action=Action.DROP, reason=Reason.DESTINATION_REFUSED, detail=objection)
@@ -97,31 +80,7 @@ class DestinationPolicy:
         """
         if (origin.host, origin.port) in self.reverse_targets:
             return None
-        return self._port_objection(origin.port, in_tunnel=origin.scheme == "https")
-
-    def _port_objection(self, port: int, *, in_tunnel: bool) -> str | None:
-        if any(port in ports for ports in self._ports):
-            return None
-        if port in BAD_PORTS:
-            return f"port {port} is not a web port: connect_ports names the ports that may be reached"
-        if in_tunnel:
-            return f"a tunnel to port {port}: connect_ports names the ports that may be reached"
-        return None
-
-    async def _host_objection(self, host: str, has_parent: bool) -> str | None:
-        try:
-            return self._lookups[host, has_parent]
-        except KeyError:
-            pass
-        address = literal(host)
-        if address is not None:
-            found: Iterable[Address] = (address,)
-        elif has_parent:  # the parent proxy resolves the name and has a policy of its own
-            found = ()
-        else:
-            found = await _lookup(host)
-        objection = self._lookups[host, has_parent] = self._destinations.objection(found, public_only=False)
-        return objection
+        return self._policy.objection_to_port(origin.port, in_tunnel=origin.scheme == "https")
 
     # -- when a connection is made ------------------------------------------------------------------------
 
@@ -133,18 +92,12 @@ class DestinationPolicy:
         host, port = data.server.address[:2]
         if self._is_chosen_by_operator(data.client, host, port):
             return None
-        objection = partial(self._address_objection, port=port)
+        objection = partial(self._policy.objection_to_addresses, port=port)
         address = literal(host)
         if address is not None:
             return objection((address,))
         check_resolution(objection)
         return None
-
-    def _address_objection(self, addresses: Iterable[Address], port: int) -> str | None:
-        listening = [literal(host) for host, at, *_ in self._listening() if at == port]
-        if any(_reaches_proxy(address, own) for address in addresses for own in listening):
-            return "it is the address of this proxy, which would send requests to itself"
-        return self._destinations.objection(addresses, public_only=False)
 
 
 def reverse_targets(options: optmanager.OptManager) -> frozenset[tuple[str, int]]:
@@ -159,29 +112,3 @@ def _canonical(mode: mode_specs.ReverseMode) -> tuple[str, int]:
     with contextlib.suppress(MalformedURL):
         host = parse_authority("http", f"[{host}]" if ":" in host else host).host
     return host, port
-
-
-async def _lookup(host: str) -> tuple[Address, ...]:
-    """The addresses of a name; none if it cannot be resolved, in which case connecting fails anyway."""
-    try:
-        async with asyncio.timeout(_LOOKUP_TIMEOUT):
-            return addresses_of(await asyncio.get_running_loop().getaddrinfo(host, None))
-    except OSError:  # TimeoutError is one
-        return ()
-
-
-def _reaches_proxy(address: Address, listening: Address | None) -> bool:
-    """Whether the proxy itself listens at this address: a request to itself would cause another one, endlessly."""
-    plain = getattr(address, "ipv4_mapped", None) or address
-    if listening is None or plain == listening or plain.is_unspecified:  # a connection to 0.0.0.0 stays local
-        return True
-    return listening.is_unspecified and _is_local(plain)
-
-
-def _is_local(address: Address) -> bool:
-    with socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind((str(address), 0))
-        except OSError:
-            return False
-    return True

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from mitmproxy import http
 
-from robots_guard.mitmproxy.request.wire import Wire
+from robots_guard.gateway.wire import Wire
 from robots_guard.origin import Origin
 
 Field = tuple[bytes, bytes]

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from mitmproxy import connection, http
 from mitmproxy.proxy import mode_specs, server_hooks
 
-from robots_guard.core.verdict import Decision
+from robots_guard.gateway.wire import Wire
+from robots_guard.mitmproxy.request.description import wire_of
 from robots_guard.mitmproxy.request.destinations import Client, client_of
 from robots_guard.mitmproxy.request.outgoing import Approved
-from robots_guard.mitmproxy.request.wire import Wire
 
 Address = tuple[str, int]
 
@@ -67,12 +67,12 @@ class JudgedRequest(NamedTuple):
     @classmethod
     def of(cls, flow: http.HTTPFlow) -> JudgedRequest:
         """Capture a flow's request as it is now."""
-        return cls(Wire.of(flow.request, flow.client_conn), _snapshot(flow.request))
+        return cls(wire_of(flow.request, flow.client_conn), _snapshot(flow.request))
 
 
 @dataclass(frozen=True, slots=True)
 class PassedFlow:
-    """A flow that `decision` permitted, as it was then. The proxy's own fetches have no decision.
+    """A flow that a decision permitted, as it was then. The proxy's own fetches have no decision.
 
     `request` is a snapshot of the request, `approved` what the verdict rests on; only a change of
     the latter matters. `sealed` is the object that may be written, set after the last hook before
@@ -82,13 +82,13 @@ class PassedFlow:
     client: Client
     approved: Approved
     request: tuple[object, ...]
-    decision: Decision | None = None
+    decision_id: str = ""
     sealed: http.Request | None = None
     is_sent: bool = False
 
     def is_still(self, request: http.Request, client: connection.Client) -> bool:
         """Whether the request would still get the same verdict."""
-        return _snapshot(request) == self.request or Wire.of(request, client) == self.approved.wire
+        return _snapshot(request) == self.request or wire_of(request, client) == self.approved.wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,10 @@ FlowState = PassedFlow | RefusedFlow | AnsweredFlow
 
 
 class Permits:
-    """The state of each live flow."""
+    """The state of each live flow. `on_release` is called with the id of a decision that no flow has any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_release: Callable[[str], None] = lambda _: None) -> None:
+        self._on_release = on_release
         self._states: dict[str, FlowState] = {}
         self._permitted: dict[Client, dict[str, Destination]] = {}
         self._sealed: dict[int, str] = {}  # the flow of a request, by the identity of the object
@@ -129,7 +130,7 @@ class Permits:
         return None
 
     def grant(
-        self, flow: http.HTTPFlow, approved: Approved, request: tuple[object, ...], decision: Decision | None = None
+        self, flow: http.HTTPFlow, approved: Approved, request: tuple[object, ...], decision_id: str = ""
     ) -> None:
         """Let a flow reach the origin it was judged for; `request` is the snapshot of that moment."""
         data, host = flow.request.data, approved.origin.host
@@ -137,7 +138,7 @@ class Permits:
             data.host = host
             approved, request = replace(approved, wire=approved.wire._replace(host=host)), ()
         client = client_of(flow.client_conn)
-        self._states[flow.id] = PassedFlow(client, approved, request, decision)
+        self._states[flow.id] = PassedFlow(client, approved, request, decision_id)
         self._permitted.setdefault(client, {})[flow.id] = destination_of(flow.request)
 
     def seal(self, flow: http.HTTPFlow) -> None:
@@ -175,7 +176,7 @@ class Permits:
         """Drop the state of a flow that has ended or is judged anew."""
         state = self._states.pop(flow.id, None)
         if isinstance(state, PassedFlow):
-            self._unseal(state)
+            self._end(state)
             live = self._permitted.get(state.client, {})
             live.pop(flow.id, None)
             if not live:
@@ -188,33 +189,28 @@ class Permits:
         for flow_id in [flow_id for flow_id, state in self._states.items() if state.client == gone]:
             state = self._states.pop(flow_id)
             if isinstance(state, PassedFlow):
-                self._unseal(state)
+                self._end(state)
 
-    def unsent_turns(self, client: connection.Client) -> list[tuple[str, Decision]]:
-        """The flow ids and decisions of the client's requests that have a turn and wait for a connection."""
-        states = [(flow_id, self._states.get(flow_id)) for flow_id in self._permitted.get(client_of(client), ())]
+    def _end(self, state: PassedFlow) -> None:
+        self._unseal(state)
+        self._on_release(state.decision_id)
+
+    def unsent(self, client: connection.Client) -> list[str]:
+        """The ids of the decisions on the client's requests that wait for a connection."""
+        states = [self._states.get(flow_id) for flow_id in self._permitted.get(client_of(client), ())]
         return [
-            (flow_id, state.decision)
-            for flow_id, state in states  # a tunnel has no state
-            if isinstance(state, PassedFlow) and state.sealed is not None and not state.is_sent
-            if state.decision is not None and state.decision.turn is not None
+            state.decision_id
+            for state in states  # a tunnel has no state
+            if isinstance(state, PassedFlow) and state.sealed is not None and not state.is_sent and state.decision_id
         ]
 
-    def replace_decision(self, flow_id: str, decision: Decision) -> None:
-        """Replace the decision of a flow if it is still permitted."""
-        state = self._states.get(flow_id)
-        if isinstance(state, PassedFlow):
-            self._states[flow_id] = replace(state, decision=decision)
-
-    def send(self, request: http.Request, mark_sent: Callable[[Decision], Decision]) -> bool:
-        """Mark a sealed request as sent. Returns False if `mark_sent` took its turn away: it must not be written."""
+    def send(self, request: http.Request, mark_sent: Callable[[str], bool]) -> bool:
+        """Mark a sealed request as sent. Returns False if `mark_sent` does: it must not be written."""
         flow_id = self._sealed[id(request)]
         state = self._states[flow_id]
         assert isinstance(state, PassedFlow)
-        decision = mark_sent(state.decision) if state.decision is not None else None
-        had_turn = state.decision is not None and state.decision.turn is not None
-        self._states[flow_id] = replace(state, decision=decision, is_sent=True)
-        return decision is None or not had_turn or decision.is_due
+        self._states[flow_id] = replace(state, is_sent=True)
+        return not state.decision_id or mark_sent(state.decision_id)
 
     def objection(self, data: server_hooks.ServerConnectionHookData) -> str | None:
         """Why this connection may not be made, or None."""

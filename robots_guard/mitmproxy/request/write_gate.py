@@ -33,11 +33,11 @@ _TOO_LATE = "its turn expired while it waited: send the request again"
 class WriteGate:
     """Approves requests by their permits.
 
-    `record` writes a refusal to the audit log; it may raise any exception. `mark_sent` counts a
-    request's turn from now, or takes the turn away if it is too old (`Guard.leaves`).
+    `record` writes a refusal to the audit log; it may raise any exception. `mark_sent` counts the
+    turn of a decision from now, and returns whether its request may be sent.
     """
 
-    def __init__(self, permits: Permits, record: Record, mark_sent: Callable[[Decision], Decision]) -> None:
+    def __init__(self, permits: Permits, record: Record, mark_sent: Callable[[str], bool]) -> None:
         self._permits = permits
         self._record = record
         self._mark_sent = mark_sent

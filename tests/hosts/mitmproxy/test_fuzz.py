@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
-from mitmproxy import connection, http
+from mitmproxy import connection, ctx, http
 from mitmproxy.addons import proxyserver
 from mitmproxy.net.http import http1
 from mitmproxy.proxy import server_hooks
@@ -21,6 +21,7 @@ from mitmproxy.test import taddons, tflow
 from robots_guard.core.access import Fetched
 from robots_guard.mitmproxy.addon import install
 from robots_guard.mitmproxy.enforcer import Enforcer
+from robots_guard.mitmproxy.service import Service
 from robots_guard.origin import parse_authority
 from robots_guard.settings import ProxySettings
 
@@ -68,22 +69,23 @@ class Nowhere:
         return Fetched(status=200, body=RULES)
 
 
-class Scripted(Enforcer):
-    """A fetcher without a network."""
-
-    def _new_fetcher(self, settings):
-        return Nowhere()
+@pytest.fixture
+def nowhere(monkeypatch):
+    """The fetcher of the enforcer: it has no network."""
+    fetcher = Nowhere()
+    monkeypatch.setattr(Service, "_new_fetcher", lambda service, settings: fetcher)
+    return fetcher
 
 
 @pytest.fixture
-async def enforcer(tmp_path, monkeypatch):
+async def enforcer(tmp_path, monkeypatch, nowhere):
     async def somewhere(host, port, **_):
         return [(2, 1, 6, "", ("8.8.8.8", port or 0))]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", somewhere)
     with taddons.context(proxyserver.Proxyserver()) as context:
         chosen = ProxySettings(agent="mybot", store="memory:", audit_log=str(tmp_path), matching="strict")
-        planted = Scripted(chosen)
+        planted = Enforcer(chosen)
         install(planted)
         context.configure(planted)
         planted.running()
@@ -127,7 +129,7 @@ async def through(enforcer, flow):
     data = server_hooks.ServerConnectionHookData(
         connection.Server(address=(flow.request.data.host, flow.request.data.port)), flow.client_conn
     )
-    enforcer.server_connect(data)
+    ctx.master.addons.invoke_addon_sync(enforcer, server_hooks.ServerConnectHook(data))
     return data
 
 
@@ -143,7 +145,7 @@ async def test_only_permitted_requests_are_sent(enforcer, caplog, line, fields, 
         assert "robots_guard failed" not in caplog.text
     finally:
         enforcer.error(flow)
-    assert len(enforcer._permits) == 0
+    assert len(enforcer._permits) == len(enforcer._service.opened.admission) == 0
 
 
 def check(enforcer, flow, data):
@@ -164,10 +166,10 @@ def check(enforcer, flow, data):
         assert not any(each.startswith(b"/private/x") for each in readings(written.path)), written.path
 
 
-async def test_a_request_changed_during_its_judgement_is_judged_again(enforcer):
+async def test_a_request_changed_during_its_judgement_is_judged_again(enforcer, nowhere):
     """Another addon may have a task of its own, and robots.txt takes its time."""
     flow = flow_of((b"GET", b"/open", b"HTTP/1.1"), [(b"Host", b"site.test")], parsed=False)
-    enforcer._guard._fetcher._fetcher.meanwhile = lambda: setattr(flow.request, "path", "/private/x")
+    nowhere.meanwhile = lambda: setattr(flow.request, "path", "/private/x")
     await enforcer.requestheaders(flow)
     assert flow.response is None
     await enforcer.request(flow)

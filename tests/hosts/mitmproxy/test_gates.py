@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 import pytest
-from mitmproxy import connection
+from mitmproxy import connection, ctx
 from mitmproxy.addons import proxyserver
 from mitmproxy.proxy import mode_specs, server_hooks
 from mitmproxy.test import taddons, tflow
 
+from robots_guard.gateway.refusal import not_ready
 from robots_guard.mitmproxy import RobotsGuard
-from robots_guard.mitmproxy.replies.reply import not_ready
 from robots_guard.mitmproxy.request.outgoing import Approved
 from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
 
@@ -98,18 +98,23 @@ async def enforcer(tmp_path):
         found.done()
 
 
+def trigger_connect(enforcer, data):
+    """Call the hook as mitmproxy does, which also looks into the addons of an addon."""
+    ctx.master.addons.invoke_addon_sync(enforcer, server_hooks.ServerConnectHook(data))
+
+
 async def test_a_refused_connection_is_recorded(enforcer, tmp_path):
     data = connecting(flow_to(*SITE), SITE)
-    enforcer.server_connect(data)
+    trigger_connect(enforcer, data)
     assert data.server.error.startswith("robots_guard: ")
     (audit_log,) = (tmp_path / "audit_log").glob("*.jsonl")
     assert '"reason":"not-http"' in audit_log.read_text()
 
 
 async def test_a_gate_that_fails_refuses_connections(enforcer, monkeypatch, caplog):
-    monkeypatch.setattr(enforcer, "_permits", None)
+    monkeypatch.setattr(enforcer.addons[0], "_permits", None)
     data = connecting(flow_to(*SITE), SITE)
-    enforcer.server_connect(data)
+    trigger_connect(enforcer, data)
     assert data.server.error == "robots_guard: internal error AttributeError"
 
 

@@ -9,9 +9,6 @@ import pytest
 from hosts.mitmproxy.conftest import KINDS
 from hosts.mitmproxy.wire import plain
 
-from robots_guard.errors import SettingsError
-from robots_guard.mitmproxy.request.identity import agents_in, product
-
 RULES = """
 User-agent: mybot
 Disallow: /closed-to-mybot
@@ -101,34 +98,3 @@ def test_a_configured_user_agent_is_set(start, site):
     with start("proxy", set_user_agent="true", user_agent="mybot/2 (+https://example.org/bot)") as integration:
         assert plain(integration, site.url + "/open").status == 200
     assert site.origin.received[-1].headers["user-agent"] == "mybot/2 (+https://example.org/bot)"
-
-
-@pytest.mark.parametrize(
-    ("user_agent", "token"),
-    [
-        ("mybot/1.0", "mybot"),
-        ("my-bot_x (comment)", "my-bot_x"),
-        ("Mozilla/5.0 (compatible; Foobot/2.1; +http://x)", "Foobot"),
-        ("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36", None),
-        ("", None),
-        ("1bot", None),
-    ],
-)
-def test_the_product_token_of_a_header(user_agent, token):
-    assert product(user_agent) == token
-
-
-_DEEP = "users = " + "{a=" * 5000
-
-
-@pytest.mark.parametrize("text", ["", "users = 3", "[users]", "[users]\na = 1", '[users]\na = "b c"', "[users", _DEEP])
-def test_an_invalid_agents_file(text, tmp_path):
-    path = tmp_path / "agents.toml"
-    path.write_text(text)
-    with pytest.raises(SettingsError, match=r"^agents: "):
-        agents_in(path)
-
-
-def test_a_missing_agents_file(tmp_path):
-    with pytest.raises(SettingsError, match=r"^agents: .* cannot be read"):
-        agents_in(tmp_path / "none.toml")

@@ -82,7 +82,7 @@ async def test_unsafe_options_before_the_start_are_reported_at_the_start(context
 )
 async def test_modes_in_which_every_request_is_seen(context, mode):
     context.options.update(mode=[mode])
-    assert context.enforcer._fault is None
+    assert context.enforcer.fault is None
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ async def test_modes_in_which_every_request_is_seen(context, mode):
 )
 async def test_modes_in_which_not_every_request_is_seen(context, mode):
     context.options.update(mode=[mode])
-    assert f"mode={mode}" in context.enforcer._fault
+    assert f"mode={mode}" in context.enforcer.fault
 
 
 async def test_unsafe_defaults_of_mitmproxy_are_replaced(context):

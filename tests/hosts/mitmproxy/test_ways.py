@@ -17,7 +17,7 @@ from mitmproxy.test import tflow
 
 from robots_guard.core.reasons import Reason
 from robots_guard.errors import SettingsError
-from robots_guard.mitmproxy.request.destinations import DestinationPolicy
+from robots_guard.mitmproxy.request.destinations import ClientDestinations
 from robots_guard.origin import Origin
 from robots_guard.settings import ProxySettings
 from robots_guard.testing import Reply
@@ -144,6 +144,10 @@ def test_invalid_connect_ports(ports):
 # -- a name that changes --------------------------------------------------------------------------------------
 
 
+def client_destinations():
+    return ClientDestinations(ProxySettings(agent="mybot").destinations())
+
+
 def connecting(host, port, spec="regular"):
     client = tflow.tflow().client_conn
     client.proxy_mode = mode_specs.ProxyMode.parse(spec)
@@ -152,7 +156,7 @@ def connecting(host, port, spec="regular"):
 
 async def test_a_name_that_changes_between_the_verdict_and_the_connection(http_site, monkeypatch):
     """DNS rebinding: public when it is judged, loopback when the connection is made."""
-    ways, loop = DestinationPolicy(ProxySettings(agent="mybot")), asyncio.get_running_loop()
+    ways, loop = client_destinations(), asyncio.get_running_loop()
     answers = iter(["8.8.8.8", http_site.host])
 
     async def rebinding(host, port, **_):
@@ -170,7 +174,7 @@ async def test_a_name_that_changes_between_the_verdict_and_the_connection(http_s
 
 
 async def test_unguarded_connections_are_not_checked(http_site):
-    ways = DestinationPolicy(ProxySettings(agent="mybot"))
+    ways = client_destinations()
 
     async def guarded():
         ways.objection_to_connecting(connecting("localhost", 9))
@@ -181,7 +185,7 @@ async def test_unguarded_connections_are_not_checked(http_site):
 
 
 async def test_an_objection_is_cached_by_name():
-    ways = DestinationPolicy(ProxySettings(agent="mybot"))
+    ways = client_destinations()
     client = connecting("x.test", 80).client
     for _ in range(2):
         verdict = await ways.verdict(client, Origin("http", "127.0.0.1", 80))
@@ -190,7 +194,7 @@ async def test_an_objection_is_cached_by_name():
 
 async def test_the_cache_distinguishes_modes():
     """A parent proxy resolves names itself; direct requests are resolved here."""
-    ways = DestinationPolicy(ProxySettings(agent="mybot"))
+    ways = client_destinations()
     behind = connecting("x.test", 80, "upstream:http://127.0.0.1:9").client
     directly, private = connecting("x.test", 80).client, Origin("http", "localhost", 80)
     assert await ways.verdict(behind, private) is None
@@ -199,7 +203,7 @@ async def test_the_cache_distinguishes_modes():
 
 
 async def test_with_a_parent_only_literal_addresses_are_checked():
-    ways = DestinationPolicy(ProxySettings(agent="mybot"))
+    ways = client_destinations()
     client = connecting("x.test", 80, "upstream:http://127.0.0.1:9").client
     assert await ways.verdict(client, Origin("http", "localhost", 80)) is None
     assert await ways.verdict(client, Origin("http", "10.0.0.1", 80)) is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 from hosts.mitmproxy.conftest import get
 from hosts.mitmproxy.h2_site import h2_site
@@ -14,23 +13,10 @@ from hosts.mitmproxy.wire import http2, request_fields, tunnel
 from mitmproxy import connection
 from mitmproxy.test import tflow, tutils
 
-from robots_guard.core.pacing import Demand, Pacer, Turn
-from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Decision, Question, Verdict
 from robots_guard.mitmproxy.patches.write_check import NotApproved
 from robots_guard.mitmproxy.request.outgoing import Approved, http1_request, http2_request
 from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
 from robots_guard.mitmproxy.request.write_gate import WriteGate
-from robots_guard.origin import origin_of
-
-PACED = Decision(
-    id="a-1",
-    at=1.0,
-    component="proxy",
-    question=Question(origin=origin_of("https://site.test"), target="/", agent="mybot"),
-    verdict=Verdict(action=Action.PASS, reason=Reason.ALLOWED, pace=Demand(by=Pacer.CRAWL_DELAY, seconds=1.0)),
-    turn=Turn(stamp=1.0, asked=1.0),
-)
 
 # -- beside an addon that changes requests after the enforcer's last hook ---------------------------------------
 
@@ -200,12 +186,12 @@ def gate(permits, recorded):
         recorded.append(why)
         return SimpleNamespace(id="w-1")
 
-    return WriteGate(permits, record, lambda decision: decision)
+    return WriteGate(permits, record, lambda decision_id: True)
 
 
-def passed(permits, flow, decision=None):
+def passed(permits, flow, decision_id=""):
     seen = JudgedRequest.of(flow)
-    permits.grant(flow, Approved(seen.wire.origin(), seen.wire), seen.request, decision)
+    permits.grant(flow, Approved(seen.wire.origin(), seen.wire), seen.request, decision_id)
     return flow
 
 
@@ -256,35 +242,44 @@ def test_a_connection_to_another_address(gate, permits, server):
         written(gate, flow, server)
 
 
-def test_a_request_with_an_expired_turn_is_not_written(permits, recorded):
+def test_a_request_without_a_valid_turn_is_not_written(permits, recorded):
     def record(request, client, why):
         recorded.append(why)
         return SimpleNamespace(id="w-1")
 
-    gate = WriteGate(permits, record, lambda decision: msgspec.structs.replace(decision, turn=None))
-    flow = passed(permits, flow_to(), PACED)
+    gate = WriteGate(permits, record, lambda decision_id: decision_id != "a-1")
+    flow = passed(permits, flow_to(), "a-1")
     permits.seal(flow)
 
-    with pytest.raises(NotApproved, match="its turn expired"):
-        written(gate, flow)
-    assert len(recorded) == 1
+    for _ in range(2):
+        with pytest.raises(NotApproved, match="its turn expired"):
+            written(gate, flow)
+    assert len(recorded) == 2
 
 
 def test_a_turn_is_counted_when_its_own_request_is_written(permits):
-    moved = msgspec.structs.replace(PACED, turn=Turn(stamp=2.0, asked=2.0))
-    gate = WriteGate(permits, lambda *_: 1 / 0, lambda _: moved)
-    flow = passed(permits, flow_to(), PACED)
+    sent = []
+    gate = WriteGate(permits, lambda *_: 1 / 0, lambda decision_id: sent.append(decision_id) or True)
+    flow = passed(permits, flow_to(), "a-1")
     permits.seal(flow)
-    assert permits.unsent_turns(flow.client_conn) == [(flow.id, PACED)]
+    assert permits.unsent(flow.client_conn) == ["a-1"]
 
     assert written(gate, flow)
 
-    assert permits.state_of(flow).decision is moved
-    assert permits.unsent_turns(flow.client_conn) == [], "it no longer waits for a connection"
+    assert sent == ["a-1"]
+    assert permits.unsent(flow.client_conn) == [], "it no longer waits for a connection"
+
+
+def test_an_ended_flow_releases_its_decision():
+    released = []
+    permits = Permits(released.append)
+    for number, end in enumerate((permits.release, lambda flow: permits.forget(flow.client_conn))):
+        end(passed(permits, flow_to(), f"a-{number}"))
+    assert released == ["a-0", "a-1"]
 
 
 def test_a_failing_audit_log_allows_no_write(permits):
-    gate = WriteGate(permits, lambda *_: 1 / 0, lambda decision: decision)
+    gate = WriteGate(permits, lambda *_: 1 / 0, lambda decision_id: True)
     with pytest.raises(NotApproved):
         written(gate, flow_to())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from robots_guard.core.reasons import Reason
-from robots_guard.mitmproxy.request.wire import Wire
+from robots_guard.gateway.wire import Wire
 
 BASE = Wire(
     method="GET",

@@ -8,55 +8,44 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from abc import ABC, abstractmethod
 
-from mitmproxy import connection, ctx, http, tls
+from mitmproxy import connection, http, tls
 from mitmproxy.proxy import server_hooks
 
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Decision, Question, Verdict
+from robots_guard.core.verdict import Action, Question, Verdict
 from robots_guard.errors import MalformedURL, SettingsError
-from robots_guard.guard.guard import Guard
 from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.egress.alpn import AlpnCache
 from robots_guard.mitmproxy.egress.fetcher import on_behalf_of
-from robots_guard.mitmproxy.egress.passthrough import Passthrough
-from robots_guard.mitmproxy.request.destinations import PREFIX, Addresses, DestinationPolicy
+from robots_guard.mitmproxy.request.description import address_of
+from robots_guard.mitmproxy.request.destinations import PREFIX
 from robots_guard.mitmproxy.request.permits import Permits
-from robots_guard.mitmproxy.request.wire import UNREADABLE, Wire
-from robots_guard.mitmproxy.request.write_gate import WriteGate
-from robots_guard.origin import Origin, parse_authority
-from robots_guard.settings import ProxySettings, parts
+from robots_guard.mitmproxy.service import Service, bypassed_by
+from robots_guard.origin import UNREADABLE, Origin, parse_authority
 
 log = logging.getLogger("robots_guard")
 
 
-class Connections(ABC):
-    """The hooks of mitmproxy that concern connections."""
+class Connections:
+    """An addon with the hooks of mitmproxy that concern connections. It is part of the enforcer."""
 
-    def __init__(self, settings: ProxySettings) -> None:
-        self._permits = Permits()
-        self.write_gate = WriteGate(self._permits, self._record_unsent, self._mark_sent)
+    name = "robots_guard_connections"
+    unhaltable = True  # as the enforcer
+
+    def __init__(self, service: Service, permits: Permits) -> None:
+        self._service = service
+        self._permits = permits
         self._alpn = AlpnCache()
-        self._relaxed: dict[str, str] = {}
-        self._apply_settings(settings)
-
-    def _apply_settings(self, settings: ProxySettings) -> None:
-        self._destinations = DestinationPolicy(settings, _listening)
-        self._passthrough = Passthrough(parts(settings.passthrough))
-
-    @abstractmethod
-    def _ready(self) -> tuple[Guard, ProxySettings]:
-        """The guard. Raises SettingsError while there is a fault."""
 
     def http_connect(self, flow: http.HTTPFlow) -> None:
         """Accept a tunnel: clients hide the reason of a refused one. The requests in it are judged."""
-        self._destinations.open_tunnel(flow.client_conn)
+        self._service.destinations.open_tunnel(flow.client_conn)
 
     async def tls_clienthello(self, data: tls.ClientHelloData) -> None:
         """Decide whether a client's TLS is intercepted, and which protocol it is offered."""
         try:
-            origin = self._passthrough.origin(data)
+            origin = self._service.passthrough.origin(data)
             if origin is not None and await self._may_pass_through(data.context.client, origin):
                 self._permits.grant_tunnel(data.context.client, (origin.host, origin.port))
                 data.ignore_connection = True
@@ -66,9 +55,9 @@ class Connections(ABC):
             log.exception("robots_guard failed; the connection is intercepted")
 
     async def _may_pass_through(self, client: connection.Client, origin: Origin) -> bool:
-        guard, settings = self._ready()
+        guard, _, settings = self._service.ready()
         question = _connect_question(client, origin, settings.agent)
-        refusal = await self._destinations.verdict(client, origin)
+        refusal = await self._service.destinations.verdict(client, origin)
         if refusal is not None:
             guard.decide(question, refusal)
             return False
@@ -79,10 +68,6 @@ class Connections(ABC):
         released = guard.decide(question, bypassed_by(f"passthrough={origin.host}", "TLS that was not inspected"))
         return released.verdict.action is Action.PASS
 
-    @abstractmethod
-    def _mark_sent(self, decision: Decision) -> Decision:
-        """Return the decision of a request that is written now, with its turn counted from now."""
-
     async def tls_established_server(self, data: tls.TlsData) -> None:
         """Remember the protocol that an origin has chosen."""
         self._alpn.remember(data)
@@ -90,11 +75,11 @@ class Connections(ABC):
     def tls_failed_client(self, data: tls.TlsData) -> None:
         """Record a failed handshake: usually the client does not trust the proxy's CA. Nothing was sent."""
         with contextlib.suppress(SettingsError):
-            guard, settings = self._ready()
+            guard, _, settings = self._service.ready()
             address = data.context.server.address
-            origin = _origin_of_address(*address[:2]) if address else Origin("https", UNREADABLE, 443)
+            origin = _origin_of_address(*address[:2]) if address else UNREADABLE._replace(port=443)
             question = _connect_question(data.context.client, origin._replace(scheme="https"), settings.agent)
-            guard.decide(question, _refusal(Reason.NOT_INTERCEPTED, data.conn.error or "no TLS with the client"))
+            guard.decide(question, refusal_of(Reason.NOT_INTERCEPTED, data.conn.error or "no TLS with the client"))
 
     def server_connect(self, data: server_hooks.ServerConnectionHookData) -> None:
         """Refuse a connection without a permit, or to an address that the operator does not allow."""
@@ -108,45 +93,30 @@ class Connections(ABC):
 
     def _gate(self, data: server_hooks.ServerConnectionHookData) -> None:
         objection = self._permits.objection(data)
-        opaque = ",".join(sorted(options.OPAQUE & self._relaxed.keys()))
+        opaque = ",".join(sorted(options.OPAQUE & self._service.relaxed.keys()))
         if objection is not None and opaque:
             self._enforce(bypassed_by(f"allow_unsafe={opaque}", objection), data)
         elif objection is not None:
-            self._enforce(_refusal(Reason.NOT_HTTP, objection), data)
-        if not data.server.error and (objection := self._destinations.objection_to_connecting(data)) is not None:
-            self._enforce(_refusal(Reason.DESTINATION_REFUSED, objection), data)
+            self._enforce(refusal_of(Reason.NOT_HTTP, objection), data)
+        if (
+            not data.server.error
+            and (objection := self._service.destinations.objection_to_connecting(data)) is not None
+        ):
+            self._enforce(refusal_of(Reason.DESTINATION_REFUSED, objection), data)
 
     def _enforce(self, verdict: Verdict, data: server_hooks.ServerConnectionHookData) -> None:
         """Record a verdict on a connection and enforce it. One that cannot be recorded is refused, too."""
-        guard, settings = self._ready()
-        host, port = data.server.address[:2] if data.server.address else (UNREADABLE, 443)
+        guard, _, settings = self._service.ready()
+        host, port = data.server.address[:2] if data.server.address else (UNREADABLE.host, 443)
         question = _connect_question(data.client, _origin_of_address(host, port), settings.agent)
         verdict = guard.decide(question, verdict).verdict
         if verdict.action is not Action.PASS:
             data.server.error = PREFIX + (verdict.detail or verdict.reason)
 
-    def _record_unsent(self, request: http.Request, client: connection.Client, why: str) -> Decision:
-        """Record that a request was stopped at the write."""
-        log.warning("robots_guard: %s; the request is not sent: %s", why, request.pretty_url)
-        guard, settings = self._ready()
-        question, _ = Wire.of(request, client).question(settings.agent)
-        return guard.decide(question, _refusal(Reason.NOT_JUDGED, why))
-
-
-def _listening() -> Addresses:
-    servers = ctx.master.addons.get("proxyserver")
-    return servers.listen_addrs() if servers is not None else ()
-
-
-def bypassed_by(setting: str, why: str) -> Verdict:
-    """The verdict on traffic that passes because of an operator's setting."""
-    return Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed=setting, detail=why)
-
 
 def _connect_question(client: connection.Client, origin: Origin, agent: str) -> Question:
     """The question to record for a connection that is not a request."""
-    peer = str(client.peername[0]) if client.peername else ""
-    return Question(origin=origin, target="/", agent=agent, method="CONNECT", client=peer)
+    return Question(origin=origin, target="/", agent=agent, method="CONNECT", client=address_of(client))
 
 
 def _origin_of_address(host: str, port: int) -> Origin:
@@ -154,8 +124,9 @@ def _origin_of_address(host: str, port: int) -> Origin:
     try:
         return parse_authority("https" if port == 443 else "http", f"{host}:{port}")
     except MalformedURL:
-        return Origin("http", UNREADABLE, port)
+        return UNREADABLE._replace(port=port)
 
 
-def _refusal(reason: Reason, why: str) -> Verdict:
+def refusal_of(reason: Reason, why: str) -> Verdict:
+    """The verdict on traffic that is refused."""
     return Verdict(action=Action.DROP, reason=reason, detail=why)

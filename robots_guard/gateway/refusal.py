@@ -21,7 +21,7 @@ from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Policy
 from robots_guard.core.reasons import Party, Reason, meaning_of
 from robots_guard.core.verdict import Action, Decision
-from robots_guard.mitmproxy.replies.page import page
+from robots_guard.gateway.page import page
 from robots_guard.rep.dialect import Dialect
 
 LONGEST = 256  # characters of untrusted text in a header field

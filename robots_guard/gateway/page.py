@@ -1,4 +1,4 @@
-"""The HTML page of the proxy's responses: one style sheet, no scripts, no external resources."""
+"""The HTML page of a proxy's responses: one style sheet, no scripts, no external resources."""
 
 from __future__ import annotations
 

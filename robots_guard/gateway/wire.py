@@ -1,9 +1,9 @@
-"""What a flow will put on the wire, and the one origin it is addressed to.
+"""What a request will put on the wire, and the one origin it is addressed to.
 
-Invariant: every name in a request (the address mitmproxy connects to, each Host field, :authority,
+Invariant: every name in a request (the address the proxy connects to, each Host field, :authority,
 the SNI) is the same origin after canonicalisation, or the request is refused, because two readers
 could disagree on it (RFC 9112 section 3.2, RFC 9113 section 8.3.1). The target is judged as the
-bytes that will be sent. mitmproxy checks none of this.
+bytes that will be sent.
 """
 
 from __future__ import annotations
@@ -11,40 +11,29 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
-
-from mitmproxy import connection, http
-from mitmproxy.proxy import mode_specs
 
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Question, Verdict
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.origin import DEFAULT_PORTS, Origin, parse_authority
+from robots_guard.origin import DEFAULT_PORTS, UNREADABLE, Origin, parse_authority
 from robots_guard.rep.paths import malformed
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
-UNREADABLE = "unreadable.invalid"  # the recorded host of a request that names no readable one
-_MULTIPLEXED = ("HTTP/2.0", "HTTP/3")  # as mitmproxy spells them; here :authority stands for Host
+_MULTIPLEXED = ("HTTP/2.0", "HTTP/3")  # in these, :authority stands for Host
 _VERSIONS = ("HTTP/1.0", "HTTP/1.1", *_MULTIPLEXED)
 _BREAKS = re.compile(rb"[\r\n\0]")
 
-# Modes in which the client's system has resolved the name, so that the proxy sees only an address.
-_ADDRESSED = (
-    mode_specs.TransparentMode,
-    mode_specs.WireGuardMode,
-    mode_specs.LocalMode,
-    mode_specs.Socks5Mode,
-)
+Fields = tuple[tuple[bytes, bytes], ...]
 
 
 class Wire(NamedTuple):
-    """Everything of a flow that the verdict rests on. Two equal wires have the same verdict."""
+    """Everything of a request that the verdict rests on. Two equal wires have the same verdict."""
 
     method: str
     scheme: str
-    host: str  # where mitmproxy will connect
+    host: str  # where the proxy will connect
     port: int
     target: str  # bytes as Latin-1 characters
     version: str
@@ -58,26 +47,38 @@ class Wire(NamedTuple):
     client: str
 
     @classmethod
-    def of(cls, request: http.Request, client: connection.Client) -> Wire:
-        """Read a client's request as it is now."""
-        data = request.data
-        fields = data.headers.fields
+    def read(
+        cls,
+        fields: Fields,
+        *,
+        method: bytes,
+        scheme: bytes,
+        host: str,
+        port: int,
+        target: bytes,
+        version: bytes,
+        authority: bytes,
+        sni: str | None,
+        addressed: bool,
+        client: str,
+    ) -> Wire:
+        """Read a request's parts as they will be sent. `version` is one of HTTP/1.0, HTTP/1.1, HTTP/2.0, HTTP/3."""
         hosts, user_agents, coding = _read_fields(fields)
         return cls(
-            method=data.method.decode("latin-1"),
-            scheme=data.scheme.decode("latin-1"),
-            host=data.host,
-            port=data.port,
-            target=data.path.decode("latin-1"),
-            version=data.http_version.decode("latin-1"),
+            method=method.decode("latin-1"),
+            scheme=scheme.decode("latin-1"),
+            host=host,
+            port=port,
+            target=target.decode("latin-1"),
+            version=version.decode("latin-1"),
             hosts=hosts,
-            authority=_text(data.authority),
-            sni=None if data.scheme != b"https" or _is_reverse(client.proxy_mode) else client.sni,
-            addressed=isinstance(client.proxy_mode, _ADDRESSED),
+            authority=_text(authority),
+            sni=sni,
+            addressed=addressed,
             user_agents=user_agents,
             coding=coding,
             clean=_BREAKS.search(b" ".join(itertools.chain.from_iterable(fields))) is None,
-            client=str(client.peername[0]) if client.peername else "",
+            client=client,
         )
 
     def question(self, agent: str) -> tuple[Question, Verdict | None]:
@@ -87,7 +88,7 @@ class Wire(NamedTuple):
         except Ambiguous as error:
             origin, verdict = self._destination(), _drop(Reason.AMBIGUOUS_AUTHORITY, str(error))
         except (MalformedURL, NotGoverned) as error:
-            origin, verdict = Origin("http", UNREADABLE, 80), _drop(Reason.MALFORMED_TARGET, str(error))
+            origin, verdict = UNREADABLE, _drop(Reason.MALFORMED_TARGET, str(error))
         question = Question(
             origin=origin,
             target=self.target,
@@ -160,7 +161,7 @@ def _drop(reason: Reason, detail: str) -> Verdict:
     return Verdict(action=Action.DROP, reason=reason, detail=detail)
 
 
-def _read_fields(fields: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+def _read_fields(fields: Fields) -> tuple[tuple[str, ...], tuple[str, ...], str]:
     """Every Host field, every User-Agent, and the Transfer-Encoding."""
     hosts: tuple[str, ...] = ()
     agents = []
@@ -178,10 +179,6 @@ def _read_fields(fields: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, ...]
 def _text(value: bytes) -> str:
     """Decode the bytes of a name. Bytes that are not ASCII are escaped, so that they fail as a host name."""
     return value.decode("ascii", "backslashreplace")
-
-
-def _is_reverse(mode: mode_specs.ProxyMode) -> bool:
-    return isinstance(mode, mode_specs.ReverseMode)
 
 
 def _is_address(host: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from robots_guard.core.reasons import Reason, meaning_of
 from robots_guard.core.verdict import Action, Decision, Question, RuleRef, Verdict
-from robots_guard.mitmproxy.replies.reply import not_ready, prefers_html, quoted, reply_to
+from robots_guard.gateway.refusal import not_ready, prefers_html, quoted, reply_to
 from robots_guard.origin import Origin
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"

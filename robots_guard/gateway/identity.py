@@ -9,48 +9,51 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from mitmproxy import http
-
 from robots_guard.errors import SettingsError
-from robots_guard.settings import ProxySettings
 
 _TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
 _COMPATIBLE = re.compile(r"compatible;\s*([A-Za-z_-]+)", re.IGNORECASE)  # in crawlers' browser-like User-Agents
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Maps requests to agents. Raises SettingsError for an agents file that cannot be used."""
+    """Maps requests to agents.
 
-    def __init__(self, settings: ProxySettings) -> None:
-        self._agent = settings.agent
-        self._user_agent = settings.fetch_user_agent
-        self._by_header = settings.agent_from == "header"
-        self._both = settings.deny_if_any
-        self._sets = settings.set_user_agent
-        self._users = agents_in(Path(settings.agents).expanduser()) if settings.agents else {}
+    `agent` and `user_agent` are the operator's. `users` are the agents of authenticated users. With
+    `by_header`, the agent is the one that a request names, and with `judges_both` the operator's,
+    too.
+    """
 
-    def agents(self, flow: http.HTTPFlow, user_agents: tuple[str, ...]) -> tuple[str, ...]:
+    agent: str
+    user_agent: str
+    users: Mapping[str, str] = field(default_factory=dict)
+    by_header: bool = False
+    judges_both: bool = False
+    sets_user_agent: bool = False
+
+    def agents(self, user: str | None, user_agents: tuple[str, ...]) -> tuple[str, ...]:
         """The agents to judge a request as: it passes if it passes for each. The first is the request's own.
 
-        A request should have one User-Agent field. If it has several, it is unknown which one a
-        site reads.
+        `user` is authenticated. A request should have one User-Agent field. If it has several, it
+        is unknown which one a site reads.
         """
-        if self._users and (user := flow.metadata.get("proxyauth")) and user[0] in self._users:
-            return (self._users[user[0]],)
-        if not self._by_header:
-            return (self._agent,)
-        named = [product(each) or self._agent for each in user_agents] or [self._agent]
-        return tuple(dict.fromkeys([*named, self._agent] if self._both else named))
+        if user is not None and user in self.users:
+            return (self.users[user],)
+        if not self.by_header:
+            return (self.agent,)
+        named = [product(each) or self.agent for each in user_agents] or [self.agent]
+        return tuple(dict.fromkeys([*named, self.agent] if self.judges_both else named))
 
-    def user_agent(self, agent: str) -> str | None:
+    def user_agent_of(self, agent: str) -> str | None:
         """The User-Agent that an agent's requests are sent with; None for the client's own."""
-        if not self._sets:
+        if not self.sets_user_agent:
             return None
-        if agent == self._agent:
-            return self._user_agent
+        if agent == self.agent:
+            return self.user_agent
         return f"{agent} (robots_guard)"
 
 

@@ -1,0 +1,1 @@
+"""The gateway: what every proxying integration needs, without a framework."""

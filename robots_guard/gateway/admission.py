@@ -1,0 +1,156 @@
+"""Admission: asks the guard about requests, and keeps each permitted one until it has ended.
+
+    admit           the decision on a request that can be sent at once, with the origin's turn
+    judge           the decision before anything is known about the connection,
+    take_turn       and the turn when nothing is left to do before the request is sent
+    track           the request was permitted: from here on, its decision's id stands for it
+    mark_sent       it is written now
+    mark_answered   its response has begun
+    release         it has ended
+
+In many proxies a request and its response are separate messages, which share no more than an id.
+
+Invariant: deny first. A request that is not tracked (any more) must not be sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from robots_guard.core.freshness import asked_to_wait
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Decision, Question, Verdict
+from robots_guard.gateway.deferrals import DeferralMemory
+from robots_guard.gateway.refusal import ProxyReply, cached_copy
+from robots_guard.gateway.wire import Wire
+from robots_guard.guard.guard import Guard
+from robots_guard.origin import Origin
+from robots_guard.ports import Clocks
+
+TRACKED = 100_000  # permitted requests that have not ended; the oldest is forgotten first
+
+#: The integration's own refusal of an origin, such as of its address, or None.
+Refusal = Callable[[Origin], Awaitable[Verdict | None]]
+
+
+class Admission:
+    """Admits the requests of one integration by one guard."""
+
+    def __init__(self, guard: Guard, clocks: Clocks) -> None:
+        self._guard = guard
+        self._now = clocks.now
+        self._deferrals = DeferralMemory(clocks.monotonic)
+        self._tracked: dict[str, Decision] = {}
+
+    # -- before the request is sent -----------------------------------------------------------------------
+
+    async def admit(self, question: Question, patience: float = 0.0) -> Decision:
+        """Return the decision to act on at once, after waiting for the origin's turn, at most
+        `patience` seconds. A permitted request is tracked."""
+        decision = self._remember(await self._ask(self._deferrals.link(question)))
+        if decision.verdict.action is Action.PASS and not decision.is_due:
+            decision = await self.take_turn(decision, patience)
+        if decision.verdict.action is Action.PASS:
+            self.track(decision)
+        return decision
+
+    async def judge(self, wire: Wire, agents: Iterable[str], refusal: Refusal) -> Decision:
+        """Judge a request as several agents: return the first refusal, else the decision with the
+        longest delay."""
+        decisions = []
+        for agent in agents:
+            decision = await self._judge_as(agent, wire, refusal)
+            if decision.verdict.action is not Action.PASS:
+                return self._remember(decision)
+            decisions.append(decision)
+        return self._remember(max(decisions, key=_required_delay))
+
+    async def _judge_as(self, agent: str, wire: Wire, refusal: Refusal) -> Decision:
+        question, verdict = wire.question(agent)
+        question = self._deferrals.link(question)
+        verdict = verdict or await refusal(question.origin)
+        if verdict is not None:
+            return self._guard.decide(question, verdict)
+        return await self._ask(question)
+
+    async def _ask(self, question: Question) -> Decision:
+        return self._guard.peek(question) or await self._guard.check(question)
+
+    def recheck(self, decision: Decision) -> Decision:
+        """Return a permitted request's decision, which now requires a turn if the origin has asked
+        for a pause meanwhile."""
+        return self._guard.recalled(decision)
+
+    async def take_turn(self, decision: Decision, patience: float) -> Decision:
+        """Take the origin's turn for a permitted request; return the decision to act on at once."""
+        return self._remember(await self._guard.turn(decision, patience))
+
+    async def cached_robots_txt(self, decision: Decision, method: str) -> ProxyReply | None:
+        """Return the cached robots.txt as the response to a client's own request for it; None if the
+        request is another one or no fresh copy may be served."""
+        guard, origin = self._guard, decision.question.origin
+        if decision.verdict.reason is not Reason.ROBOTS_TXT or method not in ("GET", "HEAD"):
+            return None
+        if not guard.knows(origin):
+            return None
+        policy = await guard.policy(origin)
+        return cached_copy(policy, self._now(), guard.terms(origin).dialect, method=method)
+
+    def _remember(self, decision: Decision) -> Decision:
+        self._deferrals.remember(decision)
+        return decision
+
+    # -- a permitted request, by the id of its decision ---------------------------------------------------
+
+    def track(self, decision: Decision) -> None:
+        """Remember a permitted request until it is released."""
+        self._tracked[decision.id] = decision
+        if len(self._tracked) > TRACKED:
+            del self._tracked[next(iter(self._tracked))]
+
+    def tracked(self, decision_id: str) -> Decision:
+        """The decision of a tracked request. Raises KeyError."""
+        return self._tracked[decision_id]
+
+    async def renew_turn(self, decision_id: str, patience: float) -> None:
+        """Renew a turn that grew old while a connection was made.
+
+        The turn is moved to now, or the request waits for another. Without one it must not be sent.
+        """
+        decision = self._tracked.get(decision_id)
+        if decision is None or decision.turn is None:
+            return
+        renewed = await self._guard.turn(decision, patience)
+        if decision_id in self._tracked:  # not released meanwhile
+            self._tracked[decision_id] = renewed
+
+    def mark_sent(self, decision_id: str) -> bool:
+        """Count the request's turn from now. Returns False if it must not be sent."""
+        decision = self._tracked.get(decision_id)
+        if decision is None:
+            return False
+        decision = self._tracked[decision_id] = self._guard.leaves(decision)
+        return decision.is_due
+
+    async def mark_answered(self, decision_id: str, status: int, retry_after: str = "") -> None:
+        """Count the request's turn from the start of its response, and apply a Retry-After field."""
+        decision = self._tracked.get(decision_id)
+        if decision is None:
+            return
+        if seconds := asked_to_wait(status, {"retry-after": retry_after}, self._now()):
+            await self._guard.hold_off(decision.question.origin, seconds)
+        await self._guard.answered(decision)  # last, because it may wait for the store
+
+    def release(self, decision_id: str) -> None:
+        """Forget a request that has ended, or that is judged again."""
+        self._tracked.pop(decision_id, None)
+
+    def __len__(self) -> int:
+        """The number of tracked requests."""
+        return len(self._tracked)
+
+
+def _required_delay(decision: Decision) -> float:
+    if decision.verdict.pace:
+        return decision.verdict.pace.seconds
+    return 0.0

@@ -1,0 +1,108 @@
+"""Destination policy: which addresses and ports the operator lets clients reach.
+
+Clients of a proxy are foreign to its network: private, loopback and link-local addresses are
+refused, for pages and robots.txt alike, unless the operator has allowed them (`allow_private`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from cachetools import TTLCache
+
+from robots_guard.core.addresses import BAD_PORTS, Address, Networks, literal
+from robots_guard.fetch.destinations import Destinations
+
+_CACHED_NAMES = 4096  # names
+_LOOKUP_TIMEOUT = 5.0  # seconds
+_CACHE_SECONDS = 30.0  # for which the result of a name is cached; connecting checks again
+
+Addresses = Iterable[tuple[Any, ...]]  # socket addresses: host and port first
+
+
+class DestinationPolicy:
+    """The destinations that an operator allows.
+
+    Tunnels lead to `ports` only. Addresses that are not public must be in `allowed`. `listening`
+    returns the proxy's own addresses and ports. `monotonic` is a clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        ports: Iterable[range],
+        allowed: Networks,
+        listening: Callable[[], Addresses],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._ports = tuple(ports)
+        self._destinations = Destinations(allowed=allowed)
+        self._listening = listening
+        self._lookups: TTLCache[tuple[str, bool], str | None] = TTLCache(_CACHED_NAMES, _CACHE_SECONDS, timer=monotonic)
+
+    def objection_to_port(self, port: int, *, in_tunnel: bool) -> str | None:
+        """Why this port may not be reached, or None."""
+        if any(port in ports for ports in self._ports):
+            return None
+        if port in BAD_PORTS:
+            return f"port {port} is not a web port: connect_ports names the ports that may be reached"
+        if in_tunnel:
+            return f"a tunnel to port {port}: connect_ports names the ports that may be reached"
+        return None
+
+    async def objection_to_host(self, host: str, *, has_parent: bool) -> str | None:
+        """Why this host may not be reached, or None. A parent proxy resolves names itself."""
+        try:
+            return self._lookups[host, has_parent]
+        except KeyError:
+            pass
+        address = literal(host)
+        if address is not None:
+            found: Iterable[Address] = (address,)
+        elif has_parent:  # the parent proxy resolves the name and has a policy of its own
+            found = ()
+        else:
+            found = await _look_up(host)
+        objection = self._lookups[host, has_parent] = self._destinations.objection(found, public_only=False)
+        return objection
+
+    def objection_to_addresses(self, addresses: Iterable[Address], port: int) -> str | None:
+        """Why a connection to these addresses of one host may not be made, or None."""
+        listening = [literal(host) for host, at, *_ in self._listening() if at == port]
+        if any(_reaches_proxy(address, own) for address in addresses for own in listening):
+            return "it is the address of this proxy, which would send requests to itself"
+        return self._destinations.objection(addresses, public_only=False)
+
+
+async def _look_up(host: str) -> tuple[Address, ...]:
+    """The addresses of a name; none if it cannot be resolved, in which case connecting fails anyway."""
+    try:
+        async with asyncio.timeout(_LOOKUP_TIMEOUT):
+            return addresses_of(await asyncio.get_running_loop().getaddrinfo(host, None))
+    except OSError:  # TimeoutError is one
+        return ()
+
+
+def _reaches_proxy(address: Address, listening: Address | None) -> bool:
+    """Whether the proxy itself listens at this address: a request to itself would cause another one, endlessly."""
+    plain = getattr(address, "ipv4_mapped", None) or address
+    if listening is None or plain == listening or plain.is_unspecified:  # a connection to 0.0.0.0 stays local
+        return True
+    return listening.is_unspecified and _is_local(plain)
+
+
+def _is_local(address: Address) -> bool:
+    with socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError:
+            return False
+    return True
+
+
+def addresses_of(infos: Iterable[Any]) -> tuple[Address, ...]:
+    """The addresses in a result of getaddrinfo."""
+    return tuple(filter(None, (literal(str(info[4][0])) for info in infos)))

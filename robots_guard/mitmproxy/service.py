@@ -1,0 +1,189 @@
+"""Service: the guard of this proxy with its settings, or the fault that keeps it from judging.
+
+Invariant: deny first. While there is a fault there is no guard, and without one no request passes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from mitmproxy import ctx
+
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Question, Verdict
+from robots_guard.errors import SettingsError
+from robots_guard.gateway.admission import Admission
+from robots_guard.gateway.destinations import Addresses
+from robots_guard.guard.guard import Guard
+from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.mitmproxy import options
+from robots_guard.mitmproxy.body_memory import MEMORY
+from robots_guard.mitmproxy.egress.fetcher import MitmFetcher
+from robots_guard.mitmproxy.egress.passthrough import Passthrough
+from robots_guard.mitmproxy.egress.redirects import PortFetcher
+from robots_guard.mitmproxy.replies.status import HOST
+from robots_guard.mitmproxy.request.destinations import ClientDestinations, reverse_targets
+from robots_guard.mitmproxy.request.permits import Permits
+from robots_guard.origin import Origin
+from robots_guard.ports import Fetcher
+from robots_guard.settings import CLOCKS, ProxySettings, direct_fetcher, open_guard, parts
+
+log = logging.getLogger("robots_guard")
+
+COMPONENT = "proxy"
+_PROXY_ORIGIN = Origin("http", HOST, 80)  # the origin in records about the proxy itself
+_UNCONFIGURED = ProxySettings(agent="unset")
+
+
+class OpenGuard(NamedTuple):
+    """A guard that is ready to judge, its admission, and its settings."""
+
+    guard: Guard
+    admission: Admission
+    settings: ProxySettings
+
+
+class Service:
+    """Opens and closes the guard. It has a fault until it has been configured without one.
+
+    `given` settings replace mitmproxy's options. `relaxed` are the unsafe options that the operator
+    has allowed, each with the reason why it is unsafe.
+    """
+
+    def __init__(self, permits: Permits, given: ProxySettings | None) -> None:
+        self._permits = permits
+        self._given = given
+        self._settings: ProxySettings | None = None
+        self._open: OpenGuard | None = None
+        self._fetcher: MitmFetcher | None = None
+        self._permanent_fault: str | None = None
+        self.fault: str | None = "robots_guard is not configured"
+        self.is_running = False
+        self.relaxed: dict[str, str] = {}
+        self._apply(_UNCONFIGURED)
+
+    def _apply(self, settings: ProxySettings) -> None:
+        self.identity = settings.identity()
+        self.destinations = ClientDestinations(settings.destinations(_listening))
+        self.passthrough = Passthrough(parts(settings.passthrough))
+
+    # -- configuration ------------------------------------------------------------------------------------
+
+    def configure(self) -> None:
+        """Apply the settings. Raises SettingsError."""
+        if self._permanent_fault is not None:
+            raise SettingsError(self._permanent_fault)
+        settings = self._given or options.read_settings(ctx.options)
+        relaxed = options.check_options(ctx.options, settings.unsafe_allowed)
+        if self.is_running and settings != self._settings:
+            raise SettingsError("robots_guard's options cannot be changed while the proxy runs: restart it")
+        if settings != self._settings:
+            self.close()
+            self._apply(settings)
+            MEMORY.limit = settings.body_memory_bytes
+        self.destinations.reverse_targets = reverse_targets(ctx.options)
+        self._settings = settings
+        self.fault = None
+        self._relax(relaxed)
+
+    def _relax(self, relaxed: dict[str, str]) -> None:
+        """Accept the unsafe options that are allowed. Each is recorded once the proxy runs."""
+        newly = {name: why for name, why in relaxed.items() if name not in self.relaxed}
+        self.relaxed = relaxed
+        if self.is_running:
+            self._record_options(newly)
+
+    def _record_options(self, relaxed: dict[str, str]) -> None:
+        guard, _, settings = self.ready()
+        for name, why in relaxed.items():
+            log.warning("robots_guard: %s, and is allowed to", why)
+            question = Question(
+                origin=_PROXY_ORIGIN, target=f"/options/{name}", agent=settings.agent, method="CONFIGURE"
+            )
+            if guard.decide(question, bypassed_by(f"allow_unsafe={name}", why)).verdict.action is not Action.PASS:
+                raise SettingsError(f"allow_unsafe: {name} must be recorded, and the audit log cannot be written")
+
+    def start(self) -> None:
+        """Report a fault: an error that is logged when mitmproxy runs ends its start with exit status 1."""
+        try:
+            settings = self.ready().settings
+            self._record_options(self.relaxed)
+            log.info("robots_guard: guarding %s, audit log in %s", settings.agent, settings.audit_log)
+        except SettingsError as error:
+            self.fault = str(error)
+            log.error("robots_guard: %s", error)
+        self.is_running = True
+
+    def fail_permanently(self, fault: str) -> None:
+        """Refuse every request from now on, whatever is configured later."""
+        self.fault = self._permanent_fault = fault
+
+    # -- the guard ----------------------------------------------------------------------------------------
+
+    @property
+    def opened(self) -> OpenGuard | None:
+        """The guard if it is open, also while there is a fault."""
+        return self._open
+
+    def continued(self) -> OpenGuard:
+        """The guard for a request that it has permitted, which continues during the shutdown. Raises SettingsError."""
+        return self._open or self.ready()
+
+    def ready(self) -> OpenGuard:
+        """The guard, opened on first use. Raises SettingsError while there is a fault."""
+        if self.fault is not None or self._settings is None:
+            raise SettingsError(self.fault or "robots_guard is not configured")
+        if self._open is None:
+            self._open = self._open_guard(self._settings)
+        return self._open
+
+    def _open_guard(self, settings: ProxySettings) -> OpenGuard:
+        fetcher = self._new_fetcher(settings)
+        guard = open_guard(
+            settings,
+            component=COMPONENT,
+            runtime=AsyncioRuntime(),
+            fetcher=PortFetcher(fetcher, self.destinations.objection_to_hop),
+            demands_verified="ssl_insecure" not in self.relaxed,
+        )
+        self._fetcher = fetcher if isinstance(fetcher, MitmFetcher) else None
+        return OpenGuard(guard, Admission(guard, CLOCKS), settings)
+
+    def _new_fetcher(self, settings: ProxySettings) -> Fetcher:
+        if settings.fetch == "direct":  # clients choose the origins, so none of them is trusted
+            authorities = ctx.options.ssl_verify_upstream_trusted_ca
+            return direct_fetcher(settings, trusts_asked=False, authorities=authorities)
+        return MitmFetcher(self._permits, user_agent=settings.fetch_user_agent)
+
+    def close(self) -> None:
+        """Close the store and the audit log."""
+        if self._open is not None:
+            self._open.guard.close()
+        self._open = self._fetcher = None
+
+    @property
+    def own_fetches(self) -> AbstractSet[str]:
+        """The ids of the flows in which this process fetches a robots.txt."""
+        if self._fetcher is None:
+            return frozenset()
+        return self._fetcher.own
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The decisions and failures so far, by name."""
+        if self._open is None:
+            return Counter()
+        return self._open.guard.counts
+
+
+def bypassed_by(setting: str, why: str) -> Verdict:
+    """The verdict on traffic that passes because of an operator's setting."""
+    return Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed=setting, detail=why)
+
+
+def _listening() -> Addresses:
+    servers = ctx.master.addons.get("proxyserver")
+    return servers.listen_addrs() if servers is not None else ()

@@ -1,0 +1,219 @@
+"""Admission of requests: judged, given a turn, sent and answered by the id of the decision."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from audit.decisions import audit_log_in
+
+from robots_guard.audit.read.reader import Filter, entries
+from robots_guard.core.access import Fetched, Limits
+from robots_guard.core.reasons import Reason
+from robots_guard.core.verdict import Action, Question, Terms, Verdict
+from robots_guard.fetch.script import ScriptedFetcher
+from robots_guard.gateway import admission as gateway
+from robots_guard.gateway.admission import Admission
+from robots_guard.gateway.wire import Wire
+from robots_guard.guard.guard import Clocks, Guard
+from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.origin import origin_of
+from robots_guard.rep.dialect import dialect
+from robots_guard.rep.paths import matching
+from robots_guard.stores.memory import MemoryStore
+
+RULES = b"""
+User-agent: mybot
+Disallow: /private/
+Crawl-delay: 10
+User-agent: slowbot
+Disallow: /secret/
+Crawl-delay: 20
+User-agent: *
+Disallow: /members/
+"""
+FREE = b"User-agent: *\nDisallow: /private/\n"
+SITE = "https://site.test"
+WIRE = Wire(
+    method="GET",
+    scheme="https",
+    host="site.test",
+    port=443,
+    target="/open",
+    version="HTTP/1.1",
+    hosts=("site.test",),
+    authority="",
+    sni="site.test",
+    addressed=False,
+    user_agents=(),
+    coding="",
+    clean=True,
+    client="192.0.2.1",
+)
+
+
+@pytest.fixture
+def admission_of(tmp_path, clock):
+    guards = []
+
+    def build(rules, **options):
+        clocks = Clocks(now=clock, monotonic=clock)
+        outcome = Fetched(status=200, body=rules, tls_verified=True)
+        guard = Guard(
+            component="envoy",
+            terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
+            runtime=AsyncioRuntime(),
+            memory=MemoryStore(),
+            store=None,
+            fetcher=ScriptedFetcher({f"{SITE}/robots.txt": outcome}),
+            audit_log=audit_log_in(tmp_path, passes=1, component="envoy"),
+            clocks=clocks,
+            limits=Limits(),
+            **options,
+        )
+        guards.append(guard)
+        return Admission(guard, clocks)
+
+    yield build
+    for guard in guards:
+        guard.close()
+
+
+@pytest.fixture
+def free(admission_of):
+    return admission_of(FREE)
+
+
+@pytest.fixture
+def paced(admission_of):
+    return admission_of(RULES)
+
+
+def ask(target="/open"):
+    return Question(origin=origin_of(SITE), target=target, agent="mybot", client="192.0.2.1")
+
+
+async def no_refusal(origin):
+    return None
+
+
+def test_a_request_that_is_not_tracked_must_not_be_sent(free):
+    assert not free.mark_sent("x-1")
+
+
+async def test_a_permitted_request_is_tracked_until_it_is_released(free):
+    decision = await free.admit(ask())
+
+    assert decision.verdict.action is Action.PASS
+    assert free.mark_sent(decision.id)
+    await free.mark_answered(decision.id, 200)
+    free.release(decision.id)
+    assert len(free) == 0
+    assert not free.mark_sent(decision.id)
+
+
+async def test_a_refused_request_is_not_tracked(free):
+    decision = await free.admit(ask("/private/x"))
+    assert decision.verdict.action is Action.DROP
+    assert len(free) == 0
+
+
+async def test_turns_are_given_in_one_call(paced, clock):
+    first = await paced.admit(ask("/1"))
+    second = await paced.admit(ask("/2"))
+    assert paced.mark_sent(first.id)
+    assert (second.verdict.action, second.verdict.reason) == (Action.DEFER, Reason.CRAWL_DELAY)
+    assert not paced.mark_sent(second.id)
+
+    clock.advance(10)
+    third = await paced.admit(ask("/2"))
+
+    assert third.is_due
+    assert third.question.deferral.id == second.id
+
+
+async def test_a_turn_that_was_lost_while_connecting(paced, clock):
+    first = await paced.admit(ask("/1"))
+    clock.advance(11)
+    second = await paced.admit(ask("/2"))
+    assert second.is_due
+
+    await paced.renew_turn(first.id, 0.0)
+
+    assert not paced.mark_sent(first.id)
+    assert paced.mark_sent(second.id)
+
+
+async def test_a_turn_that_grew_old_while_connecting_is_renewed(paced, clock):
+    first = await paced.admit(ask("/1"))
+    clock.advance(5)
+    await paced.renew_turn(first.id, 0.0)
+    assert paced.mark_sent(first.id)
+    clock.advance(9)
+    assert (await paced.admit(ask("/2"))).verdict.action is Action.DEFER
+
+
+async def test_a_retry_after_pauses_the_origin(free):
+    busy = await free.admit(ask())
+    free.mark_sent(busy.id)
+    await free.mark_answered(busy.id, 429, "30")
+
+    following = await free.admit(ask("/next"))
+
+    assert (following.verdict.action, following.verdict.reason) == (Action.DEFER, Reason.RETRY_AFTER)
+
+
+async def test_a_pause_that_begins_before_a_judged_request_is_sent(free):
+    judged = await free.judge(WIRE, ["mybot"], no_refusal)
+    assert free.recheck(judged).is_due
+    busy = await free.admit(ask())
+    await free.mark_answered(busy.id, 503, "30")
+    assert not free.recheck(judged).is_due
+
+
+async def test_a_request_is_judged_as_each_agent(paced):
+    slowest = await paced.judge(WIRE, ["third", "slowbot", "mybot"], no_refusal)
+    assert (slowest.question.agent, slowest.verdict.pace.seconds) == ("slowbot", 20)
+    members = WIRE._replace(target="/members/x")
+    assert (await paced.judge(members, ["mybot", "third"], no_refusal)).question.agent == "third"
+
+
+async def test_the_integrations_own_refusal_is_recorded(free, tmp_path):
+    async def refusal(origin):
+        return Verdict(action=Action.DROP, reason=Reason.DESTINATION_REFUSED, detail=f"not {origin.host}")
+
+    decision = await free.judge(WIRE, ["mybot"], refusal)
+    (record,) = entries(tmp_path, Filter(kind=None, reason="destination-refused"))
+
+    assert (record.id, record.detail, record.component) == (decision.id, "not site.test", "envoy")
+
+
+async def test_an_ambiguous_request_needs_no_refusal(free):
+    decision = await free.judge(WIRE._replace(hosts=("other.test",)), ["mybot"], None)
+    assert decision.verdict.reason is Reason.AMBIGUOUS_AUTHORITY
+
+
+async def test_a_robots_txt_is_served_from_the_cache(free):
+    robots_txt = WIRE._replace(target="/robots.txt")
+    asked = await free.judge(robots_txt, ["mybot"], no_refusal)
+    assert await free.cached_robots_txt(asked, "GET") is None, "nothing is cached yet"
+    page = await free.judge(WIRE, ["mybot"], no_refusal)
+
+    copy = await free.cached_robots_txt(asked, "GET")
+
+    assert (copy.status, copy.body) == (200, FREE)
+    assert (await free.cached_robots_txt(asked, "HEAD")).body == b""
+    assert await free.cached_robots_txt(asked, "POST") is None
+    assert await free.cached_robots_txt(page, "GET") is None
+
+
+async def test_bad_input_ends_in_a_recorded_refusal(free, tmp_path):
+    decision = await free.admit(msgspec.structs.replace(ask(), target=None))
+    (record,) = entries(tmp_path, Filter(kind=None, reason="internal-error"))
+    assert decision.verdict.action is Action.DROP
+    assert record.id == decision.id
+
+
+async def test_the_oldest_request_is_forgotten_first(free, monkeypatch):
+    monkeypatch.setattr(gateway, "TRACKED", 2)
+    ids = [(await free.admit(ask(f"/{number}"))).id for number in range(3)]
+    assert [free.mark_sent(each) for each in ids] == [False, True, True]
