@@ -175,8 +175,8 @@ async def test_verdict_of_a_wrong_type_is_refused_and_recorded(build, tmp_path):
     assert (recorded.id, recorded.url) == (refused.id, f"{A}/x")
 
 
-async def test_question_of_wrong_types_passes_in_report_mode(build, tmp_path):
-    passed = await build({}, reports_only=True).check(msgspec.structs.replace(ask(), target=None))
+async def test_question_of_wrong_types_passes_in_report_only_mode(build, tmp_path):
+    passed = await build({}, report_only=True).check(msgspec.structs.replace(ask(), target=None))
     (recorded,) = read_records(tmp_path)
 
     assert (passed.verdict.action, passed.verdict.would) == (Action.PASS, Action.DROP)

@@ -21,7 +21,7 @@ class Party(StrEnum):
     OPERATOR = "operator"
     GUARD = "guard"
     CLIENT = "client"
-    NOBODY = "nobody"  # nothing is ever refused for this reason
+    NONE = "-"  # nothing is ever refused for this reason
 
 
 class Comparison(StrEnum):
@@ -64,7 +64,7 @@ class Meaning(msgspec.Struct, frozen=True):
     """
 
     sentence: str
-    fault: Party = Party.NOBODY
+    fault: Party = Party.NONE
     refusal: ErrorResponse = FORBIDDEN
     heritrix: int = DEFERRED
     replay: Comparison = Comparison.VERDICT

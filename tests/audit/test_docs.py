@@ -40,7 +40,7 @@ def test_every_example_is_valid_and_is_read():
 
 def _row(reason: str, it: Meaning) -> str:
     response, heritrix = str(it.refusal.status), str(it.heritrix)
-    if it.fault is Party.NOBODY:
+    if it.fault is Party.NONE:
         response = heritrix = "-"
     return f"| `{reason}` | {it.sentence} | {it.fault} | {response} | {heritrix} | {it.replay} |"
 

@@ -31,7 +31,7 @@ def test_a_sentence_is_one_sentence_and_is_used_once(reason):
 
 @pytest.mark.parametrize("reason", Reason)
 def test_a_refusal_has_a_cause(reason):
-    assert (MEANINGS[reason].fault is Party.NOBODY) == (reason in NEVER_REFUSED)
+    assert (MEANINGS[reason].fault is Party.NONE) == (reason in NEVER_REFUSED)
 
 
 @pytest.mark.parametrize("reason", Reason)

@@ -7,19 +7,15 @@ import pytest
 from audit.decisions import audit_log_in
 
 from robots_guard.audit.read.reader import Filter, entries
-from robots_guard.core.access import Fetched, Limits
+from robots_guard.core.access import Fetched
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Question, Terms, Verdict
+from robots_guard.core.verdict import Action, Question, Verdict
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.gateway import admission as gateway
 from robots_guard.gateway.admission import Admission
 from robots_guard.gateway.wire import Wire
-from robots_guard.guard.guard import Clocks, Guard
-from robots_guard.guard.runtime import AsyncioRuntime
+from robots_guard.guard.guard import Clocks
 from robots_guard.origin import origin_of
-from robots_guard.rep.dialect import dialect
-from robots_guard.rep.paths import matching
-from robots_guard.stores.memory import MemoryStore
 
 RULES = b"""
 User-agent: mybot
@@ -52,30 +48,21 @@ WIRE = Wire(
 
 
 @pytest.fixture
-def admission_of(tmp_path, clock):
-    guards = []
+def admission_of(tmp_path, clock, build_guard):
 
     def build(rules, **options):
         clocks = Clocks(now=clock, monotonic=clock)
         outcome = Fetched(status=200, body=rules, tls_verified=True)
-        guard = Guard(
+        guard = build_guard(
+            ScriptedFetcher({f"{SITE}/robots.txt": outcome}),
             component="envoy",
-            terms=Terms(dialect=dialect("rfc9309"), matching=matching("standard")),
-            runtime=AsyncioRuntime(),
-            memory=MemoryStore(),
-            store=None,
-            fetcher=ScriptedFetcher({f"{SITE}/robots.txt": outcome}),
             audit_log=audit_log_in(tmp_path, passes=1, component="envoy"),
             clocks=clocks,
-            limits=Limits(),
             **options,
         )
-        guards.append(guard)
         return Admission(guard, clocks)
 
-    yield build
-    for guard in guards:
-        guard.close()
+    return build
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_another_request_is_not_linked(memory, other):
 
 @pytest.mark.parametrize(
     ("verdict", "turn", "known"),
-    [(PASS, None, False), (PACED, Turn(0.0, 1.0), False), (PACED, None, True), (DROP, None, True)],
+    [(PASS, None, False), (PACED, Turn(stamp=1.0), False), (PACED, None, True), (DROP, None, True)],
 )
 def test_only_a_sent_request_is_forgotten(memory, verdict, turn, known):
     """After a drop, a repeated request does not start `max_defer` anew."""
