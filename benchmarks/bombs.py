@@ -153,7 +153,7 @@ def direct(harmless: str, bomb: str) -> None:
     async def ask() -> None:
         with tempfile.TemporaryDirectory() as folder:
             settings = settings_of({"agent": "mybot", "store": "memory:", "audit_log": folder})
-            fetcher = direct_fetcher(settings, trusts_asked=True)
+            fetcher = direct_fetcher(settings, trusts_caller=True)
             guard = open_guard(settings, component="cli", runtime=AsyncioRuntime(), fetcher=fetcher)
             meter = Meter()
             for url in (harmless, bomb):

@@ -7,7 +7,7 @@ with the origins' Crawl-delay ignored (`max_delay = 0`), and respected. Measured
 fetches of robots.txt, gaps between two pages of one origin, pages per second, and how many pages
 the delays allow in the time the crawl took.
 
-An overloaded machine stalls senders and receivers. Stalls longer than `pacing.SLACK` compensates
+An overloaded machine stalls senders and receivers. Stalls longer than `pacing.MAX_TURN_AGE` compensates
 can shorten a gap, so they are measured too. Exits with 1 if a robots.txt was fetched twice, or if a
 gap is shorter than the delay (tolerance 1 %) by more than the stalls explain.
 """
@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 from origins import Origins
 
-from robots_guard.core.pacing import SLACK
+from robots_guard.core.pacing import MAX_TURN_AGE
 from robots_guard.core.verdict import Action, Decision, Question
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
@@ -69,7 +69,7 @@ class Result(NamedTuple):
     @property
     def explained(self) -> float:
         """The seconds by which an overloaded machine can shorten a gap."""
-        return max(0.0, self.late - SLACK) + max(0.0, self.stalled - SLACK)
+        return max(0.0, self.late - MAX_TURN_AGE) + max(0.0, self.stalled - MAX_TURN_AGE)
 
 
 # -- a worker --------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Worker:
             return decision.verdict.until
         if decision.turn is not None:
             self.late = max(self.late, time.time() - decision.turn.asked)
-        decision = self._guard.leaves(decision)
+        decision = self._guard.mark_sent(decision)
         writer.write(f"GET {question.target} HTTP/1.1\r\nHost: {question.origin.authority}\r\n\r\n".encode())
         await reader.readuntil(b"\r\n\r\n")
         await self._guard.answered(decision)
@@ -141,7 +141,7 @@ def worker(work: Work) -> float:
 
 
 async def crawl(work: Work) -> float:
-    fetcher = direct_fetcher(work.settings, trusts_asked=True)
+    fetcher = direct_fetcher(work.settings, trusts_caller=True)
     guard = open_guard(work.settings, component="cli", runtime=AsyncioRuntime(), fetcher=fetcher)
     crawling = Worker(work, guard)
     await asyncio.sleep(max(0.0, work.begins - time.time()))

@@ -84,7 +84,7 @@ def ask(options: argparse.Namespace) -> None:
         clocks=CLOCKS,
         memory=MemoryStore(),
         store=open_store(options.store),
-        fetcher=HttpFetcher("mybot", destinations=Destinations(trusts_asked=True)),  # loopback
+        fetcher=HttpFetcher("mybot", destinations=Destinations(trusts_caller=True)),  # loopback
         audit_log=CapturingAuditLog(),
     )
     print("{}", flush=True)

@@ -91,14 +91,14 @@ def split_url(url: str) -> tuple[Origin, str]:
     target = url[slash:]
     if "#" in target:
         target = target.partition("#")[0]
-    return origin, target if target.isascii() else octets(target)
+    return origin, target if target.isascii() else wire_text(target)
 
 
 #: `split_url`, for callers that need the same few URLs several times in succession.
 split_cached = lru_cache(maxsize=1024)(split_url)
 
 
-def octets(text: str) -> str:
+def wire_text(text: str) -> str:
     """Return text as it is sent on the wire: UTF-8, one Latin-1 character per byte.
 
     A lone surrogate that represents a byte (PEP 383) becomes that byte. Raises MalformedURL for any
@@ -144,7 +144,7 @@ def _split_uncached(url: str) -> tuple[Origin, str]:
     _remember(prefix, origin)
     target = url[end.start() :].partition("#")[0]
     if not target.isascii():
-        target = octets(target)
+        target = wire_text(target)
     return origin, target if target.startswith("/") else "/" + target
 
 

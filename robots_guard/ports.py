@@ -70,7 +70,7 @@ class Runtime(Protocol):
         """Wait at most `seconds` for the task; return whether it has ended. Never cancels it."""
         ...
 
-    def gate(self, width: int) -> Semaphore:
+    def semaphore(self, width: int) -> Semaphore:
         """Return a semaphore with `width` slots."""
         ...
 
@@ -100,7 +100,7 @@ class PolicyStore(Protocol):
 
     def put(self, policy: Policy, now: float) -> None:
         """Store a policy under its origin if it may replace the stored one
-        (`Policy.gives_way_to`)."""
+        (`Policy.may_be_replaced_by`)."""
         ...
 
     def forget(self, origin: Origin) -> bool:
@@ -166,7 +166,7 @@ class TurnStore(Protocol):
         """
         ...
 
-    def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
+    def move_turn(self, origin: Origin, stamp: float, since: float) -> bool:
         """Count the turn taken at `stamp` from `since` seconds later, unless another has been taken
         since.
 
@@ -174,20 +174,20 @@ class TurnStore(Protocol):
         """
         ...
 
-    def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
+    def note_pause(self, origin: Origin, seconds: float, now: float) -> None:
         """Grant no turn for `seconds` from `now`. A pause is never shortened."""
         ...
 
 
-class NearTurns(TurnStore, Protocol):
+class LocalTurns(TurnStore, Protocol):
     """The turns in this process's memory. Never blocks."""
 
     def next_turn(self, origin: Origin, delay: float, now: float) -> Turn | Wait:
         """Return what `reserve` would return, without taking the turn."""
         ...
 
-    def is_held_off(self, origin: Origin, now: float) -> bool:
-        """Whether a pause set by `hold_off` is not over."""
+    def is_paused(self, origin: Origin, now: float) -> bool:
+        """Whether a pause set by `note_pause` is not over."""
         ...
 
 
@@ -195,7 +195,7 @@ class Store(PolicyStore, TurnStore, Leases, Protocol):
     """What a guard needs of a store that processes share."""
 
 
-class NearStore(PolicyStore, NearTurns, Protocol):
+class LocalStore(PolicyStore, LocalTurns, Protocol):
     """A store in this process's memory. Never blocks."""
 
 

@@ -19,9 +19,9 @@ import platformdirs
 from msgspec import Meta
 
 from robots_guard.audit.privacy import DEFAULT, Privacy
-from robots_guard.audit.write.log import FileAuditLog, Keeping, passes_of
+from robots_guard.audit.write.log import FileAuditLog, LogOptions, passes_of
 from robots_guard.audit.write.retention import Retention
-from robots_guard.audit.write.writer import Writing
+from robots_guard.audit.write.writer import WriterOptions
 from robots_guard.core.access import Limits
 from robots_guard.core.addresses import networks
 from robots_guard.core.pacing import LONGEST_DELAY
@@ -39,7 +39,7 @@ from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.stores import open_store
 from robots_guard.stores.memory import MemoryStore
-from robots_guard.text import meant, number, unfit
+from robots_guard.text import did_you_mean, number, wrong_type
 
 _TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
 #: The only components that release what they cannot record: their own operator uses them.
@@ -312,13 +312,13 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             total=self.fetch_timeout,
         )
 
-    def keeping(self, component: str) -> Keeping:
+    def log_options(self, component: str) -> LogOptions:
         """Return what an integration records under these settings, and for how long.
 
         Short-lived commands remove nothing. Raises SettingsError.
         """
-        bounds = Retention(days=self.audit_retention_days, octets=self.audit_retention_bytes)
-        return Keeping(
+        bounds = Retention(days=self.audit_retention_days, size=self.audit_retention_bytes)
+        return LogOptions(
             passes=passes_of(self.audit_passes),
             aggregate=self.audit_aggregate,
             privacy=Privacy(query=self.audit_query, client=self.audit_client),
@@ -326,9 +326,9 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             warc=self.evidence == "warc",
         )
 
-    def writing(self, component: str) -> Writing:
+    def writing(self, component: str) -> WriterOptions:
         """Return how an integration's audit log is written under these settings."""
-        return Writing(
+        return WriterOptions(
             component=component,
             job=self.audit_job,
             fsync=self.audit_durability == "fsync",
@@ -581,7 +581,7 @@ def _checked(values: Mapping[str, Any], kind: type[Settings]) -> dict[str, Any]:
     """Return the values, with lists joined. Raises SettingsError for one that is not valid."""
     joined = {name: _join(value) for name, value in values.items()}
     for name, value in joined.items():
-        if fault := unfit(value, types_of(kind)[name], strict=False):
+        if fault := wrong_type(value, types_of(kind)[name], strict=False):
             raise SettingsError(f"{name} {values[name]!r} {fault}")
     return joined
 
@@ -606,7 +606,7 @@ def _describe_unknown(name: str, spelling: str, kind: type[Settings]) -> str:
         return spelling.format(_spell(one, spelling))
 
     known = PROXY_NAMES if kind is ProxySettings else NAMES
-    return f"unknown setting {spell(name)}: {meant(name, known, spell)}"
+    return f"unknown setting {spell(name)}: {did_you_mean(name, known, spell)}"
 
 
 def _spell(name: str, spelling: str) -> str:
@@ -615,17 +615,17 @@ def _spell(name: str, spelling: str) -> str:
     return name.upper() if spelling.isupper() else name
 
 
-def direct_fetcher(settings: Settings, *, trusts_asked: bool, authorities: str | None = None) -> HttpFetcher:
+def direct_fetcher(settings: Settings, *, trusts_caller: bool, authorities: str | None = None) -> HttpFetcher:
     """Return a fetcher that is independent of the framework's own client.
 
-    `trusts_asked`: the caller (a crawl, a person) can reach the origin anyway, so its address may
+    `trusts_caller`: the caller (a crawl, a person) can reach the origin anyway, so its address may
     be private; otherwise only networks in `allow_private` may. `authorities` is a PEM file trusted
     instead of the system's authorities.
     """
     return HttpFetcher(
         settings.fetch_user_agent,
         tls=ssl.create_default_context(cafile=authorities) if authorities else None,
-        destinations=Destinations(allowed=networks(settings.allow_private), trusts_asked=trusts_asked),
+        destinations=Destinations(allowed=networks(settings.allow_private), trusts_caller=trusts_caller),
         proxy=settings.fetch_proxy,
     )
 
@@ -648,7 +648,7 @@ def open_guard(
         if store is not None:
             opened.callback(store.close)
         place = Path(settings.audit_log).expanduser()
-        audit_log = FileAuditLog(place, CLOCKS, settings.keeping(component), settings.writing(component))
+        audit_log = FileAuditLog(place, CLOCKS, settings.log_options(component), settings.writing(component))
         opened.callback(audit_log.close)
         guard = Guard(
             settings.guard_options(component, demands_verified=demands_verified),

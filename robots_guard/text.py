@@ -82,7 +82,7 @@ def line_numbers(lines: Sequence[int], most: int = 8) -> str:
     return f"lines {', '.join(map(str, lines[:most]))}{more}"
 
 
-def meant(name: str, known: Sequence[str], shown: Callable[[str], str] = str) -> str:
+def did_you_mean(name: str, known: Sequence[str], shown: Callable[[str], str] = str) -> str:
     """Suggest a known name for an unknown one: the most similar, else one whose words all occur in
     it.
 
@@ -97,7 +97,7 @@ def meant(name: str, known: Sequence[str], shown: Callable[[str], str] = str) ->
     return f"known are: {', '.join(known)}"
 
 
-def unfit(value: Any, kind: Any, *, strict: bool = True) -> str | None:
+def wrong_type(value: Any, kind: Any, *, strict: bool = True) -> str | None:
     """Say why a value does not fit a type, and what to write instead; None if it fits.
 
     Unless `strict`, text that can be read as a value of the type fits, too.

@@ -14,7 +14,7 @@ from support.waiting import until
 from robots_guard.errors import OutOfTime, StoreError
 from robots_guard.guard import calls as calls_module
 from robots_guard.guard.calls import STORE_WIDTH, Calls
-from robots_guard.guard.counters import Tally
+from robots_guard.guard.counters import Counters
 from robots_guard.guard.runtime import THREADS, AsyncioRuntime
 from robots_guard.guard.threads import NoThread
 from robots_guard.ports import Clocks
@@ -52,15 +52,15 @@ def disk():
 
 
 @pytest.fixture
-def tally():
-    return Tally(CLOCKS)
+def counters():
+    return Counters(CLOCKS)
 
 
 @pytest.fixture
-def calls(tally, monkeypatch):
+def calls(counters, monkeypatch):
     monkeypatch.setattr(calls_module, "LONGEST", SHORT)
     runtime = AsyncioRuntime()
-    yield Calls("the disk", STORE_WIDTH, kind="store/error", runtime=runtime, clocks=CLOCKS, tally=tally)
+    yield Calls("the disk", STORE_WIDTH, kind="store/error", runtime=runtime, clocks=CLOCKS, counters=counters)
     runtime.close()
 
 
@@ -257,13 +257,13 @@ async def test_cancelled_caller_has_its_call_undone(calls, disk):
     await until(lambda: undone)
 
 
-async def test_failure_after_the_caller_gave_up_is_counted(calls, disk, tally):
+async def test_failure_after_the_caller_gave_up_is_counted(calls, disk, counters):
     undone = []
     disk.answers.clear()
     with pytest.raises(StoreError):
         await calls.make(disk.fail, undo=undone.append)
     disk.answers.set()
-    await until(lambda: tally.counts["store/error"])
+    await until(lambda: counters.counts["store/error"])
     assert undone == []
 
 
@@ -286,7 +286,7 @@ async def test_slots_are_neither_lost_nor_doubled(calls):
 def test_slots_survive_a_change_of_event_loop():
     """A program may call `asyncio.run` for each of its batches."""
     runtime = AsyncioRuntime()
-    gate = runtime.gate(1)
+    gate = runtime.semaphore(1)
 
     async def crowd() -> list[bool]:
         async def enter() -> bool:
@@ -303,7 +303,7 @@ def test_slots_survive_a_change_of_event_loop():
 
 
 async def test_abandoned_slot_goes_to_the_next_waiter():
-    gate = AsyncioRuntime().gate(1)
+    gate = AsyncioRuntime().semaphore(1)
     await gate.acquire()
     first, second = (asyncio.ensure_future(gate.acquire_within(5)) for _ in range(2))
     await asyncio.sleep(0)
@@ -314,27 +314,27 @@ async def test_abandoned_slot_goes_to_the_next_waiter():
     assert not await gate.acquire_within(0.001)
 
 
-async def test_late_failure_of_the_log_is_not_counted_for_the_store(disk, tally, monkeypatch):
+async def test_late_failure_of_the_log_is_not_counted_for_the_store(disk, counters, monkeypatch):
     monkeypatch.setattr(calls_module, "LONGEST", SHORT)
     runtime = AsyncioRuntime()
-    log_calls = Calls("the audit log", 1, kind="audit_log/error", runtime=runtime, clocks=CLOCKS, tally=tally)
+    log_calls = Calls("the audit log", 1, kind="audit_log/error", runtime=runtime, clocks=CLOCKS, counters=counters)
     disk.answers.clear()
     with pytest.raises(StoreError):
         await log_calls.make(disk.fail)
     disk.answers.set()
 
-    await until(lambda: tally.counts["audit_log/error"])
-    assert not tally.counts["store/error"]
+    await until(lambda: counters.counts["audit_log/error"])
+    assert not counters.counts["store/error"]
     runtime.close()
 
 
-async def test_call_that_begins_as_another_ends_may_hang(tally, disk, monkeypatch):
+async def test_call_that_begins_as_another_ends_may_hang(counters, disk, monkeypatch):
     """A coarse clock may give both the same time."""
     monkeypatch.setattr(calls_module, "LONGEST", SHORT)
     time_now = [0.0]
     clocks = Clocks(now=lambda: time_now[0], monotonic=lambda: time_now[0])
     runtime = AsyncioRuntime()
-    calls = Calls("the disk", STORE_WIDTH, kind="store/error", runtime=runtime, clocks=clocks, tally=tally)
+    calls = Calls("the disk", STORE_WIDTH, kind="store/error", runtime=runtime, clocks=clocks, counters=counters)
     await calls.make(disk.read)
     await overrun(calls, disk, 1)
     time_now[0] = SHORT

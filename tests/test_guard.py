@@ -17,7 +17,7 @@ from support.waiting import until
 import robots_guard.guard.rules as rules_module
 from robots_guard.core.access import Failed, Failure, Fetched, Limits
 from robots_guard.core.events import FailedOpen
-from robots_guard.core.pacing import Demand, Pacer, Turn
+from robots_guard.core.pacing import DelaySource, RequiredDelay, Turn
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Deferral, Question, Verdict
 from robots_guard.errors import AuditLogError, StoreError, UnconfirmedRecord
@@ -417,11 +417,11 @@ async def test_a_fault_while_unrecorded_passes_are_noted_refuses_nothing(build, 
 
 async def test_knows_says_whether_peek_will_answer(build, clock):
     guard = build(Script(RULES))
-    assert not guard.knows(A)
+    assert not guard.has_usable_policy(A)
     await guard.check(ask())
-    assert guard.knows(A)
+    assert guard.has_usable_policy(A)
     clock.advance(100_000)
-    assert not guard.knows(A)
+    assert not guard.has_usable_policy(A)
 
 
 class SlowStore(LeasingStore):
@@ -505,7 +505,7 @@ async def test_permitted_request_takes_its_turn(build, clock, audit_log):
     first = await guard.check(ask("/a"))
     second = guard.peek(ask("/b"))
 
-    assert (first.verdict.pace.by, first.verdict.pace.seconds, first.verdict.pace.line) == ("crawl-delay", 10.0, 2)
+    assert (first.verdict.delay.by, first.verdict.delay.seconds, first.verdict.delay.line) == ("crawl-delay", 10.0, 2)
     assert (await guard.turn(first)).turn is not None
     put_off = await guard.turn(second)
     assert (put_off.verdict.action, put_off.verdict.reason) == (Action.DEFER, Reason.CRAWL_DELAY)
@@ -519,14 +519,14 @@ async def test_permitted_request_takes_its_turn(build, clock, audit_log):
 async def test_turn_counts_from_sending_and_then_from_the_response(build, clock):
     guard = build(Script(SLOW))
     decision = await guard.turn(await guard.check(ask("/a")))
-    assert guard.leaves(decision) is decision, "at once"
+    assert guard.mark_sent(decision) is decision, "at once"
 
     clock.advance(0.1)
-    decision = guard.leaves(decision)
+    decision = guard.mark_sent(decision)
     await asyncio.sleep(0)
     assert (await guard.turn(guard.peek(ask("/b")))).verdict.until == pytest.approx(clock() + 10)
     clock.advance(0.1)
-    await guard.answered(decision)
+    await guard.mark_response_started(decision)
     assert (await guard.turn(guard.peek(ask("/b")))).verdict.until == pytest.approx(clock() + 10)
 
 
@@ -535,9 +535,9 @@ async def test_request_sent_long_after_its_turn_needs_a_new_one(build, clock):
     decision = await guard.turn(await guard.check(ask("/a")))
     clock.advance(0.6)
 
-    assert not guard.leaves(decision).is_due
+    assert not guard.mark_sent(decision).is_due
     decision = await guard.turn(decision)
-    assert guard.leaves(decision) is decision
+    assert guard.mark_sent(decision) is decision
     clock.advance(9.5)
     assert (await guard.turn(guard.peek(ask("/b")))).verdict.until == pytest.approx(clock() + 0.5)
 
@@ -559,12 +559,12 @@ async def test_a_decision_without_pace_needs_no_turn(build):
     guard = build(Script(RULES))
     decision = await guard.check(ask("/a"))
 
-    assert decision.verdict.pace is None
+    assert decision.verdict.delay is None
     assert await guard.turn(decision) is decision
 
 
 async def test_refused_request_takes_no_turn(build):
-    assert (await build(Script(SLOW)).check(ask("/private/"))).verdict.pace is None
+    assert (await build(Script(SLOW)).check(ask("/private/"))).verdict.delay is None
 
 
 async def test_robots_txt_takes_a_turn_where_a_delay_is_known(build, clock):
@@ -586,7 +586,7 @@ async def test_robots_txt_is_requested_at_once_where_nothing_is_known(build):
     guard = build(fetcher)
     decision = guard.peek(ask("/robots.txt"))
 
-    assert (decision.verdict.action, decision.verdict.pace) == (Action.PASS, None)
+    assert (decision.verdict.action, decision.verdict.delay) == (Action.PASS, None)
     assert fetcher.asked == []
 
 
@@ -597,8 +597,8 @@ async def test_delay_known_only_to_the_store_applies_to_robots_txt(build):
     another = build(fetcher, store)
 
     assert another.peek(ask("/robots.txt")) is None
-    assert (await another.check(ask("/robots.txt"))).verdict.pace.seconds == 10.0
-    assert another.peek(ask("/robots.txt")).verdict.pace.seconds == 10.0
+    assert (await another.check(ask("/robots.txt"))).verdict.delay.seconds == 10.0
+    assert another.peek(ask("/robots.txt")).verdict.delay.seconds == 10.0
     assert fetcher.asked == []
 
 
@@ -615,16 +615,16 @@ async def test_delay_of_a_large_file_is_read_off_the_event_loop(build, monkeypat
     monkeypatch.setattr(rules_module, "COMPILE_IN_THREAD_ABOVE", 1)
 
     assert guard.peek(ask("/robots.txt")) is None
-    assert (await guard.check(ask("/robots.txt"))).verdict.pace.seconds == 10.0
+    assert (await guard.check(ask("/robots.txt"))).verdict.delay.seconds == 10.0
 
 
 async def test_pause_applies_to_robots_txt_too(build):
     guard = build(Script(RULES))
     before = guard.peek(ask("/robots.txt"))
-    await guard.hold_off(A, 60)
+    await guard.note_pause(A, 60)
 
     assert (await guard.turn(guard.peek(ask("/robots.txt")))).verdict.reason is Reason.RETRY_AFTER
-    assert (await guard.turn(guard.recalled(before))).verdict.reason is Reason.RETRY_AFTER
+    assert (await guard.turn(guard.recheck_pause(before))).verdict.reason is Reason.RETRY_AFTER
 
 
 async def test_warm_path_makes_no_further_store_calls(build):
@@ -659,33 +659,33 @@ async def test_a_turn_counts_from_when_its_request_is_sent_and_then_answered(bui
     first = await guard.turn(await guard.check(ask("/a")))
 
     clock.advance(0.1)
-    first = guard.leaves(first)
+    first = guard.mark_sent(first)
     clock.advance(0.2)
-    await guard.answered(first)
+    await guard.mark_response_started(first)
 
     clock.advance(9.95)
     assert (await guard.turn(guard.peek(ask("/b")))).verdict.until == pytest.approx(clock() + 0.05)
-    assert guard.leaves(guard.peek(ask("/b"))).turn is None
+    assert guard.mark_sent(guard.peek(ask("/b"))).turn is None
 
 
 async def test_pause_applies_to_all_requests_of_the_origin(build, clock):
     guard = build(Script(RULES))
     await guard.check(ask("/a"))
 
-    await guard.hold_off(A, 60)
+    await guard.note_pause(A, 60)
 
     decision = await guard.turn(guard.peek(ask("/b")))
     assert (decision.verdict.action, decision.verdict.reason) == (Action.DEFER, Reason.RETRY_AFTER)
     assert decision.verdict.until == clock() + 60
     clock.advance(60)
-    assert guard.peek(ask("/b")).verdict.pace is None
+    assert guard.peek(ask("/b")).verdict.delay is None
 
 
 async def test_min_delay_applies_to_sites_without_a_file(build):
     guard = build(Script(Fetched(status=404, tls_verified=True)), terms={"min_delay": 2.0})
     decision = await guard.check(ask("/a"))
 
-    assert (decision.verdict.reason, decision.verdict.pace.by) == (Reason.UNRESTRICTED, "min-delay")
+    assert (decision.verdict.reason, decision.verdict.delay.by) == (Reason.UNRESTRICTED, "min-delay")
 
 
 async def test_visit_time_defers_until_it_begins(build, clock):
@@ -726,7 +726,7 @@ async def test_a_line_that_cannot_be_read_is_recorded(build):
 
     verdict = (await guard.check(ask("/a"))).verdict
 
-    assert (verdict.pace, verdict.detail) == (None, "line 2 is unreadable and ignored: Crawl-delay: soon")
+    assert (verdict.delay, verdict.detail) == (None, "line 2 is unreadable and ignored: Crawl-delay: soon")
 
 
 async def test_disallowed_request_can_be_deferred(build, clock):
@@ -766,7 +766,7 @@ async def test_retry_after_of_robots_txt_applies_to_pages(build, clock, respect)
     decision = await guard.check(ask("/a"))
 
     assert decision.verdict.stale
-    assert (decision.verdict.pace is not None) is respect
+    assert (decision.verdict.delay is not None) is respect
 
 
 # -- trouble, and its end -------------------------------------------------------------------------------------
@@ -958,17 +958,17 @@ async def test_each_reading_of_the_overrides_is_recorded_with_its_problems(build
 async def test_prepared_question_is_answered_at_once_and_nothing_is_decided_before(build, audit_log, large):
     body = RULES.body + b"\n#" + b"x" * (rules_module.COMPILE_IN_THREAD_ABOVE if large else 0)
     guard, fetcher = build(script := Script(answer(body))), Script(answer(body))
-    await guard.prepare(ask("/private/x"), fetcher)
+    await guard.prefetch(ask("/private/x"), fetcher)
 
     assert (fetcher.asked, script.asked, audit_log) == (["https://a.test/robots.txt"], [], [])
     assert guard.peek(ask("/private/x")).verdict.reason is Reason.DISALLOWED
-    await guard.prepare(ask("/private/x"))
+    await guard.prefetch(ask("/private/x"))
     assert (len(fetcher.asked), script.asked) == (1, [])
 
 
 async def test_preparing_for_an_unreachable_origin_raises_nothing(build, audit_log):
     guard = build(Script(RuntimeError("a fault of the fetcher")))
-    await guard.prepare(ask())
+    await guard.prefetch(ask())
 
     assert audit_log == []
 
@@ -990,31 +990,31 @@ async def test_rechecked_decision_needs_a_turn_after_a_new_pause(build, clock):
     guard = build(Script(RULES))
     decision, itself = await guard.check(ask()), await guard.check(ask("/robots.txt"))
     exempt = guard.decide(ask(), Verdict(action=Action.PASS, reason=Reason.BYPASSED))
-    assert [guard.recalled(each) for each in (decision, itself, exempt)] == [decision, itself, exempt]
+    assert [guard.recheck_pause(each) for each in (decision, itself, exempt)] == [decision, itself, exempt]
 
-    await guard.hold_off(A, 60)
+    await guard.note_pause(A, 60)
 
-    pause = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)
-    assert [guard.recalled(each).verdict.pace for each in (decision, itself)] == [pause, pause]
-    assert guard.recalled(exempt) is exempt
-    assert guard.counts["held_off"] == 1
+    pause = RequiredDelay(by=DelaySource.RETRY_AFTER, seconds=0.0)
+    assert [guard.recheck_pause(each).verdict.delay for each in (decision, itself)] == [pause, pause]
+    assert guard.recheck_pause(exempt) is exempt
+    assert guard.counts["pauses"] == 1
     clock.advance(60)
-    assert guard.recalled(decision) is decision
+    assert guard.recheck_pause(decision) is decision
 
 
 async def test_rechecked_decision_that_needs_a_turn_is_unchanged(build):
     guard = build(Script(SLOW))
     decision = await guard.check(ask())
-    await guard.hold_off(A, 60)
+    await guard.note_pause(A, 60)
 
-    assert guard.recalled(decision) is decision
+    assert guard.recheck_pause(decision) is decision
 
 
 async def test_a_delay_that_was_learned_after_a_pause_had_begun_is_kept_behind_it(build, clock):
     guard = build(Script(SLOW))
     decisions = [await guard.check(ask("/robots.txt")) for _ in range(2)]
-    await guard.hold_off(A, 60)
-    first, second = map(guard.recalled, decisions)
+    await guard.note_pause(A, 60)
+    first, second = map(guard.recheck_pause, decisions)
     await guard.policy(A)
     clock.advance(60)
 
@@ -1026,12 +1026,12 @@ async def test_a_delay_that_was_learned_after_a_pause_had_begun_is_kept_behind_i
 async def test_a_delay_that_is_learned_while_a_request_waits_for_the_end_of_a_pause_is_kept(build, clock):
     guard = build(Script(SLOW))
     decision = await guard.check(ask("/robots.txt"))
-    await guard.hold_off(A, 0.2)
-    waiting = asyncio.ensure_future(guard.turn(guard.recalled(decision), 5))
-    await until(lambda: guard.held)
+    await guard.note_pause(A, 0.2)
+    waiting = asyncio.ensure_future(guard.turn(guard.recheck_pause(decision), 5))
+    await until(lambda: guard.waiting)
     await guard.policy(A)
     clock.advance(0.2)
-    guard._turns._near.reserve(A, 0.0, clock)  # another takes a turn meanwhile
+    guard._turns._local.reserve(A, 0.0, clock)  # another takes a turn meanwhile
 
     put_off = (await waiting).verdict
     assert (put_off.reason, put_off.until) == (Reason.CRAWL_DELAY, clock() + 10)
@@ -1047,10 +1047,10 @@ async def test_a_request_that_waits_out_a_pause_is_not_sent_when_a_robots_txt_th
 ):
     unread = Failed(failure=Failure.TIMEOUT)
     guard = build(Script(unread, SHUT), terms={"on_unreachable": "allow"})
-    await guard.hold_off(A, 0.2)
+    await guard.note_pause(A, 0.2)
     decision = await guard.check(ask("/private/x"))
     waiting = asyncio.ensure_future(guard.turn(decision, 5))
-    await until(lambda: guard.held)
+    await until(lambda: guard.waiting)
     await guard.policy(A, renew=True)
     clock.advance(0.2)
 
@@ -1121,7 +1121,7 @@ async def test_a_delay_that_shrinks_while_a_request_waits_is_kept_as_it_was_reco
     clock.advance(1)
 
     put_off = await guard.turn(second)
-    assert (put_off.verdict.until, put_off.verdict.pace.seconds) == (began + 10, 10)
+    assert (put_off.verdict.until, put_off.verdict.delay.seconds) == (began + 10, 10)
     assert put_off.policy.document.body == PACED.body  # the one that has the rule that the record names
 
 
@@ -1153,7 +1153,7 @@ async def test_an_exemption_is_not_judged_again(build, clock):
     await guard.policy(A)
     clock.advance(60)
 
-    assert await guard.turn(guard.recalled(decision)) is decision
+    assert await guard.turn(guard.recheck_pause(decision)) is decision
 
 
 async def test_request_forbidden_meanwhile_passes_in_report_only_mode_and_is_recorded(build, clock):
@@ -1175,16 +1175,16 @@ async def test_a_turn_says_which_delay_it_was_taken_with(build, clock, learned, 
     await guard.policy(A, renew=True)
 
     turned = await guard.turn(decision)
-    assert turned.verdict.pace.seconds == kept
+    assert turned.verdict.delay.seconds == kept
     assert turned.turn is not None
 
 
 async def test_where_pauses_are_not_respected_none_is_kept_or_counted(build):
     guard = build(Script(RULES), respect_retry_after=False)
-    await guard.hold_off(A, 60)
+    await guard.note_pause(A, 60)
 
-    assert not guard.is_held_off(A)
-    assert guard.counts["held_off"] == 0
+    assert not guard.is_paused(A)
+    assert guard.counts["pauses"] == 0
 
 
 async def test_turn_says_how_long_it_was_waited_for(build, clock, monkeypatch):
@@ -1288,8 +1288,8 @@ async def test_how_long_a_policy_may_be_used_depends_on_the_origins_own_dialect(
     await plain.check(ask())
     clock.advance(2 * 86_400)
 
-    assert guard.knows(A)
-    assert not plain.knows(A)
+    assert guard.has_usable_policy(A)
+    assert not plain.has_usable_policy(A)
 
 
 async def test_delay_for_a_time_of_day_applies_to_robots_txt(build, clock):
@@ -1297,9 +1297,9 @@ async def test_delay_for_a_time_of_day_applies_to_robots_txt(build, clock):
     guard = build(Script(answer(b"User-agent: *\nRequest-rate: 1/9s 0900-1000")))
     await guard.policy(A)
 
-    assert guard.peek(ask("/robots.txt")).verdict.pace is None
+    assert guard.peek(ask("/robots.txt")).verdict.delay is None
     clock.advance(3600)
-    assert guard.peek(ask("/robots.txt")).verdict.pace.seconds == 9
+    assert guard.peek(ask("/robots.txt")).verdict.delay.seconds == 9
 
 
 async def test_refusal_for_a_faulty_record_contains_no_suspect_data(build, faulty):
@@ -1316,10 +1316,10 @@ async def test_turn_used_later_than_just_now_counts_from_then(build, clock):
     taken = await guard.turn(await guard.check(ask("/a")))
     clock.now = FRESH_FOR
     decision = msgspec.structs.replace(taken, turn=Turn(stamp=0.0, asked=0.0), turn_taken_at=0.0)
-    left = guard.leaves(decision)
+    left = guard.mark_sent(decision)
 
     assert (left.turn_taken_at, left.turn.stamp, left.turn.asked) == (clock(), clock(), clock())
-    assert guard.leaves(left) is left
+    assert guard.mark_sent(left) is left
 
 
 async def test_no_request_waits_for_its_turn_in_report_only_mode(build, clock, monkeypatch):

@@ -40,7 +40,7 @@ SLOWLY = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 0.01\n", tls_ver
 LARGE = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/\n" + b"# \n" * 30_000, tls_verified=True)
 SHORT = 0.3  # instead of `LONGEST`
 ENDS = 30.0  # seconds in which everything has ended, on any machine
-CALLS = ("get", "put", "take", "release", "reserve", "count_from", "hold_off")
+CALLS = ("get", "put", "take", "release", "reserve", "move_turn", "note_pause")
 
 
 class Hanging:
@@ -117,10 +117,10 @@ async def use(guard: Guard) -> list[Action]:
     async with asyncio.timeout(ENDS):
         decision = guard.peek(ask()) or await guard.check(ask())
         turn = await guard.turn(decision, 0.1)
-        await guard.answered(guard.leaves(turn))
-        await guard.hold_off(A, 1)
-        await guard.prepare(ask())
-        await guard.settle()
+        await guard.mark_response_started(guard.mark_sent(turn))
+        await guard.note_pause(A, 1)
+        await guard.prefetch(ask())
+        await guard.drain()
     return [decision.verdict.action, turn.verdict.action]
 
 
@@ -139,7 +139,7 @@ async def test_request_is_answered_whatever_call_hangs(build, hangs):
     close(guard)
 
     assert checked is Action.PASS
-    assert guard.held == 0
+    assert guard.waiting == 0
 
 
 @pytest.mark.parametrize("call", range(8))
@@ -169,7 +169,7 @@ async def test_preparing_ends_with_the_time_for_a_decision(build):
 
     guard = build(None, outcome=never, decision_timeout=0.2)
     async with asyncio.timeout(ENDS):
-        await guard.prepare(ask())
+        await guard.prefetch(ask())
     close(guard)
 
 
@@ -224,7 +224,7 @@ async def test_reason_names_the_missing_thread(build, system):
     guard = build(None, outcome=LARGE)
     system.refuse_all()
     decision = await guard.check(ask())
-    await guard.prepare(ask())
+    await guard.prefetch(ask())
     system.refuses = 0
     close(guard)
 
@@ -252,7 +252,7 @@ async def test_a_check_ends_by_its_time_though_no_thread_is_free(build, monkeypa
         guard._runtime._threads.submit(free.wait, 60)
     async with asyncio.timeout(ENDS):
         decisions = await asyncio.gather(*(guard.check(ask()) for _ in range(20)))
-        await guard.prepare(ask())
+        await guard.prefetch(ask())
     assert guard._runtime._threads._calls.qsize() == RULES_WIDTH
     free.set()
     async with asyncio.timeout(ENDS):
@@ -381,11 +381,11 @@ async def test_waiter_behind_a_hanging_turn_waits_for_its_patience(build, monkey
     async with asyncio.timeout(ENDS):
         decision = await guard.check(ask())
         first = asyncio.ensure_future(guard.turn(decision, 60))
-        await until(lambda: guard.held)
+        await until(lambda: guard.waiting)
         later = await asyncio.gather(*(guard.turn(decision, 0.2) for _ in range(20)))
 
         assert {turned.verdict.action for turned in later} == {Action.DEFER}
-        assert guard.held == 1
+        assert guard.waiting == 1
         store.answers.set()
         assert (await first).turn is not None
     close(guard)
@@ -440,7 +440,7 @@ async def test_settling_is_bounded(build):
     asking = asyncio.ensure_future(guard.check(ask()))
     await until(lambda: len(guard._renewals))
     async with asyncio.timeout(ENDS):
-        await guard.settle()
+        await guard.drain()
         answers.set()
         await asking
     close(guard)

@@ -337,7 +337,7 @@ async def test_a_target_whose_rules_hang_takes_no_longer_than_the_fetch(build):
     async with asyncio.timeout(60):
         decision = await guard.check(ask())
     gate.set()
-    await guard.settle()
+    await guard.drain()
 
     assert decision.verdict.reason is Reason.UNREACHABLE
     assert f"{B}/x" not in fetched_urls(guard)
@@ -356,12 +356,12 @@ async def test_settling_waits_for_the_rules_of_a_target_too(build):
     asking = asyncio.ensure_future(guard.check(ask()))
     async with asyncio.timeout(60):
         await until(lambda: len(guard.fetcher.gets) == 2)
-        settling = asyncio.ensure_future(guard.settle())
+        settling = asyncio.ensure_future(guard.drain())
         gate.set()
         await settling
 
     assert (await asking).verdict.action is Action.PASS
-    assert guard.knows(B)
+    assert guard.has_usable_policy(B)
 
 
 async def test_lease_taken_for_a_redirect_is_released(build, tmp_path):

@@ -279,7 +279,7 @@ async def test_settling_waits_for_fetches_but_not_for_anothers_lease(build, tmp_
         asyncio.ensure_future(guard.check(ask(origin=origin_of(url)))) for url in ("https://a.test", "https://b.test")
     ]
     await until(lambda: fetcher.gets)
-    settling = asyncio.ensure_future(guard.settle())
+    settling = asyncio.ensure_future(guard.drain())
     await asyncio.sleep(0.02)
     assert not settling.done()
     fetcher.gate.set()
@@ -457,7 +457,7 @@ async def test_a_lease_that_is_granted_shows_that_the_store_works_again(build, c
     time_now = [1_000.0]
     clocks = Clocks(now=lambda: time_now[0], monotonic=lambda: time_now[0])
     guard = build(Everywhere(), store=Noting(), clocks=clocks)
-    guard._tally.warn("store/error", "gone: %s", StoreError("refused"), part=part)
+    guard._counters.warn("store/error", "gone: %s", StoreError("refused"), part=part)
     time_now[0] += QUIET
 
     assert await guard._renewals._take(single_flight._Job(A, None, Everywhere()))

@@ -13,10 +13,10 @@ import pytest
 from support.turns import wait_of
 from support.waiting import until
 
-from robots_guard.core.pacing import SLACK, Share, Turn, Wait, window
+from robots_guard.core.pacing import MAX_TURN_AGE, Share, Turn, Wait, window
 from robots_guard.errors import StoreError
 from robots_guard.guard.calls import REST, STORE_WIDTH, Calls
-from robots_guard.guard.counters import QUIET, Tally
+from robots_guard.guard.counters import QUIET, Counters
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.guard.turns import HELD, RETRY_IN, Turns
 from robots_guard.origin import origin_of
@@ -39,7 +39,7 @@ class Failing(MemoryStore):
             raise StoreError("gone")
         return super().reserve(origin, delay, now, name)
 
-    def hold_off(self, origin, seconds, now):
+    def note_pause(self, origin, seconds, now):
         raise StoreError("gone")
 
 
@@ -52,7 +52,7 @@ def turns():
 
 
 def over(far, clocks=CLOCKS, runtime=None):
-    outside = {"runtime": runtime or AsyncioRuntime(), "clocks": clocks, "tally": Tally(clocks)}
+    outside = {"runtime": runtime or AsyncioRuntime(), "clocks": clocks, "counters": Counters(clocks)}
     calls = Calls("the policy store", STORE_WIDTH, kind="store/error", **outside)
     return Turns(near=MemoryStore(), far=far, name=secrets.token_hex(8), calls=calls, **outside)
 
@@ -134,7 +134,7 @@ async def test_number_of_waiters_is_bounded(turns):
 
 async def test_full_queue_behind_a_pause_grants_no_turn(turns):
     """The queue for an origin that has asked for a pause has no delay."""
-    await turns.hold_off(A, 30)
+    await turns.note_pause(A, 30)
     waiting = [asyncio.ensure_future(turns.take_within(60, A, 0.0)) for _ in range(HELD)]
     await until(lambda: turns.waiting == HELD)
 
@@ -155,12 +155,12 @@ async def test_failing_store_does_not_lose_turns_of_this_process():
 
 
 async def test_an_origin_that_asks_for_a_pause_gets_it(turns):
-    assert not turns.is_held_off(A)
+    assert not turns.is_paused(A)
 
-    await turns.hold_off(A, 30)
+    await turns.note_pause(A, 30)
 
-    assert turns.is_held_off(A)
-    assert not turns.is_held_off(B)
+    assert turns.is_paused(A)
+    assert not turns.is_paused(B)
     turn = await turns.take_within(0, A, 0.01)
     assert turn.by_retry_after
     assert 29 < wait_of(turn) <= 30
@@ -169,25 +169,25 @@ async def test_an_origin_that_asks_for_a_pause_gets_it(turns):
 async def test_pause_is_kept_in_memory_when_the_store_fails():
     turns = over(Failing())
 
-    await turns.hold_off(A, 30)
+    await turns.note_pause(A, 30)
 
-    assert turns.is_held_off(A)
+    assert turns.is_paused(A)
 
 
 async def test_pauses_of_other_processes_are_learned_with_a_turn():
     far = MemoryStore()
     theirs, ours = over(far), over(far)
 
-    await theirs.hold_off(A, 30)
+    await theirs.note_pause(A, 30)
 
-    assert not ours.is_held_off(A)
+    assert not ours.is_paused(A)
     assert (await ours.take_within(0, A, 1)).by_retry_after
-    assert ours.is_held_off(A)
+    assert ours.is_paused(A)
 
 
 async def test_a_pause_that_is_learned_with_a_turn_lasts_no_longer_for_a_long_line(clock):
     far = MemoryStore()
-    far.hold_off(A, 0.5, clock())
+    far.note_pause(A, 0.5, clock())
     for number in range(9):
         far.reserve(A, 2.0, clock, f"p{number}")
     turns = over(far, Clocks(now=clock, monotonic=clock))
@@ -195,9 +195,9 @@ async def test_a_pause_that_is_learned_with_a_turn_lasts_no_longer_for_a_long_li
     refused = await turns.take_within(0, A, 2.0)
     assert refused.by_retry_after
     assert wait_of(refused) == pytest.approx(0.5 + 9 * 2.0)
-    assert turns.is_held_off(A)
+    assert turns.is_paused(A)
     clock.advance(0.6)
-    assert not turns.is_held_off(A)
+    assert not turns.is_paused(A)
 
 
 async def test_late_turn_counts_from_its_request(clock):
@@ -223,16 +223,16 @@ async def test_store_gets_the_sending_before_the_response(clock):
     class Slow(MemoryStore):
         first = True
 
-        def count_from(self, origin, stamp, since):
+        def move_turn(self, origin, stamp, since):
             slow, self.first = self.first, False
             time.sleep(0.1 if slow else 0)
-            super().count_from(origin, stamp, since)
+            super().move_turn(origin, stamp, since)
 
     turns = over(Slow(), Clocks(now=clock, monotonic=clock))
     turn = await turns.take_within(0, A, 10)
 
-    moved = turns.count_aside(A, turn, 0.1)
-    await turns.count_from(A, moved, 0.2)
+    moved = turns.move_in_background(A, turn, 0.1)
+    await turns.move_turn(A, moved, 0.2)
 
     clock.advance(10)
     assert wait_of(await turns.take_within(0, A, 10)) == pytest.approx(0.3)
@@ -253,7 +253,7 @@ async def test_a_turn_counts_from_its_answer(clock):
     clock.advance(7)
     await turns.mark_response_started(A, slow)
     clock.advance(3)
-    assert wait_of(await turns.take_within(0, A, 10)) == pytest.approx(SLACK)
+    assert wait_of(await turns.take_within(0, A, 10)) == pytest.approx(MAX_TURN_AGE)
 
 
 # -- what comes late ------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ async def test_a_file_whose_lock_was_held_does_not_break_the_delay(tmp_path):
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     waiting = asyncio.ensure_future(one.take_within(20, A, delay))
-    await asyncio.sleep(delay + SLACK)
+    await asyncio.sleep(delay + MAX_TURN_AGE)
     other.execute("COMMIT")
 
     turn = await waiting
@@ -277,7 +277,7 @@ async def test_a_file_whose_lock_was_held_does_not_break_the_delay(tmp_path):
     put_off = await another.take_within(0, A, delay)
 
     assert wait_of(turn) == 0
-    assert wait_of(put_off) >= delay - (time.time() - sent) - SLACK
+    assert wait_of(put_off) >= delay - (time.time() - sent) - MAX_TURN_AGE
     other.close()
     for store in stores:
         store.close()
@@ -297,8 +297,8 @@ class Late(MemoryStore):
         self._clock.advance(self.late)
         return turn
 
-    def count_from(self, origin, stamp, since):
-        is_last = super().count_from(origin, stamp, since)
+    def move_turn(self, origin, stamp, since):
+        is_last = super().move_turn(origin, stamp, since)
         self._clock.advance(self.late)
         return is_last
 
@@ -377,7 +377,7 @@ async def test_a_turn_is_not_moved_when_another_has_been_taken(clock):
 
 async def test_a_turn_is_not_moved_when_the_store_cannot_say_that_it_holds(clock):
     class Away(MemoryStore):
-        def count_from(self, origin, stamp, since):
+        def move_turn(self, origin, stamp, since):
             raise StoreError("gone")
 
     turns = over(Away(), Clocks(now=clock, monotonic=clock))
@@ -413,9 +413,9 @@ class Hanging(MemoryStore):
         self._wait("reserve")
         return super().reserve(origin, delay, now, name)
 
-    def count_from(self, origin, stamp, since):
-        self._wait("count_from")
-        return super().count_from(origin, stamp, since)
+    def move_turn(self, origin, stamp, since):
+        self._wait("move_turn")
+        return super().move_turn(origin, stamp, since)
 
 
 @pytest.mark.parametrize("shorter", [0.0, 1.0])
@@ -464,12 +464,12 @@ async def test_a_turn_granted_for_a_shorter_delay_than_known_by_then_is_dropped(
 @pytest.mark.parametrize("is_moved", [False, True])
 async def test_response_waits_at_most_a_second_for_a_hung_store(clock, monkeypatch, is_moved):
     monkeypatch.setattr("robots_guard.guard.turns.UPDATE_TIMEOUT", 0.2)
-    far = Hanging("count_from")
+    far = Hanging("move_turn")
     turns = over(far, Clocks(now=clock, monotonic=clock))
     turn = await turns.take_within(0, A, 10)
     clock.advance(0.1)
     if is_moved:
-        turn = turns.count_aside(A, turn, 0.1)
+        turn = turns.move_in_background(A, turn, 0.1)
     began = time.monotonic()
     await turns.mark_response_started(A, turn)
 
@@ -479,11 +479,11 @@ async def test_response_waits_at_most_a_second_for_a_hung_store(clock, monkeypat
 
 async def test_recovered_store_gets_the_response_after_the_sending(clock, monkeypatch):
     monkeypatch.setattr("robots_guard.guard.turns.UPDATE_TIMEOUT", 0.1)
-    far = Hanging("count_from")
+    far = Hanging("move_turn")
     turns = over(far, Clocks(now=clock, monotonic=clock))
     turn = await turns.take_within(0, A, 10)
     clock.advance(0.1)
-    moved = turns.count_aside(A, turn, 0.1)
+    moved = turns.move_in_background(A, turn, 0.1)
     clock.advance(0.1)
     await turns.mark_response_started(A, moved)
     far.gate.set()
@@ -579,7 +579,7 @@ async def test_granted_turn_is_not_used_when_a_local_one_was_moved_meanwhile(clo
     class Moving(MemoryStore):
         def reserve(self, origin, delay, now, name=""):
             if self.moves:
-                turns._near.count_from(A, taken.asked, clock() - taken.asked)
+                turns._local.move_turn(A, taken.asked, clock() - taken.asked)
             return super().reserve(origin, delay, now, name)
 
     far = Moving()
@@ -598,7 +598,7 @@ async def test_turn_is_not_moved_when_the_origin_has_asked_for_a_pause_since(clo
     turns = over(far, Clocks(now=clock, monotonic=clock))
     turn = await turns.take_within(0, A, 1)
     clock.advance(0.5)
-    await turns.hold_off(A, 30)
+    await turns.note_pause(A, 30)
 
     assert await turns.renew(A, turn) is None
 
@@ -627,7 +627,7 @@ class Watch:
 
 
 async def test_waiter_whose_patience_ends_in_the_queue_asks_again_later(turns):
-    await turns.hold_off(A, 30)
+    await turns.note_pause(A, 30)
     first = asyncio.ensure_future(turns.take_within(60, A, 0.0))
     await asyncio.sleep(0)
 
@@ -637,19 +637,19 @@ async def test_waiter_whose_patience_ends_in_the_queue_asks_again_later(turns):
 
 
 @pytest.mark.parametrize("part", ["reading", "writing"])
-@pytest.mark.parametrize("call", ["take", "answered", "hold_off"])
+@pytest.mark.parametrize("call", ["take", "answered", "note_pause"])
 async def test_a_call_for_turns_that_succeeds_shows_that_the_store_works_again(caplog, call, part):
     watch, store = Watch(), MemoryStore()
     turns = over(store, watch.clocks)
     turn = await turns.take_within(0, B, 1.0)
-    turns._tally.warn("store/error", "gone: %s", StoreError("refused"), part=part)
+    turns._counters.warn("store/error", "gone: %s", StoreError("refused"), part=part)
     watch.time += QUIET
     if call == "take":
         await turns.take_within(0, A, 1.0)
     elif call == "answered":
         await turns.mark_response_started(B, turn)
     else:
-        await turns.hold_off(A, 1.0)
+        await turns.note_pause(A, 1.0)
 
     assert caplog.messages == ["gone: refused", "the policy store works again"]
 

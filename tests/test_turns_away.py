@@ -15,7 +15,7 @@ import pytest
 from support.stores import start_redis
 from support.waiting import eventually
 
-from robots_guard.core.pacing import SLACK
+from robots_guard.core.pacing import MAX_TURN_AGE
 
 COUNT, DELAY = 4, 0.5
 AWAY = 5 * COUNT * DELAY  # seconds
@@ -69,7 +69,7 @@ def test_processes_without_their_store_keep_the_delay_together(tmp_path, by):
     for each in sent:
         gaps = [later - earlier for earlier, later in pairwise(each) if earlier > gone + DELAY]
         assert gaps, "each process goes on"
-        assert min(gaps) > COUNT * DELAY - SLACK
+        assert min(gaps) > COUNT * DELAY - MAX_TURN_AGE
     assert sum(at > gone for each in sent for at in each) <= (ended - gone) / DELAY + COUNT
     together = sorted(at for each in sent for at in each if at > gone)
     gaps = sorted(later - earlier for earlier, later in pairwise(together))

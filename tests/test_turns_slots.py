@@ -14,7 +14,7 @@ from support.turns import wait_of
 from robots_guard.core.pacing import Wait, window
 from robots_guard.errors import StoreError
 from robots_guard.guard.calls import STORE_WIDTH, Calls
-from robots_guard.guard.counters import Tally
+from robots_guard.guard.counters import Counters
 from robots_guard.guard.turns import Turns
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
@@ -34,10 +34,10 @@ class Away(MemoryStore):
             raise StoreError("away")
         return super().reserve(origin, delay, now, name)
 
-    def count_from(self, origin, stamp, since):
+    def move_turn(self, origin, stamp, since):
         if self.is_away:
             raise StoreError("away")
-        return super().count_from(origin, stamp, since)
+        return super().move_turn(origin, stamp, since)
 
 
 class Breaking:
@@ -56,13 +56,13 @@ class Breaking:
         self._check()
         return self._fleet.store.reserve(*args)
 
-    def count_from(self, *args):
+    def move_turn(self, *args):
         self._check()
-        return self._fleet.store.count_from(*args)
+        return self._fleet.store.move_turn(*args)
 
-    def hold_off(self, *args):
+    def note_pause(self, *args):
         self._check()
-        self._fleet.store.hold_off(*args)
+        self._fleet.store.note_pause(*args)
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Fleet:
         process = Process(self.kernel, f"p{number}", offset=0.001 * number)
         runtime = Runtime(process, lambda _: (self.hangs, 0.0) if self.store.is_away else (CALL, CALL))
         clocks = Clocks(now=process.now, monotonic=process.monotonic)
-        outside = {"runtime": runtime, "clocks": clocks, "tally": Tally(clocks)}
+        outside = {"runtime": runtime, "clocks": clocks, "counters": Counters(clocks)}
         calls = Calls("the policy store", STORE_WIDTH, kind="store/error", **outside)
         far = Breaking(self, number)
         return process, Turns(near=MemoryStore(), far=far, name=process.token(8), calls=calls, **outside)
@@ -244,7 +244,7 @@ def test_a_turn_of_a_slot_ends_with_its_window():
 
 def test_a_pause_is_kept_and_then_the_next_slot_is_waited_for():
     async def scenario(kernel, turns, turn):
-        await turns.hold_off(A, 5.5)
+        await turns.note_pause(A, 5.5)
         paused = await turns.take_within(0.0, A, 1.0)
         await kernel.after(wait_of(paused))
         return turn, paused, await turns.take_within(0.0, A, 1.0)

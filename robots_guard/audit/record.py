@@ -19,7 +19,7 @@ import msgspec
 
 from robots_guard.audit.privacy import DEFAULT, LONGEST, REDACTED, Privacy, cut, redacted, shown_url
 from robots_guard.core.access import Fetched
-from robots_guard.core.events import Event, FailedOpen, FetchMade, OverridesLoaded, StoreBegunAnew
+from robots_guard.core.events import Event, FailedOpen, FetchMade, OverridesLoaded, StoreWasReset
 from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Decision, Exemption
 from robots_guard.text import encodable
@@ -103,7 +103,7 @@ class Record(Entry, frozen=True, kw_only=True, tag="decision"):
     via: str | None = None
     tls_verified: bool | None = None
     until: str | None = None
-    pace: str | None = None
+    delay_source: str | None = None
     delay: float | None = None
     defers: str | None = None
     led_by: str | None = None
@@ -155,7 +155,7 @@ class Fetch(Entry, frozen=True, kw_only=True, tag="fetch"):
     via: str
     conditional: bool = False
     status: int | None = None
-    octets: int | None = None
+    size: int | None = None
     sha256: str | None = None
     truncated: bool = False
     location: str | None = None
@@ -294,8 +294,8 @@ def record_of(
         dialect=decision.dialect,
         matching=decision.matching,
         until=moment(verdict.until),
-        pace=verdict.pace.by.value if verdict.pace else None,
-        delay=verdict.pace.seconds if verdict.pace else None,
+        delay_source=verdict.delay.by.value if verdict.delay else None,
+        delay=verdict.delay.seconds if verdict.delay else None,
         defers=question.deferral.id if question.deferral else None,
         led_by=privacy.url(question.led_by) if question.led_by else None,
         escaped=decision.has_escaped,
@@ -352,7 +352,7 @@ def record_of_event(event: Event, head: dict[str, Any], privacy: Privacy = DEFAU
     match event:
         case FetchMade():
             return _fetch(event, head, privacy)
-        case StoreBegunAnew():
+        case StoreWasReset():
             return StoreResetRecord(**head, detail=privacy.text(event.detail))
         case FailedOpen():
             return FailOpen(**head, relaxed=event.setting, count=event.count, detail=event.detail or None)
@@ -382,7 +382,7 @@ def _fetch(event: FetchMade, head: dict[str, Any], privacy: Privacy) -> Fetch:
         **head,
         **hop,
         status=outcome.status,
-        octets=len(outcome.body),
+        size=len(outcome.body),
         sha256=hashlib.sha256(outcome.body).hexdigest() if 200 <= outcome.status < 300 else None,
         truncated=outcome.truncated,
         location=privacy.url(location) if location else None,

@@ -67,7 +67,7 @@ def serve(settings: Settings, listener: socket.socket, names: tuple[str, ...], *
         refresher = None
         if can_refresh and settings.store != "memory:":
             # With --host, clients may be on other machines: they must not reach private networks through the console.
-            refresher = Refresher(settings, trusts_asked=not names)
+            refresher = Refresher(settings, trusts_caller=not names)
         if refresher is not None:
             opened.callback(refresher.close)
         application = app(sources, hosts=hosts_of(host, port, names), token=token, refresh=refresher)

@@ -173,7 +173,7 @@ def _write_json(found: Sequence[Finding], subject: Subject, chosen: Sequence[Dia
     counts = {severity.value: sum(each.severity is severity for each in found) for severity in Severity}
     data = {
         "file": subject.name,
-        "octets": len(subject.body),
+        "size": len(subject.body),
         "dialects": [each.name for each in chosen],
         "counts": counts,
         "findings": [_as_data(finding) for finding in found],

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from cachetools import LRUCache
 
-from robots_guard.audit.read.loaded_search import Resident
+from robots_guard.audit.read.loaded_search import LoadedSearch
 from robots_guard.audit.read.reader import Unreadable
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.segments import NoDirectory, segments
@@ -45,7 +45,7 @@ class Snapshot:
 
     def __init__(self, directory: Path, files: _Files) -> None:
         self.files = files
-        self.search = Resident(directory)
+        self.search = LoadedSearch(directory)
         self.trouble: Unreadable = self.search.unreadable()
         self._answers: LRUCache[Hashable, Any] = LRUCache(ANSWERS)
 

@@ -65,19 +65,19 @@ def sources_of(settings: Settings) -> Sources:
 class Refresher:
     """Fetches origins' robots.txt files with its own guard, as `robots-guard policy refresh` does.
 
-    With `trusts_asked` any private address may be fetched, because the user can reach it anyway; without it, only
+    With `trusts_caller` any private address may be fetched, because the user can reach it anyway; without it, only
     those in `allow_private`.
     """
 
-    def __init__(self, settings: Settings, *, trusts_asked: bool = True) -> None:
+    def __init__(self, settings: Settings, *, trusts_caller: bool = True) -> None:
         self._settings = settings
-        self._trusts_asked = trusts_asked
+        self._trusts_asked = trusts_caller
         self._guard: Guard | None = None
 
     async def __call__(self, origin: Origin) -> Policy:
         """Return the origin's new policy. Raises SettingsError if the audit log or the store cannot be opened."""
         if self._guard is None:
-            fetcher = direct_fetcher(self._settings, trusts_asked=self._trusts_asked)
+            fetcher = direct_fetcher(self._settings, trusts_caller=self._trusts_asked)
             self._guard = open_guard(self._settings, component=COMPONENT, runtime=AsyncioRuntime(), fetcher=fetcher)
         return await self._guard.policy(origin, renew=True)
 

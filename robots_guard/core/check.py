@@ -40,7 +40,7 @@ from robots_guard.core.verdict import (
     judge,
     needs_no_policy,
     paced,
-    taking_turns,
+    with_required_delay,
 )
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import Origin, split_url
@@ -68,21 +68,21 @@ class Judging:
 
     def next(
         self,
-        rules: Ruleset | Unanswered | None,
+        rules: Ruleset | TimedOut | None,
         now: float,
         *,
-        held_off: bool = False,
+        is_paused: bool = False,
         at_any_time: bool = False,
     ) -> Decided:
         """Judge, and add delay or visiting time. If the rules are not available in time, defer.
 
-        `held_off`: the origin has asked for a pause. `at_any_time`: the question is not about now,
+        `is_paused`: the origin has asked for a pause. `at_any_time`: the question is not about now,
         so visiting times do not apply.
         """
-        if isinstance(rules, Unanswered):
+        if isinstance(rules, TimedOut):
             return Decided(deferred(rules.why, now))
         verdict = judge(self.question, self.policy, rules, self.terms, now)
-        verdict = paced(verdict, rules, self.terms, now, held_off=held_off, at_any_time=at_any_time)
+        verdict = paced(verdict, rules, self.terms, now, is_paused=is_paused, at_any_time=at_any_time)
         return Decided(verdict, self.policy, self.renew)
 
 
@@ -96,15 +96,15 @@ class Timing:
     policy: Policy
     document: Document
 
-    def next(self, rules: Ruleset | Unanswered | None, now: float, *, held_off: bool = False) -> Decided:
+    def next(self, rules: Ruleset | TimedOut | None, now: float, *, is_paused: bool = False) -> Decided:
         """Add the delay that the rules require. If the rules are not available in time, they add
         none.
 
-        `held_off`: the origin has asked for a pause.
+        `is_paused`: the origin has asked for a pause.
         """
-        if isinstance(rules, Unanswered):
+        if isinstance(rules, TimedOut):
             rules = None
-        verdict = taking_turns(self.verdict, rules, self.terms, now, held_off=held_off)
+        verdict = with_required_delay(self.verdict, rules, self.terms, now, is_paused=is_paused)
         return Decided(verdict, self.policy)
 
 
@@ -119,17 +119,17 @@ class Opened:
     verdict: Verdict
     terms: Terms
 
-    def next(self, held: Policy | Unanswered | None, now: float, *, held_off: bool = False) -> Timing | Decided:
-        """Find the known delay, if there is one. `held_off`: the origin has asked for a pause."""
-        if isinstance(held, Policy):
-            access, document = held.access(now, self.terms.dialect)
+    def next(self, cached: Policy | TimedOut | None, now: float, *, is_paused: bool = False) -> Timing | Decided:
+        """Find the known delay, if there is one. `is_paused`: the origin has asked for a pause."""
+        if isinstance(cached, Policy):
+            access, document = cached.access(now, self.terms.dialect)
             if access is Access.RULES and document is not None:
-                return Timing(self.verdict, self.terms, held, document)
-        return Decided(taking_turns(self.verdict, None, self.terms, now, held_off=held_off))
+                return Timing(self.verdict, self.terms, cached, document)
+        return Decided(with_required_delay(self.verdict, None, self.terms, now, is_paused=is_paused))
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswered:
+class TimedOut:
     """The policy or its compiled rules were not available in time, or too many callers were
     waiting."""
 
@@ -138,15 +138,15 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class Renewing:
-    """Needs the result of the origin's single renewal; `held` is the policy cached before."""
+    """Needs the result of the origin's single renewal; `cached` is the policy cached before."""
 
     question: Question
     terms: Terms
-    held: Policy | None
+    cached: Policy | None
 
-    def next(self, answer: Policy | Unanswered, now: float) -> Judging | Decided:
+    def next(self, answer: Policy | TimedOut, now: float) -> Judging | Decided:
         """Judge by the renewed policy, whatever it says. Without one, defer."""
-        if isinstance(answer, Unanswered):
+        if isinstance(answer, TimedOut):
             return Decided(deferred(answer.why, now))
         return _judging(self.question, self.terms, answer, now)
 
@@ -158,19 +158,19 @@ class Lookup:
     question: Question
     terms: Terms
 
-    def next(self, held: Policy | Unanswered | None, now: float) -> Judging | Renewing | Decided:
+    def next(self, cached: Policy | TimedOut | None, now: float) -> Judging | Renewing | Decided:
         """Use the policy, use it and renew it, or renew it first. Without an answer, defer."""
-        if isinstance(held, Unanswered):
-            return Decided(deferred(held.why, now))
-        if held is None:
+        if isinstance(cached, TimedOut):
+            return Decided(deferred(cached.why, now))
+        if cached is None:
             return Renewing(self.question, self.terms, None)
-        match held.freshness(now, self.terms.dialect):
+        match cached.freshness(now, self.terms.dialect):
             case Freshness.FRESH:
-                return _judging(self.question, self.terms, held, now)
+                return _judging(self.question, self.terms, cached, now)
             case Freshness.STALE:
-                return _judging(self.question, self.terms, held, now, renew=True)
+                return _judging(self.question, self.terms, cached, now, renew=True)
             case Freshness.EXPIRED:
-                return Renewing(self.question, self.terms, held)
+                return Renewing(self.question, self.terms, cached)
 
 
 State = Lookup | Renewing | Judging | Opened | Timing | Decided
@@ -186,7 +186,7 @@ def begin(question: Question, terms: Terms) -> Lookup | Opened | Decided:
     return Decided(verdict)
 
 
-def by_policy(
+def judge_offline(
     question: Question,
     terms: Terms,
     policy: Policy,

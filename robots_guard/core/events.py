@@ -22,7 +22,7 @@ class FetchMade(msgspec.Struct, frozen=True, kw_only=True):
     elapsed: float
 
 
-class StoreBegunAnew(msgspec.Struct, frozen=True, kw_only=True):
+class StoreWasReset(msgspec.Struct, frozen=True, kw_only=True):
     """The policy store was damaged and has been replaced by an empty one."""
 
     at: float
@@ -51,4 +51,4 @@ class OverridesLoaded(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-Event = FetchMade | StoreBegunAnew | FailedOpen | OverridesLoaded
+Event = FetchMade | StoreWasReset | FailedOpen | OverridesLoaded

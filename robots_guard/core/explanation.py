@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from robots_guard.core.access import Access
-from robots_guard.core.check import by_policy, compiled
+from robots_guard.core.check import compiled, judge_offline
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import Question, Terms, Verdict
 from robots_guard.rep.dialect import DIALECTS, Dialect
@@ -67,7 +67,7 @@ class Explanation:
         assert self.pace is not None
         if line in self.pace.odd:
             return "odd"
-        required = self.verdict.pace
+        required = self.verdict.delay
         return "binds" if required and required.line == line.number else ""
 
     @property
@@ -111,10 +111,10 @@ def _other_verdicts(
     refetched it."""
     for name, dialect in DIALECTS.items():
         if name != terms.dialect.name:
-            other = by_policy(question, msgspec.structs.replace(terms, dialect=dialect), policy, now)
+            other = judge_offline(question, msgspec.structs.replace(terms, dialect=dialect), policy, now)
             yield DialectVerdict(name, other, _outcome(other) != _outcome(verdict))
 
 
 def _outcome(verdict: Verdict) -> tuple[str, float]:
     """Return the action and the required delay in seconds."""
-    return verdict.action, verdict.pace.seconds if verdict.pace else 0.0
+    return verdict.action, verdict.delay.seconds if verdict.delay else 0.0

@@ -36,16 +36,16 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """Final state: this process is to fetch. `held` is the latest policy known."""
+    """Final state: this process is to fetch. `cached` is the latest policy known."""
 
-    held: Policy | None
+    cached: Policy | None
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """Needs `pause` seconds to pass."""
 
-    held: Policy | None
+    cached: Policy | None
     dialect: Dialect
     patience: float
     pause: float
@@ -53,14 +53,14 @@ class Waiting:
     def next(self) -> Taking:
         """Try again; the next pause is twice as long."""
         next_pause = min(2 * self.pause, LONGEST_PAUSE)
-        return Taking(self.held, self.dialect, self.patience - self.pause, next_pause)
+        return Taking(self.cached, self.dialect, self.patience - self.pause, next_pause)
 
 
 @dataclass(frozen=True, slots=True)
 class Looking:
     """Needs the policy in the store, or None."""
 
-    held: Policy | None
+    cached: Policy | None
     dialect: Dialect
     patience: float
     pause: float
@@ -71,21 +71,21 @@ class Looking:
         if found is not None and self._is_renewal(found, now):
             return Found(found)
         if not self.leased and self.patience > 0:
-            return Waiting(self.held, self.dialect, self.patience, self.pause)
+            return Waiting(self.cached, self.dialect, self.patience, self.pause)
         if found is None or self._is_later_than(found):
-            return Granted(self.held)
+            return Granted(self.cached)
         return Granted(found)
 
     def _is_renewal(self, found: Policy, now: float) -> bool:
         """Whether a policy is fresh and not the one that was to be renewed."""
         if found.freshness(now, self.dialect) is not Freshness.FRESH:
             return False
-        if self.held is None or self.held.freshness(now, self.dialect) is Freshness.EXPIRED:
+        if self.cached is None or self.cached.freshness(now, self.dialect) is Freshness.EXPIRED:
             return True
         return not self._is_later_than(found)
 
     def _is_later_than(self, found: Policy) -> bool:
-        return self.held is not None and self.held.settled_at >= found.settled_at
+        return self.cached is not None and self.cached.settled_at >= found.settled_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +93,20 @@ class Taking:
     """Needs to know whether the lease was acquired. `patience` is how many seconds may still be
     waited."""
 
-    held: Policy | None
+    cached: Policy | None
     dialect: Dialect
     patience: float
     pause: float = FIRST_PAUSE
 
     def next(self, leased: bool) -> Looking:
         """Check the store again."""
-        return Looking(self.held, self.dialect, self.patience, self.pause, leased)
+        return Looking(self.cached, self.dialect, self.patience, self.pause, leased)
 
 
 State = Taking | Looking | Waiting | Found | Granted
 
 
-def begin(held: Policy | None, dialect: Dialect, patience: float) -> Taking:
-    """The first state of renewing `held`, judged by a dialect's freshness. It waits at most
+def begin(cached: Policy | None, dialect: Dialect, patience: float) -> Taking:
+    """The first state of renewing `cached`, judged by a dialect's freshness. It waits at most
     `patience` seconds."""
-    return Taking(held, dialect, patience)
+    return Taking(cached, dialect, patience)

@@ -30,7 +30,7 @@ from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, origin_of, parse_authority
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
-from robots_guard.text import meant, unfit
+from robots_guard.text import did_you_mean, wrong_type
 
 SOON = 14 * 86400.0  # seconds
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC).timestamp()  # the end of the calendar
@@ -194,12 +194,12 @@ def _fault(row: Any) -> str | None:
         return f"{row!r} is not a table: begin each override with [[override]]"
     for name in row:
         if name not in _KEYS:
-            return f"{name!r} is not known: {meant(name, tuple(_KEYS))}"
+            return f"{name!r} is not known: {did_you_mean(name, tuple(_KEYS))}"
     for name, remedy in _REQUIRED.items():
         if name not in row:
             return f"{name} is missing: state {remedy}"
     for name, value in row.items():
-        if objection := unfit(value, _KEYS[name]):
+        if objection := wrong_type(value, _KEYS[name]):
             return f"{name} = {value!r} {objection}"
     return None
 

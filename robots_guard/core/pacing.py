@@ -9,9 +9,9 @@ It uses no clock and no store: (last turn, delay, now) -> next turn.
     Share       the time slots of an origin that a process may use while the shared store is away
 
 A turn is the right to send one request to an origin. It is taken when the request is sent, never in
-advance; a request that must wait asks again. If a request is sent later than `SLACK` after its turn
+advance; a request that must wait asks again. If a request is sent later than `MAX_TURN_AGE` after its turn
 was granted, it first needs the turn moved to now, or another turn (`has_lapsed`). A turn counts
-from the beginning of the response, but from at most `SLACK` after the request was sent, so that a
+from the beginning of the response, but from at most `MAX_TURN_AGE` after the request was sent, so that a
 slow site is not visited less often than it allows.
 """
 
@@ -27,19 +27,19 @@ from msgspec.structs import replace
 from robots_guard.rep.lines import Line
 from robots_guard.rep.pace import DAY, Delay, Pace, Visit, Window
 
-SLACK = 0.25  # most seconds from a turn to its request, and from the request to the turn's start
-AHEAD = 5.0  # seconds: a turn from further in the future means that a clock has been set back
+MAX_TURN_AGE = 0.25  # most seconds from a turn to its request, and from the request to the turn's start
+MAX_FUTURE = 5.0  # seconds: a turn from further in the future means that a clock has been set back
 LONGEST_DELAY = 86_400.0  # seconds an operator may set, or permit a file to require
-LONGEST_HOLD_OFF = 3600.0  # seconds for which an origin's Retry-After is honoured
+LONGEST_PAUSE = 3600.0  # seconds for which an origin's Retry-After is honoured
 SKEW = 1.0  # seconds by which the clocks of two processes may differ
-KEPT = 1.0 + SKEW + SLACK  # seconds a late process keeps its place; Retry-After is in whole seconds
-LINE = 1024  # places in one origin's queue; a process that gets none competes for a free turn
+PLACE_GRACE = 1.0 + SKEW + MAX_TURN_AGE  # seconds a late process keeps its place; Retry-After is in whole seconds
+MAX_QUEUE = 1024  # places in one origin's queue; a process that gets none competes for a free turn
 LONGEST_WINDOW = 1.0  # seconds after the start of a slot in which a request may be sent, at most
 AT_ONCE = 1e-5  # seconds: a slot that starts this soon has started; times are rounded
-_LONGEST_PLACE = (LINE + 1) * KEPT  # seconds; a longer stored value is corrupt or forged
+_MAX_PLACE_AGE = (MAX_QUEUE + 1) * PLACE_GRACE  # seconds; a longer stored value is corrupt or forged
 
 
-class Pacer(StrEnum):
+class DelaySource(StrEnum):
     """The source of a required delay."""
 
     CRAWL_DELAY = "crawl-delay"
@@ -49,14 +49,14 @@ class Pacer(StrEnum):
     MIN_DELAY = "min-delay"  # the operator's setting
 
 
-class Demand(msgspec.Struct, frozen=True, kw_only=True):
+class RequiredDelay(msgspec.Struct, frozen=True, kw_only=True):
     """The required delay: `seconds` between two requests, and its source.
 
     `line` and `text` are those of the line that requires it, unless the source is the operator.
     `bounded`: the file requires more than is enforced.
     """
 
-    by: Pacer
+    by: DelaySource
     seconds: float
     line: int | None = None
     text: str = ""
@@ -107,7 +107,7 @@ class Wait(TurnReply, frozen=True, kw_only=True):
     pause: float = 0.0
 
 
-def demand(pace: Pace | None, min_delay: float, max_delay: float, now: float) -> Demand | None:
+def required_delay(pace: Pace | None, min_delay: float, max_delay: float, now: float) -> RequiredDelay | None:
     """The delay required at `now` (seconds since 1970), or None.
 
     It is the longest of the file's delays, each limited to `max_delay` seconds, and `min_delay`.
@@ -119,16 +119,16 @@ def demand(pace: Pace | None, min_delay: float, max_delay: float, now: float) ->
     if longest is not None:
         stated = longest.seconds
     if min_delay > min(stated, max_delay):
-        return Demand(by=Pacer.MIN_DELAY, seconds=min_delay, bounded=stated > min_delay)
+        return RequiredDelay(by=DelaySource.MIN_DELAY, seconds=min_delay, bounded=stated > min_delay)
     if longest is None or stated <= 0:
         return None
     return _bounded(longest, max_delay)
 
 
-def _bounded(delay: Delay, most: float) -> Demand:
+def _bounded(delay: Delay, most: float) -> RequiredDelay:
     line = delay.line
-    return Demand(
-        by=Pacer(line.field),
+    return RequiredDelay(
+        by=DelaySource(line.field),
         seconds=min(delay.seconds, most),
         line=line.number,
         text=line.text,
@@ -165,16 +165,16 @@ def next_turn(last: float, not_before: float, delay: float, now: float) -> Turn 
     seconds since 1970, or -inf. A value so far in the future that only a wrong clock can have set
     it is ignored.
     """
-    paced = held_off = -math.inf
-    if last <= now + AHEAD:
+    paced = is_paused = -math.inf
+    if last <= now + MAX_FUTURE:
         paced = last + delay
-    if not_before <= now + LONGEST_HOLD_OFF + AHEAD:
-        held_off = not_before
-    pause = max(0.0, held_off - now)
+    if not_before <= now + LONGEST_PAUSE + MAX_FUTURE:
+        is_paused = not_before
+    pause = max(0.0, is_paused - now)
     seconds = max(pause, paced - now)
     if not seconds:
         return Turn(stamp=now, asked=now)
-    return Wait(seconds=seconds, asked=now, by_retry_after=held_off > paced, pause=pause)
+    return Wait(seconds=seconds, asked=now, by_retry_after=is_paused > paced, pause=pause)
 
 
 def as_wait(reply: Turn | Wait) -> Wait:
@@ -204,7 +204,7 @@ class Waiter(NamedTuple):
 Places = tuple[Waiter, ...]
 
 
-def in_line(
+def queue_turn(
     places: Places,
     name: str,
     reply: Turn | Wait,
@@ -223,7 +223,7 @@ def in_line(
     """
     wait = as_wait(reply)
     due = now + wait.seconds
-    valid = [place for place in places if now <= place.until <= place.due + _LONGEST_PLACE]
+    valid = [place for place in places if now <= place.until <= place.due + _MAX_PLACE_AGE]
     waiting = [place for place in valid if not place.is_served]
     at = next((at for at, place in enumerate(waiting) if place.name == name), len(waiting))
     others = [place for place in waiting if place.name != name]
@@ -233,12 +233,12 @@ def in_line(
     crowd = len(others) + len(served) + 1
     if isinstance(reply, Turn) and (not ahead or not delay):
         if name and delay:
-            served.append(_served(name, now + 2 * delay + KEPT))
-        return replace(reply, crowd=crowd, rank=rank), (*others, *served)[:LINE]
-    seconds = wait.seconds + ahead * min(delay, KEPT)
+            served.append(_served(name, now + 2 * delay + PLACE_GRACE))
+        return replace(reply, crowd=crowd, rank=rank), (*others, *served)[:MAX_QUEUE]
+    seconds = wait.seconds + ahead * min(delay, PLACE_GRACE)
     if name:
-        others.insert(at, Waiter(name, due, now + seconds + KEPT))
-    return replace(wait, seconds=seconds, crowd=crowd, rank=rank), (*others, *served)[:LINE]
+        others.insert(at, Waiter(name, due, now + seconds + PLACE_GRACE))
+    return replace(wait, seconds=seconds, crowd=crowd, rank=rank), (*others, *served)[:MAX_QUEUE]
 
 
 def _served(name: str, until: float) -> Waiter:
@@ -338,9 +338,9 @@ def window(delay: float) -> float:
     """Seconds after the beginning of a slot in which its request may be sent: a quarter of the
     delay.
 
-    It is at least `SLACK`, because sending may take that long.
+    It is at least `MAX_TURN_AGE`, because sending may take that long.
     """
-    return min(max(SLACK, delay / 4), LONGEST_WINDOW)
+    return min(max(MAX_TURN_AGE, delay / 4), LONGEST_WINDOW)
 
 
 def least(delay: float) -> float:
@@ -361,23 +361,23 @@ def room(delay: float) -> float:
 def has_lapsed(turn: Turn, now: float) -> bool:
     """Whether a turn is too old to send a request: the next one might follow within less than a
     delay."""
-    return now - turn.asked > SLACK or now > turn.until
+    return now - turn.asked > MAX_TURN_AGE or now > turn.until
 
 
 def is_old(turn: Turn, now: float) -> bool:
     """Whether a turn should be moved to now before its request is sent, so that it does not lapse
     on the way."""
-    return now - turn.asked > SLACK / 2
+    return now - turn.asked > MAX_TURN_AGE / 2
 
 
 def lapsed(turn: Turn, delay: float, now: float) -> Wait:
     """The reply to a process whose turn came too late to be used: when to ask again."""
-    return Wait(seconds=max(SLACK, turn.asked + delay - now), asked=turn.asked)
+    return Wait(seconds=max(MAX_TURN_AGE, turn.asked + delay - now), asked=turn.asked)
 
 
-def counted_from(stamp: float, since: float) -> float:
+def moved_stamp(stamp: float, since: float) -> float:
     """When a turn taken at `stamp` counts from, if it is moved by `since` seconds.
 
-    It is moved by at most `AHEAD`, because one from further in the future would be ignored.
+    It is moved by at most `MAX_FUTURE`, because one from further in the future would be ignored.
     """
-    return stamp + min(max(0.0, since), AHEAD)
+    return stamp + min(max(0.0, since), MAX_FUTURE)

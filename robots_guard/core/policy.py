@@ -137,12 +137,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return 0.0
         return self.document.fetched_at + lifetime(self.document.stated_lifetime, dialect)
 
-    def beside(self, held: Policy | None, now: float) -> Policy:
-        """This policy's trouble with the document of `held`, if that is later than its own.
+    def with_last_good_document(self, cached: Policy | None, now: float) -> Policy:
+        """This policy's trouble with the document of `cached`, if that is later than its own.
 
         Without trouble, or if that document is from the future, this policy unchanged.
         """
-        other = held.document if held and self.trouble else None
+        other = cached.document if cached and self.trouble else None
         if other is None or other.fetched_at > now + CLOCK_SKEW:
             return self
         if self.document is not None and self.document.fetched_at >= other.fetched_at:
@@ -158,7 +158,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return self.document.fetched_at
         return 0.0
 
-    def gives_way_to(self, other: Policy, now: float) -> bool:
+    def may_be_replaced_by(self, other: Policy, now: float) -> bool:
         """Whether `other` may replace this policy: an earlier one never replaces a later one.
 
         A policy from the future is an exception: a clock has jumped, and it would block all others

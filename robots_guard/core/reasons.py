@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from robots_guard.core.pacing import Pacer
+from robots_guard.core.pacing import DelaySource
 
 
 class Party(StrEnum):
@@ -89,11 +89,11 @@ class Reason(StrEnum):
     MIRROR = "mirror"
     RESTRICTED = "restricted"
     UNREACHABLE = "unreachable"
-    CRAWL_DELAY = Pacer.CRAWL_DELAY.value
-    REQUEST_RATE = Pacer.REQUEST_RATE.value
-    VISIT_TIME = Pacer.VISIT_TIME.value
-    RETRY_AFTER = Pacer.RETRY_AFTER.value
-    MIN_DELAY = Pacer.MIN_DELAY.value
+    CRAWL_DELAY = DelaySource.CRAWL_DELAY.value
+    REQUEST_RATE = DelaySource.REQUEST_RATE.value
+    VISIT_TIME = DelaySource.VISIT_TIME.value
+    RETRY_AFTER = DelaySource.RETRY_AFTER.value
+    MIN_DELAY = DelaySource.MIN_DELAY.value
     MALFORMED_TARGET = "malformed-target"
     AMBIGUOUS_AUTHORITY = "ambiguous-authority"
     DESTINATION_REFUSED = "destination-refused"

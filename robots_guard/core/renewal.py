@@ -68,7 +68,7 @@ class Fetching:
 
     origin: Origin
     url: str
-    held: Policy | None
+    cached: Policy | None
     via: str
     passed: tuple[str, ...] = ()
     tls_verified: bool = True  # of the hops so far
@@ -82,7 +82,7 @@ class Fetching:
 
         Unprintable ones are omitted: stored values are untrusted and must not inject header fields.
         """
-        document = self.held.document if self.held else None
+        document = self.cached.document if self.cached else None
         if document is None or document.url != self.url or document.status != 200:
             return ()
         pairs = (("If-None-Match", document.etag), ("If-Modified-Since", document.last_modified))
@@ -168,12 +168,12 @@ class Fetching:
     def _revalidated(self, outcome: Fetched, now: float) -> Settled:
         """The stored document, freshened by a 304, whose omitted fields keep their value (RFC 9111
         section 4.3.4)."""
-        assert self.held is not None
-        assert self.held.document is not None
+        assert self.cached is not None
+        assert self.cached.document is not None
         stated = stated_lifetime(outcome.headers, now)
         document = msgspec.structs.replace(
-            self.held.document,
-            stated_lifetime=self.held.document.stated_lifetime if stated is None else stated,
+            self.cached.document,
+            stated_lifetime=self.cached.document.stated_lifetime if stated is None else stated,
             fetched_at=now,
             redirects=self.passed,
             via=self.via,
@@ -203,7 +203,7 @@ class Fetching:
         answer: Fetched | None = None,
     ) -> Settled:
         """Settle on trouble, together with the stored document, if there is one."""
-        before = self.held.trouble if self.held else None
+        before = self.cached.trouble if self.cached else None
         if before is not None and not before.continues(now):
             before = None
         attempts, since = 1, now
@@ -223,7 +223,7 @@ class Fetching:
         return Settled(
             Policy(
                 origin=self.origin,
-                document=self.held.document if self.held else None,
+                document=self.cached.document if self.cached else None,
                 trouble=trouble,
             )
         )
@@ -276,9 +276,9 @@ def _whole_lines(body: bytes) -> bytes:
 State = Fetching | Redirected | Settled
 
 
-def begin(origin: Origin, held: Policy | None, via: str, *, public_only: bool = False) -> Fetching:
+def begin(origin: Origin, cached: Policy | None, via: str, *, public_only: bool = False) -> Fetching:
     """The first state of an origin's renewal by the fetcher named `via`.
 
     `public_only`: fetch from a public address only.
     """
-    return Fetching(origin, origin.robots_url, held, via, public_only=public_only)
+    return Fetching(origin, origin.robots_url, cached, via, public_only=public_only)

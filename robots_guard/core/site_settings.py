@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from robots_guard.core.pacing import LONGEST_DELAY
 from robots_guard.errors import SettingsError
-from robots_guard.text import unfit
+from robots_guard.text import wrong_type
 
 
 class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name, kind in types_of(type(self)).items():
             value = getattr(self, name)
-            if fault := unfit(value, kind):
+            if fault := wrong_type(value, kind):
                 raise SettingsError(f"{name} {value!r} {fault}")
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from robots_guard.core.access import REDIRECT_LIMITS, Access
 from robots_guard.core.freshness import RETRY_MIN
-from robots_guard.core.pacing import Demand, Pacer, Turn, Wait, closed, demand
+from robots_guard.core.pacing import DelaySource, RequiredDelay, Turn, Wait, closed, required_delay
 from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.site_settings import PolicySettings
@@ -96,7 +96,7 @@ class RuleRef(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a question.
 
-    `until` (DEFER) is when to ask again, in seconds since 1970. With `pace` (PASS), the request
+    `until` (DEFER) is when to ask again, in seconds since 1970. With `delay` (PASS), the request
     needs the origin's turn before it is sent (`Guard.turn`).
     """
 
@@ -109,7 +109,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     relaxed: str | None = None  # the setting without which this would not have passed
     detail: str | None = None
     stale: bool = False  # judged by the last good document while the site is in trouble
-    pace: Demand | None = None  # the delay that the site or the operator requires
+    delay: RequiredDelay | None = None  # the delay that the site or the operator requires
     would: Action | None = None  # the action if it were not report-only
 
 
@@ -141,7 +141,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def is_due(self) -> bool:
         """Whether the request may be sent now: it passes, and has its turn if it needs one."""
         verdict = self.verdict
-        needs_turn = verdict.pace is not None and verdict.would is None  # report-only: never waits
+        needs_turn = verdict.delay is not None and verdict.would is None  # report-only: never waits
         return verdict.action is Action.PASS and (not needs_turn or self.turn is not None)
 
 
@@ -239,18 +239,18 @@ def paced(
     terms: Terms,
     now: float,
     *,
-    held_off: bool = False,
+    is_paused: bool = False,
     at_any_time: bool = False,
 ) -> Verdict:
     """Add the visiting times and the delay that apply to a verdict.
 
-    `held_off`: the origin has asked for a pause. `at_any_time`: the question is not about now, so
+    `is_paused`: the origin has asked for a pause. `at_any_time`: the question is not about now, so
     visiting times do not apply.
     """
     pace = rules.pace if rules is not None else None
     if verdict.action is not Action.PASS or verdict.reason is Reason.ROBOTS_TXT:
         return verdict
-    if pace is None and not terms.min_delay and not held_off:  # the usual case
+    if pace is None and not terms.min_delay and not is_paused:  # the usual case
         return verdict
     shut = None
     if not at_any_time:
@@ -267,24 +267,24 @@ def paced(
         )
     if shut is not None:
         verdict = msgspec.structs.replace(verdict, relaxed="visit_time=ignore")
-    return taking_turns(verdict, rules, terms, now, held_off=held_off)
+    return with_required_delay(verdict, rules, terms, now, is_paused=is_paused)
 
 
-def taking_turns(
-    verdict: Verdict, rules: Ruleset | None, terms: Terms, now: float, *, held_off: bool = False
+def with_required_delay(
+    verdict: Verdict, rules: Ruleset | None, terms: Terms, now: float, *, is_paused: bool = False
 ) -> Verdict:
-    """Add the required delay to a PASS. `held_off`: the origin has asked for a pause."""
+    """Add the required delay to a PASS. `is_paused`: the origin has asked for a pause."""
     pace = rules.pace if rules is not None else None
-    if pace is None and not terms.min_delay and not held_off:
+    if pace is None and not terms.min_delay and not is_paused:
         return verdict
-    required = demand(pace, terms.min_delay, terms.max_delay, now)
-    if required is None and held_off:
-        required = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)
+    required = required_delay(pace, terms.min_delay, terms.max_delay, now)
+    if required is None and is_paused:
+        required = RequiredDelay(by=DelaySource.RETRY_AFTER, seconds=0.0)
     relaxed = verdict.relaxed
     if required is not None and required.bounded:
         relaxed = f"max_delay={terms.max_delay:g}"
     detail = verdict.detail or _describe_unreadable(pace)
-    return msgspec.structs.replace(verdict, pace=required, relaxed=relaxed, detail=detail)
+    return msgspec.structs.replace(verdict, delay=required, relaxed=relaxed, detail=detail)
 
 
 def _describe_unreadable(pace: Pace | None) -> str | None:
@@ -298,9 +298,9 @@ def _describe_unreadable(pace: Pace | None) -> str | None:
 
 def not_yet(verdict: Verdict, wait: Wait, now: float) -> Verdict:
     """The verdict on a request that passes, but must wait for its turn."""
-    required = verdict.pace
+    required = verdict.delay
     assert required is not None
-    by = Pacer.RETRY_AFTER if wait.by_retry_after else required.by
+    by = DelaySource.RETRY_AFTER if wait.by_retry_after else required.by
     rule = None
     if required.line is not None and by is required.by:
         rule = RuleRef(required.line, required.text, verdict.group or "")
@@ -312,7 +312,7 @@ def not_yet(verdict: Verdict, wait: Wait, now: float) -> Verdict:
         until=now + wait.seconds,
         relaxed=verdict.relaxed,
         stale=verdict.stale,
-        pace=required,
+        delay=required,
     )
 
 

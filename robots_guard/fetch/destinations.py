@@ -28,11 +28,11 @@ class DestinationRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destinations:
-    """The destinations that the operator allows. `trusts_asked`: the origin that was originally
+    """The destinations that the operator allows. `trusts_caller`: the origin that was originally
     requested may be private, as on a command line."""
 
     allowed: Networks = ()
-    trusts_asked: bool = False
+    trusts_caller: bool = False
 
     def objection(self, addresses: Iterable[Address], *, public_only: bool) -> str | None:
         """Say why these addresses of one host may not be reached; None if all may be."""
@@ -41,7 +41,7 @@ class Destinations:
             return None
         if public_only:
             return f"{private[0]} is not public, and a public site redirected there"
-        if self.trusts_asked or all(covers(self.allowed, address) for address in private):
+        if self.trusts_caller or all(covers(self.allowed, address) for address in private):
             return None
         return f"{private[0]} is not public: allow_private names the networks that may be reached"
 

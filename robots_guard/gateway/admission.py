@@ -79,7 +79,7 @@ class Admission:
     def recheck(self, decision: Decision) -> Decision:
         """Return a permitted request's decision, which now requires a turn if the origin has asked
         for a pause meanwhile."""
-        return self._guard.recalled(decision)
+        return self._guard.recheck_pause(decision)
 
     async def take_turn(self, decision: Decision, patience: float) -> Decision:
         """Take the origin's turn for a permitted request; return the decision to act on at once."""
@@ -91,7 +91,7 @@ class Admission:
         guard, origin = self._guard, decision.question.origin
         if decision.verdict.reason is not Reason.ROBOTS_TXT or method not in ("GET", "HEAD"):
             return None
-        if not guard.knows(origin):
+        if not guard.has_usable_policy(origin):
             return None
         policy = await guard.policy(origin)
         return cached_copy(policy, self._now(), guard.terms(origin).dialect, method=method)
@@ -129,7 +129,7 @@ class Admission:
         decision = self._tracked.get(decision_id)
         if decision is None:
             return False
-        decision = self._tracked[decision_id] = self._guard.leaves(decision)
+        decision = self._tracked[decision_id] = self._guard.mark_sent(decision)
         return decision.is_due
 
     async def mark_answered(self, decision_id: str, status: int, retry_after: str = "") -> None:
@@ -138,8 +138,8 @@ class Admission:
         if decision is None:
             return
         if seconds := asked_to_wait(status, {"retry-after": retry_after}, self._now()):
-            await self._guard.hold_off(decision.question.origin, seconds)
-        await self._guard.answered(decision)  # last, because it may wait for the store
+            await self._guard.note_pause(decision.question.origin, seconds)
+        await self._guard.mark_response_started(decision)  # last, because it may wait for the store
 
     def release(self, decision_id: str) -> None:
         """Forget a request that has ended, or that is judged again."""
@@ -151,6 +151,6 @@ class Admission:
 
 
 def _required_delay(decision: Decision) -> float:
-    if decision.verdict.pace:
-        return decision.verdict.pace.seconds
+    if decision.verdict.delay:
+        return decision.verdict.delay.seconds
     return 0.0

@@ -204,7 +204,7 @@ def _problem(decision: Decision, status: int) -> dict[str, object]:
         "line": verdict.rule and verdict.rule.line,
         "group": verdict.group,
         "because": verdict.detail,
-        "delay": (verdict.pace and verdict.pace.seconds) or None,
+        "delay": (verdict.delay and verdict.delay.seconds) or None,
         "until": verdict.until and math.ceil(verdict.until),
         "robots_url": decision.question.origin.robots_url,
         "fetched_at": _fetched_at(decision),

@@ -15,12 +15,12 @@ from robots_guard.core.access import OURS
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, OutOfTime, StoreError
 from robots_guard.guard.calls import Calls
-from robots_guard.guard.counters import Tally
+from robots_guard.guard.counters import Counters
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks, PolicyStore
 
 
-class Holding:
+class PolicyCache:
     """The policies of one guard. `memory` never blocks; `store` is None where policies are in
     memory only.
 
@@ -34,7 +34,7 @@ class Holding:
         store: PolicyStore | None,
         calls: Calls,
         clocks: Clocks,
-        tally: Tally,
+        counters: Counters,
         demands_verified: bool,
     ) -> None:
         self.shared = store is not None
@@ -42,14 +42,14 @@ class Holding:
         self._store = store
         self._calls = calls
         self._clocks = clocks
-        self._tally = tally
+        self._counters = counters
         self._demands_verified = demands_verified
 
-    def near(self, origin: Origin) -> Policy | None:
+    def get_local(self, origin: Origin) -> Policy | None:
         """Return the policy in memory."""
         return self._usable_part(self._memory.get(origin))
 
-    async def far(self, origin: Origin, within: float = math.inf) -> Policy | None:
+    async def get_shared(self, origin: Origin, within: float = math.inf) -> Policy | None:
         """Return the policy in the store, and copy it into memory unless memory has a later one.
 
         Raises OutOfTime if the store does not answer `within` this many seconds.
@@ -59,7 +59,7 @@ class Holding:
         try:
             stored = self._usable_part(await self._calls.make(self._store.get, origin, within=within))
         except DamagedValue as error:
-            self._tally.warn("store/damaged", "a policy in the store cannot be used: %s", error)
+            self._counters.warn("store/damaged", "a policy in the store cannot be used: %s", error)
             return None
         except OutOfTime as error:
             self._warn("a question is deferred because the policy store is slow: %s", error, "reading")
@@ -67,12 +67,12 @@ class Holding:
         except StoreError as error:
             self._warn("the policy store cannot be read; continuing without it: %s", error, "reading")
             return None
-        self._tally.mark_working("store/error", "reading")
+        self._counters.mark_working("store/error", "reading")
         if stored is not None:
             self._memory.put(stored, self._clocks.now())
         return stored
 
-    async def keep(self, policy: Policy) -> Policy:
+    async def put(self, policy: Policy) -> Policy:
         """Put a policy into memory and, unless its failure is local to this process, into the
         store.
 
@@ -88,12 +88,12 @@ class Holding:
         except StoreError as error:
             self._warn("the policy store cannot be written; continuing without it: %s", error, "writing")
             return policy
-        self._tally.mark_working("store/error", "reading", "writing")
+        self._counters.mark_working("store/error", "reading", "writing")
         stored = self._usable_part(kept) or policy
         self._memory.put(stored, now)
         return stored
 
-    def keep_near(self, policy: Policy) -> None:
+    def put_local(self, policy: Policy) -> None:
         """Put a policy into memory only: an internal error of this process must not affect other
         processes."""
         self._memory.put(policy, self._clocks.now())
@@ -104,7 +104,7 @@ class Holding:
             self._store.close()
 
     def _warn(self, message: str, error: StoreError, part: str) -> None:
-        self._tally.warn("store/error", message, error, part=part)
+        self._counters.warn("store/error", message, error, part=part)
 
     def _usable_part(self, policy: Policy | None) -> Policy | None:
         """Return the part of a policy that may be used. A trusted failure counts even if the
@@ -125,6 +125,6 @@ def _put_with_document(store: PolicyStore, policy: Policy, now: float) -> Policy
     """Store the policy and return it. A failure is stored together with the last good document."""
     if policy.trouble is not None:
         with contextlib.suppress(DamagedValue):
-            policy = policy.beside(store.get(policy.origin), now)
+            policy = policy.with_last_good_document(store.get(policy.origin), now)
     store.put(policy, now)
     return policy

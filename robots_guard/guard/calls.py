@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from robots_guard.errors import OutOfTime, StoreError
-from robots_guard.guard.counters import Tally
+from robots_guard.guard.counters import Counters
 from robots_guard.guard.threads import NoThread
 from robots_guard.ports import Clocks, Handle, Runtime
 
@@ -72,19 +72,19 @@ class Calls:
         kind: str,
         runtime: Runtime,
         clocks: Clocks,
-        tally: Tally,
+        counters: Counters,
     ) -> None:
         self._what = what
         self._width = width
         self._kind = kind
         self._runtime = runtime
         self._clocks = clocks
-        self._tally = tally
+        self._counters = counters
         self.begin_in_process()
 
     def begin_in_process(self) -> None:
         """Start with no pending calls: a forked child has none of its parent's threads."""
-        self._room = self._runtime.gate(self._width)
+        self._room = self._runtime.semaphore(self._width)
         self._pending: list[_Call[Any]] = []  # in the order in which they began
         self._last_return = -math.inf
 
@@ -185,4 +185,4 @@ class Calls:
             if undo is not None:
                 await self._runtime.in_thread(undo, result)
         except Exception as error:  # noqa: BLE001  no caller is left to raise it in
-            self._tally.warn(self._kind, f"a call to {self._what} failed after its caller gave up: %s", error)
+            self._counters.warn(self._kind, f"a call to {self._what} failed after its caller gave up: %s", error)

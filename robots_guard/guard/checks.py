@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import assert_never
 
 from robots_guard.core import check
-from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, Timing, Unanswered
+from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, TimedOut, Timing
 from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import Question, Terms
 from robots_guard.errors import OutOfTime
-from robots_guard.guard.cache import Holding
+from robots_guard.guard.cache import PolicyCache
 from robots_guard.guard.overrides import OverridesFile
 from robots_guard.guard.rules import RulesCache
 from robots_guard.guard.turns import Turns
@@ -21,7 +21,7 @@ from robots_guard.ports import Clocks
 from robots_guard.rep.ruleset import Ruleset
 
 #: Fetches the policy of an origin within a number of seconds; a cached one is revalidated.
-Renew = Callable[[float, Origin, Policy | None], Awaitable[Policy | Unanswered]]
+Renew = Callable[[float, Origin, Policy | None], Awaitable[Policy | TimedOut]]
 
 
 class Checks:
@@ -31,7 +31,7 @@ class Checks:
         self,
         *,
         overrides: OverridesFile,
-        cache: Holding,
+        cache: PolicyCache,
         rules: RulesCache,
         turns: Turns,
         clocks: Clocks,
@@ -55,7 +55,7 @@ class Checks:
             return state
         if isinstance(state, Opened):
             return self._run_opened(state, question)
-        judging = state.next(self._cache.near(question.origin), self._clocks.now())
+        judging = state.next(self._cache.get_local(question.origin), self._clocks.now())
         if not isinstance(judging, Judging):
             return None
         rules = None
@@ -63,21 +63,21 @@ class Checks:
             rules = self._rules.get(judging.document, question.agent, terms)
             if rules is None:
                 return None
-        held_off = self._turns.is_held_off(question.origin)
-        return judging.next(rules, self._clocks.now(), held_off=held_off)
+        is_paused = self._turns.is_paused(question.origin)
+        return judging.next(rules, self._clocks.now(), is_paused=is_paused)
 
     def _run_opened(self, state: Opened, question: Question) -> Decided | None:
         """Return the decision on /robots.txt itself with the delay known in memory; None if the
         store is needed."""
-        near = self._cache.near(question.origin)
+        near = self._cache.get_local(question.origin)
         if near is None and self._cache.shared:
             return None
-        now, held_off = self._clocks.now(), self._turns.is_held_off(question.origin)
-        following = state.next(near, now, held_off=held_off)
+        now, is_paused = self._clocks.now(), self._turns.is_paused(question.origin)
+        following = state.next(near, now, is_paused=is_paused)
         if isinstance(following, Decided):
             return following
         rules = self._rules.get(following.document, question.agent, following.terms)
-        return None if rules is None else following.next(rules, now, held_off=held_off)
+        return None if rules is None else following.next(rules, now, is_paused=is_paused)
 
     async def run(
         self,
@@ -97,16 +97,16 @@ class Checks:
                     state = state.next(cached, self._clocks.now())
                 case Renewing():
                     source = "fetch"
-                    answer = await renew(self.time_left(deadline), origin, state.held)
+                    answer = await renew(self.time_left(deadline), origin, state.cached)
                     state = state.next(answer, self._clocks.now())
                 case Opened():
                     cached, source = await self.look_up_in_time(origin, deadline)
-                    held_off = self._turns.is_held_off(origin)
-                    state = state.next(cached, self._clocks.now(), held_off=held_off)
+                    is_paused = self._turns.is_paused(origin)
+                    state = state.next(cached, self._clocks.now(), is_paused=is_paused)
                 case Judging() | Timing():
                     rules = await self._rules_of(state.document, question.agent, terms, deadline)
-                    held_off = self._turns.is_held_off(origin)
-                    state = state.next(rules, self._clocks.now(), held_off=held_off)
+                    is_paused = self._turns.is_paused(origin)
+                    state = state.next(rules, self._clocks.now(), is_paused=is_paused)
                 case Decided():
                     return state, source
                 case _:
@@ -118,7 +118,7 @@ class Checks:
         agent: str,
         terms: Terms,
         deadline: float,
-    ) -> Ruleset | Unanswered | None:
+    ) -> Ruleset | TimedOut | None:
         if document is None:
             return None
         return await self._rules.get_in_time(document, agent, terms, deadline)
@@ -134,12 +134,12 @@ class Checks:
         self,
         origin: Origin,
         deadline: float,
-    ) -> tuple[Policy | Unanswered | None, str]:
+    ) -> tuple[Policy | TimedOut | None, str]:
         """Look the policy up, unless the store takes longer than until the deadline."""
         try:
             return await self.look_up(origin, self.time_left(deadline))
         except OutOfTime as error:
-            return Unanswered(str(error)), ""
+            return TimedOut(str(error)), ""
 
     async def look_up(self, origin: Origin, within: float = math.inf) -> tuple[Policy | None, str]:
         """Return the policy in memory if it is usable, else that in the store, and where it was
@@ -147,11 +147,11 @@ class Checks:
 
         Another process may have renewed the one in the store.
         """
-        near = self._cache.near(origin)
+        near = self._cache.get_local(origin)
         if near is not None and (not self._cache.shared or self.is_usable(near)):
             return near, "memory"
-        far = await self._cache.far(origin, within)
-        near = self._cache.near(origin)  # a renewal may have ended during the look-up in the store
+        far = await self._cache.get_shared(origin, within)
+        near = self._cache.get_local(origin)  # a renewal may have ended during the look-up in the store
         if far is None or (near is not None and near.settled_at > far.settled_at):
             return near, "memory"
         return far, "store"

@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 
-from robots_guard.core.events import Event, StoreBegunAnew
+from robots_guard.core.events import Event, StoreWasReset
 from robots_guard.errors import AuditLogError, DamagedValue, StoreReset
 from robots_guard.ports import AuditLog, Clocks
 
@@ -25,7 +25,7 @@ QUIET = 5.0  # seconds without a failure until a success counts: a cluster may h
 _RECOVERED = {"store/error": "the policy store works again", "audit_log/error": "the audit log works again"}
 
 
-class Tally:
+class Counters:
     """The counters of one guard; `counts` holds the running totals."""
 
     def __init__(self, clocks: Clocks, audit_log: AuditLog | None = None) -> None:
@@ -46,7 +46,7 @@ class Tally:
         if self._limits.setdefault((kind, about), _RateLimit()).permits(error, now):
             log.warning(_NEW_STORE if isinstance(error, StoreReset) else message, error)
         if isinstance(error, StoreReset):
-            self.note(StoreBegunAnew(at=self._clocks.now(), detail=str(error)))
+            self.note(StoreWasReset(at=self._clocks.now(), detail=str(error)))
         elif part:
             self._failed.setdefault(kind, {})[part] = now
 

@@ -18,15 +18,15 @@ from functools import partial
 
 import msgspec
 
-from robots_guard.core.check import Decided, Unanswered
-from robots_guard.core.pacing import Demand, Pacer
+from robots_guard.core.check import Decided, TimedOut
+from robots_guard.core.pacing import DelaySource, RequiredDelay
 from robots_guard.core.policy import Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Decision, Question, Terms, Verdict
-from robots_guard.guard.cache import Holding
+from robots_guard.guard.cache import PolicyCache
 from robots_guard.guard.calls import LOG_WIDTH, RULES_WIDTH, STORE_WIDTH, Calls
 from robots_guard.guard.checks import Checks
-from robots_guard.guard.counters import Tally
+from robots_guard.guard.counters import Counters
 from robots_guard.guard.options import GuardOptions
 from robots_guard.guard.overrides import OverridesFile
 from robots_guard.guard.recorder import Recorder, check_types, recordable, refuse_after_error
@@ -37,13 +37,15 @@ from robots_guard.guard.threads import ends_within
 from robots_guard.guard.turn_check import TurnCheck
 from robots_guard.guard.turns import Turns
 from robots_guard.origin import Origin
-from robots_guard.ports import AuditLog, Clocks, Fetcher, NearStore, Runtime, Store
+from robots_guard.ports import AuditLog, Clocks, Fetcher, LocalStore, Runtime, Store
 
 log = logging.getLogger("robots_guard")
 
-DRAIN_TIMEOUT = 5.0  # seconds `settle` waits at most: together with `close` less than the 10 s of `docker stop`
+DRAIN_TIMEOUT = 5.0  # seconds `drain` waits at most: together with `close` less than the 10 s of `docker stop`
 CLOSE_TIMEOUT = 2.0  # seconds `close` waits for the audit log, and again for the store
-NO_DELAY = Demand(by=Pacer.RETRY_AFTER, seconds=0.0)  # of a request that needs a turn only because of a pause
+NO_DELAY = RequiredDelay(
+    by=DelaySource.RETRY_AFTER, seconds=0.0
+)  # of a request that needs a turn only because of a pause
 
 
 class Guard:
@@ -61,7 +63,7 @@ class Guard:
         *,
         runtime: Runtime,
         clocks: Clocks,
-        memory: NearStore,
+        memory: LocalStore,
         store: Store | None,
         fetcher: Fetcher,
         audit_log: AuditLog,
@@ -73,23 +75,23 @@ class Guard:
         self._fetcher = fetcher
         self._audit_log = audit_log
         self._tokens = tokens
-        self._tally = tally = Tally(clocks, audit_log)
-        self.counts = tally.counts
-        calls = partial(Calls, runtime=runtime, clocks=clocks, tally=tally)
+        self._counters = counters = Counters(clocks, audit_log)
+        self.counts = counters.counts
+        calls = partial(Calls, runtime=runtime, clocks=clocks, counters=counters)
         store_calls = calls("the policy store", STORE_WIDTH, kind="store/error")
         log_calls = calls("the audit log", LOG_WIDTH, kind="audit_log/error")
         rules_calls = calls("the parser", RULES_WIDTH, kind="rules/error")
         self._all_calls = (store_calls, log_calls, rules_calls)
-        self._overrides = overrides = OverridesFile(options.overrides, options.terms, clocks, tally)
-        self._cache = Holding(
+        self._overrides = overrides = OverridesFile(options.overrides, options.terms, clocks, counters)
+        self._cache = PolicyCache(
             memory=memory,
             store=store,
             calls=store_calls,
             clocks=clocks,
-            tally=tally,
+            counters=counters,
             demands_verified=options.demands_verified,
         )
-        self._rules = RulesCache(calls=rules_calls, clocks=clocks, tally=tally)
+        self._rules = RulesCache(calls=rules_calls, clocks=clocks, counters=counters)
         self._turns = turns = Turns(
             near=memory,
             far=store,
@@ -97,14 +99,14 @@ class Guard:
             calls=store_calls,
             runtime=runtime,
             clocks=clocks,
-            tally=tally,
+            counters=counters,
             respect_retry_after=options.respect_retry_after,
         )
         self._recorder = recorder = Recorder(
             options,
             audit_log=audit_log,
             clocks=clocks,
-            tally=tally,
+            counters=counters,
             tokens=tokens,
         )
         self._checks = checks = Checks(
@@ -130,7 +132,7 @@ class Guard:
             log_calls=log_calls,
             runtime=runtime,
             clocks=clocks,
-            tally=tally,
+            counters=counters,
         )
         _guards.add(self)
 
@@ -196,16 +198,16 @@ class Guard:
             question, decided = recordable(question), refuse_after_error()
         return self._recorder.issue(question, decided, terms, "", began)
 
-    def recalled(self, decision: Decision) -> Decision:
+    def recheck_pause(self, decision: Decision) -> Decision:
         """Recheck Retry-After: return the decision unchanged, or one that now requires a turn.
 
         A turn is required if the origin has asked for a pause since the decision was made.
         """
         verdict, origin = decision.verdict, decision.question.origin
         exempt = decision.policy is None and verdict.reason is not Reason.ROBOTS_TXT
-        if exempt or verdict.pace is not None or not self.is_held_off(origin):
+        if exempt or verdict.delay is not None or not self.is_paused(origin):
             return decision
-        return msgspec.structs.replace(decision, verdict=msgspec.structs.replace(verdict, pace=NO_DELAY))
+        return msgspec.structs.replace(decision, verdict=msgspec.structs.replace(verdict, delay=NO_DELAY))
 
     async def turn(self, decision: Decision, patience: float = 0.0) -> Decision:
         """Take the origin's turn for a permitted request; return the decision to act on.
@@ -220,7 +222,7 @@ class Guard:
             patience = 0.0
         return await self._turn_check.take_within(patience, decision, self._options.apply_report_only)
 
-    def leaves(self, decision: Decision) -> Decision:
+    def mark_sent(self, decision: Decision) -> Decision:
         """Mark a request as being sent; return its decision with the turn re-stamped to now.
 
         A turn that was just taken is not re-stamped. The store is updated in the background, so
@@ -229,23 +231,23 @@ class Guard:
         """
         return self._turn_check.mark_sent(decision)
 
-    async def answered(self, decision: Decision) -> None:
+    async def mark_response_started(self, decision: Decision) -> None:
         """Mark that the response to a request with a turn has started. Does not raise."""
         if decision.turn is not None:
             await self._turns.mark_response_started(decision.question.origin, decision.turn)
 
-    async def hold_off(self, origin: Origin, seconds: float) -> None:
+    async def note_pause(self, origin: Origin, seconds: float) -> None:
         """Note that an origin has asked for a pause (`Retry-After` with a 429 or 503). Does not
         raise."""
-        await self._turns.hold_off(origin, seconds)
+        await self._turns.note_pause(origin, seconds)
 
-    def is_held_off(self, origin: Origin) -> bool:
+    def is_paused(self, origin: Origin) -> bool:
         """Whether the origin has asked for a pause that is not over, as far as this process
         knows."""
-        return self._turns.is_held_off(origin)
+        return self._turns.is_paused(origin)
 
     @property
-    def held(self) -> int:
+    def waiting(self) -> int:
         """The number of requests that wait for a turn."""
         return self._turns.waiting
 
@@ -253,9 +255,9 @@ class Guard:
         """Return the terms for an origin now: the settings, or an override of them."""
         return self._overrides.terms(origin)
 
-    def knows(self, origin: Origin) -> bool:
+    def has_usable_policy(self, origin: Origin) -> bool:
         """Whether a usable policy is in memory, so that `peek` will most likely answer."""
-        cached = self._cache.near(origin)
+        cached = self._cache.get_local(origin)
         return cached is not None and self._checks.is_usable(cached)
 
     async def policy(self, origin: Origin, fetcher: Fetcher | None = None, *, renew: bool = False) -> Policy:
@@ -266,7 +268,7 @@ class Guard:
             return cached
         return await self._renewals.fetch(origin, cached, fetcher or self._fetcher)
 
-    async def prepare(self, question: Question, fetcher: Fetcher | None = None) -> None:
+    async def prefetch(self, question: Question, fetcher: Fetcher | None = None) -> None:
         """Load what `peek` needs to answer the question, within the decision timeout.
 
         It decides and records nothing, and does not raise.
@@ -274,7 +276,7 @@ class Guard:
         deadline = self._clocks.monotonic() + self._options.decision_timeout
         try:
             policy = await self._policy_in_time(question.origin, fetcher or self._fetcher, deadline)
-            if isinstance(policy, Unanswered):
+            if isinstance(policy, TimedOut):
                 return  # the check will defer the question
             terms = self.terms(question.origin)
             document = policy.access(self._clocks.now(), terms.dialect)[1]
@@ -283,11 +285,11 @@ class Guard:
         except Exception:  # the next check fails in the same way and refuses the request
             log.exception("preparing for a question to %s failed", question.origin)
 
-    async def settle(self) -> None:
+    async def drain(self) -> None:
         """Wait a few seconds at most for pending renewals, so that `close` loses none."""
         await self._renewals.drain(min(DRAIN_TIMEOUT, self._options.decision_timeout))
 
-    def look_at_overrides(self) -> None:
+    def reload_overrides(self) -> None:
         """Reread the overrides file now if it has changed, and do not check it again for a
         second."""
         self._overrides.reload_if_changed()
@@ -328,10 +330,10 @@ class Guard:
         if decided.renew and decided.policy is not None:
             self._renewals.refresh_in_background(origin, decided.policy, fetcher)
 
-    async def _policy_in_time(self, origin: Origin, fetcher: Fetcher, deadline: float) -> Policy | Unanswered:
+    async def _policy_in_time(self, origin: Origin, fetcher: Fetcher, deadline: float) -> Policy | TimedOut:
         """Return a usable policy, renewed if necessary."""
         cached, _ = await self._checks.look_up_in_time(origin, deadline)
-        if isinstance(cached, Unanswered) or (cached is not None and self._checks.is_usable(cached)):
+        if isinstance(cached, TimedOut) or (cached is not None and self._checks.is_usable(cached)):
             return cached
         left = self._checks.time_left(deadline)
         return await self._renewals.fetch_within(left, origin, cached, fetcher)

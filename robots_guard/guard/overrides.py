@@ -17,7 +17,7 @@ from robots_guard.core.events import OverridesLoaded
 from robots_guard.core.overrides import Overrides, parse
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import SettingsError
-from robots_guard.guard.counters import Tally
+from robots_guard.guard.counters import Counters
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks
 
@@ -32,11 +32,11 @@ class OverridesFile:
     Each reading is recorded. Raises SettingsError if the first one fails.
     """
 
-    def __init__(self, path: Path | None, base: Terms, clocks: Clocks, tally: Tally) -> None:
+    def __init__(self, path: Path | None, base: Terms, clocks: Clocks, counters: Counters) -> None:
         self._path = path
         self._base = base
         self._clocks = clocks
-        self._tally = tally
+        self._counters = counters
         self._checked_at = clocks.monotonic()
         self._identity = _identity(path) if path else None
         self._overrides = read(path, base) if path else Overrides()
@@ -63,7 +63,7 @@ class OverridesFile:
             self._overrides = read(self._path, self._base)
         except SettingsError as error:
             self._identity = None  # retry, and warn again, until the file is readable
-            self._tally.warn("overrides/unread", "%s; the previous overrides stay in force", error)
+            self._counters.warn("overrides/unread", "%s; the previous overrides stay in force", error)
         else:
             self._report()
 
@@ -76,7 +76,7 @@ class OverridesFile:
         ineffective = (*self._overrides.faults, *expired)
         for which, why in ineffective:
             fault = SettingsError(f"override {which!r} has no effect: {why}")
-            self._tally.warn("overrides/invalid", "%s", fault, about=which)
+            self._counters.warn("overrides/invalid", "%s", fault, about=which)
         loaded = OverridesLoaded(
             at=now,
             source=str(self._path),
@@ -84,7 +84,7 @@ class OverridesFile:
             sha256=self._overrides.sha256,
             problems=tuple(f"{which}: {why}" for which, why in ineffective),
         )
-        self._tally.note(loaded)
+        self._counters.note(loaded)
 
 
 def read(path: Path, base: Terms) -> Overrides:

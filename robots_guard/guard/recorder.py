@@ -17,7 +17,7 @@ from robots_guard.core.events import FailedOpen
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict
 from robots_guard.errors import AuditLogError, UnconfirmedRecord
-from robots_guard.guard.counters import Tally
+from robots_guard.guard.counters import Counters
 from robots_guard.guard.options import GuardOptions
 from robots_guard.origin import UNREADABLE
 from robots_guard.ports import AuditLog, Clocks
@@ -64,13 +64,13 @@ class Recorder:
         *,
         audit_log: AuditLog,
         clocks: Clocks,
-        tally: Tally,
+        counters: Counters,
         tokens: Callable[[int], str],
     ) -> None:
         self._options = options
         self._audit_log = audit_log
         self._clocks = clocks
-        self._tally = tally
+        self._counters = counters
         self._tokens = tokens
         self.begin_in_process()
 
@@ -126,9 +126,9 @@ class Recorder:
         """Record the decision, count it and return it."""
         decision = self._record(decision)
         verdict = decision.verdict
-        self._tally.counts[f"{verdict.action}/{verdict.reason}"] += 1
+        self._counters.counts[f"{verdict.action}/{verdict.reason}"] += 1
         if decision.has_escaped:
-            self._tally.counts["escaped"] += 1
+            self._counters.counts["escaped"] += 1
         return decision
 
     def _record(self, decision: Decision) -> Decision:
@@ -141,13 +141,13 @@ class Recorder:
         except Exception:
             log.exception("robots_guard cannot make the record of a decision; the request is refused")
             return self._refuse_unrecorded(decision)
-        self._tally.mark_working("audit_log/error", "records")
+        self._counters.mark_working("audit_log/error", "records")
         if self._unrecorded_passes:
             self._record_gap(decision.at)
         return decision
 
     def _handle_unrecorded(self, decision: Decision, error: Exception) -> Decision:
-        self._tally.warn("audit_log/error", "a decision could not be recorded: %s", error, part="records")
+        self._counters.warn("audit_log/error", "a decision could not be recorded: %s", error, part="records")
         if decision.verdict.action is not Action.PASS:
             return decision
         if self._options.audit_required:
@@ -161,7 +161,7 @@ class Recorder:
         It carries none of the data that could be at fault, and is recorded if possible. In report
         mode a PASS remains a PASS.
         """
-        self._tally.counts["audit_log/error"] += 1
+        self._counters.counts["audit_log/error"] += 1
         passed = decision.verdict.action is Action.PASS
         verdict = self._options.apply_report_only(INTERNAL_ERROR) if passed else INTERNAL_ERROR
         refused = msgspec.structs.replace(
@@ -188,6 +188,6 @@ class Recorder:
         except AuditLogError:
             return  # not writable yet: the decision that led here needed no record
         except Exception as error:  # noqa: BLE001  the decision itself is recorded and remains valid
-            self._tally.warn("audit_log/error", "the number of unrecorded requests could not be recorded: %s", error)
+            self._counters.warn("audit_log/error", "the number of unrecorded requests could not be recorded: %s", error)
             return
         self._unrecorded_passes -= count

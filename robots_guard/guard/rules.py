@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from cachetools import LRUCache
 
-from robots_guard.core.check import Unanswered
+from robots_guard.core.check import TimedOut
 from robots_guard.core.policy import Document
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import StoreError
 from robots_guard.guard.calls import Calls
-from robots_guard.guard.counters import Tally
+from robots_guard.guard.counters import Counters
 from robots_guard.ports import Clocks
 from robots_guard.rep.ruleset import Ruleset, compile_rules
 
@@ -23,10 +23,10 @@ RulesKey = tuple[str, str, str, str]
 class RulesCache:
     """The compiled rules of one guard, in an LRU cache bounded by bytes."""
 
-    def __init__(self, *, calls: Calls, clocks: Clocks, tally: Tally) -> None:
+    def __init__(self, *, calls: Calls, clocks: Clocks, counters: Counters) -> None:
         self._calls = calls
         self._clocks = clocks
-        self._tally = tally
+        self._counters = counters
         self._rules: LRUCache[RulesKey, Ruleset] = LRUCache(RULES_CACHE_BYTES, getsizeof=_size)
 
     def get(self, document: Document, agent: str, terms: Terms) -> Ruleset | None:
@@ -43,7 +43,7 @@ class RulesCache:
         agent: str,
         terms: Terms,
         deadline: float,
-    ) -> Ruleset | Unanswered:
+    ) -> Ruleset | TimedOut:
         """Return a document's rules for an agent, unless that takes longer than until `deadline` on
         the monotonic clock."""
         ready = self.get(document, agent, terms)
@@ -54,8 +54,8 @@ class RulesCache:
             rules = await self._calls.make(_compile, document, agent, terms, within=within)
         except StoreError as error:
             message = "a question is deferred because a large robots.txt could not be parsed: %s"
-            self._tally.warn("rules/error", message, error)
-            return Unanswered(str(error))
+            self._counters.warn("rules/error", message, error)
+            return TimedOut(str(error))
         return self._keep(_key(document, agent, terms), rules)
 
     def _keep(self, key: RulesKey, rules: Ruleset) -> Ruleset:

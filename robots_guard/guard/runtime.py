@@ -91,7 +91,7 @@ class AsyncioRuntime:
         await asyncio.wait({cast("asyncio.Future[Any]", handle)}, timeout=seconds)
         return handle.done()
 
-    def gate(self, width: int) -> Semaphore:
+    def semaphore(self, width: int) -> Semaphore:
         """Return a semaphore that is not bound to an event loop."""
         return _LoopFreeSemaphore(width)
 

@@ -24,15 +24,15 @@ from typing import assert_never
 
 from robots_guard.core import lease, renewal
 from robots_guard.core.access import OURS, Failed, Failure, Fetched, FetchOutcome, Get, Limits
-from robots_guard.core.check import Unanswered
+from robots_guard.core.check import TimedOut
 from robots_guard.core.events import FetchMade
 from robots_guard.core.freshness import asked_to_wait
 from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Decision
 from robots_guard.errors import StoreError
-from robots_guard.guard.cache import Holding
+from robots_guard.guard.cache import PolicyCache
 from robots_guard.guard.calls import LONGEST, Calls
-from robots_guard.guard.counters import Tally
+from robots_guard.guard.counters import Counters
 from robots_guard.guard.overrides import OverridesFile
 from robots_guard.guard.redirects import Redirects
 from robots_guard.guard.turns import Turns
@@ -72,7 +72,7 @@ class SingleFlight:
         self,
         limits: Limits,
         *,
-        cache: Holding,
+        cache: PolicyCache,
         leases: Leases | None,
         tokens: Callable[[int], str],
         overrides: OverridesFile,
@@ -82,7 +82,7 @@ class SingleFlight:
         log_calls: Calls,
         runtime: Runtime,
         clocks: Clocks,
-        tally: Tally,
+        counters: Counters,
     ) -> None:
         self._limits = limits
         self._cache = cache
@@ -95,7 +95,7 @@ class SingleFlight:
         self._log_calls = log_calls
         self._runtime = runtime
         self._clocks = clocks
-        self._tally = tally
+        self._counters = counters
         self._lease = limits.total + MARGIN  # seconds
         self._ending = False
         self.begin_in_process()
@@ -103,8 +103,8 @@ class SingleFlight:
     def begin_in_process(self) -> None:
         """Start without renewals: a forked child neither continues its parent's renewals nor
         releases its leases."""
-        self._gate = self._runtime.gate(FETCHES)
-        self._redirect_gate = self._runtime.gate(FETCHES)
+        self._gate = self._runtime.semaphore(FETCHES)
+        self._redirect_gate = self._runtime.semaphore(FETCHES)
         self._running: dict[Origin, Handle[Policy]] = {}
         self._for_redirects: dict[tuple[Origin, bool], Handle[Policy]] = {}  # by origin and `public_only`
         self._tokens: dict[_Job, str] = {}  # of the leases this process holds
@@ -139,11 +139,11 @@ class SingleFlight:
 
     async def fetch_within(
         self, seconds: float, origin: Origin, cached: Policy | None, fetcher: Fetcher
-    ) -> Policy | Unanswered:
+    ) -> Policy | TimedOut:
         """Return the policy that the renewal results in, if in time. The renewal continues in any
         case."""
         if self._waiting >= WAITERS:
-            return Unanswered(f"{WAITERS} requests already wait for a robots.txt")
+            return TimedOut(f"{WAITERS} requests already wait for a robots.txt")
         self._waiting += 1
         try:
             handle = self.begin(origin, cached, fetcher)
@@ -151,7 +151,7 @@ class SingleFlight:
                 return await self._runtime.wait(handle)
         finally:
             self._waiting -= 1
-        return Unanswered("no robots.txt within the decision timeout")
+        return TimedOut("no robots.txt within the decision timeout")
 
     async def _fetch_for_redirect(
         self,
@@ -160,13 +160,13 @@ class SingleFlight:
         seconds: float,
         origin: Origin,
         cached: Policy | None,
-    ) -> Policy | Unanswered:
+    ) -> Policy | TimedOut:
         """Return the policy of an origin that the robots.txt of a job redirects to, if it is
         available in time."""
         if origin == redirected.following.origin:
-            return Unanswered("a redirect back to the origin whose rules are being fetched")
+            return TimedOut("a redirect back to the origin whose rules are being fetched")
         if job.for_redirect:
-            return Unanswered("a redirect whose target's robots.txt redirects as well")
+            return TimedOut("a redirect whose target's robots.txt redirects as well")
         key = (origin, redirected.following.public_only)
         handle = self._for_redirects.get(key)
         if handle is None:
@@ -176,7 +176,7 @@ class SingleFlight:
                 self._for_redirects[key] = handle
         if handle.done() or await self._runtime.wait_at_most(handle, seconds):
             return await self._runtime.wait(handle)
-        return Unanswered("no robots.txt within the time for a redirect")
+        return TimedOut("no robots.txt within the time for a redirect")
 
     async def drain(self, seconds: float) -> None:
         """Wait at most `seconds` for running fetches; renewals that have not begun to fetch are
@@ -223,7 +223,7 @@ class SingleFlight:
         settled = renewal.begin(job.origin, job.cached, job.fetcher.via).next(failed, self._clocks.now())
         assert isinstance(settled, renewal.Settled)
         if not job.for_redirect:
-            self._cache.keep_near(settled.policy)
+            self._cache.put_local(settled.policy)
         return settled.policy
 
     async def _run(self, job: _Job) -> Policy:
@@ -244,7 +244,7 @@ class SingleFlight:
                             raise _Ending
                         state = state.next(await self._take(job))
                     case lease.Looking():
-                        state = state.next(await self._cache.far(job.origin), self._clocks.now())
+                        state = state.next(await self._cache.get_shared(job.origin), self._clocks.now())
                     case lease.Waiting():
                         gate.release()
                         inside = False
@@ -253,7 +253,7 @@ class SingleFlight:
                     case lease.Found():
                         return state.policy
                     case lease.Granted():
-                        return await self._cache_result(job, await self._fetch(job, state.held))
+                        return await self._cache_result(job, await self._fetch(job, state.cached))
                     case _:
                         assert_never(state)
         finally:
@@ -265,7 +265,7 @@ class SingleFlight:
         cached."""
         if job.for_redirect and policy.trouble is not None and policy.trouble.failure in OURS:
             return policy
-        return await self._cache.keep(policy)
+        return await self._cache.put(policy)
 
     async def _fetch(self, job: _Job, cached: Policy | None) -> Policy:
         deadline = self._clocks.monotonic() + self._limits.total
@@ -294,7 +294,7 @@ class SingleFlight:
             await self._turns.mark_response_started(judged.question.origin, judged.turn)
 
     async def _hop(self, job: _Job, state: renewal.Fetching, deadline: float) -> FetchOutcome:
-        self._tally.counts["fetch/count"] += 1
+        self._counters.counts["fetch/count"] += 1
         get, began = self._get(state, deadline), self._clocks.monotonic()
         outcome = await job.fetcher.fetch(get)
         await self._record_hop(job.origin, get, outcome, job.fetcher.via, began)
@@ -306,16 +306,16 @@ class SingleFlight:
         now, elapsed = self._clocks.now(), self._clocks.monotonic() - began
         made = FetchMade(at=now, origin=origin, get=get, outcome=outcome, via=via, elapsed=elapsed)
         try:
-            await self._log_calls.make(self._tally.note, made)
+            await self._log_calls.make(self._counters.note, made)
         except StoreError as error:
-            self._tally.warn("audit_log/error", "an event could not be recorded: %s", error, part="records")
+            self._counters.warn("audit_log/error", "an event could not be recorded: %s", error, part="records")
 
     async def _note_retry_after(self, outcome: FetchOutcome, url: str) -> None:
         """Keep a Retry-After of the robots.txt fetch for the origin's pages, too."""
         if isinstance(outcome, Fetched):
             wait = asked_to_wait(outcome.status, outcome.headers, self._clocks.now())
             if wait:
-                await self._turns.hold_off(split_url(url)[0], wait)
+                await self._turns.note_pause(split_url(url)[0], wait)
 
     def _get(self, state: renewal.Fetching, deadline: float) -> Get:
         """Return the GET for one hop; all hops share the total time."""
@@ -350,7 +350,7 @@ class SingleFlight:
         except StoreError as error:
             self._warn("the policy store grants no leases; continuing without: %s", error)
             return True
-        self._tally.mark_working("store/error", "reading", "writing")
+        self._counters.mark_working("store/error", "reading", "writing")
         if not taken:
             self._tokens.pop(job, None)
         return taken
@@ -365,7 +365,7 @@ class SingleFlight:
             self._warn("a lease was not released; it will expire: %s", error)
 
     def _warn(self, message: str, error: StoreError) -> None:
-        self._tally.warn("store/error", message, error, part="writing")
+        self._counters.warn("store/error", message, error, part="writing")
 
 
 def _release_late(leases: Leases, origin: Origin, token: str, taken: bool) -> None:

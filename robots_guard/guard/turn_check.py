@@ -11,7 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from robots_guard.core.pacing import Demand, Turn, Wait, has_lapsed, is_old
+from robots_guard.core.pacing import RequiredDelay, Turn, Wait, has_lapsed, is_old
 from robots_guard.core.verdict import Action, Decision, Verdict, not_yet
 from robots_guard.guard.checks import Checks
 from robots_guard.guard.recorder import Recorder, refuse_after_error
@@ -38,7 +38,7 @@ class TurnCheck:
         That is a DEFER if no turn is free within `patience` seconds, and another decision if the
         policy now in memory forbids the request.
         """
-        if decision.verdict.pace is None or (
+        if decision.verdict.delay is None or (
             decision.turn is not None and not is_old(decision.turn, self._clocks.now())
         ):
             return decision
@@ -52,8 +52,8 @@ class TurnCheck:
                 verdict = current.verdict
                 if isinstance(turn, Turn):
                     if decision.turn is not None:  # moved: it was taken with the delay of that time
-                        return _with_turn(decision, turn, decision.verdict.pace)
-                    return _with_turn(decision, turn, verdict.pace)
+                        return _with_turn(decision, turn, decision.verdict.delay)
+                    return _with_turn(decision, turn, verdict.delay)
                 verdict = not_yet(verdict, turn, self._clocks.now())
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
             verdict = refuse_after_error().verdict
@@ -119,19 +119,19 @@ class TurnCheck:
             return decision
         if has_lapsed(decision.turn, self._clocks.now()):
             return replace(decision, turn=None)
-        turn = self._turns.count_aside(decision.question.origin, decision.turn, since)
+        turn = self._turns.move_in_background(decision.question.origin, decision.turn, since)
         taken_at = decision.turn_taken_at + since
         return replace(decision, turn=turn, turn_taken_at=taken_at)
 
 
-def _with_turn(decision: Decision, turn: Turn, pace: Demand | None) -> Decision:
-    """Return the decision with a turn that was taken with delay `pace`."""
-    verdict = replace(decision.verdict, pace=pace)
+def _with_turn(decision: Decision, turn: Turn, delay: RequiredDelay | None) -> Decision:
+    """Return the decision with a turn that was taken with delay `delay`."""
+    verdict = replace(decision.verdict, delay=delay)
     return replace(decision, verdict=verdict, turn=turn, turn_taken_at=turn.asked)
 
 
 def _delay_of(decision: Decision) -> float:
     """Return the seconds that a decision requires between two requests; -inf if it needs no
     turn."""
-    pace = decision.verdict.pace
-    return -math.inf if pace is None else pace.seconds
+    delay = decision.verdict.delay
+    return -math.inf if delay is None else delay.seconds

@@ -7,7 +7,7 @@ slower than a request may wait, the request is deferred; a turn that the store s
 lost. Turns are never reserved in advance. A request that cannot be requeued waits in a FIFO queue
 per origin; one that would wait longer than its patience is refused at once.
 
-Invariant: a returned turn was granted at most `SLACK` ago. One that arrives later is not used.
+Invariant: a returned turn was granted at most `MAX_TURN_AGE` ago. One that arrives later is not used.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from cachetools import LRUCache
 from msgspec.structs import replace
 
 from robots_guard.core.pacing import (
-    AHEAD,
-    LONGEST_HOLD_OFF,
-    SLACK,
+    LONGEST_PAUSE,
+    MAX_FUTURE,
+    MAX_TURN_AGE,
     Share,
     Turn,
     Wait,
     as_wait,
-    counted_from,
     has_lapsed,
     lapsed,
     least,
+    moved_stamp,
     window,
 )
 from robots_guard.errors import OutOfTime, StoreError
 from robots_guard.guard.calls import REST, Calls
-from robots_guard.guard.counters import Tally
+from robots_guard.guard.counters import Counters
 from robots_guard.origin import Origin
-from robots_guard.ports import Clocks, Handle, NearTurns, Runtime, Semaphore, TurnStore
+from robots_guard.ports import Clocks, Handle, LocalTurns, Runtime, Semaphore, TurnStore
 
 HELD = 256  # queued requests of all origins together
 RETRY_IN = 1.0  # second: when to retry if the queue is full or the store too slow
@@ -71,21 +71,21 @@ class Turns:
     def __init__(
         self,
         *,
-        near: NearTurns,
+        near: LocalTurns,
         far: TurnStore | None,
         name: str,
         calls: Calls,
         runtime: Runtime,
         clocks: Clocks,
-        tally: Tally,
+        counters: Counters,
         respect_retry_after: bool = True,
     ) -> None:
         self._respect_retry_after = respect_retry_after
-        self._near = near
-        self._far = far
+        self._local = near
+        self._shared = far
         self._runtime = runtime
         self._clocks = clocks
-        self._tally = tally
+        self._counters = counters
         self._calls = calls
         self.begin_in_child(name)
 
@@ -105,8 +105,8 @@ class Turns:
 
     async def _take(self, origin: Origin, delay: float, deadline: float) -> Turn | Wait:
         """Take the origin's turn, or return how long to wait before the next attempt."""
-        if self._far is None:
-            return self._near.reserve(origin, delay, self._clocks.now, self._name)
+        if self._shared is None:
+            return self._local.reserve(origin, delay, self._clocks.now, self._name)
         wait = self._local_wait(origin, delay)
         if wait is not None:  # a store that has recovered or was replaced does not know the turns taken without it
             return wait
@@ -155,10 +155,10 @@ class Turns:
 
         Returns None if the store fails; the share is then in force.
         """
-        assert self._far is not None
+        assert self._shared is not None
         between = delay if self._share_in_force(origin) is None else least(delay)
         try:
-            reply = await self._calls.make(self._far.reserve, origin, between, self._clocks.now, self._name)
+            reply = await self._calls.make(self._shared.reserve, origin, between, self._clocks.now, self._name)
         except StoreError as error:
             self._warn("turns are not shared because the policy store fails: %s", error)
             share = self._shares.get(origin)
@@ -167,7 +167,7 @@ class Turns:
             return None
         finally:
             self._pending_calls.pop(origin, None)
-        self._tally.mark_working("store/error", "reading", "writing")
+        self._counters.mark_working("store/error", "reading", "writing")
         share = self._share_in_force(origin)
         if share is not None:
             self._shares[origin] = share.returning(delay, self._clocks.monotonic(), REST)
@@ -183,7 +183,7 @@ class Turns:
         if isinstance(reply, Turn):
             return self._use_granted(origin, reply, delay)
         if reply.pause:
-            self._near.hold_off(origin, reply.pause, reply.asked)
+            self._local.note_pause(origin, reply.pause, reply.asked)
         return reply
 
     def _use_granted(self, origin: Origin, turn: Turn, delay: float) -> Turn | Wait:
@@ -191,7 +191,7 @@ class Turns:
         wait = self._local_wait(origin, delay)
         if wait is not None:  # a turn of this process has been moved meanwhile
             return wait
-        self._near.reserve(origin, 0.0, lambda: turn.asked)
+        self._local.reserve(origin, 0.0, lambda: turn.asked)
         share = self._share_in_force(origin)
         if share is not None:
             turn = self._in_slot(share, turn, delay)
@@ -202,8 +202,8 @@ class Turns:
         now = self._clocks.now()
         if not has_lapsed(turn, now):
             return turn
-        late = StoreError(f"the answer took {now - turn.asked:.2f} s, longer than {SLACK:g} s")
-        self._tally.warn("turn/lapsed", "a turn from the policy store came too late to be used: %s", late)
+        late = StoreError(f"the answer took {now - turn.asked:.2f} s, longer than {MAX_TURN_AGE:g} s")
+        self._counters.warn("turn/lapsed", "a turn from the policy store came too late to be used: %s", late)
         return lapsed(turn, delay, now)
 
     # -- while the store is down --------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class Turns:
     def _local_wait(self, origin: Origin, delay: float) -> Wait | None:
         """Return how long this process must wait by its own memory and, while the store is down,
         for its own slot; None if it need not wait."""
-        wait = as_wait(self._near.next_turn(origin, delay, self._clocks.now()))
+        wait = as_wait(self._local.next_turn(origin, delay, self._clocks.now()))
         share = self._share_in_force(origin)
         if share is not None:
             until_slot = share.wait(delay, self._clocks.monotonic() + wait.seconds)
@@ -235,7 +235,7 @@ class Turns:
         wait = self._local_wait(origin, delay)
         if wait is not None:
             return wait
-        turn = self._near.reserve(origin, 0.0, self._clocks.now)
+        turn = self._local.reserve(origin, 0.0, self._clocks.now)
         if isinstance(turn, Wait):  # the clock has been set back meanwhile
             return turn
         turn = replace(turn, is_shared=False)
@@ -280,7 +280,7 @@ class Turns:
                 return Wait(seconds=max(RETRY_IN, ahead + delay))
             return await self._take_until(self._clocks.monotonic(), origin, delay_now)
         if line is None:
-            line = self._lines[origin] = _TurnQueue(self._runtime.gate(1))
+            line = self._lines[origin] = _TurnQueue(self._runtime.semaphore(1))
         line.length += 1
         try:
             if not await line.head.acquire_within(patience):
@@ -320,16 +320,16 @@ class Turns:
 
     # -- after a turn was taken ---------------------------------------------------------------------------
 
-    async def count_from(self, origin: Origin, turn: Turn, since: float) -> bool:
+    async def move_turn(self, origin: Origin, turn: Turn, since: float) -> bool:
         """Count the turn from `since` seconds after it was granted.
 
         Returns whether it is still the last one, as far as this process knows.
         """
-        is_last = self._near.count_from(origin, turn.asked, since)
-        if self._far is None or not turn.is_shared:
+        is_last = self._local.move_turn(origin, turn.asked, since)
+        if self._shared is None or not turn.is_shared:
             return is_last
         ends = self._clocks.monotonic() + UPDATE_TIMEOUT
-        update = partial(self._call_update, self._far.count_from, origin, turn.stamp, since)
+        update = partial(self._call_update, self._shared.move_turn, origin, turn.stamp, since)
         earlier = self._updates.get((origin, turn.stamp))  # the store must apply it before this one
         if earlier is not None and not await self._runtime.wait_at_most(earlier, UPDATE_TIMEOUT):
             self._runtime.spawn(self._update_after(earlier, update))
@@ -342,9 +342,9 @@ class Turns:
         await update()
 
     async def mark_response_started(self, origin: Origin, turn: Turn) -> None:
-        """Count the turn from the start of the response, but at most `SLACK` later: a slow site is
+        """Count the turn from the start of the response, but at most `MAX_TURN_AGE` later: a slow site is
         visited no less often than it allows."""
-        await self.count_from(origin, turn, min(self._clocks.now() - turn.asked, SLACK))
+        await self.move_turn(origin, turn, min(self._clocks.now() - turn.asked, MAX_TURN_AGE))
 
     async def renew(self, origin: Origin, turn: Turn) -> Turn | None:
         """Move the turn to now, in memory and in the store, before its request is sent.
@@ -352,47 +352,47 @@ class Turns:
         Returns None if another turn has been taken since, or the origin has asked for a pause.
         """
         since = self._clocks.now() - turn.asked
-        if since > AHEAD or self.is_held_off(origin):
+        if since > MAX_FUTURE or self.is_paused(origin):
             return None
-        is_last = await self.count_from(origin, turn, since)
+        is_last = await self.move_turn(origin, turn, since)
         moved = _moved(turn, since)
         return moved if is_last and not has_lapsed(moved, self._clocks.now()) else None
 
-    def count_aside(self, origin: Origin, turn: Turn, since: float) -> Turn:
+    def move_in_background(self, origin: Origin, turn: Turn, since: float) -> Turn:
         """Count the turn from `since` seconds after it was granted; update the store in the
         background.
 
         Returns the turn with its new stamp.
         """
         moved = _moved(turn, since)
-        self._near.count_from(origin, turn.asked, since)
-        if self._far is not None and turn.is_shared:
-            update = self._runtime.spawn(self._count_far(self._far, origin, turn, since, moved))
+        self._local.move_turn(origin, turn.asked, since)
+        if self._shared is not None and turn.is_shared:
+            update = self._runtime.spawn(self._move_shared(self._shared, origin, turn, since, moved))
             if not update.done():
                 self._updates[origin, moved.stamp] = update
         return moved
 
-    async def _count_far(self, far: TurnStore, origin: Origin, turn: Turn, since: float, moved: Turn) -> None:
+    async def _move_shared(self, far: TurnStore, origin: Origin, turn: Turn, since: float, moved: Turn) -> None:
         try:
-            await self._call_update(far.count_from, origin, turn.stamp, since)
+            await self._call_update(far.move_turn, origin, turn.stamp, since)
         finally:
             self._updates.pop((origin, moved.stamp), None)
 
-    async def hold_off(self, origin: Origin, seconds: float) -> None:
+    async def note_pause(self, origin: Origin, seconds: float) -> None:
         """Note that the origin has asked for a pause of this length, unless pauses are not
         respected."""
         if not self._respect_retry_after:
             return
-        self._tally.counts["held_off"] += 1
-        seconds, now = min(seconds, LONGEST_HOLD_OFF), self._clocks.now()
-        self._near.hold_off(origin, seconds, now)
-        if self._far is not None:
-            await self._call_update(self._far.hold_off, origin, seconds, now, within=UPDATE_TIMEOUT)
+        self._counters.counts["pauses"] += 1
+        seconds, now = min(seconds, LONGEST_PAUSE), self._clocks.now()
+        self._local.note_pause(origin, seconds, now)
+        if self._shared is not None:
+            await self._call_update(self._shared.note_pause, origin, seconds, now, within=UPDATE_TIMEOUT)
 
-    def is_held_off(self, origin: Origin) -> bool:
+    def is_paused(self, origin: Origin) -> bool:
         """Whether the origin has asked for a pause that is not over, as far as this process
         knows."""
-        return self._near.is_held_off(origin, self._clocks.now())
+        return self._local.is_paused(origin, self._clocks.now())
 
     async def _call_update(self, function: Callable[..., object], *args: object, within: float = math.inf) -> bool:
         """Call the store; return its answer, or False if it fails or takes longer than `within`
@@ -402,15 +402,15 @@ class Turns:
         except StoreError as error:
             self._warn("a turn is not in the policy store, so other processes may not know it: %s", error)
             return False
-        self._tally.mark_working("store/error", "reading", "writing")
+        self._counters.mark_working("store/error", "reading", "writing")
         return answer
 
     def _warn(self, message: str, error: StoreError) -> None:
-        self._tally.warn("store/error", message, error, part="writing")
+        self._counters.warn("store/error", message, error, part="writing")
 
 
 def _moved(turn: Turn, since: float) -> Turn:
-    stamp, asked = counted_from(turn.stamp, since), counted_from(turn.asked, since)
+    stamp, asked = moved_stamp(turn.stamp, since), moved_stamp(turn.asked, since)
     return replace(turn, stamp=stamp, asked=asked)
 
 

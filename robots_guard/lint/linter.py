@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from robots_guard.lint import fields, groups, octets, paths, records, shadows
+from robots_guard.lint import encoding, fields, groups, paths, records, shadows
 from robots_guard.lint.finding import Ask, Check, Effect, Finding, Note
 from robots_guard.lint.page import LintedFile
 from robots_guard.rep.dialect import DIALECTS, Dialect
 
 CHECKS: tuple[Check, ...] = tuple(
-    check for module in (octets, fields, groups, paths, shadows, records) for check in module.TABLE.checks
+    check for module in (encoding, fields, groups, paths, shadows, records) for check in module.TABLE.checks
 )
 MOST = 100  # findings per code
 

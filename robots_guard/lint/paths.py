@@ -260,12 +260,12 @@ def _limits(page: LintedFile, _: LintedFile) -> Iterator[Note]:
                 f"more than {dialect.advised_rules} rules",
                 _only(dialect),
             )
-        if dialect.advised_octets is not None:
+        if dialect.advised_bytes is not None:
             for number, _field, value in rules:
-                if len(value) > dialect.advised_octets:
+                if len(value) > dialect.advised_bytes:
                     yield Note(
                         number,
-                        f"a rule of more than {dialect.advised_octets} bytes",
+                        f"a rule of more than {dialect.advised_bytes} bytes",
                         _only(dialect),
                     )
 

@@ -103,10 +103,10 @@ class Enforcer:
             self._move_to_end()
             self._service.start()
 
-    def look_at_overrides(self) -> None:
+    def reload_overrides(self) -> None:
         """Reload the overrides now if they have changed."""
         if self._service.opened is not None:
-            self._service.opened.guard.look_at_overrides()
+            self._service.opened.guard.reload_overrides()
 
     def drain(self) -> None:
         """Refuse all new and waiting requests from now on. Permitted requests continue."""
@@ -124,7 +124,7 @@ class Enforcer:
     def waiting(self) -> int:
         """The number of requests that wait for their turn."""
         if self._service.opened is not None:
-            return self._service.opened.guard.held
+            return self._service.opened.guard.waiting
         return 0
 
     def done(self) -> None:

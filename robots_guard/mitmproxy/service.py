@@ -155,7 +155,7 @@ class Service:
     def _new_fetcher(self, settings: ProxySettings) -> Fetcher:
         if settings.fetch == "direct":  # clients choose the origins, so none of them is trusted
             authorities = ctx.options.ssl_verify_upstream_trusted_ca
-            return direct_fetcher(settings, trusts_asked=False, authorities=authorities)
+            return direct_fetcher(settings, trusts_caller=False, authorities=authorities)
         return MitmFetcher(self._permits, user_agent=settings.fetch_user_agent)
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ class Dialect:
     host_directive: bool = False
     delay_from_star: bool = False  # Crawl-delay in the * group applies as well
     advised_rules: int | None = None  # more are reported by lint, but never dropped
-    advised_octets: int | None = None  # bytes of a rule; longer ones are reported by lint
+    advised_bytes: int | None = None  # bytes of a rule; longer ones are reported by lint
     requirements: tuple[str, ...] = ()  # what the source requires of a file; see conformance.py
 
     # Access and freshness, read by the core (standards.md sections 2, 3 and 6).
@@ -149,7 +149,7 @@ _PROFILES = (
         names="value_in_name",
         several="longest",
         advised_rules=2048,
-        advised_octets=1024,
+        advised_bytes=1024,
     ),
 )
 

@@ -43,7 +43,7 @@ from robots_guard.scrapy.patches.handler_hook import Send, attach
 from robots_guard.scrapy.questions import Questions, hosts_of
 from robots_guard.scrapy.reached_urls import HISTORY, is_from_cache
 from robots_guard.scrapy.response_gate import ResponseGate
-from robots_guard.scrapy.runtime import HostRuntime, host_runtime
+from robots_guard.scrapy.runtime import ScrapyRuntime, scrapy_runtime
 from robots_guard.scrapy.spelling import wire_target
 from robots_guard.settings import CLOCKS, direct_fetcher, open_guard
 
@@ -67,11 +67,11 @@ class RobotsGuardMiddleware:
         try:
             if not is_enabled(crawler.settings):
                 raise NotConfigured(f"{ENABLED} is False")
-            return cls(crawler, options_of(crawler.settings), host_runtime())
+            return cls(crawler, options_of(crawler.settings), scrapy_runtime())
         except SettingsError as error:
             abort(error)
 
-    def __init__(self, crawler: Crawler, options: ScrapyOptions, runtime: HostRuntime) -> None:
+    def __init__(self, crawler: Crawler, options: ScrapyOptions, runtime: ScrapyRuntime) -> None:
         settings = options.settings
         self._crawler: Any = crawler  # its attributes are set once the crawl has begun
         self._runtime = runtime
@@ -81,7 +81,7 @@ class RobotsGuardMiddleware:
         )
         self._direct = None
         if settings.fetch == "direct":
-            self._direct = DirectFetcher(direct_fetcher(settings, trusts_asked=True))
+            self._direct = DirectFetcher(direct_fetcher(settings, trusts_caller=True))
         self._guard = open_guard(
             settings,
             component="scrapy",
@@ -177,7 +177,7 @@ class RobotsGuardMiddleware:
 
     async def _prefetch_policy(self, request: Request, origin: str) -> None:
         try:
-            await self._guard.prepare(self._questions.question(request), self._fetcher_for(request))
+            await self._guard.prefetch(self._questions.question(request), self._fetcher_for(request))
         finally:
             self._gate.policy_ready(origin)
 
@@ -338,7 +338,7 @@ class RobotsGuardMiddleware:
         if response.status in (429, 503) and request in self._sealed and not is_from_cache(response):
             # s3:, or a handler of the project's own
             with contextlib.suppress(NotGoverned, MalformedURL):
-                await self._pacing.hold_off(split_cached(response.url)[0], response)
+                await self._pacing.note_pause(split_cached(response.url)[0], response)
         return await self._admit_response(request, response)
 
     async def _admit_response(self, request: Request, response: Response) -> Response:
@@ -376,7 +376,7 @@ class RobotsGuardMiddleware:
             origin, _ = split_cached(request.url)
         except (NotGoverned, MalformedURL):
             return False
-        return not self._questions.is_exempt(request) and not self._guard.knows(origin)
+        return not self._questions.is_exempt(request) and not self._guard.has_usable_policy(origin)
 
     # -- a crawl -----------------------------------------------------------------------------------
 
@@ -425,7 +425,7 @@ class RobotsGuardMiddleware:
 
     async def _engine_stopped(self) -> None:
         # downloads have ended, but their policies may not be on disk yet
-        await self._guard.settle()
+        await self._guard.drain()
         self._guard.close()
         if self._direct is not None:
             self._direct.close()

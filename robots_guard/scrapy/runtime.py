@@ -29,7 +29,7 @@ T = TypeVar("T")
 CANCELLED = (asyncio.CancelledError, defer.CancelledError)
 
 
-class HostRuntime(Runtime, Protocol):
+class ScrapyRuntime(Runtime, Protocol):
     """A Runtime that can also cancel work, and wait for work in another thread."""
 
     def cancel(self, handle: Handle[Any]) -> None:
@@ -41,14 +41,14 @@ class HostRuntime(Runtime, Protocol):
         ...
 
 
-def host_runtime() -> HostRuntime:
+def scrapy_runtime() -> ScrapyRuntime:
     """The runtime for the loop or reactor that runs, or will run, this crawl."""
     if is_asyncio_available():
-        return AsyncioHostRuntime()
+        return AsyncioScrapyRuntime()
     return TwistedRuntime()
 
 
-class AsyncioHostRuntime(AsyncioRuntime):
+class AsyncioScrapyRuntime(AsyncioRuntime):
     """Scrapy on the asyncio reactor, or without a reactor."""
 
     def cancel(self, handle: Handle[Any]) -> None:
@@ -131,7 +131,7 @@ class TwistedRuntime:
             return work.done()
         return True
 
-    def gate(self, width: int) -> Semaphore:
+    def semaphore(self, width: int) -> Semaphore:
         """Create a semaphore, based on Twisted's."""
         return _TwistedSemaphore(width)
 

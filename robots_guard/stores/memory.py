@@ -35,10 +35,10 @@ class MemoryStore(MemoryTurns):
             return self._policies.get(origin)
 
     def put(self, policy: Policy, now: float) -> None:
-        """Store a policy, unless the cached one is newer (`Policy.gives_way_to`)."""
+        """Store a policy, unless the cached one is newer (`Policy.may_be_replaced_by`)."""
         with self._policies_lock:
             cached = self._policies.get(policy.origin)
-            if cached is None or cached.gives_way_to(policy, now):
+            if cached is None or cached.may_be_replaced_by(policy, now):
                 self._policies[policy.origin] = policy
 
     def forget(self, origin: Origin) -> bool:

@@ -27,7 +27,7 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException
 
 from robots_guard.core import codec
 from robots_guard.core.freshness import CLOCK_SKEW
-from robots_guard.core.pacing import AHEAD, KEPT, LINE, LONGEST_HOLD_OFF, Turn, Wait, counted_from
+from robots_guard.core.pacing import LONGEST_PAUSE, MAX_FUTURE, MAX_QUEUE, PLACE_GRACE, Turn, Wait, moved_stamp
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, StoreError
 from robots_guard.origin import Origin, origin_of
@@ -65,10 +65,10 @@ def _script(name: str) -> Script:
 
 
 _PUT, _TAKE, _RELEASE = _script("put_if_newer"), _script("take_lease"), _script("release_lease")
-_RESERVE, _COUNT_FROM, _HOLD_OFF = (
+_RESERVE, _MOVE_TURN, _NOTE_PAUSE = (
     _script("reserve_turn"),
-    _script("count_from"),
-    _script("hold_off"),
+    _script("move_turn"),
+    _script("note_pause"),
 )
 _CHECK_RIGHTS = _script("check_rights")
 
@@ -126,7 +126,7 @@ class RedisStore:
 
     def put(self, policy: Policy, now: float) -> None:
         """Store a policy and its document, unless the stored policy is newer
-        (`Policy.gives_way_to`).
+        (`Policy.may_be_replaced_by`).
 
         The document is written first, so that a policy is never stored without it; and separately,
         since other origins may share it and it may be on another node.
@@ -187,9 +187,9 @@ class RedisStore:
 
         `now` is read before and after the call, to estimate the skew of the server's clock.
         """
-        times = (_micro(delay), _micro(AHEAD), _LATEST, _micro(KEPT))
+        times = (_micro(delay), _micro(MAX_FUTURE), _LATEST, _micro(PLACE_GRACE))
         before = now()
-        answer = self._run(_RESERVE, self._turn_key(origin), *times, LINE, name)
+        answer = self._run(_RESERVE, self._turn_key(origin), *times, MAX_QUEUE, name)
         after = now()
         wait, stamp, is_pause, crowd, rank, server_now, pause = (int(part) for part in answer)
         reply: dict[str, Any] = {
@@ -203,14 +203,14 @@ class RedisStore:
             return Wait(seconds=wait / 1e6, by_retry_after=bool(is_pause), pause=pause / 1e6, **reply)
         return Turn(stamp=stamp / 1e6, **reply)
 
-    def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
+    def move_turn(self, origin: Origin, stamp: float, since: float) -> bool:
         """Re-stamp the turn, if it is still the last."""
-        stamps = (_micro(stamp), _micro(counted_from(stamp, since)))
-        return bool(self._run(_COUNT_FROM, self._turn_key(origin), *stamps))
+        stamps = (_micro(stamp), _micro(moved_stamp(stamp, since)))
+        return bool(self._run(_MOVE_TURN, self._turn_key(origin), *stamps))
 
-    def hold_off(self, origin: Origin, seconds: float, now: float) -> None:  # noqa: ARG002  (the server has its own clock)
+    def note_pause(self, origin: Origin, seconds: float, now: float) -> None:  # noqa: ARG002  (the server has its own clock)
         """Grant no turn for `seconds` from now. Never shortens an earlier pause."""
-        self._run(_HOLD_OFF, self._turn_key(origin), _micro(seconds), _LATEST)
+        self._run(_NOTE_PAUSE, self._turn_key(origin), _micro(seconds), _LATEST)
 
     def last_turn(self, origin: Origin) -> tuple[float, float]:
         """Return the last turn and the end of the pause, as `reserve` would use them."""
@@ -362,7 +362,7 @@ def _micro(seconds: float) -> int:
     return round(seconds * 1e6)
 
 
-_LATEST = _micro(LONGEST_HOLD_OFF + AHEAD)
+_LATEST = _micro(LONGEST_PAUSE + MAX_FUTURE)
 
 
 def _digest(policy: Policy) -> str:

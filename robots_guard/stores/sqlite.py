@@ -19,16 +19,16 @@ import msgspec
 from robots_guard.core import codec
 from robots_guard.core.freshness import CLOCK_SKEW
 from robots_guard.core.pacing import (
-    AHEAD,
-    LINE,
     LONGEST_DELAY,
-    LONGEST_HOLD_OFF,
+    LONGEST_PAUSE,
+    MAX_FUTURE,
+    MAX_QUEUE,
     Places,
     Turn,
     Wait,
-    counted_from,
-    in_line,
+    moved_stamp,
     next_turn,
+    queue_turn,
 )
 from robots_guard.core.policy import Document, Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, StoreError
@@ -43,7 +43,7 @@ TOUCH = 86400.0
 BATCH = 500  # rows per transaction, or per page of a listing
 
 # A single statement, so that no other process can write between the comparison and the replacement,
-# and so that a row with a damaged time (NULL, text) is replaced. The rule is `Policy.gives_way_to`.
+# and so that a row with a damaged time (NULL, text) is replaced. The rule is `Policy.may_be_replaced_by`.
 _PUT = """
 INSERT INTO policies (origin, settled_at, value) VALUES (:origin, :at, :value)
 ON CONFLICT (origin) DO UPDATE SET settled_at = excluded.settled_at, value = excluded.value
@@ -78,8 +78,8 @@ _PUT_TURN = """
 INSERT INTO turns (origin, last, not_before, line) VALUES (:origin, :last, :not_before, :line)
 ON CONFLICT (origin) DO UPDATE SET last = :last, line = :line
 """
-_COUNT_FROM = "UPDATE turns SET last = :at WHERE origin = :origin AND last = :stamp"
-_HOLD_OFF = """
+_MOVE_TURN = "UPDATE turns SET last = :at WHERE origin = :origin AND last = :stamp"
+_NOTE_PAUSE = """
 INSERT INTO turns (origin, last, not_before, line) VALUES (:origin, 0, :until, '')
 ON CONFLICT (origin) DO UPDATE SET not_before = max(:until, iif(not_before <= :latest, not_before, 0))
 """
@@ -116,7 +116,7 @@ class SqliteStore:
 
     def put(self, policy: Policy, now: float) -> None:
         """Store a policy and its document, unless the stored policy is newer
-        (`Policy.gives_way_to`).
+        (`Policy.may_be_replaced_by`).
         """
         row = {
             "origin": str(policy.origin),
@@ -181,7 +181,7 @@ class SqliteStore:
         with self._database.writing() as connection:
             at = now()
             last, not_before, line = connection.execute(_TURNS, _of(origin)).fetchone() or _NEVER
-            turn, places = in_line(_places(line), name, next_turn(last, not_before, delay, at), delay, at)
+            turn, places = queue_turn(_places(line), name, next_turn(last, not_before, delay, at), delay, at)
             if isinstance(turn, Turn):
                 last = turn.stamp
             line = msgspec.json.encode(places).decode()
@@ -189,17 +189,17 @@ class SqliteStore:
             connection.execute(_PUT_TURN, row)
         return turn
 
-    def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
+    def move_turn(self, origin: Origin, stamp: float, since: float) -> bool:
         """Re-stamp the turn, if it is still the last."""
-        row = {"origin": str(origin), "stamp": stamp, "at": counted_from(stamp, since)}
+        row = {"origin": str(origin), "stamp": stamp, "at": moved_stamp(stamp, since)}
         with self._database.writing() as connection:
-            return connection.execute(_COUNT_FROM, row).rowcount > 0
+            return connection.execute(_MOVE_TURN, row).rowcount > 0
 
-    def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
+    def note_pause(self, origin: Origin, seconds: float, now: float) -> None:
         """Grant no turn for `seconds` from now. Never shortens an earlier pause."""
         with self._database.writing() as connection:
             row = {"origin": str(origin), "until": now + seconds, "latest": _latest(now)}
-            connection.execute(_HOLD_OFF, row)
+            connection.execute(_NOTE_PAUSE, row)
 
     def last_turn(self, origin: Origin) -> tuple[float, float]:
         """Return the last turn and the end of the pause, as `reserve` would use them."""
@@ -307,7 +307,7 @@ class SqliteStore:
 
 
 def _of(origin: Origin) -> dict[str, str | int]:
-    return {"origin": str(origin), "longest": LINE * 100}
+    return {"origin": str(origin), "longest": MAX_QUEUE * 100}
 
 
 def _places(line: bytes) -> Places:
@@ -320,4 +320,4 @@ def _places(line: bytes) -> Places:
 
 def _latest(now: float) -> float:
     """Return the latest possible end of a pause."""
-    return now + LONGEST_HOLD_OFF + AHEAD
+    return now + LONGEST_PAUSE + MAX_FUTURE

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from cachetools import LRUCache
 
-from robots_guard.core.pacing import Places, Turn, Wait, as_wait, counted_from, in_line, next_turn
+from robots_guard.core.pacing import Places, Turn, Wait, as_wait, moved_stamp, next_turn, queue_turn
 from robots_guard.origin import Origin
 
 ORIGINS = 100_000
@@ -40,7 +40,7 @@ class MemoryTurns:
         with self._lock:
             at = now()
             reply = self._next(origin, delay, at)
-            turn, self._lines[origin] = in_line(self._lines.get(origin, ()), name, reply, delay, at)
+            turn, self._lines[origin] = queue_turn(self._lines.get(origin, ()), name, reply, delay, at)
             if isinstance(turn, Turn):
                 self._last[origin] = turn.stamp
             return turn
@@ -53,20 +53,20 @@ class MemoryTurns:
     def _next(self, origin: Origin, delay: float, now: float) -> Turn | Wait:
         return next_turn(self._last.get(origin, -math.inf), self._not_before.get(origin, -math.inf), delay, now)
 
-    def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
+    def move_turn(self, origin: Origin, stamp: float, since: float) -> bool:
         """Re-stamp the turn, if it is still the last."""
         with self._lock:
             is_last = self._last.get(origin) == stamp
             if is_last:
-                self._last[origin] = counted_from(stamp, since)
+                self._last[origin] = moved_stamp(stamp, since)
             return is_last
 
-    def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
+    def note_pause(self, origin: Origin, seconds: float, now: float) -> None:
         """Grant no turn for `seconds` from now. Never shortens an earlier pause."""
         with self._lock:
             self._not_before[origin] = now + max(seconds, self._pause(origin, now))
 
-    def is_held_off(self, origin: Origin, now: float) -> bool:
+    def is_paused(self, origin: Origin, now: float) -> bool:
         """Whether the origin is held off now. Cheap when no origin is."""
         if not self._not_before:
             return False

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from robots_guard.audit.write.log import FileAuditLog, Keeping
-from robots_guard.audit.write.writer import Writing
+from robots_guard.audit.write.log import FileAuditLog, LogOptions
+from robots_guard.audit.write.writer import WriterOptions
 from robots_guard.core.access import Fetched
 from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import begin
@@ -80,20 +80,20 @@ def audit_log_in(
     now=None,
     monotonic=None,
     files=None,
-    **keeping,
+    **log_options,
 ):
     """An audit log without housekeeping, unless `retention` is given.
 
     Its wall clock shows the time of the latest decision or event, or stands still at `now`; its monotonic clock stands
     still unless one is given.
     """
-    keeping.setdefault("retention", None)
+    log_options.setdefault("retention", None)
     wall = Wall(now)
     clocks = Clocks(now=wall, monotonic=monotonic or (lambda: 7.0))
-    writing = Writing(
+    writing = WriterOptions(
         component=component, job=job, fsync=fsync, chain=chain, rotate_bytes=rotate_bytes, settings={"agent": "mybot"}
     )
     more = {} if files is None else {"files": files}
-    audit_log = _AuditLog(directory, clocks, Keeping(**keeping), writing, **more)
+    audit_log = _AuditLog(directory, clocks, LogOptions(**log_options), writing, **more)
     audit_log.wall = wall
     return audit_log

@@ -13,7 +13,7 @@ from audit.decisions import AT, audit_log_in, decision
 from robots_guard.audit.read.reader import records
 from robots_guard.audit.segments import day_of, key_of
 from robots_guard.audit.write import maintenance
-from robots_guard.audit.write.log import Keeping
+from robots_guard.audit.write.log import LogOptions
 from robots_guard.audit.write.maintenance import retain, tidy
 from robots_guard.audit.write.retention import Inspection, Retention
 
@@ -79,7 +79,7 @@ def machine(tmp_path):
 
 def test_a_clock_120_days_ahead_for_one_record_removes_nothing(tmp_path):
     """The clock of one writer's machine is wrong for one record; neither its files nor other writers' are removed."""
-    retention = Keeping().retention
+    retention = LogOptions().retention
     for writer in range(4):
         audit_log = audit_log_in(tmp_path, retention=retention, now=AT + writer)
         for number in range(250):
@@ -187,7 +187,7 @@ def test_a_compressed_or_compacted_file_is_as_old_as_its_content(machine):
 
 
 def test_files_seen_first_are_removed_first_whatever_their_day(tmp_path):
-    machine = Machine(tmp_path, Retention(days=0, octets=250))
+    machine = Machine(tmp_path, Retention(days=0, size=250))
     for day in ("20270110", "20300101", "19700101", "20270111", "20270112"):
         (tmp_path / f"{day}-h-1-ab-0001.jsonl").write_bytes(b"x" * 100)
         gone = [path.name[:8] for path in machine.looks(hours=1)]
@@ -268,7 +268,7 @@ def housekeeping_elsewhere(directory):
 
 def test_one_process_removes_files_at_a_time(machine):
     """Two processes that read the sizes at the same time would together remove twice as much as needed."""
-    machine.retention = Retention(days=0, octets=1)
+    machine.retention = Retention(days=0, size=1)
     (machine.directory / "20270102-h-1-ab-0001.jsonl").write_bytes(b"x")
     with housekeeping_elsewhere(machine.directory):
         assert machine.look() == []
@@ -280,7 +280,7 @@ def test_evidence_stays_while_its_log_file_is_open(tmp_path):
     audit_log.write(decision())
     evidence = tmp_path / f"{key_of(audit_log.path.name)}.warc.gz"
     evidence.write_bytes(b"x" * 100)
-    machine = Machine(tmp_path, Retention(days=1, octets=10))
+    machine = Machine(tmp_path, Retention(days=1, size=10))
 
     assert machine.days(4) == []
     audit_log.close()

@@ -18,7 +18,7 @@ from robots_guard.audit.segments import segments
 from robots_guard.audit.write.maintenance import retain, tidy, try_lock
 from robots_guard.audit.write.retention import Inspection, Retention
 from robots_guard.core.access import Failed, Failure, Fetched, Get
-from robots_guard.core.events import FailedOpen, FetchMade, OverridesLoaded, StoreBegunAnew
+from robots_guard.core.events import FailedOpen, FetchMade, OverridesLoaded, StoreWasReset
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Verdict
 from robots_guard.errors import AuditLogError, SettingsError
@@ -62,7 +62,7 @@ def test_each_event_is_a_record_of_its_kind(tmp_path):
     hop = {"at": AT, "origin": policy().origin, "get": get, "via": "direct", "elapsed": 0.25}
     audit_log.note(FetchMade(outcome=Fetched(status=302, headers={"location": "https://me:secret@b.test/"}), **hop))
     audit_log.note(FetchMade(outcome=Failed(failure=Failure.DNS, detail="no such host"), **hop))
-    audit_log.note(StoreBegunAnew(at=AT, detail="was damaged"))
+    audit_log.note(StoreWasReset(at=AT, detail="was damaged"))
     audit_log.note(FailedOpen(at=AT, setting="audit_required", count=3))
     audit_log.note(OverridesLoaded(at=AT, source="overrides.toml", count=2, problems=("third: expired",)))
     audit_log.close()
@@ -333,7 +333,7 @@ def test_only_old_files_of_the_audit_log_are_removed(tmp_path):
 def test_the_oldest_files_are_removed_until_the_rest_fits(tmp_path):
     for day in range(10, 15):
         (tmp_path / f"202701{day}-h-1-ab-0001.jsonl").write_bytes(b"x" * 100)
-    gone = retain(tmp_path, Retention(days=0, octets=250), Inspection("boot", 1.0, AT))
+    gone = retain(tmp_path, Retention(days=0, size=250), Inspection("boot", 1.0, AT))
 
     assert [path.name[:8] for path in gone] == ["20270110", "20270111", "20270112"]
 

@@ -44,7 +44,7 @@ def test_answer_has_action_reason_rule_and_dialect(batch):
             "reason": "disallowed",
             "rule": {"line": 2, "text": "Disallow: /private/", "group": "*"},
             "dialect": "rfc9309",
-            "pace": None,
+            "delay_source": None,
             "delay": None,
         },
         {
@@ -53,7 +53,7 @@ def test_answer_has_action_reason_rule_and_dialect(batch):
             "reason": "allowed",
             "rule": None,
             "dialect": "rfc9309",
-            "pace": None,
+            "delay_source": None,
             "delay": None,
         },
     ]
@@ -65,7 +65,9 @@ def test_delay_is_named_without_waiting(batch):
     status, answers = batch(paced, paced)
 
     assert status == 0
-    assert [(each["action"], each["pace"], each["delay"]) for each in answers] == [("pass", "crawl-delay", 60.0)] * 2
+    assert [(each["action"], each["delay_source"], each["delay"]) for each in answers] == [
+        ("pass", "crawl-delay", 60.0)
+    ] * 2
 
 
 def actions(answered):

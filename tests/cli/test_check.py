@@ -144,7 +144,7 @@ def test_delay_is_named_and_no_turn_is_taken(here, net):
     for _ in range(2):
         status, out, _ = here("check", "--json", f"{site.url}/a", f"{site.url}/b")
         assert status == 0
-        assert [(each["pace"], each["delay"]) for each in map(json.loads, out.splitlines())] == [
+        assert [(each["delay_source"], each["delay"]) for each in map(json.loads, out.splitlines())] == [
             ("crawl-delay", 60.0)
         ] * 2
 

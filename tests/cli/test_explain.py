@@ -131,7 +131,7 @@ def test_mirror_in_another_dialect_is_shown(here, tmp_path):
         "rule": "Host: www.example.com",
         "line": 3,
         "group": "*",
-        "pace": None,
+        "delay_source": None,
         "delay": None,
         "differs": True,
     }
@@ -213,9 +213,9 @@ def test_different_delay_in_another_dialect_is_shown(here, tmp_path):
 
     data = json.loads(here("explain", "--json", "--robots", path, "https://a.test/").out)
 
-    assert (data["pace"], data["delay"]) == ("crawl-delay", 4)
+    assert (data["delay_source"], data["delay"]) == ("crawl-delay", 4)
     assert data["time"] == [{"line": 3, "text": "Crawl-delay: 4", "means": "binds"}]
-    by_dialect = {each["dialect"]: (each["pace"], each["delay"], each["differs"]) for each in data["dialects"]}
+    by_dialect = {each["dialect"]: (each["delay_source"], each["delay"], each["differs"]) for each in data["dialects"]}
     assert by_dialect["google"] == ("crawl-delay", 4, False)
     assert by_dialect["bing"] == ("crawl-delay", 9, True)
     shown = here("explain", "--robots", path, "https://a.test/").out
@@ -268,7 +268,7 @@ def test_json_output(here, net):
     assert data["context"][0] == {"line": 5, "text": ""}
     assert data["expires_at"] > data["fetched_at"]
     assert data["chosen"] == [{"dialect": "rfc9309", "title": "*", "why": "named *", "lines": [6]}]
-    assert data["document"] == {"url": f"{site.url}/robots.txt", "octets": len(RULES), "truncated": False}
+    assert data["document"] == {"url": f"{site.url}/robots.txt", "size": len(RULES), "truncated": False}
     assert {each["dialect"] for each in data["dialects"] if each["differs"]} >= {"koster1994", "koster1996"}
 
 

@@ -123,7 +123,7 @@ def test_ls_as_json_and_in_another_dialect(here, stored, net):
         for line in map(json.loads, here("policy", "ls", "--json", "--dialect=google").out.splitlines())
     }
 
-    assert found[stored[0].url]["document"]["octets"] == len(RULES)
+    assert found[stored[0].url]["document"]["size"] == len(RULES)
     assert found[stored[2].url]["trouble"]["failure"] == "status"
     assert (found[closed.url]["access"], google[closed.url]["access"]) == ("restricted", "unrestricted")
 

@@ -12,7 +12,7 @@ from audit.decisions import AT, audit_log_in, decision
 
 from robots_guard.console import Sources
 from robots_guard.core.access import Failed, Failure, Fetched
-from robots_guard.core.pacing import Demand, Pacer
+from robots_guard.core.pacing import DelaySource, RequiredDelay
 from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import begin
 from robots_guard.core.verdict import Action, Deferral, Exemption, RuleRef, Terms, Verdict
@@ -50,7 +50,7 @@ PACED = Verdict(
     rule=RuleRef(6, "Crawl-delay: 5", "*"),
     group="*",
     until=AT + 4,
-    pace=Demand(by=Pacer.CRAWL_DELAY, seconds=5.0, line=6, text="Crawl-delay: 5"),
+    delay=RequiredDelay(by=DelaySource.CRAWL_DELAY, seconds=5.0, line=6, text="Crawl-delay: 5"),
 )
 UNREACHABLE = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="dns: no such host")
 OPENED = Verdict(action=Action.PASS, reason=Reason.RESTRICTED, relaxed="on_restricted=allow")

@@ -10,16 +10,16 @@ from robots_guard.origin import origin_of
 from robots_guard.settings import Settings
 
 
-@pytest.mark.parametrize("trusts_asked", [True, False])
-async def test_private_origin_is_fetched_for_local_users_only(net, tmp_path, trusts_asked):
+@pytest.mark.parametrize("trusts_caller", [True, False])
+async def test_private_origin_is_fetched_for_local_users_only(net, tmp_path, trusts_caller):
     site = net.origin("User-agent: *\nDisallow: /x\n")
     settings = Settings(
         agent="mybot", store=f"sqlite:///{tmp_path / 'policies.sqlite'}", audit_log=str(tmp_path / "audit_log")
     )
-    refresher = Refresher(settings, trusts_asked=trusts_asked)
+    refresher = Refresher(settings, trusts_caller=trusts_caller)
 
     policy = await refresher(origin_of(site.url))
     refresher.close()
 
-    assert len(site.robots_fetches) == trusts_asked
-    assert (policy.trouble.failure if policy.trouble else None) == (None if trusts_asked else Failure.REFUSED)
+    assert len(site.robots_fetches) == trusts_caller
+    assert (policy.trouble.failure if policy.trouble else None) == (None if trusts_caller else Failure.REFUSED)

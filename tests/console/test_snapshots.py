@@ -9,7 +9,7 @@ from audit.decisions import AT, audit_log_in, decision
 from support.threads import System
 
 from robots_guard.audit.compaction import compact
-from robots_guard.audit.read.loaded_search import Resident
+from robots_guard.audit.read.loaded_search import LoadedSearch
 from robots_guard.console import snapshots as module
 from robots_guard.console.snapshots import REST, Snapshots
 from robots_guard.errors import SettingsError
@@ -25,7 +25,7 @@ def opening(monkeypatch, clock):
         gate = None
         count = 0
 
-    class Slow(Resident):
+    class Slow(LoadedSearch):
         def __init__(self, *args, **options):
             Opening.count += 1
             if Opening.gate:
@@ -33,7 +33,7 @@ def opening(monkeypatch, clock):
             clock.advance(Opening.seconds)
             super().__init__(*args, **options)
 
-    monkeypatch.setattr(module, "Resident", Slow)
+    monkeypatch.setattr(module, "LoadedSearch", Slow)
     return Opening
 
 

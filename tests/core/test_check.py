@@ -11,8 +11,8 @@ from msgspec import structs
 
 from robots_guard.core import check, lease, renewal
 from robots_guard.core.access import Failed, Failure, Fetched
-from robots_guard.core.check import Decided, Judging, Lookup, Renewing, Timing, Unanswered, begin, by_policy
-from robots_guard.core.pacing import Pacer
+from robots_guard.core.check import Decided, Judging, Lookup, Renewing, TimedOut, Timing, begin, judge_offline
+from robots_guard.core.pacing import DelaySource
 from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import begin as renew
 from robots_guard.core.verdict import Action, Question, RuleRef, Terms
@@ -78,7 +78,7 @@ def test_a_missing_or_expired_policy_is_renewed_first(age):
     "policy",
     [
         None,
-        Unanswered("no answer of the store"),
+        TimedOut("no answer of the store"),
         Fetched(status=200, body=FILE),
         Fetched(status=403),
         Fetched(status=503),
@@ -91,7 +91,7 @@ def test_robots_txt_passes_under_any_cached_policy(policy):
 
     assert isinstance(state, Decided)
     assert (state.verdict.action, state.verdict.reason) == (Action.PASS, Reason.ROBOTS_TXT)
-    assert state.verdict.pace is None
+    assert state.verdict.delay is None
 
 
 @pytest.mark.parametrize("later", [0.0, 90_000.0])
@@ -102,14 +102,17 @@ def test_robots_txt_keeps_the_cached_delay(later):
     verdict = state.next(rules(slow), NOW + later).verdict
 
     assert (verdict.action, verdict.reason) == (Action.PASS, Reason.ROBOTS_TXT)
-    assert (verdict.pace.by, verdict.pace.seconds, verdict.pace.line) == (Pacer.CRAWL_DELAY, 7.0, 2)
+    assert (verdict.delay.by, verdict.delay.seconds, verdict.delay.line) == (DelaySource.CRAWL_DELAY, 7.0, 2)
 
 
 def test_robots_txt_keeps_the_operators_delay_and_the_origins_pause():
     careful = structs.replace(TERMS, min_delay=2.0)
 
-    assert begin(question("/robots.txt"), careful).next(None, NOW).verdict.pace.by is Pacer.MIN_DELAY
-    assert begin(question("/robots.txt"), TERMS).next(None, NOW, held_off=True).verdict.pace.by is Pacer.RETRY_AFTER
+    assert begin(question("/robots.txt"), careful).next(None, NOW).verdict.delay.by is DelaySource.MIN_DELAY
+    assert (
+        begin(question("/robots.txt"), TERMS).next(None, NOW, is_paused=True).verdict.delay.by
+        is DelaySource.RETRY_AFTER
+    )
 
 
 def test_robots_txt_of_an_exempt_origin_takes_no_turn():
@@ -117,7 +120,7 @@ def test_robots_txt_of_an_exempt_origin_takes_no_turn():
     state = begin(question("/robots.txt"), exempt)
 
     assert isinstance(state, Decided)
-    assert (state.verdict.reason, state.verdict.pace) == (Reason.ROBOTS_TXT, None)
+    assert (state.verdict.reason, state.verdict.delay) == (Reason.ROBOTS_TXT, None)
 
 
 @pytest.mark.parametrize("target", ["/robots.txt?x", "/x/../robots.txt", "/Robots.txt", "/robots.txt/"])
@@ -228,7 +231,7 @@ def _followers(step) -> list[type]:
 def test_a_timeout_defers_whatever_on_unreachable_says():
     """The site may be reachable: a timeout of the guard neither relaxes nor refuses anything."""
     terms = Terms(dialect=TERMS.dialect, matching=TERMS.matching, on_unreachable="allow")
-    decided = Renewing(question("/"), terms, None).next(Unanswered("too long"), NOW)
+    decided = Renewing(question("/"), terms, None).next(TimedOut("too long"), NOW)
 
     assert (decided.verdict.action, decided.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
     assert decided.verdict.until == NOW + 30
@@ -238,7 +241,7 @@ def test_a_timeout_defers_whatever_on_unreachable_says():
 def test_a_timeout_while_compiling_defers():
     """The verdict has no policy: it does not depend on it, so it cannot be replayed from it."""
     judging = Lookup(question("/"), TERMS).next(policy_from(Fetched(status=200, body=FILE)), NOW)
-    decided = judging.next(Unanswered("no thread"), NOW)
+    decided = judging.next(TimedOut("no thread"), NOW)
 
     assert (decided.verdict.action, decided.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
     assert (decided.verdict.until, decided.verdict.detail) == (NOW + 30, "no thread")
@@ -248,14 +251,14 @@ def test_a_timeout_while_compiling_defers():
 def test_robots_txt_passes_although_compiling_times_out():
     careful = structs.replace(TERMS, min_delay=2.0)
     timing = begin(question("/robots.txt"), careful).next(policy_from(Fetched(status=200, body=FILE)), NOW)
-    verdict = timing.next(Unanswered("no thread"), NOW).verdict
+    verdict = timing.next(TimedOut("no thread"), NOW).verdict
 
     assert (verdict.action, verdict.reason) == (Action.PASS, Reason.ROBOTS_TXT)
-    assert verdict.pace.by is Pacer.MIN_DELAY
+    assert verdict.delay.by is DelaySource.MIN_DELAY
 
 
 def test_an_unresponsive_store_defers_for_the_shortest_pause():
-    decided = Lookup(question("/"), TERMS).next(Unanswered("too long"), NOW)
+    decided = Lookup(question("/"), TERMS).next(TimedOut("too long"), NOW)
 
     assert (decided.verdict.action, decided.verdict.until, decided.verdict.detail) == (
         Action.DEFER,
@@ -287,7 +290,7 @@ def by(policy, target: str = "/", **options):
         assert document is policy.document
         return rules(document.body, "mybot")
 
-    return by_policy(question(target), TERMS, policy, NOW, rules_of=rules_of, **options)
+    return judge_offline(question(target), TERMS, policy, NOW, rules_of=rules_of, **options)
 
 
 def test_a_given_policy_is_judged_whatever_its_age():
@@ -301,14 +304,14 @@ def test_a_given_policy_applies_visiting_times_unless_at_any_time():
 
     assert (by(policy).action, by(policy).reason) == (Action.DEFER, Reason.VISIT_TIME)
     assert by(policy, at_any_time=True).action is Action.PASS
-    assert by(policy, at_any_time=True).pace.seconds == 7
+    assert by(policy, at_any_time=True).delay.seconds == 7
 
 
 def test_a_given_policy_passes_robots_txt_with_its_delay():
     verdict = by(policy_from(Fetched(status=200, body=SHUT)), "/robots.txt")
 
-    assert (verdict.reason, verdict.pace.seconds) == (Reason.ROBOTS_TXT, 7)
-    assert by(policy_from(Fetched(status=404)), "/robots.txt").pace is None
+    assert (verdict.reason, verdict.delay.seconds) == (Reason.ROBOTS_TXT, 7)
+    assert by(policy_from(Fetched(status=404)), "/robots.txt").delay is None
 
 
 def test_a_given_policy_without_rules_compiles_none():
@@ -322,9 +325,9 @@ def test_a_question_that_needs_no_policy_ignores_the_given_one():
 
 
 def test_robots_txt_waits_for_a_pause_whatever_its_rules_say():
-    state = begin(question("/robots.txt"), TERMS).next(policy_from(Fetched(status=200, body=FILE)), NOW, held_off=True)
+    state = begin(question("/robots.txt"), TERMS).next(policy_from(Fetched(status=200, body=FILE)), NOW, is_paused=True)
 
     assert isinstance(state, Timing)
-    assert state.next(rules(), NOW, held_off=True).verdict.pace.by is Pacer.RETRY_AFTER
-    assert state.next(rules(), NOW).verdict.pace is None
+    assert state.next(rules(), NOW, is_paused=True).verdict.delay.by is DelaySource.RETRY_AFTER
+    assert state.next(rules(), NOW).verdict.delay is None
     assert state.next(rules(), NOW).policy is state.policy

@@ -328,7 +328,7 @@ class Crawl(RuleBasedStateMachine):
         self.forget(ticket)
 
     @rule(origin=origins, delay=seconds)
-    def hold_off(self, origin: str, delay: float) -> None:
+    def note_pause(self, origin: str, delay: float) -> None:
         self.deferrals.shut(origin, self.now + delay, self.now)
         self.note_shut(origin, delay)
 

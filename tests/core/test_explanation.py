@@ -5,13 +5,13 @@ from __future__ import annotations
 from core.test_check import NOW, SHUT, TERMS, policy_from, question
 
 from robots_guard.core.access import Fetched
-from robots_guard.core.check import by_policy
+from robots_guard.core.check import judge_offline
 from robots_guard.core.explanation import Explanation, explain
 from robots_guard.rep.dialect import DIALECTS
 
 
 def explained(target: str, policy) -> Explanation:
-    verdict = by_policy(question(target), TERMS, policy, NOW)
+    verdict = judge_offline(question(target), TERMS, policy, NOW)
     return explain(question(target), verdict, policy, TERMS, NOW)
 
 

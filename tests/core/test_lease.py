@@ -30,7 +30,7 @@ def test_with_the_lease_and_nothing_new_the_fetch_is_granted():
     trail = walk(begin(None, RFC, PATIENCE), (True,), (None, NOW))
 
     assert [type(state) for state in trail] == [Taking, Looking, Granted]
-    assert trail[-1].held is None
+    assert trail[-1].cached is None
 
 
 def test_a_policy_stored_before_the_lease_was_acquired_is_found():
@@ -97,9 +97,9 @@ def test_the_fetch_starts_from_the_latest_policy():
     """The later policy has the current validators and number of attempts."""
     later = trouble(NOW + DAY, good())
 
-    assert walk(begin(good(), RFC, PATIENCE), (True,), (later, NOW + DAY + 50))[-1].held == later
-    assert walk(begin(later, RFC, PATIENCE), (True,), (good(), NOW + DAY + 50))[-1].held == later
-    assert walk(begin(later, RFC, PATIENCE), (True,), (None, NOW + DAY + 50))[-1].held == later
+    assert walk(begin(good(), RFC, PATIENCE), (True,), (later, NOW + DAY + 50))[-1].cached == later
+    assert walk(begin(later, RFC, PATIENCE), (True,), (good(), NOW + DAY + 50))[-1].cached == later
+    assert walk(begin(later, RFC, PATIENCE), (True,), (None, NOW + DAY + 50))[-1].cached == later
 
 
 def test_the_previous_policy_is_still_known_after_waiting():

@@ -14,26 +14,26 @@ from hypothesis import strategies as st
 from support.turns import wait_of
 
 from robots_guard.core.pacing import (
-    AHEAD,
-    KEPT,
-    LINE,
-    LONGEST_HOLD_OFF,
-    SLACK,
-    Demand,
-    Pacer,
+    LONGEST_PAUSE,
+    MAX_FUTURE,
+    MAX_QUEUE,
+    MAX_TURN_AGE,
+    PLACE_GRACE,
+    DelaySource,
+    RequiredDelay,
     Share,
     Turn,
     Wait,
     Waiter,
     closed,
-    counted_from,
-    demand,
     has_lapsed,
-    in_line,
     is_old,
     lapsed,
     least,
+    moved_stamp,
     next_turn,
+    queue_turn,
+    required_delay,
     room,
     window,
 )
@@ -60,22 +60,22 @@ def at(clock: str) -> float:
 @pytest.mark.parametrize(
     ("lines", "min_delay", "by", "seconds", "line"),
     [
-        (["Crawl-delay: 5"], 0, Pacer.CRAWL_DELAY, 5, 2),
-        (["Crawl-delay: 5", "Crawl-delay: 9"], 0, Pacer.CRAWL_DELAY, 9, 3),
-        (["Crawl-delay: 5", "Request-rate: 1/20s"], 0, Pacer.REQUEST_RATE, 20, 3),
-        (["Crawl-delay: 5"], 8, Pacer.MIN_DELAY, 8, None),
-        (["Crawl-delay: 5"], 2, Pacer.CRAWL_DELAY, 5, 2),
+        (["Crawl-delay: 5"], 0, DelaySource.CRAWL_DELAY, 5, 2),
+        (["Crawl-delay: 5", "Crawl-delay: 9"], 0, DelaySource.CRAWL_DELAY, 9, 3),
+        (["Crawl-delay: 5", "Request-rate: 1/20s"], 0, DelaySource.REQUEST_RATE, 20, 3),
+        (["Crawl-delay: 5"], 8, DelaySource.MIN_DELAY, 8, None),
+        (["Crawl-delay: 5"], 2, DelaySource.CRAWL_DELAY, 5, 2),
     ],
 )
 def test_the_longest_delay_applies(lines, min_delay, by, seconds, line):
-    found = demand(pace(*lines), min_delay, 300, at("1200"))
+    found = required_delay(pace(*lines), min_delay, 300, at("1200"))
 
     assert (found.by, found.seconds, found.line, found.bounded) == (by, seconds, line, False)
 
 
 @pytest.mark.parametrize("value", ["inf", "nan", "1e9", "301"])
 def test_a_delay_that_is_too_long_is_bounded_and_marked(value):
-    found = demand(pace(f"Crawl-delay: {value}"), 0, 300, at("1200"))
+    found = required_delay(pace(f"Crawl-delay: {value}"), 0, 300, at("1200"))
 
     assert (found.seconds, found.bounded, found.text) == (300, True, f"Crawl-delay: {value}")
 
@@ -83,46 +83,46 @@ def test_a_delay_that_is_too_long_is_bounded_and_marked(value):
 @pytest.mark.parametrize(
     ("lines", "min_delay", "by", "seconds"),
     [
-        (["Crawl-delay: 300", "Request-rate: 1/600s"], 0, Pacer.REQUEST_RATE, 300),
-        (["Crawl-delay: 600"], 400, Pacer.MIN_DELAY, 400),
+        (["Crawl-delay: 300", "Request-rate: 1/600s"], 0, DelaySource.REQUEST_RATE, 300),
+        (["Crawl-delay: 600"], 400, DelaySource.MIN_DELAY, 400),
     ],
 )
 def test_an_unmet_delay_is_marked_whatever_else_applies(lines, min_delay, by, seconds):
-    found = demand(pace(*lines), min_delay, 300, at("1200"))
+    found = required_delay(pace(*lines), min_delay, 300, at("1200"))
 
     assert (found.by, found.seconds, found.bounded) == (by, seconds, True)
 
 
 def test_a_delay_equal_to_the_limit_is_not_bounded():
-    assert demand(pace("Crawl-delay: 300"), 0, 300, at("1200")) == Demand(
-        by=Pacer.CRAWL_DELAY, seconds=300, line=2, text="Crawl-delay: 300"
+    assert required_delay(pace("Crawl-delay: 300"), 0, 300, at("1200")) == RequiredDelay(
+        by=DelaySource.CRAWL_DELAY, seconds=300, line=2, text="Crawl-delay: 300"
     )
-    assert not demand(pace("Crawl-delay: 5"), 5, 300, at("1200")).bounded
+    assert not required_delay(pace("Crawl-delay: 5"), 5, 300, at("1200")).bounded
 
 
 def test_the_operators_delay_applies_only_if_it_is_longer():
-    assert demand(pace("Crawl-delay: 5"), 5, 300, at("1200")).by is Pacer.CRAWL_DELAY
-    assert demand(pace("Crawl-delay: 600"), 300, 300, at("1200")).by is Pacer.CRAWL_DELAY
-    assert demand(None, 2, 300, at("1200")) == Demand(by=Pacer.MIN_DELAY, seconds=2)
+    assert required_delay(pace("Crawl-delay: 5"), 5, 300, at("1200")).by is DelaySource.CRAWL_DELAY
+    assert required_delay(pace("Crawl-delay: 600"), 300, 300, at("1200")).by is DelaySource.CRAWL_DELAY
+    assert required_delay(None, 2, 300, at("1200")) == RequiredDelay(by=DelaySource.MIN_DELAY, seconds=2)
 
 
 def test_a_limit_of_0_drops_the_delay_and_marks_it():
-    found = demand(pace("Crawl-delay: 10"), 0, 0, at("1200"))
+    found = required_delay(pace("Crawl-delay: 10"), 0, 0, at("1200"))
 
     assert (found.seconds, found.bounded) == (0, True)
 
 
 @pytest.mark.parametrize("lines", [[], ["Crawl-delay: 0"], ["Crawl-delay: soon"], ["Request-rate: 1/9s 1300-1400"]])
 def test_no_delay_applies(lines):
-    assert demand(pace(*lines), 0, 300, at("1200")) is None
+    assert required_delay(pace(*lines), 0, 300, at("1200")) is None
 
 
 def test_a_rate_for_a_time_of_day_applies_then():
     paced = pace("Request-rate: 1/9s 1300-1400", "Crawl-delay: 1")
 
-    assert demand(paced, 0, 300, at("1259")).seconds == 1
-    assert demand(paced, 0, 300, at("1300")).seconds == 9
-    assert demand(paced, 0, 300, at("1400")).seconds == 1
+    assert required_delay(paced, 0, 300, at("1259")).seconds == 1
+    assert required_delay(paced, 0, 300, at("1300")).seconds == 9
+    assert required_delay(paced, 0, 300, at("1400")).seconds == 1
 
 
 # -- visiting times -------------------------------------------------------------------------------------------
@@ -181,29 +181,29 @@ def test_a_past_pause_is_not_the_reason():
 
 
 def test_times_too_far_in_the_future_are_ignored():
-    assert wait_of(next_turn(1000.0 + AHEAD, NEVER, 10, 1000.0)) == 10 + AHEAD
-    assert wait_of(next_turn(NEVER, 1000.0 + LONGEST_HOLD_OFF + AHEAD, 10, 1000.0)) == LONGEST_HOLD_OFF + AHEAD
+    assert wait_of(next_turn(1000.0 + MAX_FUTURE, NEVER, 10, 1000.0)) == 10 + MAX_FUTURE
+    assert wait_of(next_turn(NEVER, 1000.0 + LONGEST_PAUSE + MAX_FUTURE, 10, 1000.0)) == LONGEST_PAUSE + MAX_FUTURE
 
 
 def test_a_turn_may_be_used_for_a_quarter_of_a_second_and_is_old_after_half_of_that():
     turn = Turn(stamp=1000.0, asked=1000.0)
 
-    assert not is_old(turn, 1000.0 + SLACK / 2)
-    assert is_old(turn, 1000.0 + SLACK / 2 + 0.001)
-    assert not has_lapsed(turn, 1000.0 + SLACK)
-    assert has_lapsed(turn, 1000.0 + SLACK + 0.001)
+    assert not is_old(turn, 1000.0 + MAX_TURN_AGE / 2)
+    assert is_old(turn, 1000.0 + MAX_TURN_AGE / 2 + 0.001)
+    assert not has_lapsed(turn, 1000.0 + MAX_TURN_AGE)
+    assert has_lapsed(turn, 1000.0 + MAX_TURN_AGE + 0.001)
 
 
 def test_after_a_lapse_the_next_request_waits_for_the_delay():
     turn = Turn(stamp=1000.0, asked=1000.0)
 
     assert lapsed(turn, 10.0, 1004.0) == Wait(seconds=6.0, asked=1000.0)
-    assert lapsed(turn, 10.0, 1020.0) == Wait(seconds=SLACK, asked=1000.0)
+    assert lapsed(turn, 10.0, 1020.0) == Wait(seconds=MAX_TURN_AGE, asked=1000.0)
 
 
 def test_a_clock_that_was_set_back_does_not_stop_an_origin():
-    assert wait_of(next_turn(1000.0 + AHEAD + 1, NEVER, 10, 1000.0)) == 0
-    assert wait_of(next_turn(NEVER, 1001.0 + LONGEST_HOLD_OFF + AHEAD, 10, 1000.0)) == 0
+    assert wait_of(next_turn(1000.0 + MAX_FUTURE + 1, NEVER, 10, 1000.0)) == 0
+    assert wait_of(next_turn(NEVER, 1001.0 + LONGEST_PAUSE + MAX_FUTURE, 10, 1000.0)) == 0
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf])
@@ -212,10 +212,10 @@ def test_invalid_times_are_ignored(odd):
 
 
 def test_a_turn_is_moved_no_further_than_the_accepted_skew():
-    assert counted_from(1000.0, 0.1) == 1000.1
-    assert counted_from(1000.0, 60.0) == 1000.0 + AHEAD
-    assert wait_of(next_turn(counted_from(1000.0, 60.0), NEVER, 10, 1000.0)) == 10 + AHEAD
-    assert counted_from(1000.0, -60.0) == 1000.0
+    assert moved_stamp(1000.0, 0.1) == 1000.1
+    assert moved_stamp(1000.0, 60.0) == 1000.0 + MAX_FUTURE
+    assert wait_of(next_turn(moved_stamp(1000.0, 60.0), NEVER, 10, 1000.0)) == 10 + MAX_FUTURE
+    assert moved_stamp(1000.0, -60.0) == 1000.0
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.floats(0, 5)), max_size=40), st.floats(0.01, 10))
@@ -241,7 +241,7 @@ def test_waiting_processes_are_served_equally(lags, delay):
     while len(served) < 20 * len(lags):
         name = min(comes, key=comes.__getitem__)
         now = comes[name]
-        turn, places = in_line(places, f"n{name}", next_turn(last, NEVER, delay, now), delay, now)
+        turn, places = queue_turn(places, f"n{name}", next_turn(last, NEVER, delay, now), delay, now)
         if not wait_of(turn):
             assert now - last >= delay - 1e-6
             last = now
@@ -256,93 +256,93 @@ def test_waiting_processes_are_served_equally(lags, delay):
 def test_no_queue_starves_a_process(made_up):
     places, now = tuple(Waiter(*each) for each in made_up), 0.0
     for _ in range(200):
-        turn, places = in_line(places, "me", next_turn(NEVER, NEVER, 1.0, now), 1.0, now)
+        turn, places = queue_turn(places, "me", next_turn(NEVER, NEVER, 1.0, now), 1.0, now)
         if not wait_of(turn):
             break
         now += wait_of(turn)
 
-    assert now <= (LINE + 2) * KEPT
+    assert now <= (MAX_QUEUE + 2) * PLACE_GRACE
 
 
 def test_simultaneous_requests_are_served_in_order():
-    first, places = in_line((), "a", next_turn(1000.0, NEVER, 10, 1000.0), 10, 1000.0)
-    second, places = in_line(places, "b", next_turn(1000.0, NEVER, 10, 1000.0), 10, 1000.0)
+    first, places = queue_turn((), "a", next_turn(1000.0, NEVER, 10, 1000.0), 10, 1000.0)
+    second, places = queue_turn(places, "b", next_turn(1000.0, NEVER, 10, 1000.0), 10, 1000.0)
 
     assert (wait_of(first), first.crowd) == (10, 1)
-    assert (wait_of(second), second.crowd) == (10 + KEPT, 2)
+    assert (wait_of(second), second.crowd) == (10 + PLACE_GRACE, 2)
     assert [place.name for place in places] == ["a", "b"]
 
 
-@pytest.mark.parametrize("delay", [0.5, KEPT, 10.0])
+@pytest.mark.parametrize("delay", [0.5, PLACE_GRACE, 10.0])
 def test_each_place_ahead_costs_at_most_its_grace(delay):
-    places = tuple(Waiter(name, 1000.0, 1000.0 + KEPT) for name in "abc")
+    places = tuple(Waiter(name, 1000.0, 1000.0 + PLACE_GRACE) for name in "abc")
 
-    turn, _ = in_line(places, "d", next_turn(NEVER, NEVER, delay, 1000.0), delay, 1000.0)
+    turn, _ = queue_turn(places, "d", next_turn(NEVER, NEVER, delay, 1000.0), delay, 1000.0)
 
-    assert turn == Wait(seconds=3 * min(delay, KEPT), asked=1000.0, crowd=4, rank=3)
+    assert turn == Wait(seconds=3 * min(delay, PLACE_GRACE), asked=1000.0, crowd=4, rank=3)
 
 
 def test_a_returning_process_keeps_its_place():
-    places = tuple(Waiter(name, 1000.0, 1000.0 + KEPT) for name in "abc")
+    places = tuple(Waiter(name, 1000.0, 1000.0 + PLACE_GRACE) for name in "abc")
 
-    turn, places = in_line(places, "b", next_turn(NEVER, NEVER, 1.0, 1000.5), 1.0, 1000.5)
+    turn, places = queue_turn(places, "b", next_turn(NEVER, NEVER, 1.0, 1000.5), 1.0, 1000.5)
 
     assert (wait_of(turn), turn.crowd) == (1.0, 3)
     assert [place.name for place in places] == ["a", "b", "c"]
-    assert places[1] == Waiter("b", 1000.5, 1000.5 + 1.0 + KEPT)
+    assert places[1] == Waiter("b", 1000.5, 1000.5 + 1.0 + PLACE_GRACE)
 
 
 def test_a_place_that_is_not_due_delays_nothing():
     """A place is for a moment: whoever may have the turn before that has it."""
-    later = Waiter("a", 1005.0, 1005.0 + KEPT)
+    later = Waiter("a", 1005.0, 1005.0 + PLACE_GRACE)
 
-    turn, places = in_line((later,), "b", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)
+    turn, places = queue_turn((later,), "b", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)
 
     assert (turn.stamp, turn.crowd) == (1000.0, 2)
     assert places[0] == later
 
 
 def test_a_served_process_is_counted_for_two_delays_and_delays_nothing():
-    turn, places = in_line((), "a", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)
-    until = 1000.0 + 2 * 2.0 + KEPT
+    turn, places = queue_turn((), "a", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)
+    until = 1000.0 + 2 * 2.0 + PLACE_GRACE
 
     assert (wait_of(turn), places) == (0.0, (Waiter("a", until, until),))
-    next_one, _ = in_line(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)
+    next_one, _ = queue_turn(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)
     assert (wait_of(next_one), next_one.crowd) == (0.0, 2)
-    assert in_line(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until + 0.001)[0].crowd == 1
-    assert in_line(places, "a", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)[0].crowd == 1
+    assert queue_turn(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until + 0.001)[0].crowd == 1
+    assert queue_turn(places, "a", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)[0].crowd == 1
 
 
 def test_the_crowd_counts_waiting_and_served_processes_and_the_requester():
     places = (Waiter("a", 1005.0, 1010.0), Waiter("b", 1010.0, 1010.0), Waiter("c", 1010.0, 1010.0))
 
-    assert in_line(places, "d", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[0].crowd == 4
-    assert in_line(places, "", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[0].crowd == 4
+    assert queue_turn(places, "d", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[0].crowd == 4
+    assert queue_turn(places, "", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[0].crowd == 4
 
 
 def test_without_a_name_or_a_delay_a_turn_leaves_no_place():
     waits = next_turn(999.0, NEVER, 2.0, 1000.0)
 
-    assert in_line((), "", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[1] == ()
-    assert in_line((), "", waits, 2.0, 1000.0) == (Wait(seconds=1.0, asked=1000.0), ())
-    assert in_line((), "a", next_turn(NEVER, NEVER, 0.0, 1000.0), 0.0, 1000.0)[1] == ()
+    assert queue_turn((), "", next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[1] == ()
+    assert queue_turn((), "", waits, 2.0, 1000.0) == (Wait(seconds=1.0, asked=1000.0), ())
+    assert queue_turn((), "a", next_turn(NEVER, NEVER, 0.0, 1000.0), 0.0, 1000.0)[1] == ()
 
 
 def test_without_a_delay_no_process_waits_for_others():
-    places = (Waiter("a", 1000.0, 1000.0 + KEPT),)
+    places = (Waiter("a", 1000.0, 1000.0 + PLACE_GRACE),)
 
-    assert wait_of(in_line(places, "b", next_turn(NEVER, NEVER, 0.0, 1000.0), 0.0, 1000.0)[0]) == 0
+    assert wait_of(queue_turn(places, "b", next_turn(NEVER, NEVER, 0.0, 1000.0), 0.0, 1000.0)[0]) == 0
 
 
 def test_expired_and_forged_places_are_dropped():
-    waiter = Waiter("a", 1000.0, 1000.0 + KEPT)
-    longest = Waiter("a", 1000.0, 1000.0 + (LINE + 1) * KEPT)
+    waiter = Waiter("a", 1000.0, 1000.0 + PLACE_GRACE)
+    longest = Waiter("a", 1000.0, 1000.0 + (MAX_QUEUE + 1) * PLACE_GRACE)
 
     def wait(place: Waiter, now: float) -> float:
-        return wait_of(in_line((place,), "b", next_turn(NEVER, NEVER, 2.0, now), 2.0, now)[0])
+        return wait_of(queue_turn((place,), "b", next_turn(NEVER, NEVER, 2.0, now), 2.0, now)[0])
 
-    assert wait(waiter, 1000.0 + KEPT) == 2.0
-    assert wait(waiter, 1000.1 + KEPT) == 0
+    assert wait(waiter, 1000.0 + PLACE_GRACE) == 2.0
+    assert wait(waiter, 1000.1 + PLACE_GRACE) == 0
     assert wait(longest, 1000.0) == 2.0
     assert wait(longest._replace(until=longest.until + 1), 1000.0) == 0
 
@@ -355,14 +355,14 @@ def served(count, delay, rounds, *, late, ahead=lambda _: 0.0, gone=0):
     a clock that is `ahead`; and `gone` others have asked once."""
     chance, places, last = random.Random(count), (), NEVER
     for number in range(gone):
-        _, places = in_line(places, f"g{number}", next_turn(0.0, NEVER, delay, 0.0), delay, 0.0)
+        _, places = queue_turn(places, f"g{number}", next_turn(0.0, NEVER, delay, 0.0), delay, 0.0)
     comes = [(chance.random() * delay, number) for number in range(count)]
     heapq.heapify(comes)
     times = [0] * count
     while comes[0][0] < rounds * count * delay:
         at, number = heapq.heappop(comes)
         now = at + ahead(number)
-        turn, places = in_line(places, f"n{number}", next_turn(last, NEVER, delay, now), delay, now)
+        turn, places = queue_turn(places, f"n{number}", next_turn(last, NEVER, delay, now), delay, now)
         if not wait_of(turn):
             last = turn.stamp
             times[number] += 1
@@ -404,17 +404,17 @@ def test_names_that_never_come_back_cost_their_places_once():
 
     times = served(count, delay, 40, late=lambda *_: 0.01, gone=gone)
 
-    lost = (gone + 1) * KEPT / delay / count
+    lost = (gone + 1) * PLACE_GRACE / delay / count
     assert min(times) >= 40 - lost - 2
 
 
 def test_a_queue_is_bounded():
     places = ()
-    for number in range(LINE + 10):
-        turn, places = in_line(places, f"n{number}", next_turn(0.0, NEVER, 10, 0.0), 10, 0.0)
+    for number in range(MAX_QUEUE + 10):
+        turn, places = queue_turn(places, f"n{number}", next_turn(0.0, NEVER, 10, 0.0), 10, 0.0)
 
-    assert len(places) == LINE
-    assert wait_of(turn) == 10 + LINE * KEPT
+    assert len(places) == MAX_QUEUE
+    assert wait_of(turn) == 10 + MAX_QUEUE * PLACE_GRACE
 
 
 # -- a share of an origin -------------------------------------------------------------------------------------
@@ -423,7 +423,7 @@ def test_a_queue_is_bounded():
 def test_a_turn_has_the_rank_of_the_requesters_name():
     places = (Waiter("b", 1000.0, 1010.0), Waiter("d", 1010.0, 1010.0))
     ranks = [
-        in_line(places, name, next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[0].rank
+        queue_turn(places, name, next_turn(NEVER, NEVER, 2.0, 1000.0), 2.0, 1000.0)[0].rank
         for name in ("a", "b", "c", "e")
     ]
 
@@ -500,8 +500,8 @@ def test_a_late_turn_does_not_block_the_next_slot(delay, seconds):
 def test_a_request_waits_for_the_store_for_half_of_the_time_in_which_its_slot_may_be_taken():
     share = Share(2, 0, 0.0)
 
-    assert share.time_to_look(1.0, 1000.0) == pytest.approx(SLACK / 4)
-    assert share.time_to_look(1.0, 1000.05) == pytest.approx(SLACK / 4 - 0.05)
+    assert share.time_to_look(1.0, 1000.0) == pytest.approx(MAX_TURN_AGE / 4)
+    assert share.time_to_look(1.0, 1000.05) == pytest.approx(MAX_TURN_AGE / 4 - 0.05)
     assert share.time_to_look(1.0, 1000.1) == 0
 
 
@@ -511,7 +511,7 @@ def test_without_a_delay_there_are_no_slots():
 
 @pytest.mark.parametrize(
     ("delay", "sent_within", "taken_within"),
-    [(0.1, SLACK, 0.05), (1.0, 0.25, 0.125), (2.0, 0.5, 0.25), (4.0, 1.0, 0.5), (300.0, 1.0, 0.5)],
+    [(0.1, MAX_TURN_AGE, 0.05), (1.0, 0.25, 0.125), (2.0, 0.5, 0.25), (4.0, 1.0, 0.5), (300.0, 1.0, 0.5)],
 )
 def test_a_request_is_sent_within_a_quarter_of_its_slot(delay, sent_within, taken_within):
     assert window(delay) == sent_within

@@ -147,29 +147,29 @@ def test_trouble_keeps_the_stored_document():
     stored = document()
     found = policy(trouble=trouble(at=NOW + 60))
 
-    assert found.beside(policy(stored), NOW + 60) == policy(stored, found.trouble)
+    assert found.with_last_good_document(policy(stored), NOW + 60) == policy(stored, found.trouble)
 
 
 def test_trouble_keeps_the_later_of_two_documents():
     ours, theirs = document(at=NOW + 10), document(at=NOW)
 
-    assert policy(ours, trouble()).beside(policy(theirs), NOW + 60).document is ours
-    assert policy(theirs, trouble()).beside(policy(ours), NOW + 60).document is ours
+    assert policy(ours, trouble()).with_last_good_document(policy(theirs), NOW + 60).document is ours
+    assert policy(theirs, trouble()).with_last_good_document(policy(ours), NOW + 60).document is ours
 
 
 def test_a_document_is_not_merged_and_trouble_may_have_none():
     answer, found = policy(document()), policy(trouble=trouble())
 
-    assert answer.beside(policy(document(at=NOW + 10)), NOW + 60) is answer
-    assert found.beside(None, NOW) is found
-    assert found.beside(policy(trouble=trouble()), NOW) is found
+    assert answer.with_last_good_document(policy(document(at=NOW + 10)), NOW + 60) is answer
+    assert found.with_last_good_document(None, NOW) is found
+    assert found.with_last_good_document(policy(trouble=trouble()), NOW) is found
 
 
 def test_a_document_from_the_future_is_not_kept_with_trouble():
     found = policy(trouble=trouble())
 
-    assert found.beside(policy(document(at=NOW + CLOCK_SKEW)), NOW).document is not None
-    assert found.beside(policy(document(at=NOW + CLOCK_SKEW + 1)), NOW) is found
+    assert found.with_last_good_document(policy(document(at=NOW + CLOCK_SKEW)), NOW).document is not None
+    assert found.with_last_good_document(policy(document(at=NOW + CLOCK_SKEW + 1)), NOW) is found
 
 
 def test_settled_at_is_the_time_of_the_last_fetch():
@@ -181,16 +181,16 @@ def test_settled_at_is_the_time_of_the_last_fetch():
 def test_an_earlier_policy_never_replaces_a_later_one():
     early, late = policy(document()), policy(document(at=NOW + 1))
 
-    assert early.gives_way_to(late, NOW + 1)
-    assert early.gives_way_to(early, NOW + 1)
-    assert not late.gives_way_to(early, NOW + 1)
+    assert early.may_be_replaced_by(late, NOW + 1)
+    assert early.may_be_replaced_by(early, NOW + 1)
+    assert not late.may_be_replaced_by(early, NOW + 1)
 
 
 def test_a_policy_from_the_future_may_be_replaced():
     early, late = policy(document()), policy(document(at=NOW + 1000))
 
-    assert not late.gives_way_to(early, NOW + 1000 - CLOCK_SKEW)
-    assert late.gives_way_to(early, NOW + 999 - CLOCK_SKEW)
+    assert not late.may_be_replaced_by(early, NOW + 1000 - CLOCK_SKEW)
+    assert late.may_be_replaced_by(early, NOW + 999 - CLOCK_SKEW)
 
 
 def test_the_size_is_the_body_and_a_kibibyte():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from robots_guard.core.pacing import Pacer
+from robots_guard.core.pacing import DelaySource
 from robots_guard.core.reasons import DEFERRED, MEANINGS, Meaning, Party, Reason, meaning_of
 
 NEVER_REFUSED = {
@@ -36,12 +36,12 @@ def test_a_refusal_has_a_cause(reason):
 
 @pytest.mark.parametrize("reason", Reason)
 def test_a_refusal_is_not_exported_to_heritrix_as_a_deferral(reason):
-    always_passes_or_waits = reason in NEVER_REFUSED or reason in set(Pacer)
+    always_passes_or_waits = reason in NEVER_REFUSED or reason in set(DelaySource)
 
     assert (MEANINGS[reason].heritrix == DEFERRED) == always_passes_or_waits
 
 
-@pytest.mark.parametrize("reason", [Reason.DISALLOWED, Reason.UNREACHABLE, *Pacer])
+@pytest.mark.parametrize("reason", [Reason.DISALLOWED, Reason.UNREACHABLE, *DelaySource])
 def test_a_deferral_has_a_status_that_is_temporary(reason):
     assert MEANINGS[reason].response("defer").status in (429, 503)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from robots_guard.core.access import Failure
-from robots_guard.core.pacing import Demand, Pacer, Turn, Wait
+from robots_guard.core.pacing import DelaySource, RequiredDelay, Turn, Wait
 from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import (
@@ -29,7 +29,7 @@ from robots_guard.rep.ruleset import compile_rules
 
 A = origin_of("https://a.test")
 NOW = 1_800_000_000.0
-PACE = Demand(by=Pacer.CRAWL_DELAY, seconds=5.0, line=2, text="Crawl-delay: 5")
+PACE = RequiredDelay(by=DelaySource.CRAWL_DELAY, seconds=5.0, line=2, text="Crawl-delay: 5")
 ALLOWED = Verdict(action=Action.PASS, reason=Reason.ALLOWED)
 
 
@@ -59,7 +59,7 @@ def failed(failure: Failure, since: float = NOW, **options) -> Policy:
 
 
 @pytest.mark.parametrize(
-    ("action", "pace", "would", "has_turn", "is_due"),
+    ("action", "delay_source", "would", "has_turn", "is_due"),
     [
         (Action.PASS, None, None, False, True),
         (Action.PASS, PACE, None, False, False),
@@ -75,7 +75,7 @@ def failed(failure: Failure, since: float = NOW, **options) -> Policy:
     ],
 )
 def test_a_request_is_due_if_it_was_let_pass_and_has_its_turn_if_it_needs_one(action, pace, would, has_turn, is_due):
-    verdict = Verdict(action=action, reason=Reason.ALLOWED, pace=pace, would=would)
+    verdict = Verdict(action=action, reason=Reason.ALLOWED, delay=pace, would=would)
 
     assert decision(verdict, Turn(stamp=NOW) if has_turn else None).is_due is is_due
 
@@ -226,19 +226,19 @@ def test_refused_requests_and_robots_txt_are_not_paced():
 
 
 def test_a_pause_alone_requires_a_turn():
-    paused = paced(ALLOWED, None, terms(), NOW, held_off=True)
-    slow = paced(ALLOWED, rules_with("Crawl-delay: 5"), terms(), NOW, held_off=True)
+    paused = paced(ALLOWED, None, terms(), NOW, is_paused=True)
+    slow = paced(ALLOWED, rules_with("Crawl-delay: 5"), terms(), NOW, is_paused=True)
 
-    assert paused.pace == Demand(by=Pacer.RETRY_AFTER, seconds=0.0)
-    assert (slow.pace.by, slow.pace.seconds) == (Pacer.CRAWL_DELAY, 5.0)
+    assert paused.delay == RequiredDelay(by=DelaySource.RETRY_AFTER, seconds=0.0)
+    assert (slow.delay.by, slow.delay.seconds) == (DelaySource.CRAWL_DELAY, 5.0)
 
 
 def test_a_delay_for_a_time_of_day_applies_then():
     midnight = NOW - NOW % 86_400
     rated = rules_with("Request-rate: 1/9s 0600-0845")
 
-    assert paced(ALLOWED, rated, terms(), midnight).pace is None
-    assert paced(ALLOWED, rated, terms(), midnight + 6 * 3600).pace.seconds == 9
+    assert paced(ALLOWED, rated, terms(), midnight).delay is None
+    assert paced(ALLOWED, rated, terms(), midnight + 6 * 3600).delay.seconds == 9
 
 
 def test_only_a_limited_delay_names_the_setting():
@@ -272,14 +272,14 @@ def test_outside_its_visiting_time_a_site_is_deferred_by_the_line_that_says_so()
         midnight + 6 * 3600,
     )
     assert (verdict.rule, verdict.group) == (RuleRef(2, "Visit-time: 0600-0845", "*"), "*")
-    assert (ignored.action, ignored.relaxed, ignored.pace.seconds) == (Action.PASS, "visit_time=ignore", 5.0)
-    assert (always.action, always.relaxed, always.pace.seconds) == (Action.PASS, None, 5.0)
+    assert (ignored.action, ignored.relaxed, ignored.delay.seconds) == (Action.PASS, "visit_time=ignore", 5.0)
+    assert (always.action, always.relaxed, always.delay.seconds) == (Action.PASS, None, 5.0)
     assert paced(allowed, shut, terms(visit_time="ignore"), midnight + 7 * 3600).relaxed is None
 
 
 def test_a_request_without_its_turn_is_deferred_by_the_source_of_the_delay():
     verdict = Verdict(
-        action=Action.PASS, reason=Reason.ALLOWED, group="*", pace=PACE, relaxed="max_delay=5", stale=True
+        action=Action.PASS, reason=Reason.ALLOWED, group="*", delay=PACE, relaxed="max_delay=5", stale=True
     )
     waits = not_yet(verdict, Wait(seconds=3.0), NOW)
     paused = not_yet(verdict, Wait(seconds=60.0, by_retry_after=True), NOW)
@@ -292,13 +292,13 @@ def test_a_request_without_its_turn_is_deferred_by_the_source_of_the_delay():
         until=NOW + 3,
         relaxed="max_delay=5",
         stale=True,
-        pace=PACE,
+        delay=PACE,
     )
     assert (paused.reason, paused.rule, paused.until) == (Reason.RETRY_AFTER, None, NOW + 60)
 
 
 def test_a_delay_of_the_operator_names_no_line():
-    own = Verdict(action=Action.PASS, reason=Reason.ALLOWED, pace=Demand(by=Pacer.MIN_DELAY, seconds=2.0))
+    own = Verdict(action=Action.PASS, reason=Reason.ALLOWED, delay=RequiredDelay(by=DelaySource.MIN_DELAY, seconds=2.0))
 
     assert not_yet(own, Wait(seconds=2.0), NOW).rule is None
     assert not_yet(own, Wait(seconds=2.0), NOW).reason is Reason.MIN_DELAY

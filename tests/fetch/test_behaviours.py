@@ -127,7 +127,7 @@ def _direct(urls: list[str], settings: dict[str, str], folder: Path) -> dict[str
 async def _asked_directly(urls: list[str], values: dict[str, str], folder: Path) -> dict[str, Decided]:
     settings = settings_of({"agent": "mybot", "audit_log": str(folder / "audit_log"), **values})
     tls = ssl.create_default_context(cafile=str(folder / "ca.pem"))
-    fetcher = HttpFetcher("mybot", tls=tls, destinations=Destinations(trusts_asked=True))
+    fetcher = HttpFetcher("mybot", tls=tls, destinations=Destinations(trusts_caller=True))
     guard = open_guard(settings, component="cli", runtime=AsyncioRuntime(), fetcher=fetcher)
     turn = asyncio.Semaphore(AT_ONCE)
 

@@ -34,7 +34,7 @@ CAP = 512_000
 
 def trusted(agent="mybot (robots_guard)", **options) -> HttpFetcher:
     """Return a fetcher that may connect to loopback addresses."""
-    return HttpFetcher(agent, destinations=Destinations(trusts_asked=True), **options)
+    return HttpFetcher(agent, destinations=Destinations(trusts_caller=True), **options)
 
 
 async def fetch(url, *, fetcher=None, headers=(), public_only=False, **limits):
@@ -646,7 +646,7 @@ async def test_one_private_address_among_several_refuses_all(monkeypatch, net, p
 
 async def test_public_site_cannot_redirect_to_a_private_one_whatever_is_allowed(net):
     inside = net.origin(Reply(body=TEXT))
-    allowing = Destinations(allowed=networks("0.0.0.0/0"), trusts_asked=True)
+    allowing = Destinations(allowed=networks("0.0.0.0/0"), trusts_caller=True)
     got = await fetch(inside.url, fetcher=HttpFetcher("mybot", destinations=allowing), public_only=True)
 
     assert got.failure is Failure.REFUSED

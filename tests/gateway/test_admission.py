@@ -159,7 +159,7 @@ async def test_a_pause_that_begins_before_a_judged_request_is_sent(free):
 
 async def test_a_request_is_judged_as_each_agent(paced):
     slowest = await paced.judge(WIRE, ["third", "slowbot", "mybot"], no_refusal)
-    assert (slowest.question.agent, slowest.verdict.pace.seconds) == ("slowbot", 20)
+    assert (slowest.question.agent, slowest.verdict.delay.seconds) == ("slowbot", 20)
     members = WIRE._replace(target="/members/x")
     assert (await paced.judge(members, ["mybot", "third"], no_refusal)).question.agent == "third"
 

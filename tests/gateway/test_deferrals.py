@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from robots_guard.core.pacing import Demand, Pacer, Turn
+from robots_guard.core.pacing import DelaySource, RequiredDelay, Turn
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Question, Verdict
 from robots_guard.gateway import deferrals
@@ -16,7 +16,7 @@ QUESTION = Question(origin=origin_of("https://a.test"), target="/x", agent="mybo
 DEFER = Verdict(action=Action.DEFER, reason=Reason.CRAWL_DELAY)
 DROP = Verdict(action=Action.DROP, reason=Reason.DISALLOWED)
 PASS = Verdict(action=Action.PASS, reason=Reason.ALLOWED)
-PACED = msgspec.structs.replace(PASS, pace=Demand(by=Pacer.CRAWL_DELAY, seconds=1.0))
+PACED = msgspec.structs.replace(PASS, delay=RequiredDelay(by=DelaySource.CRAWL_DELAY, seconds=1.0))
 
 
 def decision(question=QUESTION, verdict=DEFER, name="a-1", **more):

@@ -7,7 +7,7 @@ import lzma
 from pathlib import Path
 from typing import Any
 
-from robots_guard.origin import octets
+from robots_guard.origin import wire_text
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.ruleset import Ruling, compile_rules
 
@@ -26,7 +26,7 @@ def split(url: str) -> tuple[str, int, str]:
     rest = url.partition("://")[2]
     end = min((at for at in map(rest.find, "/?#") if at >= 0), default=len(rest))
     host, _, port = rest[:end].partition(":")
-    target = octets(rest[end:])
+    target = wire_text(rest[end:])
     return host, int(port or 0), target if target.startswith("/") else "/" + target
 
 
@@ -34,5 +34,5 @@ def ask(
     body: str | bytes, url: str, agent: str = "examplebot", name: str = "rfc9309", matching: str = "spec"
 ) -> Ruling:
     text = body.encode() if isinstance(body, str) else body
-    host, port, target = split(url) if "://" in url else ("", 0, octets(url))
+    host, port, target = split(url) if "://" in url else ("", 0, wire_text(url))
     return compile_rules(text, dialect(name), agent, matching).judge(target, host, port)

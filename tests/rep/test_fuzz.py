@@ -11,7 +11,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robots_guard.origin import octets
+from robots_guard.origin import wire_text
 from robots_guard.rep.dialect import DIALECTS, dialect
 from robots_guard.rep.lines import lines
 from robots_guard.rep.paths import MATCHINGS
@@ -47,7 +47,7 @@ WORDS = st.sampled_from(
     ["wp-admin", "cart", "?sort=", ".pdf", "..", "//", "%2f", *"/ab.;%*$#é2\\"],
 )
 TARGETS = st.one_of(st.lists(WORDS, max_size=8).map("".join), st.text(max_size=8)).map(
-    lambda text: octets("/" + text),
+    lambda text: wire_text("/" + text),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rep.rows import rows
 
-from robots_guard.origin import octets
+from robots_guard.origin import wire_text
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.ruleset import compile_rules
 
@@ -17,7 +17,7 @@ def target_of(url: str) -> str:
     after = url.find("://") + 3
     start = min((at for at in (url.find(mark, after) for mark in "/?;") if at >= 0), default=len(url))
     target = url[start:]
-    return octets(target if target.startswith("/") else "/" + target)
+    return wire_text(target if target.startswith("/") else "/" + target)
 
 
 @pytest.mark.parametrize(

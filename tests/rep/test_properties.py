@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rep.rows import ask
 from rep.test_matcher import slowly_matches
 
-from robots_guard.origin import octets
+from robots_guard.origin import wire_text
 from robots_guard.rep.conformance import violations
 from robots_guard.rep.dialect import DIALECTS, dialect
 from robots_guard.rep.lines import lines
@@ -20,7 +20,7 @@ from robots_guard.rep.ruleset import compile_rules
 NAMES = st.sampled_from(sorted(DIALECTS))
 PROFILES = st.sampled_from(MATCHINGS)
 PATTERNS = st.text(alphabet="/ab*$%2eE;é.", max_size=8).map(lambda text: "/" + text)
-TARGETS = st.text(alphabet='/ab$*"%2eEfF;.?#é', max_size=12).map(lambda text: octets("/" + text))
+TARGETS = st.text(alphabet='/ab$*"%2eEfF;.?#é', max_size=12).map(lambda text: wire_text("/" + text))
 RULES = st.lists(st.tuples(st.sampled_from(("Allow", "Disallow")), PATTERNS), max_size=12)
 FIELDS = st.sampled_from(("User-agent", "Disallow", "Allow", "Crawl-delay", "Host", "user agent", "Sitemap", "", "#"))
 VALUES = st.sampled_from(("*", "x", "examplebot", "/", "/a", "/*b$", "", "* x", "/a /b", "main.ru", "\xff\x00", "%"))
@@ -76,7 +76,7 @@ def test_rfc9309_decides_as_the_slow_reference(rules, target):
     hits = []
     for place, (field, pattern) in enumerate(rules):
         pattern = pattern.partition("#")[0]
-        written = canonical_rules(octets(pattern))
+        written = canonical_rules(wire_text(pattern))
         if slowly_matches(written, form):
             hits.append((len(written), field == "Allow", -place))
     expected = max(hits)[1] if hits else True

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support import readers
 
-from robots_guard.origin import octets
+from robots_guard.origin import wire_text
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import malformed
 from robots_guard.rep.percent import canonical
@@ -204,7 +204,7 @@ def test_an_authority_in_a_target_hides_nothing(target, profile, node):
         ("/*.pdf$", "/a.pdf/."),  # one file to posix.normalize(), and to the file system
         ("/*.pdf$", "/a.pdf\xa0"),  # url.parse() trims it
         ("/*.pdf$", "/a;b/c.pdf;d"),  # urlparse() takes off the last parameters only
-        ("/%C3%83%C2%A9", octets("/é")),  # new URL() takes bytes for characters
+        ("/%C3%83%C2%A9", wire_text("/é")),  # new URL() takes bytes for characters
     ],
 )
 def test_other_readings_of_one_target(rule, target):

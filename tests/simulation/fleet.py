@@ -12,7 +12,7 @@ import msgspec
 from support.guards import make_guard
 
 from robots_guard.core.access import Fetched, Limits
-from robots_guard.core.pacing import SLACK
+from robots_guard.core.pacing import MAX_TURN_AGE
 from robots_guard.core.verdict import Action, Decision, Deferral, Question
 from robots_guard.guard import guard as guard_module
 from robots_guard.origin import origin_of
@@ -43,7 +43,7 @@ class Worker:
         self.process = Process(kernel, self.name, offset=member.offset + history.jumped[number], rate=member.rate)
         self.view = View(history.disk, self.process)
         self.log = Log(self.view, self.process, fsync=plan.fsync)
-        self.held_off: dict[str, tuple[float, float]] = {}  # by origin: begin and end of its pause
+        self.is_paused: dict[str, tuple[float, float]] = {}  # by origin: begin and end of its pause
         self.is_closed = False
         self.runtime = Runtime(self.process, history.weather.delays)
         self.scheduler = Scheduler(self)
@@ -95,13 +95,13 @@ class Worker:
         """Send a request, if its turn comes. Returns the decision that permitted or deferred it."""
         began, first = self.process.monotonic(), decision
         while True:
-            decision = await self.turn(self.guard.recalled(decision), request.patience)
+            decision = await self.turn(self.guard.recheck_pause(decision), request.patience)
             if decision.verdict.action is not Action.PASS:
                 return decision
             await self.runtime.sleep(self.history.random.choice(self.history.plan.wire))
             if self.is_closed:  # no integration sends a request after closing its guard
                 return decision
-            leaving = self.guard.leaves(self.guard.recalled(decision))
+            leaving = self.guard.mark_sent(self.guard.recheck_pause(decision))
             if leaving.is_due:
                 break
         decision = leaving
@@ -122,7 +122,7 @@ class Worker:
         """Send the request to its site. Returns the head of the response."""
         self.history.judge.judge_arrival(self, decision)
         site = self.history.sites.by_url[str(decision.question.origin)]
-        pace = decision.verdict.pace
+        pace = decision.verdict.delay
         delay = pace.seconds if pace is not None and decision.turn is not None else None
         self.history.kernel.note(self.name, f"visits {site.url}{decision.question.target} ({decision.id})")
         return self.history.sites.visit(self.process, site, delay, _slots(decision))
@@ -130,16 +130,16 @@ class Worker:
     async def process_response(self, decision: Decision, response: Fetched) -> None:
         """Begin the response after a delay, and report a requested pause to the guard."""
         origin = decision.question.origin
-        await self.runtime.sleep(self.history.random.random() * SLACK)
+        await self.runtime.sleep(self.history.random.random() * MAX_TURN_AGE)
         if response.status == 503:
             seconds = float(response.headers["retry-after"])
             now = self.history.kernel.time
-            self.held_off[str(origin)] = (now, now + seconds / self.process.rate)
-            await self.guard.hold_off(origin, seconds)
-        await self.guard.answered(decision)
+            self.is_paused[str(origin)] = (now, now + seconds / self.process.rate)
+            await self.guard.note_pause(origin, seconds)
+        await self.guard.mark_response_started(decision)
 
     def _judge_wait(self, first: Decision, request: Request, seconds: float) -> None:
-        pace = first.verdict.pace
+        pace = first.verdict.delay
         pauses = any(site.busy or any(each.retry_after for each in site.answers) for site in self.history.plan.sites)
         if pace is None or pauses:
             return
@@ -162,7 +162,7 @@ class Worker:
         began = self.process.monotonic()
         self.history.kernel.note(self.name, "is closed")
         self.is_closed = True
-        await self.guard.settle()
+        await self.guard.drain()
         self.guard.close()
         self.history.judge.judge_closing(self, self.process.monotonic() - began)
 

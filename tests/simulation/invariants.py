@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from robots_guard.core.pacing import LONGEST_HOLD_OFF, SLACK, window
+from robots_guard.core.pacing import LONGEST_PAUSE, MAX_TURN_AGE, window
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision
 from simulation import oracle
@@ -181,7 +181,7 @@ class Judge:
     def judge_arrival(self, worker: Worker, decision: Decision) -> None:
         """Judge a request that reached its site."""
         origin, now = str(decision.question.origin), self._history.kernel.time
-        until = worker.held_off.get(origin)
+        until = worker.is_paused.get(origin)
         if until is not None and self._plan.are_clocks_sound and until[0] + 0.5 < now < until[1] - ROUNDING:
             self.report("held-off", f"{worker.name}: {_describe(decision)}, {until[1] - now:.3f} s too early")
 
@@ -207,7 +207,7 @@ class Judge:
 
         A process that dies while sending cannot re-stamp its turn.
         """
-        tolerance = CLOCKS_DIFFER + (SLACK if self._plan.can_die else 0.0)
+        tolerance = CLOCKS_DIFFER + (MAX_TURN_AGE if self._plan.can_die else 0.0)
         for earlier, later in pairwise(arrivals):
             assert later.delay is not None
             gap = later.at - earlier.at
@@ -295,13 +295,13 @@ class Judge:
         if taken:
             self.report("leftovers", f"{worker.name}: places in gates {taken}")
         scheduler = worker.scheduler
-        scheduler.deferrals.settle(worker.process.monotonic() + LONGEST_HOLD_OFF)
+        scheduler.deferrals.settle(worker.process.monotonic() + LONGEST_PAUSE)
         if len(scheduler.deferrals):
             self.report("leftovers", f"{worker.name}: {len(scheduler.deferrals)} origins are not open")
         if scheduler.waiting and not self._plan.closing:
             self.report("starvation", f"{worker.name}: {len(scheduler.waiting)} requests are left in the scheduler")
-        if worker.guard.held:
-            self.report("leftovers", f"{worker.name}: {worker.guard.held} wait in line")
+        if worker.guard.waiting:
+            self.report("leftovers", f"{worker.name}: {worker.guard.waiting} wait in line")
         renewals = worker.guard._renewals
         if renewals._running or renewals._for_redirects or renewals._tokens or renewals._waiting:
             self.report("leftovers", f"{worker.name}: renewals {renewals._running} {renewals._tokens}")

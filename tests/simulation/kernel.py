@@ -311,7 +311,7 @@ class Runtime:
         await either
         return handle.is_done
 
-    def gate(self, width: int) -> Gate:
+    def semaphore(self, width: int) -> Gate:
         gate = Gate(self._kernel, width)
         self.gates.append(gate)
         return gate

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from robots_guard.audit.write.log import FileAuditLog, Keeping
-from robots_guard.audit.write.writer import Writing
+from robots_guard.audit.write.log import FileAuditLog, LogOptions
+from robots_guard.audit.write.writer import WriterOptions
 from robots_guard.core.events import Event
 from robots_guard.core.verdict import Decision
 from robots_guard.errors import AuditLogError
@@ -11,7 +11,7 @@ from robots_guard.ports import Clocks
 from simulation.disks import DIRECTORY, View
 from simulation.kernel import Process
 
-KEEPING = Keeping(passes=1, retention=None)
+KEEPING = LogOptions(passes=1, retention=None)
 
 
 class Log:
@@ -19,7 +19,7 @@ class Log:
 
     def __init__(self, view: View, process: Process, *, fsync: bool) -> None:
         clocks = Clocks(now=process.now, monotonic=process.monotonic)
-        writing = Writing(component="proxy", fsync=fsync, rotate_bytes=20_000)
+        writing = WriterOptions(component="proxy", fsync=fsync, rotate_bytes=20_000)
         self._audit_log = FileAuditLog(DIRECTORY, clocks, KEEPING, writing, files=view, tokens=process.token)
         view.is_starting = False
         self.recorded: set[str] = set()  # ids of decisions

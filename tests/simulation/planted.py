@@ -48,13 +48,13 @@ FAULTS = (
     Fault(
         name="turn-not-noted",
         module="robots_guard.guard.turns",
-        old="self._near.reserve(origin, 0.0, lambda: turn.asked)",
+        old="self._local.reserve(origin, 0.0, lambda: turn.asked)",
         new="pass",
     ),
     Fault(
         name="turn-not-moved",
         module="robots_guard.guard.turn_check",
-        old="turn = self._turns.count_aside(decision.question.origin, decision.turn, since)",
+        old="turn = self._turns.move_in_background(decision.question.origin, decision.turn, since)",
         new="return decision",
     ),
     Fault(
@@ -152,8 +152,8 @@ FAULTS = (
     Fault(
         name="older-wins",
         module="robots_guard.stores.memory",
-        old="if cached is None or cached.gives_way_to(policy, now):",
-        new="if cached is None or not cached.gives_way_to(policy, now):",
+        old="if cached is None or cached.may_be_replaced_by(policy, now):",
+        new="if cached is None or not cached.may_be_replaced_by(policy, now):",
     ),
     # -- verdicts
     Fault(

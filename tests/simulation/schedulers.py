@@ -52,7 +52,7 @@ class Scheduler:
         for entry in list(self.waiting):
             request, question = entry
             ticket = next(self._tickets)
-            known = self._worker.guard.knows(question.origin)
+            known = self._worker.guard.has_usable_policy(question.origin)
             if self.deferrals.admit(ticket, str(question.origin), now, known=known):
                 self.waiting.remove(entry)
                 self._leave(ticket, request, question)
@@ -85,7 +85,7 @@ class Scheduler:
     async def _process(self, ticket: Hashable, request: Request, question: Question) -> None:
         worker = self._worker
         await worker.runtime.sleep(worker.history.random.random() * 0.01)
-        if self.deferrals.is_probing(ticket) and not worker.guard.knows(question.origin):
+        if self.deferrals.is_probing(ticket) and not worker.guard.has_usable_policy(question.origin):
             origin = self.deferrals.fetch(ticket)
             worker.runtime.spawn(self._prepare(origin, question))
             self._put(request, question)
@@ -98,7 +98,7 @@ class Scheduler:
 
     async def _prepare(self, origin: str, question: Question) -> None:
         try:
-            await self._worker.guard.prepare(question)
+            await self._worker.guard.prefetch(question)
         finally:
             self.deferrals.fetched(origin, self._worker.process.monotonic())
             self.wake()
@@ -106,7 +106,7 @@ class Scheduler:
     async def _send(self, ticket: Hashable, decision: Decision) -> Decision:
         """Send a request, if its turn comes. Returns the decision that permitted or deferred it."""
         worker, origin = self._worker, str(decision.question.origin)
-        pace = decision.verdict.pace
+        pace = decision.verdict.delay
         if pace is None:
             self.deferrals.note_unpaced(origin)
             self.deferrals.free(ticket, worker.process.monotonic())
@@ -115,10 +115,10 @@ class Scheduler:
             self.deferrals.note_paced(origin)
         # in the download slot
         await worker.runtime.sleep(worker.history.random.choice(worker.history.plan.wire))
-        decision = await worker.turn(worker.guard.recalled(decision), PATIENCE)
+        decision = await worker.turn(worker.guard.recheck_pause(decision), PATIENCE)
         if decision.verdict.action is not Action.PASS or worker.is_closed:
             return decision
-        decision = worker.guard.leaves(decision)
+        decision = worker.guard.mark_sent(decision)
         response = worker.visit(decision)
         now = worker.process.monotonic()
         if pace is not None:

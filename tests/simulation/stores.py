@@ -62,11 +62,11 @@ class ModelStore:
         turn = self._memory.reserve(origin, delay, self._clock or now, name)
         return replace(turn, asked=now(), skew=(self._clock or now)() - now())
 
-    def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
-        return self._memory.count_from(origin, stamp, since)
+    def move_turn(self, origin: Origin, stamp: float, since: float) -> bool:
+        return self._memory.move_turn(origin, stamp, since)
 
-    def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
-        self._memory.hold_off(origin, seconds, now if self._clock is None else self._clock())
+    def note_pause(self, origin: Origin, seconds: float, now: float) -> None:
+        self._memory.note_pause(origin, seconds, now if self._clock is None else self._clock())
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
@@ -150,11 +150,11 @@ class Connection:
     def reserve(self, origin: Origin, delay: float, now: Clock, name: str = "") -> Turn | Wait:
         return self._call("reserve", origin, delay, now, name)
 
-    def count_from(self, origin: Origin, stamp: float, since: float) -> bool:
-        return self._call("count_from", origin, stamp, since)
+    def move_turn(self, origin: Origin, stamp: float, since: float) -> bool:
+        return self._call("move_turn", origin, stamp, since)
 
-    def hold_off(self, origin: Origin, seconds: float, now: float) -> None:
-        self._call("hold_off", origin, seconds, now)
+    def note_pause(self, origin: Origin, seconds: float, now: float) -> None:
+        self._call("note_pause", origin, seconds, now)
 
     def close(self) -> None:
         self._is_closed = True

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support.stores import SHARED, make
 
-from robots_guard.guard.cache import Holding
-from robots_guard.guard.counters import Tally
+from robots_guard.guard.cache import PolicyCache
+from robots_guard.guard.counters import Counters
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
@@ -44,22 +44,22 @@ class Tiered:
         self.runtime = AsyncioRuntime()
         self.now = 0.0
         clocks = Clocks(now=lambda: self.now, monotonic=time.monotonic)
-        tally = Tally(clocks)
-        self.holding = Holding(
+        counters = Counters(clocks)
+        self.holding = PolicyCache(
             memory=self.near,
             store=far,
             calls=self,
             clocks=clocks,
-            tally=tally,
+            counters=counters,
             demands_verified=True,
         )
 
     def get(self, origin):
-        return self.holding.near(origin) or asyncio.run(self.holding.far(origin))
+        return self.holding.get_local(origin) or asyncio.run(self.holding.get_shared(origin))
 
     def put(self, policy, now):
         self.now = now
-        asyncio.run(self.holding.keep(policy))
+        asyncio.run(self.holding.put(policy))
 
     async def make(self, function, *args, **_):
         """Make a call to the store as `Calls` does, but from several event loops at once."""

@@ -69,8 +69,8 @@ def test_every_operation_works_on_every_node(store):
         assert not store.take(origin, "two", 1.0, 35.0)
         store.release(origin, "one")
         turn = store.reserve(origin, 60.0, lambda: 1.0)
-        store.count_from(origin, turn.stamp, 0.1)
-        store.hold_off(origin, 600.0, 1.0)
+        store.move_turn(origin, turn.stamp, 0.1)
+        store.note_pause(origin, 600.0, 1.0)
         assert store.reserve(origin, 60.0, lambda: 1.0).by_retry_after
         assert store.last_turn(origin)[0] > turn.stamp
     assert sorted(store.origins()) == sorted(ORIGINS)
@@ -281,7 +281,7 @@ def test_the_store_recovers_when_the_primary_has_died(watched):
     put(store, policy())
     assert store.take(A, "one", 1.0, 3600.0)
     assert wait_of(store.reserve(A, 3600.0, lambda: 1.0)) == 0
-    store.hold_off(B, 600.0, 1.0)
+    store.note_pause(B, 600.0, 1.0)
     with watched.primary.client() as client:
         assert client.execute_command("WAIT", 1, 10_000) >= 0
         with watched.replica.client() as copy:

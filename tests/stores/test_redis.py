@@ -77,8 +77,8 @@ def test_an_acl_for_the_prefix_is_enough(empty_redis, client):
     assert store.purge(1.0, keep=[policy().document.sha256]) == 0
     assert store.forget(A)
     turn = store.reserve(A, 60.0, lambda: 1.0)
-    store.count_from(A, turn.stamp, 0.1)
-    store.hold_off(A, 600.0, 1.0)
+    store.move_turn(A, turn.stamp, 0.1)
+    store.note_pause(A, 600.0, 1.0)
     assert store.reserve(A, 60.0, lambda: 1.0).by_retry_after
     store.close()
     with pytest.raises(SettingsError, match=r"no permissions.*grant it the commands that docs/stores.md lists"):
@@ -169,17 +169,17 @@ def test_a_turn_or_lease_of_another_type_is_replaced(store, client, field):
     assert wait_of(store.reserve(A, 60.0, lambda: 1.0)) > 0
 
 
-@pytest.mark.parametrize("what", ["count_from", "hold_off", "release"])
+@pytest.mark.parametrize("what", ["move_turn", "note_pause", "release"])
 def test_no_call_fails_forever_because_of_a_key_of_another_type(store, client, what):
     for field in ("turns", "lease"):
         client.rpush(f"rg:{{https://a.test}}:{field}", "x")
     {
-        "count_from": lambda: store.count_from(A, 1.0, 0.1),
-        "hold_off": lambda: store.hold_off(A, 600.0, 1.0),
+        "move_turn": lambda: store.move_turn(A, 1.0, 0.1),
+        "note_pause": lambda: store.note_pause(A, 600.0, 1.0),
         "release": lambda: store.release(A, "one"),
     }[what]()
 
-    assert as_wait(store.reserve(A, 60.0, lambda: 1.0)).by_retry_after == (what == "hold_off")
+    assert as_wait(store.reserve(A, 60.0, lambda: 1.0)).by_retry_after == (what == "note_pause")
 
 
 @pytest.mark.parametrize("milliseconds", [None, 10**9])
@@ -302,7 +302,7 @@ def test_a_call_whose_answer_was_lost_is_retried_once(empty_redis, clock):
         # a turn is lost, which costs only a delay
         assert wait_of(store.reserve(A, 60.0, lambda: 1.0)) == pytest.approx(60, abs=30)
         lose.set()
-        store.hold_off(A, 600.0, 1.0)
+        store.note_pause(A, 600.0, 1.0)
         assert store.reserve(A, 60.0, lambda: 1.0).by_retry_after
         assert not lose.is_set()
         store.close()

@@ -13,7 +13,7 @@ import pytest
 from support.stores import SHARED, A, make
 from support.turns import wait_of
 
-from robots_guard.core.pacing import KEPT, SLACK, Turn
+from robots_guard.core.pacing import MAX_TURN_AGE, PLACE_GRACE, Turn
 from robots_guard.origin import origin_of
 from robots_guard.stores.redis import RedisStore
 from robots_guard.stores.sqlite import SqliteStore
@@ -148,7 +148,7 @@ def test_a_process_that_does_not_return_loses_its_place(turns, clock):
     turns.reserve(A, 0.5, clock, "gone")
     clock.advance(0.51)
     meanwhile = turns.reserve(A, 0.5, clock, "one")
-    clock.advance(KEPT + 0.05)
+    clock.advance(PLACE_GRACE + 0.05)
 
     assert 0 < wait_of(meanwhile) <= 0.5
     assert wait_of(turns.reserve(A, 0.5, clock, "one")) == 0
@@ -165,8 +165,8 @@ def test_a_process_with_a_longer_delay_does_not_block_the_others(turns, clock):
 def test_a_place_is_kept_during_a_pause_and_a_response(turns, clock):
     taken = turns.reserve(A, 0.5, clock, "one")
     turns.reserve(A, 0.5, clock, "other")
-    turns.count_from(A, taken.stamp, 0.01)
-    turns.hold_off(A, 0.02, clock())
+    turns.move_turn(A, taken.stamp, 0.01)
+    turns.note_pause(A, 0.02, clock())
     clock.advance(0.52)
 
     assert wait_of(turns.reserve(A, 0.5, clock, "one")) > 0
@@ -178,7 +178,7 @@ def test_reading_the_last_turn_takes_nothing(kind, request, tmp_path):
     store, now = make(kind, request, tmp_path), time.time()
     before = store.last_turn(A)
     store.reserve(A, 60, lambda: now)
-    store.hold_off(A, 30, now)
+    store.note_pause(A, 30, now)
     last, not_before = store.last_turn(A)
     store.close()
 
@@ -199,7 +199,7 @@ def test_a_turn_is_re_stamped(turns):
     turn = turns.reserve(A, 60, lambda: now)
     before = wait_of(turns.reserve(A, 60, lambda: now))
 
-    assert turns.count_from(A, turn.stamp, 2.0)
+    assert turns.move_turn(A, turn.stamp, 2.0)
 
     assert wait_of(turns.reserve(A, 60, lambda: now)) - before == pytest.approx(2.0, abs=0.2)
 
@@ -209,16 +209,16 @@ def test_only_the_last_turn_is_re_stamped(turns, clock):
     clock.advance(0.01)
     turns.reserve(A, 0, clock)
 
-    assert not turns.count_from(A, early.stamp, 2.0)
+    assert not turns.move_turn(A, early.stamp, 2.0)
 
-    assert wait_of(turns.reserve(A, SLACK, clock)) <= SLACK
-    assert not turns.count_from(B, 12345.0, 1.0)  # no process has one there
+    assert wait_of(turns.reserve(A, MAX_TURN_AGE, clock)) <= MAX_TURN_AGE
+    assert not turns.move_turn(B, 12345.0, 1.0)  # no process has one there
 
 
 def test_a_pause_is_kept_and_never_shortened(turns):
     now = time.time()
-    turns.hold_off(A, 100, now)
-    turns.hold_off(A, 10, now)
+    turns.note_pause(A, 100, now)
+    turns.note_pause(A, 10, now)
 
     turn = turns.reserve(A, 1, lambda: now)
 
@@ -231,7 +231,7 @@ def test_a_pause_is_kept_and_never_shortened(turns):
 def test_a_pause_after_a_turn(turns):
     now = time.time()
     turns.reserve(A, 5, lambda: now)
-    turns.hold_off(A, 100, now)
+    turns.note_pause(A, 100, now)
 
     assert turns.reserve(A, 5, lambda: now).by_retry_after
     longer = turns.reserve(A, 200, lambda: now)

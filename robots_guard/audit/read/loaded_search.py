@@ -18,7 +18,7 @@ from robots_guard.audit.segments import PARQUET
 _LINES = "lines"
 
 
-class Resident(Search):
+class LoadedSearch(Search):
     """A Search that keeps the parsed lines. Raises SettingsError if there is no such directory."""
 
     def __init__(self, directory: Path) -> None:

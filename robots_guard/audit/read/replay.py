@@ -69,7 +69,7 @@ def replay(bundle: Bundle) -> Replayed:
     terms, now = _terms(bundle), _seconds(record.at)
     question = _question(record, terms, now)
     policy = _policy(record, question.origin, bundle.document or b"", now)
-    verdict = check.by_policy(question, terms, policy, now)
+    verdict = check.judge_offline(question, terms, policy, now)
     if bundle.settings.get("report_only") == "True":  # settings are recorded as text
         verdict = as_report_only(verdict)
     return Replayed(verdict, _differences(record, verdict), _caveats(bundle))
@@ -146,13 +146,13 @@ def _trouble(record: Record, document: Document | None, now: float) -> FetchTrou
 def _differences(record: Record, verdict: Verdict) -> list[str]:
     if meaning_of(record.reason).replay is Comparison.DELAY:
         # The rules let it pass; it was deferred because it had to wait for its turn.
-        recorded = f"{record.pace}: {record.delay} s"
-        now = "no pace"
-        if verdict.pace:
-            now = f"{verdict.pace.by}: {verdict.pace.seconds} s"
+        recorded = f"{record.delay_source}: {record.delay} s"
+        now = "no delay"
+        if verdict.delay:
+            now = f"{verdict.delay.by}: {verdict.delay.seconds} s"
         if recorded == now or record.reason == "retry-after":
             return []
-        return [f"pace: recorded {recorded}, now {now}"]
+        return [f"delay: recorded {recorded}, now {now}"]
     rule = verdict.rule
     values = (
         verdict.action,
@@ -177,7 +177,7 @@ def _caveats(bundle: Bundle) -> list[str]:
     if bundle.settings.get("audit_query", "redact") in ("drop", "hash"):
         caveats.append("queries were not recorded as sent: a rule that matches them cannot be replayed")
     if meaning_of(record.reason).replay is Comparison.DELAY:
-        caveats.append("the request passed but had to wait for its turn: the pace is compared, the turn is not")
+        caveats.append("the request passed but had to wait for its turn: the delay is compared, the turn is not")
     if record.override is not None:
         caveats.append(f"override {record.override} affected the decision, and is not replayed")
     return caveats

@@ -185,7 +185,7 @@ def _heritrix(entry: AnyRecord) -> str | None:
         if status is None:
             status = _FAILURES.get(entry.failure or "", -2)
         digest = f"sha256:{entry.sha256}" if entry.sha256 else "-"
-        return _crawl_log(entry.at, status, entry.octets, entry.url, "P", digest, entry.failure or "-")
+        return _crawl_log(entry.at, status, entry.size, entry.url, "P", digest, entry.failure or "-")
     if not isinstance(entry, Record) or entry.action == "pass":
         return None
     notes = [f"robots:{entry.reason}"]

@@ -30,7 +30,7 @@ from robots_guard.audit.segments import put_if_new
 from robots_guard.audit.write.maintenance import inspect, tidy
 from robots_guard.audit.write.repeats import RepeatCounter, Run, repeats_of
 from robots_guard.audit.write.retention import Retention
-from robots_guard.audit.write.writer import PAUSE, Head, LogWriter, Writing
+from robots_guard.audit.write.writer import PAUSE, Head, LogWriter, WriterOptions
 from robots_guard.core.events import Event, FetchMade
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision
@@ -46,7 +46,7 @@ KEY_BYTES = 32
 _SAMPLE = re.compile(r"sample:([1-9][0-9]{0,8})")
 
 
-class Keeping(msgspec.Struct, frozen=True, kw_only=True):
+class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What an audit log records, and for how long it is kept.
 
     `passes` = n records every n-th ordinary PASS, 0 none. `aggregate` is the number of seconds
@@ -72,21 +72,21 @@ class FileAuditLog:
         self,
         directory: Path,
         clocks: Clocks,
-        keeping: Keeping | None = None,
-        writing: Writing | None = None,
+        log_options: LogOptions | None = None,
+        writing: WriterOptions | None = None,
         files: Files = FILES,
         tokens: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         self.directory = directory
         self._clocks = clocks
-        self._keeping = keeping or Keeping()
-        self._writing = writing or Writing()
+        self._log_options = log_options or LogOptions()
+        self._writing = writing or WriterOptions()
         self._files = files
         self._tokens = tokens
         self._passed = itertools.count()
         try:
             make_directory(directory, files)
-            self._privacy = _with_key(self._keeping.privacy, directory, files)
+            self._privacy = _with_key(self._log_options.privacy, directory, files)
             self._reset()
             self._open_writer()
         except (OSError, ValueError) as error:
@@ -154,7 +154,7 @@ class FileAuditLog:
         """The number of decisions that this one's record stands for; 0 if it is not to be recorded."""
         if is_always_recorded(decision):
             return 1
-        every = self._keeping.passes
+        every = self._log_options.passes
         if every and next(self._passed) % every == 0:
             return every
         return 0
@@ -221,9 +221,9 @@ class FileAuditLog:
         self._writer: LogWriter | None = None
         self._repeats: RepeatCounter | None = None
         self._evidence: Evidence | None = None
-        if self._keeping.aggregate:
-            self._repeats = RepeatCounter(self._keeping.aggregate)
-        if self._keeping.warc:
+        if self._log_options.aggregate:
+            self._repeats = RepeatCounter(self._log_options.aggregate)
+        if self._log_options.warc:
             self._evidence = self._open_evidence()
 
     def begin_in_child(self) -> None:
@@ -251,9 +251,9 @@ class FileAuditLog:
 
     def _tidy_in_background(self) -> None:
         """Compress closed files and remove old ones, in a thread of their own."""
-        if self._keeping.retention is None:
+        if self._log_options.retention is None:
             return
-        arguments = (self.directory, self._keeping.retention, inspect(self._clocks.now()))
+        arguments = (self.directory, self._log_options.retention, inspect(self._clocks.now()))
         with contextlib.suppress(RuntimeError):
             # No thread can be started, as at exit: the next file's start retries.
             threading.Thread(target=tidy, args=arguments, name="robots_guard-tidy", daemon=True).start()

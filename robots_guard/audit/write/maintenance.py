@@ -290,7 +290,7 @@ def _remove_due(directory: Path, retention: Retention, now: Inspection) -> list[
     total, removed = sum(sizes.values()), []
     for path in files:
         is_due = bool(retention.days) and ageing.age_of(path.name) >= retention.seconds
-        is_excess = bool(retention.octets) and total > retention.octets
+        is_excess = bool(retention.size) and total > retention.size
         if (is_due or is_excess) and _try_remove(path):
             removed.append(path)
             total -= sizes[path]

@@ -29,7 +29,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How long files are kept, and how many bytes in all; 0 means forever, or no limit."""
 
     days: int = 90
-    octets: int = 0
+    size: int = 0
 
     @property
     def seconds(self) -> float:

@@ -44,7 +44,7 @@ PAUSE = 1.0  # seconds between two attempts to continue in another file
 Head = dict[str, Any]  # the fields common to all records, except `schema` and `at`
 
 
-class Writing(msgspec.Struct, frozen=True, kw_only=True):
+class WriterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a writer writes. `rotate_bytes` limits the size of a file; a `start` record contains the
     `settings`."""
 
@@ -62,7 +62,7 @@ class LogWriter:
     def __init__(
         self,
         directory: Path,
-        writing: Writing,
+        writing: WriterOptions,
         clocks: Clocks,
         files: Files = FILES,
         tokens: Callable[[int], str] = secrets.token_hex,

@@ -22,7 +22,7 @@ from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict
 from robots_guard.errors import MalformedURL
 from robots_guard.guard.guard import Guard
 from robots_guard.guard.runtime import AsyncioRuntime
-from robots_guard.origin import Origin, objection, octets
+from robots_guard.origin import Origin, objection, wire_text
 from robots_guard.rep.ruleset import Ruleset
 from robots_guard.settings import Settings, direct_fetcher, open_guard
 
@@ -59,7 +59,7 @@ def _answer(decision: Decision) -> Answer:
 def _without_origin(url: str, verdict: Verdict) -> Answer:
     """Return the answer for a URL without an origin; the URL is shown as the bytes that were given."""
     with contextlib.suppress(MalformedURL):
-        url = octets(url)
+        url = wire_text(url)
     return Answer(url=url, verdict=verdict)
 
 
@@ -82,7 +82,7 @@ class Judge:
             at=now,
             component=COMPONENT,
             question=question,
-            verdict=self.by_policy(policy, question, now),
+            verdict=self.judge_offline(policy, question, now),
             policy=policy,
             dialect=self.terms.dialect.name,
             matching=self.terms.matching.name,
@@ -90,10 +90,10 @@ class Judge:
         )
         return _answer(decision)
 
-    def by_policy(self, policy: Policy, question: Question, now: float, *, at_any_time: bool = False) -> Verdict:
+    def judge_offline(self, policy: Policy, question: Question, now: float, *, at_any_time: bool = False) -> Verdict:
         """Return the verdict under a policy regardless of its age; with `at_any_time`, also of its Visit-time."""
         rules_of = partial(self._compiled, agent=question.agent)
-        return check.by_policy(question, self.terms, policy, now, rules_of=rules_of, at_any_time=at_any_time)
+        return check.judge_offline(question, self.terms, policy, now, rules_of=rules_of, at_any_time=at_any_time)
 
     def _compiled(self, document: Document, agent: str) -> Ruleset:
         """Return a document's rules, compiled for an agent."""
@@ -147,7 +147,7 @@ def absolute(urls: Iterable[str]) -> None:
 @contextlib.contextmanager
 def guard_of(settings: Settings) -> Iterator[Guard]:
     """Open a guard for a command, and close it afterwards."""
-    fetcher = direct_fetcher(settings, trusts_asked=True)
+    fetcher = direct_fetcher(settings, trusts_caller=True)
     guard = open_guard(settings, component=COMPONENT, runtime=AsyncioRuntime(), fetcher=fetcher)
     try:
         yield guard

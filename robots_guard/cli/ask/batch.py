@@ -35,7 +35,7 @@ from robots_guard.origin import Origin, objection
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
 from robots_guard.settings import CLOCKS, Settings
-from robots_guard.text import meant
+from robots_guard.text import did_you_mean
 
 WINDOW = 64  # questions in progress at once
 LONGEST_LINE = 16 * 1024 * 1024  # bytes: several times 500 KiB of robots.txt with every byte as a JSON escape
@@ -143,9 +143,9 @@ class _Batch:
         if ask.robots_txt is not None:
             now = CLOCKS.now()
             policy = policy_of_text(question.origin, _body(ask.robots_txt), now)
-            return judge.by_policy(policy, question, now, at_any_time=True), judge.terms
+            return judge.judge_offline(policy, question, now, at_any_time=True), judge.terms
         policy = await self._policies().policy(question.origin)
-        return judge.by_policy(policy, question, CLOCKS.now()), judge.terms
+        return judge.judge_offline(policy, question, CLOCKS.now()), judge.terms
 
     def _judge(self, ask: BatchQuestion) -> Judge:
         key = (ask.dialect or self._settings.dialect, ask.matching or self._settings.matching)
@@ -204,7 +204,7 @@ def _question(values: Any) -> BatchQuestion:
     """Return the question of a line. An unknown field is an error: ignoring a typo would answer another question."""
     unknown = set(values) - set(BatchQuestion.__struct_fields__) if isinstance(values, dict) else ()
     for name in sorted(unknown):
-        raise InvalidQuestion(f"unknown field {name}: {meant(name, BatchQuestion.__struct_fields__)}")
+        raise InvalidQuestion(f"unknown field {name}: {did_you_mean(name, BatchQuestion.__struct_fields__)}")
     return msgspec.convert(values, BatchQuestion)
 
 
@@ -266,8 +266,8 @@ def _answer(ask: BatchQuestion, verdict: Verdict, terms: Terms) -> BatchAnswer:
         "reason": verdict.reason,
         "rule": {"line": rule.line, "text": rule.text, "group": rule.group} if rule else None,
         "dialect": terms.dialect.name,
-        "pace": verdict.pace.by if verdict.pace else None,
-        "delay": verdict.pace.seconds if verdict.pace else None,
+        "delay_source": verdict.delay.by if verdict.delay else None,
+        "delay": verdict.delay.seconds if verdict.delay else None,
     }
 
 

@@ -99,7 +99,7 @@ class Report:
 
 
 def _detail(verdict: Verdict) -> str:
-    pace = f"{verdict.pace.by} {verdict.pace.seconds:g} s" if verdict.pace else None
+    required = f"{verdict.delay.by} {verdict.delay.seconds:g} s" if verdict.delay else None
     stale = "by the last good copy" if verdict.stale else None
-    parts = (pace, verdict.relaxed, stale, verdict.detail)
+    parts = (required, verdict.relaxed, stale, verdict.detail)
     return "; ".join(part for part in parts if part)

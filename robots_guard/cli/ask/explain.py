@@ -30,7 +30,7 @@ from robots_guard.cli.options import settings_from, settings_options
 from robots_guard.cli.terminal import print_lines, write_json
 from robots_guard.core import explanation
 from robots_guard.core.explanation import Chosen, DialectVerdict, Explanation
-from robots_guard.core.pacing import Demand
+from robots_guard.core.pacing import RequiredDelay
 from robots_guard.core.reasons import Reason, meaning_of
 from robots_guard.core.verdict import Action, Terms, Verdict
 from robots_guard.settings import CLOCKS, Settings
@@ -123,8 +123,8 @@ def _other_as_data(other: DialectVerdict) -> dict[str, Any]:
         "rule": verdict.rule.text if verdict.rule else None,
         "line": verdict.rule.line if verdict.rule else None,
         "group": verdict.group,
-        "pace": verdict.pace.by if verdict.pace else None,
-        "delay": verdict.pace.seconds if verdict.pace else None,
+        "delay_source": verdict.delay.by if verdict.delay else None,
+        "delay": verdict.delay.seconds if verdict.delay else None,
         "differs": other.differs,
     }
 
@@ -134,7 +134,7 @@ def _document_as_data(it: ExplainedAnswer) -> dict[str, Any] | None:
     document = it.stored.policy.document if it.stored else None
     if document is None:
         return None
-    return {"url": shown_url(document.url), "octets": len(document.body), "truncated": document.truncated}
+    return {"url": shown_url(document.url), "size": len(document.body), "truncated": document.truncated}
 
 
 # -- text output: lines, each with its style ----------------------------------------------------------------
@@ -173,7 +173,7 @@ def _notes(verdict: Verdict) -> Iterator[str]:
         yield f"The rule does not match the URL as written, but an equivalent spelling of it ({verdict.form})."
     if verdict.stale:
         yield "The site's robots.txt cannot be fetched at present: the verdict is based on the last good copy."
-    if verdict.relaxed and not (verdict.pace and verdict.pace.bounded):  # the delay lines mention a bounded delay
+    if verdict.relaxed and not (verdict.delay and verdict.delay.bounded):  # the delay lines mention a bounded delay
         yield f"It would not pass without the setting {verdict.relaxed}."
     if verdict.until is not None:
         yield f"Try again at {moment(verdict.until)}."
@@ -189,7 +189,7 @@ def _group_lines(it: ExplainedAnswer) -> Iterator[str]:
 
 
 def _timing_lines(it: ExplainedAnswer) -> Iterator[str]:
-    required = it.why.verdict.pace
+    required = it.why.verdict.delay
     notes = {
         "": "",
         "odd": " (invalid, ignored)",
@@ -201,7 +201,7 @@ def _timing_lines(it: ExplainedAnswer) -> Iterator[str]:
         yield f"{required.by}: {_delay(required)}"
 
 
-def _delay(required: Demand) -> str:
+def _delay(required: RequiredDelay) -> str:
     limit = ", limited by max_delay" if required.bounded else ""
     return f"{required.seconds:g} s between two requests{limit}"
 
@@ -218,8 +218,8 @@ def _dialect_lines(it: ExplainedAnswer) -> Lines:
     for other in it.why.others:
         rule, verdict = other.verdict.rule, other.verdict
         grounds = f"line {rule.line}: {rule.text}" if rule else _no_rule(verdict)
-        if verdict.pace != it.why.verdict.pace and it.why.verdict.action is verdict.action is Action.PASS:
-            grounds += f"; {_delay(verdict.pace)}" if verdict.pace else "; no delay between requests"
+        if verdict.delay != it.why.verdict.delay and it.why.verdict.action is verdict.action is Action.PASS:
+            grounds += f"; {_delay(verdict.delay)}" if verdict.delay else "; no delay between requests"
         mark = "!" if other.differs else " "
         style = verdict.action if other.differs else ""
         yield f"  {mark} {other.dialect:{width}}  {verdict.action:5}  {grounds}", style

@@ -334,7 +334,7 @@ def _line(view: PolicyView, *, body: bool = False) -> bytes:
     if document is not None:
         data["document"] = msgspec.to_builtins(document) | {
             "body": document.body.decode("utf-8", "replace") if body else None,
-            "octets": len(document.body),
+            "size": len(document.body),
             "url": shown_url(document.url),
             "redirects": [shown_url(url) for url in document.redirects],
             "fetched_at": moment(document.fetched_at),

@@ -41,7 +41,7 @@ def try_url(sources: Sources, url: str, agent: str, dialect_name: str) -> TryRes
     question = Question(origin=origin, target=target, agent=agent)
     if it.view is None:
         return TryResult(url, agent, needs_no_policy(question, it.terms), it)
-    verdict = check.by_policy(question, it.terms, it.view.policy, it.now)
+    verdict = check.judge_offline(question, it.terms, it.view.policy, it.now)
     why = explain(question, verdict, it.view.policy, it.terms, it.now)
     line = verdict.rule.line if verdict.rule else None
     return TryResult(url, agent, verdict, it, why, listing(it.rules.body, line) if it.rules else None)

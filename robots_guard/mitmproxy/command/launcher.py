@@ -276,7 +276,7 @@ def _validate_body_limit(text: str) -> None:
 
 def _reload(proxy: Proxy, master: Master, enforcer: Enforcer) -> None:
     """Reload what may change while the proxy runs: the overrides and the users."""
-    enforcer.look_at_overrides()
+    enforcer.reload_overrides()
     if not proxy.proxyauth.startswith("@"):
         return
     try:

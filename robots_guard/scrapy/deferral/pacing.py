@@ -18,14 +18,14 @@ from weakref import WeakKeyDictionary
 from scrapy import signals
 
 from robots_guard.core.freshness import asked_to_wait
-from robots_guard.core.pacing import LONGEST_HOLD_OFF, SLACK
+from robots_guard.core.pacing import LONGEST_PAUSE, MAX_TURN_AGE
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.guard.guard import Guard
 from robots_guard.origin import Origin
 from robots_guard.scrapy.deferral.gate import OriginGate
 from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed
 from robots_guard.scrapy.patches.handler_hook import Send
-from robots_guard.scrapy.runtime import HostRuntime
+from robots_guard.scrapy.runtime import ScrapyRuntime
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -47,7 +47,7 @@ class Pacing:
         *,
         guard: Guard,
         gate: OriginGate,
-        runtime: HostRuntime,
+        runtime: ScrapyRuntime,
         hold_max: float,
         now: Callable[[], float],
     ) -> None:
@@ -66,8 +66,8 @@ class Pacing:
 
     def admit(self, request: Request, decision: Decision | None) -> None:
         """Record that a request has been allowed. It needs a turn if the decision requires one."""
-        pace = decision.verdict.pace if decision is not None else None
-        if decision is None or pace is None:
+        required = decision.verdict.delay if decision is not None else None
+        if decision is None or required is None:
             if self._gate.deferrals.has_paced and decision is not None and decision.policy is not None:
                 # its file has changed
                 self._gate.deferrals.note_unpaced(str(decision.question.origin))
@@ -146,7 +146,7 @@ class Pacing:
         decision = self._without_turn.pop(request, None)
         if decision is None:
             return
-        rechecked = self._guard.recalled(decision)
+        rechecked = self._guard.recheck_pause(decision)
         if rechecked is not decision:
             self._with_turn[request] = rechecked
 
@@ -163,7 +163,7 @@ class Pacing:
         if granted.verdict.action is Action.DEFER:
             raise NotYet(granted)
         if granted.turn is not None:  # with `report_only`, a request is sent without a turn
-            self._sent[request] = self._guard.leaves(granted)
+            self._sent[request] = self._guard.mark_sent(granted)
         self._gate.mark_sent(request, str(decision.question.origin), self._delay_of(decision))
 
     def count_visit(self, decision: Decision) -> None:
@@ -181,24 +181,24 @@ class Pacing:
         decision = self._sent.pop(request, None)
         if decision is None:
             return
-        late = self._now() - decision.turn_taken_at - SLACK
+        late = self._now() - decision.turn_taken_at - MAX_TURN_AGE
         self._gate.shut(str(decision.question.origin), self._delay_of(decision) - max(0.0, late))
-        self._runtime.spawn(self._guard.answered(decision))
+        self._runtime.spawn(self._guard.mark_response_started(decision))
 
-    async def hold_off(self, origin: Origin, response: Response) -> None:
+    async def note_pause(self, origin: Origin, response: Response) -> None:
         """Pause the origin for as long as the response requests, if it does."""
         retry_after = response.headers.get("Retry-After", b"")
         headers = {"retry-after": retry_after.decode("latin-1")} if retry_after else {}
         seconds = asked_to_wait(response.status, headers, self._now())
         if seconds:
-            await self._guard.hold_off(origin, seconds)
-            if self._guard.is_held_off(origin) and not self._guard.report_only:
-                self._gate.shut(str(origin), min(seconds, LONGEST_HOLD_OFF))
+            await self._guard.note_pause(origin, seconds)
+            if self._guard.is_paused(origin) and not self._guard.report_only:
+                self._gate.shut(str(origin), min(seconds, LONGEST_PAUSE))
 
     def _delay_of(self, decision: Decision) -> float:
         """Seconds that a decision requires between two requests; 0 in report-only mode, where no
         request waits."""
-        pace = decision.verdict.pace
-        if pace is None or self._guard.report_only:
+        required = decision.verdict.delay
+        if required is None or self._guard.report_only:
             return 0.0
-        return pace.seconds
+        return required.seconds

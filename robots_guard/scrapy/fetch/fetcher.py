@@ -49,7 +49,7 @@ from robots_guard.scrapy.fetch.substitute import (
     with_fields,
 )
 from robots_guard.scrapy.reached_urls import are_same
-from robots_guard.scrapy.runtime import CANCELLED, HostRuntime
+from robots_guard.scrapy.runtime import CANCELLED, ScrapyRuntime
 from robots_guard.scrapy.spelling import wire_target
 from robots_guard.text import printable
 
@@ -177,7 +177,7 @@ class ScrapyFetcher:
     def __init__(
         self,
         crawler: Crawler,
-        runtime: HostRuntime,
+        runtime: ScrapyRuntime,
         *,
         user_agent: str = "",
         tls_verified: bool,
@@ -474,7 +474,7 @@ def _objection(addresses: tuple[Address, ...], get: Get) -> str | None:
     The crawl's own origins are trusted, because their pages are requested anyway; targets of
     redirects are not.
     """
-    return Destinations(trusts_asked=True).objection(addresses, public_only=get.public_only)
+    return Destinations(trusts_caller=True).objection(addresses, public_only=get.public_only)
 
 
 def _has_public(addresses: tuple[Address, ...]) -> bool | None:

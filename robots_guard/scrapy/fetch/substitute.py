@@ -44,7 +44,7 @@ def substitute_for(handler: Any, request: Request, tls: ssl.SSLContext) -> HttpF
         proxy = handler._extract_proxy_url_with_creds(request)  # noqa: SLF001  (Scrapy has no public name for it)
         if not proxy.startswith("http://"):
             return None
-    return HttpFetcher("", tls=tls, destinations=Destinations(trusts_asked=True), proxy=proxy)
+    return HttpFetcher("", tls=tls, destinations=Destinations(trusts_caller=True), proxy=proxy)
 
 
 def with_fields(get: Get, request: Request) -> Get:

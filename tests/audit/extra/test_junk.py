@@ -6,7 +6,7 @@ import pytest
 from audit.decisions import audit_log_in, decision
 
 from robots_guard.audit import compaction as compacting
-from robots_guard.audit.read.loaded_search import Resident
+from robots_guard.audit.read.loaded_search import LoadedSearch
 from robots_guard.audit.read.reader import Filter, Unreadable, entries
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.write.maintenance import compress
@@ -60,7 +60,7 @@ def test_every_query_finds_the_records(log):
 
 
 def test_the_console_finds_the_records(log):
-    resident = Resident(log)
+    resident = LoadedSearch(log)
     (row,) = resident.rows("SELECT count(*) FROM decisions")
     resident.close()
 

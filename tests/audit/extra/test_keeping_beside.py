@@ -17,7 +17,7 @@ from robots_guard.audit.write.retention import DAY, Inspection, Retention
 
 LATER = "99999999"
 NINETY = Retention(days=90)
-SMALL = Retention(days=90, octets=1000)
+SMALL = Retention(days=90, size=1000)
 
 
 def after(days):
@@ -97,7 +97,7 @@ def test_the_size_limit_does_not_count_files_being_compacted(tmp_path, monkeypat
     older.write_bytes(b"x")
     retain(tmp_path, NINETY, after(0))
     audit_log_of(tmp_path)
-    limit = Retention(days=90, octets=sum(path.stat().st_size for path in tmp_path.glob("2*")))
+    limit = Retention(days=90, size=sum(path.stat().st_size for path in tmp_path.glob("2*")))
     beside(monkeypatch, "put_in_place", lambda: retain(tmp_path, limit, after(1)))
     compacting.compact(tmp_path, LATER)
 
@@ -120,7 +120,7 @@ def test_a_listing_is_removed_before_its_records_could_be_duplicated(tmp_path, m
     audit_log_of(tmp_path)
     compact_until_killed(tmp_path, monkeypatch, "finish", 2)
     for limit in (1, 10**9):
-        retain(tmp_path, Retention(days=0, octets=limit), after(0))
+        retain(tmp_path, Retention(days=0, size=limit), after(0))
         assert found(tmp_path) == 100
     clear(tmp_path)
 
@@ -201,7 +201,7 @@ def test_a_file_that_cannot_be_removed_does_not_stop_others(tmp_path, monkeypatc
         return real(path, missing_ok=missing_ok)
 
     monkeypatch.setattr(Path, "unlink", fails)
-    gone = retain(tmp_path, Retention(days=0, octets=1), after(0))
+    gone = retain(tmp_path, Retention(days=0, size=1), after(0))
 
     assert len(gone) == 2
     assert [*tmp_path.glob("*.jsonl")] == [bad]

@@ -11,7 +11,7 @@ from audit.decisions import AT, DROP, PASS, audit_log_in, decision
 from robots_guard.audit import segments
 from robots_guard.audit.compaction import compact
 from robots_guard.audit.read import reader, search, verify
-from robots_guard.audit.read.loaded_search import Resident
+from robots_guard.audit.read.loaded_search import LoadedSearch
 from robots_guard.audit.read.reader import Filter, Follower, Unreadable, entries
 from robots_guard.audit.read.search import Search
 from robots_guard.audit.show.export import exported
@@ -120,7 +120,7 @@ def the_one_of_an_id(directory):
 
 
 def the_consoles(directory):
-    resident = Resident(directory)
+    resident = LoadedSearch(directory)
     found = sorted(resident.rows("SELECT writer, seq FROM records"))
     assert not resident.unreadable()
     resident.close()

@@ -30,7 +30,7 @@ from robots_guard.audit.write.warc import records_of
 from robots_guard.core.access import Failed, Failure, Fetched, Get
 from robots_guard.core.codec import EMPTY
 from robots_guard.core.events import FailedOpen, FetchMade
-from robots_guard.core.pacing import Pacer
+from robots_guard.core.pacing import DelaySource
 from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import begin
 from robots_guard.core.verdict import Action, Exemption, Verdict, judge, needs_no_policy
@@ -400,7 +400,7 @@ def test_replay_uses_the_writers_settings():
     assert replay(Bundle(record=record, settings={})).differences == ["action: recorded 'drop', now 'defer'"]
 
 
-JUDGED = {  # what `check.by_policy` can say, and whose turn it was
+JUDGED = {  # what `check.judge_offline` can say, and whose turn it was
     "allowed",
     "unrestricted",
     "robots-txt",
@@ -409,7 +409,7 @@ JUDGED = {  # what `check.by_policy` can say, and whose turn it was
     "restricted",
     "unreachable",
     "malformed-target",
-    *map(str, Pacer),
+    *map(str, DelaySource),
 }
 
 
@@ -491,9 +491,9 @@ def test_after_losing_its_name_evidence_continues_in_another_file(tmp_path, spoi
     audit_log.note(fetch(Fetched(status=404)))
     spoil(next(tmp_path.glob("*.warc.gz")))
     audit_log.note(fetch(Fetched(status=404)))
-    retain(tmp_path, Retention(days=0, octets=1), Inspection("boot", 1.0, AT))
+    retain(tmp_path, Retention(days=0, size=1), Inspection("boot", 1.0, AT))
     latest = list(entries(tmp_path, Filter(kind="fetch")))[-1]
 
     assert (tmp_path / latest.evidence_file).exists()
     audit_log.close()
-    assert len(retain(tmp_path, Retention(days=0, octets=1), Inspection("boot", 1.0, AT))) == 2
+    assert len(retain(tmp_path, Retention(days=0, size=1), Inspection("boot", 1.0, AT))) == 2

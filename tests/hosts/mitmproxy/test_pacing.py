@@ -243,7 +243,7 @@ def test_the_audit_log_links_deferred_requests(integration, sites):
     assert [(each["url"].rpartition("/")[2], each["defers"]) for each in records] == [
         ("2", None), ("3", None), ("2", first), ("2", first),
     ]  # fmt: skip
-    assert {(each["pace"], each["delay"], each["line"]) for each in records} == {("crawl-delay", 30.0, 2)}
+    assert {(each["delay_source"], each["delay"], each["line"]) for each in records} == {("crawl-delay", 30.0, 2)}
     assert get(integration, site, "/2", method="HEAD").status == 429
     assert integration.records()[-1]["defers"] is None
 

@@ -117,9 +117,9 @@ async def threads_are_the_runtimes_own(rt):
 
 async def a_queued_call_fails_when_the_runtime_is_closed(_):
     from robots_guard.guard.runtime import THREADS
-    from robots_guard.scrapy.runtime import host_runtime
+    from robots_guard.scrapy.runtime import scrapy_runtime
 
-    rt, free, begun = host_runtime(), threading.Event(), []
+    rt, free, begun = scrapy_runtime(), threading.Event(), []
 
     def hang():
         begun.append(1)
@@ -179,7 +179,7 @@ async def names_are_resolved_in_separate_threads(rt):
 
 
 async def a_semaphore_is_bounded_and_a_cancelled_waiter_frees_its_place(rt):
-    gate, inside, most = rt.gate(2), [], []
+    gate, inside, most = rt.semaphore(2), [], []
 
     async def work(number):
         await gate.acquire()
@@ -223,9 +223,9 @@ def test_all_runtimes_behave_alike(mode):
 
 
 async def _all():
-    from robots_guard.scrapy.runtime import host_runtime
+    from robots_guard.scrapy.runtime import scrapy_runtime
 
-    rt = host_runtime()
+    rt = scrapy_runtime()
     results = {scenario.__name__: await scenario(rt) for scenario in EXPECTED}
     rt.close()
     print(json.dumps(results))

@@ -76,7 +76,7 @@ async def _exchange(case: Case, reader: asyncio.StreamReader, writer: asyncio.St
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0)
-        while not case.leaves and not is_over(answered):
+        while not case.mark_sent and not is_over(answered):
             async with asyncio.timeout(case.patience):
                 data = await reader.read(65536)
             if not data:

@@ -7,9 +7,9 @@ import pytest
 from robots_guard.core import renewal
 from robots_guard.core.access import Fetched
 from robots_guard.errors import StoreError
-from robots_guard.guard.cache import Holding
+from robots_guard.guard.cache import PolicyCache
 from robots_guard.guard.calls import STORE_WIDTH, Calls
-from robots_guard.guard.counters import QUIET, Tally
+from robots_guard.guard.counters import QUIET, Counters
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
@@ -33,16 +33,16 @@ def watch():
 
 
 @pytest.fixture
-def tally(watch):
-    return Tally(watch.clocks)
+def counters(watch):
+    return Counters(watch.clocks)
 
 
 @pytest.fixture
-def holding(watch, tally):
+def holding(watch, counters):
     runtime = AsyncioRuntime()
-    outside = {"clocks": watch.clocks, "tally": tally}
+    outside = {"clocks": watch.clocks, "counters": counters}
     calls = Calls("the policy store", STORE_WIDTH, kind="store/error", runtime=runtime, **outside)
-    yield Holding(memory=MemoryStore(), store=MemoryStore(), calls=calls, demands_verified=True, **outside)
+    yield PolicyCache(memory=MemoryStore(), store=MemoryStore(), calls=calls, demands_verified=True, **outside)
     runtime.close()
 
 
@@ -52,34 +52,36 @@ def policy(watch):
 
 
 async def test_what_is_kept_is_near_and_far(holding, policy):
-    assert holding.near(A) is None
-    assert await holding.far(A) is None
-    assert await holding.keep(policy) == policy
-    assert holding.near(A) == await holding.far(A) == policy
+    assert holding.get_local(A) is None
+    assert await holding.get_shared(A) is None
+    assert await holding.put(policy) == policy
+    assert holding.get_local(A) == await holding.get_shared(A) == policy
 
 
 async def test_what_is_kept_near_is_not_shared(holding, policy):
-    holding.keep_near(policy)
+    holding.put_local(policy)
 
-    assert holding.near(A) == policy
-    assert await holding.far(A) is None
+    assert holding.get_local(A) == policy
+    assert await holding.get_shared(A) is None
 
 
-async def test_a_policy_that_can_be_read_shows_that_reading_works_again_but_not_writing(holding, watch, tally, caplog):
+async def test_a_policy_that_can_be_read_shows_that_reading_works_again_but_not_writing(
+    holding, watch, counters, caplog
+):
     for part in ("reading", "writing"):
-        tally.warn("store/error", "%s", StoreError(part), part=part)
+        counters.warn("store/error", "%s", StoreError(part), part=part)
     watch.time += QUIET
-    await holding.far(A)
+    await holding.get_shared(A)
     assert caplog.messages == ["reading", "writing"]
 
-    tally.mark_working("store/error", "writing")
+    counters.mark_working("store/error", "writing")
     assert caplog.messages[2:] == ["the policy store works again"]
 
 
-async def test_a_policy_that_can_be_kept_shows_that_both_work_again(holding, policy, watch, tally, caplog):
+async def test_a_policy_that_can_be_kept_shows_that_both_work_again(holding, policy, watch, counters, caplog):
     for part in ("reading", "writing"):
-        tally.warn("store/error", "%s", StoreError(part), part=part)
+        counters.warn("store/error", "%s", StoreError(part), part=part)
     watch.time += QUIET
-    await holding.keep(policy)
+    await holding.put(policy)
 
     assert caplog.messages[2:] == ["the policy store works again"]
