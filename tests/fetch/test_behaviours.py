@@ -147,7 +147,7 @@ async def _asked_directly(urls: list[str], values: dict[str, str], folder: Path)
 
 
 def _scrapy(urls: list[str], settings: dict[str, str], folder: Path) -> dict[str, Decided]:
-    from hosts.scrapy.crawl import crawl
+    from integrations.scrapy.crawl import crawl
 
     chosen = {f"ROBOTS_GUARD_{name.upper()}": value for name, value in settings.items()}
     chosen |= {"DOWNLOAD_TIMEOUT": 40, "REDIRECT_ENABLED": False, "CONCURRENT_REQUESTS": AT_ONCE}
@@ -161,8 +161,8 @@ def _scrapy(urls: list[str], settings: dict[str, str], folder: Path) -> dict[str
 
 
 def _mitmproxy(urls: list[str], settings: dict[str, str], folder: Path) -> dict[str, Decided]:
-    from hosts.mitmproxy.process import SCRIPT, mitmdump, upstream_ca
-    from hosts.mitmproxy.wire import inside, plain
+    from integrations.mitmproxy.process import SCRIPT, mitmdump, upstream_ca
+    from integrations.mitmproxy.wire import inside, plain
 
     script = folder / "public.py"
     script.write_text(_PUBLIC_IN_MITMPROXY.format(PUBLIC))

@@ -1,0 +1,248 @@
+"""Common clients with the proxy in their environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from integrations.mitmproxy.origin import Sites
+from integrations.mitmproxy.process import PROGRAMS, environment
+from support.programs import program
+
+from robots_guard.testing import Reply
+
+
+def run(name, integration, *arguments):
+    environment = os.environ | dict.fromkeys(("http_proxy", "https_proxy"), integration.url) | {"no_proxy": ""}
+    return subprocess.run(
+        [program(name), *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_curl(integration, site):
+    def curl(target, *more):
+        form = "%{http_code} %header{robots-guard}"
+        return run(
+            "curl",
+            integration,
+            "-s",
+            "-o",
+            "/dev/null",
+            "-w",
+            form,
+            "--cacert",
+            integration.ca,
+            *more,
+            site.url + target,
+        )
+
+    assert curl("/open").stdout.split()[0] == "200"
+    output = curl("/private/x").stdout
+    assert output.startswith('403 drop; reason=disallowed; rule="Disallow: /private/"; line=2; id=')
+    assert curl("/private/x", "-f").returncode == 22
+    assert curl("/private/x", "--head").stdout.startswith("403 ")
+    assert curl("/open/../private/x", "--path-as-is").stdout.startswith("403 ")
+    assert site.origin.targets == ["/open"]
+
+
+def test_curl_shows_the_reason(integration, site):
+    output = run("curl", integration, "-s", "--cacert", integration.ca, site.url + "/private/x").stdout
+    assert "robots.txt forbids the request" in output
+
+
+@pytest.mark.parametrize(("target", "status"), [("/open", 200), ("/private/x", 403)])
+def test_curl_over_http2(integration, https_site, target, status):
+    """On the first connection; later ones are offered the origin's protocol, HTTP/1.1."""
+    command = ["-s", "-o", "/dev/null", "-w", "%{http_version} %{http_code}", "--http2", "--cacert", integration.ca]
+    assert run("curl", integration, *command, https_site.url + target).stdout == f"2 {status}"
+    assert run("curl", integration, *command, https_site.url + target).stdout == f"1.1 {status}"
+    assert https_site.origin.targets == ["/open"] * 2 * (status == 200)
+
+
+def test_wget(integration, site, tmp_path):
+    def wget(target):
+        return run(
+            "wget",
+            integration,
+            "-q",
+            "-t",
+            "1",
+            f"--ca-certificate={integration.ca}",
+            "-O",
+            tmp_path / "page",
+            site.url + target,
+        )
+
+    assert wget("/open").returncode == 0
+    assert "This is /open" in (tmp_path / "page").read_text()
+    assert wget("/private/x").returncode == 8
+    assert site.origin.targets == ["/open"]
+
+
+def test_wget_crawls_only_the_allowed_pages(integration, sites: Sites, tmp_path):
+    links = '<a href="/a">a</a><a href="/private/b">b</a><a href="/c">c</a>'
+    site = sites.start("https", pages={"/": Reply(body=links, headers=(("Content-Type", "text/html"),))})
+    options = ["-q", "-r", "-l", "1", "-e", "robots=off", f"--ca-certificate={integration.ca}", "-P", str(tmp_path)]
+    assert run("wget", integration, *options, site.url + "/").returncode == 8
+    assert site.origin.targets == ["/", "/a", "/c"]
+
+
+def test_a_client_that_does_not_trust_the_ca_reaches_nothing(integration, https_site):
+    done = run("curl", integration, "-s", https_site.url + "/open")
+    assert done.returncode == 60
+    assert https_site.seen()[0] == 0
+
+
+def test_a_deferral_says_how_long(integration, sites):
+    site = sites.start(robots=Reply(status=503))
+    form = "%{http_code} %header{retry-after}"
+    done = run("curl", integration, "-s", "-o", "/dev/null", "-w", form, site.url + "/open")
+    status, wait = done.stdout.split()
+    assert status == "503"
+    assert 1 <= int(wait) <= 60
+    assert site.origin.targets == []
+
+
+# -- Python's clients, configured as `robots-guard proxy ca` says ----------------------------------------------
+
+PYTHON = {
+    "urllib": """
+import urllib.error, urllib.request
+try: answer = urllib.request.urlopen(url)
+except urllib.error.HTTPError as error: answer = error
+print(answer.status, answer.headers.get("Robots-Guard", ""))
+""",
+    "requests": """
+import requests
+answer = requests.get(url)
+print(answer.status_code, answer.headers.get("Robots-Guard", ""))
+""",
+    "httpx": """
+import httpx
+answer = httpx.get(url)
+print(answer.status_code, answer.headers.get("Robots-Guard", ""))
+""",
+    "httpx-h2": """
+import httpx
+with httpx.Client(http2=True) as client: answer = client.get(url)
+print(answer.status_code, answer.headers.get("Robots-Guard", ""))
+""",
+    "aiohttp": """
+import asyncio, aiohttp
+async def main():
+    async with aiohttp.ClientSession(trust_env=True) as session, session.get(url) as answer:
+        print(answer.status, answer.headers.get("Robots-Guard", ""))
+asyncio.run(main())
+""",
+    "scrapy": """
+import scrapy, sys
+from scrapy.crawler import CrawlerProcess
+class Spider(scrapy.Spider):
+    name = "x"
+    start_urls = [url]
+    custom_settings = {"LOG_ENABLED": False, "TELNETCONSOLE_ENABLED": False, "RETRY_ENABLED": False,
+        "HTTPERROR_ALLOW_ALL": True}
+    def parse(self, answer):
+        print(answer.status, answer.headers.get("Robots-Guard", b"").decode())
+process = CrawlerProcess()
+process.crawl(Spider)
+process.start()
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def bundle(integrations, tmp_path_factory):
+    """Each integration's CA with the usual ones, as the command writes them."""
+    files = {}
+    for kind, integration in integrations.items():
+        files[kind] = tmp_path_factory.mktemp("bundle") / "bundle.pem"
+        command = [
+            PROGRAMS / "robots-guard",
+            "proxy",
+            "ca",
+            "--confdir",
+            integration.folder / "ca",
+            "--bundle",
+            files[kind],
+        ]
+        subprocess.run(command, env=environment(), check=True, timeout=60, stdout=subprocess.DEVNULL)
+    return files
+
+
+def trusting(integration, bundle):
+    """The environment that `robots-guard proxy ca` recommends."""
+    trusted = str(bundle[integration.kind])
+    return {
+        **os.environ,
+        **dict.fromkeys(("http_proxy", "https_proxy"), integration.url),
+        **dict.fromkeys(("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"), trusted),
+        "no_proxy": "",
+    }
+
+
+def explains_refusals(ask, site):
+    """Check that a client can report the status and `Robots-Guard` field of a target."""
+    assert ask("/open") == "200"
+    assert ask("/private/x").startswith("403 drop; reason=disallowed; rule=")
+    assert site.origin.targets == ["/open"]
+
+
+def printed(command, environment):
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout.strip() or done.stderr
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_python(name, integration, site, bundle):
+    def ask(target):
+        return printed(
+            [sys.executable, "-c", f"url = {site.url + target!r}{PYTHON[name]}"], trusting(integration, bundle)
+        )
+
+    explains_refusals(ask, site)
+
+
+# -- Node and Go ----------------------------------------------------------------------------------------------
+
+# Node's own fetch, with the proxy as its dispatcher: the environment it heeds since Node 24 only.
+NODE = """
+const { ProxyAgent, setGlobalDispatcher } = require("undici");
+setGlobalDispatcher(new ProxyAgent(process.env.http_proxy));
+fetch(process.argv[1]).then((answer) => console.log(answer.status, answer.headers.get("Robots-Guard") ?? ""));
+"""
+UNDICI = "/usr/share/nodejs"  # where Debian's node-undici lies
+
+# Go uses the environment, but never for a loopback address, where these sites are.
+GO = """
+package main
+import ("fmt"; "net/http"; "net/url"; "os")
+func main() {
+	proxy, _ := url.Parse(os.Getenv("http_proxy"))
+	client := http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(proxy)}}
+	answer, err := client.Get(os.Args[1])
+	if err != nil { fmt.Println(err); return }
+	fmt.Println(answer.StatusCode, answer.Header.Get("Robots-Guard"))
+}
+"""
+
+
+def test_node(integration, site, bundle):
+    environment = trusting(integration, bundle) | {"NODE_PATH": UNDICI}
+    explains_refusals(lambda target: printed([program("node"), "-e", NODE, site.url + target], environment), site)
+
+
+@pytest.fixture(scope="module")
+def go_client(tmp_path_factory):
+    place = tmp_path_factory.mktemp("go")
+    (place / "client.go").write_text(GO)
+    environment = os.environ | {"GOCACHE": str(place / "cache"), "GO111MODULE": "off"}
+    command = [program("go"), "build", "-o", place / "client", place / "client.go"]
+    subprocess.run(command, env=environment, check=True, timeout=120)
+    return place / "client"
+
+
+def test_go(integration, site, bundle, go_client):
+    explains_refusals(lambda target: printed([go_client, site.url + target], trusting(integration, bundle)), site)
