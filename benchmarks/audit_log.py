@@ -51,11 +51,15 @@ def per_line(work: Callable[[int], object]) -> float:
 def write(place: Path) -> None:
     made = [
         decision(
-            f"https://www.example-{number}.com/private/{number}", policy=policy(f"https://www.example-{number}.com/")
+            f"https://www.example-{number}.com/private/{number}",
+            policy=policy(f"https://www.example-{number}.com/"),
         )
         for number in range(200)
     ]
-    lines = [record_of(each, Writer(writer="w", component="cli"), seq=1, mono=1.0).line_of_json() for each in made]
+    lines = [
+        record_of(each, Writer(writer="w", component="cli"), seq=1, mono=1.0).line_of_json()
+        for each in made
+    ]
     bare = os.open(place / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     synced = os.open(place / "synced", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     audit_logs = {
@@ -70,16 +74,23 @@ def write(place: Path) -> None:
 
     for _ in range(ROUNDS):
         measure("bare os.write", lambda number: os.write(bare, lines[number % 200]))
-        measure("record and encode", lambda number: record_of(made[number % 200], seq=number).line_of_json())
+        measure(
+            "record and encode",
+            lambda number: record_of(made[number % 200], seq=number).line_of_json(),
+        )
         for name, audit_log in audit_logs.items():
             measure(name, lambda number, audit_log=audit_log: audit_log.write(made[number % 200]))  # type: ignore[misc]  mypy cannot infer it
     few = 500
-    fsynced = [_synced(few, lambda number: (os.write(synced, lines[number % 200]), os.fdatasync(synced)))]
+    fsynced = [
+        _synced(few, lambda number: (os.write(synced, lines[number % 200]), os.fdatasync(synced)))
+    ]
     fsynced.append(_synced(few, lambda number: fsync.write(made[number % 200])))
     middle = {name: statistics.median(times) for name, times in spent.items()}
     for name, microseconds in middle.items():
         share = middle["bare os.write"] / microseconds
-        print(f"{name:28}{microseconds:8.2f} us a line{1e6 / microseconds:12,.0f} lines/s{share:8.0%} of bare os.write")
+        print(
+            f"{name:28}{microseconds:8.2f} us a line{1e6 / microseconds:12,.0f} lines/s{share:8.0%} of bare os.write"
+        )
     print(
         f"with fdatasync: bare {fsynced[0]:.0f} us, audit log {fsynced[1]:.0f} us a line, {fsynced[0] / fsynced[1]:.0%}"
     )
@@ -102,7 +113,9 @@ def query(place: Path, count: int) -> None:
     audit_log.mkdir()
     generate(audit_log, count)
     size = sum(path.stat().st_size for path in audit_log.iterdir())
-    print(f"{count:,} records, {size / 1e9:.2f} GB of lines in {len(list(audit_log.iterdir()))} files")
+    print(
+        f"{count:,} records, {size / 1e9:.2f} GB of lines in {len(list(audit_log.iterdir()))} files"
+    )
     ask_all(audit_log, "lines")
     began = time.perf_counter()
     compact(audit_log, "99999999")
@@ -113,9 +126,16 @@ def query(place: Path, count: int) -> None:
 
 def generate(audit_log: Path, count: int) -> None:
     """Write the records of a week, in files as writers leave them."""
-    template = record_of(decision(policy=policy()), Writer(writer="WRITER", component="scrapy"), seq=1, mono=1.0)
+    template = record_of(
+        decision(policy=policy()), Writer(writer="WRITER", component="scrapy"), seq=1, mono=1.0
+    )
     line = template.line_of_json().decode()
-    for each in ("2027-01-15T08:00:00.000Z", "https://a.test/private/x", '"origin":"https://a.test"', "WRITER"):
+    for each in (
+        "2027-01-15T08:00:00.000Z",
+        "https://a.test/private/x",
+        '"origin":"https://a.test"',
+        "WRITER",
+    ):
         assert each in line
     number = 0
     while number < count:
@@ -124,15 +144,23 @@ def generate(audit_log: Path, count: int) -> None:
         writer = f"host-1-{number:08x}"
         path = audit_log / (stem_of((moment(at) or "")[:10].replace("-", ""), writer, 1) + JSONL)
         with path.open("w") as file:
-            file.writelines(_line(line, number + each, at + each * 0.15, writer) for each in range(part))
+            file.writelines(
+                _line(line, number + each, at + each * 0.15, writer) for each in range(part)
+            )
         number += part
 
 
 def _line(line: str, number: int, at: float, writer: str) -> str:
     site = number * 7919 % 2003
-    changed = line.replace("2027-01-15T08:00:00.000Z", moment(at) or "", 1).replace("WRITER", writer)
-    changed = changed.replace("https://a.test/private/x", f"https://www.example-{site}.com/private/{number}")
-    return changed.replace("https://a.test", f"https://www.example-{site}.com").replace('"w-1"', f'"w-{number}"')
+    changed = line.replace("2027-01-15T08:00:00.000Z", moment(at) or "", 1).replace(
+        "WRITER", writer
+    )
+    changed = changed.replace(
+        "https://a.test/private/x", f"https://www.example-{site}.com/private/{number}"
+    )
+    return changed.replace("https://a.test", f"https://www.example-{site}.com").replace(
+        '"w-1"', f'"w-{number}"'
+    )
 
 
 def ask_all(audit_log: Path, form: str) -> None:
@@ -140,7 +168,9 @@ def ask_all(audit_log: Path, form: str) -> None:
         "first page, oldest": Filter(),
         "first page of an origin": Filter(origin="https://www.example-7.com"),
         "one record by its id": Filter(id="w-123456"),
-        "first page of a day": Filter(since="2027-01-18T00:00:00.000Z", until="2027-01-19T00:00:00.000Z"),
+        "first page of a day": Filter(
+            since="2027-01-18T00:00:00.000Z", until="2027-01-19T00:00:00.000Z"
+        ),
     }
     for name, wanted in queries.items():
         _timed(f"{form}: {name}", lambda wanted=wanted: _page(audit_log, wanted))  # type: ignore[misc]  as above
@@ -174,12 +204,16 @@ def kill(place: Path, kills: int) -> None:
         outcomes.append(kill_one(directory, after=0.001 * (number % 97)))
         shutil.rmtree(directory)
     torn = [outcome.torn for outcome in outcomes]
-    print(f"{kills} writers killed: {sum(outcome.acknowledged for outcome in outcomes):,} records acknowledged,")
+    print(
+        f"{kills} writers killed: {sum(outcome.acknowledged for outcome in outcomes):,} records acknowledged,"
+    )
     print(f"0 of them lost; {sum(torn)} torn lines, at most {max(torn)} a writer")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", nargs="*", choices=["write", "query", "kill"], default="write")
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--kills", type=int, default=500)

@@ -48,7 +48,9 @@ def _packed(coding: str, body: bytes) -> Reply:
 
 
 def _gzip() -> Reply:
-    members = gzip.compress(TEXT + b"\n" * (UNPACKED // 10)) + gzip.compress(b"\n" * (UNPACKED // 10)) * 9
+    members = (
+        gzip.compress(TEXT + b"\n" * (UNPACKED // 10)) + gzip.compress(b"\n" * (UNPACKED // 10)) * 9
+    )
     return _packed("gzip", members)
 
 
@@ -90,9 +92,12 @@ CASES: dict[str, Callable[[], Reply | None]] = {
     "endless body": lambda: Reply(body=TEXT, endless=b"#" * 65_535 + b"\n"),
     "endless line": lambda: Reply(body=TEXT, endless=b"a" * 65_536),
     "endless chunks": lambda: _raw(
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1000\r\n" + b"#" * 4096 + b"\r\n"
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"1000\r\n" + b"#" * 4096 + b"\r\n",
     ),
-    "endless chunk extension": lambda: _raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;", b"x" * 65_536),
+    "endless chunk extension": lambda: _raw(
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;", b"x" * 65_536
+    ),
     "endless fields": lambda: _raw(
         b"HTTP/1.1 200 OK\r\n", b"".join(b"X-%d: %s\r\n" % (n, b"y" * 990) for n in range(64))
     ),
@@ -136,7 +141,11 @@ class Meter:
         """Print the result."""
         self._beat.cancel()
         grown = max(0.0, _status("self", "VmHWM:") - self._before)
-        found = {"MiB": grown, "stall ms": self._stall * 1000, "seconds": time.monotonic() - self._began}
+        found = {
+            "MiB": grown,
+            "stall ms": self._stall * 1000,
+            "seconds": time.monotonic() - self._began,
+        }
         print(json.dumps(found | {"verdict": verdict}), flush=True)
 
 
@@ -182,11 +191,17 @@ def crawl(harmless: str, bomb: str, settings: dict[str, Any]) -> None:
                 if url == bomb:
                     meter.begin()
                 try:
-                    await self.crawler.engine.download_async(scrapy.Request(f"{url}/private/x", callback=NO_CALLBACK))
+                    await self.crawler.engine.download_async(
+                        scrapy.Request(f"{url}/private/x", callback=NO_CALLBACK)
+                    )
                     verdict = "pass"
                 except IgnoreRequest as error:
                     decision = getattr(error, "decision", None)
-                    verdict = f"{decision.verdict.action} {decision.verdict.reason}" if decision else "drop"
+                    verdict = (
+                        f"{decision.verdict.action} {decision.verdict.reason}"
+                        if decision
+                        else "drop"
+                    )
             meter.end(verdict)
             return
             yield
@@ -222,12 +237,20 @@ def proxy(harmless: str, bomb: str) -> None:
 
     def ask(address: tuple[str, int], url: str) -> str:
         with socket.create_connection(address) as connection:
-            connection.sendall(f"GET {url}/private/x HTTP/1.1\r\nHost: {url[7:]}\r\nConnection: close\r\n\r\n".encode())
+            connection.sendall(
+                f"GET {url}/private/x HTTP/1.1\r\nHost: {url[7:]}\r\nConnection: close\r\n\r\n".encode()
+            )
             head = b""
             while data := connection.recv(65536):
                 head += data
-        guard = [line for line in head.decode("latin-1").splitlines() if line.lower().startswith("robots-guard:")]
-        return guard[0].split(": ", 1)[1].split("; rule")[0] if guard else head[:20].decode("latin-1")
+        guard = [
+            line
+            for line in head.decode("latin-1").splitlines()
+            if line.lower().startswith("robots-guard:")
+        ]
+        return (
+            guard[0].split(": ", 1)[1].split("; rule")[0] if guard else head[:20].decode("latin-1")
+        )
 
     async def measure(ready: Ready) -> None:
         host, _, port = ready.url.removeprefix("http://").partition(":")
@@ -239,7 +262,9 @@ def proxy(harmless: str, bomb: str) -> None:
 
     under_way = []
     with tempfile.TemporaryDirectory() as folder:
-        settings = settings_of({"agent": "mybot", "store": "memory:", "audit_log": f"{folder}/audit_log"})
+        settings = settings_of(
+            {"agent": "mybot", "store": "memory:", "audit_log": f"{folder}/audit_log"}
+        )
         plan = Proxy(settings=settings, port=0, confdir=Path(folder))
         serve(plan, lambda ready: under_way.append(asyncio.ensure_future(measure(ready))))
 
@@ -270,11 +295,21 @@ def measured(by: str, harmless: str, bomb: str) -> dict[str, Any]:
         if time.monotonic() - began > PATIENCE:
             child.kill()
             child.communicate()
-            return {"MiB": grown - 80, "stall ms": float("nan"), "seconds": PATIENCE, "verdict": "ended by us"}
+            return {
+                "MiB": grown - 80,
+                "stall ms": float("nan"),
+                "seconds": PATIENCE,
+                "verdict": "ended by us",
+            }
         time.sleep(0.05)
     out, err = child.communicate()
     if not out.strip():
-        return {"MiB": float("nan"), "stall ms": float("nan"), "seconds": float("nan"), "verdict": err.strip()[-80:]}
+        return {
+            "MiB": float("nan"),
+            "stall ms": float("nan"),
+            "seconds": float("nan"),
+            "verdict": err.strip()[-80:],
+        }
     found: dict[str, Any] = json.loads(out.splitlines()[-1])
     return found
 

@@ -72,7 +72,9 @@ PAGES = (
 
 def main() -> None:
     """Generate the records, request the pages and print the times."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--lines", type=int, default=0)
@@ -82,7 +84,9 @@ def main() -> None:
         if not directory.exists():
             began = time.perf_counter()
             generate(directory, chosen.records)
-            print(f"{chosen.records:,} records generated and compacted in {time.perf_counter() - began:.0f} s")
+            print(
+                f"{chosen.records:,} records generated and compacted in {time.perf_counter() - began:.0f} s"
+            )
         if chosen.lines:
             leave_lines(directory, chosen.lines)
         asyncio.run(measure(directory))
@@ -92,7 +96,10 @@ async def measure(directory: Path) -> None:
     """Request each page from new consoles and print the times."""
     print(f"{'':26}{'open':>8}{'first':>8}{'again':>8}   ms")
     for says, path in PAGES:
-        every = [[milliseconds async for milliseconds in _request_times(directory, path)] for _ in range(TRIES)]
+        every = [
+            [milliseconds async for milliseconds in _request_times(directory, path)]
+            for _ in range(TRIES)
+        ]
         opening, first, again = (min(each) for each in zip(*every, strict=True))
         print(f"{says:26}{opening:8.0f}{first:8.0f}{again:8.0f}")
 
@@ -104,8 +111,12 @@ async def _request_times(directory: Path, path: str) -> AsyncIterator[float]:
     end = (BEGINS + timedelta(days=DAYS)).timestamp()
     clocks = Clocks(now=lambda: end, monotonic=time.monotonic)
     terms = Terms(dialect=dialect("rfc9309"), matching=matching("standard"))
-    made = app(Sources(directory, None, None, terms, "mybot", clocks), hosts=["bench"], read_only=True)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=made), base_url="http://bench") as browser:
+    made = app(
+        Sources(directory, None, None, terms, "mybot", clocks), hosts=["bench"], read_only=True
+    )
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=made), base_url="http://bench"
+    ) as browser:
         for address in (_CHEAP, path, path):
             began = time.perf_counter()
             answer = await browser.get(address)

@@ -17,13 +17,34 @@ from pathlib import Path
 
 CLASSES = ("small", "medium", "large", "huge")
 # By class: the number of rules in the * group, and of files to generate.
-_SIZES = {"small": (1, 20, 60), "medium": (20, 200, 40), "large": (200, 2_000, 12), "huge": (2_000, 12_000, 4)}
-_WORDS = ("admin", "search", "cart", "user", "private", "tmp", "print", "login", "feed", "api", "tag", "page", "img")
+_SIZES = {
+    "small": (1, 20, 60),
+    "medium": (20, 200, 40),
+    "large": (200, 2_000, 12),
+    "huge": (2_000, 12_000, 4),
+}
+_WORDS = (
+    "admin",
+    "search",
+    "cart",
+    "user",
+    "private",
+    "tmp",
+    "print",
+    "login",
+    "feed",
+    "api",
+    "tag",
+    "page",
+    "img",
+)
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--corpus", type=Path, help="JSON Lines of real files; default: generated files")
+    parser.add_argument(
+        "--corpus", type=Path, help="JSON Lines of real files; default: generated files"
+    )
     parser.add_argument("--files", type=int, default=60, help="maximum number of files per class")
     parser.add_argument("--seed", type=int, default=9309)
     return parser
@@ -65,30 +86,49 @@ def _generate(chance: random.Random) -> Iterator[tuple[str, bytes]]:
 
 
 def _rule(chance: random.Random, *, wildcard: bool) -> str:
-    path = "/" + "/".join(f"{chance.choice(_WORDS)}{chance.randrange(4000)}" for _ in range(chance.randint(1, 3)))
+    path = "/" + "/".join(
+        f"{chance.choice(_WORDS)}{chance.randrange(4000)}" for _ in range(chance.randint(1, 3))
+    )
     if wildcard and chance.random() < 0.6:
         path = "/*" + path[1:] + chance.choice(("", "$"))
     elif wildcard:
         path = path.replace("/", "/*/", 1) + chance.choice(("*", "?"))
-    return f"{'Allow' if chance.random() < 0.12 else 'Disallow'}: {path}{chance.choice(('', '/'))}\n"
+    return (
+        f"{'Allow' if chance.random() < 0.12 else 'Disallow'}: {path}{chance.choice(('', '/'))}\n"
+    )
 
 
 def urls(body: bytes, count: int, seed: int) -> list[str]:
     """Return questions about a file: a third from its rules, a third near misses, a third random."""
     chance = random.Random(seed)
-    values = [line.partition(b":")[2].strip() for line in body.splitlines() if line[:1] in b"DdAa" and b"/" in line]
-    patterns = [value.decode("utf-8", "ignore") for value in values if value.startswith(b"/")] or ["/"]
+    values = [
+        line.partition(b":")[2].strip()
+        for line in body.splitlines()
+        if line[:1] in b"DdAa" and b"/" in line
+    ]
+    patterns = [value.decode("utf-8", "ignore") for value in values if value.startswith(b"/")] or [
+        "/"
+    ]
     return [_url(chance, chance.choice(patterns), number % 3) for number in range(count)]
 
 
 def _url(chance: random.Random, pattern: str, kind: int) -> str:
-    path = pattern.replace("*", chance.choice(_WORDS)).replace("$", "").partition(" ")[0].partition("#")[0]
+    path = (
+        pattern.replace("*", chance.choice(_WORDS))
+        .replace("$", "")
+        .partition(" ")[0]
+        .partition("#")[0]
+    )
     if kind == 1 and len(path) > 2:
         at = chance.randrange(1, len(path))
         path = path[:at] + chance.choice("abcxyz") + path[at + 1 :]
     elif kind == 2:
         path = (
-            "/" + "/".join(chance.choice(_WORDS) for _ in range(chance.randint(1, 4))) + f"/{chance.randrange(10**6)}"
+            "/"
+            + "/".join(chance.choice(_WORDS) for _ in range(chance.randint(1, 4)))
+            + f"/{chance.randrange(10**6)}"
         )
-    more = ("", "index.html", "x/y", "?id=7") if path.endswith("/") else ("", ".html", "/x", "?id=7")
+    more = (
+        ("", "index.html", "x/y", "?id=7") if path.endswith("/") else ("", ".html", "/x", "?id=7")
+    )
     return f"https://www.example.com{path}{chance.choice(more)}"

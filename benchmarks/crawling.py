@@ -14,9 +14,15 @@ import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-QUIET = {"TELNETCONSOLE_ENABLED": False, "REMOTE_CONTROL_ENABLED": False, "LOG_ENABLED": False, "LOGSTATS_INTERVAL": 0}
+QUIET = {
+    "TELNETCONSOLE_ENABLED": False,
+    "REMOTE_CONTROL_ENABLED": False,
+    "LOG_ENABLED": False,
+    "LOGSTATS_INTERVAL": 0,
+}
 RULES = (
-    "User-agent: *\nDisallow: /private/\nDisallow: /*.pdf$\nAllow: /private/open\nDisallow: /tmp/\nDisallow: /a/b/\n"
+    "User-agent: *\nDisallow: /private/\nDisallow: /*.pdf$\n"
+    "Allow: /private/open\nDisallow: /tmp/\nDisallow: /a/b/\n"
 )
 PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -37,7 +43,9 @@ def settings(mode: str, scratch: str) -> dict[str, Any]:
 @contextlib.contextmanager
 def serving(latency: float) -> Iterator[int]:
     """Run the server in a separate process, and yield its port."""
-    server = subprocess.Popen([sys.executable, __file__, str(latency)], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sys.executable, __file__, str(latency)], stdout=subprocess.PIPE, text=True
+    )
     assert server.stdout is not None
     try:
         yield int(server.stdout.readline())
@@ -61,7 +69,9 @@ def in_reactor(work: Callable[[str], Coroutine[Any, Any, None]]) -> None:
         reactor.run()
 
 
-async def _converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, latency: float) -> None:
+async def _converse(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, latency: float
+) -> None:
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -72,13 +82,17 @@ async def _converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, 
                 continue
             body = (RULES + ("Crawl-delay: 0.5\n" if b"\nHost: 127.3." in head else "")).encode()
             writer.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n"
+                % len(body)
+                + body
             )
     writer.close()
 
 
 async def _serve(latency: float) -> None:
-    server = await asyncio.start_server(lambda reader, writer: _converse(reader, writer, latency), "0.0.0.0", 0)
+    server = await asyncio.start_server(
+        lambda reader, writer: _converse(reader, writer, latency), "0.0.0.0", 0
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

@@ -62,7 +62,12 @@ def stdlib(body: bytes) -> Callable[[str], object]:
     return lambda url: parser.can_fetch(AGENT, url)
 
 
-PEERS: dict[str, Peer] = {"ours": ours, "ours, target given": ours_target, "protego": protego, "stdlib": stdlib}
+PEERS: dict[str, Peer] = {
+    "ours": ours,
+    "ours, target given": ours_target,
+    "protego": protego,
+    "stdlib": stdlib,
+}
 
 
 def main() -> None:
@@ -70,7 +75,9 @@ def main() -> None:
     corpus = files(options.corpus, options.files, options.seed)
     shown = ("ours", "ours, target given", "protego", "stdlib", "ours, again", "protego, again")
     print(
-        f"{'class':8}{'files':>6}" + "".join(f"{name:>20}" for name in shown) + f"{'ratio (p5)':>13}{'again':>7}  goal"
+        f"{'class':8}{'files':>6}"
+        + "".join(f"{name:>20}" for name in shown)
+        + f"{'ratio (p5)':>13}{'again':>7}  goal"
     )
     medians: dict[str, dict[str, float]] = {}
     for name in CLASSES:
@@ -82,9 +89,13 @@ def main() -> None:
         again = statistics.median(row["protego, again"] / row["ours, again"] for row in rows)
         times = "".join(f"{medians[name][way]:17.0f} ns" for way in shown)
         low = ratios[len(ratios) // 20]
-        print(f"{name:8}{len(rows):6}{times}{statistics.median(ratios):7.1f} ({low:.1f}){again:7.1f}  {GOALS[name]}")
+        print(
+            f"{name:8}{len(rows):6}{times}{statistics.median(ratios):7.1f} ({low:.1f}){again:7.1f}  {GOALS[name]}"
+        )
     if {"small", "huge"} <= medians.keys():
-        spread, warm = (medians["huge"][way] / medians["small"][way] for way in ("ours", "ours, again"))
+        spread, warm = (
+            medians["huge"][way] / medians["small"][way] for way in ("ours", "ours, again")
+        )
         print(f"huge / small: {spread:.2f}, again {warm:.2f} (goal 2, stretch 1.5)")
     memory(corpus)
 
@@ -134,9 +145,13 @@ def memory(corpus: dict[str, list[bytes]]) -> None:
             continue
         ours = [_memory_of(_our_policy, body) for body in bodies]
         theirs = [_memory_of(_protego_policy, body) for body in bodies]
-        estimates = [compile_rules(body, dialect("rfc9309"), AGENT).size - len(body) for body in bodies]
+        estimates = [
+            compile_rules(body, dialect("rfc9309"), AGENT).size - len(body) for body in bodies
+        ]
         ratio = statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
-        mine, other, estimate = (statistics.median(sizes) / 1024 for sizes in (ours, theirs, estimates))
+        mine, other, estimate = (
+            statistics.median(sizes) / 1024 for sizes in (ours, theirs, estimates)
+        )
         print(
             f"memory {name:8} ours {mine:8.1f} KiB (estimate {estimate:.1f})  protego {other:8.1f} KiB"
             f"  ratio {ratio:.2f}, of the means {statistics.mean(ours) / statistics.mean(theirs):.2f}"

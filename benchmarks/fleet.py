@@ -128,7 +128,9 @@ class Worker:
         if decision.turn is not None:
             self.late = max(self.late, time.time() - decision.turn.asked)
         decision = self._guard.mark_sent(decision)
-        writer.write(f"GET {question.target} HTTP/1.1\r\nHost: {question.origin.authority}\r\n\r\n".encode())
+        writer.write(
+            f"GET {question.target} HTTP/1.1\r\nHost: {question.origin.authority}\r\n\r\n".encode()
+        )
         await reader.readuntil(b"\r\n\r\n")
         await self._guard.answered(decision)
         await reader.readexactly(4)
@@ -155,14 +157,20 @@ async def crawl(work: Work) -> float:
 
 
 def run(
-    origins: Origins, urls: list[str], options: argparse.Namespace, store: str, folder: Path, **more: float
+    origins: Origins,
+    urls: list[str],
+    options: argparse.Namespace,
+    store: str,
+    folder: Path,
+    **more: float,
 ) -> Result:
     # the values are floats
     settings = Settings(agent="fleetbot", store=store, audit_log=str(folder), **more)  # type: ignore[arg-type]
     begins = time.time() + 2 + options.workers / 4  # when all have started
     context = multiprocessing.get_context("spawn")
     works = [
-        Work(urls[first :: options.workers], settings, begins, options.seconds) for first in range(options.workers)
+        Work(urls[first :: options.workers], settings, begins, options.seconds)
+        for first in range(options.workers)
     ]
     origins.stalled()
     with context.Pool(options.workers) as pool:
@@ -213,7 +221,17 @@ def redis(folder: Path) -> Iterator[str]:
         sys.exit("redis-server is not installed: apt-get install redis-server")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
+    command = [
+        program,
+        "--port",
+        str(port),
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--dir",
+        str(folder),
+    ]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         while True:
@@ -229,12 +247,18 @@ def redis(folder: Path) -> Iterator[str]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", action="store_true", help="4 workers, 100 origins, 1000 URLs, 8 s")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--small", action="store_true", help="4 workers, 100 origins, 1000 URLs, 8 s"
+    )
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--origins", type=int, default=2000)
     parser.add_argument("--urls", type=int, default=20_000)
-    parser.add_argument("--seconds", type=float, default=60.0, help="after which a crawl ends, finished or not")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="after which a crawl ends, finished or not"
+    )
     parser.add_argument("--delay", type=float, default=1.0, help="the origins' Crawl-delay")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -246,7 +270,11 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     options = arguments()
     robots = f"User-agent: *\nDisallow: /private/\nCrawl-delay: {options.delay:g}\n"
-    with tempfile.TemporaryDirectory() as temporary, redis(Path(temporary)) as server, Origins(robots) as origins:
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        redis(Path(temporary)) as server,
+        Origins(robots) as origins,
+    ):
         urls, folder = zipf(origins, options), Path(temporary) / "audit_log"
         free = run(origins, urls, options, f"{server}/0?timeout={TIMEOUT:g}", folder, max_delay=0.0)
         report("unpaced", free, options.delay)

@@ -179,7 +179,9 @@ def run(slow: Origins, quick: Origins, options: argparse.Namespace, held: int) -
             client.ask(f"{quick.url(0)}/burst")
         assert {client.answer() for client in clients} == {200}
         time.sleep(0.2)
-        print(f"  as many at once that need not wait: longest stall {stalls(folder, begins, time.time()):.1f} ms")
+        print(
+            f"  as many at once that need not wait: longest stall {stalls(folder, begins, time.time()):.1f} ms"
+        )
         before, begins = resident(pid), time.time()
         for number, client in enumerate(clients):
             client.ask(f"{slow.url(number)}/second")
@@ -187,7 +189,9 @@ def run(slow: Origins, quick: Origins, options: argparse.Namespace, held: int) -
             assert {client.answer() for client in clients[held:]} == {429}
         while waiting(folder) < min(held, options.held):
             time.sleep(0.1)
-        print(f"  {waiting(folder)} held, longest stall while they came {stalls(folder, begins, time.time()):.1f} ms")
+        print(
+            f"  {waiting(folder)} held, longest stall while they came {stalls(folder, begins, time.time()):.1f} ms"
+        )
         during = measured("while they are held", folder, port, pid, quick.url(0), options.seconds)
         begins = time.time()
         for client in clients:
@@ -196,15 +200,21 @@ def run(slow: Origins, quick: Origins, options: argparse.Namespace, held: int) -
             time.sleep(0.05)
         print(f"  all gone {time.time() - begins:.2f} s after they left")
         measured("when they have left", folder, port, pid, quick.url(0), options.seconds)
-        print(f"  {(during - before) * 1024 / min(held, options.held):.1f} KiB for each that is held")
+        print(
+            f"  {(during - before) * 1024 / min(held, options.held):.1f} KiB for each that is held"
+        )
         sent = [target for _, target, _ in slow.received()]
         assert "/second" not in sent, "a held request reached its origin"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--held", type=int, default=500, help="number of clients that wait at once")
-    parser.add_argument("--seconds", type=float, default=10.0, help="seconds of other traffic per measurement")
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="seconds of other traffic per measurement"
+    )
     options = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -55,12 +55,22 @@ CASES: dict[str, Callable[[], Case]] = {
     "many x /*hex": lambda: (_rules(lambda n: f"/*{n * 2_654_435_761 % 2**32:08x}"), PLAIN),
     "many x *a*a*aN$": lambda: (_rules(lambda n: f"/*a*a*a{n}$"), A),
     "many x a{50}N a{50}": lambda: (_rules(lambda n: f"/*{'a' * 50}{n:04d}{'a' * 50}"), A),
-    "many two-letter stars": lambda: (_rules(lambda n: f"/*{chr(97 + n % 26)}{chr(97 + n // 26 % 26)}*zq{n}"), PLAIN),
+    "many two-letter stars": lambda: (
+        _rules(lambda n: f"/*{chr(97 + n % 26)}{chr(97 + n // 26 % 26)}*zq{n}"),
+        PLAIN,
+    ),
     "pairs in file and target": lambda: (
-        _rules(lambda n: f"/*{_pairs()[1 + n % 5_000 : 3 + n % 5_000]}*{_pairs()[1 + n * 7 % 5_000 :][:2]}*~{n % 10}"),
+        _rules(
+            lambda n: (
+                f"/*{_pairs()[1 + n % 5_000 : 3 + n % 5_000]}*{_pairs()[1 + n * 7 % 5_000 :][:2]}*~{n % 10}"
+            )
+        ),
         _pairs(),
     ),
-    "heads with stars each": lambda: (_rules(lambda n: f"/{n:x}*y" if n % 2 else f"/*{n:x}q"), PLAIN),
+    "heads with stars each": lambda: (
+        _rules(lambda n: f"/{n:x}*y" if n % 2 else f"/*{n:x}q"),
+        PLAIN,
+    ),
     "deep prefix chain": lambda: (_rules(lambda n: "/" + "a" * n), A),
     "deep chain, 60 stars each": lambda: (_rules(lambda n: f"/{'a' * (n // 60)}*b{n % 60}"), A),
     "prefixes only": lambda: (_rules(lambda n: f"/{n:x}"), PLAIN),
@@ -68,16 +78,24 @@ CASES: dict[str, Callable[[], Case]] = {
         _file(f"User-agent: bot{'x' * (n % 40)}\nDisallow: /{n}\n" for n in range(CAP)),
         PLAIN,
     ),
-    "groups of our name": lambda: (_file(f"User-agent: examplebot\nDisallow: /{n}\n" for n in range(CAP)), PLAIN),
+    "groups of our name": lambda: (
+        _file(f"User-agent: examplebot\nDisallow: /{n}\n" for n in range(CAP)),
+        PLAIN,
+    ),
     "agents times rules": lambda: (
-        _rules(lambda n: f"/{n}", "".join(f"User-agent: b{'o' * (n % 60)}t\n" for n in range(7_000))),
+        _rules(
+            lambda n: f"/{n}", "".join(f"User-agent: b{'o' * (n % 60)}t\n" for n in range(7_000))
+        ),
         PLAIN,
     ),
     "one endless line": lambda: (b"User-agent: *\nDisallow: /" + b"a" * CAP, A),
     "only line ends": lambda: (b"\r" * CAP, PLAIN),
     "only NUL": lambda: (b"\0" * CAP, PLAIN),
     "escapes": lambda: (_rules(lambda n: f"/%7e%c3%a9%{n % 90 + 10}{n}"), "/" + "%7e" * 2_700),
-    "dots and slashes in the target": lambda: (_rules(lambda n: f"/x{n}/y"), "/" + "/.././;a=b//%2e%2e" * 450),
+    "dots and slashes in the target": lambda: (
+        _rules(lambda n: f"/x{n}/y"),
+        "/" + "/.././;a=b//%2e%2e" * 450,
+    ),
     "unknown lines": lambda: (b"x:y\n" * (CAP // 4), PLAIN),
     "blank user agents": lambda: (b"User-agent:\n" * (CAP // 12), PLAIN),
     "exact rules": lambda: (_rules(lambda n: f"/{n}$"), PLAIN),

@@ -38,7 +38,10 @@ class Origins:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._process.terminate()
         self._process.join()
@@ -77,7 +80,10 @@ class _Serving(asyncio.Protocol):
             target = head.split(b" ", 2)[1].decode("latin-1")
             self._received.append((self._address, target, time.monotonic()))
             body = self._robots if target == "/robots.txt" else b"page"
-            said = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % len(body)
+            said = (
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n"
+                % len(body)
+            )
             self._transport.write(said + body)
 
 
@@ -90,7 +96,9 @@ async def _serve(pipe: Connection, robots: bytes) -> None:
     stalls = [0.0]
     loop = asyncio.get_running_loop()
     listener = socket.create_server(("0.0.0.0", 0), backlog=1024)
-    server = await loop.create_server(lambda: _Serving(robots, received), sock=listener, backlog=1024)
+    server = await loop.create_server(
+        lambda: _Serving(robots, received), sock=listener, backlog=1024
+    )
     pipe.send(listener.getsockname()[1])
 
     def on_command() -> None:

@@ -83,22 +83,32 @@ RATIOS = (
 def main() -> None:
     options = arguments(__doc__ or "").parse_args()
     corpus = files(options.corpus, options.files, options.seed)
-    print(f"{'class':8}{'files':>6}" + "".join(f"{name:>18}" for name in (*WAYS, *(row[0] for row in RATIOS))))
+    print(
+        f"{'class':8}{'files':>6}"
+        + "".join(f"{name:>18}" for name in (*WAYS, *(row[0] for row in RATIOS)))
+    )
     every = []
     for name in CLASSES:
         rows = [measure(body) for body in corpus[name]]
         if not rows:
             continue
         every += rows
-        medians = "".join(f"{statistics.median(row[way] for row in rows) / 1000:15.1f} us" for way in WAYS)
+        medians = "".join(
+            f"{statistics.median(row[way] for row in rows) / 1000:15.1f} us" for way in WAYS
+        )
         ratios = "".join(
-            f"{statistics.median(row[theirs] / row[mine] for row in rows):18.1f}" for _, theirs, mine, _ in RATIOS
+            f"{statistics.median(row[theirs] / row[mine] for row in rows):18.1f}"
+            for _, theirs, mine, _ in RATIOS
         )
         print(f"{name:8}{len(rows):6}{medians}{ratios}")
     goals = [f"{title} {goal[0]} ({goal[1]})" for title, _, _, goal in RATIOS if goal]
-    print(f"goals (stretch): {', '.join(goals)}; of parse all files together, of the others each class")
+    print(
+        f"goals (stretch): {', '.join(goals)}; of parse all files together, of the others each class"
+    )
     for title, theirs, mine, _ in RATIOS:
-        print(f"all files together, {title}: {sum(r[theirs] for r in every) / sum(r[mine] for r in every):.1f}")
+        print(
+            f"all files together, {title}: {sum(r[theirs] for r in every) / sum(r[mine] for r in every):.1f}"
+        )
 
 
 def measure(body: bytes) -> dict[str, float]:

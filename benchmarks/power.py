@@ -33,7 +33,9 @@ MEGABYTE = 1024 * 1024
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cuts", type=int, default=50)
     parser.add_argument("--fsync", choices=["yes", "no"], default="yes")
     parser.add_argument("--write", type=Path, help="run as the writer, in this directory")
@@ -74,8 +76,14 @@ def cut(image: Path, mount: Path, number: int, fsync: str) -> tuple[int, int]:
         writer.kill()
     run("umount", mount)
     run("mount", "-o", "loop", image, mount)
-    acknowledged = {said[place : place + 8].decode() for place in range(0, len(said) - len(said) % 8, 8)}
-    found = {record.client for record in records(directory, trouble=Unreadable())} if directory.exists() else set()
+    acknowledged = {
+        said[place : place + 8].decode() for place in range(0, len(said) - len(said) % 8, 8)
+    }
+    found = (
+        {record.client for record in records(directory, trouble=Unreadable())}
+        if directory.exists()
+        else set()
+    )
     run("umount", mount)
     return len(acknowledged), len(acknowledged - found)
 

@@ -32,7 +32,8 @@ BIN = Path(sys.executable).parent
 TICK = os.sysconf("SC_CLK_TCK")
 BARE = "mitmdump -q"
 NOTHING = (
-    "class Nothing:\n    def request(self, flow): pass\n    def response(self, flow): pass\naddons = [Nothing()]\n"
+    "class Nothing:\n    def request(self, flow): pass\n"
+    "    def response(self, flow): pass\naddons = [Nothing()]\n"
 )
 
 
@@ -77,14 +78,23 @@ class Running:
 
 def commands(place: Path) -> dict[str, list[str]]:
     (place / "nothing.py").write_text(NOTHING)
-    ca = ["--set", f"ssl_verify_upstream_trusted_ca={place / 'ca.pem'}", "--set", f"confdir={place / 'conf'}"]
+    ca = [
+        "--set",
+        f"ssl_verify_upstream_trusted_ca={place / 'ca.pem'}",
+        "--set",
+        f"confdir={place / 'conf'}",
+    ]
     dump = [str(BIN / "mitmdump"), "--listen-host", "127.0.0.1", "-q", *ca]
     script = ["-s", str(HERE.parent / "examples" / "mitmproxy_addon.py")]
     common = {"agent": "mybot", "allow_private": "127.0.0.0/8", "connect_ports": "1-65535"}
 
     def addon(store: str, audit_log: str) -> list[str]:
         chosen = common | {"store": store, "audit_log": str(place / audit_log)}
-        return [*dump, *script, *[part for name in chosen for part in ("--set", f"robots_guard_{name}={chosen[name]}")]]
+        return [
+            *dump,
+            *script,
+            *[part for name in chosen for part in ("--set", f"robots_guard_{name}={chosen[name]}")],
+        ]
 
     def launcher(store: str, audit_log: str) -> list[str]:
         chosen = common | {"store": store, "audit_log": str(place / audit_log)}
@@ -98,7 +108,10 @@ def commands(place: Path) -> dict[str, list[str]]:
         "+ robots_guard, memory": addon("memory:", "j1"),
         "+ robots_guard, SQLite": addon(f"sqlite:///{place / 'a.sqlite'}", "j2"),
         "robots-guard proxy, memory": [*launcher("memory:", "j3"), *confdir],
-        "robots-guard proxy, SQLite": [*launcher(f"sqlite:///{place / 'b.sqlite'}", "j4"), *confdir],
+        "robots-guard proxy, SQLite": [
+            *launcher(f"sqlite:///{place / 'b.sqlite'}", "j4"),
+            *confdir,
+        ],
     }
 
 
@@ -106,7 +119,11 @@ def commands(place: Path) -> dict[str, list[str]]:
 def started(name: str, command: list[str], ca: Path) -> Iterator[Running]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    listen = ["--listen", f"127.0.0.1:{port}"] if "proxy" in command[:2] else ["--listen-port", str(port)]
+    listen = (
+        ["--listen", f"127.0.0.1:{port}"]
+        if "proxy" in command[:2]
+        else ["--listen-port", str(port)]
+    )
     with subprocess.Popen([*command, *listen], stdout=subprocess.DEVNULL, text=True) as process:
         try:
             _pin(process.pid, 0)
@@ -149,7 +166,12 @@ class Traffic:
         secure = self._tunnel(connection, authority, proxy.ca, "h2" if h2 else "http/1.1")
         if not h2 or secure.selected_alpn_protocol() != "h2":
             return OneByOne(secure, _head(page, authority))
-        headers = [(":method", "GET"), (":scheme", "https"), (":authority", authority), (":path", page)]
+        headers = [
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":authority", authority),
+            (":path", page),
+        ]
         return Multiplexed(secure, headers, 4)
 
     @staticmethod
@@ -194,13 +216,19 @@ def goals(proxies: dict[str, Running]) -> list[tuple[str, float, float]]:
     for name, proxy in proxies.items():
         for kind in ("HTTP", "HTTPS", "h2"):
             if "robots_guard" in name and kind in bare:
-                found.append((f"{name} / bare, {kind}", bare[kind].cpu / proxy.results[kind].cpu, 0.95))
+                found.append(
+                    (f"{name} / bare, {kind}", bare[kind].cpu / proxy.results[kind].cpu, 0.95)
+                )
             elif "robots-guard" in name and kind in bare:
-                found.append((f"{name} / bare, {kind}", bare[kind].cpu / proxy.results[kind].cpu, 1.5))
+                found.append(
+                    (f"{name} / bare, {kind}", bare[kind].cpu / proxy.results[kind].cpu, 1.5)
+                )
         for kind in ("HTTP", "HTTPS"):
             denied = proxy.results.get(f"{kind} denied")
             if denied and kind in proxy.results:
-                found.append((f"{name}, {kind}: denied / allowed", proxy.results[kind].cpu / denied.cpu, 1.0))
+                found.append(
+                    (f"{name}, {kind}: denied / allowed", proxy.results[kind].cpu / denied.cpu, 1.0)
+                )
     return found
 
 
@@ -227,7 +255,9 @@ def watch_memory(proxies: dict[str, Running], traffic: Traffic, flows: int) -> b
         for kind in ("HTTP", "HTTPS", "HTTP denied"):
             drive(lambda kind=kind, proxy=proxy: traffic.connect(f"{kind} ", proxy), 16, flows // 3)
         flat &= proxy.rss - first < 8
-        print(f"{name:<28} {first:.1f} MB after 5,000 flows, {proxy.rss:.1f} MB after {flows:,} more")
+        print(
+            f"{name:<28} {first:.1f} MB after 5,000 flows, {proxy.rss:.1f} MB after {flows:,} more"
+        )
     return flat
 
 
@@ -235,16 +265,22 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--requests", type=int, default=3000)
     options.add_argument("--rounds", type=int, default=4)
-    options.add_argument("--only", default="", help="only proxies whose name contains this word, and the bare one")
+    options.add_argument(
+        "--only", default="", help="only proxies whose name contains this word, and the bare one"
+    )
     options.add_argument("--flows", type=int, default=0)
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         place = Path(folder)
         authority = trustme.CA()
         authority.cert_pem.write_to_path(str(place / "ca.pem"))
-        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(place / "site.pem"))
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
+            str(place / "site.pem")
+        )
         sites = subprocess.Popen(
-            [sys.executable, str(HERE / "proxying.py"), str(place / "site.pem")], stdout=subprocess.PIPE, text=True
+            [sys.executable, str(HERE / "proxying.py"), str(place / "site.pem")],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         stack.callback(sites.kill)
         _pin(sites.pid, 1)

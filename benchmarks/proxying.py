@@ -20,7 +20,9 @@ import h2.connection
 import h2.events
 
 PAGE = b"x" * 2048
-ROBOTS = b"User-agent: *\nDisallow: /private/\n" + b"".join(b"Disallow: /area-%d/*.cgi\n" % each for each in range(40))
+ROBOTS = b"User-agent: *\nDisallow: /private/\n" + b"".join(
+    b"Disallow: /area-%d/*.cgi\n" % each for each in range(40)
+)
 
 
 class Http1(asyncio.Protocol):
@@ -34,7 +36,9 @@ class Http1(asyncio.Protocol):
         while b"\r\n\r\n" in self.buffer:
             head, _, self.buffer = self.buffer.partition(b"\r\n\r\n")
             body = ROBOTS if b" /robots.txt " in head else PAGE
-            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            self.transport.write(
+                b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            )
 
 
 class Http2(asyncio.Protocol):
@@ -102,7 +106,9 @@ class OneByOne:
 class Multiplexed:
     """An HTTP/2 connection with several outstanding requests."""
 
-    def __init__(self, connection: socket.socket, headers: list[tuple[str, str]], width: int) -> None:
+    def __init__(
+        self, connection: socket.socket, headers: list[tuple[str, str]], width: int
+    ) -> None:
         self.connection, self.headers, self.width = connection, headers, width
         connection.setblocking(False)
         self.h2 = h2.connection.H2Connection()
@@ -121,7 +127,9 @@ class Multiplexed:
         for event in self.h2.receive_data(_received(self.connection)):
             if isinstance(event, h2.events.StreamEnded):
                 yield time.perf_counter() - self.sent.pop(event.stream_id)
-            assert not isinstance(event, h2.events.StreamReset | h2.events.ConnectionTerminated), event
+            assert not isinstance(event, h2.events.StreamReset | h2.events.ConnectionTerminated), (
+                event
+            )
         self.begin()
 
 
@@ -137,7 +145,9 @@ def _received(connection: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def drive(connect: Callable[[], OneByOne | Multiplexed], connections: int, count: int) -> list[float]:
+def drive(
+    connect: Callable[[], OneByOne | Multiplexed], connections: int, count: int
+) -> list[float]:
     """Return the seconds of each of `count` answers."""
     busy, taken = selectors.DefaultSelector(), []
     for _ in range(connections):

@@ -32,7 +32,9 @@ def spider(port: int, after: Any = None) -> Any:
 
         async def start(self) -> Any:
             for number in range(PAGES + 2 * MARGIN):
-                yield scrapy.Request(f"http://127.2.0.{number % ORIGINS + 1}:{port}/{number}", dont_filter=True)
+                yield scrapy.Request(
+                    f"http://127.2.0.{number % ORIGINS + 1}:{port}/{number}", dont_filter=True
+                )
 
         def parse(self, _response: Any) -> None:
             self.count += 1
@@ -67,7 +69,9 @@ async def micro(mode: str, port: int, scratch: str) -> float:
     best = []
 
     def measure(crawler: Any) -> None:
-        first = crawler.get_downloader_middleware(RobotsGuardMiddleware if mode == "guard" else RobotsTxtMiddleware)
+        first = crawler.get_downloader_middleware(
+            RobotsGuardMiddleware if mode == "guard" else RobotsTxtMiddleware
+        )
         last = crawler.get_downloader_middleware(RobotsGuardSeal)
         requests = [Request(f"http://127.2.0.1:{port}/{number}") for number in range(5000)]
 
@@ -96,9 +100,13 @@ async def main(blocks: int, port: int, scratch: str) -> None:
         for mode in random.sample(MODES, len(MODES)):
             taken[mode].append(await cpu_per_page(mode, port, scratch))
     for mode in MODES:
-        print(f"{mode:8} {statistics.median(taken[mode]):6.0f} us a page (of {blocks}, best {min(taken[mode]):.0f})")
+        print(
+            f"{mode:8} {statistics.median(taken[mode]):6.0f} us a page (of {blocks}, best {min(taken[mode]):.0f})"
+        )
     for base in ("builtin", "none"):
-        ratios = sorted(ours / theirs for ours, theirs in zip(taken["guard"], taken[base], strict=True))
+        ratios = sorted(
+            ours / theirs for ours, theirs in zip(taken["guard"], taken[base], strict=True)
+        )
         low, high = ratios[len(ratios) // 4], ratios[-len(ratios) // 4]
         best = min(taken["guard"]) / min(taken[base])
         print(

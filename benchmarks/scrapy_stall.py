@@ -55,7 +55,9 @@ async def seconds(port: int, hosts: int, slow: int, scratch: str) -> float:
     from scrapy.crawler import AsyncCrawlerRunner
 
     chains = spider(port, hosts, slow)
-    await AsyncCrawlerRunner({**settings("guard", scratch), "CONCURRENT_REQUESTS": 16}).crawl(chains)
+    await AsyncCrawlerRunner({**settings("guard", scratch), "CONCURRENT_REQUESTS": 16}).crawl(
+        chains
+    )
     took = chains.ended - chains.began
     assert chains.slow_pages <= took / 0.5 + 2, "the slow host was not paced"
     return took
@@ -66,7 +68,10 @@ async def main(rounds: int, port: int, scratch: str) -> None:
         await seconds(port, hosts, 0, scratch)
         both = []
         for _ in range(rounds):
-            taken = {slow: await seconds(port, hosts, slow, scratch) for slow in random.sample((0, 1000), 2)}
+            taken = {
+                slow: await seconds(port, hosts, slow, scratch)
+                for slow in random.sample((0, 1000), 2)
+            }
             both.append((taken[1000], taken[0]))
         ratio = statistics.median(one / other for one, other in both)
         with_slow, without = (statistics.median(column) for column in zip(*both, strict=True))

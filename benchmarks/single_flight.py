@@ -126,13 +126,20 @@ def measure(store: str, processes: int, askers: int, bursts: int) -> tuple[list[
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--store", default="sqlite", help="sqlite (a new file), or a store's URL")
     parser.add_argument("--processes", type=int, default=16)
     parser.add_argument("--askers", type=int, default=625, help="concurrent requests per process")
     parser.add_argument("--bursts", type=int, default=100)
     parser.add_argument("--fetch-timeout", type=float, default=30.0)
-    parser.add_argument("--margin", type=float, default=single_flight.MARGIN, help="seconds a lease outlives a fetch")
+    parser.add_argument(
+        "--margin",
+        type=float,
+        default=single_flight.MARGIN,
+        help="seconds a lease outlives a fetch",
+    )
     parser.add_argument("--ask", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -142,10 +149,16 @@ def main() -> Any:
     if options.ask:
         return ask(options)
     with tempfile.TemporaryDirectory() as directory:
-        url = f"sqlite:///{Path(directory) / 'policies.sqlite'}" if options.store == "sqlite" else options.store
+        url = (
+            f"sqlite:///{Path(directory) / 'policies.sqlite'}"
+            if options.store == "sqlite"
+            else options.store
+        )
         fetches, seconds = measure(url, options.processes, options.askers, options.bursts)
     once = sum(count == 1 for count in fetches)
-    print(f"{options.bursts} bursts of {options.processes} x {options.askers} askers: {once} with exactly one fetch")
+    print(
+        f"{options.bursts} bursts of {options.processes} x {options.askers} askers: {once} with exactly one fetch"
+    )
     print(f"seconds a burst: median {statistics.median(seconds):.2f}, longest {max(seconds):.2f}")
     return 0 if once == options.bursts else 1
 

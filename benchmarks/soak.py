@@ -63,7 +63,9 @@ SETTINGS = {
     "max_defer": "60",
 }
 ROOM = {"MiB": 32, "descriptors": 64, "threads": 16}  # allowed growth of a process
-_ID = re.compile(rb'\r\nrobots-guard: (\w+); reason=([\w-]+)[^\r]*?(?:id="([^"]+)")?\r\n', re.IGNORECASE)
+_ID = re.compile(
+    rb'\r\nrobots-guard: (\w+); reason=([\w-]+)[^\r]*?(?:id="([^"]+)")?\r\n', re.IGNORECASE
+)
 
 
 class Refusal(NamedTuple):
@@ -88,7 +90,9 @@ class Load:
         self.is_over = False
         self._seed, self._ports, self._sites = options.seed, ports, sites
         self._numbers = Numbers(options.requests)
-        self._threads = [threading.Thread(target=self._run, args=(each,)) for each in range(options.clients)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(each,)) for each in range(options.clients)
+        ]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -135,11 +139,15 @@ class Load:
 class Stage:
     """All programs, origins and files of a soak test."""
 
-    def __init__(self, options: argparse.Namespace, folder: Path, stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self, options: argparse.Namespace, folder: Path, stack: contextlib.ExitStack
+    ) -> None:
         self.options, self.folder = options, folder
         self.ledger = Ledger()
         net = stack.enter_context(Loopback())
-        self.sites = [Site(net, each, options.seed, self.ledger).origin.url for each in range(options.sites)]
+        self.sites = [
+            Site(net, each, options.seed, self.ledger).origin.url for each in range(options.sites)
+        ]
         self.disk = faults.Disk(folder / "disk")
         stack.callback(self.disk.close)
         self.audit_log = self.disk.place / "log"
@@ -147,21 +155,32 @@ class Stage:
         self.database.parent.mkdir()
         self.outcomes = folder / "outcomes"
         self.redis_port = free_port()
-        self.clocks = {name: Clock(folder, name) for name in ("proxy-redis", "proxy-sqlite", "crawl")}
+        self.clocks = {
+            name: Clock(folder, name) for name in ("proxy-redis", "proxy-sqlite", "crawl")
+        }
         self.programs: dict[str, Program] = {}
         self.has_crawled = False  # the crawl finished by itself
         stack.callback(self._kill)
         self._start("redis", self._redis)
-        self.ports = [self._proxy("proxy-redis", self._store("redis"), 2), self._proxy("proxy-sqlite", "", 1)]
+        self.ports = [
+            self._proxy("proxy-redis", self._store("redis"), 2),
+            self._proxy("proxy-sqlite", "", 1),
+        ]
         if options.pages:
             self._start("crawl", self._crawl)
 
     def _start(self, name: str, command: Callable[[], list[str]]) -> None:
         clock = self.clocks.get(name)
-        self.programs[name] = Program(name, self.folder, command, clock.environment if clock else None)
+        self.programs[name] = Program(
+            name, self.folder, command, clock.environment if clock else None
+        )
 
     def _store(self, name: str) -> str:
-        return f"redis://127.0.0.1:{self.redis_port}/0" if name == "redis" else f"sqlite:///{self.database}"
+        return (
+            f"redis://127.0.0.1:{self.redis_port}/0"
+            if name == "redis"
+            else f"sqlite:///{self.database}"
+        )
 
     def _redis(self) -> list[str]:
         listen = ["--port", str(self.redis_port), "--bind", "127.0.0.1"]
@@ -169,9 +188,20 @@ class Stage:
 
     def _proxy(self, name: str, store: str, workers: int) -> int:
         port = free_port()
-        chosen = SETTINGS | {"store": store or self._store("sqlite"), "audit_log": str(self.audit_log)}
+        chosen = SETTINGS | {
+            "store": store or self._store("sqlite"),
+            "audit_log": str(self.audit_log),
+        }
         flags = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items()]
-        command = [path_of("robots-guard"), "proxy", *flags, "--confdir", str(self.folder / "ca"), "--drain", "2"]
+        command = [
+            path_of("robots-guard"),
+            "proxy",
+            *flags,
+            "--confdir",
+            str(self.folder / "ca"),
+            "--drain",
+            "2",
+        ]
         command += ["--listen", f"127.0.0.1:{port}", "--workers", str(workers)]
         self._start(name, lambda: command)
         return port
@@ -179,14 +209,24 @@ class Stage:
     def _crawl(self) -> list[str]:
         """Return the command for crawling the remaining pages, with a store drawn by the seed."""
         chance = Random(f"{self.options.seed}/crawl/{len(outcomes(self.outcomes))}")
-        chosen = SETTINGS | {"store": self._store(chance.choice(("redis", "sqlite"))), "audit_log": str(self.audit_log)}
+        chosen = SETTINGS | {
+            "store": self._store(chance.choice(("redis", "sqlite"))),
+            "audit_log": str(self.audit_log),
+        }
         settings = {f"ROBOTS_GUARD_{key.upper()}": value for key, value in chosen.items()} | {
             "ADDONS": {"robots_guard.scrapy.Addon": 500},
             "CONCURRENT_REQUESTS": 32,
             "DOWNLOAD_TIMEOUT": 30,
             "RETRY_ENABLED": False,
         }
-        work = Work(self.options.seed, SPIDER_BEGINS, self.options.pages, self.sites, str(self.outcomes), settings)
+        work = Work(
+            self.options.seed,
+            SPIDER_BEGINS,
+            self.options.pages,
+            self.sites,
+            str(self.outcomes),
+            settings,
+        )
         return [
             sys.executable,
             str(Path(__file__).parent / "soaking" / "spider.py"),
@@ -195,15 +235,22 @@ class Stage:
 
     def faults(self) -> tuple[dict[str, list[str]], dict[str, faults.Begin]]:
         """Return the names of the faults by lane, and the function that begins each."""
-        redis, proxy, sqlite = (self.programs[name] for name in ("redis", "proxy-redis", "proxy-sqlite"))
+        redis, proxy, sqlite = (
+            self.programs[name] for name in ("redis", "proxy-redis", "proxy-sqlite")
+        )
         store = {
             "redis stopped": faults.pause(redis),
             "redis killed": faults.kill(redis, held=True),
             "redis emptied": faults.flush(self.redis_port),
             "sqlite deleted": faults.delete(self.database),
         }
-        process = {f"{name}: clock jumps": faults.jump(clock) for name, clock in self.clocks.items()}
-        process |= {"worker killed": faults.kill(proxy), "sqlite proxy stopped": faults.pause(sqlite)}
+        process = {
+            f"{name}: clock jumps": faults.jump(clock) for name, clock in self.clocks.items()
+        }
+        process |= {
+            "worker killed": faults.kill(proxy),
+            "sqlite proxy stopped": faults.pause(sqlite),
+        }
         if "crawl" in self.programs:
             process["crawl killed"] = faults.kill(self.programs["crawl"])
         world = {"origins down": faults.down(self.ledger)}
@@ -244,13 +291,20 @@ def soak(stage: Stage, load: Load) -> tuple[Watch, Counter[str], list[str]]:
     lanes, begins = stage.faults()
     planned = faults.schedule(options.seed, options.minutes * 60, lanes)
     shown = list(faults.shown(planned))
-    print(f"{len(shown)} faults are planned for seed {options.seed}:", *shown[: options.show], sep="\n", flush=True)
+    print(
+        f"{len(shown)} faults are planned for seed {options.seed}:",
+        *shown[: options.show],
+        sep="\n",
+        flush=True,
+    )
     until = time.monotonic() + options.minutes * 60
     crawl = stage.programs.get("crawl")
     with Watch(list(stage.programs.values())) as watch:
         with faults.Faults(options.seed, planned, begins) as faulty:
             load.start()
-            while time.monotonic() < until and not (load.is_done() and (crawl is None or crawl.has_ended.is_set())):
+            while time.monotonic() < until and not (
+                load.is_done() and (crawl is None or crawl.has_ended.is_set())
+            ):
                 time.sleep(0.5)
                 _print_progress(stage, load)
         load.is_over = True
@@ -266,19 +320,29 @@ def _print_progress(stage: Stage, load: Load) -> None:
     if time.monotonic() - _last_progress[0] > 60:
         _last_progress[0] = time.monotonic()
         pages = stage.outcomes.read_bytes().count(b"\n") if stage.outcomes.exists() else 0
-        print(f"  {len(load.milliseconds)} requests, {pages} pages, {len(load.hung)} hung", flush=True)
+        print(
+            f"  {len(load.milliseconds)} requests, {pages} pages, {len(load.hung)} hung", flush=True
+        )
 
 
 # -- the report ------------------------------------------------------------------------------------
 
 
-def lost(stage: Stage, load: Load, crawled: list[Outcome], found: records.Found) -> tuple[list[str], int]:
+def lost(
+    stage: Stage, load: Load, crawled: list[Outcome], found: records.Found
+) -> tuple[list[str], int]:
     """Return the lost records, and the number of those missing because the disk was full."""
-    refusals = [*load.refusals, *(Refusal(each.id, each.at - 30, each.at) for each in crawled if each.id)]
+    refusals = [
+        *load.refusals,
+        *(Refusal(each.id, each.at - 30, each.at) for each in crawled if each.id),
+    ]
     missing = [each for each in refusals if each.id not in found.ids]
     accused = [each for each in missing if not stage.disk.full.meet(each.sent, each.answered)]
     sentences = [f"no record of the refusal {each.id}" for each in accused]
-    sentences += [f"no record of the PASS of page {number}" for number in sorted(stage.ledger.pages - found.passed)]
+    sentences += [
+        f"no record of the PASS of page {number}"
+        for number in sorted(stage.ledger.pages - found.passed)
+    ]
     return [*sentences, *found.unexplained], len(missing) - len(accused)
 
 
@@ -294,16 +358,22 @@ def grown(watch: Watch) -> Iterator[str]:
         if not quarter:
             continue
         first, last = samples[:quarter], samples[-quarter:]
-        columns = [_compare([each[at] for each in first], [each[at] for each in last]) for at in range(3)]
+        columns = [
+            _compare([each[at] for each in first], [each[at] for each in last]) for at in range(3)
+        ]
         print(f"{usage.program:16}{len(samples):>6}   {columns[0]:32}{columns[1]:28}{columns[2]}")
         for at, (what, room) in enumerate(ROOM.items()):
-            more = statistics.median(each[at] for each in last) - statistics.median(each[at] for each in first)
+            more = statistics.median(each[at] for each in last) - statistics.median(
+                each[at] for each in first
+            )
             if more > room and len(samples) >= LONG:
                 yield f"{usage.program}: {more:.0f} more {what}"
 
 
 def _compare(first: list[float], last: list[float]) -> str:
-    return " -> ".join(f"{statistics.median(each):.0f} ({min(each):.0f}-{max(each):.0f})" for each in (first, last))
+    return " -> ".join(
+        f"{statistics.median(each):.0f} ({min(each):.0f}-{max(each):.0f})" for each in (first, last)
+    )
 
 
 def hung(stage: Stage, load: Load, crawled: list[Outcome], late: list[str]) -> list[str]:
@@ -317,7 +387,9 @@ def hung(stage: Stage, load: Load, crawled: list[Outcome], late: list[str]) -> l
     return sentences + [f"{name} did not end within {STOPS:.0f} s" for name in late]
 
 
-def report(stage: Stage, load: Load, watch: Watch, done: Counter[str], late: list[str], took: float) -> bool:
+def report(
+    stage: Stage, load: Load, watch: Watch, done: Counter[str], late: list[str], took: float
+) -> bool:
     """Print the report. Returns whether all four counts are 0."""
     crawled = outcomes(stage.outcomes)
     found = records.read(stage.audit_log, stage.disk.full)
@@ -352,10 +424,14 @@ def _count(what: str, counts: Counter[str]) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--requests", type=int, default=1_000_000, help="through the proxies")
     parser.add_argument("--pages", type=int, default=100_000, help="of the Scrapy crawl")
-    parser.add_argument("--minutes", type=float, default=600.0, help="after which the soak ends in any case")
+    parser.add_argument(
+        "--minutes", type=float, default=600.0, help="after which the soak ends in any case"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--clients", type=int, default=24)
     parser.add_argument("--sites", type=int, default=120)

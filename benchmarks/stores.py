@@ -38,7 +38,11 @@ RFC9309 = dialect("rfc9309")
 NOW = 1_800_000_000.0
 LOOKUPS = 20_000
 SHARES = {"small": 740, "medium": 230, "large": 30}  # per thousand files in the wild
-HEADERS = {"content-type": "text/plain", "etag": '"5f3c-60a1b2c3d4e5f"', "cache-control": "max-age=86400"}
+HEADERS = {
+    "content-type": "text/plain",
+    "etag": '"5f3c-60a1b2c3d4e5f"',
+    "cache-control": "max-age=86400",
+}
 
 
 def policy(number: int, body: bytes, at: float = NOW) -> Policy:
@@ -69,13 +73,26 @@ def show(name: str, spent: list[float], goal: str = "") -> None:
 
 def lookups(store: SharedStore, name: str, bodies: list[bytes]) -> None:
     """Measure put, get, and get with compiled rules, for many origins that serve these bodies."""
-    policies = [policy(number, body) for number, body in zip(range(LOOKUPS), cycle(bodies), strict=False)]
-    show(f"{name}: put, a new origin", timed(lambda stored: store.put(stored, NOW), policies), "goal 100 us")
+    policies = [
+        policy(number, body) for number, body in zip(range(LOOKUPS), cycle(bodies), strict=False)
+    ]
+    show(
+        f"{name}: put, a new origin",
+        timed(lambda stored: store.put(stored, NOW), policies),
+        "goal 100 us",
+    )
     keys = [stored.origin for stored in policies]
     random.Random(1).shuffle(keys)
     show(f"{name}: get", timed(store.get, keys))
-    show(f"{name}: get, parse and compile", timed(lambda key: compiled(store, key), keys[:4000]), "goal 60 us (small)")
-    show(f"{name}: get, nothing stored", timed(store.get, [origin(LOOKUPS + number) for number in range(4000)]))
+    show(
+        f"{name}: get, parse and compile",
+        timed(lambda key: compiled(store, key), keys[:4000]),
+        "goal 60 us (small)",
+    )
+    show(
+        f"{name}: get, nothing stored",
+        timed(store.get, [origin(LOOKUPS + number) for number in range(4000)]),
+    )
     show(f"{name}: take and release a lease", timed(lambda key: leased(store, key), keys[:4000]))
 
 
@@ -93,7 +110,9 @@ def leased(store: SharedStore, key: Origin) -> None:
 
 def memory(bodies: list[bytes]) -> None:
     store = MemoryStore()
-    policies = [policy(number, body) for number, body in zip(range(10_000), cycle(bodies), strict=False)]
+    policies = [
+        policy(number, body) for number, body in zip(range(10_000), cycle(bodies), strict=False)
+    ]
     for stored in policies:
         store.put(stored, NOW)
     keys = [stored.origin for stored in policies] * 20
@@ -120,7 +139,8 @@ def million(count: int, bodies: list[bytes], directory: Path, *, distinct: bool)
     filling = time.perf_counter() - began
     chance = random.Random(2)
     show(
-        "SQLite: get, at random among them", timed(store.get, [origin(chance.randrange(count)) for _ in range(20_000)])
+        "SQLite: get, at random among them",
+        timed(store.get, [origin(chance.randrange(count)) for _ in range(20_000)]),
     )
     listed = sum(1 for _ in store.origins())
     store.close()
@@ -146,7 +166,10 @@ def mixed(url: str, seed: int, seconds: float, bodies: list[bytes], results: Any
     chance = random.Random(seed)
     store = open_store(url)
     assert store is not None
-    policies = [policy(number, body, NOW + seed) for number, body in zip(range(5000), cycle(bodies), strict=False)]
+    policies = [
+        policy(number, body, NOW + seed)
+        for number, body in zip(range(5000), cycle(bodies), strict=False)
+    ]
     done, errors, puts = 0, 0, []
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
@@ -166,7 +189,10 @@ def mixed(url: str, seed: int, seconds: float, bodies: list[bytes], results: Any
 def together(url: str, processes: int, seconds: float, bodies: list[bytes]) -> None:
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    workers = [context.Process(target=mixed, args=(url, seed, seconds, bodies, results)) for seed in range(processes)]
+    workers = [
+        context.Process(target=mixed, args=(url, seed, seconds, bodies, results))
+        for seed in range(processes)
+    ]
     for worker in workers:
         worker.start()
     answers = [results.get() for _ in workers]
@@ -186,12 +212,21 @@ def places(directory: Path, redis: str | None) -> Iterator[tuple[str, str]]:
 
 def main() -> None:
     parser: argparse.ArgumentParser = arguments(__doc__ or "")
-    parser.add_argument("--redis", help="a server to fill and measure, such as redis://127.0.0.1:6379/0")
-    parser.add_argument("--origins", type=int, default=100_000, help="number of origins in the large file")
-    parser.add_argument("--seconds", type=float, default=5.0, help="seconds of concurrent processes")
+    parser.add_argument(
+        "--redis", help="a server to fill and measure, such as redis://127.0.0.1:6379/0"
+    )
+    parser.add_argument(
+        "--origins", type=int, default=100_000, help="number of origins in the large file"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="seconds of concurrent processes"
+    )
     options = parser.parse_args()
     corpus = files(options.corpus, 900, options.seed)
-    small, mixture = corpus["small"], [body for name, share in SHARES.items() for body in corpus[name][:share]]
+    small, mixture = (
+        corpus["small"],
+        [body for name, share in SHARES.items() for body in corpus[name][:share]],
+    )
     random.Random(options.seed).shuffle(mixture)
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)

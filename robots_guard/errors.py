@@ -31,7 +31,9 @@ class MissingExtra(SettingsError):
     """An optional part of the package is needed but not installed."""
 
     def __init__(self, extra: str, needed_for: str) -> None:
-        super().__init__(f"{needed_for} needs an extra that is not installed: pip install 'robots_guard[{extra}]'")
+        super().__init__(
+            f"{needed_for} needs an extra that is not installed: pip install 'robots_guard[{extra}]'"
+        )
 
 
 class NotGoverned(RobotsGuardError):

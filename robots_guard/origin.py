@@ -32,9 +32,24 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 #: Schemes that no robots.txt governs. `ws` and `wss` are missing because an HTTP request opens a
 #: WebSocket.
 UNGOVERNED_SCHEMES = frozenset(
-    {"about", "blob", "data", "file", "ftp", "ftps", "gs", "javascript", "mailto", "s3", "sftp", "tel"}
+    {
+        "about",
+        "blob",
+        "data",
+        "file",
+        "ftp",
+        "ftps",
+        "gs",
+        "javascript",
+        "mailto",
+        "s3",
+        "sftp",
+        "tel",
+    }
 )
-_SCHEME_COLON = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?![0-9]+(?:[/?#]|$))")  # only digits after it: a port
+_SCHEME_COLON = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.-]*):(?![0-9]+(?:[/?#]|$))"
+)  # only digits after it: a port
 
 
 class Origin(NamedTuple):
@@ -52,7 +67,9 @@ class Origin(NamedTuple):
     def authority(self) -> str:
         """Host and port as in a URL or a Host field, without a default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+        if self.port == DEFAULT_PORTS[self.scheme]:
+            return host
+        return f"{host}:{self.port}"
 
     @property
     def robots_url(self) -> str:
@@ -113,7 +130,9 @@ def wire_text(text: str) -> str:
 
 
 def _surrogate_error(url: str) -> MalformedURL:
-    return MalformedURL(f"a lone surrogate, which represents no byte and no character: {url[:80]!r}")
+    return MalformedURL(
+        f"a lone surrogate, which represents no byte and no character: {url[:80]!r}"
+    )
 
 
 #: Origins by ``scheme://authority`` as written, for plain authorities only. Emptied when full.
@@ -150,7 +169,11 @@ def _split_uncached(url: str) -> tuple[Origin, str]:
 
 def _authority_error(url: str) -> NotGoverned | MalformedURL:
     scheme = _SCHEME.match(url)
-    if scheme and url[scheme.end() : scheme.end() + 1] == ":" and scheme[0].lower() not in DEFAULT_PORTS:
+    if (
+        scheme
+        and url[scheme.end() : scheme.end() + 1] == ":"
+        and scheme[0].lower() not in DEFAULT_PORTS
+    ):
         return NotGoverned(f"{scheme[0]}: is not http or https")
     return MalformedURL(f"not an absolute http(s) URL: {url[:80]!r}")
 
@@ -189,7 +212,11 @@ def parse_authority(scheme: str, authority: str) -> Origin:
 def _port(text: str, scheme: str) -> int:
     if not text:
         return DEFAULT_PORTS[scheme]
-    if not (text.isascii() and text.isdigit()) or not 0 < int(text[-9:]) < 65536 or len(text.lstrip("0")) > 5:
+    if (
+        not (text.isascii() and text.isdigit())
+        or not 0 < int(text[-9:]) < 65536
+        or len(text.lstrip("0")) > 5
+    ):
         raise MalformedURL(f"not a port: {text[:20]!r}")
     return int(text)
 
@@ -233,7 +260,9 @@ def _ipv4(host: str) -> str:
         numbers = [_ipv4_number(part) for part in parts]
         if len(parts) > 4 or any(number > 255 for number in numbers[:-1]):
             raise ValueError
-        value = numbers[-1] + sum(number << 8 * (3 - place) for place, number in enumerate(numbers[:-1]))
+        value = numbers[-1] + sum(
+            number << 8 * (3 - place) for place, number in enumerate(numbers[:-1])
+        )
         if numbers[-1] >= 256 ** (5 - len(parts)):
             raise ValueError
         return str(ipaddress.IPv4Address(value))

@@ -154,7 +154,9 @@ class Documents(Protocol):
 class TurnStore(Protocol):
     """The turns of origins, by the rules of `core.pacing`. Blocking; raises StoreError."""
 
-    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn | Wait:
+    def reserve(
+        self, origin: Origin, delay: float, now: Callable[[], float], name: str = ""
+    ) -> Turn | Wait:
         """Acquire the origin's turn if `delay` seconds have passed since the last one and no
         earlier waiter is queued; otherwise return the wait.
 

@@ -292,7 +292,9 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         networks(self.allow_private)
         if self.fetch_proxy and not _PROXY.fullmatch(self.fetch_proxy):
             # the value is not quoted, because it may contain a password
-            raise SettingsError("fetch_proxy is not the URL of an HTTP proxy: write it as http://host:port")
+            raise SettingsError(
+                "fetch_proxy is not the URL of an HTTP proxy: write it as http://host:port"
+            )
         dialect(self.dialect)
 
     def terms(self) -> Terms:
@@ -405,7 +407,9 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = "agent"
     deny_if_any: Annotated[
         bool,
-        Meta(description="With `agent_from = header`: judge `agent` too, and permit only requests that both may make."),
+        Meta(
+            description="With `agent_from = header`: judge `agent` too, and permit only requests that both may make."
+        ),
     ] = False
     agents: Annotated[
         str,
@@ -444,12 +448,16 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
         self.connectable()
         _ = self.body_memory_bytes
         if self.deny_if_any and self.agent_from != "header":
-            raise SettingsError("deny_if_any has no effect while agent_from is agent: set agent_from to header, too")
+            raise SettingsError(
+                "deny_if_any has no effect while agent_from is agent: set agent_from to header, too"
+            )
 
     def connectable(self) -> tuple[range, ...]:
         """Return `connect_ports` as ranges. Raises SettingsError."""
         found = [_PORTS.fullmatch(part) for part in parts(self.connect_ports)]
-        ranges = tuple(range(int(part[1]), int(part[2] or part[1]) + 1) for part in found if part is not None)
+        ranges = tuple(
+            range(int(part[1]), int(part[2] or part[1]) + 1) for part in found if part is not None
+        )
         if not all(found) or not all(0 < ports.start < ports.stop <= 65536 for ports in ranges):
             raise SettingsError(
                 f"connect_ports {self.connect_ports!r} is not a list of ports: write numbers and ranges,"
@@ -612,10 +620,14 @@ def _describe_unknown(name: str, spelling: str, kind: type[Settings]) -> str:
 def _spell(name: str, spelling: str) -> str:
     if spelling.startswith("--"):
         return name.replace("_", "-")
-    return name.upper() if spelling.isupper() else name
+    if spelling.isupper():
+        return name.upper()
+    return name
 
 
-def direct_fetcher(settings: Settings, *, trusts_caller: bool, authorities: str | None = None) -> HttpFetcher:
+def direct_fetcher(
+    settings: Settings, *, trusts_caller: bool, authorities: str | None = None
+) -> HttpFetcher:
     """Return a fetcher that is independent of the framework's own client.
 
     `trusts_caller`: the caller (a crawl, a person) can reach the origin anyway, so its address may
@@ -625,7 +637,9 @@ def direct_fetcher(settings: Settings, *, trusts_caller: bool, authorities: str 
     return HttpFetcher(
         settings.fetch_user_agent,
         tls=ssl.create_default_context(cafile=authorities) if authorities else None,
-        destinations=Destinations(allowed=networks(settings.allow_private), trusts_caller=trusts_caller),
+        destinations=Destinations(
+            allowed=networks(settings.allow_private), trusts_caller=trusts_caller
+        ),
         proxy=settings.fetch_proxy,
     )
 
@@ -648,7 +662,9 @@ def open_guard(
         if store is not None:
             opened.callback(store.close)
         place = Path(settings.audit_log).expanduser()
-        audit_log = FileAuditLog(place, CLOCKS, settings.log_options(component), settings.writing(component))
+        audit_log = FileAuditLog(
+            place, CLOCKS, settings.log_options(component), settings.writing(component)
+        )
         opened.callback(audit_log.close)
         guard = Guard(
             settings.guard_options(component, demands_verified=demands_verified),

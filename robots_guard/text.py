@@ -46,7 +46,9 @@ def encodable(text: str) -> str:
 
     Any Unicode encoding can encode the result.
     """
-    with contextlib.suppress(UnicodeEncodeError):  # a surrogate that represents no byte, possible in JSON only
+    with contextlib.suppress(
+        UnicodeEncodeError
+    ):  # a surrogate that represents no byte, possible in JSON only
         text = restored(text)
     return text.encode("utf-8", "backslashreplace").decode()
 
@@ -148,4 +150,6 @@ def _range(bounds: msgspec.Meta) -> str:
 
 def number(value: float | None) -> str:
     """Return a number without an empty fraction: ``300``, not ``300.0``."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)

@@ -14,7 +14,9 @@ from support.stores import Cluster, Redis, start_cluster, start_redis
 from robots_guard.guard.guard import Guard
 from robots_guard.testing import Loopback
 
-hypothesis.settings.register_profile("tests", deadline=None)  # of wall-clock time, which a loaded machine exceeds
+hypothesis.settings.register_profile(
+    "tests", deadline=None
+)  # of wall-clock time, which a loaded machine exceeds
 hypothesis.settings.load_profile("tests")
 
 
@@ -105,5 +107,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Selecting the timing tests (`-m timing`) where there are none is no failure: tox runs them
     separately.
     """
-    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.option.markexpr.startswith("timing"):
+    if (
+        exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
+        and session.config.option.markexpr.startswith("timing")
+    ):
         session.exitstatus = pytest.ExitCode.OK

@@ -42,7 +42,9 @@ def holding(watch, counters):
     runtime = AsyncioRuntime()
     outside = {"clocks": watch.clocks, "counters": counters}
     calls = Calls("the policy store", STORE_WIDTH, kind="store/error", runtime=runtime, **outside)
-    yield PolicyCache(memory=MemoryStore(), store=MemoryStore(), calls=calls, demands_verified=True, **outside)
+    yield PolicyCache(
+        memory=MemoryStore(), store=MemoryStore(), calls=calls, demands_verified=True, **outside
+    )
     runtime.close()
 
 
@@ -78,7 +80,9 @@ async def test_a_policy_that_can_be_read_shows_that_reading_works_again_but_not_
     assert caplog.messages[2:] == ["the policy store works again"]
 
 
-async def test_a_policy_that_can_be_kept_shows_that_both_work_again(holding, policy, watch, counters, caplog):
+async def test_a_policy_that_can_be_kept_shows_that_both_work_again(
+    holding, policy, watch, counters, caplog
+):
     for part in ("reading", "writing"):
         counters.warn("store/error", "%s", StoreError(part), part=part)
     watch.time += QUIET

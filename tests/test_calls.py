@@ -60,14 +60,23 @@ def counters():
 def calls(counters, monkeypatch):
     monkeypatch.setattr(calls_module, "LONGEST", SHORT)
     runtime = AsyncioRuntime()
-    yield Calls("the disk", STORE_WIDTH, kind="store/error", runtime=runtime, clocks=CLOCKS, counters=counters)
+    yield Calls(
+        "the disk",
+        STORE_WIDTH,
+        kind="store/error",
+        runtime=runtime,
+        clocks=CLOCKS,
+        counters=counters,
+    )
     runtime.close()
 
 
 async def overrun(calls, disk, count):
     """Let this many calls hang for longer than a call may take."""
     disk.answers.clear()
-    ends = await asyncio.gather(*(calls.make(disk.read) for _ in range(count)), return_exceptions=True)
+    ends = await asyncio.gather(
+        *(calls.make(disk.read) for _ in range(count)), return_exceptions=True
+    )
     assert [str(end) for end in ends] == [f"no answer from the disk within {SHORT:g} s"] * count
 
 
@@ -183,7 +192,9 @@ async def test_down_disk_is_retried_one_call_at_a_time(calls, disk, monkeypatch)
     for others in range(1, STORE_WIDTH):
         while len(calls._pending) == others:
             await asyncio.sleep(SHORT / 20)
-            await asyncio.gather(*(calls.make(disk.read) for _ in range(10)), return_exceptions=True)
+            await asyncio.gather(
+                *(calls.make(disk.read) for _ in range(10)), return_exceptions=True
+            )
         assert len(calls._pending) == others + 1
     await asyncio.sleep(2 * SHORT)
     with pytest.raises(StoreError, match="hangs"):
@@ -208,7 +219,9 @@ async def test_a_hung_disk_costs_neither_memory_nor_threads(calls, disk):
     """A thousand callers all get an answer, and leave nothing behind."""
     disk.answers.clear()
     before = threading.active_count()
-    ends = await asyncio.gather(*(calls.make(disk.read) for _ in range(1000)), return_exceptions=True)
+    ends = await asyncio.gather(
+        *(calls.make(disk.read) for _ in range(1000)), return_exceptions=True
+    )
     assert {type(end) for end in ends} == {StoreError}
     assert disk.most == STORE_WIDTH
     assert threading.active_count() <= before + STORE_WIDTH
@@ -224,7 +237,9 @@ async def test_a_busy_disk_is_not_down(calls, monkeypatch):
         time.sleep(0.1)
         return "done"
 
-    assert set(await asyncio.gather(*(calls.make(work) for _ in range(STORE_WIDTH * 30)))) == {"done"}
+    assert set(await asyncio.gather(*(calls.make(work) for _ in range(STORE_WIDTH * 30)))) == {
+        "done"
+    }
 
 
 async def test_late_result_is_undone(calls, disk):
@@ -271,7 +286,9 @@ async def test_slots_are_neither_lost_nor_doubled(calls):
     """Callers are in time, too late and cancelled, many times."""
 
     async def call(number):
-        work = asyncio.ensure_future(calls.make(time.sleep, number % 7 / 2000, within=number % 5 / 1000))
+        work = asyncio.ensure_future(
+            calls.make(time.sleep, number % 7 / 2000, within=number % 5 / 1000)
+        )
         if number % 3 == 0:
             asyncio.get_running_loop().call_later(number % 11 / 2000, work.cancel)
         await asyncio.gather(work, return_exceptions=True)
@@ -317,7 +334,14 @@ async def test_abandoned_slot_goes_to_the_next_waiter():
 async def test_late_failure_of_the_log_is_not_counted_for_the_store(disk, counters, monkeypatch):
     monkeypatch.setattr(calls_module, "LONGEST", SHORT)
     runtime = AsyncioRuntime()
-    log_calls = Calls("the audit log", 1, kind="audit_log/error", runtime=runtime, clocks=CLOCKS, counters=counters)
+    log_calls = Calls(
+        "the audit log",
+        1,
+        kind="audit_log/error",
+        runtime=runtime,
+        clocks=CLOCKS,
+        counters=counters,
+    )
     disk.answers.clear()
     with pytest.raises(StoreError):
         await log_calls.make(disk.fail)
@@ -334,7 +358,14 @@ async def test_call_that_begins_as_another_ends_may_hang(counters, disk, monkeyp
     time_now = [0.0]
     clocks = Clocks(now=lambda: time_now[0], monotonic=lambda: time_now[0])
     runtime = AsyncioRuntime()
-    calls = Calls("the disk", STORE_WIDTH, kind="store/error", runtime=runtime, clocks=clocks, counters=counters)
+    calls = Calls(
+        "the disk",
+        STORE_WIDTH,
+        kind="store/error",
+        runtime=runtime,
+        clocks=clocks,
+        counters=counters,
+    )
     await calls.make(disk.read)
     await overrun(calls, disk, 1)
     time_now[0] = SHORT

@@ -37,7 +37,10 @@ def test_another_fault_is_logged_beside_the_first(counters, caplog):
     fail(counters, "it wants another password")
     fail(counters, "the user may not do this")
 
-    assert caplog.messages == ["cannot be read: the user may not do this", "cannot be read: it wants another password"]
+    assert caplog.messages == [
+        "cannot be read: the user may not do this",
+        "cannot be read: it wants another password",
+    ]
 
 
 def test_a_fault_with_other_numbers_is_the_same(counters, caplog):

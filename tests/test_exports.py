@@ -21,13 +21,17 @@ def test_missing_framework_is_reported_in_one_sentence(host, extra):
         f"import sys; sys.modules['{host}'] = None\nfrom robots_guard.errors import MissingExtra\n"
         f"try: import robots_guard.{host}\nexcept MissingExtra as error: print(error)"
     )
-    out = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
 
     assert f"pip install 'robots_guard[{extra}]'" in out.stdout
 
 
 def test_importing_the_core_imports_no_framework():
     code = "import robots_guard, robots_guard.cli, sys; print(*{'scrapy', 'mitmproxy', 'twisted'} & set(sys.modules))"
-    out = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
 
     assert out.stdout.strip() == ""

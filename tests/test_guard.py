@@ -163,7 +163,9 @@ async def test_eager_tasks_leave_no_renewal_behind(build):
 
 
 async def test_a_stale_policy_is_renewed_once_in_the_background(build, clock):
-    brief = Fetched(status=200, body=b"", headers={"cache-control": "max-age=600"}, tls_verified=True)
+    brief = Fetched(
+        status=200, body=b"", headers={"cache-control": "max-age=600"}, tls_verified=True
+    )
     fetcher = Script(brief, RULES)
     guard = build(fetcher)
     await guard.check(ask())
@@ -230,7 +232,10 @@ async def test_recovery_of_the_audit_log_is_logged_once(build, clock, audit_log,
     for _ in range(2):
         guard.peek(ask("/private/x"))
 
-    assert caplog.messages == ["a decision could not be recorded: disk full", "the audit log works again"]
+    assert caplog.messages == [
+        "a decision could not be recorded: disk full",
+        "the audit log works again",
+    ]
 
 
 async def test_a_policy_over_unverified_tls_is_a_miss_for_an_integration_that_verifies(build):
@@ -287,7 +292,13 @@ async def test_a_redirect_from_a_public_site_is_fetched_from_public_addresses_on
 
 async def test_a_large_file_is_compiled_off_the_event_loop(build, monkeypatch):
     threads = []
-    guard = build(Script(Fetched(status=200, body=b"User-agent: *\nDisallow: /private/\n" * 4000, tls_verified=True)))
+    guard = build(
+        Script(
+            Fetched(
+                status=200, body=b"User-agent: *\nDisallow: /private/\n" * 4000, tls_verified=True
+            )
+        )
+    )
     compile_here = rules_module.compile_rules
     compiled = lambda *a: (threads.append(threading.current_thread()), compile_here(*a))[1]  # noqa: E731
     monkeypatch.setattr(rules_module, "compile_rules", compiled)
@@ -336,7 +347,9 @@ def faulty(audit_log):
         write(decision)
 
     audit_log.write = fail
-    return lambda times: faults.extend([UnicodeEncodeError("utf-8", "\udcff", 0, 1, "no such character")] * times)
+    return lambda times: faults.extend(
+        [UnicodeEncodeError("utf-8", "\udcff", 0, 1, "no such character")] * times
+    )
 
 
 async def test_fault_in_the_audit_log_refuses_any_decision(build, audit_log, faulty):
@@ -353,7 +366,9 @@ async def test_fault_in_the_audit_log_refuses_any_decision(build, audit_log, fau
     faulty(1)
     decisions.append(guard.decide(ask(), exempt))
 
-    assert {(one.verdict.action, one.verdict.reason) for one in decisions} == {(Action.DROP, Reason.INTERNAL_ERROR)}
+    assert {(one.verdict.action, one.verdict.reason) for one in decisions} == {
+        (Action.DROP, Reason.INTERNAL_ERROR)
+    }
     assert audit_log[1:] == decisions, "the refusals could be recorded"
     assert guard.counts["drop/internal-error"] == guard.counts["audit_log/error"] == 5
 
@@ -365,11 +380,16 @@ async def test_lasting_fault_refuses_without_a_record(build, audit_log, faulty, 
     faulty(2)
     decision = guard.peek(ask("/open"))
 
-    assert (decision.verdict.action, decision.verdict.reason) == (Action.DROP, Reason.INTERNAL_ERROR)
+    assert (decision.verdict.action, decision.verdict.reason) == (
+        Action.DROP,
+        Reason.INTERNAL_ERROR,
+    )
     assert len(audit_log) == 1
 
 
-async def test_where_nothing_is_refused_a_fault_refuses_only_what_is_refused_in_every_mode(build, faulty):
+async def test_where_nothing_is_refused_a_fault_refuses_only_what_is_refused_in_every_mode(
+    build, faulty
+):
     guard = build(Script(RULES), report_only=True)
     await guard.check(ask())
     faulty(1)
@@ -383,7 +403,11 @@ async def test_where_nothing_is_refused_a_fault_refuses_only_what_is_refused_in_
 
 async def test_fault_while_taking_a_turn_refuses(build, clock, audit_log, faulty, monkeypatch):
     guard = build(Script(SLOW))
-    first, second, third = await guard.check(ask("/a")), guard.peek(ask("/b")), guard.peek(ask("/c"))
+    first, second, third = (
+        await guard.check(ask("/a")),
+        guard.peek(ask("/b")),
+        guard.peek(ask("/c")),
+    )
     await guard.turn(first)
     faulty(1)
     unrecorded = await guard.turn(second)
@@ -391,7 +415,10 @@ async def test_fault_while_taking_a_turn_refuses(build, clock, audit_log, faulty
     broken = await guard.turn(third)
 
     for decision in (unrecorded, broken):
-        assert (decision.verdict.action, decision.verdict.reason) == (Action.DROP, Reason.INTERNAL_ERROR)
+        assert (decision.verdict.action, decision.verdict.reason) == (
+            Action.DROP,
+            Reason.INTERNAL_ERROR,
+        )
         assert not decision.is_due
     assert audit_log[-2:] == [unrecorded, broken]
 
@@ -401,7 +428,10 @@ async def test_integration_verdict_survives_unreadable_overrides(build, monkeypa
     monkeypatch.setattr("robots_guard.guard.overrides.OverridesFile.terms", lambda *_: 1 / 0)
     decision = guard.decide(ask(), Verdict(action=Action.PASS, reason=Reason.BYPASSED))
 
-    assert (decision.verdict.action, decision.verdict.reason) == (Action.DROP, Reason.INTERNAL_ERROR)
+    assert (decision.verdict.action, decision.verdict.reason) == (
+        Action.DROP,
+        Reason.INTERNAL_ERROR,
+    )
 
 
 async def test_a_fault_while_unrecorded_passes_are_noted_refuses_nothing(build, audit_log):
@@ -457,9 +487,13 @@ async def test_lookup_that_began_before_a_renewal_ended_starts_no_other(build):
 async def test_local_failure_is_not_shared(build, failure):
     """One integration does not trust the certificate; another that does is not affected."""
     store = LeasingStore()
-    assert (await build(Script(Failed(failure=failure)), store).check(ask())).verdict.action is Action.DEFER
+    assert (
+        await build(Script(Failed(failure=failure)), store).check(ask())
+    ).verdict.action is Action.DEFER
 
-    assert (await build(Script(RULES), store).check(ask("/private/x"))).verdict.action is Action.DROP
+    assert (
+        await build(Script(RULES), store).check(ask("/private/x"))
+    ).verdict.action is Action.DROP
 
 
 async def test_failure_of_the_site_is_shared(build):
@@ -488,12 +522,16 @@ async def test_unverified_failure_is_ignored_by_an_integration_that_verifies(bui
     store = LeasingStore()
     await build(Script(Fetched(status=503)), store, demands_verified=False).check(ask())
 
-    assert (await build(Script(RULES), store).check(ask("/private/x"))).verdict.action is Action.DROP
+    assert (
+        await build(Script(RULES), store).check(ask("/private/x"))
+    ).verdict.action is Action.DROP
 
 
 # -- pacing and deferring ---------------------------------------------------------------------------------------
 
-SLOW = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 10\nDisallow: /private/", tls_verified=True)
+SLOW = Fetched(
+    status=200, body=b"User-agent: *\nCrawl-delay: 10\nDisallow: /private/", tls_verified=True
+)
 
 
 def answer(body: bytes) -> Fetched:
@@ -505,7 +543,11 @@ async def test_permitted_request_takes_its_turn(build, clock, audit_log):
     first = await guard.check(ask("/a"))
     second = guard.peek(ask("/b"))
 
-    assert (first.verdict.delay.by, first.verdict.delay.seconds, first.verdict.delay.line) == ("crawl-delay", 10.0, 2)
+    assert (first.verdict.delay.by, first.verdict.delay.seconds, first.verdict.delay.line) == (
+        "crawl-delay",
+        10.0,
+        2,
+    )
     assert (await guard.turn(first)).turn is not None
     put_off = await guard.turn(second)
     assert (put_off.verdict.action, put_off.verdict.reason) == (Action.DEFER, Reason.CRAWL_DELAY)
@@ -574,11 +616,17 @@ async def test_robots_txt_takes_a_turn_where_a_delay_is_known(build, clock):
     put_off = await guard.turn(asked)
     clock.advance(10)
 
-    assert (asked.verdict.action, asked.verdict.reason, asked.source) == (Action.PASS, Reason.ROBOTS_TXT, "memory")
+    assert (asked.verdict.action, asked.verdict.reason, asked.source) == (
+        Action.PASS,
+        Reason.ROBOTS_TXT,
+        "memory",
+    )
     assert (put_off.verdict.action, put_off.verdict.reason) == (Action.DEFER, Reason.CRAWL_DELAY)
     assert put_off.verdict.rule.text == "Crawl-delay: 10"
     assert (await guard.turn(asked)).turn is not None
-    assert (await guard.turn(guard.peek(ask("/b")))).verdict.reason is Reason.CRAWL_DELAY, "it counts for others"
+    assert (await guard.turn(guard.peek(ask("/b")))).verdict.reason is Reason.CRAWL_DELAY, (
+        "it counts for others"
+    )
 
 
 async def test_robots_txt_is_requested_at_once_where_nothing_is_known(build):
@@ -685,7 +733,10 @@ async def test_min_delay_applies_to_sites_without_a_file(build):
     guard = build(Script(Fetched(status=404, tls_verified=True)), terms={"min_delay": 2.0})
     decision = await guard.check(ask("/a"))
 
-    assert (decision.verdict.reason, decision.verdict.delay.by) == (Reason.UNRESTRICTED, "min-delay")
+    assert (decision.verdict.reason, decision.verdict.delay.by) == (
+        Reason.UNRESTRICTED,
+        "min-delay",
+    )
 
 
 async def test_visit_time_defers_until_it_begins(build, clock):
@@ -714,7 +765,10 @@ async def test_a_delay_that_is_cut_is_recorded(build, terms, relaxed):
 
 
 async def test_a_visiting_time_that_is_ignored_is_recorded(build):
-    guard = build(Script(answer(b"User-agent: *\nVisit-time: 0900-1000\nDisallow:")), terms={"visit_time": "ignore"})
+    guard = build(
+        Script(answer(b"User-agent: *\nVisit-time: 0900-1000\nDisallow:")),
+        terms={"visit_time": "ignore"},
+    )
 
     verdict = (await guard.check(ask("/a"))).verdict
 
@@ -726,7 +780,10 @@ async def test_a_line_that_cannot_be_read_is_recorded(build):
 
     verdict = (await guard.check(ask("/a"))).verdict
 
-    assert (verdict.delay, verdict.detail) == (None, "line 2 is unreadable and ignored: Crawl-delay: soon")
+    assert (verdict.delay, verdict.detail) == (
+        None,
+        "line 2 is unreadable and ignored: Crawl-delay: soon",
+    )
 
 
 async def test_disallowed_request_can_be_deferred(build, clock):
@@ -747,11 +804,15 @@ async def test_disallowed_request_can_be_deferred(build, clock):
 
 
 async def test_deferred_request_passes_after_the_file_changed(build, clock):
-    guard = build(Script(RULES, answer(b"")), terms={"on_disallowed": "defer", "max_defer": 200_000.0})
+    guard = build(
+        Script(RULES, answer(b"")), terms={"on_disallowed": "defer", "max_defer": 200_000.0}
+    )
     first = await guard.check(ask("/private/x"))
     clock.advance(90_000)
 
-    second = await guard.check(msgspec.structs.replace(ask("/private/x"), deferral=Deferral(first.id, first.at)))
+    second = await guard.check(
+        msgspec.structs.replace(ask("/private/x"), deferral=Deferral(first.id, first.at))
+    )
 
     assert second.verdict.action is Action.PASS
 
@@ -799,7 +860,9 @@ async def test_site_that_stays_down_is_dropped_eventually(build, clock):
 # -- what a decision says, and what is counted and noted ----------------------------------------------------------
 
 
-async def test_a_decision_says_when_it_was_made_where_its_policy_came_from_and_how_long_it_took(build, clock):
+async def test_a_decision_says_when_it_was_made_where_its_policy_came_from_and_how_long_it_took(
+    build, clock
+):
     class Slow(Script):
         async def fetch(self, get):
             clock.advance(3)
@@ -815,9 +878,9 @@ async def test_a_decision_says_when_it_was_made_where_its_policy_came_from_and_h
     assert (second.source, second.at, second.elapsed) == ("memory", began + 3, 0)
     assert third.source == "store"
     assert (exempt.source, exempt.policy) == ("", None)
-    assert {(each.component, each.dialect, each.matching) for each in (first, second, third, exempt)} == {
-        ("test", "rfc9309", "standard")
-    }
+    assert {
+        (each.component, each.dialect, each.matching) for each in (first, second, third, exempt)
+    } == {("test", "rfc9309", "standard")}
 
 
 async def test_decisions_of_a_guard_are_numbered_under_a_name_of_its_own(build):
@@ -828,7 +891,9 @@ async def test_decisions_of_a_guard_are_numbered_under_a_name_of_its_own(build):
         guard.decide(ask(), Verdict(action=Action.PASS, reason=Reason.BYPASSED)),
     ]
 
-    assert [decision.id for decision in decisions] == [f"ababababab-{number}" for number in (1, 2, 3)]
+    assert [decision.id for decision in decisions] == [
+        f"ababababab-{number}" for number in (1, 2, 3)
+    ]
 
 
 async def test_internal_error_names_no_policy(build, monkeypatch):
@@ -837,14 +902,23 @@ async def test_internal_error_names_no_policy(build, monkeypatch):
     monkeypatch.setattr("robots_guard.core.check.begin", lambda *_: 1 / 0)
 
     for decision in (guard.peek(ask()), await guard.check(ask())):
-        assert (decision.verdict.reason, decision.policy, decision.source) == (Reason.INTERNAL_ERROR, None, "")
+        assert (decision.verdict.reason, decision.policy, decision.source) == (
+            Reason.INTERNAL_ERROR,
+            None,
+            "",
+        )
 
 
 async def test_sent_request_that_is_not_allowed_is_counted(build):
     guard = build(Script(RULES))
     await guard.check(ask())
     sent = msgspec.structs.replace(ask("/private/x"), sent=True)
-    for question in (sent, ask("/private/x"), sent, msgspec.structs.replace(ask("/open"), sent=True)):
+    for question in (
+        sent,
+        ask("/private/x"),
+        sent,
+        msgspec.structs.replace(ask("/open"), sent=True),
+    ):
         guard.peek(question)
 
     assert guard.counts["escaped"] == 2
@@ -864,7 +938,9 @@ async def test_refusal_passes_in_report_only_mode_only(build, reports):
 
 @pytest.mark.parametrize("required", [False, True])
 @pytest.mark.parametrize("action", [Action.DROP, Action.DEFER])
-async def test_a_refusal_survives_an_audit_log_that_cannot_be_written(build, audit_log, action, required):
+async def test_a_refusal_survives_an_audit_log_that_cannot_be_written(
+    build, audit_log, action, required
+):
     """It remains the same refusal, and does not count as an unrecorded PASS."""
     guard, noted = build(Script(RULES), audit_required=required), []
     await guard.check(ask())
@@ -880,7 +956,9 @@ async def test_a_refusal_survives_an_audit_log_that_cannot_be_written(build, aud
 
 
 @pytest.mark.parametrize("required", [False, True])
-async def test_unrecorded_pass_is_returned_only_where_no_record_is_required(build, audit_log, required):
+async def test_unrecorded_pass_is_returned_only_where_no_record_is_required(
+    build, audit_log, required
+):
     guard, noted = build(Script(RULES), audit_required=required), []
     await guard.check(ask())
     audit_log.note = keeper(noted)
@@ -891,8 +969,13 @@ async def test_unrecorded_pass_is_returned_only_where_no_record_is_required(buil
 
     unrecorded = (Action.DROP, Reason.UNRECORDED)
     expected = unrecorded if required else (Action.PASS, Reason.ALLOWED)
-    assert [(each.verdict.action, each.verdict.reason) for each in decisions] == [expected, expected]
-    event = FailedOpen(at=after[0].at, setting="audit_required", count=2, detail="allowed unrecorded")
+    assert [(each.verdict.action, each.verdict.reason) for each in decisions] == [
+        expected,
+        expected,
+    ]
+    event = FailedOpen(
+        at=after[0].at, setting="audit_required", count=2, detail="allowed unrecorded"
+    )
     assert noted == ([] if required else [event]), "said once"
 
 
@@ -932,7 +1015,9 @@ async def test_unrecorded_passes_are_recorded_once_though_not_durably(build, aud
     assert [event.count for event in noted] == [1]
 
 
-async def test_each_reading_of_the_overrides_is_recorded_with_its_problems(build, audit_log, clock, tmp_path):
+async def test_each_reading_of_the_overrides_is_recorded_with_its_problems(
+    build, audit_log, clock, tmp_path
+):
     noted, path = [], tmp_path / "overrides.toml"
     audit_log.note = noted.append
     about = 'owner = "ann"\nreason = "a test"\naction = "drop"\n'
@@ -955,7 +1040,9 @@ async def test_each_reading_of_the_overrides_is_recorded_with_its_problems(build
 
 
 @pytest.mark.parametrize("large", [False, True])
-async def test_prepared_question_is_answered_at_once_and_nothing_is_decided_before(build, audit_log, large):
+async def test_prepared_question_is_answered_at_once_and_nothing_is_decided_before(
+    build, audit_log, large
+):
     body = RULES.body + b"\n#" + b"x" * (rules_module.COMPILE_IN_THREAD_ABOVE if large else 0)
     guard, fetcher = build(script := Script(answer(body))), Script(answer(body))
     await guard.prefetch(ask("/private/x"), fetcher)
@@ -990,12 +1077,19 @@ async def test_rechecked_decision_needs_a_turn_after_a_new_pause(build, clock):
     guard = build(Script(RULES))
     decision, itself = await guard.check(ask()), await guard.check(ask("/robots.txt"))
     exempt = guard.decide(ask(), Verdict(action=Action.PASS, reason=Reason.BYPASSED))
-    assert [guard.recheck_pause(each) for each in (decision, itself, exempt)] == [decision, itself, exempt]
+    assert [guard.recheck_pause(each) for each in (decision, itself, exempt)] == [
+        decision,
+        itself,
+        exempt,
+    ]
 
     await guard.note_pause(A, 60)
 
     pause = RequiredDelay(by=DelaySource.RETRY_AFTER, seconds=0.0)
-    assert [guard.recheck_pause(each).verdict.delay for each in (decision, itself)] == [pause, pause]
+    assert [guard.recheck_pause(each).verdict.delay for each in (decision, itself)] == [
+        pause,
+        pause,
+    ]
     assert guard.recheck_pause(exempt) is exempt
     assert guard.counts["pauses"] == 1
     clock.advance(60)
@@ -1020,10 +1114,16 @@ async def test_a_delay_that_was_learned_after_a_pause_had_begun_is_kept_behind_i
 
     assert (await guard.turn(first)).verdict.action is Action.PASS
     put_off = (await guard.turn(second)).verdict
-    assert (put_off.reason, put_off.until, put_off.rule.text) == (Reason.CRAWL_DELAY, clock() + 10, "Crawl-delay: 10")
+    assert (put_off.reason, put_off.until, put_off.rule.text) == (
+        Reason.CRAWL_DELAY,
+        clock() + 10,
+        "Crawl-delay: 10",
+    )
 
 
-async def test_a_delay_that_is_learned_while_a_request_waits_for_the_end_of_a_pause_is_kept(build, clock):
+async def test_a_delay_that_is_learned_while_a_request_waits_for_the_end_of_a_pause_is_kept(
+    build, clock
+):
     guard = build(Script(SLOW))
     decision = await guard.check(ask("/robots.txt"))
     await guard.note_pause(A, 0.2)
@@ -1039,7 +1139,9 @@ async def test_a_delay_that_is_learned_while_a_request_waits_for_the_end_of_a_pa
 
 PACED = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 10", tls_verified=True)
 BRIEF = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 0.5", tls_verified=True)
-SHUT = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/\nCrawl-delay: 10", tls_verified=True)
+SHUT = Fetched(
+    status=200, body=b"User-agent: *\nDisallow: /private/\nCrawl-delay: 10", tls_verified=True
+)
 
 
 async def test_a_request_that_waits_out_a_pause_is_not_sent_when_a_robots_txt_that_forbids_it_is_read_meanwhile(
@@ -1055,7 +1157,11 @@ async def test_a_request_that_waits_out_a_pause_is_not_sent_when_a_robots_txt_th
     clock.advance(0.2)
 
     refused = await waiting
-    assert (refused.verdict.action, refused.verdict.reason, refused.turn) == (Action.DROP, Reason.DISALLOWED, None)
+    assert (refused.verdict.action, refused.verdict.reason, refused.turn) == (
+        Action.DROP,
+        Reason.DISALLOWED,
+        None,
+    )
     assert audit_log == [decision, refused]
     assert refused.id != decision.id
     assert refused.policy.document.body == SHUT.body
@@ -1076,7 +1182,11 @@ async def test_a_request_that_waits_for_its_turn_is_not_sent_when_a_robots_txt_t
     assert (await guard.turn(first)).is_due
 
     refused = await guard.turn(second, 15)
-    assert (refused.verdict.action, refused.verdict.reason, refused.is_due) == (Action.DROP, Reason.DISALLOWED, False)
+    assert (refused.verdict.action, refused.verdict.reason, refused.is_due) == (
+        Action.DROP,
+        Reason.DISALLOWED,
+        False,
+    )
     assert (await guard.turn(third)).is_due  # the one that was refused has taken no turn
 
 
@@ -1109,10 +1219,16 @@ async def test_a_delay_that_grows_while_a_request_waits_is_kept(build, clock, mo
     await guard.turn(first)
 
     put_off = (await guard.turn(second, 15)).verdict
-    assert (put_off.reason, put_off.until, put_off.rule.text) == (Reason.CRAWL_DELAY, began + 60, "Crawl-delay: 60")
+    assert (put_off.reason, put_off.until, put_off.rule.text) == (
+        Reason.CRAWL_DELAY,
+        began + 60,
+        "Crawl-delay: 60",
+    )
 
 
-async def test_a_delay_that_shrinks_while_a_request_waits_is_kept_as_it_was_recorded(build, clock, monkeypatch):
+async def test_a_delay_that_shrinks_while_a_request_waits_is_kept_as_it_was_recorded(
+    build, clock, monkeypatch
+):
     guard = build(Script(PACED, BRIEF))
     first, second = [await guard.check(ask(f"/{path}")) for path in "ab"]
     began = clock()
@@ -1122,10 +1238,14 @@ async def test_a_delay_that_shrinks_while_a_request_waits_is_kept_as_it_was_reco
 
     put_off = await guard.turn(second)
     assert (put_off.verdict.until, put_off.verdict.delay.seconds) == (began + 10, 10)
-    assert put_off.policy.document.body == PACED.body  # the one that has the rule that the record names
+    assert (
+        put_off.policy.document.body == PACED.body
+    )  # the one that has the rule that the record names
 
 
-async def test_a_request_whose_turn_is_granted_at_once_is_judged_once(build, clock, monkeypatch, audit_log):
+async def test_a_request_whose_turn_is_granted_at_once_is_judged_once(
+    build, clock, monkeypatch, audit_log
+):
     guard = build(Script(PACED))
     decision = await guard.check(ask("/a"))
     monkeypatch.setattr(guard._checks, "run_from_memory", None)
@@ -1134,7 +1254,9 @@ async def test_a_request_whose_turn_is_granted_at_once_is_judged_once(build, clo
     assert audit_log == [decision]
 
 
-async def test_request_that_waits_for_its_turn_is_recorded_once(build, clock, monkeypatch, audit_log):
+async def test_request_that_waits_for_its_turn_is_recorded_once(
+    build, clock, monkeypatch, audit_log
+):
     async def sleep(seconds):
         clock.advance(seconds)
 
@@ -1167,7 +1289,9 @@ async def test_request_forbidden_meanwhile_passes_in_report_only_mode_and_is_rec
     assert (turned.verdict.action, turned.verdict.would) == (Action.PASS, Action.DROP)
 
 
-@pytest.mark.parametrize(("learned", "kept"), [(b"", 10.0), (b"\nCrawl-delay: 4", 10.0), (b"\nCrawl-delay: 40", 40.0)])
+@pytest.mark.parametrize(
+    ("learned", "kept"), [(b"", 10.0), (b"\nCrawl-delay: 4", 10.0), (b"\nCrawl-delay: 40", 40.0)]
+)
 async def test_a_turn_says_which_delay_it_was_taken_with(build, clock, learned, kept):
     guard = build(Script(SLOW, answer(RULES.body + learned)))
     decision = await guard.check(ask("/open"))
@@ -1281,7 +1405,9 @@ async def test_a_verdict_of_the_integration_names_the_override_of_its_origin(bui
     assert guard.decide(ask(origin=origin_of("https://b.test")), verdict).override is None
 
 
-async def test_how_long_a_policy_may_be_used_depends_on_the_origins_own_dialect(build, clock, overridden):
+async def test_how_long_a_policy_may_be_used_depends_on_the_origins_own_dialect(
+    build, clock, overridden
+):
     guard = build(Script(RULES), overrides=overridden('dialect = "koster1996"'))
     plain = build(Script(RULES))
     await guard.check(ask())
@@ -1333,7 +1459,11 @@ async def test_no_request_waits_for_its_turn_in_report_only_mode(build, clock, m
     second = await guard.turn(guard.peek(ask("/b")), patience=15)
 
     assert clock() == began
-    assert (second.verdict.action, second.verdict.would, second.is_due) == (Action.PASS, Action.DEFER, True)
+    assert (second.verdict.action, second.verdict.would, second.is_due) == (
+        Action.PASS,
+        Action.DEFER,
+        True,
+    )
 
 
 @pytest.mark.parametrize("followed", [False, True])
@@ -1350,9 +1480,15 @@ async def test_the_record_of_a_redirect_says_what_led_to_the_page_and_whether_it
     await guard.check(ask())
     judged = audit_log[0]
 
-    assert (judged.question.origin, judged.question.target) == (origin_of("https://b.test"), "/private/x")
+    assert (judged.question.origin, judged.question.target) == (
+        origin_of("https://b.test"),
+        "/private/x",
+    )
     assert (judged.question.robots_txt_of, judged.source) == (A, "fetch")
-    assert (judged.question.sent, judged.question.led_by) == (followed, "https://a.test/hop" if followed else "")
+    assert (judged.question.sent, judged.question.led_by) == (
+        followed,
+        "https://a.test/hop" if followed else "",
+    )
     assert (judged.verdict.action, judged.verdict.reason) == (Action.DROP, Reason.DISALLOWED)
     assert guard.counts["escaped"] == int(followed)
 

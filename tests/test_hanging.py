@@ -37,7 +37,9 @@ from robots_guard.testing.audit_log import CapturingAuditLog
 
 A = origin_of("https://a.test")
 SLOWLY = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 0.01\n", tls_verified=True)
-LARGE = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/\n" + b"# \n" * 30_000, tls_verified=True)
+LARGE = Fetched(
+    status=200, body=b"User-agent: *\nDisallow: /private/\n" + b"# \n" * 30_000, tls_verified=True
+)
 SHORT = 0.3  # instead of `LONGEST`
 ENDS = 30.0  # seconds in which everything has ended, on any machine
 CALLS = ("get", "put", "take", "release", "reserve", "move_turn", "note_pause")
@@ -203,7 +205,9 @@ def system(monkeypatch):
 
 @pytest.mark.parametrize("outcome", [SLOWLY, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("kind", ["memory", "shared"])
-async def test_shortage_of_threads_ends_when_threads_are_available(build, system, monkeypatch, kind, outcome):
+async def test_shortage_of_threads_ends_when_threads_are_available(
+    build, system, monkeypatch, kind, outcome
+):
     """Any number of calls is refused; none is waited for."""
     monkeypatch.setattr(calls_module, "LONGEST", 2 * ENDS)
     guard = build(Hanging() if kind == "shared" else None, outcome=outcome)
@@ -215,7 +219,9 @@ async def test_shortage_of_threads_ends_when_threads_are_available(build, system
         decision = await guard.check(ask())
     close(guard)
 
-    assert {each.verdict.action for each in without} == {Action.DEFER if outcome is LARGE else Action.PASS}
+    assert {each.verdict.action for each in without} == {
+        Action.DEFER if outcome is LARGE else Action.PASS
+    }
     assert decision.verdict.action is Action.PASS
     assert bool(guard.counts["rules/error"]) == (outcome is LARGE)
 
@@ -333,7 +339,10 @@ async def test_a_forked_child_has_no_calls_of_its_parents(build):
     """The parent's calls hang in threads that the child does not have."""
     store = Hanging("get")
     guard = build(store)
-    parents = [asyncio.ensure_future(guard.check(ask(origin_of(f"https://{n}.test")))) for n in range(STORE_WIDTH)]
+    parents = [
+        asyncio.ensure_future(guard.check(ask(origin_of(f"https://{n}.test"))))
+        for n in range(STORE_WIDTH)
+    ]
     await until(lambda: len(guard._all_calls[0]._pending) == STORE_WIDTH, within=ENDS)
 
     def child() -> bool:

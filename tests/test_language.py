@@ -21,7 +21,16 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 SOURCES = {path: path.read_text("utf-8") for path in MODULES}
 TREES = {path: ast.parse(source) for path, source in SOURCES.items()}
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
-NOUNS = {"content_coding", "finding", "framing", "listing", "outgoing", "pacing", "ranking", "spelling"}  # of the field
+NOUNS = {
+    "content_coding",
+    "finding",
+    "framing",
+    "listing",
+    "outgoing",
+    "pacing",
+    "ranking",
+    "spelling",
+}  # of the field
 
 BANNED = ("who asks", "told", "of ours", "whoever", "nobody", "the law of", "own up", "owns up")
 OCTETS = re.compile(r"\boctets?\b", re.IGNORECASE)  # an RFC's word for a byte
@@ -54,7 +63,9 @@ def test_prose_names_the_actor(phrase):
 
 
 def test_a_byte_is_called_an_octet_only_beside_an_rfc():
-    found = [f"{place}: {text}" for place, text in prose() if OCTETS.search(text) and "RFC" not in text]
+    found = [
+        f"{place}: {text}" for place, text in prose() if OCTETS.search(text) and "RFC" not in text
+    ]
 
     assert found == []
 

@@ -208,7 +208,10 @@ def test_userinfo_is_ignored_and_never_shown():
 
 
 AUTHORITIES = st.text(
-    st.sampled_from(string.ascii_letters + string.digits + ".:@[]%-_\\ \0x\u00df\u2460\u3002\u00ad"), max_size=40
+    st.sampled_from(
+        string.ascii_letters + string.digits + ".:@[]%-_\\ \0x\u00df\u2460\u3002\u00ad"
+    ),
+    max_size=40,
 )
 
 
@@ -284,7 +287,8 @@ def _answer(split, url):
 
 
 @pytest.mark.parametrize(
-    "url", ["http://a.test?", "http://a.testx", "http://a.test", "http://a.test#/", "http://a.test?/"]
+    "url",
+    ["http://a.test?", "http://a.testx", "http://a.test", "http://a.test#/", "http://a.test?/"],
 )
 def test_a_url_without_a_path_is_not_taken_for_a_shorter_one(url):
     split_url("http://a.test/")
@@ -310,7 +314,9 @@ def test_a_known_authority_gives_the_same_target_outside_ascii(rest, target):
     assert "https://known.test" in origin._RECENT
 
 
-@pytest.mark.parametrize("url", ["http://a.test/\ud83d", "http://a\ud83d.test/", "http://\udcff.test/"])
+@pytest.mark.parametrize(
+    "url", ["http://a.test/\ud83d", "http://a\ud83d.test/", "http://\udcff.test/"]
+)
 def test_surrogate_that_represents_no_byte_is_refused(url):
     """In a host this includes one that represents a byte, if the byte is not UTF-8."""
     for _ in range(2):  # the authority is known the second time
@@ -321,7 +327,9 @@ def test_surrogate_that_represents_no_byte_is_refused(url):
 
 def test_a_host_in_bytes_that_the_locale_could_not_decode_is_itself():
     """With LC_ALL=C Python replaces bytes by lone surrogates (PEP 383)."""
-    assert split_url("http://b\udcc3\udcbccher.test/")[0] == split_url("http://b\u00fccher.test/")[0]
+    assert (
+        split_url("http://b\udcc3\udcbccher.test/")[0] == split_url("http://b\u00fccher.test/")[0]
+    )
 
 
 # What a URL's authority is made of, for readers to differ in.
@@ -430,7 +438,9 @@ PORTS = [
 ]
 ENDS = ["", "/", "/x", "?q", "#f", "\\x", "/x://y", "@z/", " ", "\t/", "\\@b/"]
 NAMES = st.builds(
-    str.__add__, st.lists(st.sampled_from(LABELS), min_size=1, max_size=4).map(".".join), st.sampled_from(["", "", "."])
+    str.__add__,
+    st.lists(st.sampled_from(LABELS), min_size=1, max_size=4).map(".".join),
+    st.sampled_from(["", "", "."]),
 )
 URLS = st.builds(
     lambda *parts: "".join(parts),
@@ -462,10 +472,15 @@ def test_an_origin_is_the_one_that_the_whatwg_parser_finds(node, url):
         return
 
     if not governed:
-        assert "xn--" in ours.host  # a label that decodes to nothing; this package keeps its ASCII text
+        assert (
+            "xn--" in ours.host
+        )  # a label that decodes to nothing; this package keeps its ASCII text
         return
     port = f":{found['port']}" if found["port"] else ""
-    assert (ours.scheme + ":", ours.authority) == (found["protocol"], found["hostname"].removesuffix(".") + port)
+    assert (ours.scheme + ":", ours.authority) == (
+        found["protocol"],
+        found["hostname"].removesuffix(".") + port,
+    )
     assert node.origins([f"{ours}/"])[0]["host"] == ours.authority
 
 

@@ -20,7 +20,9 @@ from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 
 A = origin_of("https://a.test")
-RULES = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 10\nDisallow: /private/", tls_verified=True)
+RULES = Fetched(
+    status=200, body=b"User-agent: *\nCrawl-delay: 10\nDisallow: /private/", tls_verified=True
+)
 
 
 def entry(changes: str, name: str = "one", expires: str = "2030-01-01") -> str:
@@ -54,7 +56,9 @@ def build(build_guard, clock, file):
     def build(fetcher=None, **options):
         fetcher = fetcher or ScriptedFetcher({A.robots_url: RULES})
         clocks = Clocks(now=clock, monotonic=clock)
-        return build_guard(fetcher, audit_log=Records(), clocks=clocks, **{"overrides": file, **options})
+        return build_guard(
+            fetcher, audit_log=Records(), clocks=clocks, **{"overrides": file, **options}
+        )
 
     return build
 
@@ -81,7 +85,11 @@ async def test_override_begins_changes_and_ends_without_a_restart(build, file, c
         Reason.BYPASSED,
         "override=one",
     )
-    assert (second.verdict.action, second.verdict.reason, second.override.id) == (Action.DROP, Reason.BLOCKED, "two")
+    assert (second.verdict.action, second.verdict.reason, second.override.id) == (
+        Action.DROP,
+        Reason.BLOCKED,
+        "two",
+    )
     assert (third.verdict.reason, third.override) == (Reason.DISALLOWED, None)
 
 
@@ -90,7 +98,12 @@ async def test_a_record_names_who_why_and_until_when(build, file):
 
     record = record_of(await build().check(ask("/a")))
 
-    assert (record.override, record.override_owner, record.override_reason, record.override_expires) == (
+    assert (
+        record.override,
+        record.override_owner,
+        record.override_reason,
+        record.override_expires,
+    ) == (
         "one",
         "jane",
         "because",
@@ -147,7 +160,11 @@ async def test_last_day_of_the_calendar_is_valid(build, file):
 
 
 def test_a_suffix_with_a_port_does_not_open_every_port(build, file, caplog):
-    file.write_text(entry('action = "pass"').replace('origin = "https://', 'suffix = "').replace(".test", ".test:8443"))
+    file.write_text(
+        entry('action = "pass"')
+        .replace('origin = "https://', 'suffix = "')
+        .replace(".test", ".test:8443")
+    )
     build()
 
     assert "has a port, but applies to all" in caplog.text
@@ -171,11 +188,15 @@ async def test_invalid_override_is_logged_and_has_no_effect(build, file, caplog)
 
 
 def test_a_file_that_cannot_be_read_stops_the_start(build, file):
-    with pytest.raises(SettingsError, match=r"overrides: '.*' cannot be used \(No such file or directory\)"):
+    with pytest.raises(
+        SettingsError, match=r"overrides: '.*' cannot be used \(No such file or directory\)"
+    ):
         build()
 
 
-async def test_a_record_names_the_terms_it_was_judged_under_not_those_that_came_meanwhile(build, file, clock):
+async def test_a_record_names_the_terms_it_was_judged_under_not_those_that_came_meanwhile(
+    build, file, clock
+):
     """The file changes while the robots.txt is fetched."""
     file.write_text(entry('dialect = "koster1994"'))
 
@@ -193,7 +214,9 @@ async def test_a_record_names_the_terms_it_was_judged_under_not_those_that_came_
 # -- reporting only -------------------------------------------------------------------------------------------
 
 
-async def test_in_report_only_mode_nothing_is_refused_and_the_record_says_what_would_be(build, file):
+async def test_in_report_only_mode_nothing_is_refused_and_the_record_says_what_would_be(
+    build, file
+):
     file.write_text("")
     guard = build(report_only=True)
 

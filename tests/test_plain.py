@@ -19,7 +19,12 @@ def test_any_text_becomes_printable(text):
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("a\x1b[31mb", "a\\x1b[31mb"), ("\u202ea", "\\u202ea"), ("\U000e0001", "\\U000e0001"), ("\ud800", "\\ud800")],
+    [
+        ("a\x1b[31mb", "a\\x1b[31mb"),
+        ("\u202ea", "\\u202ea"),
+        ("\U000e0001", "\\U000e0001"),
+        ("\ud800", "\\ud800"),
+    ],
 )
 def test_unprintable_character_shows_its_number(text, shown):
     assert printable(text) == shown
@@ -31,7 +36,15 @@ def test_kept_characters_are_unchanged():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.4, "0 s"), (59, "59 s"), (7500, "2 h 5 min"), (90061, "1 d 1 h"), (-5, "0 s"), (math.nan, "?"), (1e999, "?")],
+    [
+        (0.4, "0 s"),
+        (59, "59 s"),
+        (7500, "2 h 5 min"),
+        (90061, "1 d 1 h"),
+        (-5, "0 s"),
+        (math.nan, "?"),
+        (1e999, "?"),
+    ],
 )
 def test_a_span_in_two_units(seconds, text):
     assert span(seconds) == text

@@ -22,7 +22,9 @@ from robots_guard.ports import Clocks
 from robots_guard.settings import Settings
 
 RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)
-MOVED = Fetched(status=301, headers={"location": "https://www.a.test/robots.txt"}, tls_verified=True)
+MOVED = Fetched(
+    status=301, headers={"location": "https://www.a.test/robots.txt"}, tls_verified=True
+)
 A = "https://a.test"
 
 
@@ -58,12 +60,18 @@ def full(monkeypatch):
     return switch
 
 
-async def test_each_hop_of_a_fetch_is_recorded_before_the_decision_that_rests_on_it(build, tmp_path):
+async def test_each_hop_of_a_fetch_is_recorded_before_the_decision_that_rests_on_it(
+    build, tmp_path
+):
     guard = build({f"{A}/robots.txt": MOVED, "https://www.a.test/robots.txt": RULES})
     decision = await guard.check(ask("/private/"))
     first, second, made = read_records(tmp_path)
 
-    assert (first.url, first.status, first.location) == (f"{A}/robots.txt", 301, "https://www.a.test/robots.txt")
+    assert (first.url, first.status, first.location) == (
+        f"{A}/robots.txt",
+        301,
+        "https://www.a.test/robots.txt",
+    )
     assert (second.url, second.origin, second.status) == ("https://www.a.test/robots.txt", A, 200)
     assert (made.id, made.sha256) == (decision.id, second.sha256)
 
@@ -75,7 +83,9 @@ async def test_a_fetch_that_failed_is_recorded_with_its_failure(build, tmp_path)
     assert [getattr(entry, "failure", None) for entry in read_records(tmp_path)] == ["dns", "dns"]
 
 
-async def test_where_the_audit_is_required_an_allowance_without_a_record_is_refused(build, full, tmp_path):
+async def test_where_the_audit_is_required_an_allowance_without_a_record_is_refused(
+    build, full, tmp_path
+):
     guard = build({f"{A}/robots.txt": RULES}, audit_required=True)
     await guard.check(ask())
     full(True)
@@ -111,7 +121,11 @@ async def test_unrecorded_pass_is_returned_and_recorded_later(build, full, tmp_p
     recorded = read_records(tmp_path)[-1]
 
     assert {decision.verdict.action for decision in released} == {Action.PASS}
-    assert (kind_of(recorded), recorded.relaxed, recorded.count) == ("fail-open", "audit_required", 3)
+    assert (kind_of(recorded), recorded.relaxed, recorded.count) == (
+        "fail-open",
+        "audit_required",
+        3,
+    )
     assert "could not be recorded" in caplog.text
 
 
@@ -152,7 +166,9 @@ DROP = Verdict(action=Action.DROP, reason=Reason.NOT_HTTP)
     ],
 )
 @pytest.mark.parametrize("ask_guard", ["decide", "peek", "check"])
-async def test_question_of_wrong_types_is_refused_and_recorded(build, tmp_path, question, ask_guard):
+async def test_question_of_wrong_types_is_refused_and_recorded(
+    build, tmp_path, question, ask_guard
+):
     guard = build({f"{A}/robots.txt": RULES})
     if ask_guard == "decide":
         refused = guard.decide(question, DROP)
@@ -201,7 +217,9 @@ def test_where_the_audit_is_required(choice, component, required):
 
 
 def test_recorded_settings_contain_no_password():
-    settings = Settings(agent="mybot", store="redis://:hunter2@r.test/0", fetch_proxy="http://me:hunter2@p.test:1")
+    settings = Settings(
+        agent="mybot", store="redis://:hunter2@r.test/0", fetch_proxy="http://me:hunter2@p.test:1"
+    )
     recorded = settings.writing("cli").settings
 
     assert "hunter2" not in repr(recorded)
@@ -213,7 +231,9 @@ def test_a_command_removes_nothing_of_an_audit_log_that_others_keep_longer():
     settings = Settings(agent="mybot", audit_retention_days=30)
 
     assert settings.keeping("cli").retention is None
-    assert settings.keeping("scrapy").retention.days == settings.keeping("proxy").retention.days == 30
+    assert (
+        settings.keeping("scrapy").retention.days == settings.keeping("proxy").retention.days == 30
+    )
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,11 @@ async def test_a_forbidden_page_is_not_fetched_and_the_records_say_why(build):
 
     assert fetched_urls(guard) == [f"{A}/robots.txt", f"{B}/robots.txt"]
     assert (decision.verdict.action, decision.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
-    assert (target.action, target.reason, target.rule) == ("drop", "disallowed", "Disallow: /private/")
+    assert (target.action, target.reason, target.rule) == (
+        "drop",
+        "disallowed",
+        "Disallow: /private/",
+    )
     assert (target.robots_txt_of, target.agent) == (str(A), "mybot")
     assert (page.failure, page.detail) == (
         "redirect-disallowed",
@@ -81,19 +85,34 @@ async def test_a_forbidden_page_is_not_fetched_and_the_records_say_why(build):
 
 async def test_a_page_that_is_allowed_is_fetched_and_read_for_the_first_origin(build):
     rules = file("User-agent: *\nDisallow: /page\n")
-    guard = build({f"{A}/robots.txt": moved(f"{B}/shop/a.txt"), f"{B}/robots.txt": file(), f"{B}/shop/a.txt": rules})
+    guard = build(
+        {
+            f"{A}/robots.txt": moved(f"{B}/shop/a.txt"),
+            f"{B}/robots.txt": file(),
+            f"{B}/shop/a.txt": rules,
+        }
+    )
     decision = await guard.check(ask())
 
     assert fetched_urls(guard) == [f"{A}/robots.txt", f"{B}/robots.txt", f"{B}/shop/a.txt"]
     assert [get.verbatim for get in guard.fetcher.gets] == [False, False, True]
     assert (decision.verdict.action, decision.verdict.reason) == (Action.DROP, Reason.DISALLOWED)
     assert decision.policy.document.url == f"{B}/shop/a.txt"
-    assert [(each.action, each.robots_txt_of) for each in records_on(guard, f"{B}/shop/a.txt")] == [("pass", str(A))]
-    assert guard.peek(ask("/page", B)).verdict.action is Action.PASS, "its own policy is kept for others, too"
+    assert [(each.action, each.robots_txt_of) for each in records_on(guard, f"{B}/shop/a.txt")] == [
+        ("pass", str(A))
+    ]
+    assert guard.peek(ask("/page", B)).verdict.action is Action.PASS, (
+        "its own policy is kept for others, too"
+    )
 
 
 async def test_redirect_to_a_robots_txt_is_not_judged(build):
-    guard = build({f"{A}/robots.txt": moved(f"{B}/robots.txt"), f"{B}/robots.txt": file("User-agent: *\nDisallow: /")})
+    guard = build(
+        {
+            f"{A}/robots.txt": moved(f"{B}/robots.txt"),
+            f"{B}/robots.txt": file("User-agent: *\nDisallow: /"),
+        }
+    )
 
     assert (await guard.check(ask())).verdict.reason is Reason.DISALLOWED
     assert fetched_urls(guard) == [f"{A}/robots.txt", f"{B}/robots.txt"]
@@ -102,10 +121,17 @@ async def test_redirect_to_a_robots_txt_is_not_judged(build):
 
 @pytest.mark.parametrize(
     "outcome",
-    [Failed(failure=Failure.DNS), Fetched(status=503), Fetched(status=403, tls_verified=True), moved("file:///etc")],
+    [
+        Failed(failure=Failure.DNS),
+        Fetched(status=503),
+        Fetched(status=403, tls_verified=True),
+        moved("file:///etc"),
+    ],
 )
 async def test_redirect_that_cannot_be_judged_is_not_fetched(build, outcome):
-    guard = build({f"{A}/robots.txt": moved(f"{B}/open"), f"{B}/robots.txt": outcome, f"{B}/open": file()})
+    guard = build(
+        {f"{A}/robots.txt": moved(f"{B}/open"), f"{B}/robots.txt": outcome, f"{B}/open": file()}
+    )
     decision = await guard.check(ask())
 
     assert decision.verdict.reason is Reason.UNREACHABLE
@@ -120,7 +146,11 @@ async def test_the_guards_own_agent_and_the_terms_of_the_target_count(build, tmp
         'owner = "ann"\nreason = "a test"\nexpires = 2100-01-01\n'
     )
     ours = file("User-agent: mybot\nDisallow: /shop/\n")
-    script = {f"{A}/robots.txt": moved(f"{B}/shop/a.txt"), f"{B}/robots.txt": ours, f"{B}/shop/a.txt": file()}
+    script = {
+        f"{A}/robots.txt": moved(f"{B}/shop/a.txt"),
+        f"{B}/robots.txt": ours,
+        f"{B}/shop/a.txt": file(),
+    }
     plain, closed = build(script), build(script, overrides=overrides)
     theirs = Question(origin=A, target="/page", agent="another")
 
@@ -137,7 +167,10 @@ async def test_forbidden_redirect_is_refused_in_report_only_mode_too(build):
     decision = await guard.check(ask())
 
     assert (decision.verdict.action, decision.verdict.would) == (Action.PASS, Action.DEFER)
-    assert (records_on(guard, f"{B}/private/x")[0].action, records_on(guard, f"{B}/private/x")[0].would) == (
+    assert (
+        records_on(guard, f"{B}/private/x")[0].action,
+        records_on(guard, f"{B}/private/x")[0].would,
+    ) == (
         "drop",
         None,
     )
@@ -145,7 +178,9 @@ async def test_forbidden_redirect_is_refused_in_report_only_mode_too(build):
 
 
 async def test_internal_error_stops_the_redirect(build, monkeypatch):
-    guard = build({f"{A}/robots.txt": moved(f"{B}/open"), f"{B}/robots.txt": file(), f"{B}/open": file()})
+    guard = build(
+        {f"{A}/robots.txt": moved(f"{B}/open"), f"{B}/robots.txt": file(), f"{B}/open": file()}
+    )
     monkeypatch.setattr(guard._renewals, "_fetch_for_redirect", lambda *_: 1 / 0)
     decision = await guard.check(ask())
 
@@ -160,7 +195,10 @@ async def test_what_cannot_be_recorded_is_not_fetched_where_the_audit_is_require
             raise AuditLogError("disk full")
 
     script = {f"{A}/robots.txt": moved(f"{B}/open"), f"{B}/robots.txt": file(), f"{B}/open": file()}
-    strict, lax = build(script, audit_log=Full(), audit_required=True), build(script, audit_log=Full())
+    strict, lax = (
+        build(script, audit_log=Full(), audit_required=True),
+        build(script, audit_log=Full()),
+    )
     await strict.check(ask())
     await lax.check(ask())
 
@@ -170,7 +208,9 @@ async def test_what_cannot_be_recorded_is_not_fetched_where_the_audit_is_require
 
 async def test_the_fetch_takes_the_turn_of_where_it_goes(build):
     slow = file("User-agent: *\nCrawl-delay: 60\n")
-    guard = build({f"{A}/robots.txt": moved(f"{B}/a.txt"), f"{B}/robots.txt": slow, f"{B}/a.txt": file()})
+    guard = build(
+        {f"{A}/robots.txt": moved(f"{B}/a.txt"), f"{B}/robots.txt": slow, f"{B}/a.txt": file()}
+    )
     await guard.check(ask())
     after = await guard.turn(await guard.check(ask("/page", B)))
 
@@ -197,7 +237,11 @@ async def test_a_turn_that_comes_too_late_makes_it_unreachable_for_now(build, re
 
 async def test_redirects_of_a_public_site_stay_public_at_every_hop(build):
     def private(get):
-        return Failed(failure=Failure.REFUSED, detail="not public") if get.public_only else file(public=False)
+        return (
+            Failed(failure=Failure.REFUSED, detail="not public")
+            if get.public_only
+            else file(public=False)
+        )
 
     script = {
         f"{A}/robots.txt": moved(f"{B}/open", public=True),
@@ -213,7 +257,9 @@ async def test_redirects_of_a_public_site_stay_public_at_every_hop(build):
 
     assert public == [(f"{A}/robots.txt", False), (f"{B}/robots.txt", True)]
     assert [each.reason for each in refused] == ["unreachable"]
-    assert allowed.verdict.action is Action.PASS, "what the public may not ask for is no trouble of the origin"
+    assert allowed.verdict.action is Action.PASS, (
+        "what the public may not ask for is no trouble of the origin"
+    )
     assert (await guard.check(ask("/page", B))).verdict.action is Action.PASS
 
 
@@ -222,9 +268,17 @@ async def test_cached_policy_does_not_open_private_addresses_to_a_public_site(bu
     own hop."""
 
     def private(get):
-        return Failed(failure=Failure.REFUSED, detail="not public") if get.public_only else file(public=False)
+        return (
+            Failed(failure=Failure.REFUSED, detail="not public")
+            if get.public_only
+            else file(public=False)
+        )
 
-    script = {f"{A}/robots.txt": moved(f"{B}/open", public=True), f"{B}/robots.txt": private, f"{B}/open": private}
+    script = {
+        f"{A}/robots.txt": moved(f"{B}/open", public=True),
+        f"{B}/robots.txt": private,
+        f"{B}/open": private,
+    }
     guard = build(script)
     await guard.check(ask("/page", B))
     decision = await guard.check(ask())
@@ -264,11 +318,18 @@ async def test_in_two_processes_too(build):
         decisions = await asyncio.gather(one.check(ask()), another.check(ask("/page", B)))
 
     assert {decision.verdict.reason for decision in decisions} == {Reason.UNREACHABLE}
-    assert {url for guard in (one, another) for url in fetched_urls(guard)} == {f"{A}/robots.txt", f"{B}/robots.txt"}
+    assert {url for guard in (one, another) for url in fetched_urls(guard)} == {
+        f"{A}/robots.txt",
+        f"{B}/robots.txt",
+    }
 
 
 async def test_an_origin_that_comes_back_to_itself_through_another(build):
-    script = {f"{A}/robots.txt": moved(f"{B}/x"), f"{B}/robots.txt": file(), f"{B}/x": moved(f"{A}/private/x")}
+    script = {
+        f"{A}/robots.txt": moved(f"{B}/x"),
+        f"{B}/robots.txt": file(),
+        f"{B}/x": moved(f"{A}/private/x"),
+    }
     guard = build(script)
 
     assert (await guard.check(ask())).verdict.reason is Reason.UNREACHABLE
@@ -277,7 +338,11 @@ async def test_an_origin_that_comes_back_to_itself_through_another(build):
 
 
 async def test_chain_of_redirects_ends_at_its_first_link(build):
-    script = {f"{A}/robots.txt": moved(f"{B}/x"), f"{B}/robots.txt": moved(f"{C}/y"), f"{C}/robots.txt": file()}
+    script = {
+        f"{A}/robots.txt": moved(f"{B}/x"),
+        f"{B}/robots.txt": moved(f"{C}/y"),
+        f"{C}/robots.txt": file(),
+    }
     script |= {f"{B}/x": file(), f"{C}/y": file()}
     guard = build(script)
     first = await guard.check(ask())
@@ -365,7 +430,10 @@ async def test_settling_waits_for_the_rules_of_a_target_too(build):
 
 
 async def test_lease_taken_for_a_redirect_is_released(build, tmp_path):
-    script = {f"{A}/robots.txt": moved(f"{B}/x"), f"{B}/robots.txt": Failed(failure=Failure.TIMEOUT)}
+    script = {
+        f"{A}/robots.txt": moved(f"{B}/x"),
+        f"{B}/robots.txt": Failed(failure=Failure.TIMEOUT),
+    }
     await build(script, shared=True).check(ask())
     store = SqliteStore(tmp_path / "policies.sqlite")
 

@@ -81,7 +81,9 @@ def build(build_guard, tmp_path):
 @pytest.mark.parametrize("shared", [False, True], ids=["memory", "sqlite"])
 async def test_ten_thousand_askers_on_a_cold_origin_one_fetch(build, shared):
     fetcher = Everywhere()
-    guard = build(fetcher, shared=shared, decision_timeout=300.0)  # 10,000 looks into a file, on any machine
+    guard = build(
+        fetcher, shared=shared, decision_timeout=300.0
+    )  # 10,000 looks into a file, on any machine
     askers = [asyncio.ensure_future(guard.check(ask())) for _ in range(10_000)]
     await until(lambda: fetcher.gets and guard._renewals._waiting == 10_000)
     fetcher.gate.set()
@@ -105,7 +107,12 @@ async def test_more_than_may_wait_are_deferred_and_recorded(build, monkeypatch):
 
     assert (refused.verdict.action, refused.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
     assert refused.verdict.detail == "3 requests already wait for a robots.txt"
-    assert [record.action for record in guard._audit_log.records] == ["defer", "drop", "drop", "drop"]
+    assert [record.action for record in guard._audit_log.records] == [
+        "defer",
+        "drop",
+        "drop",
+        "drop",
+    ]
     assert (await guard.check(ask())).verdict.action is Action.DROP
 
 
@@ -115,7 +122,9 @@ async def test_each_caller_has_its_own_limit_and_the_fetch_continues(build):
     late = await asyncio.gather(*(guard.check(ask()) for _ in range(20)))
 
     assert {decision.verdict.action for decision in late} == {Action.DEFER}
-    assert {decision.verdict.detail for decision in late} == {"no robots.txt within the decision timeout"}
+    assert {decision.verdict.detail for decision in late} == {
+        "no robots.txt within the decision timeout"
+    }
     assert len(guard._renewals) == 1
     fetcher.gate.set()
     await until(lambda: len(guard._renewals) == 0)
@@ -126,7 +135,10 @@ async def test_each_caller_has_its_own_limit_and_the_fetch_continues(build):
 async def test_so_many_fetches_at_once_and_no_more(build):
     fetcher = Everywhere()
     guard = build(fetcher, shared=True)
-    askers = [asyncio.ensure_future(guard.check(ask(origin=origin_of(f"https://{n}.test")))) for n in range(200)]
+    askers = [
+        asyncio.ensure_future(guard.check(ask(origin=origin_of(f"https://{n}.test"))))
+        for n in range(200)
+    ]
     await until(lambda: fetcher.under_way == single_flight.FETCHES)
     await asyncio.sleep(0.05)
     at_first = len(fetcher.gets)
@@ -149,7 +161,9 @@ async def test_waiting_for_a_lease_does_not_block_other_fetches(build, monkeypat
     waiting = asyncio.ensure_future(guard.check(ask()))
     await until(lambda: store.has_refused)
 
-    assert (await guard.check(ask(origin=origin_of("https://b.test")))).verdict.action is Action.DROP
+    assert (
+        await guard.check(ask(origin=origin_of("https://b.test")))
+    ).verdict.action is Action.DROP
     assert not waiting.done()
     other.release(A, "another's")
     other.close()
@@ -174,7 +188,9 @@ async def test_stale_policy_is_not_refreshed_when_too_many_renewals_run(build, c
 async def test_of_two_guards_on_one_store_one_fetches(build, tmp_path):
     one, two = Everywhere(), Everywhere()
     stores = [LeaseStore(tmp_path / "policies.sqlite") for _ in range(2)]
-    guards = [build(fetcher, store=store) for fetcher, store in zip((one, two), stores, strict=True)]
+    guards = [
+        build(fetcher, store=store) for fetcher, store in zip((one, two), stores, strict=True)
+    ]
     askers = [asyncio.ensure_future(guard.check(ask())) for guard in guards for _ in range(50)]
     await until(lambda: one.gets or two.gets)
     await until(lambda: any(store.has_refused for store in stores))
@@ -200,7 +216,9 @@ async def test_when_the_holder_has_died_the_next_takes_over_when_the_lease_ends(
     assert time.time() >= taken + 0.3
 
 
-@pytest.mark.parametrize("verified", [True, False], ids=["late", "another's, which this integration does not trust"])
+@pytest.mark.parametrize(
+    "verified", [True, False], ids=["late", "another's, which this integration does not trust"]
+)
 async def test_local_failure_replaces_no_shared_document(build, tmp_path, verified):
     """Another process fetched it meanwhile, or this one does not trust it: either way it is the
     last good copy."""
@@ -247,7 +265,11 @@ async def test_lease_is_released_whatever_the_fetch_returns(build, tmp_path):
         async def fetch(self, get):
             raise RuntimeError("boom")
 
-    for fetcher in (Broken(), ScriptedFetcher(), ScriptedFetcher({"https://a.test/robots.txt": RULES})):
+    for fetcher in (
+        Broken(),
+        ScriptedFetcher(),
+        ScriptedFetcher({"https://a.test/robots.txt": RULES}),
+    ):
         await build(fetcher, shared=True).policy(A, renew=True)
         store = SqliteStore(tmp_path / "policies.sqlite")
         assert store.take(A, "next", time.time(), 35.0)
@@ -276,7 +298,8 @@ async def test_settling_waits_for_fetches_but_not_for_anothers_lease(build, tmp_
     other = SqliteStore(tmp_path / "policies.sqlite")
     other.take(A, "another's", time.time(), 35.0)
     asking = [
-        asyncio.ensure_future(guard.check(ask(origin=origin_of(url)))) for url in ("https://a.test", "https://b.test")
+        asyncio.ensure_future(guard.check(ask(origin=origin_of(url))))
+        for url in ("https://a.test", "https://b.test")
     ]
     await until(lambda: fetcher.gets)
     settling = asyncio.ensure_future(guard.drain())
@@ -370,7 +393,9 @@ async def test_with_a_broken_store_there_is_one_fetch_a_process(build, works, ca
     assert {decision.verdict.reason for decision in decisions} == {Reason.DISALLOWED}
     assert len(fetcher.gets) == 1
     assert guard.counts["store/error"] > 0
-    assert caplog.text.count("policy store") + caplog.text.count("a lease was not") == 1  # logged once a minute
+    assert (
+        caplog.text.count("policy store") + caplog.text.count("a lease was not") == 1
+    )  # logged once a minute
     assert guard.peek(ask()).verdict.action is Action.DROP
 
 
@@ -414,7 +439,11 @@ class Noting(LeasingStore):
 
 async def test_a_lease_outlasts_its_fetch_by_the_margin(build):
     store = Noting()
-    await build(ScriptedFetcher({"https://a.test/robots.txt": RULES}), store=store, limits=Limits(total=20.0)).policy(A)
+    await build(
+        ScriptedFetcher({"https://a.test/robots.txt": RULES}),
+        store=store,
+        limits=Limits(total=20.0),
+    ).policy(A)
 
     assert store.taken == [20.0 + single_flight.MARGIN]
 

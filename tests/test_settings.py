@@ -59,8 +59,14 @@ def test_a_switch_takes_the_spellings_of_every_framework(value):
         ({}, "agent is not set"),
         ({"agent": ""}, "agent is not set"),
         ({"agent": "my bot/1.0"}, "'my bot/1.0' is not a product token"),
-        ({"agent": "mybot", "max_deffer": 1}, "unknown setting max_deffer: did you mean max_defer?"),
-        ({"agent": "mybot", "policy_store": "x"}, "unknown setting policy_store: did you mean store?"),
+        (
+            {"agent": "mybot", "max_deffer": 1},
+            "unknown setting max_deffer: did you mean max_defer?",
+        ),
+        (
+            {"agent": "mybot", "policy_store": "x"},
+            "unknown setting policy_store: did you mean store?",
+        ),
         ({"agent": "mybot", "colour": 1}, "unknown setting colour: known are: agent, store"),
         ({"agent": "mybot", "dialect": "rfc9310"}, "dialect 'rfc9310' is not known"),
         ({"agent": "mybot", "matching": "loose"}, "'loose'"),
@@ -68,10 +74,19 @@ def test_a_switch_takes_the_spellings_of_every_framework(value):
         ({"agent": "mybot", "on_unreachable": "wait"}, "on_unreachable"),
         ({"agent": "mybot", "on_redirect_limit": "defer"}, "on_redirect_limit"),
         ({"agent": "mybot", "fetch": "aiohttp"}, "fetch"),
-        ({"agent": "mybot", "fetch_proxy": "socks5://a.test:1"}, "fetch_proxy is not the URL of an HTTP proxy"),
-        ({"agent": "mybot", "fetch_proxy": "a.test:8080"}, "fetch_proxy is not the URL of an HTTP proxy"),
+        (
+            {"agent": "mybot", "fetch_proxy": "socks5://a.test:1"},
+            "fetch_proxy is not the URL of an HTTP proxy",
+        ),
+        (
+            {"agent": "mybot", "fetch_proxy": "a.test:8080"},
+            "fetch_proxy is not the URL of an HTTP proxy",
+        ),
         ({"agent": "mybot", "allow_private": "10.0.0.1/8"}, "'10.0.0.1/8' is not a network"),
-        ({"agent": "mybot", "allow_private": ["10.0.0.0/8", "localhost"]}, "'localhost' is not a network"),
+        (
+            {"agent": "mybot", "allow_private": ["10.0.0.0/8", "localhost"]},
+            "'localhost' is not a network",
+        ),
         ({"agent": "mybot", "max_defer": "soon"}, "max_defer"),
         ({"agent": "mybot", "max_defer": "-1"}, "max_defer"),
         ({"agent": "mybot", "max_defer": "nan"}, "max_defer"),
@@ -91,10 +106,18 @@ def test_unusable_value_is_named_in_one_sentence(values, sentence):
     ("name", "value", "sentence"),
     [
         ("on_restricted", "pass", "--on-restricted 'pass' is not known: use drop or allow"),
-        ("on_unreachable", "wait", "--on-unreachable 'wait' is not known: use defer, drop or allow"),
+        (
+            "on_unreachable",
+            "wait",
+            "--on-unreachable 'wait' is not known: use defer, drop or allow",
+        ),
         ("max_defer", "x", "--max-defer 'x' is not a number of seconds"),
         ("max_defer", "-1", "--max-defer '-1' is out of range: use 0 or more seconds"),
-        ("fetch_timeout", 0, "--fetch-timeout 0 is out of range: use more than 0 and at most 3600 seconds"),
+        (
+            "fetch_timeout",
+            0,
+            "--fetch-timeout 0 is out of range: use more than 0 and at most 3600 seconds",
+        ),
         (
             "audit_passes",
             "perhaps",
@@ -102,7 +125,11 @@ def test_unusable_value_is_named_in_one_sentence(values, sentence):
         ),
         ("min_delay", "nan", "--min-delay 'nan' is out of range: use 0 to 86400 seconds"),
         ("audit_rotate_bytes", "1", "--audit-rotate-bytes '1' is out of range: use 65536 or more"),
-        ("audit_retention_days", "x", "--audit-retention-days 'x' is not a whole number: write one such as 30"),
+        (
+            "audit_retention_days",
+            "x",
+            "--audit-retention-days 'x' is not a whole number: write one such as 30",
+        ),
         ("audit_retention_days", -1, "--audit-retention-days -1 is out of range: use 0 to 1000000"),
         ("report_only", "perhaps", "--report-only 'perhaps' is not a switch: use true or false"),
         ("store", 7, "--store 7 is not text"),
@@ -119,23 +146,37 @@ def test_setting_is_named_as_the_framework_writes_it(name, value, sentence):
 
 
 def test_capitals_are_kept_in_the_spelling_of_the_framework():
-    with pytest.raises(SettingsError, match=r"^ROBOTS_GUARD_MAX_DEFER 'soon' is not a number of seconds"):
+    with pytest.raises(
+        SettingsError, match=r"^ROBOTS_GUARD_MAX_DEFER 'soon' is not a number of seconds"
+    ):
         settings_of({"agent": "mybot", "max_defer": "soon"}, spelling="ROBOTS_GUARD_{}")
 
 
 def test_names_are_shown_as_the_framework_writes_them():
-    with pytest.raises(SettingsError, match="unknown setting ROBOTS_GUARD_MAX_DEFFER: did you mean ROBOTS_GUARD_MAX"):
+    with pytest.raises(
+        SettingsError,
+        match="unknown setting ROBOTS_GUARD_MAX_DEFFER: did you mean ROBOTS_GUARD_MAX",
+    ):
         settings_of({"agent": "mybot", "max_deffer": 1}, spelling="ROBOTS_GUARD_{}")
     with pytest.raises(SettingsError, match="ROBOTS_GUARD_AGENT is not set"):
         settings_of({}, spelling="ROBOTS_GUARD_{}")
 
 
-@pytest.mark.parametrize(("name", "value"), [("store", "sqlite:////proc/no/such"), ("audit_log", "/proc/no/such")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("store", "sqlite:////proc/no/such"), ("audit_log", "/proc/no/such")]
+)
 def test_a_path_that_cannot_be_used_stops_the_start(tmp_path, name, value):
-    good = {"agent": "mybot", "store": f"sqlite:///{tmp_path}/p.sqlite", "audit_log": str(tmp_path / "j")}
+    good = {
+        "agent": "mybot",
+        "store": f"sqlite:///{tmp_path}/p.sqlite",
+        "audit_log": str(tmp_path / "j"),
+    }
     with pytest.raises(SettingsError, match=name) as caught:
         open_guard(
-            settings_of({**good, name: value}), component="test", runtime=AsyncioRuntime(), fetcher=ScriptedFetcher({})
+            settings_of({**good, name: value}),
+            component="test",
+            runtime=AsyncioRuntime(),
+            fetcher=ScriptedFetcher({}),
         )
 
     assert "\n" not in str(caught.value)

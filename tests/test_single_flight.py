@@ -35,7 +35,9 @@ def test_the_holder_is_killed_and_all_are_answered_within_lease_and_fetch(url, n
     """The first fetch hangs and its process is killed with -9; one waiting process takes over."""
 
     def robots(_) -> Reply:
-        return Reply(hang=len(site.robots_fetches) == 1, body="User-agent: *\nDisallow: /private/\n")
+        return Reply(
+            hang=len(site.robots_fetches) == 1, body="User-agent: *\nDisallow: /private/\n"
+        )
 
     site = net.origin(robots=robots)
     short = ("--fetch-timeout", str(FETCH), "--margin", str(MARGIN))

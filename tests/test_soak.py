@@ -64,7 +64,9 @@ def test_a_part_of_a_file_permits_nothing(net, monkeypatch, quiet):
 def log(tmp_path):
     """A log of a PASS of page 1, and two refusals."""
     audit_log = audit_log_in(tmp_path)
-    audit_log.write(decision("https://a.test/open/1", Verdict(action=Action.PASS, reason=Reason.BYPASSED)))
+    audit_log.write(
+        decision("https://a.test/open/1", Verdict(action=Action.PASS, reason=Reason.BYPASSED))
+    )
     audit_log.write(decision())
     audit_log.write(decision())
     audit_log.close()

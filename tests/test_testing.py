@@ -17,7 +17,9 @@ NOT_WHOLE = {
     "a chunk that is none": b"POST /private/x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     "chunks that are cut off": b"POST /private/x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab",
     "a head that is cut off": b"GET /private/x HTTP/1.1\r\nHost: a\r\n",
-    "a head that is too long": b"GET /private/x HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 140_000 + b"\r\n\r\n",
+    "a head that is too long": b"GET /private/x HTTP/1.1\r\nHost: a\r\nX: "
+    + b"y" * 140_000
+    + b"\r\n\r\n",
     "a head of too many lines": b"GET /private/x HTTP/1.1\r\n" + b"X: y\r\n" * 50_000 + b"\r\n",
     "a first line that is too long": b"GET /private/x?" + b"y" * 140_000 + b" HTTP/1.1\r\n\r\n",
     "tabs for spaces": b"GET\t/private/x\tHTTP/1.1\r\nHost: a\r\n",

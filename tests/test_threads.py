@@ -119,7 +119,10 @@ print(refused, threads.submit(int, "7").result(60))
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a limit of processes does not bind root, and only root can be another")
+@pytest.mark.skipif(
+    os.geteuid() != 0,
+    reason="a limit of processes does not bind root, and only root can be another",
+)
 def test_a_limit_of_the_system_is_survived():
     program = [sys.executable, "-c", NO_PROCESSES]
     done = subprocess.run(program, capture_output=True, text=True, timeout=90, check=False)
@@ -224,5 +227,7 @@ def test_ends_within_calls_directly_where_no_thread_is_available(system):
 )  # fmt: skip
 def test_a_process_ends_though_a_call_hangs(module, name, start):
     program = HANGS.format(module=module, name=name, start=start)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "hangs\n"), done.stderr

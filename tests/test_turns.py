@@ -52,7 +52,11 @@ def turns():
 
 
 def over(far, clocks=CLOCKS, runtime=None):
-    outside = {"runtime": runtime or AsyncioRuntime(), "clocks": clocks, "counters": Counters(clocks)}
+    outside = {
+        "runtime": runtime or AsyncioRuntime(),
+        "clocks": clocks,
+        "counters": Counters(clocks),
+    }
     calls = Calls("the policy store", STORE_WIDTH, kind="store/error", **outside)
     return Turns(near=MemoryStore(), far=far, name=secrets.token_hex(8), calls=calls, **outside)
 
@@ -317,7 +321,9 @@ async def test_a_turn_that_comes_too_late_is_not_used(clock):
     assert wait_of(await turns.take_within(0, A, 10)) == 0
 
 
-async def test_a_turn_that_comes_too_late_is_asked_for_again_within_the_patience(clock, monkeypatch):
+async def test_a_turn_that_comes_too_late_is_asked_for_again_within_the_patience(
+    clock, monkeypatch
+):
     far = Late(clock)
     turns = over(far, Clocks(now=clock, monotonic=clock))
 
@@ -419,7 +425,9 @@ class Hanging(MemoryStore):
 
 
 @pytest.mark.parametrize("shorter", [0.0, 1.0])
-async def test_a_turn_that_was_asked_for_by_a_shorter_delay_is_not_used_for_a_longer_one(clock, monkeypatch, shorter):
+async def test_a_turn_that_was_asked_for_by_a_shorter_delay_is_not_used_for_a_longer_one(
+    clock, monkeypatch, shorter
+):
     monkeypatch.setattr("robots_guard.guard.turns.STORE_GRACE", 0.05)
     far = Hanging()
     far.reserve(A, 10, clock, "b")
@@ -435,7 +443,9 @@ async def test_a_turn_that_was_asked_for_by_a_shorter_delay_is_not_used_for_a_lo
     assert wait_of(await waiting) > 8
 
 
-async def test_a_turn_that_was_asked_for_by_a_longer_delay_is_used_for_a_shorter_one(clock, monkeypatch):
+async def test_a_turn_that_was_asked_for_by_a_longer_delay_is_used_for_a_shorter_one(
+    clock, monkeypatch
+):
     monkeypatch.setattr("robots_guard.guard.turns.STORE_GRACE", 0.05)
     far = Hanging("reserve")
     turns = over(far, Clocks(now=clock, monotonic=clock))
@@ -449,7 +459,9 @@ async def test_a_turn_that_was_asked_for_by_a_longer_delay_is_used_for_a_shorter
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-async def test_a_turn_granted_for_a_shorter_delay_than_known_by_then_is_dropped(clock, monkeypatch, is_full):
+async def test_a_turn_granted_for_a_shorter_delay_than_known_by_then_is_dropped(
+    clock, monkeypatch, is_full
+):
     """The policy changes while the store grants the turn."""
     if is_full:
         monkeypatch.setattr("robots_guard.guard.turns.HELD", 0)
@@ -554,10 +566,14 @@ async def test_the_crowd_is_remembered_until_all_must_have_found_the_store_again
         turns._runtime.close()
     clock.advance(300)
 
-    await crawl(fleet[:1], clock, delay, REST + 3 * delay)  # the other processes might not have found it yet
+    await crawl(
+        fleet[:1], clock, delay, REST + 3 * delay
+    )  # the other processes might not have found it yet
     alone = [at for _, at in await crawl(fleet[:1], clock, delay, 100)]
 
-    assert all(later - earlier == pytest.approx(delay, abs=1.3) for earlier, later in pairwise(alone))
+    assert all(
+        later - earlier == pytest.approx(delay, abs=1.3) for earlier, later in pairwise(alone)
+    )
 
 
 async def test_turns_taken_without_the_store_count_after_its_return():
@@ -673,11 +689,16 @@ def test_a_turn_in_a_slot_ends_with_the_window_at_the_beginning_of_the_slot():
     share = Share(crowd=2, rank=0, skew=0.0, is_in_force=True)
     watch.time += 0.5  # in the slot that began at 1,000 s
 
-    assert turns._in_slot(share, Turn(stamp=0.0), 10.0).until == pytest.approx(1_000.0 + window(10.0))
+    assert turns._in_slot(share, Turn(stamp=0.0), 10.0).until == pytest.approx(
+        1_000.0 + window(10.0)
+    )
 
 
 async def test_clock_skew_from_a_quick_answer_outlasts_a_slow_one():
-    answers = [Turn(stamp=0.0, crowd=2, skew=0.1, doubt=0.01), Turn(stamp=0.0, crowd=2, skew=0.3, doubt=0.4)]
+    answers = [
+        Turn(stamp=0.0, crowd=2, skew=0.1, doubt=0.01),
+        Turn(stamp=0.0, crowd=2, skew=0.3, doubt=0.4),
+    ]
 
     class Answering(MemoryStore):
         def reserve(self, *args):

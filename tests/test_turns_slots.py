@@ -49,7 +49,11 @@ class Breaking:
 
     def _check(self):
         fleet = self._fleet
-        if fleet.has_failed and fleet.is_found_again and fleet.kernel.time < fleet.is_found_again[self._number]:
+        if (
+            fleet.has_failed
+            and fleet.is_found_again
+            and fleet.kernel.time < fleet.is_found_again[self._number]
+        ):
             raise StoreError("left alone")
 
     def reserve(self, *args):
@@ -86,12 +90,16 @@ class Fleet:
 
     def _member(self, number):
         process = Process(self.kernel, f"p{number}", offset=0.001 * number)
-        runtime = Runtime(process, lambda _: (self.hangs, 0.0) if self.store.is_away else (CALL, CALL))
+        runtime = Runtime(
+            process, lambda _: (self.hangs, 0.0) if self.store.is_away else (CALL, CALL)
+        )
         clocks = Clocks(now=process.now, monotonic=process.monotonic)
         outside = {"runtime": runtime, "clocks": clocks, "counters": Counters(clocks)}
         calls = Calls("the policy store", STORE_WIDTH, kind="store/error", **outside)
         far = Breaking(self, number)
-        return process, Turns(near=MemoryStore(), far=far, name=process.token(8), calls=calls, **outside)
+        return process, Turns(
+            near=MemoryStore(), far=far, name=process.token(8), calls=calls, **outside
+        )
 
     def crawl(self, *, until, answered_after=0.0):
         """All processes ask from now on, one request after another."""
@@ -134,7 +142,9 @@ def test_without_the_store_the_site_has_its_delay_however_long_the_calls_take_to
     fleet.crawl(until=lost + 20 * count)
 
     assert min(fleet.gaps()) > 1.0 - 0.25
-    assert len(fleet.gaps(begin=lost + 12 + 2 * count)) > 0.8 * (18 * count - 12), "and no slot is left out for long"
+    assert len(fleet.gaps(begin=lost + 12 + 2 * count)) > 0.8 * (18 * count - 12), (
+        "and no slot is left out for long"
+    )
 
 
 @pytest.mark.parametrize("hangs", [0.0, 1.0, 4.9])

@@ -68,7 +68,11 @@ class Program:
     """A program that is restarted whenever it exits with an error, until it is stopped."""
 
     def __init__(
-        self, name: str, folder: Path, command: Callable[[], list[str]], environment: dict[str, str] | None = None
+        self,
+        name: str,
+        folder: Path,
+        command: Callable[[], list[str]],
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
@@ -85,7 +89,9 @@ class Program:
     def _start(self) -> None:
         self.starts += 1
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self._command(), stdout=log, stderr=log, env=self._environment)
+            self.process = subprocess.Popen(
+                self._command(), stdout=log, stderr=log, env=self._environment
+            )
 
     def _keep(self) -> None:
         while not self.has_ended.wait(0.1):
@@ -142,7 +148,9 @@ class Usage:
             lines = (line.partition(":") for line in (folder / "status").read_text().splitlines())
             status = {name: value.split() for name, _, value in lines}
             descriptors = sum(1 for _ in (folder / "fd").iterdir())
-            self.samples.append((int(status["VmRSS"][0]) / 1024, descriptors, int(status["Threads"][0])))
+            self.samples.append(
+                (int(status["VmRSS"][0]) / 1024, descriptors, int(status["Threads"][0]))
+            )
 
 
 class Watch:

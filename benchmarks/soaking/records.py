@@ -64,5 +64,7 @@ def _ask_verify(found: Found, directory: Path) -> None:
     for finding in verify(directory, Unreadable()):
         found.killed += not finding.stopped
         found.unexplained += [
-            f"{finding.writer}: {problem}" for problem in finding.problems if " missing: " not in problem
+            f"{finding.writer}: {problem}"
+            for problem in finding.problems
+            if " missing: " not in problem
         ]

@@ -68,9 +68,16 @@ class Site:
             case "good" | "slow":
                 self._note(body)
                 delay = self._chance.uniform(0.5, 3.0) if kind == "slow" else 0.0
-                return Reply(status=self._status, body=body, headers=(("Cache-Control", "max-age=0"),), delay=delay)
+                return Reply(
+                    status=self._status,
+                    body=body,
+                    headers=(("Cache-Control", "max-age=0"),),
+                    delay=delay,
+                )
             case "partial":
-                return Reply(status=206, body=STUB, headers=(("Content-Range", f"bytes 0-13/{len(body)}"),))
+                return Reply(
+                    status=206, body=STUB, headers=(("Content-Range", f"bytes 0-13/{len(body)}"),)
+                )
             case "cut":
                 return Reply(body=STUB, cut=True)
             case "too long":
@@ -89,7 +96,9 @@ class Site:
         return f"{STUB}Disallow: /private/\nDisallow: /v/\nAllow: /v/{version}/\n{self._pace}"
 
     def _note(self, body: str) -> None:
-        self._served[body] = Answer(since=time.monotonic(), version="", status=self._status, body=body.encode())
+        self._served[body] = Answer(
+            since=time.monotonic(), version="", status=self._status, body=body.encode()
+        )
 
     def _page(self, request: Received) -> Reply:
         self.origin.received.clear()

@@ -97,7 +97,9 @@ def main() -> None:
             return self.next()
 
     def note(number: int, end: str, identity: str = "") -> None:
-        os.write(file, msgspec.json.encode(Outcome(number, end, identity, time.monotonic())) + b"\n")
+        os.write(
+            file, msgspec.json.encode(Outcome(number, end, identity, time.monotonic())) + b"\n"
+        )
 
     process = CrawlerProcess({**QUIET, **work.settings})
     process.crawl(Pages)

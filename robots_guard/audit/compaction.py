@@ -13,7 +13,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
-from robots_guard.audit.read.parquet import PARSED, can_read, count_rows, database, duckdb_error, first_bytes
+from robots_guard.audit.read.parquet import (
+    PARSED,
+    can_read,
+    count_rows,
+    database,
+    duckdb_error,
+    first_bytes,
+)
 from robots_guard.audit.read.reader import Unreadable, copy_records, unpacked
 from robots_guard.audit.schema import COLUMNS, first_line, lines_in, literal, named
 from robots_guard.audit.segments import (
@@ -56,7 +63,11 @@ def compact(directory: Path, before: str, trouble: Unreadable | None = None) -> 
 
 def _compact(directory: Path, before: str, trouble: Unreadable) -> list[Compacted]:
     finish(directory)
-    found = [segment for segment in segments(directory) if segment.form != PARQUET and "" < segment.day < before]
+    found = [
+        segment
+        for segment in segments(directory)
+        if segment.form != PARQUET and "" < segment.day < before
+    ]
     compacted = []
     for day, group in groupby(found, key=lambda segment: segment.day):
         with ExitStack() as locks:
@@ -90,7 +101,9 @@ def _why_not_whole(segment: Segment) -> str | None:
     return None
 
 
-def _compact_day(directory: Path, day: str, closed: list[Segment], trouble: Unreadable) -> Compacted:
+def _compact_day(
+    directory: Path, day: str, closed: list[Segment], trouble: Unreadable
+) -> Compacted:
     whole = _free_name(directory, day)
     part, sources = whole.with_name(whole.name + PART), whole.with_suffix(SOURCES)
     with database() as connection, TemporaryDirectory(prefix="robots-guard-") as spill:
@@ -98,7 +111,9 @@ def _compact_day(directory: Path, day: str, closed: list[Segment], trouble: Unre
         try:
             records, lines = _copy_records(connection, [segment.path for segment in closed], part)
         except duckdb_error():
-            files = [_readable_copy(connection, segment, Path(spill), trouble) for segment in closed]
+            files = [
+                _readable_copy(connection, segment, Path(spill), trouble) for segment in closed
+            ]
             records, lines = _copy_or_explain(connection, files, part)
     listing = sources.with_name(sources.name + PART)
     listing.write_text("\n".join(segment.stem for segment in closed))
@@ -118,7 +133,9 @@ def _readable_copy(
     return copy_records(segment, directory, trouble)
 
 
-def _copy_or_explain(connection: duckdb.DuckDBPyConnection, files: list[Path], part: Path) -> tuple[int, int]:
+def _copy_or_explain(
+    connection: duckdb.DuckDBPyConnection, files: list[Path], part: Path
+) -> tuple[int, int]:
     """Do the same as `_copy_records`. Raises SettingsError."""
     try:
         return _copy_records(connection, files, part)
@@ -129,7 +146,9 @@ def _copy_or_explain(connection: duckdb.DuckDBPyConnection, files: list[Path], p
         ) from error
 
 
-def _copy_records(connection: duckdb.DuckDBPyConnection, files: list[Path], part: Path) -> tuple[int, int]:
+def _copy_records(
+    connection: duckdb.DuckDBPyConnection, files: list[Path], part: Path
+) -> tuple[int, int]:
     """Copy the records of files into a Parquet file; return the number of records, and of lines."""
     names = ", ".join(f'entry."{name}" AS "{name}"' for name in COLUMNS)
     lines = f"(SELECT raw, {PARSED} AS entry FROM {lines_in(files)} WHERE raw <> '')"
@@ -145,4 +164,6 @@ def _copy_records(connection: duckdb.DuckDBPyConnection, files: list[Path], part
 
 def _free_name(directory: Path, day: str) -> Path:
     """The first name for a compacted file of the day that is not taken."""
-    return next(path for number in count(1) if not (path := directory / f"{day}.{number}{PARQUET}").exists())
+    return next(
+        path for number in count(1) if not (path := directory / f"{day}.{number}{PARQUET}").exists()
+    )

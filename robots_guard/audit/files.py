@@ -13,7 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 NO_LOCKS = frozenset((errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL))
-NO_LINKS = frozenset((errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EXDEV))
+NO_LINKS = frozenset(
+    (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EXDEV)
+)
 FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 

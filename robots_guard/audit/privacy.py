@@ -131,7 +131,10 @@ def _looks_random(value: str) -> bool:
     than words."""
     if len(value) <= 32 or not _RANDOM.fullmatch(value):
         return False
-    return -sum(n / len(value) * math.log2(n / len(value)) for n in Counter(value).values()) > _RANDOM_BITS
+    return (
+        -sum(n / len(value) * math.log2(n / len(value)) for n in Counter(value).values())
+        > _RANDOM_BITS
+    )
 
 
 def _network(client: str) -> str:
@@ -145,7 +148,9 @@ def _network(client: str) -> str:
             address = ipaddress.ip_address(text.partition("%")[0])
         except ValueError:
             continue
-        return str(ipaddress.ip_network((address, 24 if address.version == 4 else 48), strict=False))
+        return str(
+            ipaddress.ip_network((address, 24 if address.version == 4 else 48), strict=False)
+        )
     return client
 
 

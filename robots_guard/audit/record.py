@@ -214,7 +214,17 @@ class OverridesRecord(Entry, frozen=True, kw_only=True, tag="overrides"):
     problems: list[str] = msgspec.field(default_factory=list)
 
 
-AnyRecord = Record | Repeats | Fetch | Start | Stop | Checkpoint | StoreResetRecord | FailOpen | OverridesRecord
+AnyRecord = (
+    Record
+    | Repeats
+    | Fetch
+    | Start
+    | Stop
+    | Checkpoint
+    | StoreResetRecord
+    | FailOpen
+    | OverridesRecord
+)
 
 _encoder = msgspec.json.Encoder()
 _UNPRINTABLE = re.compile(r"[^ -~]")
@@ -355,7 +365,9 @@ def record_of_event(event: Event, head: dict[str, Any], privacy: Privacy = DEFAU
         case StoreWasReset():
             return StoreResetRecord(**head, detail=privacy.text(event.detail))
         case FailedOpen():
-            return FailOpen(**head, relaxed=event.setting, count=event.count, detail=event.detail or None)
+            return FailOpen(
+                **head, relaxed=event.setting, count=event.count, detail=event.detail or None
+            )
         case OverridesLoaded():
             return OverridesRecord(
                 **head,
@@ -376,7 +388,12 @@ def _fetch(event: FetchMade, head: dict[str, Any], privacy: Privacy) -> Fetch:
     }
     outcome = event.outcome
     if not isinstance(outcome, Fetched):
-        return Fetch(**head, **hop, failure=outcome.failure.value, detail=privacy.text(outcome.detail) or None)
+        return Fetch(
+            **head,
+            **hop,
+            failure=outcome.failure.value,
+            detail=privacy.text(outcome.detail) or None,
+        )
     location = outcome.headers.get("location")
     return Fetch(
         **head,
@@ -411,4 +428,6 @@ def _second(whole: int) -> str:
 
 
 def _optional(text: str | None) -> str | None:
-    return None if text is None else cut(text)
+    if text is None:
+        return None
+    return cut(text)

@@ -52,7 +52,9 @@ COLUMNS = _columns()
 def structure() -> str:
     """The columns in the notation of from_json."""
     notations: dict[str, Any] = {"VARCHAR[]": ["VARCHAR"]}
-    return msgspec.json.encode({name: notations.get(kind, kind) for name, kind in COLUMNS.items()}).decode()
+    return msgspec.json.encode(
+        {name: notations.get(kind, kind) for name, kind in COLUMNS.items()}
+    ).decode()
 
 
 def literal(text: str) -> str:

@@ -85,7 +85,9 @@ def parts_of(stem: str) -> tuple[str, int]:
 def day_of(filename: str) -> str:
     """The day in the name of a file of the audit log; empty for any other file."""
     found = _KNOWN_NAME.fullmatch(filename)
-    return found[1] if found else ""
+    if found:
+        return found[1]
+    return ""
 
 
 def is_kept(filename: str) -> bool:
@@ -194,7 +196,9 @@ def why_not_plain(path: Path) -> str | None:
         is_regular = stat.S_ISREG(path.lstat().st_mode)
     except OSError as error:
         return error.strerror or str(error)
-    return None if is_regular else "not a regular file"
+    if is_regular:
+        return None
+    return "not a regular file"
 
 
 def read_plain(path: Path) -> bytes:

@@ -50,7 +50,9 @@ def console(listen: str, names: tuple[str, ...], **values: Any) -> None:
         serve(settings, listener, names, can_refresh=values.get("agent") is not None)
 
 
-def serve(settings: Settings, listener: socket.socket, names: tuple[str, ...], *, can_refresh: bool) -> None:
+def serve(
+    settings: Settings, listener: socket.socket, names: tuple[str, ...], *, can_refresh: bool
+) -> None:
     """Serve the console on an open socket until interrupted."""
     try:
         import uvicorn
@@ -70,7 +72,9 @@ def serve(settings: Settings, listener: socket.socket, names: tuple[str, ...], *
             refresher = Refresher(settings, trusts_caller=not names)
         if refresher is not None:
             opened.callback(refresher.close)
-        application = app(sources, hosts=hosts_of(host, port, names), token=token, refresh=refresher)
+        application = app(
+            sources, hosts=hosts_of(host, port, names), token=token, refresh=refresher
+        )
         query = urlencode({"token": token})
         click.echo(f"robots-guard: the console is at http://{_url_host(host)}:{port}/?{query}")
         # No access log: it would contain the token.
@@ -99,7 +103,9 @@ def validate_host_names(names: tuple[str, ...]) -> None:
     """Raise SettingsError unless all of them are host names."""
     for name in names:
         if not _NAME.fullmatch(name):
-            raise SettingsError(f"--host {name!r} is not a host name: give it without scheme and port")
+            raise SettingsError(
+                f"--host {name!r} is not a host name: give it without scheme and port"
+            )
 
 
 def _address(listen: str, names: tuple[str, ...]) -> tuple[str, int]:
@@ -137,4 +143,6 @@ def _open_listener(host: str, port: int) -> socket.socket:
 
 
 def _url_host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+    if ":" in host:
+        return f"[{host}]"
+    return host

@@ -28,7 +28,9 @@ from robots_guard.rep.dialect import DIALECTS, Dialect, dialect
 from robots_guard.settings import Settings
 from robots_guard.text import line_numbers
 
-SHOWN_DIALECTS = 3  # more dialects than this are shown as "all dialects" if the effect is the same in all
+SHOWN_DIALECTS = (
+    3  # more dialects than this are shown as "all dialects" if the effect is the same in all
+)
 FAILED = 1  # the exit status if there are findings as severe as --fail-on
 
 STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
@@ -73,7 +75,9 @@ class Subject(NamedTuple):
     help="Lowest severity that makes the exit status 1.",
 )
 @fetch_options
-def lint(place: str, dialects: tuple[str, ...], agent: str | None, form: str, fail_on: str, **values: Any) -> int:
+def lint(
+    place: str, dialects: tuple[str, ...], agent: str | None, form: str, fail_on: str, **values: Any
+) -> int:
     """Find lines of a robots.txt that may not do what its author meant.
 
     For a URL, the robots.txt of its origin is fetched.
@@ -88,7 +92,9 @@ def lint(place: str, dialects: tuple[str, ...], agent: str | None, form: str, fa
     if fail_on == "never":
         return 0
     rank = Severity(fail_on).rank
-    return FAILED if any(each.severity.rank <= rank for each in found) else 0
+    if any(each.severity.rank <= rank for each in found):
+        return FAILED
+    return 0
 
 
 # -- the file -----------------------------------------------------------------------------------------------
@@ -111,7 +117,9 @@ def _subject(place: str, settings: Settings) -> Subject:
 
 def _uri(place: str) -> str:
     """Return a file's URI reference. A relative path stays relative, so that it is found in a checkout."""
-    return Path(place).as_uri() if Path(place).is_absolute() else quote(os.fsencode(Path(place)))
+    if Path(place).is_absolute():
+        return Path(place).as_uri()
+    return quote(os.fsencode(Path(place)))
 
 
 def _fetch(url: str, settings: Settings) -> Subject:
@@ -122,13 +130,19 @@ def _fetch(url: str, settings: Settings) -> Subject:
     policy = asyncio.run(_policy(origin, settings))
     document, trouble = policy.document, policy.trouble
     if trouble is not None:
-        raise NothingToLint(f"{origin}/robots.txt cannot be fetched ({trouble.says}): try again later")
+        raise NothingToLint(
+            f"{origin}/robots.txt cannot be fetched ({trouble.says}): try again later"
+        )
     if document is None:
         raise NothingToLint(f"{origin}/robots.txt was not answered: there is no file to lint")
     if not 200 <= document.status < 300:
-        raise NothingToLint(f"{origin}/robots.txt answers {document.status}: there is no file to lint")
+        raise NothingToLint(
+            f"{origin}/robots.txt answers {document.status}: there is no file to lint"
+        )
     shown = shown_url(document.url)
-    return Subject(shown, quote(shown, safe=":/?#[]@!$&'()*+,;=%-._~"), document.body, document.truncated)
+    return Subject(
+        shown, quote(shown, safe=":/?#[]@!$&'()*+,;=%-._~"), document.body, document.truncated
+    )
 
 
 async def _policy(origin: Origin, settings: Settings) -> Policy:
@@ -147,7 +161,10 @@ def _write_text(found: Sequence[Finding], subject: Subject, chosen: Sequence[Dia
 def _text_lines(found: Sequence[Finding], name: str) -> Iterator[tuple[str, str]]:
     for finding in found:
         place = f"{name}:{finding.line}" if finding.line else name
-        yield f"{place}: {finding.severity} {finding.code} {finding.name}: {finding.message}", STYLES[finding.severity]
+        yield (
+            f"{place}: {finding.severity} {finding.code} {finding.name}: {finding.message}",
+            STYLES[finding.severity],
+        )
         if finding.line:
             yield f"    {finding.line:>5} | {finding.text}", ""
         for effect in finding.effects:
@@ -166,11 +183,16 @@ def _dialects_of(effect: Effect, finding: Finding) -> str:
 def summary(found: Sequence[Finding]) -> str:
     """Return the number of findings of each severity, as text."""
     counts = [(severity, sum(each.severity is severity for each in found)) for severity in Severity]
-    return ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts if count) or "no findings"
+    return (
+        ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts if count)
+        or "no findings"
+    )
 
 
 def _write_json(found: Sequence[Finding], subject: Subject, chosen: Sequence[Dialect]) -> None:
-    counts = {severity.value: sum(each.severity is severity for each in found) for severity in Severity}
+    counts = {
+        severity.value: sum(each.severity is severity for each in found) for severity in Severity
+    }
     data = {
         "file": subject.name,
         "size": len(subject.body),
@@ -204,4 +226,9 @@ def _write_commands(found: Sequence[Finding], subject: Subject, chosen: Sequence
         write_line(safe(command(finding, subject.name)))
 
 
-_FORMATS = {"text": _write_text, "json": _write_json, "sarif": _write_sarif, "github": _write_commands}
+_FORMATS = {
+    "text": _write_text,
+    "json": _write_json,
+    "sarif": _write_sarif,
+    "github": _write_commands,
+}

@@ -89,7 +89,9 @@ class Commands(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's names
         """Import the command and return it. Raises MissingExtra."""
         entry = COMMANDS.get(cmd_name)
-        return None if entry is None else _load(cmd_name, entry)
+        if entry is None:
+            return None
+        return _load(cmd_name, entry)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list in --help without importing any command."""
@@ -168,12 +170,16 @@ def run(args: list[str] | None = None) -> int:
     except OSError as error:
         _discard_stdout()
         if error.errno == errno.EBADF:
-            return _fail("standard input or output is closed: leave it open, or redirect it to /dev/null")
+            return _fail(
+                "standard input or output is closed: leave it open, or redirect it to /dev/null"
+            )
         about = f"{error.filename}: " if error.filename else ""
         return _fail(f"{about}{error.strerror or error}")
     except Exception as error:  # noqa: BLE001  printed in full; its exit status is never that of a verdict
         traceback.print_exc()
-        _fail(f"this is a bug in robots_guard ({type(error).__name__}): please report it with the lines above")
+        _fail(
+            f"this is a bug in robots_guard ({type(error).__name__}): please report it with the lines above"
+        )
         return BUG
     return status
 
@@ -195,7 +201,9 @@ def _invoke(args: list[str] | None) -> int:
         return _fail(f"the policy store: {error}")
     except RobotsGuardError as error:
         return _fail(str(error))
-    return status if isinstance(status, int) else 0
+    if isinstance(status, int):
+        return status
+    return 0
 
 
 def _sentence(error: click.UsageError) -> str:

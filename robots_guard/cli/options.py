@@ -44,7 +44,14 @@ def proxy_options(command: F) -> F:
     return command
 
 
-_FETCHING = ("store", "audit_log", "connect_timeout", "first_byte_timeout", "fetch_timeout", "user_agent")
+_FETCHING = (
+    "store",
+    "audit_log",
+    "connect_timeout",
+    "first_byte_timeout",
+    "fetch_timeout",
+    "user_agent",
+)
 
 
 def fetch_options(command: F) -> F:
@@ -75,7 +82,9 @@ def _option(name: str) -> Callable[[F], F]:
     repeats = setting.extra.get("repeats", False)
     help_text = setting.summary + (" May be repeated." if repeats else "") + _default_note(setting)
     if setting.is_switch:
-        return click.option(f"{flag}/--no-{flag[2:]}", name, envvar=_variable(name), default=None, help=help_text)
+        return click.option(
+            f"{flag}/--no-{flag[2:]}", name, envvar=_variable(name), default=None, help=help_text
+        )
     return click.option(
         flag,
         name,
@@ -89,7 +98,9 @@ def _option(name: str) -> Callable[[F], F]:
 def _default_note(setting: Setting) -> str:
     """Return the default in click's format. Click itself must not fill it in: the settings apply it, and need to
     know which values were given."""
-    return f"  [default: {setting.default_text}]" if setting.default_text else ""
+    if setting.default_text:
+        return f"  [default: {setting.default_text}]"
+    return ""
 
 
 def _variable(name: str) -> str:
@@ -106,13 +117,19 @@ def settings_from(values: dict[str, Any], **defaults: Any) -> Settings:
 def proxy_settings_from(values: dict[str, Any]) -> ProxySettings:
     """Return the proxy's settings among a command's parameters. Raises SettingsError."""
     check_environment()
-    given = {name: _text(name, values[name]) for name in PROXY_NAMES if values.get(name) not in (None, ())}
+    given = {
+        name: _text(name, values[name])
+        for name in PROXY_NAMES
+        if values.get(name) not in (None, ())
+    }
     return settings_of(given, "--{}", ProxySettings)
 
 
 def _text(name: str, value: Any) -> Any:
     """Return a value as the user wrote it. File names stay as the locale decoded them: the system encodes them back."""
-    return restored(value) if SETTINGS[name].extra.get("is_sent") and isinstance(value, str) else value
+    if SETTINGS[name].extra.get("is_sent") and isinstance(value, str):
+        return restored(value)
+    return value
 
 
 def check_environment() -> None:
@@ -133,5 +150,7 @@ def address(listen: str, example: str) -> tuple[str, int]:
     """Return the host and the port to listen on. Raises SettingsError, which names an example."""
     found = _LISTEN.fullmatch(listen)
     if found is None or int(found["port"]) > 65535:
-        raise SettingsError(f"--listen {listen!r} is not an address: use HOST:PORT, such as {example}")
+        raise SettingsError(
+            f"--listen {listen!r} is not an address: use HOST:PORT, such as {example}"
+        )
     return found["v6"] or found["host"], int(found["port"])

@@ -41,10 +41,16 @@ def check(file: str | None, overrides: str | None) -> int:
         click.echo(f"{safe(which)}: {safe(why)}")
     expired = [each for each in found.entries if each.state(now) is State.EXPIRED]
     for each in expired:
-        click.echo(f"{safe(each.exemption.id)}: expired on {moment(each.exemption.expires)}: extend or remove it")
+        click.echo(
+            f"{safe(each.exemption.id)}: expired on {moment(each.exemption.expires)}: extend or remove it"
+        )
     in_force = len(found.entries) - len(expired)
-    click.echo(f"{in_force} in force, {len(expired)} expired, {len(found.faults)} invalid", err=True)
-    return HAS_FAULTS if expired or found.faults else 0
+    click.echo(
+        f"{in_force} in force, {len(expired)} expired, {len(found.faults)} invalid", err=True
+    )
+    if expired or found.faults:
+        return HAS_FAULTS
+    return 0
 
 
 @overrides.command(name="list")
@@ -75,7 +81,9 @@ def _read(file: str | None, option: str | None) -> Overrides:
     path = file or option
     if not path:
         raise SettingsError("no overrides file is given: name it as FILE, or with --overrides")
-    return read(Path(path).expanduser(), Terms(dialect=dialect("rfc9309"), matching=matching("standard")))
+    return read(
+        Path(path).expanduser(), Terms(dialect=dialect("rfc9309"), matching=matching("standard"))
+    )
 
 
 def _as_data(each: Override, now: float) -> dict[str, Any]:

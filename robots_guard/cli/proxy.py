@@ -39,14 +39,22 @@ LISTEN = "127.0.0.1:8080"
     help="regular, upstream:URL (connect through another proxy), reverse:URL, socks5, transparent, local or wireguard."
     " May be repeated; append @PORT to serve another mode at the same time.",
 )
-@click.option("--proxyauth", default="", help="Credentials of the clients: USER:PASSWORD, or @FILE in htpasswd format.")
+@click.option(
+    "--proxyauth",
+    default="",
+    help="Credentials of the clients: USER:PASSWORD, or @FILE in htpasswd format.",
+)
 @click.option(
     "--body-limit",
     default="",
     metavar="SIZE",
     help="Largest request or response body kept in memory.  [default: 64m]",
 )
-@click.option("--confdir", type=click.Path(path_type=Path), help="Directory of the proxy's CA certificate and key.")
+@click.option(
+    "--confdir",
+    type=click.Path(path_type=Path),
+    help="Directory of the proxy's CA certificate and key.",
+)
 @click.option(
     "--upstream-ca",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -79,7 +87,11 @@ LISTEN = "127.0.0.1:8080"
     show_default=True,
     help="Seconds to let requests in progress finish after SIGTERM.",
 )
-@click.option("--console", is_flag=True, help="Serve the web console, read-only, at http://robots.guard/console/.")
+@click.option(
+    "--console",
+    is_flag=True,
+    help="Serve the web console, read-only, at http://robots.guard/console/.",
+)
 def proxy(
     listen: str,
     modes: tuple[str, ...],
@@ -139,7 +151,11 @@ def _console(settings: Settings) -> Iterator[AccessControl]:
 
 
 @proxy.command("ca")
-@click.option("--confdir", type=click.Path(path_type=Path), help="Directory of the CA, if it is not the default one.")
+@click.option(
+    "--confdir",
+    type=click.Path(path_type=Path),
+    help="Directory of the CA, if it is not the default one.",
+)
 @click.option(
     "--bundle",
     type=click.Path(dir_okay=False, path_type=Path),

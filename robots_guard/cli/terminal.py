@@ -105,7 +105,9 @@ def progress(what: str, total: float | None = None) -> Iterator[Callable[[float]
     columns = Progress.get_default_columns()
     if total:
         columns += (MofNCompleteColumn(),)
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+    with Progress(
+        *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    ) as bar:
         task = bar.add_task(what, total=total)  # without a total it pulses until something is done
 
         def show(done: float) -> None:

@@ -49,7 +49,13 @@ class AccessControl:
     """
 
     def __init__(
-        self, app: ASGIApp, *, hosts: Collection[str], token: str, read_only: bool, close: Callable[[], None]
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Collection[str],
+        token: str,
+        read_only: bool,
+        close: Callable[[], None],
     ) -> None:
         self.close = close
         self._app = app
@@ -70,7 +76,10 @@ class AccessControl:
         """Return a refusal, the response to a log-in, or None for a request that may pass."""
         hosts = [host.lower() for host in headers.getlist("host")]
         if len(hosts) != 1 or hosts[0] not in self._hosts:
-            return _refuse(421, "The console does not answer under this name: open the address that it printed.")
+            return _refuse(
+                421,
+                "The console does not answer under this name: open the address that it printed.",
+            )
         if scope["method"] not in SAFE_METHODS and (self._read_only or scope["method"] != "POST"):
             return _refuse(405, "Nothing can be changed here.", Allow="GET, HEAD")
         if self._read_only:
@@ -79,9 +88,13 @@ class AccessControl:
         if login is not None:
             return login
         if not self._has_cookie(headers, hosts[0]):
-            return _refuse(403, "A token is needed: open the address that the console printed when it started.")
+            return _refuse(
+                403, "A token is needed: open the address that the console printed when it started."
+            )
         if scope["method"] == "POST" and not _is_from_console(headers, scope["scheme"], hosts[0]):
-            return _refuse(403, "This request did not come from a page of the console, so nothing was done.")
+            return _refuse(
+                403, "This request did not come from a page of the console, so nothing was done."
+            )
         return None
 
     def _log_in(self, scope: Scope, host: str) -> Response | None:
@@ -90,16 +103,26 @@ class AccessControl:
 
         Returns None if there is no token in the address.
         """
-        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="replace")
+        query = parse_qs(
+            scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="replace"
+        )
         tokens = query.pop("token", None)
         if tokens is None or scope["method"] != "GET":
             return None
         if len(tokens) != 1 or not _are_equal(tokens[0], self._token):
-            return _refuse(403, "The token is wrong or outdated: open the address that the console printed last.")
+            return _refuse(
+                403,
+                "The token is wrong or outdated: open the address that the console printed last.",
+            )
         path = "/" + quote(scope["path"].lstrip("/\\"))  # "//host" would lead to another site
         response = _forward_to(f"{path}?{urlencode(query, doseq=True)}" if query else path)
         response.set_cookie(
-            cookie_name(host), self._token, max_age=COOKIE_LIFE, path="/", httponly=True, samesite="strict"
+            cookie_name(host),
+            self._token,
+            max_age=COOKIE_LIFE,
+            path="/",
+            httponly=True,
+            samesite="strict",
         )
         return response
 

@@ -134,7 +134,9 @@ class Console:
     def overview(self, request: Request) -> Response:
         """Show decisions over time."""
         figures = self._figures(request)
-        return self._page(request, "overview.html", "overview", status=_status(figures["nothing"]), **figures)
+        return self._page(
+            request, "overview.html", "overview", status=_status(figures["nothing"]), **figures
+        )
 
     def live(self, request: Request) -> Response:
         """Return the figures of the overview as JSON, for a page that updates itself."""
@@ -151,7 +153,9 @@ class Console:
         if nothing:
             return {**shown, "nothing": nothing}
         with self._snapshots.now() as snapshot:
-            figures = snapshot.once(("overview", begins), lambda search: overview(search, begins, until))
+            figures = snapshot.once(
+                ("overview", begins), lambda search: overview(search, begins, until)
+            )
             bars = figures.timeline.bars
             latest = None if bars else snapshot.once("latest", _latest)
             trouble = str(snapshot.trouble)
@@ -167,7 +171,12 @@ class Console:
     def decisions(self, request: Request) -> Response:
         """List the decisions that match the query, a page at a time."""
         query = parse_query(request.query_params, self._sources.clocks.now())
-        choices: dict[str, Any] = {"actions": ACTIONS, "reasons": REASONS, "components": COMPONENTS, "sorts": SORTS}
+        choices: dict[str, Any] = {
+            "actions": ACTIONS,
+            "reasons": REASONS,
+            "components": COMPONENTS,
+            "sorts": SORTS,
+        }
         nothing = self._snapshots.nothing()
         values: dict[str, Any] = {
             "query": query,
@@ -178,10 +187,16 @@ class Console:
             **choices,
         }
         if nothing:
-            return self._page(request, "decisions.html", "decisions", status=_status(nothing), **values)
+            return self._page(
+                request, "decisions.html", "decisions", status=_status(nothing), **values
+            )
         with self._snapshots.now() as snapshot:
-            found = snapshot.once(("page", query.wanted, query[2:]), lambda search: read_page(search, query))
-            number = snapshot.once(("count", query.wanted), lambda search: count_decisions(search, query))
+            found = snapshot.once(
+                ("page", query.wanted, query[2:]), lambda search: read_page(search, query)
+            )
+            number = snapshot.once(
+                ("count", query.wanted), lambda search: count_decisions(search, query)
+            )
             values |= {"page": found, "count": number, "trouble": str(snapshot.trouble)}
         return self._page(request, "decisions.html", "decisions", **values)
 
@@ -206,7 +221,13 @@ class Console:
         """List the origins in the store, a page at a time."""
         part, after = (request.query_params.get(name, "").strip() for name in ("part", "after"))
         store = self._sources.store
-        values: dict[str, Any] = {"part": part, "found": None, "next": "", "count": 0, "trouble": ""}
+        values: dict[str, Any] = {
+            "part": part,
+            "found": None,
+            "next": "",
+            "count": 0,
+            "trouble": "",
+        }
         if store is None:
             return self._page(request, "origins.html", "origins", **values)
         try:
@@ -220,7 +241,9 @@ class Console:
 
     def origin(self, request: Request) -> Response:
         """Show one origin: its policy, its next turn and the decisions there."""
-        (it,) = look_up(self._sources, origin_in(absolute(request.query_params.get("name", "").strip())))
+        (it,) = look_up(
+            self._sources, origin_in(absolute(request.query_params.get("name", "").strip()))
+        )
         agent = request.query_params.get("agent", "").strip() or self._sources.agent
         next_turn, trouble = None, it.trouble
         try:
@@ -276,7 +299,12 @@ class Console:
         found = rows(self._sources.exceptions(), self._sources.clocks.now())
         counts = {state: sum(row.state == state for row in found) for state in STATES}
         return self._page(
-            request, "overrides.html", "overrides", file=self._sources.overrides, rows=found, counts=counts
+            request,
+            "overrides.html",
+            "overrides",
+            file=self._sources.overrides,
+            rows=found,
+            counts=counts,
         )
 
     def try_(self, request: Request) -> Response:
@@ -289,23 +317,34 @@ class Console:
                 f"the URL is longer than {LONGEST_URL} characters: no integration accepts a URL of this length"
             )
         result = try_url(self._sources, absolute(url), agent[:256], name) if url else None
-        given: dict[str, Any] = {"url": url, "agent": agent, "dialect": name, "dialects": [*DIALECTS]}
+        given: dict[str, Any] = {
+            "url": url,
+            "agent": agent,
+            "dialect": name,
+            "dialects": [*DIALECTS],
+        }
         return self._page(request, "try.html", "try", result=result, **given)
 
     # -- rendering --------------------------------------------------------------------------------------------
 
     def problem(self, request: Request, error: Exception) -> Response:
         """Show what could not be read or done."""
-        return self._page(request, "problem.html", "", status=400, title=NOT_SHOWN, message=str(error))
+        return self._page(
+            request, "problem.html", "", status=400, title=NOT_SHOWN, message=str(error)
+        )
 
     def missing(self, request: Request, error: Exception) -> Response:
         """Show an HTTP error, such as a page that does not exist."""
         assert isinstance(error, HTTPException)
         message = "There is no such page." if error.detail == "Not Found" else error.detail
         title = {404: "Not found", 503: NOT_SHOWN}.get(error.status_code, "Not done")
-        return self._page(request, "problem.html", "", status=error.status_code, title=title, message=message)
+        return self._page(
+            request, "problem.html", "", status=error.status_code, title=title, message=message
+        )
 
-    def _page(self, request: Request, template: str, here: str, *, status: int = 200, **values: Any) -> Response:
+    def _page(
+        self, request: Request, template: str, here: str, *, status: int = 200, **values: Any
+    ) -> Response:
         return HTMLResponse(self._render(template, request, here=here, **values), status)
 
     def _render(self, template: str, request: Request, **values: Any) -> str:
@@ -321,12 +360,15 @@ class Console:
 
 
 def _status(nothing: NoSnapshot | None) -> int:
-    return 503 if nothing and nothing.lost else 200
+    if nothing and nothing.lost:
+        return 503
+    return 200
 
 
 def _latest(search: Any) -> str | None:
     rows = [*search.rows('SELECT max("at") FROM decisions')]
-    return rows[0][0] if rows else None
+    latest: str | None = rows[0][0] if rows else None
+    return latest
 
 
 async def _read_form(request: Request) -> dict[str, str]:

@@ -13,12 +13,16 @@ from robots_guard.text import span
 def kind(action: str) -> str:
     """Return the CSS class of an action; an empty string for an unknown one, which only a forged
     record has."""
-    return action if action in ("pass", "drop", "defer") else ""
+    if action in ("pass", "drop", "defer"):
+        return action
+    return ""
 
 
 def at(value: str | None) -> str:
     """Return a record's time for people, to the second."""
-    return f"{value[:10]} {value[11:19]}" if value and len(value) == 24 else value or ""
+    if value and len(value) == 24:
+        return f"{value[:10]} {value[11:19]}"
+    return value or ""
 
 
 def moment(seconds: float | None) -> str:

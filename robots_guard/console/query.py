@@ -38,12 +38,16 @@ class Sort(NamedTuple):
     def columns(self) -> tuple[str, ...]:
         """The SQL of the columns to sort by. A record of foreign origin may lack writer and sequence number."""
         time = ('"at"', "coalesce(writer, '')", "coalesce(seq, 0)")
-        return (self.column, *time) if self.column else time
+        if self.column:
+            return (self.column, *time)
+        return time
 
     @property
     def kinds(self) -> tuple[type, ...]:
         """The types of a key's parts."""
-        return (self.kind, str, str, int) if self.column else (str, str, int)
+        if self.column:
+            return (self.kind, str, str, int)
+        return (str, str, int)
 
 
 SORTS = {
@@ -68,7 +72,9 @@ class DecisionQuery(NamedTuple):
     def address(self, **changes: str) -> str:
         """Return the query string for the same query with these changes."""
         order = {} if self.sort == "newest" else {"sort": self.sort}
-        return urlencode({name: value for name, value in {**self.given, **order, **changes}.items() if value})
+        return urlencode(
+            {name: value for name, value in {**self.given, **order, **changes}.items() if value}
+        )
 
 
 def parse_query(query: Mapping[str, str], now: float) -> DecisionQuery:
@@ -88,7 +94,9 @@ def filter_of(given: Mapping[str, str], now: float) -> Filter:
     values = dict(given)
     for name, known in (("action", ACTIONS), ("reason", REASONS)):
         if name in values and values[name] not in known:
-            raise SettingsError(f"{name} = {values[name][:40]!r} is not known: use one of {', '.join(known)}")
+            raise SettingsError(
+                f"{name} = {values[name][:40]!r} is not known: use one of {', '.join(known)}"
+            )
     for name in ("since", "until"):
         if name in values:
             values[name] = moment_meant(values[name], now)
@@ -100,15 +108,21 @@ def filter_of(given: Mapping[str, str], now: float) -> Filter:
 def since(period: str, now: float) -> str | None:
     """Return when a period up to now begins, to the minute; None for all. Raises SettingsError for an unknown one."""
     if period not in PERIODS:
-        raise SettingsError(f"period = {period[:40]!r} is not known: use one of {', '.join(PERIODS)}")
-    return None if period == "all" else moment_meant(period, now // 60 * 60)
+        raise SettingsError(
+            f"period = {period[:40]!r} is not known: use one of {', '.join(PERIODS)}"
+        )
+    if period == "all":
+        return None
+    return moment_meant(period, now // 60 * 60)
 
 
 def origin_in(text: str) -> Origin:
     """Return the origin of a URL, or of a bare host. Raises SettingsError."""
     text = text.strip()
     try:
-        return split_url(text)[0] if "://" in text else origin_of(f"https://{text}")
+        if "://" in text:
+            return split_url(text)[0]
+        return origin_of(f"https://{text}")
     except (NotGoverned, MalformedURL) as error:
         raise SettingsError(f"{error}: give an origin such as https://example.com") from None
 

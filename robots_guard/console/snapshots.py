@@ -81,13 +81,18 @@ class Snapshots:
         except NoDirectory:
             if self._has_existed:
                 return NoSnapshot(
-                    f"audit log: {where} no longer exists: restore it, or name another with --audit-log", lost=True
+                    f"audit log: {where} no longer exists: restore it, or name another with --audit-log",
+                    lost=True,
                 )
-            return NoSnapshot(f"Nothing has been recorded yet in {where}: there is no such directory yet.")
+            return NoSnapshot(
+                f"Nothing has been recorded yet in {where}: there is no such directory yet."
+            )
         except SettingsError as error:
             return NoSnapshot(str(error), lost=True)
         self._has_existed = True
-        return None if found else NoSnapshot(f"Nothing has been recorded yet in {where}.")
+        if found:
+            return None
+        return NoSnapshot(f"Nothing has been recorded yet in {where}.")
 
     @contextmanager
     def now(self) -> Iterator[Snapshot]:
@@ -114,7 +119,9 @@ class Snapshots:
                 self._replace(self._load(files))
             else:
                 with suppress(NoThread):  # the next check tries again
-                    self._loader = start(self._load_in_background, files, name="robots_guard snapshot")
+                    self._loader = start(
+                        self._load_in_background, files, name="robots_guard snapshot"
+                    )
         return self._current
 
     def _load_in_background(self, files: _Files) -> None:

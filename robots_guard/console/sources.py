@@ -40,7 +40,9 @@ class Sources(NamedTuple):
 
     def exceptions(self) -> Overrides:
         """Read the operator's overrides as they are now. Raises SettingsError if the file cannot be read."""
-        return read(self.overrides, self.terms) if self.overrides else Overrides()
+        if self.overrides:
+            return read(self.overrides, self.terms)
+        return Overrides()
 
     def terms_now(self) -> tuple[Callable[[Origin], Terms], str]:
         """Return a function for each origin's terms now, and why overrides are missing if their file is unreadable."""
@@ -55,7 +57,9 @@ def sources_of(settings: Settings) -> Sources:
     """Open what integrations with these settings use, read-only. Raises SettingsError."""
     return Sources(
         audit_log=Path(settings.audit_log).expanduser(),
-        store=look_at(settings.store, insist=False),  # the console may be started before the first crawl
+        store=look_at(
+            settings.store, insist=False
+        ),  # the console may be started before the first crawl
         overrides=Path(settings.overrides).expanduser() if settings.overrides else None,
         terms=settings.terms(),
         agent=settings.agent,
@@ -78,7 +82,9 @@ class Refresher:
         """Return the origin's new policy. Raises SettingsError if the audit log or the store cannot be opened."""
         if self._guard is None:
             fetcher = direct_fetcher(self._settings, trusts_caller=self._trusts_asked)
-            self._guard = open_guard(self._settings, component=COMPONENT, runtime=AsyncioRuntime(), fetcher=fetcher)
+            self._guard = open_guard(
+                self._settings, component=COMPONENT, runtime=AsyncioRuntime(), fetcher=fetcher
+            )
         return await self._guard.policy(origin, renew=True)
 
     def close(self) -> None:

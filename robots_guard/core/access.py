@@ -47,7 +47,9 @@ class Failure(StrEnum):
 #: Failures that are local to this process: they depend on the CAs it trusts, the addresses it may
 #: connect to, its agent and overrides, or its own bugs. Other processes must not act on them.
 OURS = frozenset((Failure.TLS, Failure.REFUSED, Failure.REDIRECT_DISALLOWED, Failure.INTERNAL))
-REDIRECT_LIMITS = frozenset((Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT))  # RFC 9309 section 2.3.1.2
+REDIRECT_LIMITS = frozenset(
+    (Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT)
+)  # RFC 9309 section 2.3.1.2
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

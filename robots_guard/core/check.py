@@ -82,7 +82,9 @@ class Judging:
         if isinstance(rules, TimedOut):
             return Decided(deferred(rules.why, now))
         verdict = judge(self.question, self.policy, rules, self.terms, now)
-        verdict = paced(verdict, rules, self.terms, now, is_paused=is_paused, at_any_time=at_any_time)
+        verdict = paced(
+            verdict, rules, self.terms, now, is_paused=is_paused, at_any_time=at_any_time
+        )
         return Decided(verdict, self.policy, self.renew)
 
 
@@ -96,7 +98,9 @@ class Timing:
     policy: Policy
     document: Document
 
-    def next(self, rules: Ruleset | TimedOut | None, now: float, *, is_paused: bool = False) -> Decided:
+    def next(
+        self, rules: Ruleset | TimedOut | None, now: float, *, is_paused: bool = False
+    ) -> Decided:
         """Add the delay that the rules require. If the rules are not available in time, they add
         none.
 
@@ -119,13 +123,17 @@ class Opened:
     verdict: Verdict
     terms: Terms
 
-    def next(self, cached: Policy | TimedOut | None, now: float, *, is_paused: bool = False) -> Timing | Decided:
+    def next(
+        self, cached: Policy | TimedOut | None, now: float, *, is_paused: bool = False
+    ) -> Timing | Decided:
         """Find the known delay, if there is one. `is_paused`: the origin has asked for a pause."""
         if isinstance(cached, Policy):
             access, document = cached.access(now, self.terms.dialect)
             if access is Access.RULES and document is not None:
                 return Timing(self.verdict, self.terms, cached, document)
-        return Decided(with_required_delay(self.verdict, None, self.terms, now, is_paused=is_paused))
+        return Decided(
+            with_required_delay(self.verdict, None, self.terms, now, is_paused=is_paused)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +189,9 @@ def begin(question: Question, terms: Terms) -> Lookup | Opened | Decided:
     verdict = needs_no_policy(question, terms)
     if verdict is None:
         return Lookup(question, terms)
-    if verdict.reason is Reason.ROBOTS_TXT and terms.action != "pass":  # exempt requests take no turn
+    if (
+        verdict.reason is Reason.ROBOTS_TXT and terms.action != "pass"
+    ):  # exempt requests take no turn
         return Opened(verdict, terms)
     return Decided(verdict)
 
@@ -216,7 +226,9 @@ def judge_offline(
     return judging.next(rules, now, at_any_time=at_any_time).verdict
 
 
-def _judging(question: Question, terms: Terms, policy: Policy, now: float, *, renew: bool = False) -> Judging:
+def _judging(
+    question: Question, terms: Terms, policy: Policy, now: float, *, renew: bool = False
+) -> Judging:
     access, document = policy.access(now, terms.dialect)
     if access is not Access.RULES:
         document = None

@@ -36,7 +36,9 @@ from typing import Self
 
 from cachetools import LRUCache
 
-SHORTEST = 0.05  # seconds an origin stays shut at least, so that requeuing never becomes a busy loop
+SHORTEST = (
+    0.05  # seconds an origin stays shut at least, so that requeuing never becomes a busy loop
+)
 REMEMBERED = 10_000  # origins; the next decision on a forgotten one notes it again
 
 
@@ -171,7 +173,9 @@ class Deferrals:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def admit(self, ticket: Hashable, origin: str, now: float, *, known: bool, group: str = "") -> bool:
+    def admit(
+        self, ticket: Hashable, origin: str, now: float, *, known: bool, group: str = ""
+    ) -> bool:
         """Let a request leave if it may, perhaps alone; return whether it may.
 
         `known`: whether the origin's policy is known.
@@ -180,7 +184,9 @@ class Deferrals:
         if not self.is_open(origin, group):
             return False
         self.free(ticket, now)  # the request may be scheduled again while it is still out
-        is_first = self._fetched.pop(origin, False)  # not probed again: the policy may be uncacheable
+        is_first = self._fetched.pop(
+            origin, False
+        )  # not probed again: the policy may be uncacheable
         alone = is_first or self._paced.get(origin, False)
         state = OPEN.admit(ticket, known=known or is_first, alone=alone)
         if not isinstance(state, Open):

@@ -68,7 +68,9 @@ class Explanation:
         if line in self.pace.odd:
             return "odd"
         required = self.verdict.delay
-        return "binds" if required and required.line == line.number else ""
+        if required and required.line == line.number:
+            return "binds"
+        return ""
 
     @property
     def context(self) -> list[tuple[int, str]]:
@@ -78,7 +80,9 @@ class Explanation:
         return excerpt(self.document.body, self.verdict.rule.line)
 
 
-def explain(question: Question, verdict: Verdict, policy: Policy, terms: Terms, now: float) -> Explanation:
+def explain(
+    question: Question, verdict: Verdict, policy: Policy, terms: Terms, now: float
+) -> Explanation:
     """Collect the grounds of a verdict at `now`."""
     access, document = policy.access(now, terms.dialect)
     others = list(_other_verdicts(question, verdict, policy, terms, now))
@@ -111,7 +115,9 @@ def _other_verdicts(
     refetched it."""
     for name, dialect in DIALECTS.items():
         if name != terms.dialect.name:
-            other = judge_offline(question, msgspec.structs.replace(terms, dialect=dialect), policy, now)
+            other = judge_offline(
+                question, msgspec.structs.replace(terms, dialect=dialect), policy, now
+            )
             yield DialectVerdict(name, other, _outcome(other) != _outcome(verdict))
 
 

@@ -33,7 +33,9 @@ from robots_guard.rep.paths import matching
 from robots_guard.text import did_you_mean, wrong_type
 
 SOON = 14 * 86400.0  # seconds
-_LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC).timestamp()  # the end of the calendar
+_LAST = datetime(
+    9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC
+).timestamp()  # the end of the calendar
 
 
 class State(StrEnum):
@@ -183,7 +185,9 @@ def _override(row: Any, base: Terms) -> Override:
     for name in ("id", "owner", "reason"):
         if not getattr(entry, name).strip():
             raise SettingsError(f"{name} is empty: state {_REQUIRED[name]}")
-    exemption = Exemption(id=entry.id, owner=entry.owner, reason=entry.reason, expires=_end(entry.expires))
+    exemption = Exemption(
+        id=entry.id, owner=entry.owner, reason=entry.reason, expires=_end(entry.expires)
+    )
     changes = _changes(row, entry.action)
     return Override(_place(entry), _terms(base, changes, exemption), changes)
 
@@ -205,8 +209,12 @@ def _fault(row: Any) -> str | None:
 
 
 def _changes(row: dict[str, Any], action: str | None) -> dict[str, Any]:
-    changes = {name: msgspec.convert(row[name], kind) for name, kind in _SETTINGS.items() if name in row}
-    return changes if action is None else {"action": action, **changes}
+    changes = {
+        name: msgspec.convert(row[name], kind) for name, kind in _SETTINGS.items() if name in row
+    }
+    if action is None:
+        return changes
+    return {"action": action, **changes}
 
 
 _REQUIRED = {
@@ -220,7 +228,9 @@ _REQUIRED = {
 def _end(expires: Any) -> float:
     """The moment at which the override expires, in seconds since 1970."""
     if not isinstance(expires, date):
-        raise SettingsError(f"expires = {expires!r} is not a date: write one such as 2027-03-31, without quotes")
+        raise SettingsError(
+            f"expires = {expires!r} is not a date: write one such as 2027-03-31, without quotes"
+        )
     if not isinstance(expires, datetime):
         day = datetime(expires.year, expires.month, expires.day, tzinfo=UTC)
         return min(day.timestamp() + timedelta(days=1).total_seconds(), _LAST)
@@ -240,10 +250,14 @@ def _place(entry: _Entry) -> Origin | str:
     except (MalformedURL, NotGoverned) as error:
         raise SettingsError(f"{error}: write an origin as https://host, a suffix as host") from None
     if ":" in entry.suffix:
-        raise SettingsError(f"suffix = {entry.suffix!r} has a port, but applies to all: remove it, or use origin")
+        raise SettingsError(
+            f"suffix = {entry.suffix!r} has a port, but applies to all: remove it, or use origin"
+        )
     host = found.host
     if "." not in host:
-        raise SettingsError(f"suffix = {entry.suffix!r} is a top-level domain: name a domain below it")
+        raise SettingsError(
+            f"suffix = {entry.suffix!r} is a top-level domain: name a domain below it"
+        )
     return host
 
 
@@ -252,7 +266,9 @@ def _terms(base: Terms, changes: dict[str, Any], exemption: Exemption) -> Terms:
         raise SettingsError(f"it changes nothing: set one of action, {', '.join(_SETTINGS)}")
     if "action" in changes and len(changes) > 1:
         other = next(name for name in changes if name != "action")
-        raise SettingsError(f"{other} has no effect with action = {changes['action']}: remove one of them")
+        raise SettingsError(
+            f"{other} has no effect with action = {changes['action']}: remove one of them"
+        )
     values: dict[str, Any] = {"override": exemption, **changes}
     if "dialect" in values:
         values["dialect"] = dialect(values["dialect"])

@@ -27,16 +27,22 @@ from msgspec.structs import replace
 from robots_guard.rep.lines import Line
 from robots_guard.rep.pace import DAY, Delay, Pace, Visit, Window
 
-MAX_TURN_AGE = 0.25  # most seconds from a turn to its request, and from the request to the turn's start
+MAX_TURN_AGE = (
+    0.25  # most seconds from a turn to its request, and from the request to the turn's start
+)
 MAX_FUTURE = 5.0  # seconds: a turn from further in the future means that a clock has been set back
 LONGEST_DELAY = 86_400.0  # seconds an operator may set, or permit a file to require
 LONGEST_PAUSE = 3600.0  # seconds for which an origin's Retry-After is honoured
 SKEW = 1.0  # seconds by which the clocks of two processes may differ
-PLACE_GRACE = 1.0 + SKEW + MAX_TURN_AGE  # seconds a late process keeps its place; Retry-After is in whole seconds
+PLACE_GRACE = (
+    1.0 + SKEW + MAX_TURN_AGE
+)  # seconds a late process keeps its place; Retry-After is in whole seconds
 MAX_QUEUE = 1024  # places in one origin's queue; a process that gets none competes for a free turn
 LONGEST_WINDOW = 1.0  # seconds after the start of a slot in which a request may be sent, at most
 AT_ONCE = 1e-5  # seconds: a slot that starts this soon has started; times are rounded
-_MAX_PLACE_AGE = (MAX_QUEUE + 1) * PLACE_GRACE  # seconds; a longer stored value is corrupt or forged
+_MAX_PLACE_AGE = (
+    MAX_QUEUE + 1
+) * PLACE_GRACE  # seconds; a longer stored value is corrupt or forged
 
 
 class DelaySource(StrEnum):
@@ -107,7 +113,9 @@ class Wait(TurnReply, frozen=True, kw_only=True):
     pause: float = 0.0
 
 
-def required_delay(pace: Pace | None, min_delay: float, max_delay: float, now: float) -> RequiredDelay | None:
+def required_delay(
+    pace: Pace | None, min_delay: float, max_delay: float, now: float
+) -> RequiredDelay | None:
     """The delay required at `now` (seconds since 1970), or None.
 
     It is the longest of the file's delays, each limited to `max_delay` seconds, and `min_delay`.
@@ -119,7 +127,9 @@ def required_delay(pace: Pace | None, min_delay: float, max_delay: float, now: f
     if longest is not None:
         stated = longest.seconds
     if min_delay > min(stated, max_delay):
-        return RequiredDelay(by=DelaySource.MIN_DELAY, seconds=min_delay, bounded=stated > min_delay)
+        return RequiredDelay(
+            by=DelaySource.MIN_DELAY, seconds=min_delay, bounded=stated > min_delay
+        )
     if longest is None or stated <= 0:
         return None
     return _bounded(longest, max_delay)
@@ -179,7 +189,9 @@ def next_turn(last: float, not_before: float, delay: float, now: float) -> Turn 
 
 def as_wait(reply: Turn | Wait) -> Wait:
     """The reply as a wait: that of a granted turn is 0 seconds long."""
-    return reply if isinstance(reply, Wait) else Wait(seconds=0.0, asked=reply.asked)
+    if isinstance(reply, Wait):
+        return reply
+    return Wait(seconds=0.0, asked=reply.asked)
 
 
 class Waiter(NamedTuple):

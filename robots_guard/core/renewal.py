@@ -47,7 +47,9 @@ from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import ROBOTS_TXT, Origin, split_url
 
 MAX_REDIRECTS = 5  # RFC 9309 section 2.3.1.2: at least five
-_DOUBTFUL = re.compile(r"[\x00-\x1f\x7f\\]")  # not valid in URLs, and clients interpret them differently
+_DOUBTFUL = re.compile(
+    r"[\x00-\x1f\x7f\\]"
+)  # not valid in URLs, and clients interpret them differently
 _UNENCODED = re.compile(r"[^!-~]")  # not valid in a request line (RFC 9112 section 3.2)
 
 
@@ -109,14 +111,20 @@ class Fetching:
             origin, target = split_url(urljoin(self.url, location))
         except (NotGoverned, MalformedURL, ValueError) as error:
             return self.in_trouble(now, Failure.REDIRECT_REFUSED, str(error))
-        target = _UNENCODED.sub(_percent, target)  # here, so that every fetcher sends what is judged
+        target = _UNENCODED.sub(
+            _percent, target
+        )  # here, so that every fetcher sends what is judged
         url = f"{origin}{target}"
         if origin.port in BAD_PORTS:
-            return self.in_trouble(now, Failure.REDIRECT_REFUSED, f"port {origin.port} is not a web port")
+            return self.in_trouble(
+                now, Failure.REDIRECT_REFUSED, f"port {origin.port} is not a web port"
+            )
         if url in passed:
             return self.in_trouble(now, Failure.REDIRECT_LOOP, f"back to {url}", answer=outcome)
         if len(passed) > MAX_REDIRECTS:
-            return self.in_trouble(now, Failure.REDIRECT_LIMIT, f"more than {MAX_REDIRECTS} hops", answer=outcome)
+            return self.in_trouble(
+                now, Failure.REDIRECT_LIMIT, f"more than {MAX_REDIRECTS} hops", answer=outcome
+            )
         following = replace(
             self,
             url=url,
@@ -276,7 +284,9 @@ def _whole_lines(body: bytes) -> bytes:
 State = Fetching | Redirected | Settled
 
 
-def begin(origin: Origin, cached: Policy | None, via: str, *, public_only: bool = False) -> Fetching:
+def begin(
+    origin: Origin, cached: Policy | None, via: str, *, public_only: bool = False
+) -> Fetching:
     """The first state of an origin's renewal by the fetcher named `via`.
 
     `public_only`: fetch from a public address only.

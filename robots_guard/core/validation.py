@@ -64,7 +64,9 @@ def _of_document(document: Document, now: float) -> Iterator[str]:
         document.last_modified,
         document.via,
     )
-    if len(document.redirects) > MAX_HOPS or any(len(text) > MAX_TEXT for text in (*texts, *document.redirects)):
+    if len(document.redirects) > MAX_HOPS or any(
+        len(text) > MAX_TEXT for text in (*texts, *document.redirects)
+    ):
         yield "one of its fields is too long"
     if not all(map(_is_url, (document.url, *document.redirects))):
         yield "one of its URLs is not an http(s) URL"

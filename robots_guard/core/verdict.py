@@ -135,7 +135,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def has_escaped(self) -> bool:
         """Whether the request reached the site before it was judged, and is not allowed."""
         verdict = self.verdict
-        return self.question.sent and (verdict.action is not Action.PASS or verdict.would is not None)
+        return self.question.sent and (
+            verdict.action is not Action.PASS or verdict.would is not None
+        )
 
     @property
     def is_due(self) -> bool:
@@ -168,7 +170,9 @@ def as_report_only(verdict: Verdict) -> Verdict:
     """Return the report-only form of a verdict: it passes, and `would` is the action otherwise taken."""
     if verdict.action is Action.PASS:
         return verdict
-    return msgspec.structs.replace(verdict, action=Action.PASS, would=verdict.action, relaxed="report_only")
+    return msgspec.structs.replace(
+        verdict, action=Action.PASS, would=verdict.action, relaxed="report_only"
+    )
 
 
 def deferred(why: str, now: float) -> Verdict:
@@ -176,10 +180,14 @@ def deferred(why: str, now: float) -> Verdict:
 
     `on_unreachable` does not apply, because the site may be reachable.
     """
-    return Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=now + RETRY_MIN, detail=why)
+    return Verdict(
+        action=Action.DEFER, reason=Reason.UNREACHABLE, until=now + RETRY_MIN, detail=why
+    )
 
 
-def judge(question: Question, policy: Policy, rules: Ruleset | None, terms: Terms, now: float) -> Verdict:
+def judge(
+    question: Question, policy: Policy, rules: Ruleset | None, terms: Terms, now: float
+) -> Verdict:
     """Judge a question by a policy. `rules` is its document compiled for the question, or None if
     it has no rules."""
     access, document = policy.access(now, terms.dialect)
@@ -196,7 +204,9 @@ def judge(question: Question, policy: Policy, rules: Ruleset | None, terms: Term
             return _unreachable(policy, terms, now)
 
 
-def _by_rules(question: Question, policy: Policy, rules: Ruleset, terms: Terms, now: float, *, stale: bool) -> Verdict:
+def _by_rules(
+    question: Question, policy: Policy, rules: Ruleset, terms: Terms, now: float, *, stale: bool
+) -> Verdict:
     origin = question.origin
     ruling = rules.judge(question.target, origin.host, origin.port, origin.scheme)
     verdict = Verdict(
@@ -230,7 +240,9 @@ def _defer_disallowed(
     if not now < since + terms.max_defer:
         return verdict
     renewed = max(policy.expires_at(terms.dialect), now + RETRY_MIN)
-    return msgspec.structs.replace(verdict, action=Action.DEFER, until=min(renewed, since + terms.max_defer))
+    return msgspec.structs.replace(
+        verdict, action=Action.DEFER, until=min(renewed, since + terms.max_defer)
+    )
 
 
 def paced(
@@ -355,7 +367,9 @@ def _unrestricted(policy: Policy, document: Document | None, terms: Terms, stale
     elif document is None:
         detail = _describe(policy.trouble)
     relaxed = f"dialect={terms.dialect.name}" if detail else None
-    return Verdict(action=Action.PASS, reason=Reason.UNRESTRICTED, relaxed=relaxed, detail=detail, stale=stale)
+    return Verdict(
+        action=Action.PASS, reason=Reason.UNRESTRICTED, relaxed=relaxed, detail=detail, stale=stale
+    )
 
 
 def _restricted(document: Document | None, terms: Terms, stale: bool) -> Verdict:
@@ -391,7 +405,9 @@ def _unreachable(policy: Policy, terms: Terms, now: float) -> Verdict:
     if terms.on_unreachable == "defer" and trouble:
         if now - trouble.since < terms.max_defer:
             until = min(trouble.next_try, trouble.since + terms.max_defer)
-            return Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=until, detail=detail)
+            return Verdict(
+                action=Action.DEFER, reason=Reason.UNREACHABLE, until=until, detail=detail
+            )
         detail = f"{detail}; for {span(now - trouble.since)}, longer than max_defer"
     return Verdict(action=Action.DROP, reason=Reason.UNREACHABLE, detail=detail)
 

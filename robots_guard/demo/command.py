@@ -102,7 +102,9 @@ def demo(as_json: bool) -> int:
         click.echo(json.dumps(result, indent=2))
     else:
         _show(result)
-    return 0 if result["ok"] else 1
+    if result["ok"]:
+        return 0
+    return 1
 
 
 def _run(progress: Console) -> dict[str, Any]:
@@ -126,7 +128,9 @@ def _find_requirements() -> str:
         raise MissingExtra("all", "robots-guard demo")
     curl = shutil.which("curl")
     if curl is None:
-        raise SettingsError("the demo needs curl: install it with your package manager, such as apt-get install curl")
+        raise SettingsError(
+            "the demo needs curl: install it with your package manager, such as apt-get install curl"
+        )
     return curl
 
 
@@ -135,7 +139,8 @@ def _start_sites(net: Loopback) -> list[DemoRequest]:
     for site in SITES:
         origin = net.origin(site.robots)
         requests += [
-            DemoRequest(f"{origin.url}{target}", origin, target, action, site.name) for target, action in site.expected
+            DemoRequest(f"{origin.url}{target}", origin, target, action, site.name)
+            for target, action in site.expected
         ]
     return requests
 
@@ -156,9 +161,14 @@ def _settings(place: Path) -> dict[str, str]:
 
 def _crawl(requests: list[DemoRequest], place: Path) -> None:
     """Run the spider until every URL has been decided, then stop it: deferred requests would keep it waiting."""
-    config = json.dumps({"urls": [request.url for request in requests], "settings": _settings(place)})
+    config = json.dumps(
+        {"urls": [request.url for request in requests], "settings": _settings(place)}
+    )
     command = [sys.executable, "-m", "robots_guard.demo.spider", config]
-    with (place / "scrapy.log").open("w", encoding="utf-8") as log, subprocess.Popen(command, stderr=log) as crawl:
+    with (
+        (place / "scrapy.log").open("w", encoding="utf-8") as log,
+        subprocess.Popen(command, stderr=log) as crawl,
+    ):
         try:
             _wait_for_records(place, "scrapy", len(requests), crawl)
             crawl.send_signal(signal.SIGINT)
@@ -167,12 +177,16 @@ def _crawl(requests: list[DemoRequest], place: Path) -> None:
             crawl.kill()
 
 
-def _wait_for_records(place: Path, component: str, count: int, process: subprocess.Popen[bytes]) -> None:
+def _wait_for_records(
+    place: Path, component: str, count: int, process: subprocess.Popen[bytes]
+) -> None:
     deadline = time.monotonic() + TIMEOUT
     while len({record.url for record in _records(place) if record.component == component}) < count:
         if process.poll() is not None or time.monotonic() > deadline:
             log = (place / f"{component}.log").read_text("utf-8", errors="replace")
-            raise SettingsError(f"the {component} half of the demo did not finish; its log ends with:\n{log[-2000:]}")
+            raise SettingsError(
+                f"the {component} half of the demo did not finish; its log ends with:\n{log[-2000:]}"
+            )
         time.sleep(0.1)
 
 
@@ -181,7 +195,15 @@ def _proxy(place: Path) -> Iterator[str]:
     """Run `robots-guard proxy`; yields its address."""
     options = [f"--{name.replace('_', '-')}={value}" for name, value in _settings(place).items()]
     options = [option.replace("=true", "") for option in options]
-    command = [sys.executable, "-m", "robots_guard.cli", "proxy", "--listen", "127.0.0.1:0", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "robots_guard.cli",
+        "proxy",
+        "--listen",
+        "127.0.0.1:0",
+        *options,
+    ]
     command += ["--confdir", str(place / "ca"), "--allow-private", "127.0.0.0/8"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
         try:
@@ -204,13 +226,19 @@ def _run_program(command: list[str]) -> None:
 
 def _records(place: Path) -> list[Record]:
     audit_log = place / "audit_log"
-    return list(recorded(audit_log)) if audit_log.exists() else []
+    if audit_log.exists():
+        return list(recorded(audit_log))
+    return []
 
 
 def _result(requests: list[DemoRequest], records: list[Record]) -> dict[str, Any]:
     rows = [_row(request, component, records) for request in requests for component in COMPONENTS]
     sites = {id(request.site): request.site for request in requests}.values()
-    forbidden = sum(request.site.targets.count(request.target) for request in requests if request.action != "pass")
+    forbidden = sum(
+        request.site.targets.count(request.target)
+        for request in requests
+        if request.action != "pass"
+    )
     counts = {
         "requests the sites received that their robots.txt forbids": forbidden,
         "robots.txt fetches per origin": [len(site.robots_fetches) for site in sites],
@@ -218,8 +246,12 @@ def _result(requests: list[DemoRequest], records: list[Record]) -> dict[str, Any
     }
     promises = {
         "no forbidden request reached a site": forbidden == 0,
-        "each robots.txt was fetched once, for both integrations": all(len(site.robots_fetches) == 1 for site in sites),
-        "every verdict is the one its robots.txt asks for": all(row["action"] == row["expected"] for row in rows),
+        "each robots.txt was fetched once, for both integrations": all(
+            len(site.robots_fetches) == 1 for site in sites
+        ),
+        "every verdict is the one its robots.txt asks for": all(
+            row["action"] == row["expected"] for row in rows
+        ),
         "both integrations gave the same verdict": _do_verdicts_agree(rows),
         "every allowed page was fetched through both integrations": all(
             request.site.targets.count(request.target) == len(COMPONENTS)
@@ -231,7 +263,9 @@ def _result(requests: list[DemoRequest], records: list[Record]) -> dict[str, Any
 
 
 def _row(request: DemoRequest, component: str, records: list[Record]) -> dict[str, Any]:
-    found = [record for record in records if record.component == component and record.url == request.url]
+    found = [
+        record for record in records if record.component == component and record.url == request.url
+    ]
     first = found[0] if found else None
     return {
         "site": request.name,
@@ -249,7 +283,9 @@ def _row(request: DemoRequest, component: str, records: list[Record]) -> dict[st
 def _count_received(requests: list[DemoRequest]) -> dict[str, int]:
     """Count the requests that reached the sites, by integration; the User-Agent tells which one sent them."""
     agents = Counter(
-        COMPONENTS["proxy" if received.headers.get("user-agent", "").startswith("curl") else "scrapy"]
+        COMPONENTS[
+            "proxy" if received.headers.get("user-agent", "").startswith("curl") else "scrapy"
+        ]
         for site in {id(request.site): request.site for request in requests}.values()
         for received in site.received
         if received.target != "/robots.txt"
@@ -269,7 +305,9 @@ _STYLES = {"pass": "green", "drop": "red", "defer": "yellow"}
 
 def _show(result: dict[str, Any]) -> None:
     console = Console()
-    console.width = max(console.width, 140)  # a wide table can be scrolled, a wrapped one is unreadable
+    console.width = max(
+        console.width, 140
+    )  # a wide table can be scrolled, a wrapped one is unreadable
     table = Table(title="What each integration decided", title_justify="left", box=SIMPLE_HEAD)
     for column in ("site", "URL", "component", "action", "reason", "rule", "line"):
         table.add_column(column, justify="right" if column == "line" else "left", no_wrap=True)
@@ -297,5 +335,7 @@ def _as_text(count: Any) -> str:
     if isinstance(count, dict):
         return ", ".join(f"{name} {number}" for name, number in count.items())
     if isinstance(count, list):
-        return str(count[0]) if len(set(count)) == 1 else ", ".join(map(str, count))
+        if len(set(count)) == 1:
+            return str(count[0])
+        return ", ".join(map(str, count))
     return str(count)

@@ -134,7 +134,9 @@ def _gzip(first: int) -> Unpacker:  # noqa: ARG001  (all constructors get the fi
 
 
 def _deflate(first: int) -> Unpacker:
-    return zlib.decompressobj(_ZLIB if first & 0x0F == 8 else _RAW)  # servers send it with and without zlib's frame
+    return zlib.decompressobj(
+        _ZLIB if first & 0x0F == 8 else _RAW
+    )  # servers send it with and without zlib's frame
 
 
 class _Brotli:
@@ -164,7 +166,9 @@ class _Zstandard:
     small slices."""
 
     def __init__(self, library: Any) -> None:
-        self._stream = library.ZstdDecompressor(max_window_size=1 << _ZSTD_WINDOW_LOG).decompressobj()
+        self._stream = library.ZstdDecompressor(
+            max_window_size=1 << _ZSTD_WINDOW_LOG
+        ).decompressobj()
         self._after = b""
 
     @property
@@ -199,7 +203,9 @@ def _import_if_installed(name: str) -> Any:
 
 def _brotli(first: int) -> Unpacker:  # noqa: ARG001  (as above)
     for library in filter(None, map(_import_if_installed, ("brotli", "brotlicffi"))):
-        if hasattr(library.Decompressor, "can_accept_more_data"):  # added together with the output limit
+        if hasattr(
+            library.Decompressor, "can_accept_more_data"
+        ):  # added together with the output limit
             return _Brotli(library)
     raise Undecodable("content-encoding 'br' needs brotli 1.2 or later to be read")
 
@@ -226,6 +232,8 @@ _UNPACKERS: dict[str, Callable[[int], Unpacker]] = {
 
 def _errors() -> tuple[type[Exception], ...]:
     """Return the exceptions of the installed decoders."""
-    brotli = [library.error for library in map(_import_if_installed, ("brotli", "brotlicffi")) if library]
+    brotli = [
+        library.error for library in map(_import_if_installed, ("brotli", "brotlicffi")) if library
+    ]
     libraries = map(_import_if_installed, ("compression.zstd", "backports.zstd", "zstandard"))
     return (zlib.error, EOFError, *brotli, *(library.ZstdError for library in libraries if library))

@@ -87,7 +87,12 @@ class CheckedResolver(AbstractResolver):
         self._visit.check(found)
         return [
             ResolveResult(
-                hostname=host, host=str(each), port=port, family=_FAMILY[each.version], proto=0, flags=_NUMERIC
+                hostname=host,
+                host=str(each),
+                port=port,
+                family=_FAMILY[each.version],
+                proto=0,
+                flags=_NUMERIC,
             )
             for each in found
         ]
@@ -100,7 +105,9 @@ _FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
 _NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 
 
-def lookup(host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC) -> Future[tuple[Address, ...]]:
+def lookup(
+    host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC
+) -> Future[tuple[Address, ...]]:
     """Start to resolve a host; the future raises OSError for a name without addresses.
 
     The lookup has its own daemon thread. A name server that hangs occupies it for half a minute,
@@ -108,15 +115,21 @@ def lookup(host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC
     time out as well.
     """
     found: Future[tuple[Address, ...]] = Future()
-    threading.Thread(target=_look_up, args=(found, host, port, family), name="robots_guard name", daemon=True).start()
+    threading.Thread(
+        target=_look_up, args=(found, host, port, family), name="robots_guard name", daemon=True
+    ).start()
     return found
 
 
-def _look_up(found: Future[tuple[Address, ...]], host: str, port: int, family: socket.AddressFamily) -> None:
+def _look_up(
+    found: Future[tuple[Address, ...]], host: str, port: int, family: socket.AddressFamily
+) -> None:
     if not found.set_running_or_notify_cancel():
         return
     try:
-        infos = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+        infos = socket.getaddrinfo(
+            host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
+        )
         found.set_result(tuple(ip_address(info[4][0]) for info in infos))
     except Exception as error:  # noqa: BLE001  raised where the future is awaited
         found.set_exception(error)

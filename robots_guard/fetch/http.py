@@ -25,7 +25,12 @@ from yarl import URL
 
 from robots_guard.core.access import Failed, Failure, Fetched, FetchOutcome, Get, Limits
 from robots_guard.fetch.content_coding import Plain, Undecodable, decoder
-from robots_guard.fetch.destinations import CheckedResolver, DestinationRefused, Destinations, HostVisit
+from robots_guard.fetch.destinations import (
+    CheckedResolver,
+    DestinationRefused,
+    Destinations,
+    HostVisit,
+)
 from robots_guard.fetch.fields import MAX_FIELD, MAX_FIELDS, BadFields, joined
 from robots_guard.fetch.framing import Framing
 from robots_guard.origin import split_url
@@ -84,11 +89,19 @@ class HttpFetcher:
         """Fetch one hop; return its outcome."""
         try:
             url = URL(_UNSAFE_BYTE.sub(_percent, get.url), encoded=True)
-            if get.verbatim and url.raw_path_qs != split_url(get.url)[1]:  # yarl drops an empty query
-                return Failed(failure=Failure.REFUSED, detail=f"this client would request {url.raw_path_qs} instead")
+            if (
+                get.verbatim and url.raw_path_qs != split_url(get.url)[1]
+            ):  # yarl drops an empty query
+                return Failed(
+                    failure=Failure.REFUSED,
+                    detail=f"this client would request {url.raw_path_qs} instead",
+                )
             visit = HostVisit(self._destinations, public_only=get.public_only)
             visit.enter(url.raw_host or "", url.port or 0)
-            async with asyncio.timeout(get.limits.total), self._session(get.limits, visit) as session:
+            async with (
+                asyncio.timeout(get.limits.total),
+                self._session(get.limits, visit) as session,
+            ):
                 return await self._get(session, url, get, visit)
         except Exception as error:  # noqa: BLE001  a fetcher never raises: an error is an outcome
             return Failed(failure=_failure(error), detail=_describe(error))
@@ -99,7 +112,11 @@ class HttpFetcher:
         resolver = None if self._proxy else CheckedResolver(visit)
         session = aiohttp.ClientSession(
             connector=_Connector(
-                ssl=self._tls, force_close=True, use_dns_cache=False, resolver=resolver, socket_factory=_socket
+                ssl=self._tls,
+                force_close=True,
+                use_dns_cache=False,
+                resolver=resolver,
+                socket_factory=_socket,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
@@ -116,17 +133,27 @@ class HttpFetcher:
         session._retry_connection = False  # noqa: SLF001  aiohttp repeats a GET, and has no option against it
         return session
 
-    async def _get(self, session: aiohttp.ClientSession, url: URL, get: Get, visit: HostVisit) -> FetchOutcome:
-        headers = {"User-Agent": self._user_agent, "Accept-Encoding": "identity", **dict(get.headers)}
+    async def _get(
+        self, session: aiohttp.ClientSession, url: URL, get: Get, visit: HostVisit
+    ) -> FetchOutcome:
+        headers = {
+            "User-Agent": self._user_agent,
+            "Accept-Encoding": "identity",
+            **dict(get.headers),
+        }
         get_it = session.get(url, headers=headers, allow_redirects=False, proxy=self._proxy or None)
         async with contextlib.AsyncExitStack() as stack:
-            async with asyncio.timeout(get.limits.connect + get.limits.first_byte):  # even if it comes in drips
+            async with asyncio.timeout(
+                get.limits.connect + get.limits.first_byte
+            ):  # even if it comes in drips
                 answer = await stack.enter_async_context(get_it)
             fields = joined(answer.raw_headers)
             coding = fields.get("content-encoding", "") if 200 <= answer.status < 300 else ""
             body = decoder(coding, get.limits.max_body)
             content = await _read(answer, body)
-            if objection := _framing_of(session).objection(truncated=body.truncated, content=content):
+            if objection := _framing_of(session).objection(
+                truncated=body.truncated, content=content
+            ):
                 return Failed(failure=Failure.PROTOCOL, detail=objection)
             return Fetched(
                 status=answer.status,
@@ -171,7 +198,9 @@ class _Connector(aiohttp.TCPConnector):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.framing = Framing()
-        self._factory: Any = functools.partial(_ObservedHandler, loop=self._loop)  # aiohttp has no option for it
+        self._factory: Any = functools.partial(
+            _ObservedHandler, loop=self._loop
+        )  # aiohttp has no option for it
 
     async def connect(self, *args: Any, **options: Any) -> Connection:
         connection = await super().connect(*args, **options)
@@ -239,7 +268,9 @@ def _percent(found: re.Match[str]) -> str:
 
 
 def _failure(error: Exception) -> Failure:
-    return next((failure for kind, failure in _FAILURES if isinstance(error, kind)), Failure.INTERNAL)
+    return next(
+        (failure for kind, failure in _FAILURES if isinstance(error, kind)), Failure.INTERNAL
+    )
 
 
 def _describe(error: Exception) -> str:

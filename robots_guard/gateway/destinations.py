@@ -41,14 +41,18 @@ class DestinationPolicy:
         self._ports = tuple(ports)
         self._destinations = Destinations(allowed=allowed)
         self._listening = listening
-        self._lookups: TTLCache[tuple[str, bool], str | None] = TTLCache(_CACHED_NAMES, _CACHE_SECONDS, timer=monotonic)
+        self._lookups: TTLCache[tuple[str, bool], str | None] = TTLCache(
+            _CACHED_NAMES, _CACHE_SECONDS, timer=monotonic
+        )
 
     def objection_to_port(self, port: int, *, in_tunnel: bool) -> str | None:
         """Why this port may not be reached, or None."""
         if any(port in ports for ports in self._ports):
             return None
         if port in BAD_PORTS:
-            return f"port {port} is not a web port: connect_ports names the ports that may be reached"
+            return (
+                f"port {port} is not a web port: connect_ports names the ports that may be reached"
+            )
         if in_tunnel:
             return f"a tunnel to port {port}: connect_ports names the ports that may be reached"
         return None
@@ -66,7 +70,9 @@ class DestinationPolicy:
             found = ()
         else:
             found = await _look_up(host)
-        objection = self._lookups[host, has_parent] = self._destinations.objection(found, public_only=False)
+        objection = self._lookups[host, has_parent] = self._destinations.objection(
+            found, public_only=False
+        )
         return objection
 
     def objection_to_addresses(self, addresses: Iterable[Address], port: int) -> str | None:
@@ -89,13 +95,17 @@ async def _look_up(host: str) -> tuple[Address, ...]:
 def _reaches_proxy(address: Address, listening: Address | None) -> bool:
     """Whether the proxy itself listens at this address: a request to itself would cause another one, endlessly."""
     plain = getattr(address, "ipv4_mapped", None) or address
-    if listening is None or plain == listening or plain.is_unspecified:  # a connection to 0.0.0.0 stays local
+    if (
+        listening is None or plain == listening or plain.is_unspecified
+    ):  # a connection to 0.0.0.0 stays local
         return True
     return listening.is_unspecified and _is_local(plain)
 
 
 def _is_local(address: Address) -> bool:
-    with socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    with socket.socket(
+        socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM
+    ) as probe:
         try:
             probe.bind((str(address), 0))
         except OSError:

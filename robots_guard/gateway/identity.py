@@ -16,7 +16,9 @@ from pathlib import Path
 from robots_guard.errors import SettingsError
 
 _TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
-_COMPATIBLE = re.compile(r"compatible;\s*([A-Za-z_-]+)", re.IGNORECASE)  # in crawlers' browser-like User-Agents
+_COMPATIBLE = re.compile(
+    r"compatible;\s*([A-Za-z_-]+)", re.IGNORECASE
+)  # in crawlers' browser-like User-Agents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +81,18 @@ def agents_in(path: Path) -> Mapping[str, str]:
         raise SettingsError(
             f"agents: {str(path)!r} cannot be read ({error.strerror}): name a TOML file with [users]"
         ) from None
-    except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise SettingsError(f"agents: {str(path)!r} is not valid TOML ({error})") from None
     if not isinstance(users, dict) or not users:
-        raise SettingsError(f'agents: {str(path)!r} names no users: write [users], and user = "agent" below it')
+        raise SettingsError(
+            f'agents: {str(path)!r} names no users: write [users], and user = "agent" below it'
+        )
     for user, agent in users.items():
         if not (isinstance(agent, str) and _TOKEN.fullmatch(agent)):
-            raise SettingsError(f"agents: {user!r} has no product token: use letters, '-' and '_', such as 'mybot'")
+            raise SettingsError(
+                f"agents: {user!r} has no product token: use letters, '-' and '_', such as 'mybot'"
+            )
     return users

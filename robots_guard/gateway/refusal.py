@@ -97,24 +97,35 @@ def too_large(*, method: str = "GET") -> ProxyReply:
 
 def _retry_later(reason: str, method: str) -> ProxyReply:
     """A 503 to be retried: nothing is wrong with the request, and it was not judged."""
-    fields = (("Proxy-Status", "robots-guard; error=proxy_internal_response"), ("Retry-After", str(RETRY_AFTER)))
+    fields = (
+        ("Proxy-Status", "robots-guard; error=proxy_internal_response"),
+        ("Retry-After", str(RETRY_AFTER)),
+    )
     return _unavailable(fields, {"detail": reason}, method)
 
 
-def _unavailable(fields: tuple[tuple[str, str], ...], members: dict[str, object], method: str) -> ProxyReply:
+def _unavailable(
+    fields: tuple[tuple[str, str], ...], members: dict[str, object], method: str
+) -> ProxyReply:
     more = (("Cache-Control", "no-store"), ("Content-Type", "application/problem+json"))
     problem = {"title": "Service Unavailable", "status": 503, **members}
     return ProxyReply(503, (*fields, *more), b"" if method == "HEAD" else _json(problem))
 
 
-def cached_copy(policy: Policy, now: float, dialect: Dialect, *, method: str = "GET") -> ProxyReply | None:
+def cached_copy(
+    policy: Policy, now: float, dialect: Dialect, *, method: str = "GET"
+) -> ProxyReply | None:
     """A fresh policy's document, as the site served it at its own /robots.txt; None if there is none.
 
     A document that was fetched through a redirect is not served: a client that follows the redirect
     itself is judged at each hop, and must not get more from the cache than it may fetch.
     """
     document = policy.document
-    if document is None or policy.trouble is not None or policy.freshness(now, dialect) is not Freshness.FRESH:
+    if (
+        document is None
+        or policy.trouble is not None
+        or policy.freshness(now, dialect) is not Freshness.FRESH
+    ):
         return None
     if document.redirects or document.url != policy.origin.robots_url:
         return None
@@ -238,12 +249,19 @@ def _facts(decision: Decision) -> list[tuple[str, str]]:
     if verdict.rule:
         rule = f'<code class="rule">{escape(verdict.rule.text)}</code>'
         group = f", in the group of <code>{escape(verdict.group)}</code>" if verdict.group else ""
-        facts.append(("Rule", f'{rule}<span class="small line">line {verdict.rule.line}{group}</span>'))
+        facts.append(
+            ("Rule", f'{rule}<span class="small line">line {verdict.rule.line}{group}</span>')
+        )
     if meaning_of(verdict.reason).fault is Party.SITE:
         when = ""
         if fetched := _fetched_at(decision):
             when = f'<span class="small line">as of {fetched.replace("T", " ").replace("Z", " UTC")}</span>'
-        facts.append(("robots.txt", f'<a href="{robots_url}" rel="noreferrer"><code>{robots_url}</code></a>{when}'))
+        facts.append(
+            (
+                "robots.txt",
+                f'<a href="{robots_url}" rel="noreferrer"><code>{robots_url}</code></a>{when}',
+            )
+        )
     if verdict.detail:
         facts.append(("Because", f"<code>{escape(verdict.detail)}</code>"))
     if verdict.action is Action.DEFER:

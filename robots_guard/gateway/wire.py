@@ -107,9 +107,15 @@ class Wire(NamedTuple):
             raise MalformedURL("more than one Host field")
         if self.version not in _VERSIONS:
             raise MalformedURL(f"not a version of HTTP: {self.version[:20]!r}")
-        if not (self.hosts or self.version == "HTTP/1.0" or (self.authority and self.version in _MULTIPLEXED)):
+        if not (
+            self.hosts
+            or self.version == "HTTP/1.0"
+            or (self.authority and self.version in _MULTIPLEXED)
+        ):
             raise MalformedURL(f"an {self.version} request that names no host")
-        return _agreed(self.scheme, self.host, self.port, self.hosts, self.authority, self.sni, self.addressed)
+        return _agreed(
+            self.scheme, self.host, self.port, self.hosts, self.authority, self.sni, self.addressed
+        )
 
     def _destination(self) -> Origin:
         return _origin(self.scheme, self.host, self.port)
@@ -120,7 +126,10 @@ class Wire(NamedTuple):
             return _drop(Reason.MALFORMED_TARGET, "the method is not a token")
         if not self.clean:
             return _drop(Reason.MALFORMED_TARGET, "a line break in a field")
-        if self.coding.lower() not in ("", "chunked"):  # some servers see no body, and read requests in its bytes
+        if self.coding.lower() not in (
+            "",
+            "chunked",
+        ):  # some servers see no body, and read requests in its bytes
             return _drop(Reason.MALFORMED_TARGET, "a transfer coding other than chunked")
         fault = malformed(self.target)
         if fault is None and "#" in self.target:
@@ -132,7 +141,13 @@ class Wire(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def _agreed(
-    scheme: str, host: str, port: int, hosts: tuple[str, ...], authority: str, sni: str | None, addressed: bool
+    scheme: str,
+    host: str,
+    port: int,
+    hosts: tuple[str, ...],
+    authority: str,
+    sni: str | None,
+    addressed: bool,
 ) -> Origin:
     """The origin that all names agree on. Raises Ambiguous. Cached, because a crawler visits the same few sites."""
     claims = [("Host", parse_authority(scheme, name)) for name in hosts]
@@ -145,7 +160,9 @@ def _agreed(
         destination = Origin(scheme, claims[0][1].host, port)
     for place, claim in claims:
         if claim != destination:
-            raise Ambiguous(f"{place} names {claim.authority}, the connection goes to {destination.authority}")
+            raise Ambiguous(
+                f"{place} names {claim.authority}, the connection goes to {destination.authority}"
+            )
     return destination
 
 

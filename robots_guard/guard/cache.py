@@ -57,15 +57,21 @@ class PolicyCache:
         if self._store is None:
             return None
         try:
-            stored = self._usable_part(await self._calls.make(self._store.get, origin, within=within))
+            stored = self._usable_part(
+                await self._calls.make(self._store.get, origin, within=within)
+            )
         except DamagedValue as error:
             self._counters.warn("store/damaged", "a policy in the store cannot be used: %s", error)
             return None
         except OutOfTime as error:
-            self._warn("a question is deferred because the policy store is slow: %s", error, "reading")
+            self._warn(
+                "a question is deferred because the policy store is slow: %s", error, "reading"
+            )
             raise
         except StoreError as error:
-            self._warn("the policy store cannot be read; continuing without it: %s", error, "reading")
+            self._warn(
+                "the policy store cannot be read; continuing without it: %s", error, "reading"
+            )
             return None
         self._counters.mark_working("store/error", "reading")
         if stored is not None:
@@ -86,7 +92,9 @@ class PolicyCache:
         try:
             kept = await self._calls.make(_put_with_document, self._store, policy, now)
         except StoreError as error:
-            self._warn("the policy store cannot be written; continuing without it: %s", error, "writing")
+            self._warn(
+                "the policy store cannot be written; continuing without it: %s", error, "writing"
+            )
             return policy
         self._counters.mark_working("store/error", "reading", "writing")
         stored = self._usable_part(kept) or policy

@@ -160,7 +160,11 @@ class Calls:
         return OutOfTime(f"no answer from {self._what} within {within:.1f} s")
 
     async def _drive(
-        self, call: _Call[T], function: Callable[..., T], args: tuple[Any, ...], undo: Callable[[T], Any] | None
+        self,
+        call: _Call[T],
+        function: Callable[..., T],
+        args: tuple[Any, ...],
+        undo: Callable[[T], Any] | None,
     ) -> None:
         try:
             await self._drive_to_end(call, function, args)
@@ -170,7 +174,9 @@ class Calls:
             self._last_return = self._clocks.monotonic()
             self._leave(call)
 
-    async def _drive_to_end(self, call: _Call[T], function: Callable[..., T], args: tuple[Any, ...]) -> None:
+    async def _drive_to_end(
+        self, call: _Call[T], function: Callable[..., T], args: tuple[Any, ...]
+    ) -> None:
         try:
             call.end(await self._runtime.in_thread(function, *args))
         except NoThread as error:
@@ -185,4 +191,6 @@ class Calls:
             if undo is not None:
                 await self._runtime.in_thread(undo, result)
         except Exception as error:  # noqa: BLE001  no caller is left to raise it in
-            self._counters.warn(self._kind, f"a call to {self._what} failed after its caller gave up: %s", error)
+            self._counters.warn(
+                self._kind, f"a call to {self._what} failed after its caller gave up: %s", error
+            )

@@ -77,7 +77,9 @@ class Checks:
         if isinstance(following, Decided):
             return following
         rules = self._rules.get(following.document, question.agent, following.terms)
-        return None if rules is None else following.next(rules, now, is_paused=is_paused)
+        if rules is None:
+            return None
+        return following.next(rules, now, is_paused=is_paused)
 
     async def run(
         self,
@@ -151,7 +153,9 @@ class Checks:
         if near is not None and (not self._cache.shared or self.is_usable(near)):
             return near, "memory"
         far = await self._cache.get_shared(origin, within)
-        near = self._cache.get_local(origin)  # a renewal may have ended during the look-up in the store
+        near = self._cache.get_local(
+            origin
+        )  # a renewal may have ended during the look-up in the store
         if far is None or (near is not None and near.settled_at > far.settled_at):
             return near, "memory"
         return far, "store"

@@ -22,7 +22,10 @@ FAULTS = 5  # different faults of one kind that are logged within that time
 QUIET = 5.0  # seconds without a failure until a success counts: a cluster may have lost one node of several
 
 #: The message logged on recovery, by kind of failure.
-_RECOVERED = {"store/error": "the policy store works again", "audit_log/error": "the audit log works again"}
+_RECOVERED = {
+    "store/error": "the policy store works again",
+    "audit_log/error": "the audit log works again",
+}
 
 
 class Counters:
@@ -33,9 +36,13 @@ class Counters:
         self._clocks = clocks
         self._audit_log = audit_log
         self._limits: dict[tuple[str, str], _RateLimit] = {}
-        self._failed: dict[str, dict[str, float]] = {}  # by kind: broken parts, and when each last failed
+        self._failed: dict[
+            str, dict[str, float]
+        ] = {}  # by kind: broken parts, and when each last failed
 
-    def warn(self, kind: str, message: str, error: Exception, about: str = "", part: str = "") -> None:
+    def warn(
+        self, kind: str, message: str, error: Exception, about: str = "", part: str = ""
+    ) -> None:
         """Count a failure under its kind, such as ``store/error``, and log a warning.
 
         The warning is omitted if the same fault, `about` the same thing, was logged within the last
@@ -70,7 +77,9 @@ class Counters:
         try:
             self._audit_log.note(event)
         except AuditLogError as error:
-            self.warn("audit_log/error", "an event could not be recorded: %s", error, part="records")
+            self.warn(
+                "audit_log/error", "an event could not be recorded: %s", error, part="records"
+            )
         else:
             self.mark_working("audit_log/error", "records")
 
@@ -87,7 +96,9 @@ class _RateLimit:
 
     def permits(self, error: Exception, now: float) -> bool:
         fault = _fault_key(error)
-        self._logged = {each: at for each, at in list(self._logged.items()) if now - at < WARN_EVERY}
+        self._logged = {
+            each: at for each, at in list(self._logged.items()) if now - at < WARN_EVERY
+        }
         if fault in self._logged or len(self._logged) >= FAULTS:
             return False
         self._logged[fault] = now

@@ -41,7 +41,9 @@ from robots_guard.ports import AuditLog, Clocks, Fetcher, LocalStore, Runtime, S
 
 log = logging.getLogger("robots_guard")
 
-DRAIN_TIMEOUT = 5.0  # seconds `drain` waits at most: together with `close` less than the 10 s of `docker stop`
+DRAIN_TIMEOUT = (
+    5.0  # seconds `drain` waits at most: together with `close` less than the 10 s of `docker stop`
+)
 CLOSE_TIMEOUT = 2.0  # seconds `close` waits for the audit log, and again for the store
 NO_DELAY = RequiredDelay(
     by=DelaySource.RETRY_AFTER, seconds=0.0
@@ -82,7 +84,9 @@ class Guard:
         log_calls = calls("the audit log", LOG_WIDTH, kind="audit_log/error")
         rules_calls = calls("the parser", RULES_WIDTH, kind="rules/error")
         self._all_calls = (store_calls, log_calls, rules_calls)
-        self._overrides = overrides = OverridesFile(options.overrides, options.terms, clocks, counters)
+        self._overrides = overrides = OverridesFile(
+            options.overrides, options.terms, clocks, counters
+        )
         self._cache = PolicyCache(
             memory=memory,
             store=store,
@@ -168,7 +172,9 @@ class Guard:
             decided = self._peek(question, terms, fetcher or self._fetcher)
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
             question, decided = recordable(question), refuse_after_error()
-        return None if decided is None else self._finish(question, decided, terms, "memory", began)
+        if decided is None:
+            return None
+        return self._finish(question, decided, terms, "memory", began)
 
     async def check(self, question: Question, fetcher: Fetcher | None = None) -> Decision:
         """Return the decision, waiting as long as needed. `fetcher`, if given, fetches what this
@@ -207,7 +213,9 @@ class Guard:
         exempt = decision.policy is None and verdict.reason is not Reason.ROBOTS_TXT
         if exempt or verdict.delay is not None or not self.is_paused(origin):
             return decision
-        return msgspec.structs.replace(decision, verdict=msgspec.structs.replace(verdict, delay=NO_DELAY))
+        return msgspec.structs.replace(
+            decision, verdict=msgspec.structs.replace(verdict, delay=NO_DELAY)
+        )
 
     async def turn(self, decision: Decision, patience: float = 0.0) -> Decision:
         """Take the origin's turn for a permitted request; return the decision to act on.
@@ -220,7 +228,9 @@ class Guard:
         """
         if self.report_only:
             patience = 0.0
-        return await self._turn_check.take_within(patience, decision, self._options.apply_report_only)
+        return await self._turn_check.take_within(
+            patience, decision, self._options.apply_report_only
+        )
 
     def mark_sent(self, decision: Decision) -> Decision:
         """Mark a request as being sent; return its decision with the turn re-stamped to now.
@@ -260,7 +270,9 @@ class Guard:
         cached = self._cache.get_local(origin)
         return cached is not None and self._checks.is_usable(cached)
 
-    async def policy(self, origin: Origin, fetcher: Fetcher | None = None, *, renew: bool = False) -> Policy:
+    async def policy(
+        self, origin: Origin, fetcher: Fetcher | None = None, *, renew: bool = False
+    ) -> Policy:
         """Return the policy that a check would use; with `renew`, fetch it from the origin
         first."""
         cached, _ = await self._checks.look_up(origin)
@@ -297,7 +309,10 @@ class Guard:
     def close(self) -> None:
         """Release the store, the audit log and the threads. A call that hangs is left to the end of
         the process."""
-        for what, close in (("audit log", self._audit_log.close), ("policy store", self._close_store)):
+        for what, close in (
+            ("audit log", self._audit_log.close),
+            ("policy store", self._close_store),
+        ):
             if not ends_within(CLOSE_TIMEOUT, close):
                 log.warning("the %s hangs; continuing without closing it", what)
         self._runtime.close()
@@ -330,7 +345,9 @@ class Guard:
         if decided.renew and decided.policy is not None:
             self._renewals.refresh_in_background(origin, decided.policy, fetcher)
 
-    async def _policy_in_time(self, origin: Origin, fetcher: Fetcher, deadline: float) -> Policy | TimedOut:
+    async def _policy_in_time(
+        self, origin: Origin, fetcher: Fetcher, deadline: float
+    ) -> Policy | TimedOut:
         """Return a usable policy, renewed if necessary."""
         cached, _ = await self._checks.look_up_in_time(origin, deadline)
         if isinstance(cached, TimedOut) or (cached is not None and self._checks.is_usable(cached)):
@@ -338,7 +355,9 @@ class Guard:
         left = self._checks.time_left(deadline)
         return await self._renewals.fetch_within(left, origin, cached, fetcher)
 
-    def _finish(self, question: Question, decided: Decided, terms: Terms, source: str, began: float) -> Decision:
+    def _finish(
+        self, question: Question, decided: Decided, terms: Terms, source: str, began: float
+    ) -> Decision:
         if self.report_only:
             decided = replace(decided, verdict=self._options.apply_report_only(decided.verdict))
         return self._recorder.issue(question, decided, terms, source, began)

@@ -37,4 +37,6 @@ class GuardOptions:
 
     def apply_report_only(self, verdict: Verdict) -> Verdict:
         """Return the verdict to act on: with `report_only` one that refuses nothing."""
-        return as_report_only(verdict) if self.report_only else verdict
+        if self.report_only:
+            return as_report_only(verdict)
+        return verdict

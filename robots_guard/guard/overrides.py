@@ -63,7 +63,9 @@ class OverridesFile:
             self._overrides = read(self._path, self._base)
         except SettingsError as error:
             self._identity = None  # retry, and warn again, until the file is readable
-            self._counters.warn("overrides/unread", "%s; the previous overrides stay in force", error)
+            self._counters.warn(
+                "overrides/unread", "%s; the previous overrides stay in force", error
+            )
         else:
             self._report()
 

@@ -139,7 +139,9 @@ class Recorder:
         except AuditLogError as error:
             return self._handle_unrecorded(decision, error)
         except Exception:
-            log.exception("robots_guard cannot make the record of a decision; the request is refused")
+            log.exception(
+                "robots_guard cannot make the record of a decision; the request is refused"
+            )
             return self._refuse_unrecorded(decision)
         self._counters.mark_working("audit_log/error", "records")
         if self._unrecorded_passes:
@@ -147,7 +149,9 @@ class Recorder:
         return decision
 
     def _handle_unrecorded(self, decision: Decision, error: Exception) -> Decision:
-        self._counters.warn("audit_log/error", "a decision could not be recorded: %s", error, part="records")
+        self._counters.warn(
+            "audit_log/error", "a decision could not be recorded: %s", error, part="records"
+        )
         if decision.verdict.action is not Action.PASS:
             return decision
         if self._options.audit_required:
@@ -181,13 +185,19 @@ class Recorder:
         """Record how many requests passed unrecorded, now that the audit log is writable again."""
         count = self._unrecorded_passes
         try:
-            event = FailedOpen(at=at, setting="audit_required", count=count, detail="allowed unrecorded")
+            event = FailedOpen(
+                at=at, setting="audit_required", count=count, detail="allowed unrecorded"
+            )
             self._audit_log.note(event, is_tried_again=True)
         except UnconfirmedRecord:
             pass  # it is written; a second record would count the requests twice
         except AuditLogError:
             return  # not writable yet: the decision that led here needed no record
         except Exception as error:  # noqa: BLE001  the decision itself is recorded and remains valid
-            self._counters.warn("audit_log/error", "the number of unrecorded requests could not be recorded: %s", error)
+            self._counters.warn(
+                "audit_log/error",
+                "the number of unrecorded requests could not be recorded: %s",
+                error,
+            )
             return
         self._unrecorded_passes -= count

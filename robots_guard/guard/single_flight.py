@@ -106,7 +106,9 @@ class SingleFlight:
         self._gate = self._runtime.semaphore(FETCHES)
         self._redirect_gate = self._runtime.semaphore(FETCHES)
         self._running: dict[Origin, Handle[Policy]] = {}
-        self._for_redirects: dict[tuple[Origin, bool], Handle[Policy]] = {}  # by origin and `public_only`
+        self._for_redirects: dict[
+            tuple[Origin, bool], Handle[Policy]
+        ] = {}  # by origin and `public_only`
         self._tokens: dict[_Job, str] = {}  # of the leases this process holds
         self._waiting = 0
 
@@ -186,7 +188,11 @@ class SingleFlight:
         while under_way := [*self._running.values(), *self._for_redirects.values()]:
             left = max(0.0, deadline - self._clocks.monotonic())
             if not await self._runtime.wait_at_most(under_way[0], left):
-                log.warning("%d robots.txt fetches abandoned: not finished within %g s", len(under_way), seconds)
+                log.warning(
+                    "%d robots.txt fetches abandoned: not finished within %g s",
+                    len(under_way),
+                    seconds,
+                )
                 return
 
     def close(self) -> None:
@@ -220,7 +226,9 @@ class SingleFlight:
 
     def _settle_failed(self, job: _Job, error: Exception) -> Policy:
         failed = Failed(failure=Failure.INTERNAL, detail=type(error).__name__)
-        settled = renewal.begin(job.origin, job.cached, job.fetcher.via).next(failed, self._clocks.now())
+        settled = renewal.begin(job.origin, job.cached, job.fetcher.via).next(
+            failed, self._clocks.now()
+        )
         assert isinstance(settled, renewal.Settled)
         if not job.for_redirect:
             self._cache.put_local(settled.policy)
@@ -244,7 +252,9 @@ class SingleFlight:
                             raise _Ending
                         state = state.next(await self._take(job))
                     case lease.Looking():
-                        state = state.next(await self._cache.get_shared(job.origin), self._clocks.now())
+                        state = state.next(
+                            await self._cache.get_shared(job.origin), self._clocks.now()
+                        )
                     case lease.Waiting():
                         gate.release()
                         inside = False
@@ -269,7 +279,9 @@ class SingleFlight:
 
     async def _fetch(self, job: _Job, cached: Policy | None) -> Policy:
         deadline = self._clocks.monotonic() + self._limits.total
-        state: renewal.State = renewal.begin(job.origin, cached, job.fetcher.via, public_only=job.public_only)
+        state: renewal.State = renewal.begin(
+            job.origin, cached, job.fetcher.via, public_only=job.public_only
+        )
         judged: Decision | None = None  # of the next hop
         while True:
             match state:
@@ -301,14 +313,18 @@ class SingleFlight:
         await self._note_retry_after(outcome, state.url)
         return outcome
 
-    async def _record_hop(self, origin: Origin, get: Get, outcome: FetchOutcome, via: str, began: float) -> None:
+    async def _record_hop(
+        self, origin: Origin, get: Get, outcome: FetchOutcome, via: str, began: float
+    ) -> None:
         """Record the hop in the audit log."""
         now, elapsed = self._clocks.now(), self._clocks.monotonic() - began
         made = FetchMade(at=now, origin=origin, get=get, outcome=outcome, via=via, elapsed=elapsed)
         try:
             await self._log_calls.make(self._counters.note, made)
         except StoreError as error:
-            self._counters.warn("audit_log/error", "an event could not be recorded: %s", error, part="records")
+            self._counters.warn(
+                "audit_log/error", "an event could not be recorded: %s", error, part="records"
+            )
 
     async def _note_retry_after(self, outcome: FetchOutcome, url: str) -> None:
         """Keep a Retry-After of the robots.txt fetch for the origin's pages, too."""
@@ -342,11 +358,15 @@ class SingleFlight:
         may."""
         if self._leases is None:
             return True
-        token = self._tokens[job] = self._new_token(8)  # released later even if only the reply was lost
+        token = self._tokens[job] = self._new_token(
+            8
+        )  # released later even if only the reply was lost
         give_back = partial(_release_late, self._leases, job.origin, token)
         take, now = self._leases.take, self._clocks.now()
         try:
-            taken: bool = await self._store_calls.make(take, job.origin, token, now, self._lease, undo=give_back)
+            taken: bool = await self._store_calls.make(
+                take, job.origin, token, now, self._lease, undo=give_back
+            )
         except StoreError as error:
             self._warn("the policy store grants no leases; continuing without: %s", error)
             return True

@@ -134,4 +134,6 @@ def _delay_of(decision: Decision) -> float:
     """Return the seconds that a decision requires between two requests; -inf if it needs no
     turn."""
     delay = decision.verdict.delay
-    return -math.inf if delay is None else delay.seconds
+    if delay is None:
+        return -math.inf
+    return delay.seconds

@@ -43,7 +43,9 @@ from robots_guard.ports import Clocks, Handle, LocalTurns, Runtime, Semaphore, T
 
 HELD = 256  # queued requests of all origins together
 RETRY_IN = 1.0  # second: when to retry if the queue is full or the store too slow
-STORE_GRACE = 1.0  # second the store has to grant a turn beyond the request's patience, which may be 0
+STORE_GRACE = (
+    1.0  # second the store has to grant a turn beyond the request's patience, which may be 0
+)
 UPDATE_TIMEOUT = 1.0  # second a response may be delayed for the update of the store
 ROUNDING = 1.0  # second by which a Retry-After ends before the slot, because it is rounded up to whole seconds
 UNWANTED = Wait(seconds=RETRY_IN)  # the answer to a request that is no longer allowed
@@ -97,9 +99,13 @@ class Turns:
         """
         self._name = name
         self._lines: dict[Origin, _TurnQueue] = {}
-        self._shares: LRUCache[Origin, Share] = LRUCache(MAX_SHARES)  # of origins that several processes use
+        self._shares: LRUCache[Origin, Share] = LRUCache(
+            MAX_SHARES
+        )  # of origins that several processes use
         self._pending_calls: dict[Origin, _PendingCall] = {}  # whose caller gave up waiting
-        self._updates: dict[tuple[Origin, float], Handle[None]] = {}  # background updates, by new stamp
+        self._updates: dict[
+            tuple[Origin, float], Handle[None]
+        ] = {}  # background updates, by new stamp
 
     # -- taking a turn ------------------------------------------------------------------------------------
 
@@ -108,7 +114,9 @@ class Turns:
         if self._shared is None:
             return self._local.reserve(origin, delay, self._clocks.now, self._name)
         wait = self._local_wait(origin, delay)
-        if wait is not None:  # a store that has recovered or was replaced does not know the turns taken without it
+        if (
+            wait is not None
+        ):  # a store that has recovered or was replaced does not know the turns taken without it
             return wait
         reply = await self._ask_store(origin, delay, deadline)
         if reply is None:
@@ -141,14 +149,19 @@ class Turns:
         if is_away:
             return None
         late = f"no answer from the policy store within {within:.1f} s"
-        self._warn("a request is deferred because the policy store is slow to grant a turn: %s", OutOfTime(late))
+        self._warn(
+            "a request is deferred because the policy store is slow to grant a turn: %s",
+            OutOfTime(late),
+        )
         return Wait(seconds=RETRY_IN)
 
     def _begin_call(self, origin: Origin, delay: float) -> _PendingCall:
         return _PendingCall(self._runtime.spawn(self._call_store(origin, delay)), delay)
 
     async def _has_ended(self, call: Handle[Turn | Wait | None], ends: float) -> bool:
-        return call.done() or await self._runtime.wait_at_most(call, max(0.0, ends - self._clocks.monotonic()))
+        return call.done() or await self._runtime.wait_at_most(
+            call, max(0.0, ends - self._clocks.monotonic())
+        )
 
     async def _call_store(self, origin: Origin, delay: float) -> Turn | Wait | None:
         """Call the store; return its reply and note the share it gives this process.
@@ -158,7 +171,9 @@ class Turns:
         assert self._shared is not None
         between = delay if self._share_in_force(origin) is None else least(delay)
         try:
-            reply = await self._calls.make(self._shared.reserve, origin, between, self._clocks.now, self._name)
+            reply = await self._calls.make(
+                self._shared.reserve, origin, between, self._clocks.now, self._name
+            )
         except StoreError as error:
             self._warn("turns are not shared because the policy store fails: %s", error)
             share = self._shares.get(origin)
@@ -202,8 +217,12 @@ class Turns:
         now = self._clocks.now()
         if not has_lapsed(turn, now):
             return turn
-        late = StoreError(f"the answer took {now - turn.asked:.2f} s, longer than {MAX_TURN_AGE:g} s")
-        self._counters.warn("turn/lapsed", "a turn from the policy store came too late to be used: %s", late)
+        late = StoreError(
+            f"the answer took {now - turn.asked:.2f} s, longer than {MAX_TURN_AGE:g} s"
+        )
+        self._counters.warn(
+            "turn/lapsed", "a turn from the policy store came too late to be used: %s", late
+        )
         return lapsed(turn, delay, now)
 
     # -- while the store is down --------------------------------------------------------------------------
@@ -227,7 +246,9 @@ class Turns:
         if share is not None:
             until_slot = share.wait(delay, self._clocks.monotonic() + wait.seconds)
             wait = replace(wait, seconds=wait.seconds + until_slot)
-        return wait if wait.seconds else None
+        if wait.seconds:
+            return wait
+        return None
 
     def _take_local(self, origin: Origin, delay: float) -> Turn | Wait:
         """Take a turn without the store."""
@@ -239,7 +260,9 @@ class Turns:
         if isinstance(turn, Wait):  # the clock has been set back meanwhile
             return turn
         turn = replace(turn, is_shared=False)
-        return turn if share is None else self._in_slot(share, turn, delay)
+        if share is None:
+            return turn
+        return self._in_slot(share, turn, delay)
 
     def _in_slot(self, share: Share, turn: Turn, delay: float) -> Turn:
         """Return the turn with the end of its slot."""
@@ -250,7 +273,11 @@ class Turns:
     # -- waiting for a turn -------------------------------------------------------------------------------
 
     async def take_within(
-        self, patience: float, origin: Origin, delay: float, delay_now: Callable[[], float | None] | None = None
+        self,
+        patience: float,
+        origin: Origin,
+        delay: float,
+        delay_now: Callable[[], float | None] | None = None,
     ) -> Turn | Wait:
         """Wait in the origin's queue for its turn, at most `patience` seconds.
 
@@ -337,7 +364,9 @@ class Turns:
         was_last_in_store = await update(within=max(0.0, ends - self._clocks.monotonic()))
         return is_last and was_last_in_store  # the store may not know a later turn of this process
 
-    async def _update_after(self, earlier: Handle[None], update: Callable[[], Awaitable[bool]]) -> None:
+    async def _update_after(
+        self, earlier: Handle[None], update: Callable[[], Awaitable[bool]]
+    ) -> None:
         await self._runtime.wait(earlier)
         await update()
 
@@ -356,7 +385,9 @@ class Turns:
             return None
         is_last = await self.move_turn(origin, turn, since)
         moved = _moved(turn, since)
-        return moved if is_last and not has_lapsed(moved, self._clocks.now()) else None
+        if is_last and not has_lapsed(moved, self._clocks.now()):
+            return moved
+        return None
 
     def move_in_background(self, origin: Origin, turn: Turn, since: float) -> Turn:
         """Count the turn from `since` seconds after it was granted; update the store in the
@@ -367,12 +398,16 @@ class Turns:
         moved = _moved(turn, since)
         self._local.move_turn(origin, turn.asked, since)
         if self._shared is not None and turn.is_shared:
-            update = self._runtime.spawn(self._move_shared(self._shared, origin, turn, since, moved))
+            update = self._runtime.spawn(
+                self._move_shared(self._shared, origin, turn, since, moved)
+            )
             if not update.done():
                 self._updates[origin, moved.stamp] = update
         return moved
 
-    async def _move_shared(self, far: TurnStore, origin: Origin, turn: Turn, since: float, moved: Turn) -> None:
+    async def _move_shared(
+        self, far: TurnStore, origin: Origin, turn: Turn, since: float, moved: Turn
+    ) -> None:
         try:
             await self._call_update(far.move_turn, origin, turn.stamp, since)
         finally:
@@ -387,20 +422,26 @@ class Turns:
         seconds, now = min(seconds, LONGEST_PAUSE), self._clocks.now()
         self._local.note_pause(origin, seconds, now)
         if self._shared is not None:
-            await self._call_update(self._shared.note_pause, origin, seconds, now, within=UPDATE_TIMEOUT)
+            await self._call_update(
+                self._shared.note_pause, origin, seconds, now, within=UPDATE_TIMEOUT
+            )
 
     def is_paused(self, origin: Origin) -> bool:
         """Whether the origin has asked for a pause that is not over, as far as this process
         knows."""
         return self._local.is_paused(origin, self._clocks.now())
 
-    async def _call_update(self, function: Callable[..., object], *args: object, within: float = math.inf) -> bool:
+    async def _call_update(
+        self, function: Callable[..., object], *args: object, within: float = math.inf
+    ) -> bool:
         """Call the store; return its answer, or False if it fails or takes longer than `within`
         seconds."""
         try:
             answer = bool(await self._calls.make(function, *args, within=within))
         except StoreError as error:
-            self._warn("a turn is not in the policy store, so other processes may not know it: %s", error)
+            self._warn(
+                "a turn is not in the policy store, so other processes may not know it: %s", error
+            )
             return False
         self._counters.mark_working("store/error", "reading", "writing")
         return answer

@@ -20,13 +20,19 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 @TABLE.file("RG001", "html", Severity.ERROR, "The file is a web page, not a robots.txt.")
 def _html(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     if page.is_html:
-        yield Note(1, "this is a web page: serve a text file, or 404 if there is none", _count_rules(page))
+        yield Note(
+            1, "this is a web page: serve a text file, or 404 if there is none", _count_rules(page)
+        )
 
 
-@TABLE.file("RG002", "wide-encoding", Severity.ERROR, "The file is in UTF-16 or UTF-32; it must be UTF-8.")
+@TABLE.file(
+    "RG002", "wide-encoding", Severity.ERROR, "The file is in UTF-16 or UTF-32; it must be UTF-8."
+)
 def _wide(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     if page.body.startswith(_WIDE):
-        yield Note(1, "the file is in UTF-16 or UTF-32, which many crawlers cannot read: save it as UTF-8")
+        yield Note(
+            1, "the file is in UTF-16 or UTF-32, which many crawlers cannot read: save it as UTF-8"
+        )
     elif page.is_wide:
         yield Note(
             1,
@@ -35,7 +41,9 @@ def _wide(page: LintedFile, _: LintedFile) -> Iterator[Note]:
         )
 
 
-@TABLE.file("RG003", "byte-order-mark", Severity.NOTE, "The file begins with a UTF-8 byte order mark.")
+@TABLE.file(
+    "RG003", "byte-order-mark", Severity.NOTE, "The file begins with a UTF-8 byte order mark."
+)
 def _mark(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     if page.body.startswith(codecs.BOM_UTF8):
         yield Note(
@@ -58,7 +66,9 @@ def _control(page: LintedFile, _: LintedFile) -> Iterator[Note]:
         found = _CONTROL.search(raw.partition(b"#")[0])
         if found:
             message = f"byte 0x{found[0][0]:02x} is not text"
-            yield Note(number, f"{message}: parsers truncate the line there, drop the byte or keep it")
+            yield Note(
+                number, f"{message}: parsers truncate the line there, drop the byte or keep it"
+            )
 
 
 @TABLE.file("RG005", "long-line", Severity.WARNING, f"A line is longer than {LINE_CAP} bytes.")
@@ -87,7 +97,9 @@ def _large(page: LintedFile, _: LintedFile) -> Iterator[Note]:
         yield Note(len(page.raws), f"{size}: everything after this line is cut off", lambda _: None)
 
 
-@TABLE.file("RG007", "no-group", Severity.WARNING, "The file has no User-agent line, so it forbids nothing.")
+@TABLE.file(
+    "RG007", "no-group", Severity.WARNING, "The file has no User-agent line, so it forbids nothing."
+)
 def _no_group(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     if not page.robots.groups and not page.is_html:
         message = "the file has no User-agent line: everything is allowed to every crawler"

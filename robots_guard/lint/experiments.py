@@ -25,7 +25,9 @@ def as_target(path: bytes) -> str:
     """A path of the file as a request target: with a leading slash, and with other bytes
     escaped."""
     text = _NOT_IN_URL.sub(lambda found: b"%%%02X" % found[0][0], path[:LONGEST]).decode("ascii")
-    return text if text.startswith("/") else "/" + text
+    if text.startswith("/"):
+        return text
+    return "/" + text
 
 
 def matching(item: Item, *targets: str) -> Ask:
@@ -58,7 +60,9 @@ def reaching(value: bytes, *names: str) -> Ask:
 def sharing(one: bytes, other: bytes, token: bytes) -> Ask:
     """Ask which of two groups with these values apply to the crawler of this name."""
     groups = ((one, b"/1"), (other, b"/2"))
-    body = b"\n".join(b"User-agent: %b\nDisallow: %b\n" % (value[:LONGEST], path) for value, path in groups)
+    body = b"\n".join(
+        b"User-agent: %b\nDisallow: %b\n" % (value[:LONGEST], path) for value, path in groups
+    )
     name = CRAWLER if token == b"*" else token.decode("ascii")
 
     def ask(dialect: Dialect) -> str:
@@ -81,7 +85,9 @@ def judging(item: Item, target: str) -> Ask:
     """Ask whether this line forbids the target."""
 
     def ask(dialect: Dialect) -> str:
-        rules = _compile(b"User-agent: *\nDisallow: " + item.value[:LONGEST] + b"\n", dialect, CRAWLER)
+        rules = _compile(
+            b"User-agent: *\nDisallow: " + item.value[:LONGEST] + b"\n", dialect, CRAWLER
+        )
         return f"{target} {'stays allowed' if rules.judge(target).allowed else 'is forbidden'}"
 
     return ask
@@ -95,7 +101,9 @@ def naming_a_host(value: bytes) -> Ask:
         if not dialect.host_directive:
             return "not used"
         main = _compile(body, dialect, CRAWLER).judge("/", "mirror.example.com", 80).mirror_of
-        return f"names {cut(main)} as the main host" if main else "ignored"
+        if main:
+            return f"names {cut(main)} as the main host"
+        return "ignored"
 
     return ask
 

@@ -67,7 +67,9 @@ def _no_directive(item: Item, page: LintedFile) -> Iterator[Note]:
         yield Note(item.number, "this is not a directive: begin comments with #")
 
 
-@TABLE.line("RG105", "unknown-field", Severity.WARNING, "No known crawler reads this field.", once=True)
+@TABLE.line(
+    "RG105", "unknown-field", Severity.WARNING, "No known crawler reads this field.", once=True
+)
 def _unknown(item: Item, page: LintedFile) -> Iterator[Note]:
     name = item.written
     if not name or name in KNOWN or page.is_html or _intended_field(item, page):
@@ -83,7 +85,9 @@ def _unknown(item: Item, page: LintedFile) -> Iterator[Note]:
         yield Note(item.number, f"no known crawler reads {quoted(name)}")
 
 
-@TABLE.line("RG106", "seldom-read", Severity.NOTE, "Few crawlers read the field.", *_SELDOM_READ, once=True)
+@TABLE.line(
+    "RG106", "seldom-read", Severity.NOTE, "Few crawlers read the field.", *_SELDOM_READ, once=True
+)
 def _seldom(item: Item, _: LintedFile) -> Iterator[Note]:
     yield Note(item.number, _SELDOM_READ[item.field], lambda _: None)
 
@@ -121,7 +125,9 @@ def _intended_field(item: Item, page: LintedFile) -> bytes | None:
     """The known field of which the field of this line is a misspelling, or None."""
     if not item.written or item.written in KNOWN:
         return None
-    return item.field if item.field in _READ_LENIENTLY else page.guess(item.written)
+    if item.field in _READ_LENIENTLY:
+        return item.field
+    return page.guess(item.written)
 
 
 def _spelling(item: Item, meant: bytes) -> str:
@@ -134,4 +140,6 @@ def _first_word(item: Item, page: LintedFile) -> bytes | None:
         return item.field
     words = item.raw.partition(b"#")[0].split(maxsplit=1)
     word = words[0].lower() if words else b""
-    return word if word in _READ_LENIENTLY or page.guess(word) in _READ_LENIENTLY else None
+    if word in _READ_LENIENTLY or page.guess(word) in _READ_LENIENTLY:
+        return word
+    return None

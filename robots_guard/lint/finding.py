@@ -82,7 +82,9 @@ class Finding:
     @property
     def line(self) -> int | None:
         """The first line, or None."""
-        return self.lines[0] if self.lines else None
+        if self.lines:
+            return self.lines[0]
+        return None
 
 
 Find = Callable[[Any, "LintedFile"], Iterable[Note]]

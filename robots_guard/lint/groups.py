@@ -21,7 +21,9 @@ _BETWEEN = re.compile(rb"[\s,;|]+")
 _CUT = re.compile(rb"[A-Za-z_-]*")
 
 
-@TABLE.file("RG201", "rule-outside-group", Severity.ERROR, "A rule precedes the first User-agent line.")
+@TABLE.file(
+    "RG201", "rule-outside-group", Severity.ERROR, "A rule precedes the first User-agent line."
+)
 def _outside(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     for number, field, _value in page.robots.strays:
         yield Note(number, f"this {quoted(field).capitalize()} precedes the first User-agent line")
@@ -81,7 +83,11 @@ def _several(item: Item, _: LintedFile) -> Iterator[Note]:
 )
 def _odd(item: Item, _: LintedFile) -> Iterator[Note]:
     words = _BETWEEN.split(item.value)
-    if _TOKEN.fullmatch(item.value) or not item.value or (len(words) > 1 and all(map(_NAME.fullmatch, words))):
+    if (
+        _TOKEN.fullmatch(item.value)
+        or not item.value
+        or (len(words) > 1 and all(map(_NAME.fullmatch, words)))
+    ):
         return
     name = item.value.partition(b"/")[0].strip()
     yield Note(
@@ -93,14 +99,18 @@ def _odd(item: Item, _: LintedFile) -> Iterator[Note]:
 
 def _cut_name(value: bytes) -> bytes:
     found = _CUT.match(value)
-    return found[0] if found else b""
+    if found:
+        return found[0]
+    return b""
 
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-@TABLE.line("RG205", "no-name", Severity.ERROR, "A User-agent line names no crawler.", b"user-agent")
+@TABLE.line(
+    "RG205", "no-name", Severity.ERROR, "A User-agent line names no crawler.", b"user-agent"
+)
 def _no_name(item: Item, _: LintedFile) -> Iterator[Note]:
     if not item.value:
         yield Note(item.number, "this User-agent line names no crawler: write * for every crawler")
@@ -152,7 +162,9 @@ def _between(group: Group, page: LintedFile) -> Iterator[Note]:
 
 
 def _display_name(field: bytes) -> str:
-    return "a line" if field == b"?" else quoted(field).capitalize()
+    if field == b"?":
+        return "a line"
+    return quoted(field).capitalize()
 
 
 def _ask_whether_split(group: Group, number: int, page: LintedFile) -> Ask:

@@ -15,7 +15,9 @@ from robots_guard.lint.page import LintedFile
 from robots_guard.rep.dialect import DIALECTS, Dialect
 
 CHECKS: tuple[Check, ...] = tuple(
-    check for module in (encoding, fields, groups, paths, shadows, records) for check in module.TABLE.checks
+    check
+    for module in (encoding, fields, groups, paths, shadows, records)
+    for check in module.TABLE.checks
 )
 MOST = 100  # findings per code
 

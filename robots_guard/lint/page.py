@@ -62,7 +62,9 @@ class Item(NamedTuple):
 class LintedFile:
     """A body, and the readings of it in the requested dialects."""
 
-    def __init__(self, body: bytes, dialects: Sequence[Dialect], *, truncated: bool = False) -> None:
+    def __init__(
+        self, body: bytes, dialects: Sequence[Dialect], *, truncated: bool = False
+    ) -> None:
         self.body = body
         self.truncated = truncated
         self.dialects = tuple(dialects)
@@ -100,7 +102,11 @@ class LintedFile:
     @cached_property
     def is_html(self) -> bool:
         """Whether the file begins like a web page."""
-        return self.text.lstrip()[:64].lower().startswith((b"<!doctype", b"<html", b"<head", b"<body", b"<?xml"))
+        return (
+            self.text.lstrip()[:64]
+            .lower()
+            .startswith((b"<!doctype", b"<html", b"<head", b"<body", b"<?xml"))
+        )
 
     @cached_property
     def is_wide(self) -> bool:
@@ -115,7 +121,11 @@ class LintedFile:
 
     def guess(self, name: bytes) -> bytes | None:
         """The field of which this name may be a misspelling, or None."""
-        if name not in self._guesses and len(name) <= LONGEST_GUESS and len(self._guesses) < MOST_GUESSES:
+        if (
+            name not in self._guesses
+            and len(name) <= LONGEST_GUESS
+            and len(self._guesses) < MOST_GUESSES
+        ):
             known = [field.decode() for field in KNOWN]
             near = difflib.get_close_matches(shown(name), known, n=1, cutoff=0.8)
             self._guesses[name] = near[0].encode() if near else None
@@ -135,7 +145,11 @@ class LintedFile:
         for reading in self.readings.values():
             chosen = {id(group) for group in reading.robots.select(agent).groups}
             for group in (*reading.robots.groups, *reading.robots.void):
-                numbers = {record[0] for part in (group.agents, group.rules, group.others) for record in part}
+                numbers = {
+                    record[0]
+                    for part in (group.agents, group.rules, group.others)
+                    for record in part
+                }
                 grouped |= numbers
                 if id(group) in chosen:
                     own |= numbers
@@ -222,7 +236,9 @@ def _name(field: bytes) -> str:
 
 
 def _for(group: Group | None) -> str:
-    return f"for {cut(group.title)}" if group else "for no crawler: it is outside any group"
+    if group:
+        return f"for {cut(group.title)}"
+    return "for no crawler: it is outside any group"
 
 
 def quoted(raw: bytes) -> str:
@@ -233,4 +249,6 @@ def quoted(raw: bytes) -> str:
 def cut(text: str) -> str:
     """Text of the file, made printable and truncated for a message."""
     text = printable(text.replace("\t", " "))
-    return text if len(text) <= QUOTED else text[: QUOTED - 3] + "..."
+    if len(text) <= QUOTED:
+        return text
+    return text[: QUOTED - 3] + "..."

@@ -22,14 +22,23 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 _REGULAR = re.compile(rb"^\^|\\[.dwsb/?+]|\[(?:0-9|a-z|A-Z|\^/)[^\]]*\]|\(\?:|\([^()]*\|[^()]*\)")
 
 
-@TABLE.line("RG301", "no-first-slash", Severity.ERROR, "The path does not begin with a slash.", *RULES)
+@TABLE.line(
+    "RG301", "no-first-slash", Severity.ERROR, "The path does not begin with a slash.", *RULES
+)
 def _no_slash(item: Item, _: LintedFile) -> Iterator[Note]:
-    if item.value and item.value[:1] not in b"/*" and not _is_absolute(item.value) and not _REGULAR.search(item.value):
+    if (
+        item.value
+        and item.value[:1] not in b"/*"
+        and not _is_absolute(item.value)
+        and not _REGULAR.search(item.value)
+    ):
         path = _literal(item.value.split()[0])
         yield Note(item.number, "the path does not begin with /", matching(item, as_target(path)))
 
 
-@TABLE.line("RG302", "absolute-url", Severity.ERROR, "The rule has a whole URL instead of a path.", *RULES)
+@TABLE.line(
+    "RG302", "absolute-url", Severity.ERROR, "The rule has a whole URL instead of a path.", *RULES
+)
 def _absolute(item: Item, _: LintedFile) -> Iterator[Note]:
     if _is_absolute(item.value):
         target = as_target(_path_of(item.value))
@@ -80,7 +89,11 @@ def _space(item: Item, _: LintedFile) -> Iterator[Note]:
     once=True,
 )
 def _wildcard(item: Item, page: LintedFile) -> Iterator[Note]:
-    if b"*" in item.value and item.value != b"*" and not all(dialect.wildcards for dialect in page.dialects):
+    if (
+        b"*" in item.value
+        and item.value != b"*"
+        and not all(dialect.wildcards for dialect in page.dialects)
+    ):
         yield Note(
             item.number,
             "* is a wildcard in some dialects only",
@@ -142,13 +155,19 @@ def _allow(item: Item, page: LintedFile) -> Iterator[Note]:
         yield Note(item.number, "some dialects have no Allow")
 
 
-@TABLE.line("RG309", "empty-allow", Severity.WARNING, "An Allow without a path has no effect.", b"allow")
+@TABLE.line(
+    "RG309", "empty-allow", Severity.WARNING, "An Allow without a path has no effect.", b"allow"
+)
 def _empty_allow(item: Item, _: LintedFile) -> Iterator[Note]:
     if not item.value:
-        yield Note(item.number, "an Allow without a path has no effect: write Allow: / to allow everything")
+        yield Note(
+            item.number, "an Allow without a path has no effect: write Allow: / to allow everything"
+        )
 
 
-@TABLE.group("RG310", "empty-disallow", Severity.NOTE, "An empty Disallow does not cancel the other rules.")
+@TABLE.group(
+    "RG310", "empty-disallow", Severity.NOTE, "An empty Disallow does not cancel the other rules."
+)
 def _empty_disallow(group: Group, _: LintedFile) -> Iterator[Note]:
     if any(field == b"disallow" and value for _, field, value in group.rules):
         for number, field, value in group.rules:
@@ -165,7 +184,9 @@ def _empty_disallow(group: Group, _: LintedFile) -> Iterator[Note]:
 )
 def _robots_txt(item: Item, _: LintedFile) -> Iterator[Note]:
     if item.value in (b"/robots.txt", b"/robots.txt$"):
-        yield Note(item.number, "crawlers must fetch /robots.txt to obey it", judging(item, "/robots.txt"))
+        yield Note(
+            item.number, "crawlers must fetch /robots.txt to obey it", judging(item, "/robots.txt")
+        )
 
 
 @TABLE.line(
@@ -190,13 +211,17 @@ def _spelling(item: Item, _: LintedFile) -> Iterator[Note]:
 def _normalize_escape(found: re.Match[bytes]) -> bytes:
     """Hexadecimal digits in upper case, unreserved characters decoded (RFC 3986 section 6.2.2)."""
     byte = int(found[1], 16)
-    return bytes((byte,)) if byte in _UNRESERVED else found[0].upper()
+    if byte in _UNRESERVED:
+        return bytes((byte,))
+    return found[0].upper()
 
 
 @TABLE.line("RG313", "bad-escape", Severity.WARNING, "A % does not begin an escape.", *RULES)
 def _bad_escape(item: Item, _: LintedFile) -> Iterator[Note]:
     if _BAD_ESCAPE.search(item.value):
-        yield Note(item.number, "a % that is not followed by two hexadecimal digits is literal: write %25")
+        yield Note(
+            item.number, "a % that is not followed by two hexadecimal digits is literal: write %25"
+        )
 
 
 @TABLE.line(
@@ -213,7 +238,9 @@ def _not_ascii(item: Item, _: LintedFile) -> Iterator[Note]:
         yield Note(item.number, "URLs are in ASCII: write escapes", matching(item, target))
 
 
-@TABLE.line("RG315", "not-utf8", Severity.WARNING, "The path contains bytes that are not UTF-8.", *RULES)
+@TABLE.line(
+    "RG315", "not-utf8", Severity.WARNING, "The path contains bytes that are not UTF-8.", *RULES
+)
 def _not_utf8(item: Item, _: LintedFile) -> Iterator[Note]:
     if not _is_utf8(item.value):
         target = as_target(_literal(item.value))
@@ -241,7 +268,9 @@ def _is_utf8(raw: bytes) -> bool:
 )
 def _regular(item: Item, _: LintedFile) -> Iterator[Note]:
     if _REGULAR.search(item.value):
-        yield Note(item.number, "paths are not regular expressions: only * and a trailing $ are special")
+        yield Note(
+            item.number, "paths are not regular expressions: only * and a trailing $ are special"
+        )
 
 
 @TABLE.file(
@@ -253,7 +282,9 @@ def _regular(item: Item, _: LintedFile) -> Iterator[Note]:
 )
 def _limits(page: LintedFile, _: LintedFile) -> Iterator[Note]:
     for dialect in page.dialects:
-        rules = [rule for group in page.readings[dialect.name].robots.groups for rule in group.rules]
+        rules = [
+            rule for group in page.readings[dialect.name].robots.groups for rule in group.rules
+        ]
         if dialect.advised_rules is not None and len(rules) > dialect.advised_rules:
             yield Note(
                 rules[dialect.advised_rules][0],

@@ -82,16 +82,22 @@ def _rate(item: Item, _: LintedFile) -> Iterator[Note]:
         )
 
 
-@TABLE.line("RG505", "visit-time-malformed", Severity.WARNING, "Visit-time is malformed.", b"visit-time")
+@TABLE.line(
+    "RG505", "visit-time-malformed", Severity.WARNING, "Visit-time is malformed.", b"visit-time"
+)
 def _visit(item: Item, _: LintedFile) -> Iterator[Note]:
     if not _VISIT.fullmatch(item.value):
         yield Note(item.number, "a visit time is two times of day in UTC, such as 0600-0845")
 
 
-@TABLE.line("RG506", "sitemap-not-absolute", Severity.WARNING, "Sitemap is not an absolute URL.", b"sitemap")
+@TABLE.line(
+    "RG506", "sitemap-not-absolute", Severity.WARNING, "Sitemap is not an absolute URL.", b"sitemap"
+)
 def _sitemap(item: Item, _: LintedFile) -> Iterator[Note]:
     if not _SITEMAP.fullmatch(item.value):
-        yield Note(item.number, "a sitemap needs an absolute URL, such as https://example.com/sitemap.xml")
+        yield Note(
+            item.number, "a sitemap needs an absolute URL, such as https://example.com/sitemap.xml"
+        )
 
 
 @TABLE.line(

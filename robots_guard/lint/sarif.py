@@ -15,7 +15,9 @@ from robots_guard.lint.linter import CHECKS
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 HELP = "https://www.rfc-editor.org/rfc/rfc9309"
 
-RELATED = 100  # further lines of a finding; code scanning shows no more, and rejects very large logs
+RELATED = (
+    100  # further lines of a finding; code scanning shows no more, and rejects very large logs
+)
 
 _PLACES = {check.code: place for place, check in enumerate(CHECKS)}
 
@@ -59,10 +61,14 @@ def _result(finding: Finding, uri: str) -> dict[str, Any]:
         "level": finding.severity.value,
         "message": {"text": message_of(finding)},
         "locations": [_location(uri, first)],
-        "properties": {"effects": {name: effect.does for effect in finding.effects for name in effect.dialects}},
+        "properties": {
+            "effects": {name: effect.does for effect in finding.effects for name in effect.dialects}
+        },
     }
     if more:
-        result["relatedLocations"] = [_related(number, uri, line) for number, line in enumerate(more[:RELATED], 1)]
+        result["relatedLocations"] = [
+            _related(number, uri, line) for number, line in enumerate(more[:RELATED], 1)
+        ]
     return result
 
 

@@ -109,7 +109,9 @@ def _ask_who_decides(rule: Shadowed) -> Ask:
         if dialect.name not in rule.found:
             return None
         shadow = rule.found[dialect.name]
-        return f"line {shadow.line} decides ({shadow.text})" if shadow else "decides"
+        if shadow:
+            return f"line {shadow.line} decides ({shadow.text})"
+        return "decides"
 
     return ask
 
@@ -123,7 +125,11 @@ def _find_shadowed(page: LintedFile) -> list[Shadowed]:
             for line, shadow in _shadows_of_group(group.rules[:MOST], reading.dialect).items():
                 found[line][reading.dialect.name] = shadow
             allows.update((number, field == b"allow") for number, field, _ in group.rules)
-    return [Shadowed(line, allows[line], each) for line, each in sorted(found.items()) if any(each.values())]
+    return [
+        Shadowed(line, allows[line], each)
+        for line, each in sorted(found.items())
+        if any(each.values())
+    ]
 
 
 def _shadows_of_group(rules: _Rules, dialect: Dialect) -> Shadows:
@@ -160,7 +166,9 @@ class _Group:
         target = _target(rule[2], self._probe, self._dialect)
         decided = self._compiled.judge(target).rule
         own = decided is not None and _compile([rule], self._dialect).matches(target)
-        return decided.line - 2 if decided is not None and own else None
+        if decided is not None and own:
+            return decided.line - 2
+        return None
 
 
 def _is_plain(rule: Record, dialect: Dialect) -> bool:
@@ -184,7 +192,9 @@ def _target(value: bytes, probe: bytes, dialect: Dialect) -> str:
     else:
         value += probe
     text = _NOT_IN_URL.sub(lambda found: b"%%%02X" % found[0][0], value).decode("ascii")
-    return text if text.startswith("/") else "/" + text
+    if text.startswith("/"):
+        return text
+    return "/" + text
 
 
 def _compile(rules: _Rules, dialect: Dialect) -> Ruleset:

@@ -38,7 +38,9 @@ def authority(confdir: Path | None) -> Path:
     try:
         certs.CertStore.from_store(folder, "mitmproxy", _KEY_SIZE)
     except (OSError, ValueError) as error:
-        raise SettingsError(f"confdir {str(folder)!r} has no usable CA ({error}): move it away") from None
+        raise SettingsError(
+            f"confdir {str(folder)!r} has no usable CA ({error}): move it away"
+        ) from None
     return folder / CA_CERTIFICATE
 
 
@@ -52,7 +54,9 @@ def validate_pem(path: Path) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except OSError as error:  # ssl.SSLError is one
-        why = error.strerror if not isinstance(error, ssl.SSLError) else "no certificates in PEM form"
+        why = (
+            error.strerror if not isinstance(error, ssl.SSLError) else "no certificates in PEM form"
+        )
         raise SettingsError(
             f"--upstream-ca {str(path)!r} cannot be used ({why}): name a PEM file of the authorities to trust"
         ) from None
@@ -73,5 +77,9 @@ def instructions(certificate: Path, bundle: Path | None) -> str:
         "system": f"cp {certificate} /usr/local/share/ca-certificates/robots_guard.crt && update-ca-certificates",
     }
     lines = "\n".join(f"{name:<9} {how}" for name, how in rows.items())
-    hint = "" if bundle else "\n\n--bundle FILE writes this certificate and the usual ones into one file."
+    hint = (
+        ""
+        if bundle
+        else "\n\n--bundle FILE writes this certificate and the usual ones into one file."
+    )
     return f"The certificate is {certificate}.\n\n{lines}{hint}"

@@ -65,7 +65,9 @@ class Connections:
             decision = guard.peek(question) or await guard.check(question)
         if decision.verdict.action is not Action.PASS:
             return False
-        released = guard.decide(question, bypassed_by(f"passthrough={origin.host}", "TLS that was not inspected"))
+        released = guard.decide(
+            question, bypassed_by(f"passthrough={origin.host}", "TLS that was not inspected")
+        )
         return released.verdict.action is Action.PASS
 
     async def tls_established_server(self, data: tls.TlsData) -> None:
@@ -78,8 +80,13 @@ class Connections:
             guard, _, settings = self._service.ready()
             address = data.context.server.address
             origin = _origin_of_address(*address[:2]) if address else UNREADABLE._replace(port=443)
-            question = _connect_question(data.context.client, origin._replace(scheme="https"), settings.agent)
-            guard.decide(question, refusal_of(Reason.NOT_INTERCEPTED, data.conn.error or "no TLS with the client"))
+            question = _connect_question(
+                data.context.client, origin._replace(scheme="https"), settings.agent
+            )
+            guard.decide(
+                question,
+                refusal_of(Reason.NOT_INTERCEPTED, data.conn.error or "no TLS with the client"),
+            )
 
     def server_connect(self, data: server_hooks.ServerConnectionHookData) -> None:
         """Refuse a connection without a permit, or to an address that the operator does not allow."""
@@ -116,7 +123,9 @@ class Connections:
 
 def _connect_question(client: connection.Client, origin: Origin, agent: str) -> Question:
     """The question to record for a connection that is not a request."""
-    return Question(origin=origin, target="/", agent=agent, method="CONNECT", client=address_of(client))
+    return Question(
+        origin=origin, target="/", agent=agent, method="CONNECT", client=address_of(client)
+    )
 
 
 def _origin_of_address(host: str, port: int) -> Origin:

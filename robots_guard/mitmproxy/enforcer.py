@@ -56,12 +56,16 @@ class Enforcer:
     name = "robots_guard_enforcer"
     unhaltable = True  # AddonHalt of another addon does not skip it (dispatch.py)
 
-    def __init__(self, settings: ProxySettings | None = None, console: Application | None = None) -> None:
+    def __init__(
+        self, settings: ProxySettings | None = None, console: Application | None = None
+    ) -> None:
         self._declares_options = settings is None
         self._permits = Permits(self._release)
         self._service = Service(self._permits, settings)
         self.write_gate = WriteGate(self._permits, self._record_unsent, self._mark_sent)
-        self.addons = [Connections(self._service, self._permits)]  # mitmproxy calls their hooks, too
+        self.addons = [
+            Connections(self._service, self._permits)
+        ]  # mitmproxy calls their hooks, too
         self._status_site = StatusSite(console)
         self._turn_waiters = TurnWaiters()
         self._hook_waits = HookWaits()
@@ -147,7 +151,9 @@ class Enforcer:
     def _refuse_overtaken(self, flow: http.HTTPFlow) -> None:
         """Refuse a request that an addon behind this one could still change, and become the last addon again."""
         self._move_to_end()
-        self._refuse(flow, not_ready("An addon was added behind the guard.", method=flow.request.method))
+        self._refuse(
+            flow, not_ready("An addon was added behind the guard.", method=flow.request.method)
+        )
 
     def client_connected(self, client: connection.Client) -> None:  # noqa: ARG002  (mitmproxy's signature)
         """Become the last addon before the first request: doing it later would cost a request."""
@@ -177,7 +183,9 @@ class Enforcer:
         self._refuse(flow, not_ready(_NO_ANSWER, method=flow.request.method))
         try:
             confdir = ctx.options.confdir
-            answer = await self._status_site.answer(flow, fault=self.fault, counts=self.counts, confdir=confdir)
+            answer = await self._status_site.answer(
+                flow, fault=self.fault, counts=self.counts, confdir=confdir
+            )
             self._refuse(flow, answer)
         except Exception:
             log.exception("robots_guard could not answer a request for the proxy itself")
@@ -225,7 +233,9 @@ class Enforcer:
         with on_behalf_of(flow.client_conn):
             return await self._hook_waits.run(admission.judge(wire, agents, refusal))
 
-    async def _cached_robots_txt(self, flow: http.HTTPFlow, decision: Decision) -> ProxyReply | None:
+    async def _cached_robots_txt(
+        self, flow: http.HTTPFlow, decision: Decision
+    ) -> ProxyReply | None:
         _, admission, settings = self._service.ready()
         if not settings.serve_robots_from_cache:
             return None
@@ -295,7 +305,9 @@ class Enforcer:
             if not self._is_last():
                 self._refuse_overtaken(flow)
                 return
-            if not (isinstance(state, PassedFlow) and state.is_still(flow.request, flow.client_conn)):
+            if not (
+                isinstance(state, PassedFlow) and state.is_still(flow.request, flow.client_conn)
+            ):
                 await self._decide(flow)
                 continue
             decision = self._current_decision(flow, state)
@@ -304,7 +316,9 @@ class Enforcer:
                 return
             if not await self._wait_for_turn(flow, decision):
                 return
-        self._refuse(flow, not_ready("Other addons kept changing the request.", method=flow.request.method))
+        self._refuse(
+            flow, not_ready("Other addons kept changing the request.", method=flow.request.method)
+        )
 
     def _current_decision(self, flow: http.HTTPFlow, passed: PassedFlow) -> Decision:
         """Check whether the site has asked for a pause while the body was read. A streamed body is sent already."""
@@ -317,9 +331,13 @@ class Enforcer:
     async def _wait_for_turn(self, flow: http.HTTPFlow, passed: Decision) -> bool:
         """Wait for the flow's turn, without a permit. Returns False if the client or the proxy ended meanwhile."""
         judged = JudgedRequest.of(flow)
-        self._refuse(flow, not_ready("The guard could not grant a turn.", method=flow.request.method))
+        self._refuse(
+            flow, not_ready("The guard could not grant a turn.", method=flow.request.method)
+        )
         _, admission, settings = self._service.ready()
-        decision = await self._turn_waiters.wait(flow.client_conn, admission.take_turn(passed, settings.hold_max))
+        decision = await self._turn_waiters.wait(
+            flow.client_conn, admission.take_turn(passed, settings.hold_max)
+        )
         if decision is None and self._hook_waits.ended:
             self._refuse_at_shutdown(flow)
             return False
@@ -355,7 +373,9 @@ class Enforcer:
         if self._service.opened is not None:
             self._service.opened.admission.release(decision_id)
 
-    def _record_unsent(self, request: http.Request, client: connection.Client, why: str) -> Decision:
+    def _record_unsent(
+        self, request: http.Request, client: connection.Client, why: str
+    ) -> Decision:
         """Record that a request was stopped at the write."""
         log.warning("robots_guard: %s; the request is not sent: %s", why, request.pretty_url)
         guard, _, settings = self._service.ready()
@@ -371,18 +391,27 @@ class Enforcer:
         if self._is_own_fetch(flow):
             return
         state = self._permits.state_of(flow)
-        if state is None and isinstance(flow.response, Refusal):  # the client left before the response
+        if state is None and isinstance(
+            flow.response, Refusal
+        ):  # the client left before the response
             return
         if state is None:
-            log.error("robots_guard: %r was answered without a verdict; please report this", flow.request.url)
+            log.error(
+                "robots_guard: %r was answered without a verdict; please report this",
+                flow.request.url,
+            )
             flow.kill()
         elif isinstance(state, PassedFlow) and flow.response is not None:
             if "http3" not in self._service.relaxed:
-                flow.response.headers.pop("alt-svc", None)  # it invites clients to QUIC, which bypasses the proxy
+                flow.response.headers.pop(
+                    "alt-svc", None
+                )  # it invites clients to QUIC, which bypasses the proxy
             opened = self._service.opened
             if opened is not None:
                 retry_after = flow.response.headers.get("retry-after", "")
-                await opened.admission.mark_answered(state.decision_id, flow.response.status_code, retry_after)
+                await opened.admission.mark_answered(
+                    state.decision_id, flow.response.status_code, retry_after
+                )
 
     def response(self, flow: http.HTTPFlow) -> None:
         """Release the permit of a flow that has ended."""
@@ -407,7 +436,9 @@ class Enforcer:
         self._turn_waiters.cancel(client)
 
     def _is_own_fetch(self, flow: http.HTTPFlow) -> bool:
-        return flow.id in self._service.own_fetches  # by its id: any addon can write metadata into a flow
+        return (
+            flow.id in self._service.own_fetches
+        )  # by its id: any addon can write metadata into a flow
 
 
 _NO_VERDICT = "The guard could not reach a verdict."

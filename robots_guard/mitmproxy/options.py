@@ -43,7 +43,9 @@ _MUST_BE_UNSET = {
     "modify_body": "changes a judged request",
 }
 #: With one of these, bytes that belong to no request are sent to origins.
-OPAQUE = frozenset((*SAFE_DEFAULTS, "ignore_hosts", "allow_hosts", "tcp_hosts", "udp_hosts", "mode")) - {"http3"}
+OPAQUE = frozenset(
+    (*SAFE_DEFAULTS, "ignore_hosts", "allow_hosts", "tcp_hosts", "udp_hosts", "mode")
+) - {"http3"}
 _UNSAFE_NAMES = (*_SAFE_VALUES, *_MUST_BE_UNSET, "proxyauth", "emudhra", "emudhra_old", "mode")
 _OPTIONAL_TEXT: Any = Optional[str]  # noqa: UP045  (mitmproxy compares with typing.Optional, another object than X | None)
 _MODES = ("regular", "upstream", "socks5", "transparent", "local", "wireguard")
@@ -75,7 +77,11 @@ def _unknown(options: optmanager.OptManager) -> dict[str, Any]:
     """The unknown robots_guard options: mitmproxy silently keeps unknown options for addons loaded later."""
     prefix = SPELLING.format("")
     unknown = {name: value for name, value in options.deferred.items() if name not in options}
-    return {name.removeprefix(prefix): value for name, value in unknown.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): value
+        for name, value in unknown.items()
+        if name.startswith(prefix)
+    }
 
 
 def apply_safe_defaults(options: optmanager.OptManager) -> None:
@@ -86,14 +92,18 @@ def apply_safe_defaults(options: optmanager.OptManager) -> None:
     options.update(**{name: value for name, value in SAFE_DEFAULTS.items() if name in defaults})
 
 
-def check_options(options: optmanager.OptManager, allowed: AbstractSet[str] = frozenset()) -> dict[str, str]:
+def check_options(
+    options: optmanager.OptManager, allowed: AbstractSet[str] = frozenset()
+) -> dict[str, str]:
     """Return the unsafe options that are set and allowed, each with the reason why it is unsafe.
 
     Raises SettingsError for an unsafe option that is not allowed.
     """
     for name in allowed - set(_UNSAFE_NAMES):
         names = ", ".join(_UNSAFE_NAMES)
-        raise SettingsError(f"allow_unsafe: {name!r} is not one of mitmproxy's unsafe options ({names})")
+        raise SettingsError(
+            f"allow_unsafe: {name!r} is not one of mitmproxy's unsafe options ({names})"
+        )
     relaxed = {}
     for name, why, remedy in _objections(options):
         if name not in allowed:
@@ -106,7 +116,9 @@ def _objections(options: optmanager.OptManager) -> Iterator[tuple[str, str, str]
     """The unsafe options that are set: name, why it is unsafe, and the remedy."""
     for name, safe in _SAFE_VALUES.items():
         if name in options and getattr(options, name) != safe:
-            yield _objection(options, name, "bypasses robots_guard", f"use {name}={_as_set_value(safe)}")
+            yield _objection(
+                options, name, "bypasses robots_guard", f"use {name}={_as_set_value(safe)}"
+            )
     for name, why in _MUST_BE_UNSET.items():
         if name in options and getattr(options, name):
             yield _objection(options, name, why, "leave it unset")
@@ -115,14 +127,20 @@ def _objections(options: optmanager.OptManager) -> Iterator[tuple[str, str, str]
             yield _objection(options, name, "signs with a publicly known key", "leave it unset")
     if "proxyauth" in options and (options.proxyauth or "").startswith("ldap"):
         why = "lets users write LDAP filters, and blocks during each lookup"
-        yield "proxyauth", f"mitmproxy's option proxyauth=ldap... {why}", "use proxyauth=@FILE, an htpasswd file"
+        yield (
+            "proxyauth",
+            f"mitmproxy's option proxyauth=ldap... {why}",
+            "use proxyauth=@FILE, an htpasswd file",
+        )
     for spec in options.mode if "mode" in options else ():
         if not _is_judged_mode(spec):
             why = f"mitmproxy's option mode={spec} carries traffic that is not HTTP"
             yield "mode", why, f"use one of {', '.join(_MODES)}"
 
 
-def _objection(options: optmanager.OptManager, name: str, why: str, remedy: str) -> tuple[str, str, str]:
+def _objection(
+    options: optmanager.OptManager, name: str, why: str, remedy: str
+) -> tuple[str, str, str]:
     return name, f"mitmproxy's option {name}={_as_set_value(getattr(options, name))} {why}", remedy
 
 

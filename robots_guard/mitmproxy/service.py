@@ -79,7 +79,9 @@ class Service:
         settings = self._given or options.read_settings(ctx.options)
         relaxed = options.check_options(ctx.options, settings.unsafe_allowed)
         if self.is_running and settings != self._settings:
-            raise SettingsError("robots_guard's options cannot be changed while the proxy runs: restart it")
+            raise SettingsError(
+                "robots_guard's options cannot be changed while the proxy runs: restart it"
+            )
         if settings != self._settings:
             self.close()
             self._apply(settings)
@@ -101,17 +103,27 @@ class Service:
         for name, why in relaxed.items():
             log.warning("robots_guard: %s, and is allowed to", why)
             question = Question(
-                origin=_PROXY_ORIGIN, target=f"/options/{name}", agent=settings.agent, method="CONFIGURE"
+                origin=_PROXY_ORIGIN,
+                target=f"/options/{name}",
+                agent=settings.agent,
+                method="CONFIGURE",
             )
-            if guard.decide(question, bypassed_by(f"allow_unsafe={name}", why)).verdict.action is not Action.PASS:
-                raise SettingsError(f"allow_unsafe: {name} must be recorded, and the audit log cannot be written")
+            if (
+                guard.decide(question, bypassed_by(f"allow_unsafe={name}", why)).verdict.action
+                is not Action.PASS
+            ):
+                raise SettingsError(
+                    f"allow_unsafe: {name} must be recorded, and the audit log cannot be written"
+                )
 
     def start(self) -> None:
         """Report a fault: an error that is logged when mitmproxy runs ends its start with exit status 1."""
         try:
             settings = self.ready().settings
             self._record_options(self.relaxed)
-            log.info("robots_guard: guarding %s, audit log in %s", settings.agent, settings.audit_log)
+            log.info(
+                "robots_guard: guarding %s, audit log in %s", settings.agent, settings.audit_log
+            )
         except SettingsError as error:
             self.fault = str(error)
             log.error("robots_guard: %s", error)
@@ -186,4 +198,7 @@ def bypassed_by(setting: str, why: str) -> Verdict:
 
 def _listening() -> Addresses:
     servers = ctx.master.addons.get("proxyserver")
-    return servers.listen_addrs() if servers is not None else ()
+    if servers is None:
+        return ()
+    addresses: Addresses = servers.listen_addrs()
+    return addresses

@@ -66,9 +66,13 @@ class TurnWaiters:
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Future[Decision]]] = {}
 
-    async def wait(self, client: connection.Client, turn: Coroutine[Any, Any, Decision]) -> Decision | None:
+    async def wait(
+        self, client: connection.Client, turn: Coroutine[Any, Any, Decision]
+    ) -> Decision | None:
         """Await `turn` and return its decision; None if the client disconnects first."""
-        task = asyncio.ensure_future(turn)  # a task of its own: mitmproxy's hook must end even if the wait is cancelled
+        task = asyncio.ensure_future(
+            turn
+        )  # a task of its own: mitmproxy's hook must end even if the wait is cancelled
         if not task.done():
             await self._until_done(client.id, task)
         if task.cancelled():

@@ -22,7 +22,9 @@ class Violation(NamedTuple):
 
 def violations(robots: Robots) -> list[Violation]:
     """Everything in a file that the dialect's source forbids, by line."""
-    return sorted(each for name in robots.dialect.requirements for each in _REQUIREMENTS[name](robots))
+    return sorted(
+        each for name in robots.dialect.requirements for each in _REQUIREMENTS[name](robots)
+    )
 
 
 def _one_default_record(robots: Robots) -> Iterator[Violation]:

@@ -172,7 +172,9 @@ def dialect(name: str) -> Dialect:
 def _known(name: str) -> Dialect:
     found = DIALECTS.get(name)
     if found is None:
-        raise SettingsError(f"dialect {name!r} is not known; use one of {', '.join(DIALECTS)}, or strictest(a, b)")
+        raise SettingsError(
+            f"dialect {name!r} is not known; use one of {', '.join(DIALECTS)}, or strictest(a, b)"
+        )
     return found
 
 

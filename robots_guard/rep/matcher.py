@@ -98,7 +98,9 @@ class Patterns:
     def _add_starred(self, pattern: str, rank: int) -> None:
         head, *rest = pattern.split("*")
         last = rest.pop()
-        tail = last[:-1] if last[-1:] == "$" and last != "$" else None  # a trailing "*$" has no effect
+        tail = (
+            last[:-1] if last[-1:] == "$" and last != "$" else None
+        )  # a trailing "*$" has no effect
         if tail is None and last != "$":
             rest.append(last)
         middle = tuple(filter(None, rest))
@@ -116,14 +118,18 @@ class Patterns:
             return Index(self)
         if self.wildcards or self.exact:
             return Few(self)
-        return compiled(tuple(self.prefixes), tuple(self.prefixes.values()), _as_given, operators=False)
+        return compiled(
+            tuple(self.prefixes), tuple(self.prefixes.values()), _as_given, operators=False
+        )
 
 
 # A function from patterns and values of their rules (opaque to this module) to ranks.
 Ranking = Callable[[Sequence[str], Sequence[int]], Sequence[int]]
 
 
-def compiled(texts: Sequence[str], rules: Sequence[int], ranking: Ranking, *, operators: bool) -> Matcher:
+def compiled(
+    texts: Sequence[str], rules: Sequence[int], ranking: Ranking, *, operators: bool
+) -> Matcher:
     """Compile patterns. Without operators, "*" and "$" are ordinary characters."""
     if not texts:
         return NOTHING

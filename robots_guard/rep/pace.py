@@ -28,10 +28,16 @@ DAY = 1440  # minutes
 # is ignored.
 WINDOWS = 100
 
-_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,30}(?:[.,][0-9]{0,30})?|[.,][0-9]{1,30})(?:[eE][+-]?[0-9]{1,3})?")
+_NUMBER = re.compile(
+    r"[+-]?(?:[0-9]{1,30}(?:[.,][0-9]{0,30})?|[.,][0-9]{1,30})(?:[eE][+-]?[0-9]{1,3})?"
+)
 _ENDLESS = re.compile(r"\+?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
-_RATE = re.compile(r"([0-9]{1,9})\s*/\s*([0-9]{1,9})\s*(?a:([smhd]?))\w*(?:\s+(.+))?", re.IGNORECASE)
-_TIME = re.compile(r"([0-9]{2}):?([0-9]{2})\s*-\s*([0-9]{2}):?([0-9]{2})(?:\s*(?:utc|gmt|z))?", re.IGNORECASE)
+_RATE = re.compile(
+    r"([0-9]{1,9})\s*/\s*([0-9]{1,9})\s*(?a:([smhd]?))\w*(?:\s+(.+))?", re.IGNORECASE
+)
+_TIME = re.compile(
+    r"([0-9]{2}):?([0-9]{2})\s*-\s*([0-9]{2}):?([0-9]{2})(?:\s*(?:utc|gmt|z))?", re.IGNORECASE
+)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 

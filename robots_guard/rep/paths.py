@@ -90,7 +90,12 @@ _PLAIN = re.compile(r"/[!&-)+-:=?-\[\]_a-z~]*").fullmatch
 
 def is_plain(target: str) -> bool:
     """Whether the target has no other form, letter case apart. True of most."""
-    return _PLAIN(target) is not None and "//" not in target and "/." not in target and target[-1:] != "?"
+    return (
+        _PLAIN(target) is not None
+        and "//" not in target
+        and "/." not in target
+        and target[-1:] != "?"
+    )
 
 
 def is_alone(form: str, target: str) -> bool:
@@ -211,7 +216,9 @@ def _resolutions(path: str) -> Iterator[tuple[str, str]]:
                 yield bare[1:], "dots"  # in urljoin(), ".." removes the root as well
             yield _merge_slashes(bare), "dots+slashes"
             yield (last := undotted(_merge_slashes(text))), "slashes+dots"
-            if text.endswith(("/.", "/..")):  # in a file system "/a.pdf/." is "/a.pdf"; "/a/" is not
+            if text.endswith(
+                ("/.", "/..")
+            ):  # in a file system "/a.pdf/." is "/a.pdf"; "/a/" is not
                 yield last.rstrip("/") or "/", "slashes+dots+file"
     if "//" in path:
         yield _merge_slashes(path), "slashes"

@@ -26,7 +26,10 @@ _DATA_DOLLAR = re.compile(r"\$(?=.)")
 _NOT_IN_URL = re.compile(r"[^!-~\n]")
 # The bytes that no way of comparing changes in rules or targets, and the line feed between two
 # rules.
-UNCHANGED = bytes(byte for byte in range(256) if not _IN_TARGET.match(chr(byte)) and byte != ord("%")) + b"\n"
+UNCHANGED = (
+    bytes(byte for byte in range(256) if not _IN_TARGET.match(chr(byte)) and byte != ord("%"))
+    + b"\n"
+)
 _NOT_ENCODED = UNCHANGED + b"%*$"
 _NOT_ENCODED_IN_TARGET = UNCHANGED.replace(b"\n", b"%")
 _ANY_ESCAPE = re.compile(_ENCODED)
@@ -63,7 +66,9 @@ _TO_ENCODE = {byte: _CANONICAL[chr(byte)] for byte in range(256) if _IN_TARGET.m
 # The parts of a rule that can match within the escape of an ASCII byte: that escape, a "%" that
 # begins no escape, and a text after a star that begins with one of its digits.
 _MEETS_ESCAPE = re.compile(
-    "%(?:" + "|".join(f"{byte:02X}" for byte in _TO_ENCODE if byte < 0x80) + r")|%(?![0-9A-F]{2})|\*[0-9A-F]"
+    "%(?:"
+    + "|".join(f"{byte:02X}" for byte in _TO_ENCODE if byte < 0x80)
+    + r")|%(?![0-9A-F]{2})|\*[0-9A-F]"
 )
 
 

@@ -37,7 +37,10 @@ def _by_length(texts: Sequence[str], rows: Sequence[int]) -> Sequence[int]:
     """Rank by length, then Allow, then place, so that the earlier of two equal rules wins."""
     count = len(texts)
     places = range(count - 1, -1, -1)
-    return [(len(text) * 2 + (row & 1)) * count + place for text, row, place in zip(texts, rows, places, strict=True)]
+    return [
+        (len(text) * 2 + (row & 1)) * count + place
+        for text, row, place in zip(texts, rows, places, strict=True)
+    ]
 
 
 def _by_place(texts: Sequence[str], rows: Sequence[int]) -> Sequence[int]:  # noqa: ARG001  (a Ranking)

@@ -29,12 +29,26 @@ def readings(target: str) -> Iterator[tuple[str, str]]:
     if "#" in target:
         found.append((rooted(target), "fragment-kept"))
     if not target.isascii():
-        found.extend([(_bytes_as_characters(text), joined(origin, "latin-1")) for text, origin in found])
+        found.extend(
+            [(_bytes_as_characters(text), joined(origin, "latin-1")) for text, origin in found]
+        )
         # Node's url.parse() trims the byte 0xA0, which it interprets as a no-break space.
         trimmed = [(text, origin) for text, origin in found if text[-1] == "\xa0"]
         found.extend([(text.rstrip("\xa0"), joined(origin, "trimmed")) for text, origin in trimmed])
-    found.extend([(text, joined(origin, "dots")) for each, origin in found for text in _without_raw_dots(each)])
-    found.extend([(text, joined(origin, "network-path")) for each, origin in found for text in _by_url_parse(each)])
+    found.extend(
+        [
+            (text, joined(origin, "dots"))
+            for each, origin in found
+            for text in _without_raw_dots(each)
+        ]
+    )
+    found.extend(
+        [
+            (text, joined(origin, "network-path"))
+            for each, origin in found
+            for text in _by_url_parse(each)
+        ]
+    )
     yield from found
     for text, origin in found:
         if LONE_PERCENT.search(text):

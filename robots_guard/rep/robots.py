@@ -129,7 +129,9 @@ class Robots(Struct):
 
     def _named(self, name: str) -> list[Group]:
         fit = _fit_of_token if self.dialect.names == "token" else _fit_of_substring
-        fitting = [(group, close) for group in self.groups if (close := fit(group, name, self.dialect))]
+        fitting = [
+            (group, close) for group in self.groups if (close := fit(group, name, self.dialect))
+        ]
         if self.dialect.several == "first":
             del fitting[1:]
         elif self.dialect.several == "longest":
@@ -153,7 +155,9 @@ class Robots(Struct):
         found = [record for group in selection.groups for record in group.others]
         if self.dialect.delay_from_star:
             stars = [record for group in self._default() for record in group.others]
-            found += [record for record in stars if record[1] == b"crawl-delay" and record not in found]
+            found += [
+                record for record in stars if record[1] == b"crawl-delay" and record not in found
+            ]
         return found
 
 

@@ -90,7 +90,9 @@ def compile_rules(body: bytes, dialect: Dialect, token: str, matching: str = "st
     forms = matching_of(matching)
     if dialect.parts:
         parts = dialect.parts
-        return Strictest([(part.name, _Document(parse(body, part), token, forms)) for part in parts])
+        return Strictest(
+            [(part.name, _Document(parse(body, part), token, forms)) for part in parts]
+        )
     return _Document(parse(body, dialect), token, forms)
 
 
@@ -110,10 +112,14 @@ class Strictest(Ruleset):
 
     @property
     def records(self) -> tuple[Line, ...]:
-        return tuple(dict.fromkeys(record for _, ruleset in self._parts for record in ruleset.records))
+        return tuple(
+            dict.fromkeys(record for _, ruleset in self._parts for record in ruleset.records)
+        )
 
     def judge(self, target: str, host: str = "", port: int = 0, scheme: str = "http") -> Ruling:
-        rulings = [(name, ruleset.judge(target, host, port, scheme)) for name, ruleset in self._parts]
+        rulings = [
+            (name, ruleset.judge(target, host, port, scheme)) for name, ruleset in self._parts
+        ]
         deciding = next((ruling for _, ruling in rulings if not ruling.allowed), rulings[0][1])
         others = tuple(name for name, ruling in rulings if ruling.allowed != deciding.allowed)
         if others:
@@ -230,7 +236,11 @@ class _Document(Ruleset):
             form = canonical(bare)
             if is_alone(form, bare):
                 ruling = self._ruling(self._matcher.decide(form + target[len(bare) :]))
-                if bare == target or not ruling.allowed or self._ruling(self._matcher.decide(form)).allowed:
+                if (
+                    bare == target
+                    or not ruling.allowed
+                    or self._ruling(self._matcher.decide(form)).allowed
+                ):
                     return ruling
         written = rooted(cut_fragment(target))
         if written == EXEMPT and self._dialect.exempts_robots_txt and not self._matching.resolves:
@@ -315,7 +325,9 @@ class _Document(Ruleset):
         texts = text.split("\n") if source.rows else []
         hits = [
             (rank, place)
-            for place, (rank, text) in enumerate(zip(ranks(texts, source.rows, dialect), texts, strict=True))
+            for place, (rank, text) in enumerate(
+                zip(ranks(texts, source.rows, dialect), texts, strict=True)
+            )
             if pattern_matches(text, form, wildcards=dialect.wildcards)
         ]
         return [source.rule(place) for _, place in sorted(hits, reverse=True)]

@@ -70,7 +70,9 @@ class Source:
         return self.text[self._offsets[number - 1] : self._offsets[number]].rstrip(b"\r\n")
 
 
-def patterns_of(rows: list[int], values: list[bytes], dialect: Dialect) -> tuple[list[int], list[bytes]]:
+def patterns_of(
+    rows: list[int], values: list[bytes], dialect: Dialect
+) -> tuple[list[int], list[bytes]]:
     """The row and the text of each pattern: a dialect may read a value as several patterns, or
     change it.
 
@@ -81,7 +83,9 @@ def patterns_of(rows: list[int], values: list[bytes], dialect: Dialect) -> tuple
         return rows, values
     rules = [rule for rule in zip(rows, values, strict=True) if rule[1]]
     if several:
-        rules = [(row, pattern) for row, value in rules for pattern in _patterns(value, row, dialect)]
+        rules = [
+            (row, pattern) for row, value in rules for pattern in _patterns(value, row, dialect)
+        ]
     return [row for row, _ in rules], [pattern for _, pattern in rules]
 
 

@@ -135,7 +135,9 @@ def _disable_builtin(settings: BaseSettings) -> None:
     Scrapy 2.14 does not recognise that a class and its import path name the same component.
     """
     middlewares = settings.getdict(_MIDDLEWARES)
-    builtin = [component for component in middlewares if load_object(component) is RobotsTxtMiddleware]
+    builtin = [
+        component for component in middlewares if load_object(component) is RobotsTxtMiddleware
+    ]
     for component in builtin:
         del middlewares[component]
     middlewares[_BUILTIN] = None
@@ -147,7 +149,9 @@ def _require_enabled_middlewares(settings: BaseSettings) -> None:
     off."""
     for component, priority in settings.getdict(_MIDDLEWARES).items():
         if priority is None and load_object(component) in (RobotsGuardMiddleware, RobotsGuardSeal):
-            raise SettingsError(f"{_MIDDLEWARES} switches the guard off: remove that line, or set {ENABLED} = False")
+            raise SettingsError(
+                f"{_MIDDLEWARES} switches the guard off: remove that line, or set {ENABLED} = False"
+            )
 
 
 def _builtin_subclasses(settings: BaseSettings) -> list[str]:

@@ -24,7 +24,9 @@ _LIFECYCLE_METHODS = frozenset(("from_crawler", "close"))  # like `__init__`, no
 _GUIDE = 'see "Browsers" in docs/scrapy.md'
 
 _BROWSER = "drives a browser, which follows redirects and loads scripts, images and data by itself"
-_SERVICE = "hands requests to a service that follows redirects and loads further resources by itself"
+_SERVICE = (
+    "hands requests to a service that follows redirects and loads further resources by itself"
+)
 _UNKNOWN = "is not Scrapy's own, and may follow redirects or load further resources by itself"
 _USE_PROXY = f"Send its traffic through `robots-guard proxy`: {_GUIDE}"
 _NO_REMEDY = "Only the URL of its response is judged; what else it loads is not judged"
@@ -62,7 +64,8 @@ class Bypass(NamedTuple):
                 " `robots-guard proxy`"
             )
         return (
-            f"robots_guard judges each request to {self.name} and its response; but it {self.behaviour}. {self.remedy}"
+            f"robots_guard judges each request to {self.name} and its response;"
+            f" but it {self.behaviour}. {self.remedy}"
         )
 
 
@@ -81,7 +84,9 @@ def find_bypasses(settings: BaseSettings) -> Iterator[Bypass]:
     unknown = _UNKNOWN, f"If it does: {_USE_PROXY[0].lower()}{_USE_PROXY[1:]}"
     for component in found:
         behaviour, remedy = _KNOWN.get(_package(component), unknown)
-        yield Bypass(global_object_name(component), behaviour, remedy, _proxy_of(component, settings))
+        yield Bypass(
+            global_object_name(component), behaviour, remedy, _proxy_of(component, settings)
+        )
 
 
 def _load(component: Any) -> Any:
@@ -114,7 +119,11 @@ def _may_follow(handler: Any) -> bool:
 
 def _overrides_download(kind: type, scrapy_handler: type) -> bool:
     """Whether a class overrides a method of Scrapy's handler that takes part in a download."""
-    methods = (name for name, value in vars(kind).items() if callable(value) or isinstance(value, classmethod))
+    methods = (
+        name
+        for name, value in vars(kind).items()
+        if callable(value) or isinstance(value, classmethod)
+    )
     return any(
         hasattr(scrapy_handler, name)
         for name in methods

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 _FRAMING = (b"content-length", b"transfer-encoding")
 #: Modules of Scrapy's handlers for other HTTP libraries.
-LIBRARY_HANDLERS = tuple(f"scrapy.core.downloader.handlers._{name}" for name in ("aiohttp", "httpx"))
+LIBRARY_HANDLERS = tuple(
+    f"scrapy.core.downloader.handlers._{name}" for name in ("aiohttp", "httpx")
+)
 
 
 def frame(request: Request, handler: Any) -> None:
@@ -43,4 +45,6 @@ def _speaks_http1(handler: Any) -> bool:
     """
     if isinstance(handler, HTTP11DownloadHandler):
         return True
-    return type(handler).__module__ in LIBRARY_HANDLERS and not getattr(handler, "_enable_h2", False)
+    return type(handler).__module__ in LIBRARY_HANDLERS and not getattr(
+        handler, "_enable_h2", False
+    )

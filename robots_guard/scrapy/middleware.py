@@ -75,7 +75,9 @@ class RobotsGuardMiddleware:
         settings = options.settings
         self._crawler: Any = crawler  # its attributes are set once the crawl has begun
         self._runtime = runtime
-        self._questions = Questions(crawler, settings.agent, denies_bypass=options.meta_bypass == "deny")
+        self._questions = Questions(
+            crawler, settings.agent, denies_bypass=options.meta_bypass == "deny"
+        )
         self._fetcher = ScrapyFetcher(
             crawler, runtime, user_agent=settings.user_agent, tls_verified=options.tls_verified
         )
@@ -177,7 +179,9 @@ class RobotsGuardMiddleware:
 
     async def _prefetch_policy(self, request: Request, origin: str) -> None:
         try:
-            await self._guard.prefetch(self._questions.question(request), self._fetcher_for(request))
+            await self._guard.prefetch(
+                self._questions.question(request), self._fetcher_for(request)
+            )
         finally:
             self._gate.policy_ready(origin)
 
@@ -313,14 +317,18 @@ class RobotsGuardMiddleware:
 
     # -- a response --------------------------------------------------------------------------------
 
-    def process_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
+    def process_response(
+        self, request: Request, response: Response
+    ) -> Response | Coroutine[Any, Any, Response]:
         """Hand on the response, after the other middlewares: one of them may have given it another
         URL."""
         if self._is_judged(request, response):
             return response
         return self._admit_response(request, response)
 
-    def receive_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
+    def receive_response(
+        self, request: Request, response: Response
+    ) -> Response | Coroutine[Any, Any, Response]:
         """Hand on the response, before any other middleware, at once if its URL was judged."""
         if response.status not in (429, 503) and self._is_judged(request, response):
             return response
@@ -335,7 +343,11 @@ class RobotsGuardMiddleware:
     async def _heed_and_admit(self, request: Request, response: Response) -> Response:
         """Apply the Retry-After of a 429 or 503 before RetryMiddleware sees it; then admit the
         response."""
-        if response.status in (429, 503) and request in self._sealed and not is_from_cache(response):
+        if (
+            response.status in (429, 503)
+            and request in self._sealed
+            and not is_from_cache(response)
+        ):
             # s3:, or a handler of the project's own
             with contextlib.suppress(NotGoverned, MalformedURL):
                 await self._pacing.note_pause(split_cached(response.url)[0], response)
@@ -403,7 +415,9 @@ class RobotsGuardMiddleware:
     def _warn_of_ungated_queue(self) -> None:
         if not self._gate.attached and not self._has_warned:
             self._has_warned = True
-            log.warning("A request was refused that could have been deferred: see the warning at the start")
+            log.warning(
+                "A request was refused that could have been deferred: see the warning at the start"
+            )
 
     def _request_dropped(self, request: Request) -> None:
         """Report a deferred request that a scheduler without GuardScheduler has refused: it is

@@ -40,7 +40,9 @@ def is_enabled(settings: BaseSettings) -> bool:
     try:
         return settings.getbool(ENABLED, True)
     except ValueError as error:
-        raise SettingsError(f"{ENABLED} = {settings[ENABLED]!r} is not a boolean: use True or False") from error
+        raise SettingsError(
+            f"{ENABLED} = {settings[ENABLED]!r} is not a boolean: use True or False"
+        ) from error
 
 
 def options_of(settings: BaseSettings) -> ScrapyOptions:

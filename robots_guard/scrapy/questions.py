@@ -98,7 +98,9 @@ class Questions:
         # An exemption does not extend to another origin.
         return all(_has_same_origin(url, request) for url in meta.get("redirect_urls", ()))
 
-    def _question(self, request: Request, origin: Origin, target: str, deferral: Deferral | None = None) -> Question:
+    def _question(
+        self, request: Request, origin: Origin, target: str, deferral: Deferral | None = None
+    ) -> Question:
         headers = request.headers
         user_agent = headers.get("User-Agent") if headers else None
         spider = self._crawler.spider

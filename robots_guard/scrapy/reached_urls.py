@@ -66,7 +66,11 @@ class Judged:
             return []
         passed = self._passed.get(request, set())
         reached = dict.fromkeys((*self._history(request), response.url))
-        return [url for url in reached if url not in passed and (judged is None or not are_same(url, judged))]
+        return [
+            url
+            for url in reached
+            if url not in passed and (judged is None or not are_same(url, judged))
+        ]
 
     def _history(self, request: Request) -> list[str]:
         """The URLs that this download has added to `redirect_urls`."""
@@ -93,7 +97,10 @@ def is_refused_by_proxy(response: Response) -> bool:
     request has reached it: its page is judged all the same.
     """
     field = response.headers.get("Robots-Guard") or b""
-    return field.startswith((b"drop", b"defer")) or _REFUSAL.search(response.body, 0, _HEAD) is not None
+    return (
+        field.startswith((b"drop", b"defer"))
+        or _REFUSAL.search(response.body, 0, _HEAD) is not None
+    )
 
 
 def are_same(one: str, other: str) -> bool:

@@ -56,7 +56,9 @@ class RobotsGuardSeal:
             return self._middleware.defer(request, exception)
         return None
 
-    def process_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
+    def process_response(
+        self, request: Request, response: Response
+    ) -> Response | Coroutine[Any, Any, Response]:
         """Hand on the response, at once if its URL was judged, otherwise after judging it."""
         return self._middleware.receive_response(request, response)
 
@@ -64,5 +66,7 @@ class RobotsGuardSeal:
     def _middleware(self) -> RobotsGuardMiddleware:
         middleware = self._crawler.get_downloader_middleware(RobotsGuardMiddleware)
         if middleware is None:
-            raise IgnoreRequest("RobotsGuardMiddleware is missing: no request may be sent without a decision")
+            raise IgnoreRequest(
+                "RobotsGuardMiddleware is missing: no request may be sent without a decision"
+            )
         return middleware

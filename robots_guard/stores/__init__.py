@@ -77,7 +77,9 @@ def _expand_home(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise SettingsError(f"store: there is no home directory for {path!r}: use sqlite:////absolute/path") from None
+        raise SettingsError(
+            f"store: there is no home directory for {path!r}: use sqlite:////absolute/path"
+        ) from None
 
 
 def shown(url: str) -> str:

@@ -123,7 +123,8 @@ class Database:
             self._files.patience.end()
             self._close_all()
         self._is_open_at_fork = not self._forking or any(
-            opened is not None and opened.is_open_here for opened in (self._opened, *self._abandoned)
+            opened is not None and opened.is_open_here
+            for opened in (self._opened, *self._abandoned)
         )
 
     def after_fork(self) -> None:
@@ -221,7 +222,9 @@ class Database:
             self._breaker.check()
             return self._reopen(None)
 
-    def _replace_damaged(self, damaged: _Opened, why: Exception, *, reports_reset: bool) -> StoreError:
+    def _replace_damaged(
+        self, damaged: _Opened, why: Exception, *, reports_reset: bool
+    ) -> StoreError:
         """Replace a damaged file, unless another thread or process has.
 
         Returns the error to raise.
@@ -340,7 +343,9 @@ def _reader(path: Path) -> sqlite3.Connection:
     # prevents that, but ignores writers that open the file later, so it is only good for one short
     # query.
     mode = "readonly_shm=1" if _has_log(file) else "immutable=1"
-    return sqlite3.connect(f"{file.as_uri()}?mode=ro&{mode}", uri=True, timeout=BUSY, isolation_level=None)
+    return sqlite3.connect(
+        f"{file.as_uri()}?mode=ro&{mode}", uri=True, timeout=BUSY, isolation_level=None
+    )
 
 
 class _NoIndex(OSError):
@@ -448,7 +453,9 @@ class _Opened:
         journals.
         """
         if self.has_lost_its_journals():
-            why = why or OSError("its -wal or -shm was removed, replaced or truncated by another program")
+            why = why or OSError(
+                "its -wal or -shm was removed, replaced or truncated by another program"
+            )
         if why is None:
             return
         if self._files.found().file == self.file:
@@ -509,13 +516,17 @@ def _after_fork_in_child() -> None:
         database.after_fork_in_child()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child
+)
 
 
 def _refuse_inherited(file: str) -> None:
     """Raise OSError for a file that this process inherited open from its parent."""
     if file in _INHERITED:
-        raise OSError("a call was using it when this process was forked: only a newly started process can open it")
+        raise OSError(
+            "a call was using it when this process was forked: only a newly started process can open it"
+        )
 
 
 # -- opening ---------------------------------------------------------------------------------------

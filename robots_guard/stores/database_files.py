@@ -242,7 +242,9 @@ class DatabaseFiles:
                     raise
                 if self.patience.is_over:
                     self._close_lock(descriptor)
-                    raise Interrupted("was interrupted while another process had its lock") from error
+                    raise Interrupted(
+                        "was interrupted while another process had its lock"
+                    ) from error
             except BaseException:
                 self._close_lock(descriptor)
                 raise

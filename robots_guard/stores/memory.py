@@ -21,7 +21,9 @@ class MemoryStore(MemoryTurns):
 
     def __init__(self, max_bytes: int = DEFAULT_SIZE) -> None:
         super().__init__()
-        self._policies: LRUCache[Origin, Policy] = LRUCache(max_bytes, getsizeof=lambda policy: policy.size)
+        self._policies: LRUCache[Origin, Policy] = LRUCache(
+            max_bytes, getsizeof=lambda policy: policy.size
+        )
 
     def begin_in_process(self) -> None:
         """Create unlocked locks, as MemoryTurns does after a fork."""

@@ -65,13 +65,17 @@ class Connection(sqlite3.Connection):
                 if not is_busy(error):
                     raise
                 if self.patience.is_over:
-                    raise Interrupted("was interrupted while another process had it locked") from error
+                    raise Interrupted(
+                        "was interrupted while another process had it locked"
+                    ) from error
         return super().execute(sql, parameters)
 
 
 def connect(path: Path) -> Connection:
     """Return a connection in autocommit mode, usable from any thread."""
-    return sqlite3.connect(path, timeout=SLICE, isolation_level=None, check_same_thread=False, factory=Connection)
+    return sqlite3.connect(
+        path, timeout=SLICE, isolation_level=None, check_same_thread=False, factory=Connection
+    )
 
 
 def is_busy(error: Exception) -> bool:

@@ -27,7 +27,15 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException
 
 from robots_guard.core import codec
 from robots_guard.core.freshness import CLOCK_SKEW
-from robots_guard.core.pacing import LONGEST_PAUSE, MAX_FUTURE, MAX_QUEUE, PLACE_GRACE, Turn, Wait, moved_stamp
+from robots_guard.core.pacing import (
+    LONGEST_PAUSE,
+    MAX_FUTURE,
+    MAX_QUEUE,
+    PLACE_GRACE,
+    Turn,
+    Wait,
+    moved_stamp,
+)
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, MalformedURL, NotGoverned, StoreError
 from robots_guard.origin import Origin, origin_of
@@ -92,7 +100,9 @@ class RedisStore:
         self._prefix = prefix
         self._key = key
         self._breaker = breaker
-        self._servers: dict[str, Breaker] = {}  # by name of a cluster's node; "" for a single server
+        self._servers: dict[
+            str, Breaker
+        ] = {}  # by name of a cluster's node; "" for a single server
         self._reading = breaker()
         self._writing = breaker()
 
@@ -164,7 +174,9 @@ class RedisStore:
             if key is None:
                 return
             with contextlib.suppress(MalformedURL, NotGoverned):
-                yield origin_of(key.decode("utf-8", "replace").removeprefix(start).removesuffix(end))
+                yield origin_of(
+                    key.decode("utf-8", "replace").removeprefix(start).removesuffix(end)
+                )
 
     # -- leases ------------------------------------------------------------------------------------
 
@@ -182,7 +194,9 @@ class RedisStore:
 
     # -- turns -------------------------------------------------------------------------------------
 
-    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn | Wait:
+    def reserve(
+        self, origin: Origin, delay: float, now: Callable[[], float], name: str = ""
+    ) -> Turn | Wait:
         """Take the origin's turn, or return how long to wait for it, by the server's clock.
 
         `now` is read before and after the call, to estimate the skew of the server's clock.
@@ -200,7 +214,9 @@ class RedisStore:
             "doubt": abs(after - before) / 2,
         }
         if wait:
-            return Wait(seconds=wait / 1e6, by_retry_after=bool(is_pause), pause=pause / 1e6, **reply)
+            return Wait(
+                seconds=wait / 1e6, by_retry_after=bool(is_pause), pause=pause / 1e6, **reply
+            )
         return Turn(stamp=stamp / 1e6, **reply)
 
     def move_turn(self, origin: Origin, stamp: float, since: float) -> bool:
@@ -267,10 +283,14 @@ class RedisStore:
         if self._key is not None:
             mac, value = value[:_MAC], value[_MAC:]
             if not hmac.compare_digest(mac, self._mac(value, origin)):
-                raise DamagedValue(f"the value stored for {origin} has no valid MAC: another program wrote it")
+                raise DamagedValue(
+                    f"the value stored for {origin} has no valid MAC: another program wrote it"
+                )
         policy = codec.decode(value, origin)
         if policy is None:
-            raise DamagedValue(f"the value stored for {origin} is damaged, or belongs to another origin")
+            raise DamagedValue(
+                f"the value stored for {origin} is damaged, or belongs to another origin"
+            )
         return policy
 
     def _mac(self, value: bytes, origin: Origin) -> bytes:
@@ -316,7 +336,9 @@ class RedisStore:
                 breaker.trip(why)
                 raise RedisRefused(why) from answer
         if isinstance(answer, redis.ResponseError):
-            raise DamagedValue("the value of a key is not a string: another program wrote it") from answer
+            raise DamagedValue(
+                "the value of a key is not a string: another program wrote it"
+            ) from answer
         return answer
 
     def _answer(self, key: str, call: Callable[[], T]) -> T | redis.ResponseError:
@@ -333,7 +355,11 @@ class RedisStore:
                 if why and isinstance(error, redis.ResponseError):
                     self._reconnect_if_demoted(error)
                     return error
-                failure = RedisRefused(why) if why else StoreError(f"the server cannot be reached: {message(error)}")
+                failure = (
+                    RedisRefused(why)
+                    if why
+                    else StoreError(f"the server cannot be reached: {message(error)}")
+                )
                 server.trip(str(failure))
                 raise failure from error
 

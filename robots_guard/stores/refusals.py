@@ -15,7 +15,9 @@ _ACCESS = (
     " and the Sentinels' password into sentinel_password_env"
 )
 _RIGHTS = "the user lacks permission: grant it the commands that docs/stores.md lists, and the keys of the prefix"
-_REPLICA = "it is a read-only replica: name the primary, or let Sentinels name it with redis+sentinel://"
+_REPLICA = (
+    "it is a read-only replica: name the primary, or let Sentinels name it with redis+sentinel://"
+)
 _FULL = "it is full: set maxmemory-policy to allkeys-lru or volatile-lru, or give it more memory"
 _DISK = "it cannot write to its disk: fix that, or set stop-writes-on-bgsave-error to no"
 _ALONE = "it reaches too few replicas: bring them back, or lower min-replicas-to-write"
@@ -23,7 +25,8 @@ _NODE = "it is a node of a Redis Cluster: use redis+cluster://"
 _NO_NODE = "it is not a node of a Redis Cluster: use redis://"
 _NO_SENTINEL = "is not a Sentinel: name the Sentinels, or use redis://"
 _SENTINEL_ACCESS = (
-    "requires a password, or a different one: name the environment variable that contains it in sentinel_password_env"
+    "requires a password, or a different one:"
+    " name the environment variable that contains it in sentinel_password_env"
 )
 _SENTINEL_RIGHTS = "grant its user the command SENTINEL MASTERS"
 

@@ -82,7 +82,9 @@ class _Answers:
         The name is wrong only if no Sentinel that answers knows the service.
         """
         if self._known_to:
-            return MasterNotFoundError(f"the Sentinels know of no primary of {self._service!r} that is up")
+            return MasterNotFoundError(
+                f"the Sentinels know of no primary of {self._service!r} that is up"
+            )
         if self._unknown_to:
             return SentinelsRefuse(self._unknown_service())
         if self._refusals:

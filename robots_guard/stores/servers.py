@@ -68,12 +68,16 @@ def open_redis(
     timeout = _timeout(options.get("timeout"))
     prefix = options.get("prefix", PREFIX)
     if "{" in prefix or "}" in prefix:
-        raise SettingsError(f"store: prefix = {prefix!r}: use no braces, which choose a node of a Redis Cluster")
+        raise SettingsError(
+            f"store: prefix = {prefix!r}: use no braces, which choose a node of a Redis Cluster"
+        )
     key = _key(options)
     try:
         client = _client(address, options, timeout)
     except (ValueError, TypeError) as error:
-        raise SettingsError(f"store: not the URL of a Redis server ({error}): use {FORMS}") from None
+        raise SettingsError(
+            f"store: not the URL of a Redis server ({error}): use {FORMS}"
+        ) from None
     store = RedisStore(client, prefix=prefix, key=key, breaker=breaker)
     if must_accept:
         _check_rights(store, read_only=read_only)
@@ -101,7 +105,9 @@ def _known_options(address: str) -> tuple[str, ...]:
 def _check_options(options: dict[str, str], known: tuple[str, ...]) -> None:
     for name in options:
         if name not in known:
-            raise SettingsError(f"store: {name!r} is not an option of a Redis URL: use {', '.join(known)}")
+            raise SettingsError(
+                f"store: {name!r} is not an option of a Redis URL: use {', '.join(known)}"
+            )
 
 
 def _client(address: str, options: dict[str, str], timeout: float) -> Any:
@@ -115,7 +121,9 @@ def _client(address: str, options: dict[str, str], timeout: float) -> Any:
     parsed = parse_url(f"{scheme}://{credentials}@host") if credentials else {}
     common = {name: parsed[name] for name in ("username", "password") if name in parsed} | timeouts
     if scheme == "rediss":
-        common |= {"ssl": True} | {name: options[name] for name in ("ssl_ca_certs",) if name in options}
+        common |= {"ssl": True} | {
+            name: options[name] for name in ("ssl_ca_certs",) if name in options
+        }
     if kind == "cluster":
         return _cluster(_addresses(hosts, 6379), path, common)
     return _primary(_addresses(hosts, 26379), path, common, _sentinel_password(options))
@@ -199,7 +207,9 @@ def _primary(
     if service is None:
         raise ValueError("it names no SERVICE that the Sentinels monitor: end with /SERVICE/db")
     own = {name: value for name, value in options.items() if name not in ("username", "password")}
-    sentinels: Any = Sentinels(addresses, {**own, "password": sentinel_password, "retry": Retry(NoBackoff(), 0)})
+    sentinels: Any = Sentinels(
+        addresses, {**own, "password": sentinel_password, "retry": Retry(NoBackoff(), 0)}
+    )
     return sentinels.master_for(service[1], db=int(service[2] or 0), retry=_RETRY_ONCE, **options)
 
 
@@ -209,7 +219,9 @@ def _sentinel_password(options: dict[str, str]) -> str | None:
         return None
     password = os.environ.get(name)
     if not password:
-        raise SettingsError(f"store: sentinel_password_env: the environment has no {name}: set it to the password")
+        raise SettingsError(
+            f"store: sentinel_password_env: the environment has no {name}: set it to the password"
+        )
     return password
 
 
@@ -225,7 +237,9 @@ def _timeout(text: str | None) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= 60:
-        raise SettingsError(f"store: timeout = {text!r} is not a number of seconds: use 0 < timeout <= 60")
+        raise SettingsError(
+            f"store: timeout = {text!r} is not a number of seconds: use 0 < timeout <= 60"
+        )
     return seconds
 
 
@@ -241,7 +255,9 @@ def _key(options: dict[str, str]) -> bytes | None:
         path = Path(options["hmac_file"]).expanduser()
         with contextlib.suppress(OSError):
             return _require_length(path.read_bytes().strip(), f"{str(path)!r}")
-        raise SettingsError(f"store: hmac_file = {str(path)!r} cannot be read: name a file that contains the key")
+        raise SettingsError(
+            f"store: hmac_file = {str(path)!r} cannot be read: name a file that contains the key"
+        )
     else:
         return None
     if not key:
@@ -251,5 +267,7 @@ def _key(options: dict[str, str]) -> bytes | None:
 
 def _require_length(key: bytes, where: str) -> bytes:
     if len(key) < 16:
-        raise SettingsError(f"store: the key in {where} is too short to be safe: use at least 16 bytes")
+        raise SettingsError(
+            f"store: the key in {where} is too short to be safe: use at least 16 bytes"
+        )
     return key

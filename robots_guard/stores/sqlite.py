@@ -55,7 +55,9 @@ ON CONFLICT (sha256) DO UPDATE SET used_at = excluded.used_at, body = excluded.b
 """
 # A value that is not a blob, or larger than any policy, is not even read.
 _GET = "SELECT iif(typeof(value) = 'blob' AND length(value) <= ?, value, x'') FROM policies WHERE origin = ?"
-_BODY = "SELECT body FROM documents WHERE sha256 = ? AND typeof(body) = 'blob' AND length(body) <= ?"
+_BODY = (
+    "SELECT body FROM documents WHERE sha256 = ? AND typeof(body) = 'blob' AND length(body) <= ?"
+)
 # A lease that ends far later than a new one would was taken before the clock was set back, and is
 # ignored. The limit is generous, because another process may have read its clock later and still
 # taken the lease first.
@@ -111,7 +113,9 @@ class SqliteStore:
             return None
         policy = codec.decode(row[0], origin)
         if policy is None:
-            raise DamagedValue(f"the value stored for {origin} is damaged, or belongs to another origin")
+            raise DamagedValue(
+                f"the value stored for {origin} is damaged, or belongs to another origin"
+            )
         return self._fill(policy)
 
     def put(self, policy: Policy, now: float) -> None:
@@ -133,7 +137,10 @@ class SqliteStore:
     def forget(self, origin: Origin) -> bool:
         """Remove the stored policy, but not its document. Returns whether there was one."""
         with self._database.writing() as connection:
-            return connection.execute("DELETE FROM policies WHERE origin = ?", (str(origin),)).rowcount > 0
+            return (
+                connection.execute("DELETE FROM policies WHERE origin = ?", (str(origin),)).rowcount
+                > 0
+            )
 
     def origins(self) -> Iterator[Origin]:
         """Yield every origin that has a stored policy, in pages of 500.
@@ -160,7 +167,9 @@ class SqliteStore:
             "horizon": now + 2 * seconds,
         }
         with self._database.reading() as connection:
-            if connection.execute(_LEASED, {name: row[name] for name in ("origin", "now", "horizon")}).fetchone():
+            if connection.execute(
+                _LEASED, {name: row[name] for name in ("origin", "now", "horizon")}
+            ).fetchone():
                 return False
         with self._database.writing() as connection:
             return connection.execute(_TAKE, row).rowcount > 0
@@ -168,11 +177,15 @@ class SqliteStore:
     def release(self, origin: Origin, token: str) -> None:
         """Release the lease, if the token still owns it."""
         with self._database.writing() as connection:
-            connection.execute("DELETE FROM leases WHERE origin = ? AND token = ?", (str(origin), token))
+            connection.execute(
+                "DELETE FROM leases WHERE origin = ? AND token = ?", (str(origin), token)
+            )
 
     # -- turns -------------------------------------------------------------------------------------
 
-    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn | Wait:
+    def reserve(
+        self, origin: Origin, delay: float, now: Callable[[], float], name: str = ""
+    ) -> Turn | Wait:
         """Take the origin's turn, or return how long to wait for it.
 
         The clock is read inside the write transaction: a time read before waiting for another
@@ -181,7 +194,9 @@ class SqliteStore:
         with self._database.writing() as connection:
             at = now()
             last, not_before, line = connection.execute(_TURNS, _of(origin)).fetchone() or _NEVER
-            turn, places = queue_turn(_places(line), name, next_turn(last, not_before, delay, at), delay, at)
+            turn, places = queue_turn(
+                _places(line), name, next_turn(last, not_before, delay, at), delay, at
+            )
             if isinstance(turn, Turn):
                 last = turn.stamp
             line = msgspec.json.encode(places).decode()
@@ -263,7 +278,9 @@ class SqliteStore:
                 contextlib.suppress(StoreError),
                 self._database.writing(reports_reset=False) as connection,
             ):
-                connection.execute("DELETE FROM documents WHERE sha256 = ?", (bytes.fromhex(sha256),))
+                connection.execute(
+                    "DELETE FROM documents WHERE sha256 = ?", (bytes.fromhex(sha256),)
+                )
             raise DamagedValue(f"the document stored for {policy.origin} is missing or damaged")
         return filled
 

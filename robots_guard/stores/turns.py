@@ -35,12 +35,16 @@ class MemoryTurns:
         """
         self._lock = threading.Lock()
 
-    def reserve(self, origin: Origin, delay: float, now: Callable[[], float], name: str = "") -> Turn | Wait:
+    def reserve(
+        self, origin: Origin, delay: float, now: Callable[[], float], name: str = ""
+    ) -> Turn | Wait:
         """Take the origin's turn, or return how long to wait for it."""
         with self._lock:
             at = now()
             reply = self._next(origin, delay, at)
-            turn, self._lines[origin] = queue_turn(self._lines.get(origin, ()), name, reply, delay, at)
+            turn, self._lines[origin] = queue_turn(
+                self._lines.get(origin, ()), name, reply, delay, at
+            )
             if isinstance(turn, Turn):
                 self._last[origin] = turn.stamp
             return turn
@@ -51,7 +55,9 @@ class MemoryTurns:
             return self._next(origin, delay, now)
 
     def _next(self, origin: Origin, delay: float, now: float) -> Turn | Wait:
-        return next_turn(self._last.get(origin, -math.inf), self._not_before.get(origin, -math.inf), delay, now)
+        return next_turn(
+            self._last.get(origin, -math.inf), self._not_before.get(origin, -math.inf), delay, now
+        )
 
     def move_turn(self, origin: Origin, stamp: float, since: float) -> bool:
         """Re-stamp the turn, if it is still the last."""
@@ -75,7 +81,9 @@ class MemoryTurns:
 
     def _pause(self, origin: Origin, now: float) -> float:
         """Return how long the origin is still held off, in seconds."""
-        return as_wait(next_turn(-math.inf, self._not_before.get(origin, -math.inf), 0.0, now)).pause
+        return as_wait(
+            next_turn(-math.inf, self._not_before.get(origin, -math.inf), 0.0, now)
+        ).pause
 
 
 _all: weakref.WeakSet[MemoryTurns] = weakref.WeakSet()

@@ -16,7 +16,9 @@ class CapturingAuditLog:
 
     def write(self, decision: Decision) -> None:
         """Store the record of a decision."""
-        self.records.append(record_of(decision, Writer(writer="captured"), seq=len(self.records) + 1))
+        self.records.append(
+            record_of(decision, Writer(writer="captured"), seq=len(self.records) + 1)
+        )
 
     def note(self, event: Event, *, is_tried_again: bool = False) -> None:  # noqa: ARG002  (storing cannot fail)
         """Store the record of an event."""

@@ -34,7 +34,13 @@ _CLOSE_TIMEOUT = 1.0  # seconds to wait for a client's close_notify
 
 # The client has disconnected, or the origin closes: asyncio before 3.12 reports a cancelled
 # conversation as an error.
-_BROKEN_OFF = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, TimeoutError, asyncio.CancelledError)
+_BROKEN_OFF = (
+    ConnectionError,
+    asyncio.IncompleteReadError,
+    ssl.SSLError,
+    TimeoutError,
+    asyncio.CancelledError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,13 @@ class Reply:
     @property
     def ends(self) -> bool:
         """Whether the connection cannot be used again."""
-        return self.raw is not None or self.cut or bool(self.endless) or self.broken or self.unannounced
+        return (
+            self.raw is not None
+            or self.cut
+            or bool(self.endless)
+            or self.broken
+            or self.unannounced
+        )
 
     def head(self, length: int) -> bytes:
         """Status line and header fields."""
@@ -74,7 +86,10 @@ class Reply:
             fields.append(("Content-Type", "text/plain; charset=utf-8"))
         if "content-length" not in names and not self.endless:
             fields.append(("Content-Length", str(length + (100 if self.cut else 0))))
-        lines = [f"HTTP/1.1 {self.status} Scripted", *(f"{name}: {value}" for name, value in fields)]
+        lines = [
+            f"HTTP/1.1 {self.status} Scripted",
+            *(f"{name}: {value}" for name, value in fields),
+        ]
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
@@ -146,7 +161,9 @@ class RecordingOrigin:
             script = self.robots
         else:
             script = self.pages.get(request.target.partition("?")[0], _page)
-        return script(request) if callable(script) else script
+        if callable(script):
+            return script(request)
+        return script
 
 
 def _page(request: Received) -> Reply:
@@ -173,7 +190,10 @@ class Loopback:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -204,7 +224,9 @@ class Loopback:
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
-    async def _serve(self, site: RecordingOrigin, tls: ssl.SSLContext | None, port: int) -> asyncio.Server:
+    async def _serve(
+        self, site: RecordingOrigin, tls: ssl.SSLContext | None, port: int
+    ) -> asyncio.Server:
         async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with contextlib.suppress(*_BROKEN_OFF):
                 await _converse(site, reader, writer)
@@ -233,17 +255,25 @@ class Loopback:
 def _script(robots: Script | str | int) -> Script:
     if isinstance(robots, str):
         return Reply(body=robots)
-    return Reply(status=robots) if isinstance(robots, int) else robots
+    if isinstance(robots, int):
+        return Reply(status=robots)
+    return robots
 
 
-async def _converse(site: RecordingOrigin, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _converse(
+    site: RecordingOrigin, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     """Answer the requests on one connection, one after another."""
     while (request := await _request(site, reader)) is not None:
         reply = site.reply(request)
         if reply.reset:
             return
         await _answer(reply, request, writer)
-        if reply.ends or not request.whole or request.headers.get("connection", "").lower() == "close":
+        if (
+            reply.ends
+            or not request.whole
+            or request.headers.get("connection", "").lower() == "close"
+        ):
             await _hang_up(reply, writer)
             return
 
@@ -349,7 +379,9 @@ async def _hang_up(reply: Reply, writer: asyncio.StreamWriter) -> None:
     `close_notify`."""
     if reply.broken:
         await asyncio.sleep(_READ_TIME)  # a reset may drop data that the client has not read
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
     elif not reply.unannounced and writer.get_extra_info("ssl_object") is not None:
         writer.close()
         async with asyncio.timeout(_CLOSE_TIMEOUT):

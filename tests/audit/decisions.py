@@ -21,7 +21,9 @@ DROP = Verdict(
     form="spec",
 )
 PASS = Verdict(action=Action.PASS, reason=Reason.ALLOWED)
-DEFER = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="dns: no such host")
+DEFER = Verdict(
+    action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="dns: no such host"
+)
 
 
 def policy(url="https://a.test/", at=AT - 60):
@@ -39,7 +41,9 @@ def decision(url="https://a.test/private/x", verdict=DROP, *, at=AT, component="
         method=values.pop("method", "GET"),
         client=values.pop("client", "127.0.0.1:4000"),
     )
-    return Decision(id="w-1", at=at, component=component, question=question, verdict=verdict, **values)
+    return Decision(
+        id="w-1", at=at, component=component, question=question, verdict=verdict, **values
+    )
 
 
 class Wall:
@@ -91,7 +95,12 @@ def audit_log_in(
     wall = Wall(now)
     clocks = Clocks(now=wall, monotonic=monotonic or (lambda: 7.0))
     writing = WriterOptions(
-        component=component, job=job, fsync=fsync, chain=chain, rotate_bytes=rotate_bytes, settings={"agent": "mybot"}
+        component=component,
+        job=job,
+        fsync=fsync,
+        chain=chain,
+        rotate_bytes=rotate_bytes,
+        settings={"agent": "mybot"},
     )
     more = {} if files is None else {"files": files}
     audit_log = _AuditLog(directory, clocks, LogOptions(**log_options), writing, **more)

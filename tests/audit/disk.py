@@ -31,7 +31,9 @@ class Inode:
     dropped: bool = False  # a sync failed: what came after the safe part is never written
     names: dict[str, Inode] = field(default_factory=dict)
     safe_names: dict[str, Inode] = field(default_factory=dict)
-    changes: list[tuple[str, Inode | None]] = field(default_factory=list)  # of names, since the last sync
+    changes: list[tuple[str, Inode | None]] = field(
+        default_factory=list
+    )  # of names, since the last sync
 
     def change(self, name: str, inode: Inode | None) -> None:
         if inode is None:
@@ -91,7 +93,9 @@ class Disk(Files):
         return self._stat(self.opened[descriptor])
 
     def stat(self, path):
-        return self._stat(self._find(path)) if path.is_relative_to(ROOT) else SimpleNamespace(st_dev=0)
+        return (
+            self._stat(self._find(path)) if path.is_relative_to(ROOT) else SimpleNamespace(st_dev=0)
+        )
 
     def fsync(self, descriptor):
         self.before()
@@ -150,7 +154,9 @@ class Disk(Files):
 
     @staticmethod
     def _stat(inode):
-        return SimpleNamespace(st_dev=1, st_ino=inode.number, st_nlink=inode.links, st_size=len(inode.data))
+        return SimpleNamespace(
+            st_dev=1, st_ino=inode.number, st_nlink=inode.links, st_size=len(inode.data)
+        )
 
     # -- the power cut ------------------------------------------------------------------------------------------
 

@@ -31,7 +31,9 @@ class Killed(NamedTuple):
 
 def kill_one(directory: Path, after: float) -> Killed:
     """Start a writer, kill it `after` seconds after its first record, and count."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    }
     command = [sys.executable, str(Path(__file__)), str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as child:
         said = os.read(child.stdout.fileno(), 8)
@@ -39,7 +41,9 @@ def kill_one(directory: Path, after: float) -> Killed:
         child.kill()
         said += child.stdout.read()
     trouble = Unreadable()
-    found = {entry.client for entry in entries(directory, Filter(), trouble) if isinstance(entry, Record)}
+    found = {
+        entry.client for entry in entries(directory, Filter(), trouble) if isinstance(entry, Record)
+    }
     whole = said[: len(said) - len(said) % 8]
     acknowledged = {str(int(whole[place : place + 8])) for place in range(0, len(whole), 8)}
     assert acknowledged <= found, sorted(acknowledged - found)[:5]

@@ -123,7 +123,9 @@ def test_a_file_that_another_process_has_locked_is_not_used(tmp_path):
 
 @pytest.mark.parametrize("errors", [[errno.EIO], [errno.EWOULDBLOCK] * 20])
 def test_a_failing_lock_is_reported_at_the_start(tmp_path, errors):
-    with pytest.raises(SettingsError, match=r"Input/output error|another process locks each new file"):
+    with pytest.raises(
+        SettingsError, match=r"Input/output error|another process locks each new file"
+    ):
         audit_log_in(tmp_path, files=Locking(*errors))
     assert list(tmp_path.iterdir()) == []
 
@@ -203,7 +205,10 @@ def test_a_kill_at_any_call_leaves_no_garbage_and_loses_nothing(tmp_path, calls)
 
 
 def test_only_empty_old_and_unlocked_files_are_cleared(tmp_path):
-    made = {name: tmp_path / f".20270115-h-1-{name}-0001.new" for name in ("void", "held", "full", "second", "young")}
+    made = {
+        name: tmp_path / f".20270115-h-1-{name}-0001.new"
+        for name in ("void", "held", "full", "second", "young")
+    }
     for path in made.values():
         path.touch()
     made["full"].write_text('{"kind":"start"}\n')
@@ -267,9 +272,12 @@ WRITERS, FILES_EACH = 2, 55
 def test_processes_create_files_while_others_compress_them(tmp_path):
     pytest.importorskip("zstandard")
     write = [
-        [sys.executable, "-c", WRITES, str(tmp_path), str(TESTS), f"w{n}", str(FILES_EACH)] for n in range(WRITERS)
+        [sys.executable, "-c", WRITES, str(tmp_path), str(TESTS), f"w{n}", str(FILES_EACH)]
+        for n in range(WRITERS)
     ]
-    compressors = [subprocess.Popen([sys.executable, "-c", COMPRESSES, str(tmp_path)]) for _ in range(2)]
+    compressors = [
+        subprocess.Popen([sys.executable, "-c", COMPRESSES, str(tmp_path)]) for _ in range(2)
+    ]
     try:
         writers = [subprocess.Popen(command) for command in write]
         assert [writer.wait(180) for writer in writers] == [0] * WRITERS
@@ -280,6 +288,8 @@ def test_processes_create_files_while_others_compress_them(tmp_path):
             compressor.wait()
     compress(tmp_path)
 
-    assert sorted(clients(tmp_path)) == sorted(f"w{n}-{number}" for n in range(WRITERS) for number in range(FILES_EACH))
+    assert sorted(clients(tmp_path)) == sorted(
+        f"w{n}-{number}" for n in range(WRITERS) for number in range(FILES_EACH)
+    )
     assert verified(tmp_path) == []
     assert not [path.name for path in tmp_path.iterdir() if path.name.endswith((".new", ".part"))]

@@ -19,7 +19,9 @@ DOCS = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
 
 
 def test_every_kind_and_field_is_explained():
-    fields = {field.name for record in get_args(AnyRecord) for field in msgspec.structs.fields(record)}
+    fields = {
+        field.name for record in get_args(AnyRecord) for field in msgspec.structs.fields(record)
+    }
     documented = set(re.findall(r"`([a-z0-9_-]+)`", DOCS))
 
     assert fields - documented == set()

@@ -29,7 +29,12 @@ RECORDS = 6
 WITHOUT_EFFECT = "without effect"
 AFTER_EFFECT = "after its effect"
 WAYS = (WITHOUT_EFFECT, AFTER_EFFECT)
-PARTS = {"one byte": slice(1), "a part": slice(100), "all but the newline": slice(-1), "nothing": slice(0)}
+PARTS = {
+    "one byte": slice(1),
+    "a part": slice(100),
+    "all but the newline": slice(-1),
+    "nothing": slice(0),
+}
 SOME = ("one byte", "a part", "all but the newline")
 HOW = ("fails", "next fails", "next writes nothing", "short")
 WRITE_WAYS = (*WAYS, *itertools.product(HOW, SOME), ("short", "nothing"))
@@ -100,7 +105,9 @@ class Run:
             self._clock += self._seconds
             client = str(number)
             try:
-                audit_log.write(decision(client=client, at=AT if number < RECORDS - 2 else AT + DAY))
+                audit_log.write(
+                    decision(client=client, at=AT if number < RECORDS - 2 else AT + DAY)
+                )
             except AuditLogError:
                 self.refused.append(client)
             else:
@@ -131,7 +138,10 @@ class Run:
         count = Counter(entry.client for entry in found if isinstance(entry, Record))
         assert set(count.values()) <= {1}
         assert set(self.acknowledged) <= set(count)
-        assert [entry.lost for entry in found if isinstance(entry, Stop)] in ([], [len(self.refused)])
+        assert [entry.lost for entry in found if isinstance(entry, Stop)] in (
+            [],
+            [len(self.refused)],
+        )
 
 
 @pytest.mark.parametrize("fsync", [False, True])

@@ -106,7 +106,9 @@ def test_after_an_error_another_file_is_tried_at_most_once_a_second(tmp_path, er
 
     assert clients(tmp_path) == ["before", "after"]
     assert len(list(tmp_path.iterdir())) == 2  # those without a record are gone
-    assert verify(tmp_path, Unreadable())[0].notes == ["reports that 50 records could not be written"]
+    assert verify(tmp_path, Unreadable())[0].notes == [
+        "reports that 50 records could not be written"
+    ]
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
@@ -180,7 +182,9 @@ def test_if_no_thread_can_be_started_the_record_is_written(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("room", [0, 50])
-def test_after_failed_evidence_the_fetch_is_recorded_and_another_evidence_file_begun(tmp_path, room):
+def test_after_failed_evidence_the_fetch_is_recorded_and_another_evidence_file_begun(
+    tmp_path, room
+):
     """Readers stop at a torn record of a WARC file."""
     pytest.importorskip("warcio")
 
@@ -198,7 +202,11 @@ def test_after_failed_evidence_the_fetch_is_recorded_and_another_evidence_file_b
     audit_log = audit_log_in(tmp_path, files=files, warc=True, retention=None)
     values = {"at": AT, "origin": policy().origin, "via": "direct", "elapsed": 0.1}
     fetches = [
-        FetchMade(get=Get(url=f"https://a.test/{number}"), outcome=Fetched(status=200, body=b"x"), **values)
+        FetchMade(
+            get=Get(url=f"https://a.test/{number}"),
+            outcome=Fetched(status=200, body=b"x"),
+            **values,
+        )
         for number in range(4)
     ]
     audit_log.note(fetches[0])
@@ -260,7 +268,9 @@ class Renaming(Files):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("wanted", [b'"start"', b'"second"', b'"stop"'])
-@pytest.mark.parametrize("name", ["moved.jsonl", "20270115-a-1-b-0001-20270115.jsonl", "moved.jsonl.1", "moved.log"])
+@pytest.mark.parametrize(
+    "name", ["moved.jsonl", "20270115-a-1-b-0001-20270115.jsonl", "moved.jsonl.1", "moved.log"]
+)
 def test_a_renamed_file_has_each_record_once(tmp_path, name, wanted, when):
     """Readers read each `*.jsonl` in the directory, and no other file."""
     files = Renaming(lambda: audit_log.path, tmp_path / name, wanted, when)
@@ -296,7 +306,9 @@ def test_after_a_rename_the_next_record_begins_another_file(tmp_path, caplog):
     assert "renamed a file to" in caplog.text
 
 
-def test_a_renamed_file_in_a_directory_that_cannot_be_listed_is_not_written_again(tmp_path, monkeypatch):
+def test_a_renamed_file_in_a_directory_that_cannot_be_listed_is_not_written_again(
+    tmp_path, monkeypatch
+):
     """It is unknown whether readers find the record: it counts as not recorded, and is not written again."""
     audit_log = audit_log_in(tmp_path, retention=None)
     audit_log.write(decision(client="1"))
@@ -320,7 +332,9 @@ def denied(*arguments):
 
 @pytest.mark.parametrize("moment", ["between", "while"])
 @pytest.mark.parametrize("size", [0, 100, -7, -1, +1000])
-def test_a_file_that_another_process_truncates_loses_no_later_record(tmp_path, size, moment, monkeypatch):
+def test_a_file_that_another_process_truncates_loses_no_later_record(
+    tmp_path, size, moment, monkeypatch
+):
     """After truncation within a line, the next record must still begin on a line of its own."""
     audit_log = audit_log_in(tmp_path, retention=None)
     for client in ("1", "2"):

@@ -47,7 +47,9 @@ def test_records_are_in_the_file_when_write_returns(audit_log):
 
 def test_a_record_is_one_write(audit_log, monkeypatch):
     written, real_write = [], os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, data: written.append(data) or real_write(descriptor, data))
+    monkeypatch.setattr(
+        os, "write", lambda descriptor, data: written.append(data) or real_write(descriptor, data)
+    )
     audit_log.write(decision())
 
     assert [json.loads(line)["kind"] for line in written] == ["start", "decision"]
@@ -62,7 +64,11 @@ def test_passes_are_recorded_by_setting_and_if_an_operators_choice_caused_them(t
         some.write(decision(verdict=verdict))
         every.write(decision(verdict=verdict))
 
-    assert [record["reason"] for record in lines(some.path)] == ["restricted", "bypassed", "disallowed"]
+    assert [record["reason"] for record in lines(some.path)] == [
+        "restricted",
+        "bypassed",
+        "disallowed",
+    ]
     assert [record["seq"] for record in lines(some.path)] == [2, 3, 4]
     assert len(lines(every.path)) == 4
     some.close()
@@ -131,7 +137,10 @@ def test_a_full_disk_is_an_audit_log_error_and_leaves_a_gap(audit_log, monkeypat
     monkeypatch.setattr(os, "write", real_write)
     audit_log.write(decision())
 
-    assert [(record["kind"], record["seq"]) for record in every_line(audit_log.path)] == [("start", 4), ("decision", 5)]
+    assert [(record["kind"], record["seq"]) for record in every_line(audit_log.path)] == [
+        ("start", 4),
+        ("decision", 5),
+    ]
 
 
 def test_threads_do_not_mix_their_records(audit_log):
@@ -169,9 +178,13 @@ audit_log.close()
 
 def test_a_forked_child_begins_a_file_of_its_own(tmp_path):
     tests = str(Path(__file__).parents[1])
-    subprocess.run([sys.executable, "-W", "error", "-c", FORKS, str(tmp_path), tests], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-W", "error", "-c", FORKS, str(tmp_path), tests], check=True, timeout=60
+    )
 
-    found = sorted([(record["client"], record["seq"]) for record in lines(path)] for path in tmp_path.iterdir())
+    found = sorted(
+        [(record["client"], record["seq"]) for record in lines(path)] for path in tmp_path.iterdir()
+    )
     assert found == [[("child", 2), ("child", 3)], [("parent", 2), ("parent", 3)]]
 
 
@@ -189,7 +202,9 @@ def test_records_acknowledged_by_killed_processes_are_in_their_files(tmp_path):
 @pytest.mark.parametrize("inside", ["", "deeper"])
 def test_a_file_in_place_of_the_directory_is_reported_with_the_remedy(tmp_path, inside):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SettingsError, match=r"^audit_log: .*name a directory that can be written to$"):
+    with pytest.raises(
+        SettingsError, match=r"^audit_log: .*name a directory that can be written to$"
+    ):
         audit_log_in(tmp_path / "file" / inside)
 
 
@@ -205,4 +220,7 @@ def test_the_capturing_audit_log_has_all_records():
     audit_log.write(decision(verdict=DROP))
     audit_log.close()
 
-    assert [(record.seq, record.action) for record in audit_log.records] == [(1, "pass"), (2, "drop")]
+    assert [(record.seq, record.action) for record in audit_log.records] == [
+        (1, "pass"),
+        (2, "drop"),
+    ]

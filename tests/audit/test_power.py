@@ -185,11 +185,17 @@ def test_the_evidence_that_a_record_names_survives(tmp_path):
             shutil.rmtree(place)
 
     disk.before = look
-    audit_log = audit_log_in(PLACE, files=disk, fsync=True, warc=True, retention=None, rotate_bytes=1800)
+    audit_log = audit_log_in(
+        PLACE, files=disk, fsync=True, warc=True, retention=None, rotate_bytes=1800
+    )
     for number in range(6):
         get = Get(url=f"https://a.test/{number}/robots.txt")
         outcome = Fetched(status=200, body=b"User-agent: *\nDisallow: /\n")
-        audit_log.note(FetchMade(at=AT, origin=policy().origin, get=get, via="direct", elapsed=0.1, outcome=outcome))
+        audit_log.note(
+            FetchMade(
+                at=AT, origin=policy().origin, get=get, via="direct", elapsed=0.1, outcome=outcome
+            )
+        )
     audit_log.close()
     look()
 

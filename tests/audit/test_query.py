@@ -26,22 +26,36 @@ def ids(found):
 
 
 def test_records_of_all_writers_come_in_order_of_time(tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(line(AT, 1, "a") + line(AT + 3, 2, "a") + line(AT + 4, 3, "a"))
+    (tmp_path / "a.jsonl").write_bytes(
+        line(AT, 1, "a") + line(AT + 3, 2, "a") + line(AT + 4, 3, "a")
+    )
     (tmp_path / "b.jsonl").write_bytes(line(AT + 1, 1, "b") + line(AT + 3, 2, "b"))
     (tmp_path / "empty.jsonl").write_bytes(b"")
     (tmp_path / "notes.txt").write_bytes(line(AT, 9, "no"))
     trouble = Unreadable()
 
-    assert ids(records(tmp_path, trouble=trouble)) == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("a", 3)]
+    assert ids(records(tmp_path, trouble=trouble)) == [
+        ("a", 1),
+        ("b", 1),
+        ("a", 2),
+        ("b", 2),
+        ("a", 3),
+    ]
     assert not trouble
 
 
 def test_written_records_are_read_back_unchanged(tmp_path):
     audit_log = audit_log_in(tmp_path, passes=1)
-    made = [decision(verdict=verdict, user_agent="\x1b[31m\u202e\udc80\n") for verdict in (DROP, PASS, DEFER)]
+    made = [
+        decision(verdict=verdict, user_agent="\x1b[31m\u202e\udc80\n")
+        for verdict in (DROP, PASS, DEFER)
+    ]
     for each in made:
         audit_log.write(each)
-    expected = [record_of(each, Writer(writer=audit_log.writer), seq=n, mono=7.0) for n, each in enumerate(made, 2)]
+    expected = [
+        record_of(each, Writer(writer=audit_log.writer), seq=n, mono=7.0)
+        for n, each in enumerate(made, 2)
+    ]
 
     assert list(records(tmp_path)) == expected
     audit_log.close()
@@ -143,7 +157,9 @@ def test_more_files_than_a_process_can_open(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for number in range(200):
         (tmp_path / f"{number}.jsonl").write_bytes(line(AT + number, number))
-    highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())  # by the tests of this process
+    highest = max(
+        int(each.name) for each in Path("/proc/self/fd").iterdir()
+    )  # by the tests of this process
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 64, hard))
     try:
         found = [record.seq for record in records(tmp_path)]
@@ -154,7 +170,9 @@ def test_more_files_than_a_process_can_open(tmp_path):
 
 
 def test_a_missing_directory_is_reported_in_one_sentence(tmp_path):
-    with pytest.raises(SettingsError, match=r"^nothing has been recorded yet in .*name the directory"):
+    with pytest.raises(
+        SettingsError, match=r"^nothing has been recorded yet in .*name the directory"
+    ):
         list(records(tmp_path / "none"))
 
 

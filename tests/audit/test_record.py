@@ -47,8 +47,16 @@ def test_fields_with_default_values_are_omitted():
 
 
 def test_a_drop_has_its_rule_and_document():
-    made = decision(policy=policy(), dialect="rfc9309", matching="standard", source="memory", elapsed=0.000_123_4)
-    record = json.loads(record_of(made, Writer(writer="host-1-abcd", job="daily"), seq=7, mono=1.5).line_of_json())
+    made = decision(
+        policy=policy(),
+        dialect="rfc9309",
+        matching="standard",
+        source="memory",
+        elapsed=0.000_123_4,
+    )
+    record = json.loads(
+        record_of(made, Writer(writer="host-1-abcd", job="daily"), seq=7, mono=1.5).line_of_json()
+    )
 
     assert record == {
         "kind": "decision",
@@ -89,12 +97,18 @@ def test_a_deferral_has_its_end_and_the_failure():
     troubled = begin(policy().origin, None, "direct").next(Fetched(status=503), AT - 1).policy
     record = record_of(decision(verdict=DEFER, policy=troubled))
 
-    assert (record.until, record.failure, record.status) == ("2027-01-15T08:00:30.000Z", "status", 503)
+    assert (record.until, record.failure, record.status) == (
+        "2027-01-15T08:00:30.000Z",
+        "status",
+        503,
+    )
     assert (record.sha256, record.via, record.tls_verified) == (None, None, None)
 
 
 def test_a_record_has_both_document_and_failure():
-    troubled = begin(policy().origin, policy(), "direct").next(Failed(failure=Failure.DNS), AT).policy
+    troubled = (
+        begin(policy().origin, policy(), "direct").next(Failed(failure=Failure.DNS), AT).policy
+    )
     record = record_of(decision(policy=troubled))
 
     assert (record.failure, record.status, record.sha256) == ("dns", 200, policy().document.sha256)
@@ -107,7 +121,9 @@ def test_a_relaxation_is_named():
 
 
 def test_tls_verified_is_omitted_for_http():
-    assert record_of(decision("http://a.test/", policy=policy("http://a.test/"))).tls_verified is None
+    assert (
+        record_of(decision("http://a.test/", policy=policy("http://a.test/"))).tls_verified is None
+    )
 
 
 # -- secrets ------------------------------------------------------------------------------------------------
@@ -118,24 +134,36 @@ def test_tls_verified_is_omitted_for_http():
     [
         ("https://me:secret@a.test/", "https://a.test/"),
         ("https://me@a.test:8443/x", "https://a.test:8443/x"),
-        ("http://malformed.invalid/http:///me:secret@a.test/x", "http://malformed.invalid/http://a.test/x"),
+        (
+            "http://malformed.invalid/http:///me:secret@a.test/x",
+            "http://malformed.invalid/http://a.test/x",
+        ),
         ("https://a.test/x#secret", "https://a.test/x"),
         ("https://a.test/x?q=1&page=2", "https://a.test/x?q=1&page=2"),
         ("https://a.test/x?token=abc", "https://a.test/x?token=REDACTED"),
-        ("https://a.test/x?a=1&access_token=abc&b=2", "https://a.test/x?a=1&access_token=REDACTED&b=2"),
+        (
+            "https://a.test/x?a=1&access_token=abc&b=2",
+            "https://a.test/x?a=1&access_token=REDACTED&b=2",
+        ),
         ("https://a.test/x?a=1;sid=abc;b=2", "https://a.test/x?a=1;sid=REDACTED;b=2"),
         ("https://a.test/x?TOKEN=abc=def==", "https://a.test/x?TOKEN=REDACTED"),
         ("https://a.test/x?%74oken=abc", "https://a.test/x?%74oken=REDACTED"),
         ("https://a.test/x?user[password]=abc", "https://a.test/x?user[password]=REDACTED"),
         ("https://a.test/x;jsessionid=abc/y;v=1?q", "https://a.test/x;jsessionid=REDACTED/y;v=1?q"),
-        ("https://a.test/x?u=https://b.test/?token=abc", "https://a.test/x?u=https://b.test/?token=REDACTED"),
+        (
+            "https://a.test/x?u=https://b.test/?token=abc",
+            "https://a.test/x?u=https://b.test/?token=REDACTED",
+        ),
         ("https://a.test/x?u=https%3A%2F%2Fb.test%2F%3Ftoken%3Dabc", "https://a.test/x?u=REDACTED"),
         ("https://a.test/x?u=https%3A%2F%2Fme:secret%40b.test%2F", "https://a.test/x?u=REDACTED"),
         (
             "https://a.test/x?u=https%3A%2F%2Fb.test%2F%3Fpage%3D1",
             "https://a.test/x?u=https%3A%2F%2Fb.test%2F%3Fpage%3D1",
         ),
-        ("https://a.test/x?u=https%253A%252F%252Fb.test%252F%253Ftoken%253Dabc", "https://a.test/x?u=REDACTED"),
+        (
+            "https://a.test/x?u=https%253A%252F%252Fb.test%252F%253Ftoken%253Dabc",
+            "https://a.test/x?u=REDACTED",
+        ),
         ("https://a.test/x?token", "https://a.test/x?token"),
         ("https://a.test/token=abc", "https://a.test/token=abc"),
     ],
@@ -215,11 +243,15 @@ def test_an_ordinary_name_does_not_hide_its_value(name):
 def test_redirects_and_details_are_redacted():
     policy_ = begin(policy().origin, None, "direct")
     hop = policy_.next(Fetched(status=302, headers={"location": "/r?token=abc#x"}), AT)
-    settled = hop.next(Fetched(status=302, headers={"location": "/s"}), AT).next(Fetched(status=404), AT)
+    settled = hop.next(Fetched(status=302, headers={"location": "/s"}), AT).next(
+        Fetched(status=404), AT
+    )
     looped = hop.next(Fetched(status=302, headers={"location": "/r?token=abc"}), AT).policy
     verdict = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, detail=looped.trouble.detail)
 
-    assert record_of(decision(policy=settled.policy)).redirects[1] == "https://a.test/r?token=REDACTED"
+    assert (
+        record_of(decision(policy=settled.policy)).redirects[1] == "https://a.test/r?token=REDACTED"
+    )
     assert record_of(decision(verdict=verdict)).detail == "back to https://a.test/r?token=REDACTED"
 
 
@@ -233,11 +265,18 @@ def test_a_moment_is_read_back_to_the_millisecond(seconds):
 
 
 def test_bytes_of_a_target_are_escaped():
-    assert record_of(decision(target='/a\x00\r\n\x1b[31m \xe9"\\')).url == 'https://a.test/a%00%0D%0A%1B[31m%20%E9"\\'
+    assert (
+        record_of(decision(target='/a\x00\r\n\x1b[31m \xe9"\\')).url
+        == 'https://a.test/a%00%0D%0A%1B[31m%20%E9"\\'
+    )
 
 
 def test_long_values_are_cut():
-    record = record_of(decision(target="/" + "\xe9" * 5000, user_agent="u" * 999, method="M" * 99, client="c" * 999))
+    record = record_of(
+        decision(
+            target="/" + "\xe9" * 5000, user_agent="u" * 999, method="M" * 99, client="c" * 999
+        )
+    )
 
     assert (len(record.url), record.url[-3:]) == (2048, "...")
     assert (len(record.user_agent), len(record.method), len(record.client)) == (256, 32, 256)
@@ -249,7 +288,9 @@ def test_any_time_can_be_recorded(seconds):
     verdict = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=seconds)
 
     assert moment(seconds) is None
-    assert "until" not in json.loads(record_of(decision(verdict=verdict, policy=policy(at=seconds))).line_of_json())
+    assert "until" not in json.loads(
+        record_of(decision(verdict=verdict, policy=policy(at=seconds))).line_of_json()
+    )
 
 
 TEXT = st.text(st.characters(), max_size=40) | st.text(
@@ -258,10 +299,17 @@ TEXT = st.text(st.characters(), max_size=40) | st.text(
 
 
 @given(target=TEXT, agent=TEXT, user_agent=TEXT, method=TEXT, client=TEXT, detail=TEXT, group=TEXT)
-def test_a_record_is_always_one_line_of_printable_ascii(target, agent, user_agent, method, client, detail, group):
+def test_a_record_is_always_one_line_of_printable_ascii(
+    target, agent, user_agent, method, client, detail, group
+):
     verdict = msgspec.structs.replace(DROP, detail=detail, group=group)
     made = decision(
-        verdict=verdict, target="/" + target, agent=agent, user_agent=user_agent, method=method, client=client
+        verdict=verdict,
+        target="/" + target,
+        agent=agent,
+        user_agent=user_agent,
+        method=method,
+        client=client,
     )
     line = record_of(made).line_of_json()
 

@@ -98,7 +98,9 @@ def test_closing_writes_all_counts_even_if_one_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "write", fails_at(1, os.write))
     audit_log.close()
 
-    assert [each for each in counts_by_origin(tmp_path) if each[1] == "repeats"] == [("https://b.test", "repeats", 2)]
+    assert [each for each in counts_by_origin(tmp_path) if each[1] == "repeats"] == [
+        ("https://b.test", "repeats", 2)
+    ]
 
 
 def test_a_late_count_is_written_to_the_file_of_the_current_day(tmp_path):
@@ -249,7 +251,9 @@ def test_a_forked_child_does_not_wait_for_locks_of_its_parents_threads(tmp_path,
     subprocess.run(command, check=True, timeout=120)
 
     expected = [("https://a.test", "decision", 1)] * 2 + [("https://a.test", "repeats", 1)] * 2
-    assert counts_by_origin(tmp_path) == expected + [("https://b.test", "decision", 1)] * (lock == "held")
+    assert counts_by_origin(tmp_path) == expected + [("https://b.test", "decision", 1)] * (
+        lock == "held"
+    )
     assert {"child", "parent"} <= {record.client for record in records(tmp_path)}
 
 
@@ -277,7 +281,11 @@ assert os.waitpid(child, 0)[1] == 0
 
 def test_a_forked_child_has_its_own_evidence_file(tmp_path):
     pytest.importorskip("warcio")
-    subprocess.run([sys.executable, "-W", "ignore", "-c", EVIDENCE, str(tmp_path), TESTS], check=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", EVIDENCE, str(tmp_path), TESTS],
+        check=True,
+        timeout=120,
+    )
     found = list(entries(tmp_path, Filter(kind="fetch")))
 
     assert len(found) == 2

@@ -48,7 +48,9 @@ class Machine:
         self.boot, self.up, self.wall = f"after {self.boot}", 10.0, self.wall + after
 
     def look(self):
-        return retain(self.directory, self.retention, Inspection(boot=self.boot, up=self.up, wall=self.wall))
+        return retain(
+            self.directory, self.retention, Inspection(boot=self.boot, up=self.up, wall=self.wall)
+        )
 
     def looks(self, *, hours):
         """Inspect every hour, and return the removed files."""
@@ -109,7 +111,9 @@ def test_a_file_is_removed_only_if_an_earlier_inspection_found_it_due(machine):
     assert [path.name for path in machine.look()] == [OLD]
 
 
-@pytest.mark.parametrize("jump", [2 * DAY, 60 * DAY, 120 * DAY, 10_000 * DAY, -120 * DAY, 1e15, -1e15])
+@pytest.mark.parametrize(
+    "jump", [2 * DAY, 60 * DAY, 120 * DAY, 10_000 * DAY, -120 * DAY, 1e15, -1e15]
+)
 @pytest.mark.parametrize("lasts", [1, 24 * 30])
 def test_a_jump_of_the_wall_clock_removes_nothing(machine, jump, lasts):
     machine.wall += jump

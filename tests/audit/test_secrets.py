@@ -26,13 +26,30 @@ from robots_guard.origin import split_url
 
 SECRET = "hunter2S3cret"  # what is looked for afterwards, in any writing
 NAMES = (
-    *("token", "key", "api_key", "sig", "signature", "secret", "pass", "pwd", "password", "auth", "session", "sid"),
+    *(
+        "token",
+        "key",
+        "api_key",
+        "sig",
+        "signature",
+        "secret",
+        "pass",
+        "pwd",
+        "password",
+        "auth",
+        "session",
+        "sid",
+    ),
     *("code", "jwt", "sas", "X-Amz-Signature"),
 )
 RANDOM = "k9X2mP7qL4vR8sT1wZ5yB3nC6dF0gH-jK_aQeUiO"  # looks like a key
 
 plain = st.sampled_from(["a", "b/c", "q=1", "page=2", "x%20y", "%C3%A9"])
-name = st.sampled_from(NAMES) | st.sampled_from(NAMES).map(str.upper) | st.sampled_from(NAMES).map(lambda n: f"my_{n}")
+name = (
+    st.sampled_from(NAMES)
+    | st.sampled_from(NAMES).map(str.upper)
+    | st.sampled_from(NAMES).map(lambda n: f"my_{n}")
+)
 mark = st.sampled_from("?&;")
 
 
@@ -40,8 +57,16 @@ mark = st.sampled_from("?&;")
 def urls(draw):
     """URLs with the secret in userinfo, fragment, queries, path parameters and URLs within URLs."""
     pair = f"{draw(name)}={SECRET}"
-    inner = draw(st.sampled_from(["https%3A%2F%2Fme%3A{0}%40b.test%2F", "https://b.test/?token={0}", "%3Ftoken%3D{0}"]))
-    parts = draw(st.lists(st.sampled_from([pair, f"u={inner.format(SECRET)}", "q=1", f"z={RANDOM}"]), max_size=4))
+    inner = draw(
+        st.sampled_from(
+            ["https%3A%2F%2Fme%3A{0}%40b.test%2F", "https://b.test/?token={0}", "%3Ftoken%3D{0}"]
+        )
+    )
+    parts = draw(
+        st.lists(
+            st.sampled_from([pair, f"u={inner.format(SECRET)}", "q=1", f"z={RANDOM}"]), max_size=4
+        )
+    )
     user = draw(st.sampled_from(["", f"me:{SECRET}@", f"{SECRET}@"]))
     path = draw(st.sampled_from(["", "x", f"x;{pair}/y", "x;v=1"]))
     fragment = draw(st.sampled_from(["", f"#{SECRET}", f"#token={SECRET}"]))
@@ -85,16 +110,31 @@ def _plant(directory, url, other, privacy):
     origin, _ = split_url(url)
     hop = begin(origin, None, "direct").next(Fetched(status=302, headers={"location": other}), AT)
     hop = hop.next(PASS, AT) if isinstance(hop, Redirected) else hop
-    looped = hop.next(Fetched(status=302, headers={"location": "/robots.txt"}), AT) if hasattr(hop, "next") else hop
+    looped = (
+        hop.next(Fetched(status=302, headers={"location": "/robots.txt"}), AT)
+        if hasattr(hop, "next")
+        else hop
+    )
     settled = hop.next(Fetched(status=404), AT) if hasattr(hop, "next") else hop
     audit_log.write(decision(url, verdict=DROP, policy=settled.policy))
     audit_log.write(
-        decision(url, verdict=Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, detail=f"back to {other}"))
+        decision(
+            url,
+            verdict=Verdict(
+                action=Action.DEFER, reason=Reason.UNREACHABLE, detail=f"back to {other}"
+            ),
+        )
     )
     audit_log.write(decision(url, verdict=PASS, policy=getattr(looped, "policy", None)))
     made = {"at": AT, "origin": origin, "get": Get(url=other), "via": "direct", "elapsed": 0.1}
-    audit_log.note(FetchMade(outcome=Fetched(status=302, headers={"location": url, "set-cookie": SECRET}), **made))
-    audit_log.note(FetchMade(outcome=Failed(failure=Failure.REDIRECT_REFUSED, detail=f"to {url}"), **made))
+    audit_log.note(
+        FetchMade(
+            outcome=Fetched(status=302, headers={"location": url, "set-cookie": SECRET}), **made
+        )
+    )
+    audit_log.note(
+        FetchMade(outcome=Failed(failure=Failure.REDIRECT_REFUSED, detail=f"to {url}"), **made)
+    )
     audit_log.close()
 
 
@@ -143,7 +183,12 @@ def test_clients(client, truncated):
 
 @pytest.mark.parametrize(
     "value",
-    ["how-to-make-a-cake", "x" * 64, "1234567890" * 2, "the/path/of/a/long/address/without/any/number/in/it"],
+    [
+        "how-to-make-a-cake",
+        "x" * 64,
+        "1234567890" * 2,
+        "the/path/of/a/long/address/without/any/number/in/it",
+    ],
 )
 def test_ordinary_values_are_kept(value):
     assert shown_url(f"https://a.test/?q={value}") == f"https://a.test/?q={value}"
@@ -157,10 +202,23 @@ def test_all_records_are_valid_by_the_schema(tmp_path):
         audit_log.write(decision(verdict=verdict))
     audit_log.close()
     docs = Path(__file__).parents[2] / "docs"
-    validator = jsonschema.Draft202012Validator(json.loads((docs / "audit-record.schema.json").read_text()))
-    lines = [json.loads(line) for path in tmp_path.glob("*.jsonl") for line in path.read_text().splitlines()]
+    validator = jsonschema.Draft202012Validator(
+        json.loads((docs / "audit-record.schema.json").read_text())
+    )
+    lines = [
+        json.loads(line)
+        for path in tmp_path.glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
 
-    assert {line["kind"] for line in lines} == {"start", "decision", "repeats", "fetch", "checkpoint", "stop"}
+    assert {line["kind"] for line in lines} == {
+        "start",
+        "decision",
+        "repeats",
+        "fetch",
+        "checkpoint",
+        "stop",
+    }
     for line in lines:
         validator.validate(line)
     assert not validator.is_valid(lines[0] | {"schema": 2})

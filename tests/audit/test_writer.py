@@ -49,7 +49,12 @@ def test_a_file_begins_with_a_start_and_ends_with_a_stop(tmp_path):
     audit_log.close()
     start, made, stop = lines(tmp_path)
 
-    assert (start["kind"], start["seq"], start["segment"], start["pid"]) == ("start", 1, 1, os.getpid())
+    assert (start["kind"], start["seq"], start["segment"], start["pid"]) == (
+        "start",
+        1,
+        1,
+        os.getpid(),
+    )
     assert start["settings"] == {"agent": "mybot"}
     assert (stop["kind"], stop["seq"], stop.get("lost", 0)) == ("stop", 3, 0)
     assert {line["job"] for line in (start, made, stop)} == {"nightly"}
@@ -60,17 +65,35 @@ def test_each_event_is_a_record_of_its_kind(tmp_path):
     audit_log = audit_log_in(tmp_path)
     get = Get(url="https://a.test/robots.txt?token=abc", headers=(("If-None-Match", '"x"'),))
     hop = {"at": AT, "origin": policy().origin, "get": get, "via": "direct", "elapsed": 0.25}
-    audit_log.note(FetchMade(outcome=Fetched(status=302, headers={"location": "https://me:secret@b.test/"}), **hop))
+    audit_log.note(
+        FetchMade(
+            outcome=Fetched(status=302, headers={"location": "https://me:secret@b.test/"}), **hop
+        )
+    )
     audit_log.note(FetchMade(outcome=Failed(failure=Failure.DNS, detail="no such host"), **hop))
     audit_log.note(StoreWasReset(at=AT, detail="was damaged"))
     audit_log.note(FailedOpen(at=AT, setting="audit_required", count=3))
-    audit_log.note(OverridesLoaded(at=AT, source="overrides.toml", count=2, problems=("third: expired",)))
+    audit_log.note(
+        OverridesLoaded(at=AT, source="overrides.toml", count=2, problems=("third: expired",))
+    )
     audit_log.close()
     found = {line["kind"]: line for line in lines(tmp_path)}
     redirect = lines(tmp_path)[1]
 
-    assert kinds(tmp_path) == ["start", "fetch", "fetch", "store-reset", "fail-open", "overrides", "stop"]
-    assert (redirect["status"], redirect["location"], redirect["conditional"]) == (302, "https://b.test/", True)
+    assert kinds(tmp_path) == [
+        "start",
+        "fetch",
+        "fetch",
+        "store-reset",
+        "fail-open",
+        "overrides",
+        "stop",
+    ]
+    assert (redirect["status"], redirect["location"], redirect["conditional"]) == (
+        302,
+        "https://b.test/",
+        True,
+    )
     assert redirect["url"] == "https://a.test/robots.txt?token=REDACTED"
     assert (found["fetch"]["failure"], found["fetch"]["detail"], found["fetch"]["elapsed_us"]) == (
         "dns",
@@ -104,7 +127,11 @@ def test_after_its_file_is_renamed_the_writer_uses_a_name_that_readers_list(tmp_
     audit_log.write(decision())
     audit_log.close()
 
-    assert [(line["seq"], line["kind"]) for line in lines(directory)] == [(3, "start"), (4, "decision"), (5, "stop")]
+    assert [(line["seq"], line["kind"]) for line in lines(directory)] == [
+        (3, "start"),
+        (4, "decision"),
+        (5, "stop"),
+    ]
 
 
 def test_a_change_of_the_working_directory_does_not_affect_the_writer(tmp_path, monkeypatch):
@@ -146,7 +173,9 @@ def test_a_sampled_pass_stands_for_n(tmp_path):
     audit_log.close()
     found = list(records(tmp_path))
 
-    assert [(record.action, record.sampled) for record in found] == [("pass", 10)] * 3 + [("drop", None)]
+    assert [(record.action, record.sampled) for record in found] == [("pass", 10)] * 3 + [
+        ("drop", None)
+    ]
 
 
 def test_repeats_are_counted_and_the_first_is_written(tmp_path):
@@ -166,14 +195,23 @@ def test_repeats_are_counted_and_the_first_is_written(tmp_path):
         ("repeats", None, 49),
         ("repeats", None, 1),
     ]
-    assert (found[3]["since"], found[3]["until"]) == ("2027-01-15T08:00:00.000Z", "2027-01-15T08:00:49.000Z")
-    assert (found[3]["origin"], found[3]["rule"], found[3]["line"]) == ("https://a.test", "Disallow: /private/", 2)
+    assert (found[3]["since"], found[3]["until"]) == (
+        "2027-01-15T08:00:00.000Z",
+        "2027-01-15T08:00:49.000Z",
+    )
+    assert (found[3]["origin"], found[3]["rule"], found[3]["line"]) == (
+        "https://a.test",
+        "Disallow: /private/",
+        2,
+    )
 
 
 def test_escaped_decisions_are_counted_separately(tmp_path):
     audit_log = audit_log_in(tmp_path, aggregate=60.0)
     refused = decision()
-    sent = msgspec.structs.replace(refused.question, sent=True, led_by="https://a.test/open?token=secret")
+    sent = msgspec.structs.replace(
+        refused.question, sent=True, led_by="https://a.test/open?token=secret"
+    )
     escaped = msgspec.structs.replace(refused, question=sent)
     for made in (refused, refused, escaped, escaped):
         audit_log.write(made)
@@ -222,7 +260,11 @@ def test_a_clock_that_is_set_back_begins_a_new_file(tmp_path):
         audit_log.write(decision(at=at))
     audit_log.close()
 
-    assert [path.name[:8] for path in sorted(tmp_path.iterdir())] == ["20270115", "20270115", "20270515"]
+    assert [path.name[:8] for path in sorted(tmp_path.iterdir())] == [
+        "20270115",
+        "20270115",
+        "20270515",
+    ]
     assert len(list(records(tmp_path))) == 5
 
 
@@ -235,7 +277,9 @@ def test_a_large_file_is_rotated(tmp_path):
 
     assert len(sizes) > 3
     assert max(sizes) < 4096 + 1024
-    assert [record.url.rpartition("/")[2] for record in records(tmp_path)] == [str(number) for number in range(40)]
+    assert [record.url.rpartition("/")[2] for record in records(tmp_path)] == [
+        str(number) for number in range(40)
+    ]
 
 
 def test_if_no_new_file_can_be_created_the_old_one_is_used(tmp_path, monkeypatch):
@@ -292,7 +336,9 @@ def test_a_damaged_key_is_refused(tmp_path, data):
     from robots_guard.audit.privacy import Privacy
 
     (tmp_path / ".key").write_bytes(data)
-    with pytest.raises(SettingsError, match=r"\.key' is not a key of 32 bytes: put it back .* or remove it"):
+    with pytest.raises(
+        SettingsError, match=r"\.key' is not a key of 32 bytes: put it back .* or remove it"
+    ):
         audit_log_in(tmp_path, privacy=Privacy(query="hash"))
 
 
@@ -314,7 +360,11 @@ def test_maintenance_leaves_open_files_alone(tmp_path):
 
 
 def test_only_old_files_of_the_audit_log_are_removed(tmp_path):
-    for name in ("20270101-h-1-ab-0001.jsonl", "20270102-h-1-ab-0001.warc.gz", "20270103.1.parquet"):
+    for name in (
+        "20270101-h-1-ab-0001.jsonl",
+        "20270102-h-1-ab-0001.warc.gz",
+        "20270103.1.parquet",
+    ):
         (tmp_path / name).write_bytes(b"x")
     for name in ("notes.jsonl", "20260101.txt"):
         (tmp_path / name).write_bytes(b"x")
@@ -327,7 +377,11 @@ def test_only_old_files_of_the_audit_log_are_removed(tmp_path):
         "20270102-h-1-ab-0001.warc.gz",
         "20270103.1.parquet",
     ]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".retention", "20260101.txt", "notes.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".retention",
+        "20260101.txt",
+        "notes.jsonl",
+    ]
 
 
 def test_the_oldest_files_are_removed_until_the_rest_fits(tmp_path):
@@ -423,7 +477,9 @@ def test_an_edited_line_is_found_between_two_checkpoints(chained, line):
     (path,) = (path for path in chained.iterdir() if number in path.read_bytes())
     data = path.read_bytes()
     place = data.index(number)
-    path.write_bytes(data[:place] + data[place:].replace(b'"component":"cli"', b'"component":"CLI"', 1))
+    path.write_bytes(
+        data[:place] + data[place:].replace(b'"component":"cli"', b'"component":"CLI"', 1)
+    )
     (found,) = verify(chained, Unreadable())
 
     assert found.chain == "broken"
@@ -466,7 +522,10 @@ def test_without_a_chain_gaps_are_found_but_edits_are_not(tmp_path):
     audit_log.path.write_bytes(b"".join(data[:2] + data[3:]))
     (found,) = verify(tmp_path, Unreadable())
 
-    assert (found.chain, found.problems) == ("none", ["3 is missing: not written (full disk, I/O error), or removed"])
+    assert (found.chain, found.problems) == (
+        "none",
+        ["3 is missing: not written (full disk, I/O error), or removed"],
+    )
 
 
 def test_a_killed_writer_is_a_note_and_not_a_problem(tmp_path):
@@ -493,7 +552,11 @@ def test_a_writer_that_was_killed_before_its_first_record_is_noted(tmp_path):
     audit_log.close()
 
     assert verify(tmp_path, Unreadable()) == []  # one that ends leaves no empty file
-    assert (alive.records, alive.problems, alive.notes) == (0, [], ["has written no record", "is being written"])
+    assert (alive.records, alive.problems, alive.notes) == (
+        0,
+        [],
+        ["has written no record", "is being written"],
+    )
     assert killed.writer == alive.writer != ""
     assert (killed.problems, killed.notes) == (
         [],

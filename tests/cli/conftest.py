@@ -49,7 +49,13 @@ def apart(variables):
 
     def apart(*args, stdin=None, **options):
         done = subprocess.run(
-            [COMMAND, *map(str, args)], check=False, input=stdin, capture_output=True, text=True, timeout=60, **options
+            [COMMAND, *map(str, args)],
+            check=False,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            **options,
         )
         return Ran(done.returncode, done.stdout, done.stderr)
 
@@ -75,7 +81,14 @@ def latin_1(tmp_path_factory):
     """The folder of a locale in ISO 8859-1, made from the system's own definition."""
     program(DEFINITION)
     folder = tmp_path_factory.mktemp("locales")
-    command = [program("localedef"), "-i", "de_DE", "-f", "ISO-8859-1", str(folder / "de_DE.ISO-8859-1")]
+    command = [
+        program("localedef"),
+        "-i",
+        "de_DE",
+        "-f",
+        "ISO-8859-1",
+        str(folder / "de_DE.ISO-8859-1"),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return folder
 
@@ -83,14 +96,20 @@ def latin_1(tmp_path_factory):
 @pytest.fixture(params=LOCALES)
 def ran(request, variables, latin_1):
     """Run the command with arguments in bytes, in one locale; what it writes is bytes too."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHON"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("LC_", "LANG", "PYTHON"))
+    }
     environment = kept | {"LOCPATH": str(latin_1)} | LOCALES[request.param]
     if request.param != "Latin-1":
         del environment["LOCPATH"]
 
     def ran(*args, stdin=None):
         command = [COMMAND, *(arg if isinstance(arg, bytes) else str(arg).encode() for arg in args)]
-        return subprocess.run(command, check=False, input=stdin, capture_output=True, env=environment, timeout=120)
+        return subprocess.run(
+            command, check=False, input=stdin, capture_output=True, env=environment, timeout=120
+        )
 
     ran.latin_1 = request.param == "Latin-1"
     return ran

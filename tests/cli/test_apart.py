@@ -13,7 +13,10 @@ from pathlib import Path
 
 from robots_guard.rep.dialect import DIALECTS
 
-ROWS = [json.loads(line) for line in (Path(__file__).parent.parent / "data" / "apart.jsonl").read_text().splitlines()]
+ROWS = [
+    json.loads(line)
+    for line in (Path(__file__).parent.parent / "data" / "apart.jsonl").read_text().splitlines()
+]
 
 
 def test_each_dialect_gives_its_own_verdicts(here, tmp_path):

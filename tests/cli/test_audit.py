@@ -45,7 +45,9 @@ def test_records_are_found_in_any_locale(ran, tmp_path):
     for filters in ((), ("--job", argument(ran, "größe"))):
         found = quiet(ran("audit", "query", "--audit-log", place, *filters))
         assert (found.returncode, b"/gr%C3%B6%C3%9Fe" in found.stdout) == (0, True), filters
-    found = quiet(ran("audit", "query", "--audit-log", place, "--rule", argument(ran, "Disallow: /größe/")))
+    found = quiet(
+        ran("audit", "query", "--audit-log", place, "--rule", argument(ran, "Disallow: /größe/"))
+    )
     assert (found.returncode, b"/gr%C3%B6%C3%9Fe" in found.stdout) == (0, False)
 
 
@@ -117,14 +119,18 @@ def test_filters_and_json(here, audit_log, options, found):
 
 
 def test_record_is_found_by_its_id(here, audit_log):
-    audit_log.write(msgspec.structs.replace(decision("https://a.test/private/4", at=AT + 4), id="w-4"))
+    audit_log.write(
+        msgspec.structs.replace(decision("https://a.test/private/4", at=AT + 4), id="w-4")
+    )
     (found,) = here("audit", "query", "--id", "w-4", "--json").out.splitlines()
 
     assert json.loads(found)["url"] == "https://a.test/private/4"
     assert here("audit", "query", "--id", "none").out == ""
 
 
-@pytest.mark.parametrize(("form", "out"), [([], ""), (["--json"], ""), (["--csv"], "action,at,component")], ids=str)
+@pytest.mark.parametrize(
+    ("form", "out"), [([], ""), (["--json"], ""), (["--csv"], "action,at,component")], ids=str
+)
 def test_no_match_is_reported(here, audit_log, form, out):
     status, printed, err = here("audit", "query", "--origin", "https://c.test", *form)
 
@@ -145,11 +151,17 @@ def test_json_and_csv_exclude_each_other(here, audit_log):
 def test_missing_records_are_reported(here, directory):
     directory.mkdir()
 
-    assert here("audit", "query") == (0, "", f"robots-guard: nothing has been recorded yet in {directory}\n")
+    assert here("audit", "query") == (
+        0,
+        "",
+        f"robots-guard: nothing has been recorded yet in {directory}\n",
+    )
 
 
 def test_tail_waits_for_the_first_record(variables, directory):
-    child = subprocess.Popen([COMMAND, "audit", "tail", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    child = subprocess.Popen(
+        [COMMAND, "audit", "tail", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert child.stderr.readline() == (
         f"robots-guard: nothing has been recorded yet in {directory}; waiting for the first record\n".encode()
     )
@@ -168,7 +180,9 @@ def test_json_equals_the_line_in_the_audit_log(here, audit_log):
 
 
 def test_unreadable_lines_are_reported_and_skipped(here, audit_log):
-    (audit_log.directory / "torn.jsonl").write_bytes(b"\x1b]0;evil\x07\n" + audit_log.path.read_bytes()[:300])
+    (audit_log.directory / "torn.jsonl").write_bytes(
+        b"\x1b]0;evil\x07\n" + audit_log.path.read_bytes()[:300]
+    )
     status, out, err = here("audit", "query")
 
     assert (status, len(out.splitlines())) == (0, 3)
@@ -178,7 +192,11 @@ def test_unreadable_lines_are_reported_and_skipped(here, audit_log):
 def test_records_cannot_control_the_terminal(here, directory):
     directory.mkdir()
     hostile = json.loads(record_of(decision()).line_of_json())
-    hostile |= {"url": "https://a.test/\x1b[2J\n\tdrop[red]\u202e", "component": "\x9b31m", "rule": "[link=x]\r"}
+    hostile |= {
+        "url": "https://a.test/\x1b[2J\n\tdrop[red]\u202e",
+        "component": "\x9b31m",
+        "rule": "[link=x]\r",
+    }
     (directory / "a.jsonl").write_text(json.dumps(hostile) + "\n")
     out = here("audit", "query").out
 
@@ -252,7 +270,9 @@ def on_a_terminal(*args) -> bytes:
 
 
 def test_csv_has_headings_and_no_formulas(here, audit_log):
-    audit_log.write(decision("https://a.test/private/=1+1", user_agent="=1", agent="=cmd", at=AT + 9))
+    audit_log.write(
+        decision("https://a.test/private/=1+1", user_agent="=1", agent="=cmd", at=AT + 9)
+    )
     rows = list(csv.DictReader(here("audit", "query", "--csv").out.splitlines()))
 
     assert [row["action"] for row in rows] == ["drop", "drop", "defer", "drop"]
@@ -281,7 +301,9 @@ def test_invalid_sql_is_reported_in_one_sentence(here, audit_log):
     assert err == "robots-guard: --sql takes a single SELECT statement\n"
 
 
-@pytest.mark.parametrize("given", [["--origin", "https://a.test"], ["--since", "2h"], ["--kind", "fetch"]])
+@pytest.mark.parametrize(
+    "given", [["--origin", "https://a.test"], ["--since", "2h"], ["--kind", "fetch"]]
+)
 def test_sql_cannot_be_combined_with_filters(here, audit_log, given):
     status, out, err = here("audit", "query", "--sql", "SELECT 1", *given)
 
@@ -314,7 +336,9 @@ def test_missing_extra_is_reported_in_one_sentence(here, audit_log, monkeypatch)
     for command in (["query"], ["report"], ["export", "--format", "csv"], ["replay", "x"]):
         status, _, err = here("audit", *command)
         assert status == 2
-        assert err.endswith("needs an extra that is not installed: pip install 'robots_guard[audit]'\n")
+        assert err.endswith(
+            "needs an extra that is not installed: pip install 'robots_guard[audit]'\n"
+        )
     assert here("audit", "tail", "--no-follow").status == 0
     assert here("audit", "verify").status == 0
 
@@ -369,7 +393,11 @@ def test_uncompactable_file_is_named(here, directory):
 
 
 def test_compact_skips_open_files(here, audit_log):
-    assert here("audit", "compact", "--today") == (0, "", "robots-guard: there is nothing to compact\n")
+    assert here("audit", "compact", "--today") == (
+        0,
+        "",
+        "robots-guard: there is nothing to compact\n",
+    )
 
 
 def test_compact_of_missing_directory_names_the_remedy(here, tmp_path):
@@ -380,7 +408,9 @@ def test_compact_of_missing_directory_names_the_remedy(here, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", [["report"], ["export", "--format", "csv"], ["bundle", "w-1"]], ids=lambda args: args[0]
+    "command",
+    [["report"], ["export", "--format", "csv"], ["bundle", "w-1"]],
+    ids=lambda args: args[0],
 )
 def test_unwritable_output_names_the_remedy(here, audit_log, tmp_path, command):
     status, out, err = here("audit", *command, "-o", tmp_path / "none" / "file")
@@ -393,7 +423,9 @@ def test_unwritable_output_names_the_remedy(here, audit_log, tmp_path, command):
 
 
 def test_report_is_a_single_file(here, audit_log, tmp_path):
-    status, _, err = here("audit", "report", "-o", tmp_path / "report.html", "--origin", "https://a.test")
+    status, _, err = here(
+        "audit", "report", "-o", tmp_path / "report.html", "--origin", "https://a.test"
+    )
 
     assert (status, err) == (0, f"robots-guard: report written to {tmp_path}/report.html\n")
     assert "Decisions: origin https://a.test" in (tmp_path / "report.html").read_text()
@@ -401,7 +433,11 @@ def test_report_is_a_single_file(here, audit_log, tmp_path):
 
 def test_export_goes_to_a_file_or_stdout(here, audit_log, tmp_path):
     assert here("audit", "export", "--format", "heritrix", "-o", tmp_path / "crawl.log").out == ""
-    assert [line.split()[1] for line in (tmp_path / "crawl.log").read_text().splitlines()] == ["-9998", "-9998", "-61"]
+    assert [line.split()[1] for line in (tmp_path / "crawl.log").read_text().splitlines()] == [
+        "-9998",
+        "-9998",
+        "-61",
+    ]
     assert len(here("audit", "export", "--format", "ecs", "--action", "drop").out.splitlines()) == 2
 
 

@@ -20,7 +20,9 @@ def batch(here, tmp_path):
 
     def batch(*questions, options=()):
         path = tmp_path / "questions.jsonl"
-        lines = (each if isinstance(each, bytes) else json.dumps(each).encode() for each in questions)
+        lines = (
+            each if isinstance(each, bytes) else json.dumps(each).encode() for each in questions
+        )
         path.write_bytes(b"\n".join(lines) + b"\n")
         status, out, err = here("check", "--batch", path, *options)
         assert err == ""
@@ -30,7 +32,11 @@ def batch(here, tmp_path):
 
 
 def ask(**values):
-    return {"robots_txt": RULES, "user_agent": "mybot/1.0 (+https://mybot.test)", "url": "https://a.test/"} | values
+    return {
+        "robots_txt": RULES,
+        "user_agent": "mybot/1.0 (+https://mybot.test)",
+        "url": "https://a.test/",
+    } | values
 
 
 def test_answer_has_action_reason_rule_and_dialect(batch):
@@ -128,13 +134,19 @@ def test_agent_option_is_the_default(batch, variables):
     status, (answer,) = batch(question | {"id": 1})
     assert (status, answer) == (
         2,
-        {"id": 1, "error": "no agent is given: add user_agent to the line, or --agent to the command"},
+        {
+            "id": 1,
+            "error": "no agent is given: add user_agent to the line, or --agent to the command",
+        },
     )
 
 
 def test_schemes_and_authorities(batch):
     status, answers = batch(
-        ask(url="mailto:a@b.test"), ask(url="http://a b/"), ask(url="http:a.test"), ask(url="http://a.test/\x00")
+        ask(url="mailto:a@b.test"),
+        ask(url="http://a b/"),
+        ask(url="http:a.test"),
+        ask(url="http://a.test/\x00"),
     )
 
     assert status == 0
@@ -199,7 +211,8 @@ def test_error_has_the_id_of_the_line(batch):
 
 def test_unknown_field_is_an_error(batch):
     status, answers = batch(
-        {"id": 1, "robots_text": RULES, "user_agent": "a", "url": "https://a.test/private/"}, ask(id=2, comment="x")
+        {"id": 1, "robots_text": RULES, "user_agent": "a", "url": "https://a.test/private/"},
+        ask(id=2, comment="x"),
     )
 
     assert status == 2
@@ -207,7 +220,9 @@ def test_unknown_field_is_an_error(batch):
     assert answers[1]["error"].startswith("unknown field comment: known are: id, robots_txt")
 
 
-@pytest.mark.parametrize("more", [{"origin": "https://b.test", "target": "/"}, {"origin": "https://b.test"}], ids=str)
+@pytest.mark.parametrize(
+    "more", [{"origin": "https://b.test", "target": "/"}, {"origin": "https://b.test"}], ids=str
+)
 def test_url_excludes_origin_and_target(batch, more):
     status, (answer,) = batch(ask(id=1, **more))
 
@@ -263,7 +278,13 @@ def test_each_line_has_its_own_dialect_for_fetched_policies(batch, net):
 
 def test_answers_keep_the_order_of_the_questions(batch, net):
     slow = net.origin(Reply(body=RULES, delay=0.5))
-    questions = [ask(id=1), {"id": 2, "user_agent": "a", "url": f"{slow.url}/private/"}, ask(id=3), b"?", ask(id=5)]
+    questions = [
+        ask(id=1),
+        {"id": 2, "user_agent": "a", "url": f"{slow.url}/private/"},
+        ask(id=3),
+        b"?",
+        ask(id=5),
+    ]
     _, answers = batch(*questions)
 
     assert [answer["id"] for answer in answers] == [1, 2, 3, None, 5]
@@ -273,7 +294,9 @@ def test_answers_keep_the_order_of_the_questions(batch, net):
 
 
 def test_answer_is_written_before_the_next_question(variables):
-    child = subprocess.Popen([COMMAND, "check", "--batch", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child = subprocess.Popen(
+        [COMMAND, "check", "--batch", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     for number in range(5):
         child.stdin.write(json.dumps(ask(id=number)).encode() + b"\n")
         child.stdin.flush()
@@ -286,7 +309,9 @@ def test_answer_is_written_before_the_next_question(variables):
 
 @pytest.mark.timeout(60)
 def test_read_error_ends_the_batch_with_one_sentence(here):
-    status, out, err = here("check", "--batch", "/proc/self/mem")  # opens, and fails at the first read
+    status, out, err = here(
+        "check", "--batch", "/proc/self/mem"
+    )  # opens, and fails at the first read
 
     assert (status, out, err) == (2, "", "robots-guard: Input/output error\n")
 
@@ -308,9 +333,14 @@ def test_memory_is_bounded_for_long_files(variables):
 
 
 def test_verdict_on_a_text_ignores_the_time_of_day(here, tmp_path):
-    shut = "User-agent: *\nVisit-time: 0000-0001\nVisit-time: 1200-1201\nCrawl-delay: 5\nDisallow: /x"
+    shut = (
+        "User-agent: *\nVisit-time: 0000-0001\nVisit-time: 1200-1201\nCrawl-delay: 5\nDisallow: /x"
+    )
     file = tmp_path / "ask.jsonl"
-    rows = [{"robots_txt": shut, "user_agent": "mybot", "url": f"https://a.test/{page}"} for page in "xy"]
+    rows = [
+        {"robots_txt": shut, "user_agent": "mybot", "url": f"https://a.test/{page}"}
+        for page in "xy"
+    ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     said = [json.loads(line) for line in here("check", "--batch", file).out.splitlines()]

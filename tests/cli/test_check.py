@@ -29,7 +29,9 @@ def rows(out):
 
 def test_status_0_if_all_pass(here, net):
     rules, none = net.origin(RULES), net.origin(404)
-    status, out, err = here("check", f"{rules.url}/a", f"{rules.url}/private/press/1", f"{none.url}/private/")
+    status, out, err = here(
+        "check", f"{rules.url}/a", f"{rules.url}/private/press/1", f"{none.url}/private/"
+    )
 
     assert (status, err) == (0, "")
     assert rows(out) == [
@@ -46,7 +48,13 @@ def test_status_1_if_one_is_dropped(here, net):
     status, out, _ = here("check", f"{site.url}/a", f"{site.url}/%70rivate/")
 
     assert status == 1
-    assert rows(out)[1] == ["drop", "disallowed", f"{site.url}/%70rivate/", "Disallow: /private/", "2"]
+    assert rows(out)[1] == [
+        "drop",
+        "disallowed",
+        f"{site.url}/%70rivate/",
+        "Disallow: /private/",
+        "2",
+    ]
 
 
 def test_status_3_if_deferred_but_drop_wins(here, net):
@@ -75,10 +83,14 @@ def test_options_override_environment_variables(here, variables, net):
 
 
 def test_schemes_and_authorities(here, robots):
-    status, out, _ = here("check", "--robots", robots, "ftp://a.test/private/", "mailto:me@a.test", "data:,x")
+    status, out, _ = here(
+        "check", "--robots", robots, "ftp://a.test/private/", "mailto:me@a.test", "data:,x"
+    )
     assert (status, [row[1] for row in rows(out)]) == (0, ["not-governed"] * 3)
 
-    status, out, _ = here("check", "--robots", robots, "http://a%2e.test/", "http:a.test", "http://a.test/\\")
+    status, out, _ = here(
+        "check", "--robots", robots, "http://a%2e.test/", "http:a.test", "http://a.test/\\"
+    )
     assert (status, [row[:2] for row in rows(out)]) == (1, [["drop", "malformed-target"]] * 3)
 
 
@@ -144,18 +156,24 @@ def test_delay_is_named_and_no_turn_is_taken(here, net):
     for _ in range(2):
         status, out, _ = here("check", "--json", f"{site.url}/a", f"{site.url}/b")
         assert status == 0
-        assert [(each["delay_source"], each["delay"]) for each in map(json.loads, out.splitlines())] == [
-            ("crawl-delay", 60.0)
-        ] * 2
+        assert [
+            (each["delay_source"], each["delay"]) for each in map(json.loads, out.splitlines())
+        ] == [("crawl-delay", 60.0)] * 2
 
-    assert here("check", f"{site.url}/a").out == f"pass\tallowed\t{site.url}/a\t\t\tcrawl-delay 60 s\n"
+    assert (
+        here("check", f"{site.url}/a").out == f"pass\tallowed\t{site.url}/a\t\t\tcrawl-delay 60 s\n"
+    )
 
 
 def test_drops_are_recorded(here, net, tmp_path):
     site = net.origin(RULES)
     here("check", f"{site.url}/private/", f"{site.url}/a")
     (audit_log,) = (tmp_path / "audit_log").iterdir()
-    (record,) = (line for line in map(json.loads, audit_log.read_text().splitlines()) if line["kind"] == "decision")
+    (record,) = (
+        line
+        for line in map(json.loads, audit_log.read_text().splitlines())
+        if line["kind"] == "decision"
+    )
 
     assert (record["component"], record["url"], record["rule"]) == (
         "cli",
@@ -168,7 +186,9 @@ def test_drops_are_recorded(here, net, tmp_path):
 
 
 def test_robots_file_needs_no_network_store_or_audit_log(here, robots, tmp_path):
-    status, out, _ = here("check", "--robots", robots, "https://a.test/private/", "https://b.test/private/press")
+    status, out, _ = here(
+        "check", "--robots", robots, "https://a.test/private/", "https://b.test/private/press"
+    )
 
     assert status == 1
     assert rows(out) == [
@@ -183,12 +203,24 @@ def test_robots_file_is_judged_by_given_dialect_and_agent(here, tmp_path):
     path.write_text("User-agent: mybot\nDisallow: /a\nAllow: /a/b\n\nUser-agent: *\nDisallow: /\n")
 
     assert here("check", "--robots", path, "https://a.test/a/b").status == 0
-    assert here("check", "--robots", path, "--dialect", "koster1994", "https://a.test/a/b").status == 1
     assert (
-        here("check", "--robots", path, "--dialect", "strictest(rfc9309, koster1994)", "https://a.test/a/b").status == 1
+        here("check", "--robots", path, "--dialect", "koster1994", "https://a.test/a/b").status == 1
+    )
+    assert (
+        here(
+            "check",
+            "--robots",
+            path,
+            "--dialect",
+            "strictest(rfc9309, koster1994)",
+            "https://a.test/a/b",
+        ).status
+        == 1
     )
     assert here("check", "--robots", path, "--agent", "other", "https://a.test/b").status == 1
-    assert here("check", "--robots", path, "https://a.test/%41/b", "--matching", "strict").status == 0
+    assert (
+        here("check", "--robots", path, "https://a.test/%41/b", "--matching", "strict").status == 0
+    )
 
 
 def test_a_file_from_standard_input(apart):

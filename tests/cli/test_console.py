@@ -33,7 +33,10 @@ def running(*options):
 
 def test_printed_address_logs_in_and_refresh_fetches(variables, net, tmp_path):
     site = net.origin("User-agent: *\nDisallow: /private/\n")
-    with running("--agent", "mybot") as (address, _), httpx.Client(follow_redirects=True) as browser:
+    with (
+        running("--agent", "mybot") as (address, _),
+        httpx.Client(follow_redirects=True) as browser,
+    ):
         base, _, token = address.partition("/?token=")
         assert len(token) >= 32
         assert httpx.get(base).status_code == 403
@@ -49,14 +52,19 @@ def test_printed_address_logs_in_and_refresh_fetches(variables, net, tmp_path):
     assert "fetched just now" in refreshed.text
     assert '<h2 class="verdict drop">' in again.text
     assert [request.target for request in site.received] == ["/robots.txt"]
-    assert token not in "".join(path.read_text() for path in (tmp_path / "audit_log").glob("*.jsonl"))
+    assert token not in "".join(
+        path.read_text() for path in (tmp_path / "audit_log").glob("*.jsonl")
+    )
 
 
 def test_without_agent_nothing_is_fetched(variables, tmp_path):
     variables.delenv("ROBOTS_GUARD_AGENT")
     with running() as (address, _), httpx.Client(follow_redirects=True) as browser:
         assert browser.get(address).status_code == 200
-        assert "Ask for" not in browser.get(address.partition("?")[0] + "origin?name=https://a.test").text
+        assert (
+            "Ask for"
+            not in browser.get(address.partition("?")[0] + "origin?name=https://a.test").text
+        )
     assert not (tmp_path / "audit_log").exists()
 
 
@@ -69,7 +77,10 @@ def test_without_agent_nothing_is_fetched(variables, tmp_path):
         (["--listen", "example.com:80"], "IP address"),
         (["--listen", "127.0.0.1"], "HOST:PORT"),
         (["--listen", "127.0.0.1:99999"], "HOST:PORT"),
-        (["--listen", "192.0.2.1:80", "--host", "console.example"], "cannot listen on 192.0.2.1:80"),
+        (
+            ["--listen", "192.0.2.1:80", "--host", "console.example"],
+            "cannot listen on 192.0.2.1:80",
+        ),
         (["--host", "https://console.example/"], "is not a host name"),
         (["--store", "nowhere"], "is not a store"),
         (["--agent", "my bot"], "--agent"),
@@ -87,7 +98,11 @@ def test_invalid_options_are_reported_in_one_sentence(here, options, says):
 def test_accepted_host_values():
     assert hosts_of("127.0.0.1", 8099, ()) == ["127.0.0.1:8099", "localhost:8099"]
     assert hosts_of("::1", 80, ()) == ["[::1]:80", "localhost:80"]
-    assert hosts_of("0.0.0.0", 80, ("console.example",)) == ["0.0.0.0:80", "console.example:80", "console.example"]
+    assert hosts_of("0.0.0.0", 80, ("console.example",)) == [
+        "0.0.0.0:80",
+        "console.example:80",
+        "console.example",
+    ]
 
 
 def test_help_works_without_the_extra():
@@ -97,7 +112,11 @@ def test_help_works_without_the_extra():
         "raise SystemExit(run(['console', '--listen', '127.0.0.1:0']))"
     )
     done = subprocess.run(
-        [os.sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False, timeout=60
+        [os.sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
     assert done.returncode == 2

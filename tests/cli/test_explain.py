@@ -80,7 +80,9 @@ def test_exit_statuses_are_those_of_check(here, robots, net):
 def test_deciding_equivalent_spelling_is_named(here, robots):
     _, out, _ = here("explain", "--robots", robots, "https://a.test//private/x")
 
-    assert "not match the URL as written, but an equivalent spelling of it (standard:slashes)" in out
+    assert (
+        "not match the URL as written, but an equivalent spelling of it (standard:slashes)" in out
+    )
 
 
 def test_no_group_and_no_rule(here, tmp_path):
@@ -94,7 +96,9 @@ def test_no_group_and_no_rule(here, tmp_path):
 
 def test_group_is_shown_with_its_lines_and_why(here, tmp_path):
     path = tmp_path / "r.txt"
-    path.write_text("User-agent: mybot\nDisallow: /a\nUser-agent: *\nDisallow: /\nUser-agent: MyBot/2\nDisallow: /b\n")
+    path.write_text(
+        "User-agent: mybot\nDisallow: /a\nUser-agent: *\nDisallow: /\nUser-agent: MyBot/2\nDisallow: /b\n"
+    )
     out = here("explain", "--robots", path, "https://a.test/b").out
 
     assert "group      mybot, MyBot/2 (lines 1, 5): it names mybot\n" in out
@@ -103,7 +107,14 @@ def test_group_is_shown_with_its_lines_and_why(here, tmp_path):
 def test_each_part_of_a_composite_dialect_shows_its_group(here, tmp_path):
     path = tmp_path / "r.txt"
     path.write_text("User-agent: mybot extra\n\nDisallow: /a\n")
-    out = here("explain", "--dialect", "strictest(rfc9309, koster1994)", "--robots", path, "https://a.test/a").out
+    out = here(
+        "explain",
+        "--dialect",
+        "strictest(rfc9309, koster1994)",
+        "--robots",
+        path,
+        "https://a.test/a",
+    ).out
 
     assert "group      rfc9309: mybot extra (line 1): it names mybot\n" in out
     assert "group      koster1994: none applies: no group names mybot or *\n" in out
@@ -140,7 +151,12 @@ def test_mirror_in_another_dialect_is_shown(here, tmp_path):
 @pytest.mark.parametrize(
     ("options", "text", "url", "says"),
     [
-        ([], "Disallow: /\n", "https://a.test/robots.txt", "rule       none applies to /robots.txt\n"),
+        (
+            [],
+            "Disallow: /\n",
+            "https://a.test/robots.txt",
+            "rule       none applies to /robots.txt\n",
+        ),
         (
             ["--dialect", "yandex2003"],
             "Disallow: /\nHost: www.example.com\n",
@@ -149,7 +165,9 @@ def test_mirror_in_another_dialect_is_shown(here, tmp_path):
         ),
         (
             [],
-            "".join(f"Disallow: /*a*{number % 7}{'b' * (number % 50)}c$\n" for number in range(4000)),
+            "".join(
+                f"Disallow: /*a*{number % 7}{'b' * (number % 50)}c$\n" for number in range(4000)
+            ),
             "https://a.test/" + "a" * 4000 + "0123456" + "b" * 50 + "cx",
             "rule       none is named: finding out which of so many rules decides would take too long\n",
         ),
@@ -202,20 +220,29 @@ def test_closed_site_shows_when_it_opens(here, tmp_path):
     status, out, _ = here("explain", "--robots", path, "https://a.test/")
 
     assert status == 3
-    assert out.startswith("DEFER  https://a.test/\nThe site's robots.txt asks crawlers to visit at other times")
+    assert out.startswith(
+        "DEFER  https://a.test/\nThe site's robots.txt asks crawlers to visit at other times"
+    )
     assert f"Try again at {time.strftime('%Y-%m-%dT%H:00:00', opens)}" in out
-    assert here("explain", "--robots", path, "--visit-time", "ignore", "https://a.test/").status == 0
+    assert (
+        here("explain", "--robots", path, "--visit-time", "ignore", "https://a.test/").status == 0
+    )
 
 
 def test_different_delay_in_another_dialect_is_shown(here, tmp_path):
     path = tmp_path / "r.txt"
-    path.write_text("User-agent: mybot\nDisallow: /x\nCrawl-delay: 4\n\nUser-agent: *\nDisallow: /y\nCrawl-delay: 9\n")
+    path.write_text(
+        "User-agent: mybot\nDisallow: /x\nCrawl-delay: 4\n\nUser-agent: *\nDisallow: /y\nCrawl-delay: 9\n"
+    )
 
     data = json.loads(here("explain", "--json", "--robots", path, "https://a.test/").out)
 
     assert (data["delay_source"], data["delay"]) == ("crawl-delay", 4)
     assert data["time"] == [{"line": 3, "text": "Crawl-delay: 4", "means": "binds"}]
-    by_dialect = {each["dialect"]: (each["delay_source"], each["delay"], each["differs"]) for each in data["dialects"]}
+    by_dialect = {
+        each["dialect"]: (each["delay_source"], each["delay"], each["differs"])
+        for each in data["dialects"]
+    }
     assert by_dialect["google"] == ("crawl-delay", 4, False)
     assert by_dialect["bing"] == ("crawl-delay", 9, True)
     shown = here("explain", "--robots", path, "https://a.test/").out
@@ -224,7 +251,9 @@ def test_different_delay_in_another_dialect_is_shown(here, tmp_path):
 
 
 def test_stored_policy_is_shown_with_age_and_expiry(here, net):
-    target = net.origin("", {"/r.txt": Reply(body=RULES, headers=(("Cache-Control", "max-age=7200"),))})
+    target = net.origin(
+        "", {"/r.txt": Reply(body=RULES, headers=(("Cache-Control", "max-age=7200"),))}
+    )
     site = net.origin(Reply(status=301, headers=(("Location", f"{target.url}/r.txt?token=abc"),)))
     here("check", site.url)
     status, out, _ = here("explain", f"{site.url}/private/")
@@ -268,8 +297,15 @@ def test_json_output(here, net):
     assert data["context"][0] == {"line": 5, "text": ""}
     assert data["expires_at"] > data["fetched_at"]
     assert data["chosen"] == [{"dialect": "rfc9309", "title": "*", "why": "named *", "lines": [6]}]
-    assert data["document"] == {"url": f"{site.url}/robots.txt", "size": len(RULES), "truncated": False}
-    assert {each["dialect"] for each in data["dialects"] if each["differs"]} >= {"koster1994", "koster1996"}
+    assert data["document"] == {
+        "url": f"{site.url}/robots.txt",
+        "size": len(RULES),
+        "truncated": False,
+    }
+    assert {each["dialect"] for each in data["dialects"] if each["differs"]} >= {
+        "koster1994",
+        "koster1996",
+    }
 
 
 def test_url_without_an_origin_is_explained(here):

@@ -14,7 +14,9 @@ from robots_guard.testing import Reply
 DOCS = Path(__file__).parents[2] / "docs"
 GOOD = "User-agent: *\nDisallow: /private/\n"
 BAD = "User-agent: *\nDisalow: /private/\nAllow: /a /b\n"
-HOSTILE = b"User-agent: *\nDisalow: /\x1b[2J\x07\xe2\x80\xae\n::error file=x::y\n%0A\x85%: ::set-output\n"
+HOSTILE = (
+    b"User-agent: *\nDisalow: /\x1b[2J\x07\xe2\x80\xae\n::error file=x::y\n%0A\x85%: ::set-output\n"
+)
 
 
 @pytest.fixture
@@ -35,7 +37,9 @@ def _blocks(page: str, kind: str) -> list[str]:
 def test_example_in_the_docs_is_the_output(here, tmp_path, monkeypatch, page, place):
     monkeypatch.chdir(tmp_path)
     Path("robots.txt").write_text(_blocks(page, "robots")[place])
-    [shown] = [block for block in _blocks(page, "console") if "robots.txt" in block.partition("\n")[0]]
+    [shown] = [
+        block for block in _blocks(page, "console") if "robots.txt" in block.partition("\n")[0]
+    ]
     typed, _, expected = shown.removeprefix("$ robots-guard ").partition("\n")
     _, out, _ = here(*typed.split())
 
@@ -43,7 +47,11 @@ def test_example_in_the_docs_is_the_output(here, tmp_path, monkeypatch, page, pl
 
 
 def test_docs_list_every_code_once():
-    rows = re.findall(r"^\| (RG\d{3}) \| `(.+?)` \| (\w+) \| (.+) \|$", (DOCS / "lint.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (RG\d{3}) \| `(.+?)` \| (\w+) \| (.+) \|$",
+        (DOCS / "lint.md").read_text(),
+        re.MULTILINE,
+    )
 
     assert rows == [(check.code, check.name, check.severity.value, check.about) for check in CHECKS]
 
@@ -102,7 +110,9 @@ def test_a_file_from_standard_input(apart):
 def test_url_is_refetched_under_the_agents_name(here, net):
     site = net.origin(BAD)
     here("check", f"{site.url}/")
-    status, out, _ = here("lint", f"{site.url}/some/page", "--agent", "abot", "--dialect", "rfc9309")
+    status, out, _ = here(
+        "lint", f"{site.url}/some/page", "--agent", "abot", "--dialect", "rfc9309"
+    )
 
     assert status == 1
     assert out.startswith(f"{site.url}/robots.txt:2: error RG101 ")
@@ -111,7 +121,8 @@ def test_url_is_refetched_under_the_agents_name(here, net):
 
 
 @pytest.mark.parametrize(
-    ("reply", "says"), [(404, "answers 404"), (503, "cannot be fetched"), (Reply(reset=True), "reset")]
+    ("reply", "says"),
+    [(404, "answers 404"), (503, "cannot be fetched"), (Reply(reset=True), "reset")],
 )
 def test_url_without_a_robots_txt(here, net, reply, says):
     status, out, err = here("lint", net.origin(reply).url)
@@ -122,7 +133,9 @@ def test_url_without_a_robots_txt(here, net, reply, says):
 
 def test_file_above_the_size_cap_is_reported(here, net):
     site = net.origin(GOOD + "Disallow: /x\n" * 40_000)
-    found = json.loads(here("lint", site.url, "--format", "json", "--dialect", "rfc9309").out)["findings"]
+    found = json.loads(here("lint", site.url, "--format", "json", "--dialect", "rfc9309").out)[
+        "findings"
+    ]
 
     assert "RG006" in {each["code"] for each in found}
 
@@ -131,14 +144,19 @@ def test_file_above_the_size_cap_is_reported(here, net):
 
 
 def test_json_has_all_findings(here, bad):
-    data = json.loads(here("lint", bad, "--format", "json", "--dialect", "rfc9309", "--dialect", "koster1994").out)
+    data = json.loads(
+        here("lint", bad, "--format", "json", "--dialect", "rfc9309", "--dialect", "koster1994").out
+    )
 
     assert data["file"] == str(bad)
     assert data["dialects"] == ["rfc9309", "koster1994"]
     assert data["counts"]["error"] == 1
     [misspelt] = [each for each in data["findings"] if each["code"] == "RG101"]
     assert (misspelt["line"], misspelt["text"]) == (2, "Disalow: /private/")
-    assert misspelt["effects"] == {"rfc9309": "Disallow: /private/, for *", "koster1994": "not read"}
+    assert misspelt["effects"] == {
+        "rfc9309": "Disallow: /private/, for *",
+        "koster1994": "not read",
+    }
 
 
 def test_sarif_has_what_the_standard_requires(here, bad):
@@ -171,13 +189,17 @@ def test_relative_path_stays_relative_in_sarif(here, tmp_path, monkeypatch):
 def test_github_commands_are_one_line_each(here, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("r,1.txt").write_text(BAD)
-    out = here("lint", "r,1.txt", "--format", "github", "--dialect", "rfc9309", "--dialect", "koster1994").out
+    out = here(
+        "lint", "r,1.txt", "--format", "github", "--dialect", "rfc9309", "--dialect", "koster1994"
+    ).out
 
     assert out.splitlines()[1] == (
         "::error file=r%2C1.txt,line=2,title=RG101 misspelt-field::disalow is a misspelling of Disallow that not"
         " every crawler accepts%0Arfc9309: Disallow: /private/, for *%0Akoster1994: not read"
     )
-    assert all(line.startswith(("::error ", "::warning ", "::notice ")) for line in out.splitlines())
+    assert all(
+        line.startswith(("::error ", "::warning ", "::notice ")) for line in out.splitlines()
+    )
 
 
 @pytest.mark.parametrize("form", ["text", "json", "sarif", "github"])
@@ -193,7 +215,8 @@ def test_hostile_file_cannot_control_the_output(here, tmp_path, form):
 
 
 ORDERS = (
-    "User-agent: *\nFoo: ##[error]x\nDisalow: /a ##vso[task.setvariable variable=PATH]x\n##[group]y ##teamcity[z]\n"
+    "User-agent: *\nFoo: ##[error]x\n"
+    "Disalow: /a ##vso[task.setvariable variable=PATH]x\n##[group]y ##teamcity[z]\n"
 )
 
 
@@ -202,7 +225,10 @@ def test_output_has_no_build_server_commands(here, tmp_path, form):
     path = tmp_path / "robots.txt"
     path.write_text(ORDERS)
     said = here("lint", path, "--format", form).out
-    explained = [here("explain", "--robots", path, "https://a.test/a", *more).out for more in ((), ("--json",))]
+    explained = [
+        here("explain", "--robots", path, "https://a.test/a", *more).out
+        for more in ((), ("--json",))
+    ]
 
     assert not re.search(r"##[A-Za-z]*\[", "".join([said, *explained]))
     if form == "json":

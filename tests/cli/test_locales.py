@@ -34,7 +34,9 @@ def test_disallowed_url_is_refused_and_shown_as_judged(ran, rules):
 def test_bytes_that_are_not_utf_8_are_kept(ran, rules):
     done = quiet(ran("check", "--robots", rules, b"http://a.test/gr\xf6\xdfe/1"))
 
-    shown = SHOWN if ran.latin_1 else "http://a.test/gr%F6%DFe/1"  # where they are text, they are the text
+    shown = (
+        SHOWN if ran.latin_1 else "http://a.test/gr%F6%DFe/1"
+    )  # where they are text, they are the text
     assert (done.returncode, shown.encode() in done.stdout) == (1, True)
 
 
@@ -67,14 +69,28 @@ def test_lint_names_file_and_lines(ran, rules):
 def test_batch_answers_each_line(ran):
     lines = [
         {"id": "ö", "url": "http://a.test/größe/1", "robots_txt": RULES, "user_agent": "mybot"},
-        {"id": 2, "url": "http://a.test/gr\udcc3\udcb6\udcc3\udc9fe/1", "robots_txt": RULES, "user_agent": "mybot"},
-        {"id": 3, "url": "http://a.test/x", "robots_txt": "User-agent: *\nDisallow: /\udcff", "user_agent": "mybot"},
+        {
+            "id": 2,
+            "url": "http://a.test/gr\udcc3\udcb6\udcc3\udc9fe/1",
+            "robots_txt": RULES,
+            "user_agent": "mybot",
+        },
+        {
+            "id": 3,
+            "url": "http://a.test/x",
+            "robots_txt": "User-agent: *\nDisallow: /\udcff",
+            "user_agent": "mybot",
+        },
     ]
     raw = [json.dumps(lines[0], ensure_ascii=False), *map(json.dumps, lines[1:])]
     done = quiet(ran("check", "--batch", "-", stdin="\n".join(raw).encode()))
 
     said = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(each["id"], each.get("action")) for each in said] == [("ö", "drop"), (2, "drop"), (3, "pass")]
+    assert [(each["id"], each.get("action")) for each in said] == [
+        ("ö", "drop"),
+        (2, "drop"),
+        (3, "pass"),
+    ]
     assert done.returncode == 0
 
 
@@ -93,7 +109,16 @@ def test_audit_log_and_store_can_have_such_names(ran, tmp_path):
     place = tmp_path / "größe"
     store = f"sqlite:///{place}/policies.sqlite"
     place.mkdir()
-    options = ("--audit-log", place / "audit_log", "--store", store, "--audit-job", "größe", "--user-agent", "größe/1")
+    options = (
+        "--audit-log",
+        place / "audit_log",
+        "--store",
+        store,
+        "--audit-job",
+        "größe",
+        "--user-agent",
+        "größe/1",
+    )
     done = quiet(ran("check", *options, argument(ran, "http://127.0.0.1:9/größe")))
 
     assert done.returncode == 3
@@ -122,7 +147,9 @@ def test_overrides_are_reported(ran, tmp_path):
 
 
 def test_list_of_origins_is_read(ran, tmp_path):
-    listed = "http://127.0.0.1:9/größe\nhttp://größe.invalid\n".encode() + b"http://gr\xf6\xdfe.test/\n"
+    listed = (
+        "http://127.0.0.1:9/größe\nhttp://größe.invalid\n".encode() + b"http://gr\xf6\xdfe.test/\n"
+    )
     done = quiet(ran("policy", "refresh", "--from", "-", "--json", stdin=listed))
 
     assert done.returncode == 2

@@ -22,7 +22,14 @@ def test_the_version(apart):
 
 
 @pytest.mark.parametrize(
-    "args", [["--help"], ["check", "--help"], ["explain", "-h"], ["audit", "--help"], ["audit", "query", "-h"]]
+    "args",
+    [
+        ["--help"],
+        ["check", "--help"],
+        ["explain", "-h"],
+        ["audit", "--help"],
+        ["audit", "query", "-h"],
+    ],
 )
 def test_help(here, args):
     status, out, err = here(*args)
@@ -44,7 +51,9 @@ def test_commands_do_not_import_the_integrations(variables, args, tmp_path):
         "import sys; from robots_guard.cli.main import run; run(sys.argv[1:]);"
         "print(*{'scrapy', 'mitmproxy', 'twisted'} & set(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code, *args], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], check=False, capture_output=True, text=True, timeout=60
+    )
 
     assert done.stderr.splitlines()[-1] == ""
 
@@ -65,41 +74,73 @@ WRONG = [
     (["check", "ws://a.test/"], "begin with http:// or https://"),
     (["explain", "example.com:8080/private/"], "begin with http:// or https://"),
     (["check", "//a.test/x"], "begin with http:// or https://"),
-    (["check", "--agent", "my bot", "https://a.test/"], "--agent 'my bot' is not a product token: use letters"),
+    (
+        ["check", "--agent", "my bot", "https://a.test/"],
+        "--agent 'my bot' is not a product token: use letters",
+    ),
     (["check", "--agent", "", "https://a.test/"], "--agent is not set"),
-    (["check", "--store", "postgres://x", "https://a.test/"], "is not a store: use memory:, sqlite:///"),
+    (
+        ["check", "--store", "postgres://x", "https://a.test/"],
+        "is not a store: use memory:, sqlite:///",
+    ),
     (
         ["check", "--store", "sqlite:////proc/none/p.sqlite", "https://a.test/"],
         "name a writable file that no other program uses",
     ),
-    (["check", "--store", "sqlite:////proc", "https://a.test/"], "name a writable file that no other program uses"),
-    (["check", "--audit-log", "/proc/none", "https://a.test/"], "name a directory that can be written to"),
+    (
+        ["check", "--store", "sqlite:////proc", "https://a.test/"],
+        "name a writable file that no other program uses",
+    ),
+    (
+        ["check", "--audit-log", "/proc/none", "https://a.test/"],
+        "name a directory that can be written to",
+    ),
     (["check", "--dialect", "rfc9310", "https://a.test/"], "rfc9310"),
     (["check", "--matching", "loose", "https://a.test/"], "use spec, standard or strict"),
     (
         ["check", "--on-restricted", "perhaps", "https://a.test/"],
         "-restricted 'perhaps' is not known: use drop or allow",
     ),
-    (["check", "--max-defer", "soon", "https://a.test/"], "--max-defer 'soon' is not a number of seconds"),
+    (
+        ["check", "--max-defer", "soon", "https://a.test/"],
+        "--max-defer 'soon' is not a number of seconds",
+    ),
     (["check", "--robots", "/none", "https://a.test/"], "No such file"),
     (["check", "--batch", "/none"], "No such file"),
-    (["check", "--batch", "/dev/null", "https://a.test/"], "--batch takes URLs and robots.txt from its file"),
+    (
+        ["check", "--batch", "/dev/null", "https://a.test/"],
+        "--batch takes URLs and robots.txt from its file",
+    ),
     (["explain"], "Missing argument 'URL'"),
     (["explain", "a.test"], "begin with http:// or https://"),
     (["audit"], "Missing command"),
-    (["audit", "query", "--audit-log", "/none"], "name the directory that the integrations write to"),
-    (["audit", "tail", "--audit-log", "/dev/null"], "name the directory that the integrations write to"),
+    (
+        ["audit", "query", "--audit-log", "/none"],
+        "name the directory that the integrations write to",
+    ),
+    (
+        ["audit", "tail", "--audit-log", "/dev/null"],
+        "name the directory that the integrations write to",
+    ),
     (["audit", "query", "--audit-log", "/none"], "nothing has been recorded yet in '/none'"),
     (["audit", "query", "--component", "proxi"], "'proxi' is not one of"),
     (["audit", "query", "--since", "yesterday"], "use a span such as 90s, 30m, 2h or 7d"),
     (["audit", "query", "--origin", "a.test"], "give an origin such as https://example.com"),
     (["audit", "query", "--reason", "because"], "is not one of"),
-    (["audit", "compact", "--audit-log", "/none"], "name the directory that the integrations write to"),
-    (["audit", "export"], "Missing option '--format': choose from ecs, otel, heritrix, csv, squid (see "),
+    (
+        ["audit", "compact", "--audit-log", "/none"],
+        "name the directory that the integrations write to",
+    ),
+    (
+        ["audit", "export"],
+        "Missing option '--format': choose from ecs, otel, heritrix, csv, squid (see ",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("args", "sentence"), WRONG, ids=[" ".join(args)[:60] for args, _ in WRONG])
+@pytest.mark.parametrize(
+    ("args", "sentence"), WRONG, ids=[" ".join(args)[:60] for args, _ in WRONG]
+)
 def test_usage_errors_are_one_sentence_and_status_2(here, args, sentence):
     status, out, err = here(*args)
 
@@ -109,7 +150,9 @@ def test_usage_errors_are_one_sentence_and_status_2(here, args, sentence):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("args", [WRONG[1][0], WRONG[6][0], WRONG[12][0], WRONG[15][0], WRONG[17][0]], ids=str)
+@pytest.mark.parametrize(
+    "args", [WRONG[1][0], WRONG[6][0], WRONG[12][0], WRONG[15][0], WRONG[17][0]], ids=str
+)
 def test_installed_script_reports_usage_errors_too(apart, args):
     status, out, err = apart(*args)
 
@@ -130,10 +173,15 @@ def test_misspelt_variable_is_an_error(here, variables):
     status, _, err = here("check", "https://a.test/")
 
     assert status == 2
-    assert "unknown setting ROBOTS_GUARD_ON_UNREACHABEL: did you mean ROBOTS_GUARD_ON_UNREACHABLE?" in err
+    assert (
+        "unknown setting ROBOTS_GUARD_ON_UNREACHABEL: did you mean ROBOTS_GUARD_ON_UNREACHABLE?"
+        in err
+    )
 
 
-@pytest.mark.parametrize("command", [["audit", "query"], ["audit", "tail"], ["lint", "/dev/null"]], ids=str)
+@pytest.mark.parametrize(
+    "command", [["audit", "query"], ["audit", "tail"], ["lint", "/dev/null"]], ids=str
+)
 def test_misspelt_variable_is_an_error_for_every_command(here, variables, command):
     variables.setenv("ROBOTS_GUARD_AUDIT_LGO", "/x")
     status, _, err = here(*command)
@@ -153,9 +201,15 @@ def test_store_or_audit_log_path_is_taken_by_a_file(here, tmp_path):
 
 
 def test_missing_extra_is_one_sentence(here, monkeypatch):
-    monkeypatch.setitem(cli.COMMANDS, "proxy", cli.CommandEntry("no_such_package.proxy:proxy", "", "proxy"))
+    monkeypatch.setitem(
+        cli.COMMANDS, "proxy", cli.CommandEntry("no_such_package.proxy:proxy", "", "proxy")
+    )
 
-    assert here("proxy") == (2, "", f"robots-guard: {MissingExtra('proxy', 'robots-guard proxy')}\n")
+    assert here("proxy") == (
+        2,
+        "",
+        f"robots-guard: {MissingExtra('proxy', 'robots-guard proxy')}\n",
+    )
 
 
 @pytest.mark.parametrize("package", ["scrapy", "mitmproxy"])
@@ -166,11 +220,15 @@ def test_demo_checks_its_extras_first(here, monkeypatch, package):
 
 
 def test_internal_error_shows_a_traceback_and_is_no_verdict(here, monkeypatch):
-    monkeypatch.setitem(cli.COMMANDS, "proxy", cli.CommandEntry("robots_guard.cli.no_such:proxy", "", "proxy"))
+    monkeypatch.setitem(
+        cli.COMMANDS, "proxy", cli.CommandEntry("robots_guard.cli.no_such:proxy", "", "proxy")
+    )
     status, out, err = here("proxy")
 
     assert (status, out) == (70, "")
-    assert err.splitlines()[-1].startswith("robots-guard: this is a bug in robots_guard (ModuleNotFoundError)")
+    assert err.splitlines()[-1].startswith(
+        "robots-guard: this is a bug in robots_guard (ModuleNotFoundError)"
+    )
 
 
 def test_unwritable_output_is_one_sentence_and_no_verdict(variables):
@@ -200,7 +258,11 @@ def test_unwritable_output_is_one_sentence_and_no_verdict(variables):
 )
 def test_closed_stream_is_one_sentence_and_no_bug(variables, command):
     done = subprocess.run(
-        ["bash", "-c", f"{COMMAND} {command}"], check=False, stderr=subprocess.PIPE, text=True, timeout=60
+        ["bash", "-c", f"{COMMAND} {command}"],
+        check=False,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
     )
 
     sentence = "robots-guard: standard input or output is closed: leave it open, or redirect it to /dev/null\n"
@@ -218,12 +280,21 @@ def test_endless_file_is_read_up_to_the_cap(here, command):
 def test_help_needs_no_extra(variables):
     code = "import sys; sys.modules['mitmproxy'] = None; from robots_guard.cli.main import main; main()"
     asked, run = (
-        subprocess.run([sys.executable, "-c", code, *args], check=False, capture_output=True, text=True, timeout=60)
+        subprocess.run(
+            [sys.executable, "-c", code, *args],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         for args in (["proxy", "--help"], ["proxy"])
     )
 
     assert (asked.returncode, asked.stderr) == (0, "")
-    assert (run.returncode, run.stderr) == (2, f"robots-guard: {MissingExtra('proxy', 'the proxy')}\n")
+    assert (run.returncode, run.stderr) == (
+        2,
+        f"robots-guard: {MissingExtra('proxy', 'the proxy')}\n",
+    )
 
 
 # -- ends that are nobody's fault ---------------------------------------------------------------------------
@@ -231,7 +302,9 @@ def test_help_needs_no_extra(variables):
 
 def test_ctrl_c_is_quiet(variables, net):
     site = net.origin(Reply(hang=True))
-    child = subprocess.Popen([COMMAND, "check", site.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    child = subprocess.Popen(
+        [COMMAND, "check", site.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     eventually(lambda: site.received)
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)
@@ -241,7 +314,10 @@ def test_ctrl_c_is_quiet(variables, net):
 
 def test_ctrl_c_is_quiet_while_a_batch_waits_for_its_input(variables):
     child = subprocess.Popen(
-        [COMMAND, "check", "--batch", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [COMMAND, "check", "--batch", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     child.stdin.write(b'{"robots_txt":"","url":"http://a.test/"}\n')
     child.stdin.flush()
@@ -256,7 +332,13 @@ def test_ctrl_c_is_quiet_while_a_batch_waits_for_its_input(variables):
 def test_broken_pipe_is_no_error(variables, tmp_path):
     (tmp_path / "robots.txt").write_text("")
     child = subprocess.Popen(
-        [COMMAND, "check", "--robots", str(tmp_path / "robots.txt"), *(f"https://a.test/{n}" for n in range(5000))],
+        [
+            COMMAND,
+            "check",
+            "--robots",
+            str(tmp_path / "robots.txt"),
+            *(f"https://a.test/{n}" for n in range(5000)),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

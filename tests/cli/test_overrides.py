@@ -51,7 +51,13 @@ def test_list_shows_every_override(here, file, variables):
     rows = [line.split("\t") for line in here("overrides", "list").out.splitlines()]
     data = [json.loads(line) for line in here("overrides", "list", "--json").out.splitlines()]
 
-    expected = ["in force", "shop", "https://shop.example", "max_delay=1.0", "3000-01-01T00:00:00.000Z"]
+    expected = [
+        "in force",
+        "shop",
+        "https://shop.example",
+        "max_delay=1.0",
+        "3000-01-01T00:00:00.000Z",
+    ]
     assert rows[0] == [*expected, "jane", "contract"]
     assert [row[0] for row in rows] == ["in force", "expired", "invalid"]
     assert [each["state"] for each in data] == ["in force", "expired", "invalid"]
@@ -74,7 +80,9 @@ def test_missing_overrides_file_is_reported(here, args, sentence):
 
 def test_check_and_explain_apply_overrides(here, file, variables, net):
     origin = net.origin("User-agent: *\nDisallow: /\n")
-    file.write_text(GOOD.replace("https://shop.example", origin.url).replace("max_delay = 1", 'action = "pass"'))
+    file.write_text(
+        GOOD.replace("https://shop.example", origin.url).replace("max_delay = 1", 'action = "pass"')
+    )
     variables.setenv("ROBOTS_GUARD_OVERRIDES", str(file))
 
     assert here("check", f"{origin.url}/x").status == 0

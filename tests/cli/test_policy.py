@@ -38,7 +38,15 @@ def stored(here, net):
 
 @pytest.mark.parametrize(
     "command",
-    [["ls"], ["show", "http://a.test"], ["forget", "--all"], ["purge"], ["export"], ["import", "-"], ["refresh", "x"]],
+    [
+        ["ls"],
+        ["show", "http://a.test"],
+        ["forget", "--all"],
+        ["purge"],
+        ["export"],
+        ["import", "-"],
+        ["refresh", "x"],
+    ],
     ids=lambda command: command[0],
 )
 def test_unknown_variable_is_an_error(here, variables, tmp_path, command):
@@ -86,7 +94,9 @@ def test_damaged_store_is_reported_once(here, stored, tmp_path):
     status, out, err = here("policy", "purge")
 
     assert (status, out) == (2, "")
-    assert err.startswith("robots-guard: the policy store: was damaged (file is not a database) and has been recreated")
+    assert err.startswith(
+        "robots-guard: the policy store: was damaged (file is not a database) and has been recreated"
+    )
     assert here("policy", "purge")[0] == 0
     assert here("policy", "ls") == (0, "", "")
 
@@ -117,15 +127,23 @@ def test_ls_has_one_row_per_policy(here, stored):
 def test_ls_as_json_and_in_another_dialect(here, stored, net):
     closed = net.origin(403)
     here("check", f"{closed.url}/")
-    found = {line["origin"]: line for line in map(json.loads, here("policy", "ls", "--json").out.splitlines())}
+    found = {
+        line["origin"]: line
+        for line in map(json.loads, here("policy", "ls", "--json").out.splitlines())
+    }
     google = {
         line["origin"]: line
-        for line in map(json.loads, here("policy", "ls", "--json", "--dialect=google").out.splitlines())
+        for line in map(
+            json.loads, here("policy", "ls", "--json", "--dialect=google").out.splitlines()
+        )
     }
 
     assert found[stored[0].url]["document"]["size"] == len(RULES)
     assert found[stored[2].url]["trouble"]["failure"] == "status"
-    assert (found[closed.url]["access"], google[closed.url]["access"]) == ("restricted", "unrestricted")
+    assert (found[closed.url]["access"], google[closed.url]["access"]) == (
+        "restricted",
+        "unrestricted",
+    )
 
 
 def test_show_prints_the_policy_and_the_file(here, stored):
@@ -136,7 +154,9 @@ def test_show_prints_the_policy_and_the_file(here, stored):
     assert "access     rules, fresh" in out
     assert "via direct" in out
     assert "Disallow: /private/" in out
-    assert json.loads(here("policy", "show", stored[0].url, "--json").out)["document"]["body"] == RULES
+    assert (
+        json.loads(here("policy", "show", stored[0].url, "--json").out)["document"]["body"] == RULES
+    )
     assert "status 503" in here("policy", "show", stored[2].url).out
 
 
@@ -144,7 +164,9 @@ def test_show_raw_prints_the_exact_bytes(apart, net, here):
     body = b"User-agent: *\r\nDisallow: /\xff\x00\n"
     site = net.origin(Reply(body=body))
     here("check", f"{site.url}/")
-    done = subprocess.run([COMMAND, "policy", "show", "--raw", site.url], capture_output=True, check=True)
+    done = subprocess.run(
+        [COMMAND, "policy", "show", "--raw", site.url], capture_output=True, check=True
+    )
 
     assert done.stdout == body
 
@@ -159,7 +181,11 @@ def test_file_cannot_control_a_terminal(here, net):
 def test_show_of_an_unknown_origin(here, stored):
     status, out, err = here("policy", "show", "https://nowhere.test/")
 
-    assert (status, out, err) == (1, "", "robots-guard: no policy is stored for https://nowhere.test\n")
+    assert (status, out, err) == (
+        1,
+        "",
+        "robots-guard: no policy is stored for https://nowhere.test\n",
+    )
 
 
 # -- refresh and forget ---------------------------------------------------------------------------------------
@@ -218,7 +244,9 @@ def test_invalid_argument_is_reported_as_an_argument(here, net):
 
 
 def test_refresh_reports_store_failures(here, net):
-    status, out, err = here("policy", "refresh", net.origin(RULES).url, "--store=redis://127.0.0.1:1/0")
+    status, out, err = here(
+        "policy", "refresh", net.origin(RULES).url, "--store=redis://127.0.0.1:1/0"
+    )
 
     assert (status, rows(out)[0][0]) == (2, "rules")
     assert "calls of the store failed: not all policies were stored" in err
@@ -238,9 +266,13 @@ def test_refresh_fetches_concurrently(apart, net):
 def test_refresh_prints_in_the_order_of_the_list(apart, net):
     """The first origin answers last."""
     sites = [net.origin(Reply(body=RULES, delay=delay)) for delay in (0.6, 0.3, 0, 0)]
-    done = apart("policy", "refresh", "--from", "-", "--json", stdin="\n".join(site.url for site in sites))
+    done = apart(
+        "policy", "refresh", "--from", "-", "--json", stdin="\n".join(site.url for site in sites)
+    )
 
-    assert [json.loads(line)["origin"] for line in done.out.splitlines()] == [site.url for site in sites]
+    assert [json.loads(line)["origin"] for line in done.out.splitlines()] == [
+        site.url for site in sites
+    ]
 
 
 def test_progress_bar_is_drawn_on_a_terminal_only(variables, net):
@@ -418,7 +450,9 @@ def test_invalid_times_are_shown_as_such(here, stored, tmp_path):
 def test_two_spellings_of_an_origin_are_listed_once(here, stored, tmp_path):
     connection = sqlite3.connect(tmp_path / "policies.sqlite")
     spelt = stored[0].url.replace("http://", "HTTP://")
-    connection.execute("INSERT INTO policies SELECT ?, settled_at, value FROM policies LIMIT 1", (spelt,))
+    connection.execute(
+        "INSERT INTO policies SELECT ?, settled_at, value FROM policies LIMIT 1", (spelt,)
+    )
     connection.commit()
     connection.close()
 
@@ -444,7 +478,10 @@ def test_purge_keeps_documents_of_the_audit_log(here, net, tmp_path):
     assert (status, err) == (0, "robots-guard: 1 documents removed, 1 kept for the audit log\n")
     store = SqliteStore(tmp_path / "policies.sqlite")
     kept = [
-        record["sha256"] for record in map(json.loads, here("audit", "tail", "--no-follow", "--json").out.splitlines())
+        record["sha256"]
+        for record in map(
+            json.loads, here("audit", "tail", "--no-follow", "--json").out.splitlines()
+        )
     ]
     assert [store.document(sha256) for sha256 in kept] == [RULES.encode()]
     store.close()
@@ -478,4 +515,8 @@ def test_purge_without_any_audit_log(here, variables, tmp_path):
     variables.delenv("ROBOTS_GUARD_AUDIT_LOG")
     variables.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
-    assert here("policy", "purge") == (0, "", "robots-guard: 0 documents removed, 0 kept for the audit log\n")
+    assert here("policy", "purge") == (
+        0,
+        "",
+        "robots-guard: 0 documents removed, 0 kept for the audit log\n",
+    )

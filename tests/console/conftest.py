@@ -24,7 +24,9 @@ def place(tmp_path_factory):
 @asynccontextmanager
 async def client(application, **options):
     options = {"base_url": f"http://{HOST}", **options}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=application), **options) as browser:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=application), **options
+    ) as browser:
         yield browser
     getattr(application, "close", lambda: None)()
 

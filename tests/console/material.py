@@ -52,9 +52,13 @@ PACED = Verdict(
     until=AT + 4,
     delay=RequiredDelay(by=DelaySource.CRAWL_DELAY, seconds=5.0, line=6, text="Crawl-delay: 5"),
 )
-UNREACHABLE = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="dns: no such host")
+UNREACHABLE = Verdict(
+    action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="dns: no such host"
+)
 OPENED = Verdict(action=Action.PASS, reason=Reason.RESTRICTED, relaxed="on_restricted=allow")
-EXEMPTION = Exemption(id="shop-2026", owner="jane@crawler.example", reason="contract of 12 May", expires=AT + 86400)
+EXEMPTION = Exemption(
+    id="shop-2026", owner="jane@crawler.example", reason="contract of 12 May", expires=AT + 86400
+)
 OVERRIDES = f"""
 [[override]]
 id = "shop-2026"
@@ -149,13 +153,19 @@ def _fill(audit_log: Path, count: int) -> None:
         verdict = generator.choice((DISALLOWED, ALLOWED, ALLOWED, PACED))
         url = f"https://{host}.example/{'private/' if verdict is DISALLOWED else ''}item/{number}"
         at = AT - 20 * 3600 * (1 - number / count) ** 1.3
-        every.append(_named(f"a-{number}", url, verdict, at=at, component=generator.choice(("scrapy", "proxy"))))
+        every.append(
+            _named(
+                f"a-{number}", url, verdict, at=at, component=generator.choice(("scrapy", "proxy"))
+            )
+        )
     later = _named("let-go", "https://shop.example/item/7", ALLOWED, at=AT - 50)
     question = msgspec.structs.replace(later.question, deferral=Deferral("put-off", AT - 60))
     every += [
         _named("put-off", "https://shop.example/item/7", PACED, at=AT - 60),
         msgspec.structs.replace(later, question=question),
-        _named("by-override", "https://shop.example/item/8", ALLOWED, at=AT - 40, override=EXEMPTION),
+        _named(
+            "by-override", "https://shop.example/item/8", ALLOWED, at=AT - 40, override=EXEMPTION
+        ),
         _named("opened", "https://closed.example/", OPENED, at=AT - 30),
         _named("down", "https://down.example/", UNREACHABLE, at=AT - 20),
         _named("dropped", "https://shop.example/private/diary?day=1", DISALLOWED, at=AT - 10),

@@ -31,7 +31,12 @@ PAGES = {
     "try": "/try?url=https://shop.example/private/open/x",
     "missing": "/nothing",
 }
-HOSTILE = ("/?period=all", "/decisions", "/decisions/evil%3Cscript%3Ealert(4)%3C%2Fscript%3E", "/overrides")
+HOSTILE = (
+    "/?period=all",
+    "/decisions",
+    "/decisions/evil%3Cscript%3Ealert(4)%3C%2Fscript%3E",
+    "/overrides",
+)
 
 
 @contextmanager
@@ -78,7 +83,12 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+        flags = [
+            "--no-sandbox",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+        ]
         running = playwright.chromium.launch(executable_path=program("chromium"), args=flags)
         yield running
         running.close()
@@ -91,7 +101,10 @@ def opened(browser, address, **options):
     complaints = []
     page = context.new_page()
     page.on(
-        "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
+        "console",
+        lambda message: (
+            complaints.append(message.text) if message.type in ("error", "warning") else None
+        ),
     )
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("dialog", lambda dialog: complaints.append(dialog.message))
@@ -101,7 +114,9 @@ def opened(browser, address, **options):
         yield page
     finally:
         context.close()
-    assert [each for each in complaints if "the server responded with a status of 40" not in each] == []
+    assert [
+        each for each in complaints if "the server responded with a status of 40" not in each
+    ] == []
 
 
 def seen(page, name):
@@ -216,11 +231,12 @@ def test_button_fetches_robots_txt(browser, address, asked):
 def test_form_on_another_site_is_refused(browser, address, asked):
     """The page of a stranger, in the browser that was let in: it has neither cookie nor origin."""
     before = len(asked)
-    form = (
-        f'<form method=post action="{address}/origins/refresh"><input name=origin value="https://shop.example"></form>'
-    )
+    form = f'<form method=post action="{address}/origins/refresh"><input name=origin value="https://shop.example"></form>'
     with opened(browser, address) as page:
-        page.route("http://stranger.test/", lambda route: route.fulfill(body=form, content_type="text/html"))
+        page.route(
+            "http://stranger.test/",
+            lambda route: route.fulfill(body=form, content_type="text/html"),
+        )
         page.goto("http://stranger.test/")
         with page.expect_navigation():
             page.evaluate("document.forms[0].submit()")
@@ -234,7 +250,10 @@ def test_address_works_as_link_on_another_page(browser, address):
     link = f'<a href="{address}/?token={TOKEN}">the console</a>'
     with browser.new_context() as context:
         page = context.new_page()
-        page.route("http://stranger.test/", lambda route: route.fulfill(body=link, content_type="text/html"))
+        page.route(
+            "http://stranger.test/",
+            lambda route: route.fulfill(body=link, content_type="text/html"),
+        )
         page.goto("http://stranger.test/")
         page.click("a")
         page.locator("h1", has_text="Overview").wait_for()

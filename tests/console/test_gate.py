@@ -67,7 +67,8 @@ async def test_pages_need_the_token(application, path):
 
 
 @pytest.mark.parametrize(
-    "path", ["//evil.example/", "/\\evil.example/", "///evil.example", "/%22%3E<script>", "/x;url=//evil"]
+    "path",
+    ["//evil.example/", "/\\evil.example/", "///evil.example", "/%22%3E<script>", "/x;url=//evil"],
 )
 async def test_login_cannot_redirect_to_another_site(application, path):
     async with client(application) as browser:
@@ -80,24 +81,45 @@ async def test_login_cannot_redirect_to_another_site(application, path):
 
 @pytest.mark.parametrize(
     "wrong",
-    ["", "x", TOKEN + "x", TOKEN[:-1], TOKEN.upper(), "\u00e9", f"{TOKEN}&token={TOKEN}", f"x&token={TOKEN}"],
+    [
+        "",
+        "x",
+        TOKEN + "x",
+        TOKEN[:-1],
+        TOKEN.upper(),
+        "\u00e9",
+        f"{TOKEN}&token={TOKEN}",
+        f"x&token={TOKEN}",
+    ],
 )
 async def test_wrong_token_is_refused(application, wrong):
     async with client(application) as browser:
         assert (await browser.get(f"/?token={wrong}")).status_code == 403
-        assert (await browser.get("/", headers={"cookie": f"robots_guard_8099={wrong}".encode()})).status_code == 403
+        assert (
+            await browser.get("/", headers={"cookie": f"robots_guard_8099={wrong}".encode()})
+        ).status_code == 403
 
 
 async def test_cookie_of_another_console_is_ignored(application):
     async with client(application) as browser:
-        answer = await browser.get("/", headers={"cookie": f"robots_guard_8100=other; robots_guard_8099={TOKEN}"})
+        answer = await browser.get(
+            "/", headers={"cookie": f"robots_guard_8100=other; robots_guard_8099={TOKEN}"}
+        )
 
     assert answer.status_code == 200
 
 
 @pytest.mark.parametrize(
     "host",
-    ["attacker.example", "attacker.example:8099", "127.0.0.1", "127.0.0.1:80", "127.0.0.1:8099.evil", "", "[::1]:8099"],
+    [
+        "attacker.example",
+        "attacker.example:8099",
+        "127.0.0.1",
+        "127.0.0.1:80",
+        "127.0.0.1:8099.evil",
+        "",
+        "[::1]:8099",
+    ],
 )
 @pytest.mark.parametrize("path", ["/", "/static/console.css"])
 async def test_foreign_host_name_is_refused(application, host, path):
@@ -109,7 +131,9 @@ async def test_foreign_host_name_is_refused(application, host, path):
 async def test_two_host_headers_are_refused(application):
     async with let_in(application) as browser:
         request = browser.build_request("GET", "/")
-        request.headers = httpx.Headers([("host", HOST), ("host", HOST), ("cookie", f"robots_guard_8099={TOKEN}")])
+        request.headers = httpx.Headers(
+            [("host", HOST), ("host", HOST), ("cookie", f"robots_guard_8099={TOKEN}")]
+        )
         assert (await browser.send(request)).status_code == 421
 
 
@@ -149,15 +173,21 @@ async def test_post_from_another_page_is_refused(application, fetched, headers):
 async def test_post_without_cookie_is_refused(application, fetched):
     async with client(application) as browser:
         answer = await browser.post("/origins/refresh", data=FORM, headers=OWN_HEADERS)
-        by_address = await browser.post(f"/origins/refresh?token={TOKEN}", data=FORM, headers=OWN_HEADERS)
+        by_address = await browser.post(
+            f"/origins/refresh?token={TOKEN}", data=FORM, headers=OWN_HEADERS
+        )
 
     assert (answer.status_code, by_address.status_code, fetched) == (403, 403, [])
 
 
-@pytest.mark.parametrize(("origin", "status"), [("ftp://x.example", 400), ("https://a b", 400), ("x" * 9000, 413)])
+@pytest.mark.parametrize(
+    ("origin", "status"), [("ftp://x.example", 400), ("https://a b", 400), ("x" * 9000, 413)]
+)
 async def test_invalid_origin_is_not_fetched(application, fetched, origin, status):
     async with let_in(application) as browser:
-        answer = await browser.post("/origins/refresh", data=FORM | {"origin": origin}, headers=OWN_HEADERS)
+        answer = await browser.post(
+            "/origins/refresh", data=FORM | {"origin": origin}, headers=OWN_HEADERS
+        )
 
     assert (answer.status_code, fetched) == (status, [])
 
@@ -201,19 +231,26 @@ def read_only_application(place, fetched):
 
 async def test_read_only_needs_no_token_and_changes_nothing(read_only_application, fetched):
     async with client(read_only_application, base_url="http://robots.guard") as browser:
-        pages = [await browser.get(path) for path in ("/", "/decisions", "/origins", f"/origin?name={ORIGIN}")]
+        pages = [
+            await browser.get(path)
+            for path in ("/", "/decisions", "/origins", f"/origin?name={ORIGIN}")
+        ]
         posted = [
             await browser.post(path, data=FORM, headers={"origin": "http://robots.guard"})
             for path in ("/origins/refresh", "/", "/decisions")
         ]
 
     assert [page.status_code for page in pages] == [200] * 4
-    assert all("read-only" in page.text and '<form method="post"' not in page.text for page in pages)
+    assert all(
+        "read-only" in page.text and '<form method="post"' not in page.text for page in pages
+    )
     assert ([answer.status_code for answer in posted], fetched) == ([405] * 3, [])
 
 
 async def test_read_only_refuses_foreign_host_names(read_only_application):
-    async with client(read_only_application, base_url="http://robots.guard.evil.example") as browser:
+    async with client(
+        read_only_application, base_url="http://robots.guard.evil.example"
+    ) as browser:
         assert (await browser.get("/")).status_code == 421
 
 

@@ -76,14 +76,20 @@ class _Tags(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs).get("src", "")))
-        self.handlers += [name for name, value in attrs if name.startswith("on") or "javascript:" in (value or "")]
+        self.handlers += [
+            name for name, value in attrs if name.startswith("on") or "javascript:" in (value or "")
+        ]
 
 
 @pytest.mark.parametrize("path", PAGES)
 async def test_markup_and_controls_are_shown_as_text(planted, path):
     async with let_in(app(planted.sources, hosts=[HOST], token=TOKEN)) as browser:
         answer = await browser.get(path)
-    text = answer.json()["figures"] if answer.headers["content-type"] == "application/json" else answer.text
+    text = (
+        answer.json()["figures"]
+        if answer.headers["content-type"] == "application/json"
+        else answer.text
+    )
     found = _Tags()
     found.feed(text)
 
@@ -94,7 +100,9 @@ async def test_markup_and_controls_are_shown_as_text(planted, path):
     )
     assert not {"i", "u", "q"} & {tag for tag, _ in found.tags}
     assert found.handlers == []
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]", text)
+    assert not re.search(
+        r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]", text
+    )
     assert len(text) < 400_000
 
 

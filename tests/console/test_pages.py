@@ -25,7 +25,15 @@ from robots_guard.core.verdict import Action, Verdict, as_report_only
 from robots_guard.stores import look_at
 from robots_guard.stores.sqlite import SqliteStore
 
-PAGES = ("/", "/decisions", "/decisions/dropped", "/origins", "/origin?name=https://shop.example", "/overrides", "/try")
+PAGES = (
+    "/",
+    "/decisions",
+    "/decisions/dropped",
+    "/origins",
+    "/origin?name=https://shop.example",
+    "/overrides",
+    "/try",
+)
 
 
 async def read(browser, path, status=200, **params):
@@ -48,9 +56,12 @@ async def test_pages_are_accessible(console, path):
     assert page.count('aria-current="page"') == 1
     assert not re.search(r"<th(?![^>]*scope=)[ >]", page)
     assert not re.search(
-        r'<(input|select)(?![^>]*type="hidden")', re.sub(r"<label[^>]*>.*?</label>", "", page, flags=re.DOTALL)
+        r'<(input|select)(?![^>]*type="hidden")',
+        re.sub(r"<label[^>]*>.*?</label>", "", page, flags=re.DOTALL),
     )
-    assert not re.search(r"\sstyle=|\son\w+=|<style|<script(?! src)|javascript:|https?://(?!\w+[.-])", page)
+    assert not re.search(
+        r"\sstyle=|\son\w+=|<style|<script(?! src)|javascript:|https?://(?!\w+[.-])", page
+    )
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -92,10 +103,15 @@ async def test_live_figures_equal_those_of_the_page(console):
 async def test_bar_links_to_its_decisions(console):
     page = await read(console, "/", period="24h")
     totals = []
-    for query, says in re.findall(r'<a href="/decisions\?([^"]+)" tabindex="-1"><title>([^<]+)', page):
+    for query, says in re.findall(
+        r'<a href="/decisions\?([^"]+)" tabindex="-1"><title>([^<]+)', page
+    ):
         listed = await read(console, f"/decisions?{query.replace('&amp;', '&')}")
         totals.append(
-            (sum(map(int, re.findall(r"(\d+) (?:drop|defer|pass)", says))), int(re.search(r"<b>(\d+)</b>", listed)[1]))
+            (
+                sum(map(int, re.findall(r"(\d+) (?:drop|defer|pass)", says))),
+                int(re.search(r"<b>(\d+)</b>", listed)[1]),
+            )
         )
 
     assert sum(drawn for drawn, _ in totals) > 300
@@ -106,7 +122,9 @@ async def test_empty_period_names_the_last_decision(place, tmp_path):
     made = audit_log_in(tmp_path, passes=1)
     made.write(decision(at=AT - 90 * 86400))
     made.close()
-    async with let_in(app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(
+        app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)
+    ) as browser:
         page = await read(browser, "/", period="24h")
 
     assert "The last decision was at 2026-10-17 08:00:00" in page
@@ -120,7 +138,13 @@ async def test_missing_audit_log_is_no_error(place, tmp_path, path):
         assert (await browser.get("/decisions/x")).status_code == 404
 
 
-ON_THE_AUDIT_LOG = ("/", "/decisions", "/decisions/dropped", "/origin?name=https://shop.example", "/overview.json")
+ON_THE_AUDIT_LOG = (
+    "/",
+    "/decisions",
+    "/decisions/dropped",
+    "/origin?name=https://shop.example",
+    "/overview.json",
+)
 
 
 def status_without_an_audit_log(path):
@@ -132,7 +156,9 @@ def status_without_an_audit_log(path):
 async def test_unreadable_audit_log_is_not_shown_as_empty(place, tmp_path, path):
     wrong = tmp_path / "ju"
     wrong.write_text("")
-    async with let_in(app(place.sources._replace(audit_log=wrong), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(
+        app(place.sources._replace(audit_log=wrong), hosts=[HOST], token=TOKEN)
+    ) as browser:
         page = unescape(await read(browser, path, status_without_an_audit_log(path)))
 
     assert f"audit log: '{wrong}' cannot be read (Not a directory): name the directory" in page
@@ -145,7 +171,9 @@ async def test_unreadable_audit_log_is_not_shown_as_empty(place, tmp_path, path)
 async def test_lost_audit_log_is_not_shown_as_empty(place, tmp_path, monkeypatch, path, fault):
     audit_log = tmp_path / "audit_log"
     shutil.copytree(place.audit_log, audit_log)
-    async with let_in(app(place.sources._replace(audit_log=audit_log), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(
+        app(place.sources._replace(audit_log=audit_log), hosts=[HOST], token=TOKEN)
+    ) as browser:
         assert len(ids(await read(browser, "/decisions"))) == 50
         if fault == "removed":
             shutil.rmtree(audit_log)
@@ -171,10 +199,15 @@ def forbidding(directory, scandir=os.scandir):
 
 async def test_console_can_start_before_the_first_crawl(place, tmp_path):
     audit_log = tmp_path / "audit_log"
-    async with let_in(app(place.sources._replace(audit_log=audit_log), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(
+        app(place.sources._replace(audit_log=audit_log), hosts=[HOST], token=TOKEN)
+    ) as browser:
         for path in ("/", "/decisions", "/origin?name=https://shop.example"):
             page = unescape(await read(browser, path))
-            assert f"Nothing has been recorded yet in '{audit_log}': there is no such directory yet." in page
+            assert (
+                f"Nothing has been recorded yet in '{audit_log}': there is no such directory yet."
+                in page
+            )
         shutil.copytree(place.audit_log, audit_log)
         assert len(ids(await read(browser, "/decisions"))) == 50
 
@@ -182,13 +215,19 @@ async def test_console_can_start_before_the_first_crawl(place, tmp_path):
 @pytest.mark.parametrize("path", ["/", "/decisions"])
 async def test_unreadable_file_is_reported_even_without_records(place, tmp_path, path):
     (tmp_path / "20270115-w-0001.jsonl").mkdir()
-    async with let_in(app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
-        assert "Not all of the audit log could be read: 20270115-w-0001.jsonl" in await read(browser, path)
+    async with let_in(
+        app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)
+    ) as browser:
+        assert "Not all of the audit log could be read: 20270115-w-0001.jsonl" in await read(
+            browser, path
+        )
 
 
 async def test_new_records_appear(place, tmp_path):
     made = audit_log_in(tmp_path)
-    async with let_in(app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(
+        app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)
+    ) as browser:
         before = await read(browser, "/decisions")
         made.write(decision(at=AT))
         after = await read(browser, "/decisions")
@@ -237,7 +276,11 @@ async def test_every_component_can_be_filtered_by(console):
 @pytest.mark.parametrize("sort", ["newest", "oldest", "origin", "reason", "agent", "slowest"])
 @pytest.mark.parametrize("wanted", [{}, {"origin": "https://shop.example"}], ids=str)
 async def test_paging_shows_each_decision_once(console, place, sort, wanted):
-    pages, path = [], "/decisions?" + "&".join(f"{name}={value}" for name, value in (wanted | {"sort": sort}).items())
+    pages, path = (
+        [],
+        "/decisions?"
+        + "&".join(f"{name}={value}" for name, value in (wanted | {"sort": sort}).items()),
+    )
     while path:
         page = await read(console, path)
         pages.append(ids(page))
@@ -253,7 +296,9 @@ async def test_paging_shows_each_decision_once(console, place, sort, wanted):
         "oldest": lambda each: (each.at, each.seq),
         "slowest": lambda each: (each.elapsed_us, each.at, each.seq),
     }.get(sort, lambda each: (getattr(each, sort), each.at, each.seq))
-    ordered = sorted(records(place.audit_log, Filter(**wanted)), key=key, reverse=sort in ("newest", "slowest"))
+    ordered = sorted(
+        records(place.audit_log, Filter(**wanted)), key=key, reverse=sort in ("newest", "slowest")
+    )
     assert [one for page in pages for one in page] == [record.id for record in ordered]
     assert len(pages) > 3
     assert back[::-1] == pages[:-1]
@@ -265,12 +310,16 @@ def _leads(page, rel):
 
 
 async def test_all_file_formats_form_one_list(place, tmp_path):
-    for number, step in enumerate((lambda: compact(tmp_path, "99999999"), lambda: compress(tmp_path), lambda: None)):
+    for number, step in enumerate(
+        (lambda: compact(tmp_path, "99999999"), lambda: compress(tmp_path), lambda: None)
+    ):
         made = audit_log_in(tmp_path)
         made.write(decision(f"https://a.test/private/{number}", at=AT - 86400 * (3 - number)))
         made.close()
         step()
-    async with let_in(app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(
+        app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)
+    ) as browser:
         page = await read(browser, "/decisions")
 
     assert re.findall(r"private/(\d)", page) == ["2", "1", "0"]
@@ -287,7 +336,10 @@ async def test_all_file_formats_form_one_list(place, tmp_path):
         ("/decisions?origin=ftp://x", "give an origin"),
         ("/decisions?after=%5B1%5D", "go back to the first page"),
         ("/decisions?after=' OR 1=1", "go back to the first page"),
-        ("/decisions?sort=slowest&after=%5B%22x%22%2C%22y%22%2C%22z%22%2C1%5D", "go back to the first page"),
+        (
+            "/decisions?sort=slowest&after=%5B%22x%22%2C%22y%22%2C%22z%22%2C1%5D",
+            "go back to the first page",
+        ),
         ("/?period=forever", "is not known"),
         ("/origin?name=", "is not an absolute URL: begin with"),
         ("/try?url=https://a.test/&dialect=klingon", "klingon"),
@@ -301,7 +353,9 @@ async def test_invalid_query_is_reported_in_one_sentence(console, path, says):
     assert says in await read(console, path, 400)
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/decisions/nobody", "/static/../pages.py", "/origins/x"])
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/decisions/nobody", "/static/../pages.py", "/origins/x"]
+)
 async def test_missing_page_is_reported(console, path):
     answer = await console.get(path)
 
@@ -312,7 +366,11 @@ async def test_missing_page_is_reported(console, path):
 # -- a store that is not there ---------------------------------------------------------------------------------
 
 
-ON_THE_STORE = (("/origins", 503), ("/origin?name=https://shop.example", 200), ("/try?url=https://shop.example/", 200))
+ON_THE_STORE = (
+    ("/origins", 503),
+    ("/origin?name=https://shop.example", 200),
+    ("/try?url=https://shop.example/", 200),
+)
 
 
 @pytest.mark.parametrize(("path", "status"), ON_THE_STORE)
@@ -335,7 +393,9 @@ async def test_missing_store_is_reported_and_not_created(place, tmp_path, path, 
 
 
 @pytest.mark.parametrize(("path", "status"), ON_THE_STORE)
-@pytest.mark.parametrize("fault", ["does not exist", "is damaged (file is not a database) and was not changed"])
+@pytest.mark.parametrize(
+    "fault", ["does not exist", "is damaged (file is not a database) and was not changed"]
+)
 async def test_lost_store_is_reported(place, tmp_path, path, status, fault):
     where = tmp_path / "policies.sqlite"
     SqliteStore(where).close()
@@ -358,20 +418,29 @@ async def test_lost_store_is_reported(place, tmp_path, path, status, fault):
 async def test_decision_shows_marked_file_and_replay(console):
     page = await read(console, "/decisions/dropped")
 
-    marked = re.findall(r'<tr class="marked drop" id="line"><th scope="row">(\d+)</th><td><mark>([^<]+)</mark>', page)
+    marked = re.findall(
+        r'<tr class="marked drop" id="line"><th scope="row">(\d+)</th><td><mark>([^<]+)</mark>',
+        page,
+    )
     assert marked == [("3", "Disallow: /private/")]
-    assert re.findall(r'<th scope="row">(\d+)</th>', page) == [str(number) for number in range(1, 12)]
+    assert re.findall(r'<th scope="row">(\d+)</th>', page) == [
+        str(number) for number in range(1, 12)
+    ]
     assert "The same verdict" in page
     assert "https://shop.example/private/diary?day=1" in page
 
 
 async def test_decision_without_document_says_so(place, console, tmp_path):
     made = audit_log_in(tmp_path)
-    put_off = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="status 503")
+    put_off = Verdict(
+        action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="status 503"
+    )
     busy = policy("https://a.test/", at=AT - 5, status=503)
     made.write(msgspec.structs.replace(decision(verdict=put_off, at=AT), id="busy", policy=busy))
     made.close()
-    async with let_in(app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(
+        app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)
+    ) as browser:
         page = await read(browser, "/decisions/busy")
 
     assert "There was no robots.txt to judge by: it could not be fetched." in page
@@ -382,11 +451,15 @@ async def test_decision_without_document_says_so(place, console, tmp_path):
 
 async def test_report_only_decision_is_not_shown_as_refused(place, tmp_path):
     made = audit_log_in(tmp_path, passes=1)
-    deferred = Verdict(action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="dns: none")
+    deferred = Verdict(
+        action=Action.DEFER, reason=Reason.UNREACHABLE, until=AT + 30, detail="dns: none"
+    )
     only_said = as_report_only(deferred)
     made.write(msgspec.structs.replace(decision(verdict=only_said, at=AT), id="only-said"))
     made.close()
-    async with let_in(app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(
+        app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)
+    ) as browser:
         page = await read(browser, "/decisions/only-said")
 
     assert "is not requested" not in page
@@ -396,7 +469,9 @@ async def test_report_only_decision_is_not_shown_as_refused(place, tmp_path):
 async def test_fetch_failure_is_shown_once(place, tmp_path):
     store = SqliteStore(tmp_path / "policies.sqlite")
     store.put(policy("https://busy.example/", status=503), AT)
-    async with let_in(app(place.sources._replace(store=store), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(
+        app(place.sources._replace(store=store), hosts=[HOST], token=TOKEN)
+    ) as browser:
         page = await read(browser, "/origin", name="https://busy.example")
     store.close()
 
@@ -404,7 +479,10 @@ async def test_fetch_failure_is_shown_once(place, tmp_path):
 
 
 async def test_deferral_links_to_the_later_decision(console):
-    first, last = await read(console, "/decisions/put-off"), await read(console, "/decisions/let-go")
+    first, last = (
+        await read(console, "/decisions/put-off"),
+        await read(console, "/decisions/let-go"),
+    )
 
     assert '<li>later <a href="/decisions/let-go">' in first
     assert '<li>first deferred by <a href="/decisions/put-off">' in last
@@ -413,12 +491,20 @@ async def test_deferral_links_to_the_later_decision(console):
 async def test_decision_under_override_names_the_owner(console):
     page = await read(console, "/decisions/by-override")
 
-    for text in ("shop-2026", "jane@crawler.example", "contract of 12 May", "2027-01-16 08:00:00", "is not replayed"):
+    for text in (
+        "shop-2026",
+        "jane@crawler.example",
+        "contract of 12 May",
+        "2027-01-16 08:00:00",
+        "is not replayed",
+    ):
         assert text in page
 
 
 async def test_missing_document_is_reported(place):
-    async with let_in(app(place.sources._replace(store=None), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(
+        app(place.sources._replace(store=None), hosts=[HOST], token=TOKEN)
+    ) as browser:
         page = await read(browser, "/decisions/dropped")
 
     assert "No store keeps documents" in page
@@ -430,7 +516,9 @@ async def test_repeats_are_shown_with_their_decision(place, tmp_path):
     for _ in range(5):
         made.write(decision(at=AT))
     made.close()
-    async with let_in(app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(
+        app(place.sources._replace(audit_log=tmp_path), hosts=[HOST], token=TOKEN)
+    ) as browser:
         page, front = await read(browser, "/decisions/w-1"), await read(browser, "/")
 
     assert "4 more decisions like this one" in page
@@ -512,7 +600,9 @@ async def test_next_turn_is_shown_and_not_taken(place):
 
 
 async def test_missing_shared_store_is_reported(place):
-    async with let_in(app(place.sources._replace(store=None), hosts=[HOST], token=TOKEN)) as browser:
+    async with let_in(
+        app(place.sources._replace(store=None), hosts=[HOST], token=TOKEN)
+    ) as browser:
         assert "configure a store that they share" in await read(browser, "/origins")
         assert "No policy is stored" in await read(browser, "/origin", name="https://shop.example")
 
@@ -523,7 +613,9 @@ async def test_missing_shared_store_is_reported(place):
 async def test_overrides_show_what_needs_attention_first(console):
     page = await read(console, "/overrides")
 
-    states = re.findall(r'<tr><td><span class="tag \w+">([^<]+)</span></td><td>(?:<a[^>]*>)?([^<]+)', page)
+    states = re.findall(
+        r'<tr><td><span class="tag \w+">([^<]+)</span></td><td>(?:<a[^>]*>)?([^<]+)', page
+    )
     assert states == [
         ("invalid", "half"),
         ("expired", "bygone"),
@@ -545,7 +637,12 @@ async def test_unreadable_overrides_file_is_reported(place, tmp_path):
     ("url", "agent", "action", "says"),
     [
         ("https://shop.example/private/x", "mybot", "drop", "<mark>Disallow: /private/</mark>"),
-        ("https://shop.example/private/open/x", "mybot", "pass", "<mark>Allow: /private/open/</mark>"),
+        (
+            "https://shop.example/private/open/x",
+            "mybot",
+            "pass",
+            "<mark>Allow: /private/open/</mark>",
+        ),
         ("https://shop.example/", "badbot", "drop", "<mark>Disallow: /</mark>"),
         ("https://shop.example/robots.txt", "badbot", "pass", "always allowed"),
         ("https://closed.example/", "mybot", "drop", "403"),
@@ -583,7 +680,13 @@ async def test_mount_path_is_in_every_address(place):
     inside = app(place.sources, hosts=["robots.guard"], read_only=True)
     outer = Starlette(routes=[Mount("/guard", inside)])
     async with let_in(outer, base_url="http://robots.guard") as browser:
-        for path in ("/guard/", "/guard/decisions", "/guard/decisions/dropped", "/guard/origins", "/guard/overrides"):
+        for path in (
+            "/guard/",
+            "/guard/decisions",
+            "/guard/decisions/dropped",
+            "/guard/origins",
+            "/guard/overrides",
+        ):
             page = await read(browser, path)
             inner = re.findall(r'(?:href|src|action|data-live)="(/[^"]*)"', page)
             assert inner
@@ -595,7 +698,8 @@ async def test_mount_path_is_in_every_address(place):
 
 
 @pytest.mark.parametrize(
-    ("most", "top"), [(0, 2), (1, 2), (3, 4), (9, 10), (10, 10), (11, 20), (181, 200), (65_000, 80_000)]
+    ("most", "top"),
+    [(0, 2), (1, 2), (3, 4), (9, 10), (10, 10), (11, 20), (181, 200), (65_000, 80_000)],
 )
 def test_top_of_chart_is_a_round_number(most, top):
     assert ceiling(most) == top
@@ -606,6 +710,9 @@ def test_bar_heights_are_proportional():
     made = chart([ChartBar(begins, timedelta(hours=1), {"drop": 50, "defer": 0, "pass": 25})])
 
     (column,) = made.columns
-    assert [(piece.kind, piece.height) for piece in column.pieces] == [("drop", 118.75), ("pass", 59.38)]
+    assert [(piece.kind, piece.height) for piece in column.pieces] == [
+        ("drop", 118.75),
+        ("pass", 59.38),
+    ]
     assert column.says == "Fri 15 Jan 2027, 00:00 UTC: 50 drop, 25 pass"
     assert (column.since, column.until) == ("2027-01-15T00:00:00Z", "2027-01-15T01:00:00Z")

@@ -14,7 +14,9 @@ from robots_guard.settings import Settings
 async def test_private_origin_is_fetched_for_local_users_only(net, tmp_path, trusts_caller):
     site = net.origin("User-agent: *\nDisallow: /x\n")
     settings = Settings(
-        agent="mybot", store=f"sqlite:///{tmp_path / 'policies.sqlite'}", audit_log=str(tmp_path / "audit_log")
+        agent="mybot",
+        store=f"sqlite:///{tmp_path / 'policies.sqlite'}",
+        audit_log=str(tmp_path / "audit_log"),
     )
     refresher = Refresher(settings, trusts_caller=trusts_caller)
 
@@ -22,4 +24,6 @@ async def test_private_origin_is_fetched_for_local_users_only(net, tmp_path, tru
     refresher.close()
 
     assert len(site.robots_fetches) == trusts_caller
-    assert (policy.trouble.failure if policy.trouble else None) == (None if trusts_caller else Failure.REFUSED)
+    assert (policy.trouble.failure if policy.trouble else None) == (
+        None if trusts_caller else Failure.REFUSED
+    )

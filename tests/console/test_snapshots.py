@@ -54,7 +54,9 @@ def snapshots(audit_log, clock):
 
 def count(snapshots):
     with snapshots.now() as snapshot:
-        return snapshot.once("count", lambda search: next(search.rows("SELECT count(*) FROM decisions"))[0])
+        return snapshot.once(
+            "count", lambda search: next(search.rows("SELECT count(*) FROM decisions"))[0]
+        )
 
 
 def test_unchanged_files_are_not_reloaded(snapshots, opening):

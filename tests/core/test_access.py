@@ -10,7 +10,9 @@ from robots_guard.rep.dialect import dialect
 RFC, GOOGLE = dialect("rfc9309"), dialect("google")
 
 
-@pytest.mark.parametrize("status", [199, 206, 226, 300, 399, 407, 408, 421, 425, 429, 500, 599, 600])
+@pytest.mark.parametrize(
+    "status", [199, 206, 226, 300, 399, 407, 408, 421, 425, 429, 500, 599, 600]
+)
 def test_inconclusive_statuses_are_trouble(status):
     assert is_trouble(status)
 
@@ -58,4 +60,6 @@ def test_every_failure_makes_an_origin_unreachable(failure):
 def test_a_dialect_may_treat_endless_redirects_but_no_other_failure_as_no_file(failure):
     endless = failure in (Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT)
 
-    assert access_of_failure(failure, GOOGLE) is (Access.UNRESTRICTED if endless else Access.UNREACHABLE)
+    assert access_of_failure(failure, GOOGLE) is (
+        Access.UNRESTRICTED if endless else Access.UNREACHABLE
+    )

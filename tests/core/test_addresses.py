@@ -111,7 +111,9 @@ def test_networks_are_parsed_and_cover_addresses():
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "localhost", "10.0.0.0/33", "10.0.0.0/8 ::1"])
 def test_an_invalid_network_is_named_in_the_error(text):
-    with pytest.raises(SettingsError, match=r"allow_private: .* is not a network .*: use CIDRs such as") as caught:
+    with pytest.raises(
+        SettingsError, match=r"allow_private: .* is not a network .*: use CIDRs such as"
+    ) as caught:
         networks(text)
 
     assert "\n" not in str(caught.value)

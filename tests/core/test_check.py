@@ -11,7 +11,16 @@ from msgspec import structs
 
 from robots_guard.core import check, lease, renewal
 from robots_guard.core.access import Failed, Failure, Fetched
-from robots_guard.core.check import Decided, Judging, Lookup, Renewing, TimedOut, Timing, begin, judge_offline
+from robots_guard.core.check import (
+    Decided,
+    Judging,
+    Lookup,
+    Renewing,
+    TimedOut,
+    Timing,
+    begin,
+    judge_offline,
+)
 from robots_guard.core.pacing import DelaySource
 from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import begin as renew
@@ -25,7 +34,9 @@ A = origin_of("https://a.test")
 NOW = 1_800_000_000.0
 TERMS = Terms(dialect=dialect("rfc9309"), matching=matching("standard"))
 CIRCLE = Failed(failure=Failure.REDIRECT_LOOP)
-FILE = b"User-agent: mybot\nDisallow: /private/\nAllow: /private/press\n\nUser-agent: *\nDisallow: /\n"
+FILE = (
+    b"User-agent: mybot\nDisallow: /private/\nAllow: /private/press\n\nUser-agent: *\nDisallow: /\n"
+)
 
 
 def question(target: str = "/", agent: str = "mybot") -> Question:
@@ -40,7 +51,9 @@ def rules(body: bytes = FILE, agent: str = "mybot"):
     return compile_rules(body, TERMS.dialect, agent, "standard")
 
 
-def verdict(outcome, target: str = "/", *, terms: Terms = TERMS, now: float = NOW, later: float = 0.0):
+def verdict(
+    outcome, target: str = "/", *, terms: Terms = TERMS, now: float = NOW, later: float = 0.0
+):
     policy = policy_from(outcome, now)
     body = policy.document.body if policy.document else b""
     judging = Lookup(question(target), terms).next(policy, now + later)
@@ -49,7 +62,11 @@ def verdict(outcome, target: str = "/", *, terms: Terms = TERMS, now: float = NO
 
 
 def test_a_fresh_policy_is_judged_at_once():
-    trail = walk(begin(question("/x"), TERMS), (policy_from(Fetched(status=200, body=FILE)), NOW), (rules(), NOW))
+    trail = walk(
+        begin(question("/x"), TERMS),
+        (policy_from(Fetched(status=200, body=FILE)), NOW),
+        (rules(), NOW),
+    )
 
     assert [type(state) for state in trail] == [Lookup, Judging, Decided]
     assert trail[-1].verdict.action is Action.PASS
@@ -68,7 +85,12 @@ def test_a_stale_policy_is_judged_and_renewed_in_the_background():
 def test_a_missing_or_expired_policy_is_renewed_first(age):
     policy = None if age is None else policy_from(Fetched(status=200, body=FILE))
     renewed = policy_from(Fetched(status=404), NOW + 90_000)
-    trail = walk(begin(question(), TERMS), (policy, NOW + 90_000), (renewed, NOW + 90_000), (None, NOW + 90_000))
+    trail = walk(
+        begin(question(), TERMS),
+        (policy, NOW + 90_000),
+        (renewed, NOW + 90_000),
+        (None, NOW + 90_000),
+    )
 
     assert [type(state) for state in trail] == [Lookup, Renewing, Judging, Decided]
     assert trail[-1].verdict.reason is Reason.UNRESTRICTED
@@ -98,17 +120,26 @@ def test_robots_txt_passes_under_any_cached_policy(policy):
 def test_robots_txt_keeps_the_cached_delay(later):
     """At any age: an expired policy would be fetched again, which this request is about to do."""
     slow = b"User-agent: *\nCrawl-delay: 7\nVisit-time: 0100-0101\n"
-    state = begin(question("/robots.txt"), TERMS).next(policy_from(Fetched(status=200, body=slow)), NOW + later)
+    state = begin(question("/robots.txt"), TERMS).next(
+        policy_from(Fetched(status=200, body=slow)), NOW + later
+    )
     verdict = state.next(rules(slow), NOW + later).verdict
 
     assert (verdict.action, verdict.reason) == (Action.PASS, Reason.ROBOTS_TXT)
-    assert (verdict.delay.by, verdict.delay.seconds, verdict.delay.line) == (DelaySource.CRAWL_DELAY, 7.0, 2)
+    assert (verdict.delay.by, verdict.delay.seconds, verdict.delay.line) == (
+        DelaySource.CRAWL_DELAY,
+        7.0,
+        2,
+    )
 
 
 def test_robots_txt_keeps_the_operators_delay_and_the_origins_pause():
     careful = structs.replace(TERMS, min_delay=2.0)
 
-    assert begin(question("/robots.txt"), careful).next(None, NOW).verdict.delay.by is DelaySource.MIN_DELAY
+    assert (
+        begin(question("/robots.txt"), careful).next(None, NOW).verdict.delay.by
+        is DelaySource.MIN_DELAY
+    )
     assert (
         begin(question("/robots.txt"), TERMS).next(None, NOW, is_paused=True).verdict.delay.by
         is DelaySource.RETRY_AFTER
@@ -123,12 +154,16 @@ def test_robots_txt_of_an_exempt_origin_takes_no_turn():
     assert (state.verdict.reason, state.verdict.delay) == (Reason.ROBOTS_TXT, None)
 
 
-@pytest.mark.parametrize("target", ["/robots.txt?x", "/x/../robots.txt", "/Robots.txt", "/robots.txt/"])
+@pytest.mark.parametrize(
+    "target", ["/robots.txt?x", "/x/../robots.txt", "/Robots.txt", "/robots.txt/"]
+)
 def test_only_the_exact_path_is_robots_txt(target):
     assert isinstance(begin(question(target), TERMS), Lookup)
 
 
-@pytest.mark.parametrize("target", ["", "x", "/a b", "/a\\b", "/a\x00", "/a\r\nX: y", "http://a.test/"])
+@pytest.mark.parametrize(
+    "target", ["", "x", "/a b", "/a\\b", "/a\x00", "/a\r\nX: y", "http://a.test/"]
+)
 def test_a_malformed_target_is_refused_whatever_the_site_says(target):
     state = begin(question(target), TERMS)
 
@@ -171,7 +206,10 @@ def test_a_deferral_says_until_when_and_becomes_a_drop_after_max_defer():
     assert answer.until >= NOW + 30
     assert verdict(Fetched(status=503), terms=soon).until == NOW + 12
     ended = verdict(Fetched(status=503), terms=late, later=5)
-    assert (ended.action, ended.detail) == (Action.DROP, "robots.txt answered 503; for 5 s, longer than max_defer")
+    assert (ended.action, ended.detail) == (
+        Action.DROP,
+        "robots.txt answered 503; for 5 s, longer than max_defer",
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,8 +219,20 @@ def test_a_deferral_says_until_when_and_becomes_a_drop_after_max_defer():
         ("on_unreachable", "allow", Fetched(status=503), Action.PASS, "on_unreachable=allow"),
         ("on_unreachable", "drop", Fetched(status=503), Action.DROP, None),
         ("on_redirect_limit", "allow", CIRCLE, Action.PASS, "on_redirect_limit=allow"),
-        ("on_redirect_limit", "allow", Failed(failure=Failure.REDIRECT_LIMIT), Action.PASS, "on_redirect_limit=allow"),
-        ("on_redirect_limit", "allow", Failed(failure=Failure.REDIRECT_REFUSED), Action.DEFER, None),
+        (
+            "on_redirect_limit",
+            "allow",
+            Failed(failure=Failure.REDIRECT_LIMIT),
+            Action.PASS,
+            "on_redirect_limit=allow",
+        ),
+        (
+            "on_redirect_limit",
+            "allow",
+            Failed(failure=Failure.REDIRECT_REFUSED),
+            Action.DEFER,
+            None,
+        ),
         ("on_redirect_limit", "allow", Fetched(status=503), Action.DEFER, None),
         ("on_redirect_limit", "unreachable", CIRCLE, Action.DEFER, None),
         ("dialect", dialect("google"), Fetched(status=403), Action.PASS, "dialect=google"),
@@ -205,7 +255,9 @@ def test_the_verdict_names_rule_line_and_group():
 
 
 def test_in_trouble_the_last_good_document_is_used_and_marked_stale():
-    policy = policy_from(Failed(failure=Failure.DNS), NOW + 90_000, policy_from(Fetched(status=200, body=FILE)))
+    policy = policy_from(
+        Failed(failure=Failure.DNS), NOW + 90_000, policy_from(Fetched(status=200, body=FILE))
+    )
     judging = Lookup(question("/private/x"), TERMS).next(policy, NOW + 90_000)
     answer = judging.next(rules(), NOW + 90_000).verdict
 
@@ -216,9 +268,15 @@ def test_in_trouble_the_last_good_document_is_used_and_marked_stale():
 def test_the_state_diagram_matches_the_code(module):
     """The arrows in the module's docstring are the return annotations of its states' `next`."""
     drawn = set(re.findall(r"^ +(\w+) +-> (\w+)", module.__doc__, re.MULTILINE))
-    states = {name: kind for name, kind in vars(module).items() if isinstance(kind, type) and hasattr(kind, "next")}
+    states = {
+        name: kind
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and hasattr(kind, "next")
+    }
     steps = {name: kind.next for name, kind in states.items()} | {"begin": module.begin}
-    coded = {(name, follower.__name__) for name, step in steps.items() for follower in _followers(step)}
+    coded = {
+        (name, follower.__name__) for name, step in steps.items() for follower in _followers(step)
+    }
 
     assert drawn == coded
 
@@ -250,7 +308,9 @@ def test_a_timeout_while_compiling_defers():
 
 def test_robots_txt_passes_although_compiling_times_out():
     careful = structs.replace(TERMS, min_delay=2.0)
-    timing = begin(question("/robots.txt"), careful).next(policy_from(Fetched(status=200, body=FILE)), NOW)
+    timing = begin(question("/robots.txt"), careful).next(
+        policy_from(Fetched(status=200, body=FILE)), NOW
+    )
     verdict = timing.next(TimedOut("no thread"), NOW).verdict
 
     assert (verdict.action, verdict.reason) == (Action.PASS, Reason.ROBOTS_TXT)
@@ -269,7 +329,10 @@ def test_an_unresponsive_store_defers_for_the_shortest_pause():
 
 @pytest.mark.parametrize("status", [404, 403])
 def test_only_a_file_with_rules_delays_robots_txt(status):
-    assert isinstance(begin(question("/robots.txt"), TERMS).next(policy_from(Fetched(status=status)), NOW), Decided)
+    assert isinstance(
+        begin(question("/robots.txt"), TERMS).next(policy_from(Fetched(status=status)), NOW),
+        Decided,
+    )
 
 
 def test_robots_txt_keeps_the_delay_of_the_last_good_document():
@@ -277,7 +340,9 @@ def test_robots_txt_keeps_the_delay_of_the_last_good_document():
     policy = policy_from(Failed(failure=Failure.DNS), NOW + 90_000, policy_from(slow))
 
     assert isinstance(begin(question("/robots.txt"), TERMS).next(policy, NOW + 90_000), Timing)
-    assert isinstance(begin(question("/robots.txt"), TERMS).next(policy, NOW + 31 * 86_400), Decided)
+    assert isinstance(
+        begin(question("/robots.txt"), TERMS).next(policy, NOW + 31 * 86_400), Decided
+    )
 
 
 # -- with a policy in hand ------------------------------------------------------------------------------------
@@ -325,7 +390,9 @@ def test_a_question_that_needs_no_policy_ignores_the_given_one():
 
 
 def test_robots_txt_waits_for_a_pause_whatever_its_rules_say():
-    state = begin(question("/robots.txt"), TERMS).next(policy_from(Fetched(status=200, body=FILE)), NOW, is_paused=True)
+    state = begin(question("/robots.txt"), TERMS).next(
+        policy_from(Fetched(status=200, body=FILE)), NOW, is_paused=True
+    )
 
     assert isinstance(state, Timing)
     assert state.next(rules(), NOW, is_paused=True).verdict.delay.by is DelaySource.RETRY_AFTER

@@ -16,7 +16,11 @@ from robots_guard.core.renewal import begin
 from robots_guard.origin import origin_of
 
 A = origin_of("https://a.test")
-POLICY = begin(A, None, "direct").next(Fetched(status=200, body=b"User-agent: *\nDisallow: /x\n" * 50), 1.0).policy
+POLICY = (
+    begin(A, None, "direct")
+    .next(Fetched(status=200, body=b"User-agent: *\nDisallow: /x\n" * 50), 1.0)
+    .policy
+)
 VALUE = codec.encode(POLICY)
 
 
@@ -42,7 +46,8 @@ FULL = Fetched(
         pytest.param([Fetched(status=200, body=b"User-agent: *")], id="a file"),
         pytest.param([FULL], id="every field"),
         pytest.param(
-            [Fetched(status=301, headers={"location": "https://b.test/robots.txt"}), FULL], id="after a redirect"
+            [Fetched(status=301, headers={"location": "https://b.test/robots.txt"}), FULL],
+            id="after a redirect",
         ),
         pytest.param([Fetched(status=404, body=b"not here")], id="none"),
         pytest.param([Failed(failure=Failure.DNS, detail="no such host")], id="trouble"),
@@ -60,14 +65,26 @@ def test_decode_inverts_encode(outcomes):
 
 
 def test_trouble_with_a_document_survives_encoding():
-    trouble = begin(A, POLICY, "direct").next(Failed(failure=Failure.DNS, detail="no such host"), 2.0).policy
+    trouble = (
+        begin(A, POLICY, "direct")
+        .next(Failed(failure=Failure.DNS, detail="no such host"), 2.0)
+        .policy
+    )
 
     assert codec.filled(codec.decode(codec.encode(trouble), A), PACKED) == trouble
 
 
 @pytest.mark.parametrize(
     "packed",
-    [None, b"", PACKED[:-1], PACKED + b"x", codec.pack(b"another body"), codec.pack(bytes(50_000_000)), b"x" * 700_000],
+    [
+        None,
+        b"",
+        PACKED[:-1],
+        PACKED + b"x",
+        codec.pack(b"another body"),
+        codec.pack(bytes(50_000_000)),
+        b"x" * 700_000,
+    ],
     ids=["missing", "empty", "cut", "longer", "another's", "bomb", "huge"],
 )
 def test_a_body_with_another_digest_is_a_miss(packed):
@@ -95,7 +112,9 @@ def test_another_version_is_a_miss(version):
 def test_a_huge_value_is_a_miss():
     plain = VALUE[20:] + b"\0" * 700_000
 
-    assert codec.decode(b"RG2\n" + hashlib.blake2b(plain, digest_size=16).digest() + plain, A) is None
+    assert (
+        codec.decode(b"RG2\n" + hashlib.blake2b(plain, digest_size=16).digest() + plain, A) is None
+    )
 
 
 @pytest.mark.parametrize("length", range(len(VALUE)))
@@ -114,7 +133,9 @@ def test_every_flipped_bit_is_a_miss(place):
 @given(st.binary(max_size=300))
 def test_any_bytes_decode_to_nothing(value):
     assert codec.decode(value, A) is None
-    assert codec.decode(b"RG2\n" + hashlib.blake2b(value, digest_size=16).digest() + value, A) is None
+    assert (
+        codec.decode(b"RG2\n" + hashlib.blake2b(value, digest_size=16).digest() + value, A) is None
+    )
 
 
 ENCODED = (

@@ -152,7 +152,10 @@ def test_deferred_requests_form_few_groups_and_are_never_early(wait):
     dues = [group_due(at, wait) for at in asked_at]
 
     assert len(set(dues)) <= 17
-    assert all(0 <= due - at - wait <= max(wait, SHORTEST) / 8 for at, due in zip(asked_at, dues, strict=True))
+    assert all(
+        0 <= due - at - wait <= max(wait, SHORTEST) / 8
+        for at, due in zip(asked_at, dues, strict=True)
+    )
 
 
 # -- what is kept ---------------------------------------------------------------------------------------------
@@ -187,7 +190,12 @@ def test_recently_used_origins_are_remembered(deferrals):
 
     for origin in origins:
         deferrals.admit(origin, origin, 0, known=True)
-    assert [isinstance(deferrals.state(origin), Sending) for origin in origins] == [True, False, True, True]
+    assert [isinstance(deferrals.state(origin), Sending) for origin in origins] == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_a_moment_postponed_repeatedly_is_stored_once(deferrals):
@@ -362,7 +370,10 @@ class Crawl(RuleBasedStateMachine):
         shut = [key for key, until in self.shut.items() if until > self.now]
         not_open = {*shut, *self.alone, *self.fetching}
         assert len(self.deferrals) <= len(not_open)
-        assert count_items(self.deferrals) <= len(not_open) + len(shut) + len(self.alone) + 2 * REMEMBERED
+        assert (
+            count_items(self.deferrals)
+            <= len(not_open) + len(shut) + len(self.alone) + 2 * REMEMBERED
+        )
 
     def teardown(self) -> None:
         """After all tickets have ended and time has passed, nothing remains."""

@@ -29,7 +29,9 @@ NOW = 1_798_761_600.0  # Fri, 01 Jan 2027 00:00:00 GMT
         pytest.param({"cache-control": "public, Max-Age=600"}, 600.0, id="case-and-neighbours"),
         pytest.param({"cache-control": 'max-age="600"'}, 600.0, id="quoted"),
         pytest.param({"cache-control": "max-age=600", "age": "100"}, 500.0, id="age-counts"),
-        pytest.param({"cache-control": "max-age=600", "age": "900"}, 0.0, id="older-than-its-max-age"),
+        pytest.param(
+            {"cache-control": "max-age=600", "age": "900"}, 0.0, id="older-than-its-max-age"
+        ),
         pytest.param({"cache-control": "max-age=-5"}, 0.0, id="negative"),
         pytest.param({"cache-control": "max-age=soon"}, 0.0, id="unreadable"),
         pytest.param({"cache-control": "max-age=1" + "0" * 400}, 2.0**31, id="overflow-is-2-to-31"),
@@ -41,16 +43,24 @@ NOW = 1_798_761_600.0  # Fri, 01 Jan 2027 00:00:00 GMT
             id="expires-minus-date",
         ),
         pytest.param(
-            {"expires": "Fri, 01 Jan 2027 00:00:00 GMT", "date": "Fri, 01 Jan 2027 01:00:00 GMT"}, 0.0, id="past"
+            {"expires": "Fri, 01 Jan 2027 00:00:00 GMT", "date": "Fri, 01 Jan 2027 01:00:00 GMT"},
+            0.0,
+            id="past",
         ),
-        pytest.param({"expires": "Fri, 01 Jan 2027 01:00:00 GMT"}, HOUR, id="without-date-from-now"),
-        pytest.param({"expires": "Fri, 01 Jan 2027 01:00:00 GMT", "date": "soon"}, HOUR, id="date-garbage"),
+        pytest.param(
+            {"expires": "Fri, 01 Jan 2027 01:00:00 GMT"}, HOUR, id="without-date-from-now"
+        ),
+        pytest.param(
+            {"expires": "Fri, 01 Jan 2027 01:00:00 GMT", "date": "soon"}, HOUR, id="date-garbage"
+        ),
         pytest.param({"expires": "Thu, 01 Jan 2015 00:00:00 GMT"}, 0.0, id="past-without-date"),
         pytest.param({"expires": "Fri, 31 Dec 9999 23:59:59 GMT"}, 2.0**31, id="expires-overflow"),
         pytest.param({"cache-control": "max-age=60, max-age=86400"}, 60.0, id="the-first-max-age"),
         pytest.param({"cache-control": "max-age=600", "age": "100, 5"}, 500.0, id="the-first-age"),
         pytest.param({"expires": "0"}, 0.0, id="expires-0"),
-        pytest.param({"expires": "Fri, 99 Foo 9999999999999 00:00:00 GMT"}, 0.0, id="expires-garbage"),
+        pytest.param(
+            {"expires": "Fri, 99 Foo 9999999999999 00:00:00 GMT"}, 0.0, id="expires-garbage"
+        ),
         pytest.param(
             {"cache-control": "max-age=60", "expires": "Fri, 01 Jan 2027 01:00:00 GMT"},
             60.0,
@@ -64,7 +74,15 @@ def test_stated_lifetimes(headers, stated):
 
 @pytest.mark.parametrize(
     ("stated", "seconds"),
-    [(None, DAY), (0.0, 300.0), (60.0, 300.0), (HOUR, HOUR), (DAY, DAY), (7 * DAY, DAY), (2.0**31, DAY)],
+    [
+        (None, DAY),
+        (0.0, 300.0),
+        (60.0, 300.0),
+        (HOUR, HOUR),
+        (DAY, DAY),
+        (7 * DAY, DAY),
+        (2.0**31, DAY),
+    ],
 )
 def test_rfc9309_clamps_between_5_minutes_and_24_hours(stated, seconds):
     assert lifetime(stated, RFC) == seconds
@@ -116,11 +134,14 @@ def test_backoff_doubles_from_30_seconds_to_an_hour():
     ],
 )
 def test_retry_after(text, wait):
-    assert retry_after({"retry-after": text}, now=1_800_000_000.0) == wait  # 2027-01-15 08:00:00 UTC
+    assert (
+        retry_after({"retry-after": text}, now=1_800_000_000.0) == wait
+    )  # 2027-01-15 08:00:00 UTC
 
 
 @pytest.mark.parametrize(
-    ("status", "wait"), [(200, 0.0), (428, 0.0), (429, 600.0), (430, 0.0), (502, 0.0), (503, 600.0), (504, 0.0)]
+    ("status", "wait"),
+    [(200, 0.0), (428, 0.0), (429, 600.0), (430, 0.0), (502, 0.0), (503, 600.0), (504, 0.0)],
 )
 def test_only_429_and_503_request_a_pause(status, wait):
     """With other statuses, such as 301, Retry-After means something else."""

@@ -19,7 +19,9 @@ PATIENCE = 70.0
 
 
 def good(at: float = NOW):
-    return fetch(A, None, "direct").next(Fetched(status=200, body=b"", tls_verified=True), at).policy
+    return (
+        fetch(A, None, "direct").next(Fetched(status=200, body=b"", tls_verified=True), at).policy
+    )
 
 
 def trouble(at: float = NOW, known=None):
@@ -79,13 +81,43 @@ def test_a_lease_that_never_ends_is_waited_for_only_within_patience():
     ("known", "found", "now", "expected"),
     [
         pytest.param(good(), good(), NOW + DAY, Granted, id="the expired one itself"),
-        pytest.param(good(), good(NOW + DAY), NOW + DAY, Found, id="a fresh one instead of an expired one"),
-        pytest.param(good(), good(), NOW + 10, Granted, id="to be renewed although fresh: not by itself"),
-        pytest.param(good(), good(NOW + 5), NOW + 10, Found, id="to be renewed although fresh: by a later one"),
-        pytest.param(good(NOW + 5), good(), NOW + 10, Granted, id="to be renewed although fresh: by no earlier one"),
-        pytest.param(good(), trouble(NOW + DAY, good()), NOW + DAY + 5, Found, id="another has found trouble"),
-        pytest.param(good(), trouble(NOW + DAY, good()), NOW + DAY + 50, Granted, id="... and it is time to try again"),
-        pytest.param(good(NOW + 9 * DAY), good(), NOW, Found, id="ours was stamped by a clock that has jumped"),
+        pytest.param(
+            good(), good(NOW + DAY), NOW + DAY, Found, id="a fresh one instead of an expired one"
+        ),
+        pytest.param(
+            good(), good(), NOW + 10, Granted, id="to be renewed although fresh: not by itself"
+        ),
+        pytest.param(
+            good(),
+            good(NOW + 5),
+            NOW + 10,
+            Found,
+            id="to be renewed although fresh: by a later one",
+        ),
+        pytest.param(
+            good(NOW + 5),
+            good(),
+            NOW + 10,
+            Granted,
+            id="to be renewed although fresh: by no earlier one",
+        ),
+        pytest.param(
+            good(), trouble(NOW + DAY, good()), NOW + DAY + 5, Found, id="another has found trouble"
+        ),
+        pytest.param(
+            good(),
+            trouble(NOW + DAY, good()),
+            NOW + DAY + 50,
+            Granted,
+            id="... and it is time to try again",
+        ),
+        pytest.param(
+            good(NOW + 9 * DAY),
+            good(),
+            NOW,
+            Found,
+            id="ours was stamped by a clock that has jumped",
+        ),
         pytest.param(None, good(NOW + 9 * DAY), NOW, Granted, id="theirs was"),
     ],
 )
@@ -104,7 +136,14 @@ def test_the_fetch_starts_from_the_latest_policy():
 
 def test_the_previous_policy_is_still_known_after_waiting():
     later = trouble(NOW + DAY, good())
-    trail = walk(begin(later, RFC, PATIENCE), (False,), (None, NOW + DAY + 50), (), (True,), (None, NOW + DAY + 50))
+    trail = walk(
+        begin(later, RFC, PATIENCE),
+        (False,),
+        (None, NOW + DAY + 50),
+        (),
+        (True,),
+        (None, NOW + DAY + 50),
+    )
 
     assert trail[-1] == Granted(later)
 

@@ -19,16 +19,26 @@ from robots_guard.rep.paths import matching
 
 BASE = Terms(dialect=dialect("rfc9309"), matching=matching("standard"), max_delay=100.0)
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
-GOOD = {"id": '"one"', "owner": '"jane"', "reason": '"because"', "expires": "2027-01-01", "origin": '"https://a.test"'}
+GOOD = {
+    "id": '"one"',
+    "owner": '"jane"',
+    "reason": '"because"',
+    "expires": "2027-01-01",
+    "origin": '"https://a.test"',
+}
 
 
 def entry(**changes: str | None) -> str:
     keys = {**GOOD, **changes}
-    return "[[override]]\n" + "".join(f"{name} = {value}\n" for name, value in keys.items() if value is not None)
+    return "[[override]]\n" + "".join(
+        f"{name} = {value}\n" for name, value in keys.items() if value is not None
+    )
 
 
 def test_an_override_changes_only_the_terms_of_its_origin():
-    found = parse(entry(max_delay="1", dialect='"google"', matching='"strict"', on_restricted='"allow"'), BASE)
+    found = parse(
+        entry(max_delay="1", dialect='"google"', matching='"strict"', on_restricted='"allow"'), BASE
+    )
 
     terms = found.terms(origin_of("https://a.test"), BASE, NOW)
 
@@ -45,7 +55,11 @@ def test_an_override_changes_only_the_terms_of_its_origin():
         "strict",
         "allow",
     )
-    assert (terms.override.id, terms.override.owner, terms.override.reason) == ("one", "jane", "because")
+    assert (terms.override.id, terms.override.owner, terms.override.reason) == (
+        "one",
+        "jane",
+        "because",
+    )
     for other in ("http://a.test", "https://a.test:8443", "https://www.a.test", "https://b.test"):
         assert found.terms(origin_of(other), BASE, NOW) is BASE
 
@@ -53,7 +67,11 @@ def test_an_override_changes_only_the_terms_of_its_origin():
 def test_a_suffix_covers_a_domain_and_its_subdomains():
     found = parse(entry(origin=None, suffix='".Example.test"', max_delay="1"), BASE)
 
-    for inside in ("https://example.test", "http://www.example.test:81", "https://a.b.example.test"):
+    for inside in (
+        "https://example.test",
+        "http://www.example.test:81",
+        "https://a.b.example.test",
+    ):
         assert found.terms(origin_of(inside), BASE, NOW).max_delay == 1
     for outside in ("https://notexample.test", "https://example.test.evil.test"):
         assert found.terms(origin_of(outside), BASE, NOW) is BASE
@@ -102,7 +120,9 @@ def test_a_day_ends_at_midnight_utc_wherever_the_process_runs(monkeypatch):
 
 def test_expired_overrides_are_reported_with_the_remedy():
     found = parse(
-        entry(expires="2020-01-01", max_delay="1") + entry(id='"b"', origin='"https://b.test"', max_delay="1"), BASE
+        entry(expires="2020-01-01", max_delay="1")
+        + entry(id='"b"', origin='"https://b.test"', max_delay="1"),
+        BASE,
     )
 
     assert found.expired(NOW) == (("one", "it has expired: renew it or remove it"),)
@@ -113,12 +133,18 @@ def test_state_and_place_of_an_override():
     (suffix,) = parse(entry(origin=None, suffix='"a.test"', max_delay="1"), BASE).entries
     end = exact.exemption.expires
 
-    assert [exact.state(end - left) for left in (SOON + 1, SOON, 0)] == ["in force", "expires soon", "expired"]
+    assert [exact.state(end - left) for left in (SOON + 1, SOON, 0)] == [
+        "in force",
+        "expires soon",
+        "expired",
+    ]
     assert (exact.where, suffix.where) == ("https://a.test", "*.a.test")
 
 
 def test_an_expired_override_gives_way_to_the_next():
-    text = entry(expires="2020-01-01", max_delay="1") + entry(id='"w"', origin=None, suffix='"a.test"', max_delay="2")
+    text = entry(expires="2020-01-01", max_delay="1") + entry(
+        id='"w"', origin=None, suffix='"a.test"', max_delay="2"
+    )
 
     assert parse(text, BASE).terms(origin_of("https://a.test"), BASE, NOW).max_delay == 2
 
@@ -128,14 +154,20 @@ def test_an_expired_override_gives_way_to_the_next():
     [
         ({"owner": None}, "owner is missing: state who is responsible for it"),
         ({"reason": '" "'}, "reason is empty: state why"),
-        ({"expires": None}, "expires is missing: state the last day on which it applies, such as 2027-03-31"),
+        (
+            {"expires": None},
+            "expires is missing: state the last day on which it applies, such as 2027-03-31",
+        ),
         ({"expires": '"never"'}, "expires"),
         ({"expires": "2027-01-01T00:00:00"}, "has no offset"),
         ({"id": None}, "id is missing: state a name for this override"),
         ({"reason": None}, "reason is missing: state why it is needed"),
         ({"owner": "7"}, "owner = 7 is not text: put it in quotes"),
         ({"suffix": "[1]"}, "suffix = [1] is not text: put it in quotes"),
-        ({"max_delay": '"1"'}, "max_delay = '1' is not a number of seconds: write one such as 30 or 0.5"),
+        (
+            {"max_delay": '"1"'},
+            "max_delay = '1' is not a number of seconds: write one such as 30 or 0.5",
+        ),
         ({"origin": None}, "either origin or suffix"),
         ({"suffix": '"a.test"'}, "either origin or suffix"),
         ({"origin": '"a.test"'}, "write an origin as https://host"),
@@ -144,7 +176,10 @@ def test_an_expired_override_gives_way_to_the_next():
         ({"origin": None, "suffix": '"a.test:8443"'}, "suffix = 'a.test:8443' has a port"),
         ({"max_delay": None}, "it changes nothing: set one of action, dialect"),
         ({"action": '"pass"'}, "max_delay has no effect with action = pass"),
-        ({"action": '"maybe"', "max_delay": None}, "action = 'maybe' is not known: use pass or drop"),
+        (
+            {"action": '"maybe"', "max_delay": None},
+            "action = 'maybe' is not known: use pass or drop",
+        ),
         ({"max_delay": "-1"}, "max_delay = -1 is out of range: use 0 to 86400 seconds"),
         ({"max_delay": "nan"}, "max_delay = nan is out of range"),
         ({"dialect": '"rfc9310"'}, "rfc9310"),
@@ -169,7 +204,10 @@ def test_an_override_that_is_not_a_table_has_no_effect():
 
 
 def test_duplicate_places_and_ids_are_faults():
-    found = parse(entry(max_delay="1") + entry(id='"two"', max_delay="2") + entry(origin='"https://c.test"'), BASE)
+    found = parse(
+        entry(max_delay="1") + entry(id='"two"', max_delay="2") + entry(origin='"https://c.test"'),
+        BASE,
+    )
 
     assert [each.exemption.id for each in found.entries] == ["one"]
     assert [fault.which for fault in found.faults] == ["two", "one"]

@@ -46,7 +46,8 @@ NEVER = -math.inf
 def pace(*lines: str):
     pairs = [line.split(": ") for line in lines]
     return pace_of(
-        Line(number, field.lower(), value, f"{field}: {value}") for number, (field, value) in enumerate(pairs, 2)
+        Line(number, field.lower(), value, f"{field}: {value}")
+        for number, (field, value) in enumerate(pairs, 2)
     )
 
 
@@ -102,8 +103,12 @@ def test_a_delay_equal_to_the_limit_is_not_bounded():
 
 def test_the_operators_delay_applies_only_if_it_is_longer():
     assert required_delay(pace("Crawl-delay: 5"), 5, 300, at("1200")).by is DelaySource.CRAWL_DELAY
-    assert required_delay(pace("Crawl-delay: 600"), 300, 300, at("1200")).by is DelaySource.CRAWL_DELAY
-    assert required_delay(None, 2, 300, at("1200")) == RequiredDelay(by=DelaySource.MIN_DELAY, seconds=2)
+    assert (
+        required_delay(pace("Crawl-delay: 600"), 300, 300, at("1200")).by is DelaySource.CRAWL_DELAY
+    )
+    assert required_delay(None, 2, 300, at("1200")) == RequiredDelay(
+        by=DelaySource.MIN_DELAY, seconds=2
+    )
 
 
 def test_a_limit_of_0_drops_the_delay_and_marks_it():
@@ -112,7 +117,9 @@ def test_a_limit_of_0_drops_the_delay_and_marks_it():
     assert (found.seconds, found.bounded) == (0, True)
 
 
-@pytest.mark.parametrize("lines", [[], ["Crawl-delay: 0"], ["Crawl-delay: soon"], ["Request-rate: 1/9s 1300-1400"]])
+@pytest.mark.parametrize(
+    "lines", [[], ["Crawl-delay: 0"], ["Crawl-delay: soon"], ["Request-rate: 1/9s 1300-1400"]]
+)
 def test_no_delay_applies(lines):
     assert required_delay(pace(*lines), 0, 300, at("1200")) is None
 
@@ -169,9 +176,13 @@ def test_the_next_turn_comes_after_the_delay():
 
 
 def test_a_pause_delays_the_turn():
-    assert next_turn(1000.0, 1060.0, 10, 1004.0) == Wait(seconds=56.0, by_retry_after=True, asked=1004.0, pause=56.0)
+    assert next_turn(1000.0, 1060.0, 10, 1004.0) == Wait(
+        seconds=56.0, by_retry_after=True, asked=1004.0, pause=56.0
+    )
     assert next_turn(1000.0, 1006.0, 10, 1004.0) == Wait(seconds=6.0, asked=1004.0, pause=2.0)
-    assert next_turn(NEVER, 1004.5, 10, 1004.0) == Wait(seconds=0.5, by_retry_after=True, asked=1004.0, pause=0.5)
+    assert next_turn(NEVER, 1004.5, 10, 1004.0) == Wait(
+        seconds=0.5, by_retry_after=True, asked=1004.0, pause=0.5
+    )
 
 
 def test_a_past_pause_is_not_the_reason():
@@ -182,7 +193,10 @@ def test_a_past_pause_is_not_the_reason():
 
 def test_times_too_far_in_the_future_are_ignored():
     assert wait_of(next_turn(1000.0 + MAX_FUTURE, NEVER, 10, 1000.0)) == 10 + MAX_FUTURE
-    assert wait_of(next_turn(NEVER, 1000.0 + LONGEST_PAUSE + MAX_FUTURE, 10, 1000.0)) == LONGEST_PAUSE + MAX_FUTURE
+    assert (
+        wait_of(next_turn(NEVER, 1000.0 + LONGEST_PAUSE + MAX_FUTURE, 10, 1000.0))
+        == LONGEST_PAUSE + MAX_FUTURE
+    )
 
 
 def test_a_turn_may_be_used_for_a_quarter_of_a_second_and_is_old_after_half_of_that():
@@ -241,7 +255,9 @@ def test_waiting_processes_are_served_equally(lags, delay):
     while len(served) < 20 * len(lags):
         name = min(comes, key=comes.__getitem__)
         now = comes[name]
-        turn, places = queue_turn(places, f"n{name}", next_turn(last, NEVER, delay, now), delay, now)
+        turn, places = queue_turn(
+            places, f"n{name}", next_turn(last, NEVER, delay, now), delay, now
+        )
         if not wait_of(turn):
             assert now - last >= delay - 1e-6
             last = now
@@ -252,7 +268,11 @@ def test_waiting_processes_are_served_equally(lags, delay):
     assert max(counts) - min(counts) <= 2  # at the start some have not requested a turn yet
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(-1e9, 1e9), st.floats(-1e9, 1e9)), max_size=9))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.floats(-1e9, 1e9), st.floats(-1e9, 1e9)), max_size=9
+    )
+)
 def test_no_queue_starves_a_process(made_up):
     places, now = tuple(Waiter(*each) for each in made_up), 0.0
     for _ in range(200):
@@ -309,7 +329,10 @@ def test_a_served_process_is_counted_for_two_delays_and_delays_nothing():
     assert (wait_of(turn), places) == (0.0, (Waiter("a", until, until),))
     next_one, _ = queue_turn(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)
     assert (wait_of(next_one), next_one.crowd) == (0.0, 2)
-    assert queue_turn(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until + 0.001)[0].crowd == 1
+    assert (
+        queue_turn(places, "b", next_turn(NEVER, NEVER, 2.0, until), 2.0, until + 0.001)[0].crowd
+        == 1
+    )
     assert queue_turn(places, "a", next_turn(NEVER, NEVER, 2.0, until), 2.0, until)[0].crowd == 1
 
 
@@ -331,7 +354,9 @@ def test_without_a_name_or_a_delay_a_turn_leaves_no_place():
 def test_without_a_delay_no_process_waits_for_others():
     places = (Waiter("a", 1000.0, 1000.0 + PLACE_GRACE),)
 
-    assert wait_of(queue_turn(places, "b", next_turn(NEVER, NEVER, 0.0, 1000.0), 0.0, 1000.0)[0]) == 0
+    assert (
+        wait_of(queue_turn(places, "b", next_turn(NEVER, NEVER, 0.0, 1000.0), 0.0, 1000.0)[0]) == 0
+    )
 
 
 def test_expired_and_forged_places_are_dropped():
@@ -362,7 +387,9 @@ def served(count, delay, rounds, *, late, ahead=lambda _: 0.0, gone=0):
     while comes[0][0] < rounds * count * delay:
         at, number = heapq.heappop(comes)
         now = at + ahead(number)
-        turn, places = queue_turn(places, f"n{number}", next_turn(last, NEVER, delay, now), delay, now)
+        turn, places = queue_turn(
+            places, f"n{number}", next_turn(last, NEVER, delay, now), delay, now
+        )
         if not wait_of(turn):
             last = turn.stamp
             times[number] += 1
@@ -391,7 +418,10 @@ def test_one_that_is_late_for_whole_seconds_is_not_starved_by_clocks_that_differ
     assert max(times) - min(times) <= 2
 
 
-@given(st.lists(st.floats(0, 1), min_size=8, max_size=8), st.lists(st.floats(0, 1), min_size=8, max_size=8))
+@given(
+    st.lists(st.floats(0, 1), min_size=8, max_size=8),
+    st.lists(st.floats(0, 1), min_size=8, max_size=8),
+)
 @settings(max_examples=30)
 def test_clocks_that_differ_by_a_second_starve_no_process(late, ahead):
     times = served(8, 3.0, 10, late=lambda number, _: late[number], ahead=ahead.__getitem__)
@@ -440,7 +470,13 @@ def test_a_share_is_derived_from_the_last_reply():
 def test_a_share_is_one_slot_per_crowd():
     share = Share(3, 1, 0.0)
 
-    assert [share.wait(10.0, at) for at in (0.0, 10.0, 10.4, 10.6, 39.0)] == [10.0, 0.0, 0.0, 29.4, 1.0]
+    assert [share.wait(10.0, at) for at in (0.0, 10.0, 10.4, 10.6, 39.0)] == [
+        10.0,
+        0.0,
+        0.0,
+        29.4,
+        1.0,
+    ]
 
 
 def test_slots_are_those_of_the_stores_clock():
@@ -450,7 +486,10 @@ def test_slots_are_those_of_the_stores_clock():
 
 
 @given(
-    st.floats(0.5, 100), st.integers(2, 16), st.lists(st.floats(-1e6, 2e9), min_size=2, max_size=16), st.floats(0, 1e6)
+    st.floats(0.5, 100),
+    st.integers(2, 16),
+    st.lists(st.floats(-1e6, 2e9), min_size=2, max_size=16),
+    st.floats(0, 1e6),
 )
 def test_no_two_processes_are_in_a_slot_at_once_and_any_two_keep_the_delay(delay, crowd, skews, at):
     slots = []
@@ -511,7 +550,13 @@ def test_without_a_delay_there_are_no_slots():
 
 @pytest.mark.parametrize(
     ("delay", "sent_within", "taken_within"),
-    [(0.1, MAX_TURN_AGE, 0.05), (1.0, 0.25, 0.125), (2.0, 0.5, 0.25), (4.0, 1.0, 0.5), (300.0, 1.0, 0.5)],
+    [
+        (0.1, MAX_TURN_AGE, 0.05),
+        (1.0, 0.25, 0.125),
+        (2.0, 0.5, 0.25),
+        (4.0, 1.0, 0.5),
+        (300.0, 1.0, 0.5),
+    ],
 )
 def test_a_request_is_sent_within_a_quarter_of_its_slot(delay, sent_within, taken_within):
     assert window(delay) == sent_within

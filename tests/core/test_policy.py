@@ -7,7 +7,13 @@ import math
 import pytest
 
 from robots_guard.core.access import Access, Failure
-from robots_guard.core.freshness import CLOCK_SKEW, LONGEST_BACKOFF, STALE_IF_ERROR, UNTRIED, Freshness
+from robots_guard.core.freshness import (
+    CLOCK_SKEW,
+    LONGEST_BACKOFF,
+    STALE_IF_ERROR,
+    UNTRIED,
+    Freshness,
+)
 from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
@@ -17,14 +23,29 @@ RFC, GOOGLE = dialect("rfc9309"), dialect("google")
 NOW = 1_800_000_000.0
 
 
-def document(status: int = 200, at: float = NOW, body: bytes = b"", stated: float | None = None) -> Document:
-    return Document(status=status, url="", sha256="", body=body, fetched_at=at, via="direct", stated_lifetime=stated)
+def document(
+    status: int = 200, at: float = NOW, body: bytes = b"", stated: float | None = None
+) -> Document:
+    return Document(
+        status=status,
+        url="",
+        sha256="",
+        body=body,
+        fetched_at=at,
+        via="direct",
+        stated_lifetime=stated,
+    )
 
 
 def trouble(
-    failure: Failure = Failure.DNS, at: float = NOW, retry_at: float = NOW + 30, status: int | None = None
+    failure: Failure = Failure.DNS,
+    at: float = NOW,
+    retry_at: float = NOW + 30,
+    status: int | None = None,
 ) -> FetchTrouble:
-    return FetchTrouble(failure=failure, status=status, since=at, at=at, attempts=1, retry_at=retry_at)
+    return FetchTrouble(
+        failure=failure, status=status, since=at, at=at, attempts=1, retry_at=retry_at
+    )
 
 
 def policy(document: Document | None = None, trouble: FetchTrouble | None = None) -> Policy:
@@ -35,7 +56,8 @@ def policy(document: Document | None = None, trouble: FetchTrouble | None = None
 
 
 @pytest.mark.parametrize(
-    ("status", "access"), [(200, Access.RULES), (404, Access.UNRESTRICTED), (403, Access.RESTRICTED)]
+    ("status", "access"),
+    [(200, Access.RULES), (404, Access.UNRESTRICTED), (403, Access.RESTRICTED)],
 )
 def test_without_trouble_the_document_says_the_access_however_old_it_is(status, access):
     stored = document(status)
@@ -45,7 +67,8 @@ def test_without_trouble_the_document_says_the_access_however_old_it_is(status, 
 
 
 @pytest.mark.parametrize(
-    ("status", "access"), [(200, Access.RULES), (404, Access.UNRESTRICTED), (403, Access.RESTRICTED)]
+    ("status", "access"),
+    [(200, Access.RULES), (404, Access.UNRESTRICTED), (403, Access.RESTRICTED)],
 )
 def test_in_trouble_the_last_good_document_says_the_access_for_30_days(status, access):
     stored = document(status)
@@ -71,7 +94,9 @@ def test_a_dialect_that_defines_the_trouble_ignores_the_document():
 
 
 def test_trouble_by_a_status_means_what_the_dialect_says_of_the_status():
-    failed = trouble(Failure.REDIRECT_LOOP, status=503)  # what a store may hold: the status is what counts
+    failed = trouble(
+        Failure.REDIRECT_LOOP, status=503
+    )  # what a store may hold: the status is what counts
 
     assert policy(trouble=failed).access(NOW, GOOGLE) == (Access.UNREACHABLE, None)
 
@@ -135,7 +160,9 @@ def test_trouble_continues_if_retried_within_15_minutes_of_the_due_time():
     ],
 )
 def test_trouble_has_a_short_description(failure, detail, says):
-    failed = FetchTrouble(failure=failure, detail=detail, since=NOW, at=NOW, attempts=1, retry_at=NOW)
+    failed = FetchTrouble(
+        failure=failure, detail=detail, since=NOW, at=NOW, attempts=1, retry_at=NOW
+    )
 
     assert failed.says == says
 
@@ -153,8 +180,12 @@ def test_trouble_keeps_the_stored_document():
 def test_trouble_keeps_the_later_of_two_documents():
     ours, theirs = document(at=NOW + 10), document(at=NOW)
 
-    assert policy(ours, trouble()).with_last_good_document(policy(theirs), NOW + 60).document is ours
-    assert policy(theirs, trouble()).with_last_good_document(policy(ours), NOW + 60).document is ours
+    assert (
+        policy(ours, trouble()).with_last_good_document(policy(theirs), NOW + 60).document is ours
+    )
+    assert (
+        policy(theirs, trouble()).with_last_good_document(policy(ours), NOW + 60).document is ours
+    )
 
 
 def test_a_document_is_not_merged_and_trouble_may_have_none():
@@ -168,7 +199,10 @@ def test_a_document_is_not_merged_and_trouble_may_have_none():
 def test_a_document_from_the_future_is_not_kept_with_trouble():
     found = policy(trouble=trouble())
 
-    assert found.with_last_good_document(policy(document(at=NOW + CLOCK_SKEW)), NOW).document is not None
+    assert (
+        found.with_last_good_document(policy(document(at=NOW + CLOCK_SKEW)), NOW).document
+        is not None
+    )
     assert found.with_last_good_document(policy(document(at=NOW + CLOCK_SKEW + 1)), NOW) is found
 
 

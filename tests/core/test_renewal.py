@@ -66,7 +66,9 @@ def test_a_truncated_line_is_dropped():
     head, last = b"User-agent: *\nDisallow: /private/\n", b"Allow: /private/public/\n"
     padding = b"#" * (512_000 - len(head) - len(b"Allow: /private/") - 1) + b"\n"
     whole = settle(ok(head + padding + last)).document
-    by_fetcher = settle(Fetched(status=200, body=(head + padding + last)[:512_000], truncated=True)).document
+    by_fetcher = settle(
+        Fetched(status=200, body=(head + padding + last)[:512_000], truncated=True)
+    ).document
 
     assert whole.body == by_fetcher.body == head + padding
     assert whole.truncated
@@ -75,7 +77,9 @@ def test_a_truncated_line_is_dropped():
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirects_are_followed_across_hosts_and_rules_belong_to_the_first_origin(status):
-    trail = walk(begin(A, None, "direct"), (moved("http://b.test:8080/robots.txt", status), NOW), (ok(), NOW))
+    trail = walk(
+        begin(A, None, "direct"), (moved("http://b.test:8080/robots.txt", status), NOW), (ok(), NOW)
+    )
 
     assert isinstance(trail[1], Fetching)
     assert trail[1].url == "http://b.test:8080/robots.txt"
@@ -100,13 +104,23 @@ def test_a_loop_is_detected_in_its_first_round():
     assert settle(moved("https://a.test/robots.txt")).trouble.failure is Failure.REDIRECT_LOOP
 
 
-@pytest.mark.parametrize("location", ["/a\\b", "\\\\b.test\\", "/a\tb", "/a\x0bb", "/a\0", "/a\x7f", "/a\x0c", "\n/a"])
+@pytest.mark.parametrize(
+    "location", ["/a\\b", "\\\\b.test\\", "/a\tb", "/a\x0bb", "/a\0", "/a\x7f", "/a\x0c", "\n/a"]
+)
 def test_a_location_that_clients_read_in_different_ways_is_refused(location):
     assert settle(moved(location)).trouble.failure is Failure.REDIRECT_REFUSED
 
 
 @pytest.mark.parametrize(
-    "location", ["file:///etc/passwd", "ftp://a.test/robots.txt", "data:,x", "http://[::1", "http://a b/", "http:"]
+    "location",
+    [
+        "file:///etc/passwd",
+        "ftp://a.test/robots.txt",
+        "data:,x",
+        "http://[::1",
+        "http://a b/",
+        "http:",
+    ],
 )
 def test_a_redirect_to_a_non_http_url_is_refused(location):
     policy = settle(moved(location))
@@ -120,12 +134,16 @@ def test_a_redirect_without_location_is_unreachable():
 
 
 def test_an_unverified_hop_leaves_the_document_unverified():
-    first = Fetched(status=301, headers={"location": "https://b.test/robots.txt"}, tls_verified=False)
+    first = Fetched(
+        status=301, headers={"location": "https://b.test/robots.txt"}, tls_verified=False
+    )
 
     assert not settle(first, ok()).document.tls_verified
 
 
-@pytest.mark.parametrize("status", [407, 408, 421, 425, 429, 500, 503, 599, 100, 300, 304, 399, 600, 999])
+@pytest.mark.parametrize(
+    "status", [407, 408, 421, 425, 429, 500, 503, 599, 100, 300, 304, 399, 600, 999]
+)
 def test_an_inconclusive_response_is_trouble(status):
     policy = settle(Fetched(status=status))
 
@@ -135,7 +153,9 @@ def test_an_inconclusive_response_is_trouble(status):
     assert 30 <= policy.trouble.retry_at - NOW <= 37.5
 
 
-@pytest.mark.parametrize(("wait", "lower", "upper"), [("120", 120, 120), ("5", 30, 37.5), ("86400", 3600, 3600)])
+@pytest.mark.parametrize(
+    ("wait", "lower", "upper"), [("120", 120, 120), ("5", 30, 37.5), ("86400", 3600, 3600)]
+)
 def test_retry_after_lengthens_the_backoff_up_to_an_hour(wait, lower, upper):
     trouble = settle(Fetched(status=503, headers={"retry-after": wait})).trouble
 
@@ -144,7 +164,9 @@ def test_retry_after_lengthens_the_backoff_up_to_an_hour(wait, lower, upper):
 
 def test_a_retry_after_may_be_a_date():
     """2027-01-15 08:00:00 UTC is `NOW`."""
-    trouble = settle(Fetched(status=503, headers={"retry-after": "Fri, 15 Jan 2027 08:10:00 GMT"})).trouble
+    trouble = settle(
+        Fetched(status=503, headers={"retry-after": "Fri, 15 Jan 2027 08:10:00 GMT"})
+    ).trouble
 
     assert trouble.retry_at == NOW + 600
 
@@ -232,7 +254,10 @@ def test_no_failure_opens_anything_by_default(failure):
 def test_a_redirect_to_a_port_of_another_protocol_is_refused(port):
     trouble = settle(moved(f"http://b.test:{port}/robots.txt")).trouble
 
-    assert (trouble.failure, trouble.detail) == (Failure.REDIRECT_REFUSED, f"port {port} is not a web port")
+    assert (trouble.failure, trouble.detail) == (
+        Failure.REDIRECT_REFUSED,
+        f"port {port} is not a web port",
+    )
 
 
 @pytest.mark.parametrize(
@@ -250,17 +275,23 @@ def test_redirects_from_public_sites_lead_to_public_addresses_only(hops, public_
     state = begin(A, None, "direct")
     assert not state.public_only
     for number, public in enumerate(hops):
-        hop = Fetched(status=301, headers={"location": f"/hop{number}"}, tls_verified=True, public=public)
+        hop = Fetched(
+            status=301, headers={"location": f"/hop{number}"}, tls_verified=True, public=public
+        )
         state = state.next(hop, NOW)
 
     assert state.public_only is public_only
 
 
-@pytest.mark.parametrize(("said", "expected"), [({}, 600.0), ({"cache-control": "max-age=900"}, 900.0)])
+@pytest.mark.parametrize(
+    ("said", "expected"), [({}, 600.0), ({"cache-control": "max-age=900"}, 900.0)]
+)
 def test_fields_omitted_by_a_304_are_kept(said, expected):
     """RFC 9111 section 3.2: the fields of a 304 replace those stored; the others stay."""
     good = settle(ok(etag='"1"', **{"cache-control": "max-age=600"}))
-    renewed = settle(Fetched(status=304, headers=said, tls_verified=True), known=good, now=NOW + 700)
+    renewed = settle(
+        Fetched(status=304, headers=said, tls_verified=True), known=good, now=NOW + 700
+    )
 
     assert renewed.document.stated_lifetime == expected
 
@@ -327,7 +358,9 @@ def test_trouble_reported_over_unverified_tls_is_marked():
     assert settle(Fetched(status=503, tls_verified=True)).trouble.tls_verified
     assert settle(Failed(failure=Failure.DNS)).trouble.tls_verified
     for to in ("https://a.test/robots.txt", "https://a.test/1"):  # a loop; and one hop too many
-        hops = [moved(f"https://a.test/{number}") for number in range(5)] if to.endswith("1") else []
+        hops = (
+            [moved(f"https://a.test/{number}") for number in range(5)] if to.endswith("1") else []
+        )
         last = "https://a.test/9" if hops else to
         hop = Fetched(status=301, headers={"location": last}, tls_verified=False)
         assert not settle(*hops, hop).trouble.tls_verified
@@ -423,7 +456,9 @@ def test_an_intermediate_robots_txt_may_be_elsewhere_in_its_origin():
 
 
 def test_a_judged_hop_counts_as_a_hop_and_keeps_the_state():
-    hop = Fetched(status=301, headers={"location": "https://b.test/1"}, tls_verified=False, public=True)
+    hop = Fetched(
+        status=301, headers={"location": "https://b.test/1"}, tls_verified=False, public=True
+    )
     state = begin(A, None, "direct").next(hop, NOW).next(YES, NOW)
     assert (state.judged, state.public_only, state.tls_verified) == (True, True, False)
     for number in range(2, 6):
@@ -432,7 +467,11 @@ def test_a_judged_hop_counts_as_a_hop_and_keeps_the_state():
     assert state.next(moved("/6"), NOW).policy.trouble.failure is Failure.REDIRECT_LIMIT
     assert state.next(moved("/3"), NOW).policy.trouble.failure is Failure.REDIRECT_LOOP
     document = state.next(ok(), NOW).policy.document
-    assert (document.url, len(document.redirects), document.tls_verified) == ("https://b.test/5", 5, False)
+    assert (document.url, len(document.redirects), document.tls_verified) == (
+        "https://b.test/5",
+        5,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -473,14 +512,18 @@ def test_trouble_after_a_long_gap_is_new():
 def test_a_304_may_say_until_when_the_document_is_fresh():
     """2027-01-15 08:00:00 UTC is `NOW`."""
     expires = {"expires": "Fri, 15 Jan 2027 09:00:00 GMT"}
-    renewed = settle(Fetched(status=304, headers=expires, tls_verified=True), known=settle(ok(etag='"1"')))
+    renewed = settle(
+        Fetched(status=304, headers=expires, tls_verified=True), known=settle(ok(etag='"1"'))
+    )
 
     assert renewed.document.stated_lifetime == 3600
 
 
 def test_a_renewed_document_has_the_current_redirects():
     first = settle(moved("https://a.test/1"), moved("https://b.test/robots.txt"), ok(etag='"1"'))
-    renewed = settle(moved("https://b.test/robots.txt"), Fetched(status=304, tls_verified=True), known=first)
+    renewed = settle(
+        moved("https://b.test/robots.txt"), Fetched(status=304, tls_verified=True), known=first
+    )
 
     assert first.document.redirects == ("https://a.test/robots.txt", "https://a.test/1")
     assert renewed.document.redirects == ("https://a.test/robots.txt",)

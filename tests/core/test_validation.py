@@ -22,7 +22,9 @@ def settled(outcome):
     return renewal.begin(A, None, "direct").next(outcome, NOW).policy
 
 
-READ = settled(Fetched(status=200, body=b"User-agent: *\nDisallow: /", headers={"cache-control": "max-age=60"}))
+READ = settled(
+    Fetched(status=200, body=b"User-agent: *\nDisallow: /", headers={"cache-control": "max-age=60"})
+)
 NONE = settled(Fetched(status=404))
 TROUBLE = settled(Failed(failure=Failure.DNS))
 
@@ -81,7 +83,10 @@ def test_a_document_without_a_body_may_have_the_status_of_any_answer():
     for status in (200, 300, 499):
         assert objection(replace(NONE, document=replace(NONE.document, status=status)), NOW) is None
     for status in (199, 500):
-        assert objection(replace(NONE, document=replace(NONE.document, status=status)), NOW) is not None
+        assert (
+            objection(replace(NONE, document=replace(NONE.document, status=status)), NOW)
+            is not None
+        )
     assert objection(replace(READ, document=replace(READ.document, status=300)), NOW) is not None
 
 

@@ -38,7 +38,11 @@ NO_FETCH = {"request_rate": "K94-102", "page_status": "RAM-045"}  # speak of pag
 
 
 def of(kind, *keys):
-    found = [row for row in ROWS if row["kind"] == kind and any(key in row.get("input", {}) for key in keys)]
+    found = [
+        row
+        for row in ROWS
+        if row["kind"] == kind and any(key in row.get("input", {}) for key in keys)
+    ]
     return [pytest.param(row, id=row["id"]) for row in found]
 
 
@@ -74,7 +78,9 @@ def test_failures_have_the_meaning_of_the_source(row):
     [
         pytest.param(row, id=row["id"])
         for row in ROWS
-        if row["kind"] == "access" and isinstance(row["expect"], dict) and "enqueue" not in row["expect"]
+        if row["kind"] == "access"
+        and isinstance(row["expect"], dict)
+        and "enqueue" not in row["expect"]
     ],
 )
 def test_robots_txt_is_at_the_root_of_its_origin(row):
@@ -87,7 +93,9 @@ def test_robots_txt_is_at_the_root_of_its_origin(row):
 
 def test_every_access_row_is_tested_or_excluded():
     tested = {parameter.id for parameter in of("access", "status", "error")}
-    places = {row["id"] for row in ROWS if row["kind"] == "access" and isinstance(row["expect"], dict)}
+    places = {
+        row["id"] for row in ROWS if row["kind"] == "access" and isinstance(row["expect"], dict)
+    }
     access = {row["id"] for row in ROWS if row["kind"] == "access"}
 
     assert access - tested - places == {NO_FETCH["request_rate"]}
@@ -115,7 +123,10 @@ OPEN_AT_403 = {"google"}
     ("status", "access"),
     [
         *((status, Access.RULES) for status in (200, 203, 204, 205, 299)),
-        *((status, Access.UNRESTRICTED) for status in (400, 402, 404, 405, 406, 410, 418, 422, 451, 499)),
+        *(
+            (status, Access.UNRESTRICTED)
+            for status in (400, 402, 404, 405, 406, 410, 418, 422, 451, 499)
+        ),
         *(
             (status, Access.UNREACHABLE)
             for status in (100, 199, 206, 226, 304, 429, 500, 501, 502, 503, 504, 521, 599, 600)

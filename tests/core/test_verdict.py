@@ -42,7 +42,14 @@ def question_with(**options) -> Question:
 
 
 def decision(verdict: Verdict, turn: Turn | None = None, **options) -> Decision:
-    return Decision(id="x-1", at=NOW, component="test", question=question_with(**options), verdict=verdict, turn=turn)
+    return Decision(
+        id="x-1",
+        at=NOW,
+        component="test",
+        question=question_with(**options),
+        verdict=verdict,
+        turn=turn,
+    )
 
 
 def answered(status: int, body: bytes = b"") -> Policy:
@@ -51,7 +58,9 @@ def answered(status: int, body: bytes = b"") -> Policy:
 
 
 def failed(failure: Failure, since: float = NOW, **options) -> Policy:
-    found = FetchTrouble(failure=failure, since=since, at=since, attempts=1, retry_at=since + 30, **options)
+    found = FetchTrouble(
+        failure=failure, since=since, at=since, attempts=1, retry_at=since + 30, **options
+    )
     return Policy(origin=A, trouble=found)
 
 
@@ -74,7 +83,9 @@ def failed(failure: Failure, since: float = NOW, **options) -> Policy:
         (Action.DEFER, PACE, None, True, False),
     ],
 )
-def test_a_request_is_due_if_it_was_let_pass_and_has_its_turn_if_it_needs_one(action, pace, would, has_turn, is_due):
+def test_a_request_is_due_if_it_was_let_pass_and_has_its_turn_if_it_needs_one(
+    action, pace, would, has_turn, is_due
+):
     verdict = Verdict(action=action, reason=Reason.ALLOWED, delay=pace, would=would)
 
     assert decision(verdict, Turn(stamp=NOW) if has_turn else None).is_due is is_due
@@ -95,7 +106,11 @@ def test_a_report_only_verdict_has_the_action_it_would_be():
     dropped = Verdict(action=Action.DROP, reason=Reason.DISALLOWED, detail="why")
     report = as_report_only(dropped)
 
-    assert (report.action, report.would, report.relaxed) == (Action.PASS, Action.DROP, "report_only")
+    assert (report.action, report.would, report.relaxed) == (
+        Action.PASS,
+        Action.DROP,
+        "report_only",
+    )
     assert (report.reason, report.detail) == (Reason.DISALLOWED, "why")
     assert as_report_only(ALLOWED) is ALLOWED
 
@@ -168,14 +183,22 @@ def test_an_unreachable_origin_defers_until_its_next_try_and_for_max_defer_at_mo
 def test_an_empty_policy_drops():
     verdict = judge(question_with(), Policy(origin=A), None, terms(), NOW)
 
-    assert (verdict.action, verdict.reason, verdict.detail) == (Action.DROP, Reason.UNREACHABLE, None)
+    assert (verdict.action, verdict.reason, verdict.detail) == (
+        Action.DROP,
+        Reason.UNREACHABLE,
+        None,
+    )
 
 
 @pytest.mark.parametrize("status", [200, 404, 403])
 def test_a_verdict_by_the_last_good_document_is_stale_and_one_without_trouble_is_not(status):
     calm = answered(status, b"User-agent: *\nDisallow: /")
     both = Policy(origin=A, document=calm.document, trouble=failed(Failure.DNS).trouble)
-    rules = compile_rules(calm.document.body, dialect("rfc9309"), "mybot", "standard") if status == 200 else None
+    rules = (
+        compile_rules(calm.document.body, dialect("rfc9309"), "mybot", "standard")
+        if status == 200
+        else None
+    )
 
     assert judge(question_with(), both, rules, terms(), NOW).stale
     assert not judge(question_with(), calm, rules, terms(), NOW).stale
@@ -199,7 +222,10 @@ def test_disallowed_requests_are_deferred_until_renewal_and_at_most_max_defer():
     assert verdict(100.0).until == NOW + 100
     assert verdict(100.0, since=NOW - 60).until == NOW + 40
     assert verdict(patient, now=expires + 5).until == expires + 35  # at least the shortest pause
-    assert (verdict(100.0, since=NOW - 100).action, verdict(100.0, since=NOW - 100).until) == (Action.DROP, None)
+    assert (verdict(100.0, since=NOW - 100).action, verdict(100.0, since=NOW - 100).until) == (
+        Action.DROP,
+        None,
+    )
     assert verdict(100.0).reason is Reason.DISALLOWED
     assert verdict(100.0, since=NOW + 3600).until == NOW + 100  # the clock was set back since
 
@@ -208,7 +234,9 @@ def test_disallowed_requests_are_deferred_until_renewal_and_at_most_max_defer():
 
 
 def rules_with(*lines: str):
-    return compile_rules("\n".join(("User-agent: *", *lines)).encode(), dialect("rfc9309"), "mybot", "standard")
+    return compile_rules(
+        "\n".join(("User-agent: *", *lines)).encode(), dialect("rfc9309"), "mybot", "standard"
+    )
 
 
 def test_a_robots_txt_without_a_delay_requires_none():
@@ -252,7 +280,10 @@ def test_an_unreadable_delay_is_the_detail_unless_there_is_another():
     odd = rules_with("Crawl-delay: soon", "Crawl-delay: 5", "Crawl-delay: later")
     other = Verdict(action=Action.PASS, reason=Reason.ALLOWED, detail="something else")
 
-    assert paced(ALLOWED, odd, terms(), NOW).detail == "line 2 is unreadable and ignored: Crawl-delay: soon"
+    assert (
+        paced(ALLOWED, odd, terms(), NOW).detail
+        == "line 2 is unreadable and ignored: Crawl-delay: soon"
+    )
     assert paced(other, odd, terms(), NOW).detail == "something else"
     assert paced(ALLOWED, rules_with("Crawl-delay: 5"), terms(), NOW).detail is None
 
@@ -272,14 +303,23 @@ def test_outside_its_visiting_time_a_site_is_deferred_by_the_line_that_says_so()
         midnight + 6 * 3600,
     )
     assert (verdict.rule, verdict.group) == (RuleRef(2, "Visit-time: 0600-0845", "*"), "*")
-    assert (ignored.action, ignored.relaxed, ignored.delay.seconds) == (Action.PASS, "visit_time=ignore", 5.0)
+    assert (ignored.action, ignored.relaxed, ignored.delay.seconds) == (
+        Action.PASS,
+        "visit_time=ignore",
+        5.0,
+    )
     assert (always.action, always.relaxed, always.delay.seconds) == (Action.PASS, None, 5.0)
     assert paced(allowed, shut, terms(visit_time="ignore"), midnight + 7 * 3600).relaxed is None
 
 
 def test_a_request_without_its_turn_is_deferred_by_the_source_of_the_delay():
     verdict = Verdict(
-        action=Action.PASS, reason=Reason.ALLOWED, group="*", delay=PACE, relaxed="max_delay=5", stale=True
+        action=Action.PASS,
+        reason=Reason.ALLOWED,
+        group="*",
+        delay=PACE,
+        relaxed="max_delay=5",
+        stale=True,
     )
     waits = not_yet(verdict, Wait(seconds=3.0), NOW)
     paused = not_yet(verdict, Wait(seconds=60.0, by_retry_after=True), NOW)
@@ -298,7 +338,11 @@ def test_a_request_without_its_turn_is_deferred_by_the_source_of_the_delay():
 
 
 def test_a_delay_of_the_operator_names_no_line():
-    own = Verdict(action=Action.PASS, reason=Reason.ALLOWED, delay=RequiredDelay(by=DelaySource.MIN_DELAY, seconds=2.0))
+    own = Verdict(
+        action=Action.PASS,
+        reason=Reason.ALLOWED,
+        delay=RequiredDelay(by=DelaySource.MIN_DELAY, seconds=2.0),
+    )
 
     assert not_yet(own, Wait(seconds=2.0), NOW).rule is None
     assert not_yet(own, Wait(seconds=2.0), NOW).reason is Reason.MIN_DELAY
@@ -316,7 +360,8 @@ CHOICES = {
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [(setting, value) for setting, values in CHOICES.items() for value in values]
+    ("setting", "value"),
+    [(setting, value) for setting, values in CHOICES.items() for value in values],
 )
 def test_every_documented_value_is_accepted(setting, value):
     assert getattr(terms(**{setting: value}), setting) == value

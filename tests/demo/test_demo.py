@@ -12,13 +12,22 @@ from support.programs import program
 
 from robots_guard.demo.command import SITES, DemoRequest, _result
 
-DEMO = [sys.executable, "-W", "error::DeprecationWarning:robots_guard", "-m", "robots_guard.cli", "demo"]
+DEMO = [
+    sys.executable,
+    "-W",
+    "error::DeprecationWarning:robots_guard",
+    "-m",
+    "robots_guard.cli",
+    "demo",
+]
 
 
 @pytest.fixture(scope="module")
 def shown() -> dict:
     program("curl")
-    out = subprocess.run([*DEMO, "--json"], capture_output=True, text=True, timeout=120, check=False)
+    out = subprocess.run(
+        [*DEMO, "--json"], capture_output=True, text=True, timeout=120, check=False
+    )
     assert out.returncode == 0, out.stderr
     return json.loads(out.stdout)
 

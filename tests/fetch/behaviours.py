@@ -67,19 +67,37 @@ def no_rule(name: str, robots: object, **more) -> Behaviour:
 
 def no_file(name: str, robots: object, status: int, **more) -> Behaviour:
     return Behaviour(
-        name=name, robots=robots, means="unrestricted", action=PASS, reason="unrestricted", status=status, **more
+        name=name,
+        robots=robots,
+        means="unrestricted",
+        action=PASS,
+        reason="unrestricted",
+        status=status,
+        **more,
     )
 
 
 def kept_out(name: str, robots: object, status: int, **more) -> Behaviour:
     return Behaviour(
-        name=name, robots=robots, means="restricted", action=DROP, reason="restricted", status=status, **more
+        name=name,
+        robots=robots,
+        means="restricted",
+        action=DROP,
+        reason="restricted",
+        status=status,
+        **more,
     )
 
 
 def trouble(name: str, robots: object, *failure: str, **more) -> Behaviour:
     return Behaviour(
-        name=name, robots=robots, means="unreachable", action=DEFER, reason="unreachable", failure=failure, **more
+        name=name,
+        robots=robots,
+        means="unreachable",
+        action=DEFER,
+        reason="unreachable",
+        failure=failure,
+        **more,
     )
 
 
@@ -93,7 +111,9 @@ def raw(head: str, body: bytes = b"", **more) -> Reply:
 
 def moved(location: str, status: int = 301):
     def reply(request: Received) -> Reply:
-        return Reply(status=status, headers=(("Location", location.format(host=request.headers["host"])),))
+        return Reply(
+            status=status, headers=(("Location", location.format(host=request.headers["host"])),)
+        )
 
     return reply
 
@@ -162,7 +182,9 @@ def misframed(name: str, robots: object, **more) -> Behaviour:
 def located(*fields: str, status: int = 301) -> Reply:
     """A redirect with these Location fields, byte by byte."""
     return raw(
-        f"HTTP/1.1 {status} Moved\n" + "".join(f"Location:{each}\n" for each in fields) + "Content-Length: 0\n\n"
+        f"HTTP/1.1 {status} Moved\n"
+        + "".join(f"Location:{each}\n" for each in fields)
+        + "Content-Length: 0\n\n"
     )
 
 
@@ -204,7 +226,12 @@ _OPEN = {"/open.txt": text(), "/go": moved("/private/x"), "/private/x": text(bod
 
 
 def led(
-    settled: Callable[..., Behaviour], name: str, target: str, robots: object, *more: object, **others
+    settled: Callable[..., Behaviour],
+    name: str,
+    target: str,
+    robots: object,
+    *more: object,
+    **others,
 ) -> Behaviour:
     """The robots.txt redirects to a target of another origin with this robots.txt."""
     return settled(name, None, *more, leads_to=target, other=(robots, _OPEN), **others)
@@ -214,8 +241,15 @@ STATUSES = [
     rules("200", text()),
     rules("203", text(status=203), status=203),
     trouble("206-unasked", text(status=206), "status", status=206),
-    trouble("206-of-a-part", text(("Content-Range", "bytes 0-33/900"), status=206), "status", status=206),
-    trouble("206-of-the-whole", text(("Content-Range", "bytes 0-33/34"), status=206), "status", status=206),
+    trouble(
+        "206-of-a-part", text(("Content-Range", "bytes 0-33/900"), status=206), "status", status=206
+    ),
+    trouble(
+        "206-of-the-whole",
+        text(("Content-Range", "bytes 0-33/34"), status=206),
+        "status",
+        status=206,
+    ),
     no_rule("205", Reply(status=205), status=205),
     rules("205-with-a-body", text(status=205), status=205),
     trouble("226-unasked", text(("IM", "feed"), status=226), "status", status=226),
@@ -231,21 +265,39 @@ STATUSES = [
     trouble("407-is-a-proxy's", text(status=407), "status", status=407),
     trouble("429", Reply(status=429), "status", status=429),
     trouble("500", Reply(status=500), "status", status=500),
-    trouble("503-with-retry-after", Reply(status=503, headers=(("Retry-After", "120"),)), "status", status=503),
+    trouble(
+        "503-with-retry-after",
+        Reply(status=503, headers=(("Retry-After", "120"),)),
+        "status",
+        status=503,
+    ),
     trouble("521", Reply(status=521), "status", status=521),
-    trouble("304-nobody-asked-for", Reply(status=304, headers=(("Content-Length", "0"),)), "status", status=304),
+    trouble(
+        "304-nobody-asked-for",
+        Reply(status=304, headers=(("Content-Length", "0"),)),
+        "status",
+        status=304,
+    ),
     trouble("999", raw("HTTP/1.1 999 Denied\nContent-Length: 0\n\n"), "status", "protocol"),
     rules("103-before-the-answer", _HINTS),
     rules("100-before-the-answer", interim("100 Continue")),
     rules("102-before-the-answer", interim("102 Processing")),
     rules("199-before-the-answer", interim("199 What")),
-    rules("30-times-103-before-the-answer", raw("HTTP/1.1 103 Early Hints\n\n" * 30 + _OK + _LENGTH + "\n", TEXT)),
-    misframed(
-        "103-and-close-before-the-answer", raw(f"HTTP/1.1 103 Hints\nConnection: close\n\n{_OK}{_LENGTH}\n", TEXT)
+    rules(
+        "30-times-103-before-the-answer",
+        raw("HTTP/1.1 103 Early Hints\n\n" * 30 + _OK + _LENGTH + "\n", TEXT),
     ),
-    misframed("100-in-http-1.0-before-the-answer", raw(f"HTTP/1.0 100 Continue\n\n{_OK}{_LENGTH}\n", TEXT)),
+    misframed(
+        "103-and-close-before-the-answer",
+        raw(f"HTTP/1.1 103 Hints\nConnection: close\n\n{_OK}{_LENGTH}\n", TEXT),
+    ),
+    misframed(
+        "100-in-http-1.0-before-the-answer", raw(f"HTTP/1.0 100 Continue\n\n{_OK}{_LENGTH}\n", TEXT)
+    ),
     trouble("101-unasked", interim("101 Switching Protocols"), "protocol", "reset", "status"),
-    trouble("101-and-nothing-more", raw("HTTP/1.1 101 Switching Protocols\nUpgrade: x\n\n"), *_ANY_WAY),
+    trouble(
+        "101-and-nothing-more", raw("HTTP/1.1 101 Switching Protocols\nUpgrade: x\n\n"), *_ANY_WAY
+    ),
     trouble("100-and-nothing-more", raw("HTTP/1.1 100 Continue\n\n"), "protocol", "reset"),
 ]
 
@@ -256,36 +308,99 @@ REDIRECTS = [
     rules("five-redirects", moved("/hop1"), pages=_HOPS),
     no_file("redirect-to-404", moved("/none"), 404, pages={"/none": Reply(status=404)}),
     kept_out("redirect-to-403", moved("/none"), 403, pages={"/none": Reply(status=403)}),
-    trouble("redirect-to-503", moved("/none"), "status", status=503, pages={"/none": Reply(status=503)}),
+    trouble(
+        "redirect-to-503", moved("/none"), "status", status=503, pages={"/none": Reply(status=503)}
+    ),
     trouble("six-redirects", moved("/hop0"), "redirect-limit", pages=_HOPS),
     trouble("redirect-to-itself", moved("/robots.txt"), "redirect-loop"),
-    trouble("redirects-in-a-circle", moved("/a.txt"), "redirect-loop", pages={"/a.txt": moved("/robots.txt")}),
+    trouble(
+        "redirects-in-a-circle",
+        moved("/a.txt"),
+        "redirect-loop",
+        pages={"/a.txt": moved("/robots.txt")},
+    ),
     trouble("redirect-to-file", moved("file:///etc/passwd"), "redirect-refused"),
     trouble("redirect-to-ftp", moved("ftp://{host}/robots.txt"), "redirect-refused"),
     trouble("redirect-to-data", moved("data:text/plain,User-agent:%20*"), "redirect-refused"),
-    trouble("redirect-to-no-host", moved("http:///robots.txt"), "redirect-refused", "redirect-loop"),
+    trouble(
+        "redirect-to-no-host", moved("http:///robots.txt"), "redirect-refused", "redirect-loop"
+    ),
     trouble("redirect-to-redis", moved("http://127.0.0.1:6379/"), "redirect-refused"),
     trouble("redirect-without-location", Reply(status=302), "status", status=302),
     trouble("redirect-inside", moved("http://127.1.1.1/robots.txt"), "refused", public=True),
-    trouble("redirect-to-metadata", moved("http://169.254.169.254/robots.txt"), "refused", public=True),
-    trouble("redirect-to-metadata-itself", moved("http://169.254.169.254/"), "redirect-disallowed", public=True),
+    trouble(
+        "redirect-to-metadata", moved("http://169.254.169.254/robots.txt"), "refused", public=True
+    ),
+    trouble(
+        "redirect-to-metadata-itself",
+        moved("http://169.254.169.254/"),
+        "redirect-disallowed",
+        public=True,
+    ),
     rules("redirect-within-the-public", moved("/r.txt"), pages={"/r.txt": text()}, public=True),
     led(rules, "redirect-to-anothers-file", "/robots.txt", text()),
     led(rules, "redirect-to-anothers-page", "/open.txt", text(), may_see=("/open.txt",)),
-    led(rules, "redirect-to-a-page-without-rules", "/open.txt", Reply(status=404), may_see=("/open.txt",)),
+    led(
+        rules,
+        "redirect-to-a-page-without-rules",
+        "/open.txt",
+        Reply(status=404),
+        may_see=("/open.txt",),
+    ),
     led(trouble, "redirect-to-anothers-private-page", "/private/x", text(), "redirect-disallowed"),
-    led(trouble, "redirect-to-a-private-page-respelt", "/open/%2e%2e/private/x", text(), "redirect-disallowed"),
-    led(trouble, "redirect-to-anothers-file-with-a-query", "/robots.txt?x", _CLOSED, "redirect-disallowed"),
+    led(
+        trouble,
+        "redirect-to-a-private-page-respelt",
+        "/open/%2e%2e/private/x",
+        text(),
+        "redirect-disallowed",
+    ),
+    led(
+        trouble,
+        "redirect-to-anothers-file-with-a-query",
+        "/robots.txt?x",
+        _CLOSED,
+        "redirect-disallowed",
+    ),
     led(trouble, "redirect-to-a-closed-site", "/open.txt", text(status=403), "redirect-disallowed"),
-    led(trouble, "redirect-to-a-site-in-trouble", "/open.txt", Reply(status=503), "redirect-disallowed"),
-    led(trouble, "redirect-to-a-redirecting-site", "/open.txt", moved("http://127.0.0.1:81/x"), "redirect-disallowed"),
-    led(trouble, "redirect-through-an-open-redirector", "/go", text(), "redirect-disallowed", may_see=("/go",)),
+    led(
+        trouble,
+        "redirect-to-a-site-in-trouble",
+        "/open.txt",
+        Reply(status=503),
+        "redirect-disallowed",
+    ),
+    led(
+        trouble,
+        "redirect-to-a-redirecting-site",
+        "/open.txt",
+        moved("http://127.0.0.1:81/x"),
+        "redirect-disallowed",
+    ),
+    led(
+        trouble,
+        "redirect-through-an-open-redirector",
+        "/go",
+        text(),
+        "redirect-disallowed",
+        may_see=("/go",),
+    ),
     led(rules, "redirect-to-odd", _ODD, text(), may_see=(_ODD,), only=("direct", "mitmproxy")),
     led(trouble, "redirect-to-what-scrapy-respells", _ODD, text(), "refused", only=("scrapy",)),
-    led(trouble, "redirect-to-a-page-inside", "/open.txt", text(), "redirect-disallowed", public=True),
+    led(
+        trouble,
+        "redirect-to-a-page-inside",
+        "/open.txt",
+        text(),
+        "redirect-disallowed",
+        public=True,
+    ),
     no_rule(
         "meta-refresh-is-no-redirect",
-        text(("Content-Type", "text/html"), body=b'<html><meta http-equiv="refresh" content="0;url=/r.txt">'),
+        text(
+            ("Content-Type", "text/html"),
+            body=b'<html><meta http-equiv="refresh" content="0;url=/r.txt">',
+        ),
         pages={"/r.txt": text()},
     ),
 ]
@@ -295,14 +410,22 @@ BODIES = [
     rules("utf-8-bom", text(body=b"\xef\xbb\xbf" + TEXT)),
     rules("utf-16-le", text(body=b"\xff\xfe" + TEXT.decode().encode("utf-16-le"))),
     rules("utf-16-be", text(body=b"\xfe\xff" + TEXT.decode().encode("utf-16-be"))),
-    no_rule("html", text(("Content-Type", "text/html"), body=b"<!doctype html><title>Welcome</title><p>Hello")),
-    no_rule("html-with-rules-of-no-group", text(("Content-Type", "text/html"), body=b"<pre>\nDisallow: /\n</pre>")),
+    no_rule(
+        "html",
+        text(("Content-Type", "text/html"), body=b"<!doctype html><title>Welcome</title><p>Hello"),
+    ),
+    no_rule(
+        "html-with-rules-of-no-group",
+        text(("Content-Type", "text/html"), body=b"<pre>\nDisallow: /\n</pre>"),
+    ),
     no_rule("binary", text(body=bytes(range(256)) * 40)),
     rules("cr-only", text(body=TEXT.replace(b"\n", b"\r"))),
     rules("no-content-type", raw("HTTP/1.1 200 OK\nContent-Length: 34\n\n", TEXT)),
     rules("rule-within-the-cap", text(body=TEXT + b"#\n" * 300_000), truncated=True),
     no_rule("rule-beyond-the-cap", text(body=b"#\n" * 300_000 + TEXT), truncated=True),
-    rules("one-line-of-a-megabyte", text(body=TEXT + b"Allow: /" + b"x" * 1_000_000), truncated=True),
+    rules(
+        "one-line-of-a-megabyte", text(body=TEXT + b"Allow: /" + b"x" * 1_000_000), truncated=True
+    ),
     rules("endless-body", text(endless=b"#" * 65_535 + b"\n"), truncated=True),
 ]
 
@@ -322,15 +445,28 @@ CODINGS = [
     trouble("unknown-coding", packed("compress", TEXT), "protocol"),
     trouble("no-brotli", packed("br", TEXT), "protocol"),
     trouble("no-zstd", packed("zstd", TEXT), "protocol"),
-    no_file("coding-of-a-404", Reply(status=404, headers=(("Content-Encoding", "br"),), body=b"x"), 404),
+    no_file(
+        "coding-of-a-404", Reply(status=404, headers=(("Content-Encoding", "br"),), body=b"x"), 404
+    ),
 ]
 
 WIRE = [
     trouble("silent", Reply(hang=True), "timeout"),
     trouble("dripping-body", text(body=TEXT * 10, drip=0.1), "timeout"),
     trouble("dripping-head", raw("HTTP/1.1 200 OK\n", endless=b"X: y\r\n", drip=0.1), "timeout"),
-    trouble("endless-head", raw("HTTP/1.1 200 OK\n", endless=b"X: " + b"y" * 1000 + b"\r\n"), "protocol", "timeout"),
-    trouble("one-endless-field", raw("HTTP/1.1 200 OK\nX: ", endless=b"y" * 1000), "protocol", "timeout", "reset"),
+    trouble(
+        "endless-head",
+        raw("HTTP/1.1 200 OK\n", endless=b"X: " + b"y" * 1000 + b"\r\n"),
+        "protocol",
+        "timeout",
+    ),
+    trouble(
+        "one-endless-field",
+        raw("HTTP/1.1 200 OK\nX: ", endless=b"y" * 1000),
+        "protocol",
+        "timeout",
+        "reset",
+    ),
     trouble("300-fields", text(*((f"X-{n}", "y") for n in range(300))), "protocol"),
     trouble("100-kib-of-fields", text(*((f"X-{n}", "y" * 1000) for n in range(100))), "protocol"),
     rules("150-fields", text(*((f"X-{n}", "y" * 100) for n in range(150)))),
@@ -343,9 +479,17 @@ WIRE = [
     trouble("http-0.9", Reply(raw=TEXT), "protocol", "reset"),
     trouble("ssh", Reply(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), "protocol", "reset"),
     trouble(
-        "two-lengths", raw("HTTP/1.1 200 OK\nContent-Length: 34\nContent-Length: 3\n\n", TEXT), "protocol", "reset"
+        "two-lengths",
+        raw("HTTP/1.1 200 OK\nContent-Length: 34\nContent-Length: 3\n\n", TEXT),
+        "protocol",
+        "reset",
     ),
-    trouble("negative-length", raw("HTTP/1.1 200 OK\nContent-Length: -34\n\n", TEXT), "protocol", "reset"),
+    trouble(
+        "negative-length",
+        raw("HTTP/1.1 200 OK\nContent-Length: -34\n\n", TEXT),
+        "protocol",
+        "reset",
+    ),
 ]
 
 FRAMING = [
@@ -355,12 +499,21 @@ FRAMING = [
     misframed("bytes-behind-a-204", raw("HTTP/1.1 204 No Content\n\n", TEXT)),
     misframed("bytes-behind-the-chunks", chunked(_CHUNKS + TEXT)),
     misframed("bytes-behind-no-chunk", chunked(b"0\r\n\r\n" + TEXT)),
-    misframed("an-answer-behind-the-answer", raw(f"{_OK}Content-Length: 0\n\n{_OK}{_LENGTH}\n", TEXT)),
-    misframed("404-shorter-than-its-length", raw("HTTP/1.1 404 Not Found\nContent-Length: 35\n\n", TEXT)),
-    misframed("404-longer-than-its-length", raw("HTTP/1.1 404 Not Found\nContent-Length: 0\n\n", TEXT)),
-    misframed("404-with-broken-chunks", raw(_CHUNKED.replace("200 OK", "404 Not Found"), b"zz\r\n")),
     misframed(
-        "redirect-longer-than-its-length", raw("HTTP/1.1 301 Moved\nLocation: /r.txt\nContent-Length: 0\n\n", TEXT)
+        "an-answer-behind-the-answer", raw(f"{_OK}Content-Length: 0\n\n{_OK}{_LENGTH}\n", TEXT)
+    ),
+    misframed(
+        "404-shorter-than-its-length", raw("HTTP/1.1 404 Not Found\nContent-Length: 35\n\n", TEXT)
+    ),
+    misframed(
+        "404-longer-than-its-length", raw("HTTP/1.1 404 Not Found\nContent-Length: 0\n\n", TEXT)
+    ),
+    misframed(
+        "404-with-broken-chunks", raw(_CHUNKED.replace("200 OK", "404 Not Found"), b"zz\r\n")
+    ),
+    misframed(
+        "redirect-longer-than-its-length",
+        raw("HTTP/1.1 301 Moved\nLocation: /r.txt\nContent-Length: 0\n\n", TEXT),
     ),
     misframed("length-plus", length(" +34")),
     misframed("length-minus-zero", length(" -0")),
@@ -381,13 +534,18 @@ FRAMING = [
     misframed("two-equal-lengths-in-a-list", length(" 34, 34")),
     misframed("two-lengths-in-a-list", length(" 14, 34")),
     misframed("length-and-chunks", chunked(_CHUNKS, "Content-Length: 34")),
-    misframed("length-of-the-chunks-and-chunks", chunked(_CHUNKS, f"Content-Length: {len(_CHUNKS)}")),
+    misframed(
+        "length-of-the-chunks-and-chunks", chunked(_CHUNKS, f"Content-Length: {len(_CHUNKS)}")
+    ),
     misframed("chunks-twice-said", chunked(_CHUNKS, "Transfer-Encoding: chunked")),
     misframed("chunks-twice", raw(f"{_OK}Transfer-Encoding: chunked, chunked\n\n", _CHUNKS)),
     misframed("unknown-transfer-coding", raw(f"{_OK}Transfer-Encoding: x\n{_LENGTH}\n", TEXT)),
     misframed("identity-transfer-coding", raw(f"{_OK}Transfer-Encoding: identity\n\n", TEXT)),
     *(
-        misframed(f"{where}-chunked", raw(f"{_OK}Transfer-Encoding:{value}\nConnection: close\n\n", _IN_TWO_CHUNKS))
+        misframed(
+            f"{where}-chunked",
+            raw(f"{_OK}Transfer-Encoding:{value}\nConnection: close\n\n", _IN_TWO_CHUNKS),
+        )
         for where, value in {
             "tab-behind": " chunked\t",
             "space-and-tab-behind": " chunked \t",
@@ -397,7 +555,9 @@ FRAMING = [
         }.items()
     ),
     rules("spaces-around-chunked", raw(f"{_OK}Transfer-Encoding:  chunked  \n\n", _IN_TWO_CHUNKS)),
-    misframed("vertical-tab-before-chunked", raw(f"{_OK}Transfer-Encoding: \x0bchunked\n\n", _CHUNKS)),
+    misframed(
+        "vertical-tab-before-chunked", raw(f"{_OK}Transfer-Encoding: \x0bchunked\n\n", _CHUNKS)
+    ),
     misframed("chunks-in-http-1.0", chunked(_CHUNKS, version="HTTP/1.0")),
     rules("chunked-in-capitals", raw(f"{_OK}Transfer-Encoding: Chunked\n\n", _CHUNKS)),
     rules("chunk-extension", chunked(b"22;a=b\r\n" + TEXT + b"\r\n0;c\r\n\r\n")),
@@ -406,7 +566,9 @@ FRAMING = [
     misframed("chunk-size-and-a-space", chunked(b"22 \r\n" + TEXT + b"\r\n0\r\n\r\n")),
     misframed("chunk-size-and-a-tab", chunked(b"22\t;a\r\n" + TEXT + b"\r\n0\r\n\r\n")),
     misframed("last-chunk-size-and-a-space", chunked(b"22\r\n" + TEXT + b"\r\n0 \r\n\r\n")),
-    misframed("chunk-extension-of-a-control-character", chunked(b"22;\1\r\n" + TEXT + b"\r\n0\r\n\r\n")),
+    misframed(
+        "chunk-extension-of-a-control-character", chunked(b"22;\1\r\n" + TEXT + b"\r\n0\r\n\r\n")
+    ),
     misframed("chunk-extension-of-words", chunked(b"22;a b\r\n" + TEXT + b"\r\n0\r\n\r\n")),
     misframed("chunk-extension-of-bytes", chunked(b"22;\xff\r\n" + TEXT + b"\r\n0\r\n\r\n")),
     misframed("chunk-size-negative", chunked(b"-22\r\n" + TEXT + b"\r\n0\r\n\r\n")),
@@ -424,10 +586,21 @@ FRAMING = [
     misframed("no-end-of-the-last-chunk", chunked(b"22\r\n" + TEXT + b"\r\n0\r\n")),
     rules("chunks-with-a-trailer", chunked(_CHUNKS[:-2] + b"X-Sum: 1\r\n\r\n")),
     rules("chunks-with-a-folded-trailer", chunked(_CHUNKS[:-2] + b"X-Sum: 1\r\n 2\r\n\r\n")),
-    rules("chunks-with-a-coding-in-a-trailer", chunked(_CHUNKS[:-2] + b"Content-Encoding: gzip\r\n\r\n")),
-    misframed("chunks-with-a-length-in-a-trailer", chunked(_CHUNKS[:-2] + b"Content-Length: 34\r\n\r\n")),
-    misframed("chunks-with-chunks-in-a-trailer", chunked(_CHUNKS[:-2] + b"Transfer-Encoding: chunked\r\n\r\n")),
-    misframed("chunks-with-another-coding-in-a-trailer", chunked(_CHUNKS[:-2] + b"Transfer-Encoding: x\r\n\r\n")),
+    rules(
+        "chunks-with-a-coding-in-a-trailer",
+        chunked(_CHUNKS[:-2] + b"Content-Encoding: gzip\r\n\r\n"),
+    ),
+    misframed(
+        "chunks-with-a-length-in-a-trailer", chunked(_CHUNKS[:-2] + b"Content-Length: 34\r\n\r\n")
+    ),
+    misframed(
+        "chunks-with-chunks-in-a-trailer",
+        chunked(_CHUNKS[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"),
+    ),
+    misframed(
+        "chunks-with-another-coding-in-a-trailer",
+        chunked(_CHUNKS[:-2] + b"Transfer-Encoding: x\r\n\r\n"),
+    ),
     misframed("chunks-with-a-trailer-that-is-none", chunked(_CHUNKS[:-2] + b"no colon\r\n\r\n")),
     rules("http-1.1-until-closed", raw(f"{_OK}\n", TEXT)),
     rules("http-1.0-with-a-length", raw(f"HTTP/1.0 200 OK\n{_LENGTH}\n", TEXT)),
@@ -437,7 +610,10 @@ _PART = TEXT[:14] + b"Disallow: /a\n"  # "Disallow: /private/" has yet to come
 _UNTIL_CLOSED = {"http-1.0": "HTTP/1.0 200 OK\n\n", "http-1.1": f"{_OK}\n"}
 
 ENDS = [
-    *(misframed(f"{name}-broken-off", raw(head, _PART, broken=True)) for name, head in _UNTIL_CLOSED.items()),
+    *(
+        misframed(f"{name}-broken-off", raw(head, _PART, broken=True))
+        for name, head in _UNTIL_CLOSED.items()
+    ),
     *(
         misframed(f"{name}-broken-off-in-tls", raw(head, _PART, broken=True), tls="good")
         for name, head in _UNTIL_CLOSED.items()
@@ -446,10 +622,17 @@ ENDS = [
         misframed(f"{name}-without-close-notify", raw(head, _PART, unannounced=True), tls="good")
         for name, head in _UNTIL_CLOSED.items()
     ),
-    *(rules(f"{name}-until-closed-in-tls", raw(head, TEXT), tls="good") for name, head in _UNTIL_CLOSED.items()),
+    *(
+        rules(f"{name}-until-closed-in-tls", raw(head, TEXT), tls="good")
+        for name, head in _UNTIL_CLOSED.items()
+    ),
     misframed("404-broken-off", raw("HTTP/1.1 404 Not Found\n\n", b"no", broken=True)),
     misframed("redirect-broken-off", raw("HTTP/1.1 301 Moved\nLocation: /r.txt\n\n", broken=True)),
-    misframed("404-without-close-notify", raw("HTTP/1.1 404 Not Found\n\n", b"no", unannounced=True), tls="good"),
+    misframed(
+        "404-without-close-notify",
+        raw("HTTP/1.1 404 Not Found\n\n", b"no", unannounced=True),
+        tls="good",
+    ),
     rules("length-and-a-reset", text(broken=True)),
     rules("chunks-and-a-reset", raw(_CHUNKED, _CHUNKS, broken=True)),
     rules("length-without-close-notify", text(unannounced=True), tls="good"),
@@ -482,7 +665,9 @@ HEAD = [
             "Expires": "0",
         }.items()
     ),
-    misframed("folded-retry-after", raw("HTTP/1.1 503 Busy\nRetry-After:\n 77\nContent-Length: 0\n\n")),
+    misframed(
+        "folded-retry-after", raw("HTTP/1.1 503 Busy\nRetry-After:\n 77\nContent-Length: 0\n\n")
+    ),
     misframed("control-character-in-a-coding", field_line(b"Content-Encoding: \x0bidentity")),
     misframed("folded-length", raw(f"{_OK}Content-Length: 3\n 4\n\n", TEXT)),
     misframed("field-without-a-colon", field_line(b"X-None")),
@@ -494,8 +679,13 @@ HEAD = [
     misframed("cr-in-a-field", field_line(b"X: a\rContent-Length: 14")),
     rules("control-character-in-a-field", field_line(b"X: a\x01b")),
     rules("fields-that-end-in-lf", Reply(raw=b"HTTP/1.1 200 OK\nContent-Length: 34\n\n" + TEXT)),
-    misframed("fields-that-end-in-cr", Reply(raw=b"HTTP/1.1 200 OK\rContent-Length: 34\r\r" + TEXT)),
-    rules("one-line-that-ends-in-lf", Reply(raw=b"HTTP/1.1 200 OK\r\nX: y\nContent-Length: 34\r\n\r\n" + TEXT)),
+    misframed(
+        "fields-that-end-in-cr", Reply(raw=b"HTTP/1.1 200 OK\rContent-Length: 34\r\r" + TEXT)
+    ),
+    rules(
+        "one-line-that-ends-in-lf",
+        Reply(raw=b"HTTP/1.1 200 OK\r\nX: y\nContent-Length: 34\r\n\r\n" + TEXT),
+    ),
     rules("field-of-bytes", field_line(b"X: \xff\xfe")),
     rules("empty-field", field_line(b"X:")),
     rules("field-of-8-kib", field_line(b"X: " + b"y" * 8000)),
@@ -537,7 +727,13 @@ TLS = [
     rules("tls", text(), tls="good"),
     trouble("tls-unknown-authority", text(), "tls", tls="unknown"),
     trouble("tls-other-name", text(), "tls", tls="other"),
-    trouble("tls-that-is-none", raw("HTTP/1.1 400 Bad Request\nContent-Length: 0\n\n"), "tls", "timeout", tls="none"),
+    trouble(
+        "tls-that-is-none",
+        raw("HTTP/1.1 400 Bad Request\nContent-Length: 0\n\n"),
+        "tls",
+        "timeout",
+        tls="none",
+    ),
 ]
 
 CACHING = [
@@ -556,7 +752,21 @@ CACHING = [
     cached("expires-in-the-past", FLOOR, _DATE, ("Expires", "Sun, 01 Nov 2026 11:00:00 GMT")),
     cached("expires-never", DAY, _DATE, ("Expires", "Fri, 01 Nov 2069 12:00:00 GMT")),
     cached("expires-0", FLOOR, _DATE, ("Expires", "0")),
-    cached("max-age-beats-expires", 3600.0, _DATE, ("Cache-Control", "max-age=3600"), ("Expires", "0")),
+    cached(
+        "max-age-beats-expires", 3600.0, _DATE, ("Cache-Control", "max-age=3600"), ("Expires", "0")
+    ),
 ]
 
-ROWS = STATUSES + REDIRECTS + BODIES + CODINGS + WIRE + FRAMING + ENDS + HEAD + LOCATIONS + TLS + CACHING
+ROWS = (
+    STATUSES
+    + REDIRECTS
+    + BODIES
+    + CODINGS
+    + WIRE
+    + FRAMING
+    + ENDS
+    + HEAD
+    + LOCATIONS
+    + TLS
+    + CACHING
+)

@@ -35,8 +35,17 @@ from robots_guard.settings import open_guard, settings_of
 from robots_guard.stores import open_store
 from robots_guard.testing import Loopback, RecordingOrigin
 
-BRIEF = {"connect_timeout": "10", "first_byte_timeout": "10", "fetch_timeout": "20", "audit_passes": "all"}
-FETCHERS = ["direct", *(["scrapy"] if find_spec("scrapy") else []), *(["mitmproxy"] if find_spec("mitmproxy") else [])]
+BRIEF = {
+    "connect_timeout": "10",
+    "first_byte_timeout": "10",
+    "fetch_timeout": "20",
+    "audit_passes": "all",
+}
+FETCHERS = [
+    "direct",
+    *(["scrapy"] if find_spec("scrapy") else []),
+    *(["mitmproxy"] if find_spec("mitmproxy") else []),
+]
 RFC = dialect("rfc9309")
 AT_ONCE = 16  # rows; a machine of two cores keeps the deadlines above for so many
 
@@ -124,7 +133,9 @@ def _direct(urls: list[str], settings: dict[str, str], folder: Path) -> dict[str
     return asyncio.run(_asked_directly(urls, settings, folder))
 
 
-async def _asked_directly(urls: list[str], values: dict[str, str], folder: Path) -> dict[str, Decided]:
+async def _asked_directly(
+    urls: list[str], values: dict[str, str], folder: Path
+) -> dict[str, Decided]:
     settings = settings_of({"agent": "mybot", "audit_log": str(folder / "audit_log"), **values})
     tls = ssl.create_default_context(cafile=str(folder / "ca.pem"))
     fetcher = HttpFetcher("mybot", tls=tls, destinations=Destinations(trusts_caller=True))
@@ -134,8 +145,14 @@ async def _asked_directly(urls: list[str], values: dict[str, str], folder: Path)
     async def ask(url: str) -> tuple[str, Decided]:
         async with turn:
             origin, target = split_url(url)
-            verdict = (await guard.check(Question(origin=origin, target=target, agent="mybot"))).verdict
-            return url, {"action": str(verdict.action), "reason": str(verdict.reason), "detail": verdict.detail}
+            verdict = (
+                await guard.check(Question(origin=origin, target=target, agent="mybot"))
+            ).verdict
+            return url, {
+                "action": str(verdict.action),
+                "reason": str(verdict.reason),
+                "detail": verdict.detail,
+            }
 
     really, ours = destinations.is_public, ip_network(PUBLIC)
     destinations.is_public = lambda address: address in ours or really(address)
@@ -154,7 +171,12 @@ def _scrapy(urls: list[str], settings: dict[str, str], folder: Path) -> dict[str
     chosen |= {"DOWNLOAD_VERIFY_CERTIFICATES": True}
     requests = [{"url": url, "dont_filter": True} for url in urls]
     done = crawl(
-        requests, chosen, folder=folder, public=PUBLIC, env={"SSL_CERT_FILE": str(folder / "ca.pem")}, timeout=120
+        requests,
+        chosen,
+        folder=folder,
+        public=PUBLIC,
+        env={"SSL_CERT_FILE": str(folder / "ca.pem")},
+        timeout=120,
     )
     assert done.code == 0, done.log
     return _first(done.records)
@@ -211,7 +233,9 @@ def test_the_table_has_forty_behaviours_and_more():
 # Tests of one run belong to one worker, which makes it once.
 GROUPS = {name: pytest.mark.xdist_group(f"behaviours-{name}") for name in FETCHERS}
 CASES = [
-    pytest.param(name, row, id=f"{name}-{row.name}", marks=GROUPS[name]) for name in FETCHERS for row in _rows(name)
+    pytest.param(name, row, id=f"{name}-{row.name}", marks=GROUPS[name])
+    for name in FETCHERS
+    for row in _rows(name)
 ]
 EACH = [pytest.param(name, marks=GROUPS[name]) for name in FETCHERS]
 
@@ -245,7 +269,9 @@ def test_nothing_forbidden_reaches_an_origin_and_each_file_is_fetched_once(ran, 
     for row in _rows(name):
         site = run.sites[row.name]
         asked = set(site.targets) - set(row.pages)
-        assert asked == ({row.target} if row.action == "pass" and name != "direct" else set()), row.name
+        assert asked == ({row.target} if row.action == "pass" and name != "direct" else set()), (
+            row.name
+        )
         assert len(site.robots_fetches) == (1 if row.tls in ("", "good") else 0), row.name
 
 
@@ -263,7 +289,9 @@ def test_fetches_carry_nothing_personal(ran, name):
     fetches = [fetch for site in ran(name).sites.values() for fetch in site.robots_fetches]
 
     assert fetches
-    assert not [fetch for fetch in fetches if {"cookie", "authorization", "referer"} & set(fetch.headers)]
+    assert not [
+        fetch for fetch in fetches if {"cookie", "authorization", "referer"} & set(fetch.headers)
+    ]
 
 
 @pytest.mark.parametrize("name", EACH)

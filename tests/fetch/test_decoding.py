@@ -59,7 +59,9 @@ def coding(request, monkeypatch):
 def test_a_packed_file_that_is_too_long_on_the_wire_is_not_taken_for_a_part():
     """Flushed after every byte, rules far below the cap take more bytes than the cap."""
     packer = zlib.compressobj(wbits=31)
-    data = b"".join(packer.compress(bytes((each,))) + packer.flush(zlib.Z_SYNC_FLUSH) for each in TEXT * 3000)
+    data = b"".join(
+        packer.compress(bytes((each,))) + packer.flush(zlib.Z_SYNC_FLUSH) for each in TEXT * 3000
+    )
     assert len(TEXT * 3000) < CAP < len(data)
     body = decoder("gzip", CAP)
     with pytest.raises(Undecodable, match="longer than"):
@@ -78,7 +80,9 @@ def read(coding: str, data: bytes, step: int = 65536):
 
 
 @pytest.mark.parametrize("step", [1, 7, 65536])
-@pytest.mark.parametrize("body", [TEXT, b"", TEXT * 14_000, b"\0" * CAP], ids=["short", "empty", "long", "at the cap"])
+@pytest.mark.parametrize(
+    "body", [TEXT, b"", TEXT * 14_000, b"\0" * CAP], ids=["short", "empty", "long", "at the cap"]
+)
 def test_one_layer_is_unpacked(coding, body, step):
     got = read(coding, packed(coding, body), step)
 
@@ -118,7 +122,9 @@ def test_frames_of_zstd_follow_one_another(coding):
 
 @pytest.mark.parametrize("coding", [name for name in PACKING if name != "br"], indirect=True)
 def test_a_window_beyond_rfc_9659_is_refused(coding):
-    frame = b"\x28\xb5\x2f\xfd" + b"\x00" + b"\xa8" + b"\x01\x00\x00"  # a window of 2 GiB, one empty raw block
+    frame = (
+        b"\x28\xb5\x2f\xfd" + b"\x00" + b"\xa8" + b"\x01\x00\x00"
+    )  # a window of 2 GiB, one empty raw block
 
     with pytest.raises(Undecodable):
         read(coding, frame)

@@ -28,7 +28,9 @@ WHOLE = {
     "chunks in capitals": CHUNKED.replace(b"chunked", b"CHUNKED") + CHUNKS,
     "chunks of hexadecimal sizes": CHUNKED + b'0A;x=y;z="a b"\r\n0123456789\r\n00\r\n\r\n',
     "trailers": CHUNKED + CHUNKS[:-2] + b"X: y\r\nZ:\r\n\r\n",
-    "interim answers": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n" + OK + b"\r\n",
+    "interim answers": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n"
+    + OK
+    + b"\r\n",
     "a folded field": OK + b"X: a\r\n b\r\nContent-Length: 0\r\n\r\n",
     "control characters": OK + b"X: a\x0b\1\r\nContent-Length: 0\r\n\r\n",
     "a Location between tabs": OK + b"Location:\t/a\t\r\nContent-Length: 0\r\n\r\n",
@@ -50,7 +52,9 @@ DOUBTFUL = {
     "a length with zeros in front": OK + b"Content-Length: 03\r\n\r\nabc",
     "a length without end": OK + b"Content-Length: " + b"3" * 16 + b"\r\n\r\nabc",
     "a length and chunks": OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
-    "chunks twice": OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
+    "chunks twice": OK
+    + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"
+    + CHUNKS,
     "chunks in HTTP/1.0": CHUNKED.replace(b"1.1", b"1.0") + CHUNKS,
     "another coding": CHUNKED.replace(b"chunked", b"gzip, chunked") + CHUNKS,
     "a coding behind a vertical tab": CHUNKED.replace(b"chunked", b"\x0bchunked") + CHUNKS,
@@ -72,7 +76,9 @@ DOUBTFUL = {
     "a Location before an empty fold": OK + b"Location: /a\r\n \r\n\r\n",
     "a vertical tab in a Location": OK + b"Location: /a\x0b\r\n\r\n",
     "DEL in a coding": OK + b"Content-Encoding: gzip\x7f\r\n\r\n",
-    "an interim answer that is the last": b"HTTP/1.1 103 Hints\r\nConnection: x, Close\r\n\r\n" + OK + b"\r\n",
+    "an interim answer that is the last": b"HTTP/1.1 103 Hints\r\nConnection: x, Close\r\n\r\n"
+    + OK
+    + b"\r\n",
     "an interim answer in HTTP/1.0": b"HTTP/1.0 100 Continue\r\n\r\n" + OK + b"\r\n",
     "no size": CHUNKED + b"\r\nabc",
     "a size in other letters": CHUNKED + b"g\r\nabc",
@@ -188,9 +194,17 @@ def test_an_answer_that_says_its_length_may_be_followed_by_any_end(name):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("a length", 3), ("until closed", 3), ("chunks", 3), ("chunks of hexadecimal sizes", 10), ("204", 0)],
+    [
+        ("a length", 3),
+        ("until closed", 3),
+        ("chunks", 3),
+        ("chunks of hexadecimal sizes", 10),
+        ("204", 0),
+    ],
 )
-def test_a_client_that_reads_another_content_than_the_framing_delimits_cannot_be_relied_on(name, content):
+def test_a_client_that_reads_another_content_than_the_framing_delimits_cannot_be_relied_on(
+    name, content
+):
     framing = read(WHOLE[name])
 
     assert framing.content == content

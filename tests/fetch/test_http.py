@@ -57,7 +57,8 @@ def raw(head: str, body: bytes = b"") -> Reply:
 
 async def test_response_is_returned_unchanged(net):
     got = await outcome(
-        net, Reply(body=TEXT, headers=(("ETag", '"1"'), ("Cache-Control", "a"), ("cache-control", "b")))
+        net,
+        Reply(body=TEXT, headers=(("ETag", '"1"'), ("Cache-Control", "a"), ("cache-control", "b"))),
     )
 
     assert isinstance(got, Fetched)
@@ -102,7 +103,9 @@ async def test_a_redirect_is_not_followed(net):
 @pytest.mark.parametrize("status", [204, 304, 401, 404, 429, 500, 503])
 async def test_a_status_is_an_answer(net, status):
     body = b"" if status in (204, 304) else b"x" * 10
-    got = await outcome(net, Reply(status=status, body=body, headers=(("Content-Length", str(len(body))),)))
+    got = await outcome(
+        net, Reply(status=status, body=body, headers=(("Content-Length", str(len(body))),))
+    )
 
     assert isinstance(got, Fetched)
     assert (got.status, got.body) == (status, b"")
@@ -118,7 +121,13 @@ async def test_target_is_sent_byte_by_byte_and_cannot_end_its_line(net):
 
 @pytest.mark.parametrize(
     ("target", "sent"),
-    [("/a", True), ("//a/../b;c?d=[e]", True), ("/%2e%2E/%zz", True), ("/a?", False), ("/?", False)],
+    [
+        ("/a", True),
+        ("//a/../b;c?d=[e]", True),
+        ("/%2e%2E/%zz", True),
+        ("/a?", False),
+        ("/?", False),
+    ],
 )
 async def test_judged_target_is_sent_unchanged_or_not_at_all(net, target, sent):
     """A rule may forbid `/a$` and not `/a?`."""
@@ -140,7 +149,9 @@ async def test_request_header_cannot_end_its_line(net):
 async def test_header_values_can_always_be_encoded(net):
     """Policies and records contain them, so bytes that are not UTF-8 must not become lone
     surrogates."""
-    got = await outcome(net, raw("HTTP/1.1 200 OK\nX-A: \xff\xfe\nX-B: \xc3\xbc\nContent-Length: 0\n\n"))
+    got = await outcome(
+        net, raw("HTTP/1.1 200 OK\nX-A: \xff\xfe\nX-B: \xc3\xbc\nContent-Length: 0\n\n")
+    )
 
     assert got.headers["x-a"] == "\xff\xfe"
     assert got.headers["x-b"] == "\u00fc"
@@ -150,7 +161,9 @@ async def test_header_values_can_always_be_encoded(net):
 # -- sizes --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("size", "truncated"), [(CAP - 1, False), (CAP, False), (CAP + 1, True), (5_000_000, True)])
+@pytest.mark.parametrize(
+    ("size", "truncated"), [(CAP - 1, False), (CAP, False), (CAP + 1, True), (5_000_000, True)]
+)
 async def test_a_body_is_cut_at_the_cap(net, size, truncated):
     got = await outcome(net, Reply(body=b"x" * size))
 
@@ -202,7 +215,9 @@ def packed(body: bytes, coding: str) -> Reply:
 
 
 def gzipped(body: bytes) -> bytes:
-    return gzip.compress(body, mtime=0)  # the same whenever it is made: the names of tests are made of it
+    return gzip.compress(
+        body, mtime=0
+    )  # the same whenever it is made: the names of tests are made of it
 
 
 def raw_deflate(body: bytes) -> bytes:
@@ -308,7 +323,9 @@ async def test_dripping_header_fields_do_not_put_off_the_end():
 
     async with await asyncio.start_server(drip, "127.0.0.1") as server:
         began = time.monotonic()
-        got = await fetch(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", first_byte=0.2, total=0.5)
+        got = await fetch(
+            f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", first_byte=0.2, total=0.5
+        )
 
     assert got.failure is Failure.TIMEOUT
     assert 0.4 < time.monotonic() - began < 2
@@ -343,16 +360,28 @@ async def test_connecting_has_a_deadline_of_its_own():
         pytest.param(Reply(reset=True), Failure.RESET, id="closed without a word"),
         pytest.param(Reply(body=TEXT, cut=True), Failure.PROTOCOL, id="shorter than it says"),
         pytest.param(Reply(raw=TEXT), Failure.PROTOCOL, id="HTTP/0.9"),
-        pytest.param(Reply(raw=b"\x16\x03\x01\x00\x05garbage\r\n\r\n"), Failure.PROTOCOL, id="garbage"),
         pytest.param(
-            raw("HTTP/1.1 200 OK\nContent-Length: 5\nContent-Length: 9\n\n", TEXT), Failure.PROTOCOL, id="2 lengths"
-        ),
-        pytest.param(raw("HTTP/1.1 200 OK\nContent-Length: -5\n\n", TEXT), Failure.PROTOCOL, id="negative length"),
-        pytest.param(
-            raw("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n", b"zz\r\n"), Failure.PROTOCOL, id="bad chunk"
+            Reply(raw=b"\x16\x03\x01\x00\x05garbage\r\n\r\n"), Failure.PROTOCOL, id="garbage"
         ),
         pytest.param(
-            raw("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n", b"5\r\nUser"), Failure.PROTOCOL, id="cut chunk"
+            raw("HTTP/1.1 200 OK\nContent-Length: 5\nContent-Length: 9\n\n", TEXT),
+            Failure.PROTOCOL,
+            id="2 lengths",
+        ),
+        pytest.param(
+            raw("HTTP/1.1 200 OK\nContent-Length: -5\n\n", TEXT),
+            Failure.PROTOCOL,
+            id="negative length",
+        ),
+        pytest.param(
+            raw("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n", b"zz\r\n"),
+            Failure.PROTOCOL,
+            id="bad chunk",
+        ),
+        pytest.param(
+            raw("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n", b"5\r\nUser"),
+            Failure.PROTOCOL,
+            id="cut chunk",
         ),
         pytest.param(raw("HTTP/1.1 999999 OK\n\n"), Failure.PROTOCOL, id="no status"),
     ],
@@ -364,7 +393,9 @@ async def test_a_broken_answer_is_a_failure(net, reply, failure):
     assert got.failure is failure
 
 
-async def test_an_answer_that_aiohttp_reads_otherwise_than_its_framing_says_is_a_failure(net, monkeypatch):
+async def test_an_answer_that_aiohttp_reads_otherwise_than_its_framing_says_is_a_failure(
+    net, monkeypatch
+):
     async def longer(content):
         while data := await content.readany():
             yield data
@@ -374,7 +405,9 @@ async def test_an_answer_that_aiohttp_reads_otherwise_than_its_framing_says_is_a
 
     got = await outcome(net, Reply(body=TEXT))
 
-    assert got == Failed(failure=Failure.PROTOCOL, detail="35 bytes of content were read where the framing says 34")
+    assert got == Failed(
+        failure=Failure.PROTOCOL, detail="35 bytes of content were read where the framing says 34"
+    )
 
 
 async def test_reset_is_a_failure_and_nothing_is_requested_twice():
@@ -386,7 +419,9 @@ async def test_reset_is_a_failure_and_nothing_is_requested_twice():
         connections += 1
         await reader.readuntil(b"\r\n\r\n")
         with writer.get_extra_info("socket").dup() as connection:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close with RST
+            connection.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )  # close with RST
         writer.transport.abort()
 
     async with await asyncio.start_server(reset, "127.0.0.1") as server:
@@ -404,7 +439,9 @@ async def test_closed_port_is_a_failure_to_connect():
     assert got.failure is Failure.CONNECT
 
 
-@pytest.mark.parametrize("host", ["nowhere.test", "a_b.test", "-a-.test", "xn--fa-hia.de", "xn--a.test"])
+@pytest.mark.parametrize(
+    "host", ["nowhere.test", "a_b.test", "-a-.test", "xn--fa-hia.de", "xn--a.test"]
+)
 async def test_a_name_that_does_not_resolve_is_a_failure_of_dns(monkeypatch, host):
     asked = []
 
@@ -424,7 +461,9 @@ async def test_whatever_else_goes_wrong_is_an_outcome_too(monkeypatch):
     assert (await fetch("http://nowhere.test")).failure is Failure.INTERNAL
 
 
-@pytest.mark.parametrize("url", ["http://", "x:y", "", "http://[::1/robots.txt", "http://a b/robots.txt"])
+@pytest.mark.parametrize(
+    "url", ["http://", "x:y", "", "http://[::1/robots.txt", "http://a b/robots.txt"]
+)
 async def test_invalid_url_is_an_outcome_too(url):
     got = await fetch(url or "http:///robots.txt")
 
@@ -493,7 +532,10 @@ def staying(context: ssl.SSLContext, address: str):
     done = threading.Event()
 
     def serve() -> None:
-        with listener.accept()[0] as accepted, context.wrap_socket(accepted, server_side=True) as connection:
+        with (
+            listener.accept()[0] as accepted,
+            context.wrap_socket(accepted, server_side=True) as connection,
+        ):
             connection.recv(4096)
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
             done.wait(60)
@@ -509,10 +551,14 @@ def staying(context: ssl.SSLContext, address: str):
 async def test_a_connection_ends_with_its_fetch(authority, monkeypatch):
     """It does not wait for the peer's close, which TLS peers may delay by 30 s."""
     sockets, make = [], http._socket
-    monkeypatch.setattr(http, "_socket", lambda address: sockets.append(make(address)) or sockets[-1])
+    monkeypatch.setattr(
+        http, "_socket", lambda address: sockets.append(make(address)) or sockets[-1]
+    )
     address = next(ADDRESSES)
     with staying(serving(authority, address), address) as port:
-        got = await fetch(f"https://{address}:{port}", fetcher=trusted("mybot", tls=trusting(authority)))
+        got = await fetch(
+            f"https://{address}:{port}", fetcher=trusted("mybot", tls=trusting(authority))
+        )
         await asyncio.sleep(0)
         assert [each.fileno() for each in sockets] == [-1]
 
@@ -565,7 +611,14 @@ def resolving(monkeypatch, **names):
         found = [ip_address(address) for address in names[host.partition(".")[0]]]
         ends = {4: (), 6: (0, 0)}
         return [
-            (family[each.version], socket.SOCK_STREAM, 6, "", (str(each), port, *ends[each.version])) for each in found
+            (
+                family[each.version],
+                socket.SOCK_STREAM,
+                6,
+                "",
+                (str(each), port, *ends[each.version]),
+            )
+            for each in found
         ]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
@@ -576,22 +629,32 @@ def resolving(monkeypatch, **names):
 def public_loopback(monkeypatch):
     """127.9.0.0/16 counts as public."""
     ours, really = ip_network("127.9.0.0/16"), destinations.is_public
-    monkeypatch.setattr(destinations, "is_public", lambda address: address in ours or really(address))
+    monkeypatch.setattr(
+        destinations, "is_public", lambda address: address in ours or really(address)
+    )
 
 
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1", "[::1]", "10.0.0.1", "169.254.169.254", "[::ffff:127.0.0.1]", "2130706433"]
+    "host",
+    ["127.0.0.1", "[::1]", "10.0.0.1", "169.254.169.254", "[::ffff:127.0.0.1]", "2130706433"],
 )
 async def test_a_private_address_is_refused_unless_trusted_or_allowed(host, monkeypatch):
-    monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", None)  # nothing may be connected
-    got = await fetch(f"http://{split_url(f'http://{host}')[0].authority}", fetcher=HttpFetcher("mybot"))
+    monkeypatch.setattr(
+        asyncio.BaseEventLoop, "create_connection", None
+    )  # nothing may be connected
+    got = await fetch(
+        f"http://{split_url(f'http://{host}')[0].authority}", fetcher=HttpFetcher("mybot")
+    )
 
     assert got.failure is Failure.REFUSED
     assert "allow_private" in got.detail
 
 
 async def test_allowed_address_is_reached_and_its_neighbour_is_not(net):
-    near, far = net.origin(Reply(body=TEXT), address="127.8.0.1"), net.origin(Reply(body=TEXT), address="127.8.1.1")
+    near, far = (
+        net.origin(Reply(body=TEXT), address="127.8.0.1"),
+        net.origin(Reply(body=TEXT), address="127.8.1.1"),
+    )
     fetcher = HttpFetcher("mybot", destinations=Destinations(allowed=networks("127.8.0.0/24")))
 
     assert (await fetch(near.url, fetcher=fetcher)).body == TEXT
@@ -624,7 +687,10 @@ async def test_hanging_lookups_do_not_block_others(net, monkeypatch):
         return resolve(host, *args, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", tarpit)
-    hanging = [asyncio.ensure_future(fetch(f"http://hangs{n}.test", connect=30, total=30)) for n in range(100)]
+    hanging = [
+        asyncio.ensure_future(fetch(f"http://hangs{n}.test", connect=30, total=30))
+        for n in range(100)
+    ]
     try:
         await until(lambda: len(names) == 100)
         got = await fetch(f"http://good.test:{site.port}/robots.txt")
@@ -647,7 +713,9 @@ async def test_one_private_address_among_several_refuses_all(monkeypatch, net, p
 async def test_public_site_cannot_redirect_to_a_private_one_whatever_is_allowed(net):
     inside = net.origin(Reply(body=TEXT))
     allowing = Destinations(allowed=networks("0.0.0.0/0"), trusts_caller=True)
-    got = await fetch(inside.url, fetcher=HttpFetcher("mybot", destinations=allowing), public_only=True)
+    got = await fetch(
+        inside.url, fetcher=HttpFetcher("mybot", destinations=allowing), public_only=True
+    )
 
     assert got.failure is Failure.REFUSED
     assert not inside.connections
@@ -667,12 +735,16 @@ async def test_a_port_of_another_protocol_is_refused(port, monkeypatch):
 
 
 async def test_tls_verifies_the_name_and_not_the_address(net, authority, monkeypatch):
-    site = net.origin(Reply(body=TEXT), tls=serving(authority, "site.test"), address=next(ADDRESSES))
+    site = net.origin(
+        Reply(body=TEXT), tls=serving(authority, "site.test"), address=next(ADDRESSES)
+    )
     resolving(monkeypatch, site=[site.address], other=[site.address])
     fetcher = trusted("mybot", tls=trusting(authority))
 
     assert (await fetch(f"https://site.test:{site.port}/robots.txt", fetcher=fetcher)).tls_verified
-    assert (await fetch(f"https://other.test:{site.port}/robots.txt", fetcher=fetcher)).failure is Failure.TLS
+    assert (
+        await fetch(f"https://other.test:{site.port}/robots.txt", fetcher=fetcher)
+    ).failure is Failure.TLS
 
 
 # -- through a proxy ----------------------------------------------------------------------------------------
@@ -703,7 +775,9 @@ async def forward_proxy(answer=None):
             writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
         else:
             far_writer.write(head.replace(target, "/" + target.split("/", 3)[3], 1).encode())
-        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer), return_exceptions=True)
+        await asyncio.gather(
+            pump(reader, far_writer), pump(far_reader, writer), return_exceptions=True
+        )
 
     def accepted(reader, writer):
         under_way.append(asyncio.ensure_future(serve(reader, writer)))
@@ -714,7 +788,9 @@ async def forward_proxy(answer=None):
     await asyncio.wait(under_way, timeout=60)
 
 
-async def test_a_proxy_is_used_when_the_settings_say_so_and_resolves_the_names(net, authority, monkeypatch):
+async def test_a_proxy_is_used_when_the_settings_say_so_and_resolves_the_names(
+    net, authority, monkeypatch
+):
     plain = net.origin(Reply(body=TEXT), address="127.7.0.1")
     secure = net.origin(Reply(body=TEXT), tls=serving(authority, "site.test"), address="127.7.0.1")
     asked = resolving(monkeypatch)
@@ -736,7 +812,9 @@ async def test_a_proxy_is_used_when_the_settings_say_so_and_resolves_the_names(n
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_a_proxy_that_refuses_is_never_taken_for_a_site_without_a_file(scheme):
     async with forward_proxy(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n") as (url, _):
-        got = await fetch(f"{scheme}://site.test/robots.txt", fetcher=HttpFetcher("mybot", proxy=url))
+        got = await fetch(
+            f"{scheme}://site.test/robots.txt", fetcher=HttpFetcher("mybot", proxy=url)
+        )
 
     if isinstance(got, Fetched):
         assert is_trouble(got.status)

@@ -146,7 +146,10 @@ async def test_a_retry_after_pauses_the_origin(free):
 
     following = await free.admit(ask("/next"))
 
-    assert (following.verdict.action, following.verdict.reason) == (Action.DEFER, Reason.RETRY_AFTER)
+    assert (following.verdict.action, following.verdict.reason) == (
+        Action.DEFER,
+        Reason.RETRY_AFTER,
+    )
 
 
 async def test_a_pause_that_begins_before_a_judged_request_is_sent(free):
@@ -166,7 +169,9 @@ async def test_a_request_is_judged_as_each_agent(paced):
 
 async def test_the_integrations_own_refusal_is_recorded(free, tmp_path):
     async def refusal(origin):
-        return Verdict(action=Action.DROP, reason=Reason.DESTINATION_REFUSED, detail=f"not {origin.host}")
+        return Verdict(
+            action=Action.DROP, reason=Reason.DESTINATION_REFUSED, detail=f"not {origin.host}"
+        )
 
     decision = await free.judge(WIRE, ["mybot"], refusal)
     (record,) = entries(tmp_path, Filter(kind=None, reason="destination-refused"))

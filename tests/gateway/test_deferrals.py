@@ -12,7 +12,9 @@ from robots_guard.gateway import deferrals
 from robots_guard.gateway.deferrals import LONGEST, DeferralMemory
 from robots_guard.origin import origin_of
 
-QUESTION = Question(origin=origin_of("https://a.test"), target="/x", agent="mybot", client="192.0.2.1")
+QUESTION = Question(
+    origin=origin_of("https://a.test"), target="/x", agent="mybot", client="192.0.2.1"
+)
 DEFER = Verdict(action=Action.DEFER, reason=Reason.CRAWL_DELAY)
 DROP = Verdict(action=Action.DROP, reason=Reason.DISALLOWED)
 PASS = Verdict(action=Action.PASS, reason=Reason.ALLOWED)
@@ -20,7 +22,9 @@ PACED = msgspec.structs.replace(PASS, delay=RequiredDelay(by=DelaySource.CRAWL_D
 
 
 def decision(question=QUESTION, verdict=DEFER, name="a-1", **more):
-    return Decision(id=name, at=1000.0, component="proxy", question=question, verdict=verdict, **more)
+    return Decision(
+        id=name, at=1000.0, component="proxy", question=question, verdict=verdict, **more
+    )
 
 
 @pytest.fixture
@@ -41,7 +45,12 @@ def test_a_repeated_request_is_linked(memory):
 
 @pytest.mark.parametrize(
     "other",
-    [{"client": "192.0.2.2"}, {"method": "HEAD"}, {"target": "/y"}, {"origin": origin_of("http://a.test")}],
+    [
+        {"client": "192.0.2.2"},
+        {"method": "HEAD"},
+        {"target": "/y"},
+        {"origin": origin_of("http://a.test")},
+    ],
 )
 def test_another_request_is_not_linked(memory, other):
     memory.remember(decision())

@@ -21,7 +21,12 @@ def identity(**options):
         ({"users": {"alice": "alicebot"}}, None, (), ("mybot",)),
         ({"by_header": True}, None, ("other/1",), ("other",)),
         ({"by_header": True}, None, (), ("mybot",)),
-        ({"by_header": True}, None, ("other/1", "", "other/2", "third"), ("other", "mybot", "third")),
+        (
+            {"by_header": True},
+            None,
+            ("other/1", "", "other/2", "third"),
+            ("other", "mybot", "third"),
+        ),
         ({"by_header": True, "judges_both": True}, None, ("other/1",), ("other", "mybot")),
         ({"by_header": True, "users": {"alice": "alicebot"}}, "alice", ("other/1",), ("alicebot",)),
     ],
@@ -54,7 +59,9 @@ def test_the_product_token_of_a_header(user_agent, token):
 _DEEP = "users = " + "{a=" * 5000
 
 
-@pytest.mark.parametrize("text", ["", "users = 3", "[users]", "[users]\na = 1", '[users]\na = "b c"', "[users", _DEEP])
+@pytest.mark.parametrize(
+    "text", ["", "users = 3", "[users]", "[users]\na = 1", '[users]\na = "b c"', "[users", _DEEP]
+)
 def test_an_invalid_agents_file(text, tmp_path):
     path = tmp_path / "agents.toml"
     path.write_text(text)

@@ -15,8 +15,17 @@ from robots_guard.origin import Origin
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 
 
-def decision(action=Action.DROP, reason=Reason.DISALLOWED, *, target="/private/x", rule="Disallow: /private/", **more):
-    verdict = Verdict(action=action, reason=reason, rule=rule and RuleRef(12, rule, "*"), group="*", **more)
+def decision(
+    action=Action.DROP,
+    reason=Reason.DISALLOWED,
+    *,
+    target="/private/x",
+    rule="Disallow: /private/",
+    **more,
+):
+    verdict = Verdict(
+        action=action, reason=reason, rule=rule and RuleRef(12, rule, "*"), group="*", **more
+    )
     question = Question(origin=Origin("https", "site.test", 443), target=target, agent="mybot")
     return Decision(id="ab-1", at=1000.0, component="proxy", question=question, verdict=verdict)
 
@@ -25,7 +34,10 @@ def test_a_refusal():
     reply = reply_to(decision())
     headers = dict(reply.headers)
     assert reply.status == 403
-    assert headers["Robots-Guard"] == 'drop; reason=disallowed; rule="Disallow: /private/"; line=12; id="ab-1"'
+    assert (
+        headers["Robots-Guard"]
+        == 'drop; reason=disallowed; rule="Disallow: /private/"; line=12; id="ab-1"'
+    )
     assert headers["Proxy-Status"].startswith("robots-guard; error=http_request_denied")
     assert headers["Cache-Control"] == "no-store"
     assert headers["Content-Type"] == "application/problem+json"
@@ -94,14 +106,21 @@ def test_the_error_type_of_a_deferral(reason, error):
 
 @pytest.mark.parametrize(
     ("reason", "linked"),
-    [(Reason.DISALLOWED, True), (Reason.UNREACHABLE, True), (Reason.BLOCKED, False), (Reason.INTERNAL_ERROR, False)],
+    [
+        (Reason.DISALLOWED, True),
+        (Reason.UNREACHABLE, True),
+        (Reason.BLOCKED, False),
+        (Reason.INTERNAL_ERROR, False),
+    ],
 )
 def test_a_page_links_to_the_robots_txt_if_the_site_is_the_cause(reason, linked):
     page = reply_to(decision(reason=reason, rule=None), accept=BROWSER).body.decode()
     assert ('href="https://site.test/robots.txt"' in page) is linked
 
 
-@pytest.mark.parametrize(("until", "wait"), [(1030.2, "31"), (1000.0, "1"), (900.0, "1"), (None, "60")])
+@pytest.mark.parametrize(
+    ("until", "wait"), [(1030.2, "31"), (1000.0, "1"), (900.0, "1"), (None, "60")]
+)
 def test_a_deferral_has_a_retry_after(until, wait):
     reply = reply_to(decision(Action.DEFER, Reason.UNREACHABLE, rule=None, until=until))
     assert dict(reply.headers)["Retry-After"] == wait

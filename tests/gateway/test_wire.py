@@ -55,7 +55,10 @@ def test_names_that_agree(changes):
         ({"authority": "other.test"}, Reason.AMBIGUOUS_AUTHORITY),
         ({"host": "192.0.2.7", "hosts": ("site.test",), "sni": None}, Reason.AMBIGUOUS_AUTHORITY),
         ({"addressed": True, "host": "192.0.2.7", "sni": "other.test"}, Reason.AMBIGUOUS_AUTHORITY),
-        ({"addressed": True, "host": "192.0.2.7", "hosts": ("site.test:8",)}, Reason.AMBIGUOUS_AUTHORITY),
+        (
+            {"addressed": True, "host": "192.0.2.7", "hosts": ("site.test:8",)},
+            Reason.AMBIGUOUS_AUTHORITY,
+        ),
         ({"addressed": True, "host": "other.test"}, Reason.AMBIGUOUS_AUTHORITY),
         ({"hosts": ("site.test", "site.test")}, Reason.MALFORMED_TARGET),
         ({"coding": "gzip, chunked"}, Reason.MALFORMED_TARGET),
@@ -85,5 +88,7 @@ def test_ambiguous_requests(changes, reason):
 
 
 def test_an_address_without_a_name():
-    question, verdict = BASE._replace(host="192.0.2.7", hosts=("192.0.2.7",), sni=None).question("mybot")
+    question, verdict = BASE._replace(host="192.0.2.7", hosts=("192.0.2.7",), sni=None).question(
+        "mybot"
+    )
     assert (str(question.origin), verdict) == ("https://192.0.2.7", None)

@@ -33,14 +33,18 @@ class Row:
     as_written: bool = False
 
 
-def _rules(name: str, text: str, target: str, action: str, control: str = "/open", **options) -> Row:
+def _rules(
+    name: str, text: str, target: str, action: str, control: str = "/open", **options
+) -> Row:
     reason = {PASS: "allowed", DROP: "disallowed"}[action]
     return Row(name, text, target, action, reason, control, **options)
 
 
 def _moved(location: str, status: int = 301):
     def reply(request: Received) -> Reply:
-        return Reply(status=status, headers=(("Location", location.format(host=request.headers["host"])),))
+        return Reply(
+            status=status, headers=(("Location", location.format(host=request.headers["host"])),)
+        )
 
     return reply
 
@@ -52,15 +56,31 @@ def _bytes(body: bytes, *headers: tuple[str, str], **options) -> Reply:
 RULES = [
     _rules("prefix-disallows", _R, "/private/x", DROP),
     _rules("prefix-leaves-the-rest", _R, "/privat", PASS),
-    _rules("own-group-beats-star", "User-agent: *\nDisallow: /\n\nUser-agent: mybot\nDisallow: /a\n", "/b", PASS, "/c"),
-    _rules("own-group-disallows", "User-agent: mybot\nDisallow: /a\n\nUser-agent: *\nAllow: /\n", "/a", DROP),
+    _rules(
+        "own-group-beats-star",
+        "User-agent: *\nDisallow: /\n\nUser-agent: mybot\nDisallow: /a\n",
+        "/b",
+        PASS,
+        "/c",
+    ),
+    _rules(
+        "own-group-disallows",
+        "User-agent: mybot\nDisallow: /a\n\nUser-agent: *\nAllow: /\n",
+        "/a",
+        DROP,
+    ),
     _rules("agent-name-in-another-case", "User-agent: MyBot\nDisallow: /a\n", "/a", DROP),
     _rules("agent-with-version", "User-agent: mybot/2.0\nDisallow: /a\n", "/a", DROP),
     _rules("longer-name-is-not-ours", "User-agent: mybots\nDisallow: /\n", "/a", PASS),
     _rules(
-        "groups-of-one-name-merge", "User-agent: mybot\nDisallow: /a\n\nUser-agent: mybot\nDisallow: /b\n", "/b", DROP
+        "groups-of-one-name-merge",
+        "User-agent: mybot\nDisallow: /a\n\nUser-agent: mybot\nDisallow: /b\n",
+        "/b",
+        DROP,
     ),
-    _rules("several-names-one-group", "User-agent: x\nUser-agent: mybot\nDisallow: /a\n", "/a", DROP),
+    _rules(
+        "several-names-one-group", "User-agent: x\nUser-agent: mybot\nDisallow: /a\n", "/a", DROP
+    ),
     _rules(
         "crawl-delay-does-not-split-names",
         "User-agent: mybot\nCrawl-delay: 5\nUser-agent: x\nDisallow: /a\n",
@@ -80,7 +100,9 @@ RULES = [
     _rules("case-of-path-counts", _R, "/PRIVATE/x", PASS),
     _rules("percent-encoded-unreserved", _R, "/%70rivate/x", DROP),
     _rules("percent-encoded-tilde-in-rule", "User-agent: *\nDisallow: /%7Ejoe/\n", "/~joe/", DROP),
-    _rules("hex-digits-in-another-case", "User-agent: *\nDisallow: /caf%c3%a9/\n", "/caf%C3%A9/x", DROP),
+    _rules(
+        "hex-digits-in-another-case", "User-agent: *\nDisallow: /caf%c3%a9/\n", "/caf%C3%A9/x", DROP
+    ),
     _rules("non-ascii-rule", "User-agent: *\nDisallow: /café/\n", "/caf%C3%A9/x", DROP),
     _rules("encoded-slash-is-not-a-slash", _R, "/private%2Fx", PASS),
     _rules("dot-segments", _R, "/public/../private/x", DROP, as_written=True),
@@ -89,14 +111,35 @@ RULES = [
     _rules("double-slash", _R, "//private/x", DROP, as_written=True),
     _rules("path-parameters", _R, "/private;v=1/x", DROP),
     _rules("rules-before-any-group", "Disallow: /\nUser-agent: *\nDisallow: /a\n", "/b", PASS),
-    _rules("comments-and-blank-lines", "# c\n\nUser-agent: * # all\n\n# c\nDisallow: /a # b\n", "/a", DROP),
     _rules(
-        "unknown-lines-do-not-disturb", "User-agent: *\nFoo: bar\nDisallow: /a\nSitemap: /s\nDisallow: /b\n", "/b", DROP
+        "comments-and-blank-lines",
+        "# c\n\nUser-agent: * # all\n\n# c\nDisallow: /a # b\n",
+        "/a",
+        DROP,
+    ),
+    _rules(
+        "unknown-lines-do-not-disturb",
+        "User-agent: *\nFoo: bar\nDisallow: /a\nSitemap: /s\nDisallow: /b\n",
+        "/b",
+        DROP,
     ),
     _rules("no-group-for-us", "User-agent: x\nDisallow: /\n", "/a", PASS),
     _rules("empty-file", "", "/a", PASS),
-    Row("robots-txt-itself", "User-agent: *\nDisallow: /\n", ROBOTS_TXT, PASS, "robots-txt", ROBOTS_TXT),
-    _rules("robots-txt-with-a-query-is-not-exempt", "User-agent: *\nDisallow: /\n", "/robots.txt?x", DROP, ROBOTS_TXT),
+    Row(
+        "robots-txt-itself",
+        "User-agent: *\nDisallow: /\n",
+        ROBOTS_TXT,
+        PASS,
+        "robots-txt",
+        ROBOTS_TXT,
+    ),
+    _rules(
+        "robots-txt-with-a-query-is-not-exempt",
+        "User-agent: *\nDisallow: /\n",
+        "/robots.txt?x",
+        DROP,
+        ROBOTS_TXT,
+    ),
 ]
 
 BODIES = [
@@ -126,7 +169,9 @@ BODIES = [
         DROP,
         "disallowed",
     ),
-    Row("rule-beyond-500-kib", _bytes(b"#\n" * 300_000 + _R.encode()), "/private/x", PASS, "allowed"),
+    Row(
+        "rule-beyond-500-kib", _bytes(b"#\n" * 300_000 + _R.encode()), "/private/x", PASS, "allowed"
+    ),
 ]
 
 ACCESS = [
@@ -135,7 +180,13 @@ ACCESS = [
     Row("401", 401, "/a", DROP, "restricted", ROBOTS_TXT),
     Row("403", 403, "/a", DROP, "restricted", ROBOTS_TXT),
     Row("404", 404, "/a", PASS, "unrestricted"),
-    Row("404-with-rules-in-its-body", Reply(status=404, body="User-agent: *\nDisallow: /"), "/a", PASS, "unrestricted"),
+    Row(
+        "404-with-rules-in-its-body",
+        Reply(status=404, body="User-agent: *\nDisallow: /"),
+        "/a",
+        PASS,
+        "unrestricted",
+    ),
     Row("410", 410, "/a", PASS, "unrestricted"),
     Row("429", 429, "/a", DEFER, "unreachable", ROBOTS_TXT),
     Row("451", 451, "/a", PASS, "unrestricted"),
@@ -154,7 +205,9 @@ ACCESS = [
     Row("redirect-without-location", 302, "/a", DEFER, "unreachable", ROBOTS_TXT),
     Row("redirect-loop", _moved("/robots.txt"), "/a", DEFER, "unreachable", ROBOTS_TXT),
     Row("redirect-to-file", _moved("file:///etc/hostname"), "/a", DEFER, "unreachable", ROBOTS_TXT),
-    Row("redirect-to-ftp", _moved("ftp://{host}/robots.txt"), "/a", DEFER, "unreachable", ROBOTS_TXT),
+    Row(
+        "redirect-to-ftp", _moved("ftp://{host}/robots.txt"), "/a", DEFER, "unreachable", ROBOTS_TXT
+    ),
     Row("redirect-to-rules", _moved("/r.txt", 302), "/private/x", DROP, "disallowed"),
     Row("redirect-to-404", _moved("/none", 308), "/a", PASS, "unrestricted"),
     Row("six-redirects", _moved("/hop0"), "/a", DEFER, "unreachable", ROBOTS_TXT),
@@ -162,7 +215,14 @@ ACCESS = [
     Row("connection-reset", Reply(reset=True), "/a", DEFER, "unreachable", ROBOTS_TXT),
     Row("no-answer-in-time", Reply(body=_R, delay=12), "/a", DEFER, "unreachable", ROBOTS_TXT),
     Row("body-cut-short", Reply(body=_R, cut=True), "/a", DEFER, "unreachable", ROBOTS_TXT),
-    Row("not-http", Reply(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), "/a", DEFER, "unreachable", ROBOTS_TXT),
+    Row(
+        "not-http",
+        Reply(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"),
+        "/a",
+        DEFER,
+        "unreachable",
+        ROBOTS_TXT,
+    ),
 ]
 
 ROWS = RULES + BODIES + ACCESS

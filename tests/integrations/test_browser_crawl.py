@@ -71,7 +71,9 @@ def integration(certifier, tmp_path_factory):
     certifier.cert_pem.write_to_path(str(folder / "origins.pem"))
     (line,) = re.findall(r"^\$ robots-guard proxy (.*)$", code_block("console"), re.MULTILINE)
     options = shlex.split(line.replace(DOCS_PROXY, "127.0.0.1:0"))
-    with proxy(folder, [*upstream_ca("proxy", folder / "origins.pem"), *options], audit_passes="all") as running:
+    with proxy(
+        folder, [*upstream_ca("proxy", folder / "origins.pem"), *options], audit_passes="all"
+    ) as running:
         yield running
 
 
@@ -103,11 +105,25 @@ def test_through_the_proxy_no_forbidden_request_reaches_the_site(shop, integrati
     assert {"/", "/open.svg", "/moved", "/moved-on", "/landed", "/framed"} <= set(shop.targets)
     assert done[f"{shop.url}/"]["status"] == 200
     assert done[f"{shop.url}/moved-on"]["url"] == f"{shop.url}/landed"
-    assert done.verdict(f"{shop.url}/moved") == done.verdict(f"{shop.url}/private/asked") == ("drop", "disallowed")
+    assert (
+        done.verdict(f"{shop.url}/moved")
+        == done.verdict(f"{shop.url}/private/asked")
+        == ("drop", "disallowed")
+    )
     assert not done.record(f"{shop.url}/private/landed")["escaped"], "it was refused at the proxy"
     assert "robots_guard/escaped" not in done.stats
-    refused = {record["url"].removeprefix(shop.url) for record in integration.records() if record["action"] == "drop"}
-    assert {"/private/landed", "/private/image.svg", "/private/script.js", "/private/data", "/private/frame"} <= refused
+    refused = {
+        record["url"].removeprefix(shop.url)
+        for record in integration.records()
+        if record["action"] == "drop"
+    }
+    assert {
+        "/private/landed",
+        "/private/image.svg",
+        "/private/script.js",
+        "/private/data",
+        "/private/frame",
+    } <= refused
     assert f"its proxy, {integration.url}, judges" in done.log
     assert "WARNING: robots_guard judges each" not in done.log
 
@@ -124,7 +140,9 @@ def test_the_proxy_refuses_a_scripts_navigation(shop, integration):
 
 def test_without_the_proxy_a_forbidden_landing_page_is_refused_and_recorded(shop):
     done = crawl(
-        [browser_request(f"{shop.url}/moved"), browser_request(f"{shop.url}/moved-on")], settings(""), timeout=120
+        [browser_request(f"{shop.url}/moved"), browser_request(f"{shop.url}/moved-on")],
+        settings(""),
+        timeout=120,
     )
 
     assert done.verdict(f"{shop.url}/moved") == ("drop", "disallowed")
@@ -140,10 +158,15 @@ def test_without_the_proxy_a_forbidden_landing_page_is_refused_and_recorded(shop
 def test_pages_and_their_resources_keep_the_sites_delay(net, integration):
     page = html('<!doctype html><link rel="icon" href="data:,"><img src="/part.svg">')
     svg = Reply(body=SVG, headers=(("Content-Type", "image/svg+xml"),))
-    site = net.origin("User-agent: *\nCrawl-delay: 0.5\n", {"/0": page, "/1": page, "/part.svg": svg})
+    site = net.origin(
+        "User-agent: *\nCrawl-delay: 0.5\n", {"/0": page, "/1": page, "/part.svg": svg}
+    )
 
     done = crawl(
-        [browser_request(f"{site.url}/{n}") for n in range(2)], settings(integration.url), see_through=True, timeout=120
+        [browser_request(f"{site.url}/{n}") for n in range(2)],
+        settings(integration.url),
+        see_through=True,
+        timeout=120,
     )
 
     assert {result["status"] for result in done.results.values()} == {200}

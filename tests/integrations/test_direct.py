@@ -43,7 +43,11 @@ def test_many_silent_origins_delay_no_other_without_an_asyncio_loop(net):
     """The loop has a separate thread, not one of those that serve the store."""
     silent = [net.origin(Reply(hang=True)) for _ in range(8)]
     site = net.origin(RULES)
-    settings = {"ROBOTS_GUARD_FETCH": "direct", "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 3, "TWISTED_REACTOR": EPOLL}
+    settings = {
+        "ROBOTS_GUARD_FETCH": "direct",
+        "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 3,
+        "TWISTED_REACTOR": EPOLL,
+    }
     pages = [*(f"{each.url}/x" for each in silent), f"{site.url}/open"]
 
     done = crawl(pages, settings, deferred_api=True, timeout=60)

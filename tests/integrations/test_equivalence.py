@@ -27,7 +27,12 @@ from support.programs import program
 
 from robots_guard.testing import Loopback, RecordingOrigin
 
-BRIEF = {"connect_timeout": "8", "first_byte_timeout": "8", "fetch_timeout": "10", "audit_passes": "all"}
+BRIEF = {
+    "connect_timeout": "8",
+    "first_byte_timeout": "8",
+    "fetch_timeout": "10",
+    "audit_passes": "all",
+}
 RUNS = [
     f"{client}-{scheme}"
     for client in ("scrapy", "mitmdump+raw", "mitmdump+curl", "mitmdump+wget")
@@ -61,7 +66,9 @@ def run_named(certifier, tmp_path_factory) -> Iterator[Callable[[str], Run]]:
 
         def run(name: str) -> Run:
             if name not in runs:
-                runs[name] = _run(name, net, certifier, tmp_path_factory.mktemp(name.replace("+", "-")))
+                runs[name] = _run(
+                    name, net, certifier, tmp_path_factory.mktemp(name.replace("+", "-"))
+                )
             return runs[name]
 
         yield run
@@ -77,7 +84,9 @@ def _run(name: str, net: Loopback, certifier: trustme.CA, folder: Path) -> Run:
         for row, address in zip(rows, addresses, strict=True)
     }
     # The control comes first: a deferral of the target would hold it back.
-    urls = [f"{sites[row.name].url}{target}" for row in rows for target in (row.control, row.target)]
+    urls = [
+        f"{sites[row.name].url}{target}" for row in rows for target in (row.control, row.target)
+    ]
     urls = list(dict.fromkeys(urls))
     if client == "scrapy":
         return Run(sites, _crawl(urls, folder))
@@ -126,14 +135,31 @@ def _raw(integration: Integration, url: str) -> None:
 
 
 def _curl(integration: Integration, url: str) -> None:
-    command = [program("curl"), "-s", "-o", "/dev/null", "--path-as-is", "-g", "-m", "40", "-x", integration.url]
+    command = [
+        program("curl"),
+        "-s",
+        "-o",
+        "/dev/null",
+        "--path-as-is",
+        "-g",
+        "-m",
+        "40",
+        "-x",
+        integration.url,
+    ]
     subprocess.run([*command, "--cacert", str(integration.ca), url], check=False)
 
 
 def _wget(integration: Integration, url: str) -> None:
     command = [program("wget"), "-q", "-O", "/dev/null", "-t", "1", "-T", "40", "--max-redirect=0"]
-    environment = {"http_proxy": integration.url, "https_proxy": integration.url, "PATH": "/usr/bin:/bin"}
-    subprocess.run([*command, f"--ca-certificate={integration.ca}", url], env=environment, check=False)
+    environment = {
+        "http_proxy": integration.url,
+        "https_proxy": integration.url,
+        "PATH": "/usr/bin:/bin",
+    }
+    subprocess.run(
+        [*command, f"--ca-certificate={integration.ca}", url], env=environment, check=False
+    )
 
 
 CLIENTS: dict[str, Callable[[Integration, str], None]] = {"raw": _raw, "curl": _curl, "wget": _wget}
@@ -149,7 +175,11 @@ def test_the_table_has_at_least_sixty_rows():
 
 # All tests of a run belong to one worker, so that it is run only once.
 GROUPS = {name: pytest.mark.xdist_group(f"equivalence-{name}") for name in RUNS}
-CASES = [pytest.param(name, row, id=f"{name}-{row.name}", marks=GROUPS[name]) for name in RUNS for row in _rows(name)]
+CASES = [
+    pytest.param(name, row, id=f"{name}-{row.name}", marks=GROUPS[name])
+    for name in RUNS
+    for row in _rows(name)
+]
 
 
 @pytest.mark.parametrize(("name", "row"), CASES)

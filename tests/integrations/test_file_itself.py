@@ -30,22 +30,33 @@ def gaps(site) -> list[float]:
 def test_it_is_deferred_like_a_page(net, tmp_path, start):
     site = net.origin(LONG)
     with start(tmp_path, audit_passes="all") as integration:
-        answers = [plain(integration, f"{site.url}/{target}") for target in ("open", "robots.txt", "robots.txt")]
+        answers = [
+            plain(integration, f"{site.url}/{target}")
+            for target in ("open", "robots.txt", "robots.txt")
+        ]
         head = plain(integration, f"{site.url}/robots.txt", method="HEAD")
-        records = [record for record in integration.records() if record["url"].endswith("/robots.txt")]
+        records = [
+            record for record in integration.records() if record["url"].endswith("/robots.txt")
+        ]
 
     assert [answer.status for answer in answers] == [200, 429, 429]
     assert head.status == 429
     assert answers[1].guard.startswith("defer; reason=crawl-delay;")
     assert 0 < int(answers[1].headers["retry-after"]) <= 30
     assert len(site.robots_fetches) == 1
-    assert (records[1]["action"], records[1]["rule"], records[1]["line"]) == ("defer", "Crawl-delay: 30", 2)
+    assert (records[1]["action"], records[1]["rule"], records[1]["line"]) == (
+        "defer",
+        "Crawl-delay: 30",
+        2,
+    )
 
 
 def test_it_takes_the_turn_of_the_next_page(net, tmp_path):
     site = net.origin(LONG)
     with proxy(tmp_path) as integration:
-        assert plain(integration, f"{site.url}/private/x").status == 403, "the rules are known, and no turn is taken"
+        assert plain(integration, f"{site.url}/private/x").status == 403, (
+            "the rules are known, and no turn is taken"
+        )
         assert plain(integration, f"{site.url}/robots.txt").status == 200
         assert plain(integration, f"{site.url}/open").status == 429
 
@@ -100,14 +111,19 @@ def test_a_pause_that_the_site_requests_is_kept(net, tmp_path):
         assert plain(integration, f"{site.url}/busy").status == 503
         answer = plain(integration, f"{site.url}/robots.txt")
 
-    assert (answer.status, answer.guard.partition(";")[2].partition(";")[0]) == (429, " reason=retry-after")
+    assert (answer.status, answer.guard.partition(";")[2].partition(";")[0]) == (
+        429,
+        " reason=retry-after",
+    )
     assert len(site.robots_fetches) == 1
 
 
 def test_in_report_only_mode_it_is_only_recorded(net, tmp_path):
     site = net.origin(LONG)
     with proxy(tmp_path, ["--report-only"]) as integration:
-        assert [plain(integration, f"{site.url}/{target}").status for target in ("open", "robots.txt")] == [200, 200]
+        assert [
+            plain(integration, f"{site.url}/{target}").status for target in ("open", "robots.txt")
+        ] == [200, 200]
         (record,) = [each for each in integration.records() if each.get("would") == "defer"]
 
     assert record["url"] == f"{site.url}/robots.txt"
@@ -135,7 +151,10 @@ def test_a_spiders_own_request_for_it_is_deferred_like_a_page(net, mode):
 def test_a_spiders_own_requests_for_it_keep_the_delay(net, mode):
     site = net.origin(SHORT)
     scheduled = [f"{site.url}/{target}" for target in ("robots.txt", "b")]
-    past = [{"url": f"{site.url}/{target}", "inline": True, "key": target} for target in ("a", "robots.txt")]
+    past = [
+        {"url": f"{site.url}/{target}", "inline": True, "key": target}
+        for target in ("a", "robots.txt")
+    ]
 
     done = crawl([*past, *scheduled], see_through=True, **MODES[mode])
 

@@ -67,9 +67,14 @@ def test_the_proxy_goes_on_and_ends(tmp_path, net, server):
 @pytest.mark.parametrize("mode", crawl.MODES)
 def test_a_crawl_finishes(tmp_path, net, server, mode):
     first, other = net.origin(RULES), net.origin(SLOW)
-    threading.Thread(target=lambda: eventually(lambda: has_been_fetched(other)) and server.stop()).start()
+    threading.Thread(
+        target=lambda: eventually(lambda: has_been_fetched(other)) and server.stop()
+    ).start()
     urls = [f"{site.url}/{number}" for site in (first, other) for number in range(3)]
-    plan = {**crawl.MODES[mode], "settings": {**crawl.MODES[mode]["settings"], "ROBOTS_GUARD_STORE": server.store}}
+    plan = {
+        **crawl.MODES[mode],
+        "settings": {**crawl.MODES[mode]["settings"], "ROBOTS_GUARD_STORE": server.store},
+    }
     done = crawl.crawl(urls, **plan, see_through=True, timeout=50)
 
     assert [done[url]["status"] for url in urls] == [200] * 6
@@ -98,12 +103,16 @@ def test_a_crawl_ends_at_sigterm(tmp_path, net, server):
         process.kill()
 
 
-@pytest.mark.parametrize(("number", "status"), [(None, 0), (signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(None, 0), (signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)]
+)
 def test_the_command_line_finishes_or_ends_on_a_signal(tmp_path, net, server, number, status):
     site = net.origin(SLOW)
     flags = ["--agent=mybot", f"--store={server.store}", f"--audit-log={tmp_path / 'audit_log'}"]
     command = [COMMAND, "check", *flags, f"{site.url}/page"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    ) as process:
         eventually(lambda: has_been_fetched(site))
         server.stop()
         if number is not None:

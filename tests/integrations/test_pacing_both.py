@@ -29,7 +29,9 @@ def test_two_integrations_keep_one_delay(net, tmp_path):
         client = threading.Thread(target=send_requests)
         client.start()
         urls = [f"{site.url}/scrapy/{number}" for number in range(4)]
-        done = crawl(urls, {"ROBOTS_GUARD_STORE": store}, folder=tmp_path / "scrapy", see_through=True)
+        done = crawl(
+            urls, {"ROBOTS_GUARD_STORE": store}, folder=tmp_path / "scrapy", see_through=True
+        )
         crawled.set()
         client.join(60)
 
@@ -39,6 +41,8 @@ def test_two_integrations_keep_one_delay(net, tmp_path):
     assert min(later.at - earlier.at for earlier, later in pairwise(pages)) >= DELAY * 0.99
     integrations = [page.target.split("/")[1] for page in pages]
     first = integrations.index("scrapy")
-    turns = "".join("s" if integration == "scrapy" else "p" for integration in integrations[first : first + 7])
+    turns = "".join(
+        "s" if integration == "scrapy" else "p" for integration in integrations[first : first + 7]
+    )
     assert turns == "spspsps", "turns are first come, first served"
     assert len(site.robots_fetches) == 1

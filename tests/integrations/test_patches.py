@@ -18,10 +18,14 @@ FRAMEWORKS = {"asyncio", "h11", "h2", "mitmproxy", "scrapy", "twisted"}
 
 
 def test_the_docs_list_every_patch():
-    assert page() == DOCS.read_text("utf-8"), "run: PYTHONPATH=tests python -m support.patch_list > docs/patches.md"
+    assert page() == DOCS.read_text("utf-8"), (
+        "run: PYTHONPATH=tests python -m support.patch_list > docs/patches.md"
+    )
 
 
-@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: f"{patch.owner.__name__}.{patch.methods[0].name}")
+@pytest.mark.parametrize(
+    "patch", PATCHES, ids=lambda patch: f"{patch.owner.__name__}.{patch.methods[0].name}"
+)
 def test_a_patch_has_a_reason_and_a_report_for_upstream(patch):
     assert patch.reason.endswith(".")
     title, blank, *text = patch.report.splitlines()
@@ -32,8 +36,12 @@ def test_a_patch_has_a_reason_and_a_report_for_upstream(patch):
 
 def test_no_method_of_a_framework_is_replaced_outside_patches():
     """This finds assignments to classes and modules of a framework, not those to their objects."""
-    found = {str(path.relative_to(PACKAGE)): list(_replaced(path)) for path in PACKAGE.rglob("*.py")}
-    assert {path: places for path, places in found.items() if places and "patches" not in path} == {}
+    found = {
+        str(path.relative_to(PACKAGE)): list(_replaced(path)) for path in PACKAGE.rglob("*.py")
+    }
+    assert {
+        path: places for path, places in found.items() if places and "patches" not in path
+    } == {}
 
 
 def _replaced(path: Path) -> Iterator[str]:

@@ -13,10 +13,17 @@ from robots_guard.testing import Reply
 def test_two_sites_that_redirect_to_each_other_block_no_proxy(net, tmp_path):
     """Each proxy holds the lease of one site while it needs to know the other."""
     store = f"sqlite:///{tmp_path}/policies.sqlite"
-    one = net.origin(lambda _: Reply(status=301, headers=(("Location", f"{other.url}/x"),), delay=0.5))
-    other = net.origin(lambda _: Reply(status=301, headers=(("Location", f"{one.url}/y"),), delay=0.5))
+    one = net.origin(
+        lambda _: Reply(status=301, headers=(("Location", f"{other.url}/x"),), delay=0.5)
+    )
+    other = net.origin(
+        lambda _: Reply(status=301, headers=(("Location", f"{one.url}/y"),), delay=0.5)
+    )
     settings = {"store": store, "fetch_timeout": "60", "decision_timeout": "60"}
-    with proxy(tmp_path / "one", **settings) as first, proxy(tmp_path / "two", **settings) as second:
+    with (
+        proxy(tmp_path / "one", **settings) as first,
+        proxy(tmp_path / "two", **settings) as second,
+    ):
         with ThreadPoolExecutor(2) as clients:
             futures = [
                 clients.submit(plain, integration, f"{site.url}/page")
@@ -27,7 +34,9 @@ def test_two_sites_that_redirect_to_each_other_block_no_proxy(net, tmp_path):
 
     assert [answer.status for answer in answers] == [503, 503]
     assert one.targets == other.targets == []
-    assert {(each["url"], each["robots_txt_of"]) for each in records if "robots_txt_of" in each} >= {
+    assert {
+        (each["url"], each["robots_txt_of"]) for each in records if "robots_txt_of" in each
+    } >= {
         (f"{other.url}/x", one.url),
         (f"{one.url}/y", other.url),
     }

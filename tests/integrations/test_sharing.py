@@ -53,7 +53,9 @@ def asks(folder, store, authority) -> dict[str, Ask]:
 
     The proxy runs all the time; each crawl and command is a new process.
     """
-    with mitmdump(folder, upstream_ca("mitmdump", folder / "ca.pem"), store=store, audit_passes="all") as integration:
+    with mitmdump(
+        folder, upstream_ca("mitmdump", folder / "ca.pem"), store=store, audit_passes="all"
+    ) as integration:
 
         def by_proxy(url: str) -> str:
             if url.startswith("http:"):
@@ -65,7 +67,11 @@ def asks(folder, store, authority) -> dict[str, Ask]:
                 next(record for record in reversed(integration.records()) if record["url"] == url)
             )
 
-        yield {"scrapy": _by_scrapy(folder, store), "mitmproxy": by_proxy, "cli": _by_cli(folder, store)}
+        yield {
+            "scrapy": _by_scrapy(folder, store),
+            "mitmproxy": by_proxy,
+            "cli": _by_cli(folder, store),
+        }
 
 
 def _by_scrapy(folder: Path, store: str) -> Ask:
@@ -78,17 +84,26 @@ def _by_scrapy(folder: Path, store: str) -> Ask:
 
 def _by_cli(folder: Path, store: str) -> Ask:
     def ask(url: str) -> str:
-        return _reason_and_fetcher(json.loads(_command(folder, store, "check", "--agent=mybot", "--json", url)))
+        return _reason_and_fetcher(
+            json.loads(_command(folder, store, "check", "--agent=mybot", "--json", url))
+        )
 
     return ask
 
 
 def _command(folder: Path, store: str, *arguments: str) -> str:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("ROBOTS_GUARD_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("ROBOTS_GUARD_")
+    }
     environment |= {"ROBOTS_GUARD_STORE": store, "ROBOTS_GUARD_AUDIT_LOG": str(folder / "cli")}
     environment["SSL_CERT_FILE"] = str(folder / "ca.pem")
     done = subprocess.run(
-        [COMMAND, *arguments], capture_output=True, text=True, env=environment, check=False, timeout=60
+        [COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        timeout=60,
     )
     assert done.returncode in (0, 1), done.stderr
     return done.stdout
@@ -111,7 +126,9 @@ def test_a_policy_of_one_integration_is_a_hit_for_the_others(asks, net, first):
     via = f"disallowed via {VIA[first]}"
 
     assert asks[first](f"{site.url}/private/1") == via
-    assert [asks[integration](f"{site.url}/private/{integration}") for integration in others] == [via] * 2
+    assert [asks[integration](f"{site.url}/private/{integration}") for integration in others] == [
+        via
+    ] * 2
     assert len(site.robots_fetches) == 1
     assert site.targets == []
 
@@ -120,9 +137,9 @@ def test_a_warmed_store_serves_all_integrations(asks, net, folder, store):
     sites = [net.origin(RULES), net.origin(404)]
     _command(folder, store, "policy", "refresh", "--agent=mybot", *(site.url for site in sites))
 
-    assert [asks[integration](f"{sites[0].url}/private/{integration}") for integration in INTEGRATIONS] == [
-        "disallowed via direct"
-    ] * 3
+    assert [
+        asks[integration](f"{sites[0].url}/private/{integration}") for integration in INTEGRATIONS
+    ] == ["disallowed via direct"] * 3
     assert [asks[integration](f"{sites[1].url}/{integration}") for integration in INTEGRATIONS] == [
         "unrestricted via direct"
     ] * 3
@@ -155,7 +172,10 @@ def test_a_direct_fetch_verifies_tls_whatever_the_crawl_does(asks, net, authorit
     site = _secure(net, authority, "127.3.0.2")
     settings = {"ROBOTS_GUARD_STORE": store, "ROBOTS_GUARD_FETCH": "direct"}
     done = crawl(
-        [f"{site.url}/private/1"], settings, folder=folder / "direct", env={"SSL_CERT_FILE": str(folder / "ca.pem")}
+        [f"{site.url}/private/1"],
+        settings,
+        folder=folder / "direct",
+        env={"SSL_CERT_FILE": str(folder / "ca.pem")},
     )
 
     assert done.record(f"{site.url}/private/1")["via"] == "direct"

@@ -18,34 +18,82 @@ CASES = {
     "RG002": ((ANY + b"Disallow: /x\n").decode().encode("utf-16"), [1], ANY + b"Disallow: /x\n"),
     "RG003": (b"\xef\xbb\xbf" + ANY + b"Disallow: /x\n", [1], ANY + b"Disallow: /x\n"),
     "RG004": (ANY + b"Disallow: /a\0b\nAllow: /c\x1b[31m\n", [2, 3], ANY + b"Disallow: /a # \0\n"),
-    "RG005": (ANY + b"Disallow: /" + b"a" * LINE_CAP + b"\n", [2], ANY + b"Disallow: /" + b"a" * 16_000 + b"\n"),
+    "RG005": (
+        ANY + b"Disallow: /" + b"a" * LINE_CAP + b"\n",
+        [2],
+        ANY + b"Disallow: /" + b"a" * 16_000 + b"\n",
+    ),
     "RG006": (ANY + COMMENT * 520, [512], ANY + COMMENT * 511),
     "RG007": (b"# nothing\nSitemap: https://a.test/s.xml\n", [], ANY),
     "RG101": (b"Useragent: *\nDisalow: /x\nDisallop: /y\n", [1, 2, 3], ANY + b"DISALLOW: /x\n"),
-    "RG102": (ANY + b"Crawldelay: 3\nSite-map: https://a.test/\n", [2, 3], ANY + b"Crawl-Delay: 3\n"),
+    "RG102": (
+        ANY + b"Crawldelay: 3\nSite-map: https://a.test/\n",
+        [2, 3],
+        ANY + b"Crawl-Delay: 3\n",
+    ),
     "RG103": (ANY + b"Disallow /x\nDisallow; /y\nUser-agent\n", [2, 3, 4], ANY + b"see Disallow\n"),
     "RG104": (ANY + b"hello there\n1\n", [2, 3], ANY + b"# hello there\n"),
-    "RG105": (ANY + b"LLM-Policy: /x\nhttps://a.test/s.xml\n/path:x\n", [2, 3, 4], ANY + b"License: https://a.test/\n"),
-    "RG106": (ANY + b"Disallow: /\nCrawl-delay: 5\n", [3], ANY + b"Disallow: /\nContent-Signal: search=yes\n"),
+    "RG105": (
+        ANY + b"LLM-Policy: /x\nhttps://a.test/s.xml\n/path:x\n",
+        [2, 3, 4],
+        ANY + b"License: https://a.test/\n",
+    ),
+    "RG106": (
+        ANY + b"Disallow: /\nCrawl-delay: 5\n",
+        [3],
+        ANY + b"Disallow: /\nContent-Signal: search=yes\n",
+    ),
     "RG107": (ANY + b"Noindex: /x\n", [2], ANY + b"Disallow: /noindex\n"),
-    "RG108": (ANY + b"Disallow: /a#b\n", [2], ANY + b"Disallow: /a #b\nDisallow: #c\nDisallow:#d\n"),
+    "RG108": (
+        ANY + b"Disallow: /a#b\n",
+        [2],
+        ANY + b"Disallow: /a #b\nDisallow: #c\nDisallow:#d\n",
+    ),
     "RG201": (b"Disallow: /x\nAllow: /y\n" + ANY, [1, 2], ANY + b"Disallow: /x\n"),
-    "RG202": (ANY + b"Disallow: /a\n\nDisallow: /b\n", [4], ANY + b"Disallow: /a\n# a comment\nDisallow: /b\n"),
-    "RG203": (b"User-agent: abot, bbot\nDisallow: /\n", [1], b"User-agent: abot\nUser-agent: bbot\nDisallow: /\n"),
-    "RG204": (b"User-agent: 360Spider\nUser-agent: a/1.0\nDisallow: /\n", [1, 2], b"User-agent: a-b_C\nDisallow: /\n"),
+    "RG202": (
+        ANY + b"Disallow: /a\n\nDisallow: /b\n",
+        [4],
+        ANY + b"Disallow: /a\n# a comment\nDisallow: /b\n",
+    ),
+    "RG203": (
+        b"User-agent: abot, bbot\nDisallow: /\n",
+        [1],
+        b"User-agent: abot\nUser-agent: bbot\nDisallow: /\n",
+    ),
+    "RG204": (
+        b"User-agent: 360Spider\nUser-agent: a/1.0\nDisallow: /\n",
+        [1, 2],
+        b"User-agent: a-b_C\nDisallow: /\n",
+    ),
     "RG205": (b"User-agent:\nDisallow: /\n", [1], ANY + b"Disallow: /\n"),
     "RG206": (ANY + b"Crawl-delay: 1\n", [1], ANY + b"Disallow:\n"),
-    "RG207": (ANY + b"Disallow: /a\n\nUser-agent: *\nDisallow: /b\n", [4], ANY + ANY + b"Disallow: /b\n"),
+    "RG207": (
+        ANY + b"Disallow: /a\n\nUser-agent: *\nDisallow: /b\n",
+        [4],
+        ANY + ANY + b"Disallow: /b\n",
+    ),
     "RG208": (
         b"User-agent: a\nCrawl-delay: 1\nUser-agent: b\nDisallow: /\n",
         [2],
         ANY + b"Crawl-delay: 1\nDisallow: /\n",
     ),
     "RG209": (b"User-agent: a b\nDisallow: /\n", [1], b"User-agent: a\nDisallow: /\n"),
-    "RG301": (ANY + b"Disallow: cgi-bin\nAllow: ?q\n", [2, 3], ANY + b"Disallow: /cgi-bin\nDisallow: *.gif\n"),
-    "RG302": (ANY + b"Disallow: http://a.test/x\nAllow: //a.test/y\n", [2, 3], ANY + b"Disallow: /http://a.test/x\n"),
+    "RG301": (
+        ANY + b"Disallow: cgi-bin\nAllow: ?q\n",
+        [2, 3],
+        ANY + b"Disallow: /cgi-bin\nDisallow: *.gif\n",
+    ),
+    "RG302": (
+        ANY + b"Disallow: http://a.test/x\nAllow: //a.test/y\n",
+        [2, 3],
+        ANY + b"Disallow: /http://a.test/x\n",
+    ),
     "RG303": (ANY + b"Disallow: /a /b\n", [2], ANY + b"Disallow: /a%20b\n"),
-    "RG304": (ANY + b"Disallow: /a*b\nDisallow: /c\nDisallow: /d*e\n", [2, 4], ANY + b"Disallow: /%2A\n"),
+    "RG304": (
+        ANY + b"Disallow: /a*b\nDisallow: /c\nDisallow: /d*e\n",
+        [2, 4],
+        ANY + b"Disallow: /%2A\n",
+    ),
     "RG305": (ANY + b"Disallow: /a$\n", [2], ANY + b"Disallow: /a$b\n"),
     "RG306": (ANY + b"Disallow: /a$b\n", [2], ANY + b"Disallow: /a$\n"),
     "RG307": (ANY + b"Disallow: *\n", [2], ANY + b"Disallow: /*\n"),
@@ -57,8 +105,16 @@ CASES = {
     "RG313": (ANY + b"Disallow: /100%\nDisallow: /%zz\n", [2, 3], ANY + b"Disallow: /100%25\n"),
     "RG314": (ANY + "Disallow: /é\n".encode(), [2], ANY + "Disallow: /e # é\n".encode()),
     "RG315": (ANY + b"Disallow: /\xe9\n", [2], ANY + "Disallow: /é\n".encode()),
-    "RG316": (ANY + b"Disallow: ^/a\nDisallow: /(a|b)\nDisallow: /[0-9]+\n", [2, 3, 4], ANY + b"Disallow: /a.*\n"),
-    "RG317": (ANY + b"Disallow: /" + b"a" * 1_024 + b"\n", [2], ANY + b"Disallow: /" + b"a" * 1_000 + b"\n"),
+    "RG316": (
+        ANY + b"Disallow: ^/a\nDisallow: /(a|b)\nDisallow: /[0-9]+\n",
+        [2, 3, 4],
+        ANY + b"Disallow: /a.*\n",
+    ),
+    "RG317": (
+        ANY + b"Disallow: /" + b"a" * 1_024 + b"\n",
+        [2],
+        ANY + b"Disallow: /" + b"a" * 1_000 + b"\n",
+    ),
     "RG401": (
         ANY + b"Disallow: /a\nAllow: /b\nDisallow: /a\n",
         [4],
@@ -66,17 +122,33 @@ CASES = {
     ),
     "RG402": (ANY + b"Allow: /a\nDisallow: /a\n", [3], ANY + b"Allow: /a/\nDisallow: /a\n"),
     "RG403": (ANY + b"Disallow: /a/\nAllow: /a/b\n", [3], ANY + b"Allow: /a/b\nDisallow: /a/\n"),
-    "RG501": (ANY + b"Disallow:\nCrawl-delay: 10s\nCrawl-delay: 1,5\n", [3, 4], ANY + b"Crawl-delay: 0.5\n"),
+    "RG501": (
+        ANY + b"Disallow:\nCrawl-delay: 10s\nCrawl-delay: 1,5\n",
+        [3, 4],
+        ANY + b"Crawl-delay: 0.5\n",
+    ),
     "RG502": (ANY + b"Crawl-delay: 500\n", [2], ANY + b"Crawl-delay: 30\n"),
     "RG503": (
         b"Crawl-delay: 5\n" + ANY + b"Disallow: /\n",
         [1],
         b"Sitemap: https://a.test/\n" + ANY + b"Disallow: /\n",
     ),
-    "RG504": (ANY + b"Request-rate: 10\n", [2], ANY + b"Request-rate: 1/10s 0900-1730\nRequest-rate: 100/15m\n"),
+    "RG504": (
+        ANY + b"Request-rate: 10\n",
+        [2],
+        ANY + b"Request-rate: 1/10s 0900-1730\nRequest-rate: 100/15m\n",
+    ),
     "RG505": (ANY + b"Visit-time: 9-17\n", [2], ANY + b"Visit-time: 0600-0845\n"),
-    "RG506": (ANY + b"Sitemap: /s.xml\nSitemap: a.test/s.xml\n", [2, 3], ANY + b"Sitemap: HTTPS://a.test:8/s.xml\n"),
-    "RG507": (ANY + b"Disallow: /\nHost: www.mysi.te\n", [3], ANY + b"Disallow: /\nHost: www.example.com:8080\n"),
+    "RG506": (
+        ANY + b"Sitemap: /s.xml\nSitemap: a.test/s.xml\n",
+        [2, 3],
+        ANY + b"Sitemap: HTTPS://a.test:8/s.xml\n",
+    ),
+    "RG507": (
+        ANY + b"Disallow: /\nHost: www.mysi.te\n",
+        [3],
+        ANY + b"Disallow: /\nHost: www.example.com:8080\n",
+    ),
 }
 
 
@@ -130,7 +202,11 @@ def test_a_blank_line_ends_a_record_for_some():
 
 
 def test_a_record_that_is_void_for_another_reason_has_no_blank_line():
-    for body in (ANY + b"Disalow: /x\n", b"Useragent: *\nDisallow: /x\n", b"\n" + ANY + b"# a\nDisalow: /x\n\n"):
+    for body in (
+        ANY + b"Disalow: /x\n",
+        b"Useragent: *\nDisallow: /x\n",
+        b"\n" + ANY + b"# a\nDisalow: /x\n\n",
+    ):
         assert _lines(body, "RG202") == []
 
 
@@ -161,10 +237,16 @@ def test_host_between_names_splits_their_group_in_yandex2003_only():
 
 
 def test_an_invalid_host_has_its_reason_and_effect():
-    [finding] = [each for each in lint(ANY + b"Disallow: /x\nHost: http://www.myhost.ru\n") if each.code == "RG507"]
+    [finding] = [
+        each
+        for each in lint(ANY + b"Disallow: /x\nHost: http://www.myhost.ru\n")
+        if each.code == "RG507"
+    ]
 
     assert finding.message == "this is not a valid host: it is a URL; write the host only"
-    assert {effect.does for effect in finding.effects if "yandex2003" in effect.dialects} == {"ignored"}
+    assert {effect.does for effect in finding.effects if "yandex2003" in effect.dialects} == {
+        "ignored"
+    }
 
 
 @pytest.mark.parametrize(
@@ -186,7 +268,11 @@ def test_an_invalid_host_has_its_reason_and_effect():
     ],
 )
 def test_yandex_examples_of_a_wrong_host_each_say_why(value, why):
-    [finding] = [each for each in lint(ANY + b"Disallow: /x\nHost: " + value.encode()) if each.code == "RG507"]
+    [finding] = [
+        each
+        for each in lint(ANY + b"Disallow: /x\nHost: " + value.encode())
+        if each.code == "RG507"
+    ]
 
     assert why in finding.message
 
@@ -230,20 +316,27 @@ def test_only_the_requested_dialects_are_reported():
     body = ANY + b"Disallow: /a*b\n\nAllow: /c\n"
 
     assert lint(body, [dialect("rfc9309")]) == []
-    assert {name for each in lint(body, [dialect("koster1996")]) for e in each.effects for name in e.dialects} == {
-        "koster1996"
-    }
+    assert {
+        name
+        for each in lint(body, [dialect("koster1996")])
+        for e in each.effects
+        for name in e.dialects
+    } == {"koster1996"}
 
 
 def test_a_composite_counts_as_its_parts():
-    does = _effects(ANY + b"Disalow: /x\n", "RG101", dialects=[dialect("strictest(google, koster1994)")])
+    does = _effects(
+        ANY + b"Disalow: /x\n", "RG101", dialects=[dialect("strictest(google, koster1994)")]
+    )
 
     assert list(does) == ["google", "koster1994"]
 
 
 def test_with_an_agent_only_its_groups_and_ungrouped_lines_are_reported():
     body = b"hello\nUser-agent: abot\nDisallow: x\n\nUser-agent: bbot\nDisallow: y\nSitemap: /s\n"
-    found = {line for finding in lint(body, [dialect("rfc9309")], agent="abot") for line in finding.lines}
+    found = {
+        line for finding in lint(body, [dialect("rfc9309")], agent="abot") for line in finding.lines
+    }
 
     assert found == {1, 3}
 

@@ -25,7 +25,16 @@ lines = st.lists(
         st.builds(
             lambda field, value: field + b":" + value,
             st.sampled_from(
-                [b"User-agent", b"Disallow", b"Allow", b"Host", b"Crawl-delay", b"Visit-time", b"Sitemap", b"Disalow"],
+                [
+                    b"User-agent",
+                    b"Disallow",
+                    b"Allow",
+                    b"Host",
+                    b"Crawl-delay",
+                    b"Visit-time",
+                    b"Sitemap",
+                    b"Disalow",
+                ],
             ),
             st.one_of(st.binary(max_size=20), st.sampled_from(VALUES)),
         ),
@@ -45,7 +54,9 @@ def test_any_bytes_give_printable_findings(parts, end):
         assert all(1 <= line <= len(parts) * 3 + 1 for line in finding.lines)
 
 
-@pytest.mark.parametrize("line", [b"User-agent: %b", b"Disallow: %b", b"%b: x", b"Host: %b", b"%b", b"Sitemap: %b"])
+@pytest.mark.parametrize(
+    "line", [b"User-agent: %b", b"Disallow: %b", b"%b: x", b"Host: %b", b"%b", b"Sitemap: %b"]
+)
 def test_a_hostile_line_breaks_no_format(line):
     found = lint(b"User-agent: *\n" + line % HOSTILE + b"\n")
     commands = [command(finding, "a,b:c%\n.txt") for finding in found]
@@ -53,7 +64,8 @@ def test_a_hostile_line_breaks_no_format(line):
     assert found
     assert all(each.isprintable() for each in commands)
     assert all(
-        re.match(r"::(error|warning|notice) file=a%2Cb%3Ac%25%0A\.txt,line=[0-9]+,title=RG", each) for each in commands
+        re.match(r"::(error|warning|notice) file=a%2Cb%3Ac%25%0A\.txt,line=[0-9]+,title=RG", each)
+        for each in commands
     )
     assert json.loads(json.dumps(sarif(found, "x", "1")))["runs"][0]["results"]
 
@@ -63,7 +75,9 @@ FILES = {
     "one name": lambda size: b"User-agent: a\nDisallow: /\n" * size,
     "unknown": lambda size: b"User-agent: *\n" + b"".join(b"f%d: x\n" % n for n in range(3 * size)),
     "duplicates": lambda size: b"User-agent: *\n" + b"Disallow: /a\n" * 2 * size,
-    "wildcards": lambda size: b"User-agent: *\n" + b"".join(b"Disallow: /*a*a*a*a%d$\n" % n for n in range(size)),
+    "wildcards": lambda size: (
+        b"User-agent: *\n" + b"".join(b"Disallow: /*a*a*a*a%d$\n" % n for n in range(size))
+    ),
     "nul": lambda size: b"\0\n" * 12 * size,
     "blank": lambda size: b"User-agent: a\n\nDisallow: x\n" * size,
     "paths": lambda size: b"User-agent: *\nDisallow:" + b" /a" * 8 * size,
@@ -77,7 +91,10 @@ def test_a_file_designed_to_cost_time_is_linted_within_bounds(name):
     results = []
     grown = growth(lambda body: results.append(lint(body)), FILES[name], 1_000, times=1)
     found = max(results, key=len)
-    most = {code: len(list(each)) for code, each in itertools.groupby(sorted(finding.code for finding in found))}
+    most = {
+        code: len(list(each))
+        for code, each in itertools.groupby(sorted(finding.code for finding in found))
+    }
 
     assert grown < LINEAR
     assert len(most) <= len(CHECKS)

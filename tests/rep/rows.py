@@ -31,7 +31,11 @@ def split(url: str) -> tuple[str, int, str]:
 
 
 def ask(
-    body: str | bytes, url: str, agent: str = "examplebot", name: str = "rfc9309", matching: str = "spec"
+    body: str | bytes,
+    url: str,
+    agent: str = "examplebot",
+    name: str = "rfc9309",
+    matching: str = "spec",
 ) -> Ruling:
     text = body.encode() if isinstance(body, str) else body
     host, port, target = split(url) if "://" in url else ("", 0, wire_text(url))

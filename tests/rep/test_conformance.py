@@ -22,8 +22,16 @@ NOT_FROM_THE_ROOT = "Allow path must start with /"
     ("name", "body", "expected"),
     [
         ("koster1994", "User-agent: *\nDisallow: /a\n\nUser-agent: b\nDisallow: /b\n", []),
-        ("koster1994", "User-agent: *\nDisallow: /a\n\nUser-agent: *\nDisallow: /b\n", [(4, TWO_STARS)]),
-        ("koster1994", "User-agent: *\n\nUser-agent: *\nDisallow: /b\n", [(1, NO_RULE), (3, TWO_STARS)]),
+        (
+            "koster1994",
+            "User-agent: *\nDisallow: /a\n\nUser-agent: *\nDisallow: /b\n",
+            [(4, TWO_STARS)],
+        ),
+        (
+            "koster1994",
+            "User-agent: *\n\nUser-agent: *\nDisallow: /b\n",
+            [(1, NO_RULE), (3, TWO_STARS)],
+        ),
         ("koster1994", "User-agent: a\nDisallow: /a\n\nUser-agent: b\n\n", [(4, NO_RULE)]),
         ("kollar1996", "User-agent: a b\nDisallow: /a /b\n", []),
         (

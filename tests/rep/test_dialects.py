@@ -27,27 +27,39 @@ def of_kind(*kinds: str) -> list[pytest.ParameterSet]:
     return [pytest.param(row, id=row["id"]) for row in ROWS if row["kind"] in kinds]
 
 
-@pytest.mark.parametrize("row", [p for p in of_kind("match", "host") if str(p.values[0]["expect"]) in FIRM])
+@pytest.mark.parametrize(
+    "row", [p for p in of_kind("match", "host") if str(p.values[0]["expect"]) in FIRM]
+)
 def test_a_firm_row_has_its_verdict(row):
     ruling = ask(row["robots_txt"], row["url"], row["user_agent"], row["dialect"])
 
     assert ruling.allowed is FIRM[row["expect"]], row["why"]
 
 
-@pytest.mark.parametrize("row", [p for p in of_kind("match") if p.values[0]["expect"] in ("match", "no-match")])
+@pytest.mark.parametrize(
+    "row", [p for p in of_kind("match") if p.values[0]["expect"] in ("match", "no-match")]
+)
 def test_a_pattern_alone_matches_or_not(row):
     body = f"User-agent: {row['user_agent']}\nDisallow: {row['input']['pattern']}\n"
 
-    assert ask(body, row["url"], row["user_agent"], row["dialect"]).allowed is (row["expect"] == "no-match"), row["why"]
+    assert ask(body, row["url"], row["user_agent"], row["dialect"]).allowed is (
+        row["expect"] == "no-match"
+    ), row["why"]
 
 
-@pytest.mark.parametrize("row", [p for p in of_kind("host") if isinstance(p.values[0]["expect"], dict)])
+@pytest.mark.parametrize(
+    "row", [p for p in of_kind("host") if isinstance(p.values[0]["expect"], dict)]
+)
 def test_a_host_line_is_valid_or_not(row):
     assert is_host_value(row["input"]["host_value"]) is row["expect"]["valid"], row["why"]
 
 
 # KOL-042 is a note on the octal codes of the seed; test_white_space_and_line_ends_of_kollar1996 has it.
-READ = [p for p in of_kind("parse") if isinstance(p.values[0]["expect"], dict) and "WS" not in p.values[0]["expect"]]
+READ = [
+    p
+    for p in of_kind("parse")
+    if isinstance(p.values[0]["expect"], dict) and "WS" not in p.values[0]["expect"]
+]
 
 
 @pytest.mark.parametrize("row", READ)
@@ -75,9 +87,15 @@ def test_white_space_and_line_ends_of_kollar1996(end, space):
 
 
 def test_no_firm_document_of_the_seeds_is_reported_without_cause():
-    blamed = {row["id"] for row in ROWS if row["kind"] == "parse" and "issue" in (row["expect"] or {})}
+    blamed = {
+        row["id"] for row in ROWS if row["kind"] == "parse" and "issue" in (row["expect"] or {})
+    }
     for row in ROWS:
-        if row["kind"] == "parse" and row["id"] not in blamed and row["robots_txt"].startswith("User"):
+        if (
+            row["kind"] == "parse"
+            and row["id"] not in blamed
+            and row["robots_txt"].startswith("User")
+        ):
             assert violations(parse(row["robots_txt"].encode(), dialect(row["dialect"]))) == []
 
 
@@ -85,7 +103,8 @@ ACCESS = {"disallow_all": "restricted", "allow_all": "unrestricted", "defer": "u
 
 
 @pytest.mark.parametrize(
-    "row", [p for p in of_kind("access") if p.values[0].get("input", {}).get("status") in (401, 403)]
+    "row",
+    [p for p in of_kind("access") if p.values[0].get("input", {}).get("status") in (401, 403)],
 )
 def test_401_and_403_are_data_of_the_dialect(row):
     assert dialect(row["dialect"]).on_forbidden == ACCESS[row["expect"]]
@@ -110,7 +129,9 @@ def test_meta_rows_wait_for_the_page_signals():
 
 def test_every_unspecified_row_has_its_choice_in_the_docs():
     page = Path(__file__).parents[2].joinpath("docs/dialects.md").read_text("utf-8")
-    open_rows = {row["id"] for row in ROWS if "unspecified" in str(row["expect"]) and row["kind"] != "meta"}
+    open_rows = {
+        row["id"] for row in ROWS if "unspecified" in str(row["expect"]) and row["kind"] != "meta"
+    }
 
     assert open_rows <= set(re.findall(r"[A-Z0-9]{3}-\d{3}", page))
 
@@ -134,7 +155,10 @@ def test_an_open_point_is_answered_as_documented(row, allowed):
     found = next(each for each in ROWS if each["id"] == row)
 
     assert found["expect"] == "unspecified"
-    assert ask(found["robots_txt"], found["url"], found["user_agent"], found["dialect"]).allowed is allowed
+    assert (
+        ask(found["robots_txt"], found["url"], found["user_agent"], found["dialect"]).allowed
+        is allowed
+    )
 
 
 # --- Profiles ---
@@ -157,7 +181,9 @@ def test_there_are_ten_profiles():
 
 
 def test_an_unknown_dialect_is_refused_in_one_sentence_that_names_the_known():
-    with pytest.raises(SettingsError, match=r"'ask-jeeves' is not known; use one of koster1994, .*rfc9309"):
+    with pytest.raises(
+        SettingsError, match=r"'ask-jeeves' is not known; use one of koster1994, .*rfc9309"
+    ):
         dialect("ask-jeeves")
     with pytest.raises(SettingsError, match="'altavista' is not known"):
         dialect("strictest(rfc9309, altavista)")
@@ -175,7 +201,11 @@ def test_no_dialect_name_is_tested_outside_dialect_py():
 def test_the_product_defaults_of_rfc9309():
     kept = dialect("rfc9309")
 
-    assert (kept.on_forbidden, kept.on_too_many, kept.on_redirect_limit) == ("restricted", "unreachable", "unreachable")
+    assert (kept.on_forbidden, kept.on_too_many, kept.on_redirect_limit) == (
+        "restricted",
+        "unreachable",
+        "unreachable",
+    )
     assert (kept.lifetime, kept.lifetime_floor, kept.lifetime_cap) == (86_400, 300, 86_400)
 
 
@@ -227,7 +257,9 @@ def test_a_composite_with_a_part_missing_is_named_whole(name):
 # --- Names and versions ---
 
 
-@pytest.mark.parametrize("value", ["other/1.0 mybot/2.0", "Mozilla/5.0 (compatible; MyBot/1.0)", "a/mybot"])
+@pytest.mark.parametrize(
+    "value", ["other/1.0 mybot/2.0", "Mozilla/5.0 (compatible; MyBot/1.0)", "a/mybot"]
+)
 def test_koster1996_searches_the_whole_value_for_the_name(value):
     body = f"User-agent: {value}\nDisallow: /x\n\nUser-agent: *\nDisallow: /s\n"
 
@@ -235,7 +267,9 @@ def test_koster1996_searches_the_whole_value_for_the_name(value):
     assert ask(body, "/s", "mybot", "koster1996").allowed
 
 
-@pytest.mark.parametrize("name", ["koster1994", "kollar1996", "rambler2003", "yandex2003", "slurp2006"])
+@pytest.mark.parametrize(
+    "name", ["koster1994", "kollar1996", "rambler2003", "yandex2003", "slurp2006"]
+)
 def test_a_version_behind_a_name_does_not_hide_its_record(name):
     assert not ask("User-agent: mybot/1.0\nDisallow: /x\n", "/x", "mybot", name).allowed
 
@@ -261,7 +295,9 @@ def test_bing_goes_from_name_to_name_in_one_direction():
     assert not ask(body.replace("msnbot", "other"), "/s", "msnbot", "bing").allowed
 
 
-@pytest.mark.parametrize("value", ["YandexBot*", "yandex*", "YandexBot, other", "Yandex (all)", "YandexBot2"])
+@pytest.mark.parametrize(
+    "value", ["YandexBot*", "yandex*", "YandexBot, other", "Yandex (all)", "YandexBot2"]
+)
 def test_yandex_truncates_a_value_at_the_end_of_the_token(value):
     body = f"User-agent: {value}\nDisallow: /y\n\nUser-agent: *\nDisallow: /s\n"
 
@@ -320,7 +356,11 @@ def test_parts_of_strictest_judge_the_host():
 
     assert rules.judge("/x", "main.example.ru", 8443, "https").allowed
     mirror = rules.judge("/x", "main.example.ru", 0, "https")
-    assert (mirror.allowed, mirror.mirror_of, mirror.disagree) == (False, "main.example.ru:8443", ("rfc9309",))
+    assert (mirror.allowed, mirror.mirror_of, mirror.disagree) == (
+        False,
+        "main.example.ru:8443",
+        ("rfc9309",),
+    )
     assert rules.judge("/forum", "main.example.ru", 8443, "https").disagree == ()
 
 
@@ -332,9 +372,14 @@ def test_what_matches_under_strictest_is_listed_once_the_denials_first():
     assert rules.matches("/c") == []
 
 
-@pytest.mark.parametrize(("target", "allowed"), [("/%58", False), ("/%78", True), ("/a%2Fb", True), ("/a%2fb", True)])
+@pytest.mark.parametrize(
+    ("target", "allowed"), [("/%58", False), ("/%78", True), ("/a%2Fb", True), ("/a%2fb", True)]
+)
 def test_koster1996_decodes_every_escape_but_that_of_a_slash(target, allowed):
-    assert ask("User-agent: x\nDisallow: /X\nDisallow: /a/b\n", target, "x", "koster1996").allowed is allowed
+    assert (
+        ask("User-agent: x\nDisallow: /X\nDisallow: /a/b\n", target, "x", "koster1996").allowed
+        is allowed
+    )
 
 
 def test_google_allows_a_directory_with_its_index_page():
@@ -347,6 +392,12 @@ def test_slurp2006_ends_a_rule_at_a_dollar_but_not_at_a_space(pattern):
     rules = f"User-agent: *\nDisallow: {pattern}\nDisallow: /z\n".encode("latin-1")
     target = pattern[: pattern.index("$")]
 
-    assert not compile_rules(rules, dialect("slurp2006"), "examplebot", "spec").judge(target).allowed
-    assert compile_rules(rules, dialect("slurp2006"), "examplebot", "spec").judge(target + "$c").allowed
+    assert (
+        not compile_rules(rules, dialect("slurp2006"), "examplebot", "spec").judge(target).allowed
+    )
+    assert (
+        compile_rules(rules, dialect("slurp2006"), "examplebot", "spec")
+        .judge(target + "$c")
+        .allowed
+    )
     assert compile_rules(rules, dialect("slurp2006"), "examplebot", "spec").judge("/a").allowed

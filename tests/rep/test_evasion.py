@@ -9,7 +9,11 @@ from robots_guard.rep.dialect import DIALECTS, dialect
 from robots_guard.rep.paths import MATCHINGS, malformed, matching
 from robots_guard.rep.ruleset import compile_rules
 
-ROWS = [row for row in rows("evasion.jsonl") if row["form"] == "origin-form" and "expected_by_profile" in row]
+ROWS = [
+    row
+    for row in rows("evasion.jsonl")
+    if row["form"] == "origin-form" and "expected_by_profile" in row
+]
 
 
 def verdict(row, profile, name="rfc9309"):
@@ -22,7 +26,9 @@ def verdict(row, profile, name="rfc9309"):
     return "allow" if ruling.allowed else "block"
 
 
-CASES = [(row, name, expected) for row in ROWS for name, expected in row["expected_by_profile"].items()]
+CASES = [
+    (row, name, expected) for row in ROWS for name, expected in row["expected_by_profile"].items()
+]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +41,9 @@ def test_a_spelling_has_its_verdict(row, profile, expected):
 
 def test_strict_leaks_none():
     served = [
-        row for row in ROWS if row["same_resource_on"] and row["rule"] in ("Disallow: /private/", "Disallow: /~joe/")
+        row
+        for row in ROWS
+        if row["same_resource_on"] and row["rule"] in ("Disallow: /private/", "Disallow: /~joe/")
     ]
 
     assert len(served) > 60
@@ -44,7 +52,9 @@ def test_strict_leaks_none():
 
 @pytest.mark.parametrize("name", [each for each in DIALECTS if DIALECTS[each].percent != "decode"])
 def test_every_dialect_blocks_in_standard_what_rfc9309_blocks_there(name):
-    blocked = [row for row in ROWS if row["rule"] == "Disallow: /private/" and row["expected"] == "block"]
+    blocked = [
+        row for row in ROWS if row["rule"] == "Disallow: /private/" and row["expected"] == "block"
+    ]
 
     assert [row["id"] for row in blocked if verdict(row, "standard", name) != "block"] == []
 
@@ -66,7 +76,9 @@ def test_an_encoded_slash_passes_in_standard_and_says_so():
 
 def test_an_encoded_slash_that_changes_nothing_is_not_ambiguous():
     body = b"User-agent: *\nDisallow: /private/\n"
-    ruling = compile_rules(body, dialect("rfc9309"), "examplebot", "standard").judge("/@scope%2Fpackage")
+    ruling = compile_rules(body, dialect("rfc9309"), "examplebot", "standard").judge(
+        "/@scope%2Fpackage"
+    )
 
     assert ruling.allowed
     assert ruling.ambiguous is None
@@ -112,7 +124,9 @@ def test_a_denial_names_the_form_that_was_denied(target, profile, form):
 @pytest.mark.parametrize("profile", MATCHINGS)
 def test_an_octet_left_unencoded_is_judged_as_its_escape(pattern, target, profile):
     """RFC 9309 section 2.2.2: octets not valid in a URL are encoded before they are compared."""
-    rules = compile_rules(f"User-agent: *\nDisallow: {pattern}\n".encode(), dialect("rfc9309"), "examplebot", profile)
+    rules = compile_rules(
+        f"User-agent: *\nDisallow: {pattern}\n".encode(), dialect("rfc9309"), "examplebot", profile
+    )
 
     assert not rules.judge(target).allowed
     assert rules.judge("/unlike").allowed
@@ -121,13 +135,23 @@ def test_an_octet_left_unencoded_is_judged_as_its_escape(pattern, target, profil
 def test_a_rule_in_capitals_meets_small_letters_in_strict():
     body = b"User-agent: *\nDisallow: /Private/\n"
 
-    assert not compile_rules(body, dialect("rfc9309"), "examplebot", "strict").judge("/pRIVATE/x").allowed
-    assert compile_rules(body, dialect("rfc9309"), "examplebot", "standard").judge("/pRIVATE/x").allowed
+    assert (
+        not compile_rules(body, dialect("rfc9309"), "examplebot", "strict")
+        .judge("/pRIVATE/x")
+        .allowed
+    )
+    assert (
+        compile_rules(body, dialect("rfc9309"), "examplebot", "standard")
+        .judge("/pRIVATE/x")
+        .allowed
+    )
 
 
 @pytest.mark.parametrize("name", ["koster1994", "slurp2006"])
 def test_a_further_form_is_compared_as_rfc_9309_writes_it_whatever_the_dialect(name):
-    rules = compile_rules(b"User-agent: *\nDisallow: /%7Ejoe/\n", dialect(name), "examplebot", "standard")
+    rules = compile_rules(
+        b"User-agent: *\nDisallow: /%7Ejoe/\n", dialect(name), "examplebot", "standard"
+    )
 
     assert not rules.judge("/~joe/x").allowed
     assert not rules.judge("/a/../~joe/x").allowed

@@ -42,7 +42,9 @@ SCRAPS = (
     *(b"\nDisallow: ", b"\nAllow: /", b"\nDisallow: /*b$\n"),
 )
 # Position as a fraction; number of bytes removed; bytes inserted.
-BREAKS = st.tuples(st.floats(0, 1), st.integers(0, 12), st.one_of(st.sampled_from(SCRAPS), st.binary(max_size=6)))
+BREAKS = st.tuples(
+    st.floats(0, 1), st.integers(0, 12), st.one_of(st.sampled_from(SCRAPS), st.binary(max_size=6))
+)
 WORDS = st.sampled_from(
     ["wp-admin", "cart", "?sort=", ".pdf", "..", "//", "%2f", *"/ab.;%*$#é2\\"],
 )
@@ -62,7 +64,12 @@ BODIES = st.builds(broken, st.sampled_from(FILES), st.lists(BREAKS, max_size=8))
 
 
 @settings(max_examples=EXAMPLES)
-@given(BODIES, st.sampled_from(sorted(DIALECTS)), st.sampled_from(MATCHINGS), st.lists(TARGETS, min_size=1, max_size=4))
+@given(
+    BODIES,
+    st.sampled_from(sorted(DIALECTS)),
+    st.sampled_from(MATCHINGS),
+    st.lists(TARGETS, min_size=1, max_size=4),
+)
 def test_broken_files_are_read_in_time_and_every_denial_has_a_reason(body, name, profile, targets):
     start = time.thread_time()
     rules = compile_rules(body, dialect(name), "examplebot", profile)

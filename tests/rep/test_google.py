@@ -29,9 +29,8 @@ def test_google_line_syntax_a_colon_may_be_missing_between_two_words():
 
 
 def test_groups_share_rules_and_ignore_other_records_between():
-    body = (
-        "allow: /den/sett/\n\nuser-agent: Ferret\ndisallow: /\nallow: /x/\nuser-agent: Otter\ndisallow: /\nallow: /y/\n"
-    )
+    body = "allow: /den/sett/\n\nuser-agent: Ferret\ndisallow: /\nallow: /x/\n"
+    body += "user-agent: Otter\ndisallow: /\nallow: /y/\n"
     body += "\n\nallow: /w/\nuser-agent: Badger\n\nuser-agent: Ferret\nallow: /z/\ndisallow: /\n"
 
     assert allowed(body, "/x/b")
@@ -51,7 +50,10 @@ def test_groups_only_allow_and_disallow_close_the_agents():
 
 
 def test_field_names_have_no_case():
-    for body in ("USER-AGENT: Ferret\nALLOW: /x/\nDISALLOW: /\n", "uSeR-aGeNt: Ferret\nAlLoW: /x/\ndIsAlLoW: /\n"):
+    for body in (
+        "USER-AGENT: Ferret\nALLOW: /x/\nDISALLOW: /\n",
+        "uSeR-aGeNt: Ferret\nAlLoW: /x/\ndIsAlLoW: /\n",
+    ):
         assert allowed(body, "/x/y")
         assert not allowed(body, "/a/b")
 
@@ -97,13 +99,21 @@ def test_the_longest_match_decides_and_allow_wins_ties(rules, url, expected):
 
 
 def test_encoding_escapes_are_not_decoded():
-    assert allowed("User-agent: Ferret\nDisallow: /\nAllow: /den/sett/%E3%83%84\n", "/den/sett/%E3%83%84")
-    assert not allowed("User-agent: Ferret\nDisallow: /\nAllow: /den/sett/%62%61%7A\n", "/den/sett/bib")
-    assert allowed("User-agent: Ferret\nDisallow: /\nAllow: /den/sett/%62%61%7A\n", "/den/sett/%62%61%7A")
+    assert allowed(
+        "User-agent: Ferret\nDisallow: /\nAllow: /den/sett/%E3%83%84\n", "/den/sett/%E3%83%84"
+    )
+    assert not allowed(
+        "User-agent: Ferret\nDisallow: /\nAllow: /den/sett/%62%61%7A\n", "/den/sett/bib"
+    )
+    assert allowed(
+        "User-agent: Ferret\nDisallow: /\nAllow: /den/sett/%62%61%7A\n", "/den/sett/%62%61%7A"
+    )
 
 
 def test_encoding_octets_of_a_rule_beyond_ascii_are_escaped():
-    assert allowed("User-agent: Ferret\nDisallow: /\nAllow: /den/sett/\u30c4\n", "/den/sett/%E3%83%84")
+    assert allowed(
+        "User-agent: Ferret\nDisallow: /\nAllow: /den/sett/\u30c4\n", "/den/sett/%E3%83%84"
+    )
 
 
 @pytest.mark.parametrize(

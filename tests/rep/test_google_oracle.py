@@ -15,7 +15,9 @@ ROWS = rows("google_oracle.jsonl.xz")
 def target_of(url: str) -> str:
     """The path that Google's library extracts from a URL: it begins at the first of / ? and ;."""
     after = url.find("://") + 3
-    start = min((at for at in (url.find(mark, after) for mark in "/?;") if at >= 0), default=len(url))
+    start = min(
+        (at for at in (url.find(mark, after) for mark in "/?;") if at >= 0), default=len(url)
+    )
     target = url[start:]
     return wire_text(target if target.startswith("/") else "/" + target)
 
@@ -23,8 +25,15 @@ def target_of(url: str) -> str:
 @pytest.mark.parametrize(
     ("name", "field", "count"),
     [
-        pytest.param("google", "allowed", 3_000, id="google answers as Google's library, all 3,000"),
-        pytest.param("rfc9309", "rfc_allowed", 2_853, id="rfc9309 answers as RFC 9309 wherever that has an answer"),
+        pytest.param(
+            "google", "allowed", 3_000, id="google answers as Google's library, all 3,000"
+        ),
+        pytest.param(
+            "rfc9309",
+            "rfc_allowed",
+            2_853,
+            id="rfc9309 answers as RFC 9309 wherever that has an answer",
+        ),
     ],
 )
 def test_the_oracle(name, field, count):
@@ -49,10 +58,14 @@ def test_the_deciding_line_is_the_one_google_names():
         named = lines[row["matching_line"] - 1] if row["matching_line"] else b""
         if not named.partition(b"#")[0].partition(b":")[2].strip():
             continue
-        rules = compile_rules(row["robots_txt"].encode(), dialect("google"), row["user_agent"], "spec")
+        rules = compile_rules(
+            row["robots_txt"].encode(), dialect("google"), row["user_agent"], "spec"
+        )
         rule = rules.judge(target_of(row["url"])).rule
         assert rule is not None, row["id"]
-        assert rule.line == row["matching_line"] or _equal_rule(lines, rule, row["matching_line"]), row["id"]
+        assert rule.line == row["matching_line"] or _equal_rule(
+            lines, rule, row["matching_line"]
+        ), row["id"]
 
 
 def _equal_rule(lines, rule, other) -> bool:

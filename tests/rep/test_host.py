@@ -60,7 +60,10 @@ def test_without_a_host_the_directive_cannot_be_judged_and_is_not():
 
 def test_other_dialects_keep_the_line_without_effect():
     assert judge("mirror.ru", name="rfc9309").allowed
-    assert [r.field for r in compile_rules(BODY, dialect("rfc9309"), "x").records] == ["host", "host"]
+    assert [r.field for r in compile_rules(BODY, dialect("rfc9309"), "x").records] == [
+        "host",
+        "host",
+    ]
 
 
 def test_a_plain_target_is_judged_by_host_as_well_in_every_matching():
@@ -69,7 +72,9 @@ def test_a_plain_target_is_judged_by_host_as_well_in_every_matching():
         assert not rules.judge("/x", "mirror.ru").allowed
 
 
-@pytest.mark.parametrize("value", ["a" * 64 + ".ru", "ru", "", "a.ru:", "a.ru:+80", "a.ru:٣", "a.r\u0443", "[::1]"])
+@pytest.mark.parametrize(
+    "value", ["a" * 64 + ".ru", "ru", "", "a.ru:", "a.ru:+80", "a.ru:٣", "a.r\u0443", "[::1]"]
+)
 def test_wrong_arguments_beyond_those_of_the_seed(value):
     assert not is_host_value(value)
 
@@ -93,7 +98,8 @@ def test_a_host_name_is_253_octets_long_at_most():
 
 
 @pytest.mark.parametrize(
-    ("port", "is_valid"), [("", False), ("0", False), ("1", True), ("65535", True), ("65536", False), ("x", False)]
+    ("port", "is_valid"),
+    [("", False), ("0", False), ("1", True), ("65535", True), ("65536", False), ("x", False)],
 )
 def test_a_port_is_a_number_from_1_to_65535(port, is_valid):
     assert is_host_value(f"main.ru:{port}") is is_valid
@@ -102,7 +108,12 @@ def test_a_port_is_a_number_from_1_to_65535(port, is_valid):
 def test_a_mirror_ruling_has_the_host_line():
     rule = judge("mirror.ru").rule
 
-    assert (rule.allow, rule.pattern, rule.line, rule.text) == (False, "/", 3, "Host: www.myhost.ru:8080")
+    assert (rule.allow, rule.pattern, rule.line, rule.text) == (
+        False,
+        "/",
+        3,
+        "Host: www.myhost.ru:8080",
+    )
     assert judge("mirror.ru").group == "*"
 
 

@@ -22,7 +22,10 @@ def read(text, name=RFC):
 def test_a_line_has_number_field_value_and_text():
     found = list(lines(b"\n# c\n  Crawl-Delay :  5 # why\nno colon\n", RFC))
 
-    assert found == [Line(3, "crawl-delay", "5", "Crawl-Delay :  5"), Line(4, "?", "no colon", "no colon")]
+    assert found == [
+        Line(3, "crawl-delay", "5", "Crawl-Delay :  5"),
+        Line(4, "?", "no colon", "no colon"),
+    ]
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf", b"\xef\xbb", b"\xef"])
@@ -86,7 +89,9 @@ def test_a_control_character_ends_a_disallow_and_removes_an_allow():
 
 @pytest.mark.parametrize("gap", [b" /a" * 10_000 + b" ", b" \x01 ", b" /a\x00b "])
 def test_truncating_one_value_keeps_the_others(gap):
-    body = b"User-agent: foo" + gap.replace(b"/", b"") + b"mybot\nDisallow: /first" + gap + b"/last\n"
+    body = (
+        b"User-agent: foo" + gap.replace(b"/", b"") + b"mybot\nDisallow: /first" + gap + b"/last\n"
+    )
 
     for path in ("/first", "/last"):
         assert not ask(body, path, "mybot", "kollar1996").allowed
@@ -111,9 +116,13 @@ def test_google_ends_a_line_at_nul_and_takes_other_controls_as_data():
     ]
 
 
-@pytest.mark.parametrize("separator", ["\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+@pytest.mark.parametrize(
+    "separator", ["\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
+)
 def test_no_rule_can_be_smuggled_behind_another_separator(separator):
-    body = f"User-agent: *\nDisallow: /x\nUser-agent: y{separator}User-agent: *{separator}Allow: /x\n"
+    body = (
+        f"User-agent: *\nDisallow: /x\nUser-agent: y{separator}User-agent: *{separator}Allow: /x\n"
+    )
 
     assert not ask(body, "/x").allowed
 

@@ -80,7 +80,9 @@ def test_the_index_and_its_grams_decide_as_the_slow_reference(patterns, paths):
 
 
 def some_texts(chance: random.Random, letters: str, longest: int, count: int) -> list[str]:
-    return ["/" + "".join(chance.choices(letters, k=chance.randint(0, longest))) for _ in range(count)]
+    return [
+        "/" + "".join(chance.choices(letters, k=chance.randint(0, longest))) for _ in range(count)
+    ]
 
 
 @pytest.mark.parametrize("count", [3, 12, 30, 60, 300], ids=lambda count: f"{count} rules")
@@ -181,17 +183,23 @@ def test_one_hostile_pattern_costs_at_most_linear_time(pattern):
 
 def test_nested_heads_with_wildcards_of_their_own_are_not_copied_down():
     """A key inherits a limited number of candidates; beyond that, grams are used."""
-    patterns = [f"/{'a' * depth}*x{depth}" for depth in range(500)] + [f"/*y{number}" for number in range(500)]
+    patterns = [f"/{'a' * depth}*x{depth}" for depth in range(500)] + [
+        f"/*y{number}" for number in range(500)
+    ]
     index = compiled(patterns)
 
-    assert sum(len(candidates or ()) for candidates in index.attached) <= matcher.MANY * len(index.keys)
+    assert sum(len(candidates or ()) for candidates in index.attached) <= matcher.MANY * len(
+        index.keys
+    )
     assert index.decide("/aaab/x3") == 3
 
 
 def test_a_file_and_path_designed_to_burn_time_are_denied():
     letters = "abcdefghijklmnopqrstuvwxyz"
     pairs = [a + b for a in letters for b in letters]
-    body = "User-agent: *\n" + "".join(f"Disallow: /*{a}*{b}*~\n" for a in pairs for b in pairs[:30])
+    body = "User-agent: *\n" + "".join(
+        f"Disallow: /*{a}*{b}*~\n" for a in pairs for b in pairs[:30]
+    )
     path = "/" + "".join(pairs) * 6
 
     ruling = ask(body, path)
@@ -202,7 +210,9 @@ def test_a_file_and_path_designed_to_burn_time_are_denied():
 
 def test_a_decision_that_takes_too_long_is_a_denial_with_its_group(monkeypatch):
     monkeypatch.setattr(matcher, "WORK", 1)
-    ruling = ask("User-agent: *\n" + "".join(f"Allow: /*abc*{number}~\n" for number in range(100)), "/abc")
+    ruling = ask(
+        "User-agent: *\n" + "".join(f"Allow: /*abc*{number}~\n" for number in range(100)), "/abc"
+    )
 
     assert ruling == Ruling(allowed=False, group="*", ambiguous="policy_too_complex")
 

@@ -67,7 +67,11 @@ def test_request_rate(value, seconds, window):
 
 @pytest.mark.parametrize(
     ("value", "window"),
-    [("0600-0845", Window(360, 525)), ("2200-0400", Window(1320, 240)), ("0000-2400", Window(0, 0))],
+    [
+        ("0600-0845", Window(360, 525)),
+        ("2200-0400", Window(1320, 240)),
+        ("0000-2400", Window(0, 0)),
+    ],
 )
 def test_visit_time(value, window):
     assert [visit.window for visit in one("visit-time", value).visits] == [window]
@@ -105,14 +109,19 @@ def test_windows():
 
 
 def test_a_group_without_delays():
-    assert pace_of([Line(1, "sitemap", "https://a.test/s.xml", "Sitemap: https://a.test/s.xml")]) is None
+    assert (
+        pace_of([Line(1, "sitemap", "https://a.test/s.xml", "Sitemap: https://a.test/s.xml")])
+        is None
+    )
 
 
 def test_only_lines_that_can_apply_are_kept():
     """The longest file has some 30,000 such lines, which must not all be compared at each request."""
     clock = [f"{hour:02}{minute:02}" for hour in range(24) for minute in range(60)]
     delays = [Line(1 + n, "crawl-delay", str(n), "") for n in range(1000)]
-    rates = [Line(2001 + n, "request-rate", f"1/{n}s {time}-0000", "") for n, time in enumerate(clock)]
+    rates = [
+        Line(2001 + n, "request-rate", f"1/{n}s {time}-0000", "") for n, time in enumerate(clock)
+    ]
     visits = [Line(4001 + n, "visit-time", f"{time}-0000", "") for n, time in enumerate(clock)]
 
     pace = pace_of([*delays, *rates, *visits])
@@ -120,7 +129,10 @@ def test_only_lines_that_can_apply_are_kept():
     assert len(pace.delays) == len(pace.visits) == WINDOWS
     assert len(pace.lines) == len(delays) + len(rates) + len(visits)
     whole_day = next(delay for delay in pace.delays if delay.window is None)
-    assert (whole_day.seconds, whole_day.line.number) == (1439, 2001 + 1439)  # of a window too many, and so more
+    assert (whole_day.seconds, whole_day.line.number) == (
+        1439,
+        2001 + 1439,
+    )  # of a window too many, and so more
 
 
 BODY = b"User-agent: *\nCrawl-delay: 7\nDisallow: /x\n\nUser-agent: bingbot\nDisallow: /y\n"

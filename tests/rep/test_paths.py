@@ -21,8 +21,12 @@ from robots_guard.rep.paths import (
 from robots_guard.rep.percent import canonical, canonical_rules
 from robots_guard.rep.ruleset import compile_rules
 
-TARGETS = st.text(alphabet="ab/.;?#%2eEfF5cC7\\ é*$", max_size=24).map(lambda text: wire_text("/" + text))
-PLAIN_TARGETS = st.text(alphabet="ab/.?E0!&'(+,-:=@[]_~", max_size=12).map(lambda text: "/" + text)  # most of them
+TARGETS = st.text(alphabet="ab/.;?#%2eEfF5cC7\\ é*$", max_size=24).map(
+    lambda text: wire_text("/" + text)
+)
+PLAIN_TARGETS = st.text(alphabet="ab/.?E0!&'(+,-:=@[]_~", max_size=12).map(
+    lambda text: "/" + text
+)  # most of them
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,9 @@ def test_only_spec_accepts_malformed_targets():
 
 
 def test_an_unknown_matching_is_refused():
-    with pytest.raises(SettingsError, match="'lax' is not known; use one of spec, standard, strict"):
+    with pytest.raises(
+        SettingsError, match="'lax' is not known; use one of spec, standard, strict"
+    ):
         matching("lax")
 
 
@@ -108,7 +114,9 @@ def test_a_form_a_server_may_resolve_to_is_among_the_variants(target, form):
     assert form in [variant.text for variant in variants(target)]
 
 
-@pytest.mark.parametrize("target", ["/a..b", "/a/...", "/.well-known/x", "/a?b=/../c", "/%252e%252e/a", "/a%3Bx"])
+@pytest.mark.parametrize(
+    "target", ["/a..b", "/a/...", "/.well-known/x", "/a?b=/../c", "/%252e%252e/a", "/a%3Bx"]
+)
 def test_data_is_not_resolved(target):
     assert [variant.text for variant in variants(target)] == [canonical(target)]
 
@@ -164,7 +172,9 @@ def test_the_forms_of_a_long_hostile_target_are_few():
 @pytest.mark.parametrize("rule", ["/a.pdf$", "/*.pdf$"])
 @pytest.mark.parametrize("target", ["/a.pdf?", "/a%2epdf?", "//a.pdf?"])
 def test_an_empty_query_does_not_evade_an_end_anchor(rule, target):
-    ruling = compile_rules(f"User-agent: *\nDisallow: {rule}\n".encode(), dialect("rfc9309"), "mybot").judge(target)
+    ruling = compile_rules(
+        f"User-agent: *\nDisallow: {rule}\n".encode(), dialect("rfc9309"), "mybot"
+    ).judge(target)
 
     assert not ruling.allowed
     assert "empty-query" in ruling.form
@@ -199,7 +209,8 @@ def test_a_target_of_common_characters_is_plain(target):
 
 
 @pytest.mark.parametrize(
-    "target", ["", "a", "//", "/a//b", "/.", "/a/../b", "/a?", "/%41", "/a b", "/é", "/a*", "/a$", "/a;b"]
+    "target",
+    ["", "a", "//", "/a//b", "/.", "/a/../b", "/a?", "/%41", "/a b", "/é", "/a*", "/a$", "/a;b"],
 )
 def test_a_target_with_another_form_is_not_plain(target):
     assert not is_plain(target)
@@ -210,7 +221,9 @@ def test_a_target_that_every_server_reads_the_same_is_alone(target):
     assert is_alone(canonical(target), target)
 
 
-@pytest.mark.parametrize("target", ["/a%2Fb", "/a%5Cb", "/a#b", "/a?", "/a\xe9", "/a%zz", "/a//b", "/a;b", "/a/./b"])
+@pytest.mark.parametrize(
+    "target", ["/a%2Fb", "/a%5Cb", "/a#b", "/a?", "/a\xe9", "/a%zz", "/a//b", "/a;b", "/a/./b"]
+)
 def test_a_target_that_some_server_reads_differently_is_not_alone(target):
     assert not is_alone(canonical(target), target)
 

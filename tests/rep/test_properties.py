@@ -22,8 +22,12 @@ PROFILES = st.sampled_from(MATCHINGS)
 PATTERNS = st.text(alphabet="/ab*$%2eE;é.", max_size=8).map(lambda text: "/" + text)
 TARGETS = st.text(alphabet='/ab$*"%2eEfF;.?#é', max_size=12).map(lambda text: wire_text("/" + text))
 RULES = st.lists(st.tuples(st.sampled_from(("Allow", "Disallow")), PATTERNS), max_size=12)
-FIELDS = st.sampled_from(("User-agent", "Disallow", "Allow", "Crawl-delay", "Host", "user agent", "Sitemap", "", "#"))
-VALUES = st.sampled_from(("*", "x", "examplebot", "/", "/a", "/*b$", "", "* x", "/a /b", "main.ru", "\xff\x00", "%"))
+FIELDS = st.sampled_from(
+    ("User-agent", "Disallow", "Allow", "Crawl-delay", "Host", "user agent", "Sitemap", "", "#")
+)
+VALUES = st.sampled_from(
+    ("*", "x", "examplebot", "/", "/a", "/*b$", "", "* x", "/a /b", "main.ru", "\xff\x00", "%")
+)
 LINES = st.builds("{0}{2}{1}".format, FIELDS, VALUES, st.sampled_from((":", ": ", " ", "")))
 DOCUMENTS = st.one_of(
     st.binary(max_size=300),
@@ -34,7 +38,11 @@ DOCUMENTS = st.one_of(
 RULED_DOCUMENTS = st.builds(
     lambda before, rules, end: end.join([*before, "User-agent: *", *rules]).encode("latin-1"),
     st.lists(LINES, max_size=10),
-    st.lists(st.sampled_from(("Disallow: /", "Allow: /", "Disallow: /a", "Allow: /*b")), min_size=1, max_size=5),
+    st.lists(
+        st.sampled_from(("Disallow: /", "Allow: /", "Disallow: /a", "Allow: /*b")),
+        min_size=1,
+        max_size=5,
+    ),
     st.sampled_from(("\n", "\r", "\r\n")),
 )
 
@@ -81,7 +89,9 @@ def test_rfc9309_decides_as_the_slow_reference(rules, target):
             hits.append((len(written), field == "Allow", -place))
     expected = max(hits)[1] if hits else True
 
-    assert ask(body_of(rules), target_text(target), "x").allowed is (expected or target == "/robots.txt")
+    assert ask(body_of(rules), target_text(target), "x").allowed is (
+        expected or target == "/robots.txt"
+    )
 
 
 def target_text(target: str) -> str:
@@ -96,7 +106,9 @@ def test_standard_denies_what_any_form_denies(rules, target):
     spec = compile_rules(body, dialect("rfc9309"), "x", "spec")
     standard = compile_rules(body, dialect("rfc9309"), "x", "standard")
     forms = [variant.text for variant in variants(target)]
-    expected = spec.judge(target).allowed and all(spec.judge(form).allowed for form in forms if form != "/robots.txt")
+    expected = spec.judge(target).allowed and all(
+        spec.judge(form).allowed for form in forms if form != "/robots.txt"
+    )
 
     assert standard.judge(target).allowed is expected
 
@@ -108,7 +120,8 @@ def test_deny_wins_is_monotone(rules, target, name):
     assume(target.partition("#")[0] != "/robots.txt")
     body = body_of(rules).encode()
     spec, standard, strict = (
-        compile_rules(body, dialect(name), "x", profile).judge(target).allowed for profile in MATCHINGS
+        compile_rules(body, dialect(name), "x", profile).judge(target).allowed
+        for profile in MATCHINGS
     )
 
     assert spec >= standard >= strict
@@ -116,7 +129,9 @@ def test_deny_wins_is_monotone(rules, target, name):
 
 @settings(max_examples=200)
 @given(RULES, TARGETS, PATTERNS)
-def test_one_more_allow_forbids_nothing_and_one_more_disallow_allows_nothing(rules, target, pattern):
+def test_one_more_allow_forbids_nothing_and_one_more_disallow_allows_nothing(
+    rules, target, pattern
+):
     before = ask(body_of(rules), target_text(target), "x").allowed
 
     assert ask(body_of([*rules, ("Allow", pattern)]), target_text(target), "x").allowed >= before

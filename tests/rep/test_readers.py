@@ -73,18 +73,36 @@ HOSTS = [
 ]
 HOSTS += ["x..y", "x|y", "x y", "x\ty", "\\x", "x%70rivate", "x%2fy"]
 USERS = ["u:p@x:9", "u@x", "@", "@@", "x@", "u@x%70rivate", "u%40x@y", "u@x:y"]
-ESCAPES = ["%70rivate", "%73", "x%2fy", "x%5cy", "%zz", "%", "%e9", "%c3%a9", "%3b", "%3f", "%23", "%25", "%2570"]
+ESCAPES = [
+    "%70rivate",
+    "%73",
+    "x%2fy",
+    "x%5cy",
+    "%zz",
+    "%",
+    "%e9",
+    "%c3%a9",
+    "%3b",
+    "%3f",
+    "%23",
+    "%25",
+    "%2570",
+]
 BYTES = ["\xc3\xa9", "\xe9", "\xa0", "\xc2\xa0", "\xff"]
 PARAMETERS = [";", ";a", "private;v=1", ";/", "s;a;b"]
 PIECES = [*NAMES, *DOTS, *HOSTS, *USERS, *ESCAPES, *BYTES, *PARAMETERS]
 
 GRAMMAR = st.builds(
-    lambda start, parts, end: start + "".join(piece + separator for piece, separator in parts) + end,
+    lambda start, parts, end: (
+        start + "".join(piece + separator for piece, separator in parts) + end
+    ),
     st.sampled_from(STARTS),
     st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(SEPARATORS)), max_size=7),
     st.sampled_from(["", "s", "private/s"]),
 )
-ANYTHING = st.text("/.;:@%2eEfF5cC7?#[]a\xa0\xc3\xa9\\ \t*$|", max_size=24).map(lambda text: "/" + text)
+ANYTHING = st.text("/.;:@%2eEfF5cC7?#[]a\xa0\xc3\xa9\\ \t*$|", max_size=24).map(
+    lambda text: "/" + text
+)
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +142,9 @@ def rules_for(resource):
 
 
 def judge(rule, target, profile="standard"):
-    return compile_rules(f"User-agent: *\nDisallow: {rule}\n".encode(), dialect("rfc9309"), "bot", profile).judge(
-        target
-    )
+    return compile_rules(
+        f"User-agent: *\nDisallow: {rule}\n".encode(), dialect("rfc9309"), "bot", profile
+    ).judge(target)
 
 
 def leaks(target, by_node):
@@ -149,7 +167,9 @@ def test_what_a_reader_finds_is_forbidden_as_the_target_is(node):
             else:
                 compared += len(found(target, by_node))
                 leaked.extend(leaks(target, by_node))
-    print(f"{TARGETS} targets, {refused} refused as malformed, {compared} paths found by readers, {len(leaked)} leaked")
+    print(
+        f"{TARGETS} targets, {refused} refused as malformed, {compared} paths found by readers, {len(leaked)} leaked"
+    )
     assert compared > TARGETS
     assert min(leaked, key=lambda each: len(each[1]), default=None) is None
 
@@ -212,7 +232,9 @@ def test_other_readings_of_one_target(rule, target):
     assert judge(rule, target, "spec").allowed
 
 
-@pytest.mark.parametrize("path", ["/a//b", "/a//private/s", "/a/b//", "/http://x/private/s", "/a;b//c"])
+@pytest.mark.parametrize(
+    "path", ["/a//b", "/a//private/s", "/a/b//", "/http://x/private/s", "/a;b//c"]
+)
 def test_doubled_slashes_within_a_path_hide_no_authority(path):
     """A wrong refusal is a bug as well: only a path with two leading slashes can contain an authority."""
     assert judge("/private/", path).allowed

@@ -56,14 +56,22 @@ def test_empty_steps_are_omitted():
 
 @pytest.mark.parametrize(
     ("path", "bare"),
-    [("/a/b", "/a/b"), ("/a/./b", "/a/b"), ("/a/../b", "/b"), ("/../b", "/b"), ("/a/..", "/"), ("/a/.", "/a/")],
+    [
+        ("/a/b", "/a/b"),
+        ("/a/./b", "/a/b"),
+        ("/a/../b", "/b"),
+        ("/../b", "/b"),
+        ("/a/..", "/"),
+        ("/a/.", "/a/"),
+    ],
 )
 def test_dot_segments_are_removed_as_rfc_3986_says(path, bare):
     assert undotted(path) == bare
 
 
 @pytest.mark.parametrize(
-    ("path", "rests"), [("//h/b", ["/b"]), ("//h", ["/"]), ("///h/b", ["/h/b", "/b"]), ("////h/b", ["//h/b", "/b"])]
+    ("path", "rests"),
+    [("//h/b", ["/b"]), ("//h", ["/"]), ("///h/b", ["/h/b", "/b"]), ("////h/b", ["//h/b", "/b"])],
 )
 def test_an_authority_begins_behind_two_slashes_or_behind_all(path, rests):
     assert list(behind_authority(path)) == rests

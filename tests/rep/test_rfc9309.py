@@ -91,7 +91,9 @@ def test_s2_2_2_robots_txt_itself_is_allowed():
     assert ruling.group == "*"
 
 
-@pytest.mark.parametrize("target", ["/Robots.txt", "/robots.txt?", "/a/robots.txt", "/robots.txt/", "//robots.txt"])
+@pytest.mark.parametrize(
+    "target", ["/Robots.txt", "/robots.txt?", "/a/robots.txt", "/robots.txt/", "//robots.txt"]
+)
 def test_s2_2_2_only_the_exact_path_is_robots_txt(target):
     assert not allowed("User-agent: *\nDisallow: /\n", target, matching="standard")
 
@@ -137,7 +139,9 @@ def test_s2_2_2_allow_wins_a_tie():
         ("/a b", "/a%20b", True),
     ],
 )
-def test_s2_2_2_escapes_of_unreserved_octets_are_decoded_and_odd_octets_encoded(pattern, target, matches):
+def test_s2_2_2_escapes_of_unreserved_octets_are_decoded_and_odd_octets_encoded(
+    pattern, target, matches
+):
     assert allowed(f"User-agent: *\nDisallow: {pattern}\n", target) is not matches
 
 
@@ -186,9 +190,14 @@ def test_s2_2_4_other_records_do_not_disturb_a_group():
 
 
 def test_s2_2_4_other_records_are_kept_with_their_lines():
-    robots = parse(b"Sitemap: https://e.example/s.xml\nUser-agent: *\nCrawl-delay: 5\n", dialect("rfc9309"))
+    robots = parse(
+        b"Sitemap: https://e.example/s.xml\nUser-agent: *\nCrawl-delay: 5\n", dialect("rfc9309")
+    )
 
-    assert [(number, name) for number, name, _ in robots.others] == [(1, b"sitemap"), (3, b"crawl-delay")]
+    assert [(number, name) for number, name, _ in robots.others] == [
+        (1, b"sitemap"),
+        (3, b"crawl-delay"),
+    ]
     assert [name for _, name, _ in robots.groups[0].others] == [b"crawl-delay"]
 
 
@@ -257,7 +266,12 @@ def test_a_ruling_names_rule_group_and_line():
     assert (ruling.rule.line, ruling.rule.pattern, ruling.rule.allow) == (5, "/priv\u00e9/*", False)
     assert ruling.rule.text == "Disallow : /priv\u00e9/*"
     assert ruling.group == "a, *"
-    assert (ruling.form, ruling.mirror_of, ruling.ambiguous, ruling.disagree) == ("spec", None, None, ())
+    assert (ruling.form, ruling.mirror_of, ruling.ambiguous, ruling.disagree) == (
+        "spec",
+        None,
+        None,
+        (),
+    )
 
 
 def test_matches_lists_every_rule_that_matches_by_precedence():
@@ -279,4 +293,6 @@ def test_a_pattern_with_a_space_in_it_is_one_pattern():
     rules = compile_rules(b"User-agent: *\nDisallow: /a b\nAllow: /a\n", dialect("rfc9309"), "x")
 
     assert [rule.line for rule in rules.matches("/a%20b")] == [2, 3]
-    assert compile_rules(b"User-agent: y\nDisallow: /\n", dialect("rfc9309"), "x").matches("/") == []
+    assert (
+        compile_rules(b"User-agent: y\nDisallow: /\n", dialect("rfc9309"), "x").matches("/") == []
+    )

@@ -88,6 +88,8 @@ def test_the_lines_of_a_file_can_be_listed_for_reports():
 
 
 def test_thousands_of_groups_are_fast():
-    body = b"".join(b"User-agent: bot%s\nDisallow: /%d\n" % (b"x" * (n % 50), n) for n in range(16_000))
+    body = b"".join(
+        b"User-agent: bot%s\nDisallow: /%d\n" % (b"x" * (n % 50), n) for n in range(16_000)
+    )
 
     assert len(parse(body[:500_000], RFC).groups) > 8_000

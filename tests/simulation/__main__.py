@@ -36,12 +36,18 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.simulation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.simulation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--histories", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0, help="seed of the first history; the others follow")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the first history; the others follow"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="number of processes")
-    parser.add_argument("--tier", choices=("model", "sqlite", "redis"), default="model", help="the shared store")
+    parser.add_argument(
+        "--tier", choices=("model", "sqlite", "redis"), default="model", help="the shared store"
+    )
     parser.add_argument("--replay", type=int, metavar="SEED")
     parser.add_argument("--planted", nargs="?", const="", metavar="NAME")
     return parser

@@ -60,7 +60,9 @@ class Disk:
         """Return the error number that a call fails with now; 0 for none."""
         now = self.kernel.time
         for span in self.plan.log:
-            if span.begins <= now < span.ends and (span.share >= 1 or self.kernel.random.random() < span.share):
+            if span.begins <= now < span.ends and (
+                span.share >= 1 or self.kernel.random.random() < span.share
+            ):
                 return ERRORS[span.kind]
         return 0
 
@@ -181,7 +183,9 @@ class View(Files):
         return self._stat_of(self._open[descriptor])
 
     def _stat_of(self, inode: Inode) -> Any:
-        return SimpleNamespace(st_dev=1, st_ino=inode.number, st_nlink=inode.links, st_size=len(inode.data))
+        return SimpleNamespace(
+            st_dev=1, st_ino=inode.number, st_nlink=inode.links, st_size=len(inode.data)
+        )
 
     def stat(self, path: Path) -> Any:
         self._call(may_fail=False)

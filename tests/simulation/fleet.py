@@ -40,7 +40,9 @@ class Worker:
         kernel, plan = history.kernel, history.plan
         self.history = history
         self.name = f"p{number}.{generation}"
-        self.process = Process(kernel, self.name, offset=member.offset + history.jumped[number], rate=member.rate)
+        self.process = Process(
+            kernel, self.name, offset=member.offset + history.jumped[number], rate=member.rate
+        )
         self.view = View(history.disk, self.process)
         self.log = Log(self.view, self.process, fsync=plan.fsync)
         self.is_paused: dict[str, tuple[float, float]] = {}  # by origin: begin and end of its pause
@@ -80,7 +82,9 @@ class Worker:
                 return
             first = question.deferral or Deferral(decision.id, decision.at)
             question = msgspec.structs.replace(question, deferral=first)
-            await self.runtime.sleep(max(0.05, (decision.verdict.until or 0.0) - self.process.now()))
+            await self.runtime.sleep(
+                max(0.05, (decision.verdict.until or 0.0) - self.process.now())
+            )
 
     async def check(self, question: Question) -> Decision:
         began = self.process.monotonic()
@@ -124,7 +128,9 @@ class Worker:
         site = self.history.sites.by_url[str(decision.question.origin)]
         pace = decision.verdict.delay
         delay = pace.seconds if pace is not None and decision.turn is not None else None
-        self.history.kernel.note(self.name, f"visits {site.url}{decision.question.target} ({decision.id})")
+        self.history.kernel.note(
+            self.name, f"visits {site.url}{decision.question.target} ({decision.id})"
+        )
         return self.history.sites.visit(self.process, site, delay, _slots(decision))
 
     async def process_response(self, decision: Decision, response: Fetched) -> None:
@@ -140,7 +146,10 @@ class Worker:
 
     def _judge_wait(self, first: Decision, request: Request, seconds: float) -> None:
         pace = first.verdict.delay
-        pauses = any(site.busy or any(each.retry_after for each in site.answers) for site in self.history.plan.sites)
+        pauses = any(
+            site.busy or any(each.retry_after for each in site.answers)
+            for site in self.history.plan.sites
+        )
         if pace is None or pauses:
             return
         waiting = sum(each.site == request.site for each in self.history.plan.requests)
@@ -197,7 +206,9 @@ class History:
 
     def run(self) -> History:
         """Run the plan, from the first request until no task is left."""
-        self._current = [self._start(number, member) for number, member in enumerate(self.plan.members)]
+        self._current = [
+            self._start(number, member) for number, member in enumerate(self.plan.members)
+        ]
         for request in self.plan.requests:
             self.kernel.call_at(request.at, lambda request=request: self._request(request))
         for number, member in enumerate(self.plan.members):
@@ -249,7 +260,9 @@ class History:
             return
         task = self.kernel.start(worker.process, worker.crawl(request), f"crawl {request.target}")
         if request.is_cancelled_after is not None:
-            self.kernel.call_at(request.at + request.is_cancelled_after, lambda: self.kernel.cancel(task))
+            self.kernel.call_at(
+                request.at + request.is_cancelled_after, lambda: self.kernel.cancel(task)
+            )
 
     def _jump(self, number: int, by: float) -> None:
         self.jumped[number] += by

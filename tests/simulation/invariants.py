@@ -91,13 +91,20 @@ class Judge:
     def judge_check(self, worker: Worker, decision: Decision, elapsed: float) -> None:
         """Judge a check that took `elapsed` seconds."""
         if elapsed > DECISION_TIMEOUT + ROUNDING:
-            self.report("decision-timeout", f"{worker.name}: {_describe(decision)} took {elapsed:.3f} s")
+            self.report(
+                "decision-timeout", f"{worker.name}: {_describe(decision)} took {elapsed:.3f} s"
+            )
         self._judge_release(worker, decision)
 
-    def judge_turn(self, worker: Worker, decision: Decision, patience: float, elapsed: float) -> None:
+    def judge_turn(
+        self, worker: Worker, decision: Decision, patience: float, elapsed: float
+    ) -> None:
         """Judge a turn that was granted or deferred."""
         if elapsed > patience + STORE_CALL + ROUNDING:
-            self.report("patience", f"{worker.name}: patience {patience} s, {_describe(decision)} took {elapsed:.3f} s")
+            self.report(
+                "patience",
+                f"{worker.name}: patience {patience} s, {_describe(decision)} took {elapsed:.3f} s",
+            )
         if decision.verdict.action is not Action.PASS:  # a passing decision was judged before
             self._judge_release(worker, decision)
 
@@ -106,8 +113,15 @@ class Judge:
         log = worker.log
         if decision.id not in log.recorded and decision.id not in log.failed:
             self.report("recorded", f"{worker.name}: {_describe(decision)} is in no log")
-        if verdict.action is Action.PASS and decision.id in log.failed and self._plan.audit_required:
-            self.report("recorded", f"{worker.name}: {_describe(decision)} passes, and could not be recorded")
+        if (
+            verdict.action is Action.PASS
+            and decision.id in log.failed
+            and self._plan.audit_required
+        ):
+            self.report(
+                "recorded",
+                f"{worker.name}: {_describe(decision)} passes, and could not be recorded",
+            )
         if verdict.reason is Reason.INTERNAL_ERROR:
             self.report("internal-error", f"{worker.name}: {_describe(decision)}")
         elif verdict.action is Action.PASS:
@@ -122,10 +136,14 @@ class Judge:
         document = decision.policy.document if decision.policy else None
         answer = self._sites.versions.get(document.etag) if document else None
         if answer is None:
-            self.report("forbidden", f"{worker.name}: {_describe(decision)} passes on no answer of the site")
+            self.report(
+                "forbidden", f"{worker.name}: {_describe(decision)} passes on no answer of the site"
+            )
             return
         if oracle.reads(answer, target) != oracle.OPEN:
-            self.report("forbidden", f"{worker.name}: {_describe(decision)} passes on {answer.version}")
+            self.report(
+                "forbidden", f"{worker.name}: {_describe(decision)} passes on {answer.version}"
+            )
         self._judge_source(worker, decision, answer)
         self._judge_age(worker, decision, answer)
 
@@ -137,19 +155,24 @@ class Judge:
             reached |= following
             found += following
         if served_by not in reached:
-            self.report("foreign", f"{worker.name}: {_describe(decision)} is judged by {answer.version}")
+            self.report(
+                "foreign", f"{worker.name}: {_describe(decision)} is judged by {answer.version}"
+            )
 
     def _judge_age(self, worker: Worker, decision: Decision, answer: Answer) -> None:
         """Judge the age of a document: the last time it was served is the latest possible fetch."""
         served = [each.at for each in self._sites.served if each.answer is answer]
-        served = served or [each.at for each in self._sites.served if each.answer.version == answer.version]
+        served = served or [
+            each.at for each in self._sites.served if each.answer.version == answer.version
+        ]
         age = self._history.kernel.time - max(served, default=-1e12)
         in_trouble = decision.policy is not None and decision.policy.trouble is not None
         allowed = STALE_IF_ERROR if in_trouble else oracle.usable_for(answer)
         if age > allowed + LATENCY + self._clock_error:
             trouble = "in trouble" if in_trouble else "well"
             self.report(
-                "outdated", f"{worker.name}: {_describe(decision)}: {answer.version} is {age:.0f} s old, {trouble}"
+                "outdated",
+                f"{worker.name}: {_describe(decision)}: {answer.version} is {age:.0f} s old, {trouble}",
             )
 
     def _judge_refusal(self, worker: Worker, decision: Decision) -> None:
@@ -158,7 +181,10 @@ class Judge:
         answer = self._sites.versions.get(document.etag) if document else None
         match verdict.reason:
             case Reason.DISALLOWED:
-                justified = answer is not None and oracle.reads(answer, decision.question.target) == oracle.CLOSED
+                justified = (
+                    answer is not None
+                    and oracle.reads(answer, decision.question.target) == oracle.CLOSED
+                )
             case Reason.RESTRICTED:
                 justified = answer is not None and answer.status in (401, 403)
             case Reason.UNREACHABLE:
@@ -182,8 +208,15 @@ class Judge:
         """Judge a request that reached its site."""
         origin, now = str(decision.question.origin), self._history.kernel.time
         until = worker.is_paused.get(origin)
-        if until is not None and self._plan.are_clocks_sound and until[0] + 0.5 < now < until[1] - ROUNDING:
-            self.report("held-off", f"{worker.name}: {_describe(decision)}, {until[1] - now:.3f} s too early")
+        if (
+            until is not None
+            and self._plan.are_clocks_sound
+            and until[0] + 0.5 < now < until[1] - ROUNDING
+        ):
+            self.report(
+                "held-off",
+                f"{worker.name}: {_describe(decision)}, {until[1] - now:.3f} s too early",
+            )
 
     def _gaps(self) -> None:
         if not self._plan.are_clocks_sound:
@@ -229,8 +262,14 @@ class Judge:
                 gap = later.at - earlier.at
                 if gap >= earlier.delay:
                     break
-                is_agreed = earlier.slots is not None and later.slots is not None and earlier.slots[0] == later.slots[0]
-                is_agreed = is_agreed and earlier.slots != later.slots and earlier.delay == later.delay
+                is_agreed = (
+                    earlier.slots is not None
+                    and later.slots is not None
+                    and earlier.slots[0] == later.slots[0]
+                )
+                is_agreed = (
+                    is_agreed and earlier.slots != later.slots and earlier.delay == later.delay
+                )
                 if is_agreed and gap < earlier.delay - window(earlier.delay) - 2 * CLOCKS_DIFFER:
                     self.report(
                         "away-gap",
@@ -251,7 +290,9 @@ class Judge:
             by_client[served.url, client].append(served)
         deaths = sum(not worker.process.is_alive for worker in self._history.workers)
         for (url, _), fetches in by_client.items():
-            extra = sum(later.begun < self._due(earlier) - LATENCY for earlier, later in pairwise(fetches))
+            extra = sum(
+                later.begun < self._due(earlier) - LATENCY for earlier, later in pairwise(fetches)
+            )
             if extra > deaths:
                 times = ", ".join(f"{each.begun:.1f} ({each.process})" for each in fetches)
                 self.report("fetches", f"{url}: {extra} more than due, {deaths} deaths: {times}")
@@ -278,7 +319,9 @@ class Judge:
         self._records()
 
     def _records(self) -> None:
-        kept = Counter(found[1].decode() for found in map(_ID.match, self._history.disk.records()) if found)
+        kept = Counter(
+            found[1].decode() for found in map(_ID.match, self._history.disk.records()) if found
+        )
         for worker in self._history.workers:
             lost = sorted(worker.log.recorded - kept.keys())
             if lost:
@@ -291,20 +334,31 @@ class Judge:
         left = sorted(task.name for task in worker.process.tasks)
         if left:
             self.report("leftovers", f"{worker.name}: tasks {left}")
-        taken = [f"{gate.width - gate.free} of {gate.width}" for gate in worker.runtime.gates if gate.free < gate.width]
+        taken = [
+            f"{gate.width - gate.free} of {gate.width}"
+            for gate in worker.runtime.gates
+            if gate.free < gate.width
+        ]
         if taken:
             self.report("leftovers", f"{worker.name}: places in gates {taken}")
         scheduler = worker.scheduler
         scheduler.deferrals.settle(worker.process.monotonic() + LONGEST_PAUSE)
         if len(scheduler.deferrals):
-            self.report("leftovers", f"{worker.name}: {len(scheduler.deferrals)} origins are not open")
+            self.report(
+                "leftovers", f"{worker.name}: {len(scheduler.deferrals)} origins are not open"
+            )
         if scheduler.waiting and not self._plan.closing:
-            self.report("starvation", f"{worker.name}: {len(scheduler.waiting)} requests are left in the scheduler")
+            self.report(
+                "starvation",
+                f"{worker.name}: {len(scheduler.waiting)} requests are left in the scheduler",
+            )
         if worker.guard.waiting:
             self.report("leftovers", f"{worker.name}: {worker.guard.waiting} wait in line")
         renewals = worker.guard._renewals
         if renewals._running or renewals._for_redirects or renewals._tokens or renewals._waiting:
-            self.report("leftovers", f"{worker.name}: renewals {renewals._running} {renewals._tokens}")
+            self.report(
+                "leftovers", f"{worker.name}: renewals {renewals._running} {renewals._tokens}"
+            )
 
     def _leases(self) -> None:
         if self._plan.faults - {"cancellations"} or self._history.store is None:
@@ -315,7 +369,10 @@ class Judge:
     def judge_wait(self, worker: Worker, decision: Decision, waited: float, bound: float) -> None:
         """Judge a request that got its turn, or gave up, after `waited` seconds."""
         if self._is_calm and self._plan.wire is PROMPT and waited > bound:
-            self.report("starvation", f"{worker.name}: {_describe(decision)} after {waited:.1f} s, bound {bound:.1f} s")
+            self.report(
+                "starvation",
+                f"{worker.name}: {_describe(decision)} after {waited:.1f} s, bound {bound:.1f} s",
+            )
 
     def judge_closing(self, worker: Worker, elapsed: float) -> None:
         """Judge the closing of a guard."""

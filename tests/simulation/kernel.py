@@ -67,7 +67,9 @@ class Task(Future):
 
     __slots__ = ("coroutine", "is_cancelled", "name", "process", "waits_for")
 
-    def __init__(self, kernel: Kernel, process: Process, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
+    def __init__(
+        self, kernel: Kernel, process: Process, coroutine: Coroutine[Any, Any, Any], name: str
+    ) -> None:
         super().__init__(kernel)
         self.process = process
         self.coroutine = coroutine
@@ -79,7 +81,9 @@ class Task(Future):
 class Process:
     """A process, whose tasks end together. Its clocks have their own offset and rate."""
 
-    def __init__(self, kernel: Kernel, name: str, *, offset: float = 0.0, rate: float = 1.0) -> None:
+    def __init__(
+        self, kernel: Kernel, name: str, *, offset: float = 0.0, rate: float = 1.0
+    ) -> None:
         self.kernel = kernel
         self.name = name
         self.is_alive = True
@@ -151,7 +155,14 @@ class Kernel:
 
     # -- tasks -------------------------------------------------------------------------------------
 
-    def start(self, process: Process, coroutine: Coroutine[Any, Any, Any], name: str, *, eager: bool = False) -> Task:
+    def start(
+        self,
+        process: Process,
+        coroutine: Coroutine[Any, Any, Any],
+        name: str,
+        *,
+        eager: bool = False,
+    ) -> Task:
         """Start a task; an eager one runs to its first wait at once."""
         task = Task(self, process, coroutine, name)
         process.tasks.add(task)

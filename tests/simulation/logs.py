@@ -20,7 +20,9 @@ class Log:
     def __init__(self, view: View, process: Process, *, fsync: bool) -> None:
         clocks = Clocks(now=process.now, monotonic=process.monotonic)
         writing = WriterOptions(component="proxy", fsync=fsync, rotate_bytes=20_000)
-        self._audit_log = FileAuditLog(DIRECTORY, clocks, KEEPING, writing, files=view, tokens=process.token)
+        self._audit_log = FileAuditLog(
+            DIRECTORY, clocks, KEEPING, writing, files=view, tokens=process.token
+        )
         view.is_starting = False
         self.recorded: set[str] = set()  # ids of decisions
         self.failed: set[str] = set()

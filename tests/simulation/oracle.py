@@ -30,7 +30,10 @@ def reads(answer: Answer, target: str) -> str:
 def delay_of(answer: Answer) -> float:
     """Return the Crawl-delay of an answer, in seconds; 0 for none."""
     lines = answer.body.decode().splitlines() if answer.status == 200 else []
-    return max((float(line.partition(": ")[2]) for line in lines if line.startswith("Crawl-delay: ")), default=0.0)
+    return max(
+        (float(line.partition(": ")[2]) for line in lines if line.startswith("Crawl-delay: ")),
+        default=0.0,
+    )
 
 
 def usable_for(answer: Answer) -> float:

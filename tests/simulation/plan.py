@@ -11,7 +11,16 @@ from random import Random
 HOUR, DAY = 3600.0, 86400.0
 
 #: The faults of a history. Each is drawn independently; a calm history has none.
-FAULTS = ("deaths", "store", "hung-store", "lossy-store", "clocks", "log", "fetcher", "cancellations")
+FAULTS = (
+    "deaths",
+    "store",
+    "hung-store",
+    "lossy-store",
+    "clocks",
+    "log",
+    "fetcher",
+    "cancellations",
+)
 
 
 @dataclass(frozen=True)
@@ -185,7 +194,10 @@ def _faults(random: Random) -> set[str]:
 
 def _beginnings(random: Random) -> list[float]:
     """Draw when bursts of requests begin: at the start, and after gaps that may exceed a lifetime."""
-    later = [random.choice((5.0, 40.0, 299.0, 301.0, 1 * HOUR, 23 * HOUR, 25 * HOUR, 31 * DAY)) for _ in range(2)]
+    later = [
+        random.choice((5.0, 40.0, 299.0, 301.0, 1 * HOUR, 23 * HOUR, 25 * HOUR, 31 * DAY))
+        for _ in range(2)
+    ]
     begins = [0.0]
     for gap in later[: random.choice((0, 1, 2))]:
         begins.append(begins[-1] + gap)
@@ -196,7 +208,9 @@ def _member(random: Random, faults: set[str]) -> Member:
     unsound = "clocks" in faults
     dies = "deaths" in faults and random.random() < 0.7
     return Member(
-        offset=random.uniform(-400, 400) if unsound and random.random() < 0.5 else random.uniform(-0.02, 0.02),
+        offset=random.uniform(-400, 400)
+        if unsound and random.random() < 0.5
+        else random.uniform(-0.02, 0.02),
         rate=1 + random.uniform(-1e-2, 1e-2) if unsound else 1 + random.uniform(-1e-8, 1e-8),
         jumps=_jumps(random) if unsound and random.random() < 0.5 else (),
         dies_at_step=int(random.expovariate(1 / 60)) + 1 if dies else -1,
@@ -210,9 +224,17 @@ def _jumps(random: Random) -> tuple[tuple[float, float], ...]:
 
 
 def _site(random: Random, url: str, hosts: list[str], begins: list[float]) -> Site:
-    changes = sorted({0.0, *(random.uniform(0, begins[-1] + 5) for _ in range(random.choice((0, 0, 1, 2, 3))))})
-    answers = tuple(_answer(random, url, hosts, since, number) for number, since in enumerate(changes))
-    busy = ((begins[-1], begins[-1] + 5.0, random.choice((1, 3, 30))),) if random.random() < 0.15 else ()
+    changes = sorted(
+        {0.0, *(random.uniform(0, begins[-1] + 5) for _ in range(random.choice((0, 0, 1, 2, 3))))}
+    )
+    answers = tuple(
+        _answer(random, url, hosts, since, number) for number, since in enumerate(changes)
+    )
+    busy = (
+        ((begins[-1], begins[-1] + 5.0, random.choice((1, 3, 30))),)
+        if random.random() < 0.15
+        else ()
+    )
     return Site(url=url, answers=answers, latency=random.choice((0.01, 0.05, 0.2, 1.0)), busy=busy)
 
 
@@ -225,9 +247,16 @@ def _answer(random: Random, url: str, hosts: list[str], since: float, number: in
     if which < 0.77:
         return Answer(since, version, status=random.choice((404, 410, 401, 403)), max_age=max_age)
     if which < 0.86:
-        return Answer(since, version, status=random.choice((500, 503, 429)), retry_after=random.choice((None, 2, 90)))
+        return Answer(
+            since,
+            version,
+            status=random.choice((500, 503, 429)),
+            retry_after=random.choice((None, 2, 90)),
+        )
     if which < 0.94:
-        return Answer(since, version, failure=random.choice(("connect", "timeout", "hang", "reset")))
+        return Answer(
+            since, version, failure=random.choice(("connect", "timeout", "hang", "reset"))
+        )
     other = random.choice(hosts)
     path = "/rules" if other == url else "/robots.txt"
     return Answer(since, version, status=random.choice((301, 302)), location=other + path)
@@ -240,12 +269,18 @@ def _document(random: Random) -> bytes:
     return "\n".join([*lines, ""]).encode()
 
 
-def _requests(random: Random, faults: set[str], begins: list[float], members: int, sites: int) -> list[Request]:
+def _requests(
+    random: Random, faults: set[str], begins: list[float], members: int, sites: int
+) -> list[Request]:
     requests = []
     for begin in begins:
         spread = random.choice((0.0, 0.1, 3.0))
         for _ in range(random.choice((1, 2, 4, 8))):
-            cancelled = random.uniform(0, 3) if "cancellations" in faults and random.random() < 0.4 else None
+            cancelled = (
+                random.uniform(0, 3)
+                if "cancellations" in faults and random.random() < 0.4
+                else None
+            )
             requests.append(
                 Request(
                     at=begin + random.uniform(0, spread),
@@ -259,20 +294,29 @@ def _requests(random: Random, faults: set[str], begins: list[float], members: in
     return requests
 
 
-def _contention(random: Random, sites: tuple[Site, ...], members: int) -> tuple[tuple[Site, ...], tuple[Request, ...]]:
+def _contention(
+    random: Random, sites: tuple[Site, ...], members: int
+) -> tuple[tuple[Site, ...], tuple[Request, ...]]:
     """Let every process visit the first site repeatedly, with a Crawl-delay there."""
     body = f"User-agent: *\nCrawl-delay: {random.choice((1, 2, 5))}\n".encode()
-    paced = replace(sites[0], answers=(Answer(0.0, sites[0].answers[0].version, body=body),), busy=())
+    paced = replace(
+        sites[0], answers=(Answer(0.0, sites[0].answers[0].version, body=body),), busy=()
+    )
     patience = random.choice((0.0, 0.1, 60.0))
     times = random.choice((3, 5, 8))
-    requests = [Request(random.random(), each, 0, "/c", patience, times=times) for each in range(members)]
+    requests = [
+        Request(random.random(), each, 0, "/c", patience, times=times) for each in range(members)
+    ]
     return (paced, *sites[1:]), tuple(requests)
 
 
 def _store_spans(random: Random, faults: set[str], begins: list[float]) -> tuple[Span, ...]:
     kinds = []
     if "store" in faults:
-        kinds += [random.choice(("down", "lost-answer", "slow", "damaged")) for _ in range(random.choice((1, 2)))]
+        kinds += [
+            random.choice(("down", "lost-answer", "slow", "damaged"))
+            for _ in range(random.choice((1, 2)))
+        ]
     if "hung-store" in faults:
         kinds.append("hung")
     return tuple(_span(random, kind, begins) for kind in kinds)
@@ -285,5 +329,7 @@ def _span(random: Random, kind: str, begins: list[float]) -> Span:
 
 
 def _log_spans(random: Random, begins: list[float]) -> tuple[Span, ...]:
-    kinds = [random.choice(("full", "broken", "large", "stale")) for _ in range(random.choice((0, 1, 2)))]
+    kinds = [
+        random.choice(("full", "broken", "large", "stale")) for _ in range(random.choice((0, 1, 2)))
+    ]
     return tuple(_span(random, kind, begins) for kind in kinds)

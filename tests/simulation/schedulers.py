@@ -70,7 +70,9 @@ class Scheduler:
         work = self._download(ticket, request, question)
         task = self._kernel.start(self._worker.process, work, f"download {request.target}")
         if request.is_cancelled_after is not None:
-            self._kernel.call_at(self._kernel.time + request.is_cancelled_after, lambda: self._kernel.cancel(task))
+            self._kernel.call_at(
+                self._kernel.time + request.is_cancelled_after, lambda: self._kernel.cancel(task)
+            )
 
     # -- one request that has left -----------------------------------------------------------------
 
@@ -85,7 +87,9 @@ class Scheduler:
     async def _process(self, ticket: Hashable, request: Request, question: Question) -> None:
         worker = self._worker
         await worker.runtime.sleep(worker.history.random.random() * 0.01)
-        if self.deferrals.is_probing(ticket) and not worker.guard.has_usable_policy(question.origin):
+        if self.deferrals.is_probing(ticket) and not worker.guard.has_usable_policy(
+            question.origin
+        ):
             origin = self.deferrals.fetch(ticket)
             worker.runtime.spawn(self._prepare(origin, question))
             self._put(request, question)
@@ -131,7 +135,9 @@ class Scheduler:
     def _send_back(self, ticket: Hashable, request: Request, decision: Decision) -> None:
         question = decision.question
         wait = (decision.verdict.until or decision.at) - decision.at
-        self.deferrals.send_back(ticket, str(question.origin), wait, self._worker.process.monotonic())
+        self.deferrals.send_back(
+            ticket, str(question.origin), wait, self._worker.process.monotonic()
+        )
         first = question.deferral or Deferral(decision.id, decision.at)
         if decision.at - first.since < MAX_DEFERRAL:
             self._put(request, msgspec.structs.replace(question, deferral=first))

@@ -77,13 +77,21 @@ class Sites:
         await self._kernel.after(latency / 2)
         answer = self.answer(get.url)
         self.served.append(Served(self._kernel.time, process.name, get.url, answer, begun))
-        self._kernel.note(process.name, f"fetches {get.url}: {answer.version} {answer.failure or answer.status}")
+        self._kernel.note(
+            process.name, f"fetches {get.url}: {answer.version} {answer.failure or answer.status}"
+        )
         if answer.location:
             self.led_to[site.url].add(answer.location.rpartition("/")[0])
         await self._kernel.after(get.limits.total if answer.failure == "hang" else latency / 2)
         return _outcome(answer, get)
 
-    def visit(self, process: Process, site: Site, delay: float | None, slots: tuple[int, int] | None = None) -> Fetched:
+    def visit(
+        self,
+        process: Process,
+        site: Site,
+        delay: float | None,
+        slots: tuple[int, int] | None = None,
+    ) -> Fetched:
         """Record the arrival of a request for a page. Returns the head of its response."""
         self.arrivals.append(Arrival(self._kernel.time, process.name, site.url, delay, slots))
         for begins, ends, seconds in site.busy:

@@ -94,7 +94,9 @@ class Weather:
         random = self._kernel.random.random
         kind = "" if self.is_calm or not _is_store_call(call) else self.fault()
         if kind == "hung":
-            return max(span.ends - self._kernel.time for span in self._spans if span.kind == kind), 0.001
+            return max(
+                span.ends - self._kernel.time for span in self._spans if span.kind == kind
+            ), 0.001
         longest = 2.0 if kind == "slow" else 0.02
         return random() * longest, random() * longest
 
@@ -105,7 +107,10 @@ class Weather:
 
 
 def _is_store_call(call: tuple[Any, ...]) -> bool:
-    return any(isinstance(each, Connection) or isinstance(getattr(each, "__self__", None), Connection) for each in call)
+    return any(
+        isinstance(each, Connection) or isinstance(getattr(each, "__self__", None), Connection)
+        for each in call
+    )
 
 
 class Connection:

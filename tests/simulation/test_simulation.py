@@ -51,7 +51,9 @@ def violations(tier: str, first: int, count: int) -> list[str]:
 @pytest.mark.parametrize("tier", ["model", "sqlite", "redis"])
 def test_a_seed_replays_exactly(tier):
     """Also if string hashing, and so the order of sets, differs."""
-    one, other = (command("--tier", tier, "--replay", "17", PYTHONHASHSEED=seed) for seed in ("1", "2"))
+    one, other = (
+        command("--tier", tier, "--replay", "17", PYTHONHASHSEED=seed) for seed in ("1", "2")
+    )
 
     assert "visits https://" in one.stdout
     assert one.stdout == other.stdout
@@ -80,6 +82,8 @@ def test_each_planted_fault_changes_an_existing_line(fault):
     assert path.read_text().count(fault.old) == 1
 
 
-@pytest.mark.parametrize("name", ["no-lease", "always-stale", "unrecorded-passes", "unreachable-passes"])
+@pytest.mark.parametrize(
+    "name", ["no-lease", "always-stale", "unrecorded-passes", "unreachable-passes"]
+)
 def test_a_planted_fault_is_found(name):
     assert command("--planted", name, "--histories", "1000").returncode == 1

@@ -67,7 +67,9 @@ class SqliteTier:
 
     def __init__(self, kernel: Kernel, plan: Plan) -> None:
         memory = Path("/dev/shm")
-        self._directory = Path(tempfile.mkdtemp(prefix="simulation-", dir=memory if memory.is_dir() else None))
+        self._directory = Path(
+            tempfile.mkdtemp(prefix="simulation-", dir=memory if memory.is_dir() else None)
+        )
         self._path = self._directory / "policies.sqlite"
         self._stores: list[SqliteStore] = []
 
@@ -89,7 +91,9 @@ class SqliteTier:
 
 
 _MODULES_WITH_TIME = [
-    module for name, module in sys.modules.items() if name.startswith("fakeredis") and vars(module).get("time") is time
+    module
+    for name, module in sys.modules.items()
+    if name.startswith("fakeredis") and vars(module).get("time") is time
 ]
 
 
@@ -99,7 +103,9 @@ class RedisTier:
     def __init__(self, kernel: Kernel, plan: Plan) -> None:
         self._server = fakeredis.FakeServer()
         self._client = fakeredis.FakeRedis(server=self._server)
-        virtual = SimpleNamespace(time=lambda: EPOCH + kernel.time, sleep=time.sleep, monotonic=time.monotonic)
+        virtual = SimpleNamespace(
+            time=lambda: EPOCH + kernel.time, sleep=time.sleep, monotonic=time.monotonic
+        )
         for module in _MODULES_WITH_TIME:
             vars(module)["time"] = virtual
 
@@ -118,4 +124,8 @@ class RedisTier:
             vars(module)["time"] = time
 
 
-TIERS: dict[str, Callable[[Kernel, Plan], Tier]] = {"model": ModelTier, "sqlite": SqliteTier, "redis": RedisTier}
+TIERS: dict[str, Callable[[Kernel, Plan], Tier]] = {
+    "model": ModelTier,
+    "sqlite": SqliteTier,
+    "redis": RedisTier,
+}

@@ -98,7 +98,9 @@ def write_raw(shared, tmp_path) -> Callable[[Any, bytes], None]:
 
     def into_sqlite(origin, value: bytes) -> None:
         connection = sqlite3.connect(tmp_path / "policies.sqlite", isolation_level=None)
-        connection.execute("INSERT OR REPLACE INTO policies VALUES (?, 1000.0, ?)", (str(origin), value))
+        connection.execute(
+            "INSERT OR REPLACE INTO policies VALUES (?, 1000.0, ?)", (str(origin), value)
+        )
         connection.close()
 
     def into_redis(origin, value: bytes) -> None:
@@ -114,7 +116,9 @@ def read_raw(shared, tmp_path) -> Callable[[Any], bytes]:
     def from_sqlite(origin) -> bytes:
         connection = sqlite3.connect(tmp_path / "policies.sqlite")
         try:
-            return connection.execute("SELECT value FROM policies WHERE origin = ?", (str(origin),)).fetchone()[0]
+            return connection.execute(
+                "SELECT value FROM policies WHERE origin = ?", (str(origin),)
+            ).fetchone()[0]
         finally:
             connection.close()
 

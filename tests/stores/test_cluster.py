@@ -52,7 +52,8 @@ def slots(store, *keys: str) -> set[int]:
 
 def test_all_keys_of_an_origin_are_on_one_node_and_origins_on_all_nodes(store):
     of_each = [
-        slots(store, store._policy_key(origin), store._lease_key(origin), store._turn_key(origin)) for origin in ORIGINS
+        slots(store, store._policy_key(origin), store._lease_key(origin), store._turn_key(origin))
+        for origin in ORIGINS
     ]
 
     assert {len(found) for found in of_each} == {1}
@@ -114,7 +115,9 @@ def test_one_server_named_as_a_cluster_is_an_error_with_the_remedy(empty_redis):
 def test_the_documented_permissions_are_enough(empty_cluster, store, rights):
     page = STORES.read_text()
     line = next(line for line in page.splitlines() if line.startswith("ACL SETUSER"))
-    more = re.search(r"In a cluster it also needs `(.*)`\. A process that only reads needs `(.*)`\.", page)
+    more = re.search(
+        r"In a cluster it also needs `(.*)`\. A process that only reads needs `(.*)`\.", page
+    )
     given = more[2].split() if rights == "looks" else line.partition("~rg:* ")[2].split()
     for node in empty_cluster.nodes:
         with node.client() as client:
@@ -180,7 +183,9 @@ def test_keys_that_move_to_another_node_are_followed(store, empty_cluster):
 def on_their_way(cluster: Cluster, slot: int):
     """Return the node that has a slot, and another."""
     with cluster.client() as client:
-        holder = client.get_node_from_slot(slot).port if hasattr(client, "get_node_from_slot") else None
+        holder = (
+            client.get_node_from_slot(slot).port if hasattr(client, "get_node_from_slot") else None
+        )
         holder = holder or client.nodes_manager.get_node_from_slot(slot).port
     source = next(node for node in cluster.nodes if node.port == holder)
     return source, next(node for node in cluster.nodes if node.port != holder)
@@ -194,7 +199,10 @@ def test_a_node_that_is_down_does_not_affect_the_others_and_its_replica_takes_ov
         store.reserve(A, 3600.0, lambda: 1.0)
         with cluster.nodes[0].client() as client:
             assert client.role()[0] == b"master"
-        homes = {origin: store._client.get_node_from_key(store._turn_key(origin)).port for origin in ORIGINS}
+        homes = {
+            origin: store._client.get_node_from_key(store._turn_key(origin)).port
+            for origin in ORIGINS
+        }
         for node in cluster.nodes:  # writes have reached the replica
             with node.client() as client:
                 if client.role()[0] == b"master":
@@ -291,7 +299,9 @@ def test_the_store_recovers_when_the_primary_has_died(watched):
     with pytest.raises(StoreError):
         store.reserve(A, 3600.0, lambda: 1.0)
 
-    assert wait_of(eventually(lambda: store.reserve(A, 3600.0, lambda: 1.0), despite=StoreError)) > 0
+    assert (
+        wait_of(eventually(lambda: store.reserve(A, 3600.0, lambda: 1.0), despite=StoreError)) > 0
+    )
     assert store.get(A) == policy()
     assert not store.take(A, "two", 1.0, 3600.0)
     assert store.reserve(B, 1.0, lambda: 1.0).by_retry_after
@@ -314,8 +324,12 @@ def test_a_primary_that_returns_as_a_replica_is_disconnected(watched):
             eventually(lambda: sentinel.execute_command(*failover), despite=redis.ResponseError)
         eventually(lambda: client.role()[0] == b"slave")
 
-    assert wait_of(eventually(lambda: store.reserve(A, 3600.0, lambda: 1.0), despite=StoreError)) > 0
-    assert wait_of(eventually(lambda: store.reserve(B, 3600.0, lambda: 1.0), despite=StoreError)) == 0
+    assert (
+        wait_of(eventually(lambda: store.reserve(A, 3600.0, lambda: 1.0), despite=StoreError)) > 0
+    )
+    assert (
+        wait_of(eventually(lambda: store.reserve(B, 3600.0, lambda: 1.0), despite=StoreError)) == 0
+    )
     store.close()
 
 
@@ -324,7 +338,9 @@ def test_sentinels_get_their_password(tmp_path, monkeypatch):
     watched = Watched(tmp_path, "requirepass sentinels")
     try:
         monkeypatch.setenv("SENTINELS", "wrong password")
-        with pytest.raises(SettingsError, match="requires a password, or a different one: name the environment"):
+        with pytest.raises(
+            SettingsError, match="requires a password, or a different one: name the environment"
+        ):
             open_store(f"{watched.url}?sentinel_password_env=SENTINELS")
         monkeypatch.setenv("SENTINELS", "sentinels")
         store = open_store(f"{watched.url}?sentinel_password_env=SENTINELS")
@@ -356,7 +372,9 @@ def test_a_service_whose_primary_is_down_is_no_settings_error(watched):
     with watched.sentinel.client() as sentinel:
         eventually(lambda: sentinel.sentinel_master("policies")["is_odown"])
     store = open_store(watched.url)
-    with pytest.raises(StoreError, match="the Sentinels know of no primary of 'policies' that is up") as raised:
+    with pytest.raises(
+        StoreError, match="the Sentinels know of no primary of 'policies' that is up"
+    ) as raised:
         store.get(A)
     assert not isinstance(raised.value, RedisRefused)
     store.close()
@@ -373,7 +391,8 @@ def test_a_server_that_is_no_sentinel_and_a_missing_password_have_different_mess
         server = start_redis(tmp_path, 0, *options)
         try:
             with pytest.raises(
-                SettingsError, match=f"^store: the (server|Sentinel) at 127.0.0.1:{server.port} {cause}"
+                SettingsError,
+                match=f"^store: the (server|Sentinel) at 127.0.0.1:{server.port} {cause}",
             ):
                 open_store(f"redis+sentinel://127.0.0.1:{server.port}/policies/0")
         finally:

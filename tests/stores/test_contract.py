@@ -18,7 +18,13 @@ from robots_guard.core.renewal import begin
 from robots_guard.origin import origin_of
 from robots_guard.stores.memory import MemoryStore
 
-OTHERS = ["http://a.test", "https://a.test:8443", "https://b.test", "https://www.a.test", "https://[::1]"]
+OTHERS = [
+    "http://a.test",
+    "https://a.test:8443",
+    "https://b.test",
+    "https://www.a.test",
+    "https://[::1]",
+]
 
 
 def test_a_new_store_is_empty(store):
@@ -101,7 +107,11 @@ def test_trouble_is_stored_with_the_last_good_document(store):
 
 @pytest.mark.parametrize(
     "outcome",
-    [Failed(failure=Failure.TLS), Fetched(status=404, tls_verified=True), Fetched(status=503, tls_verified=True)],
+    [
+        Failed(failure=Failure.TLS),
+        Fetched(status=404, tls_verified=True),
+        Fetched(status=503, tls_verified=True),
+    ],
     ids=["trouble alone", "no robots.txt", "not now"],
 )
 def test_a_policy_without_a_body_is_stored(store, outcome):

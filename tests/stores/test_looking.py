@@ -90,7 +90,8 @@ def test_a_copy_with_its_log_but_without_the_index_is_refused_and_not_changed(in
     copy = copied(path, "-wal")
     before = contents(copy)
     with pytest.raises(
-        SettingsError, match="has a -wal without its -shm: copy that too, or let an integration open the file"
+        SettingsError,
+        match="has a -wal without its -shm: copy that too, or let an integration open the file",
     ):
         looking(copy)
 
@@ -129,7 +130,8 @@ def test_a_damaged_document_is_not_removed(integration, path):
 
 def test_a_missing_file_is_reported_and_not_created(path):
     message = (
-        f"store: {str(path)!r} does not exist: an integration creates it; or name the integrations' store with --store"
+        f"store: {str(path)!r} does not exist: an integration creates it;"
+        " or name the integrations' store with --store"
     )
     with pytest.raises(SettingsError, match=f"^{re.escape(message)}$"):
         looking(path)
@@ -138,7 +140,10 @@ def test_a_missing_file_is_reported_and_not_created(path):
 
 @pytest.mark.parametrize(
     ("beside", "message"),
-    [(True, "is damaged (file is not a database) and was not changed"), (False, "is not a policy store (file is not")],
+    [
+        (True, "is damaged (file is not a database) and was not changed"),
+        (False, "is not a policy store (file is not"),
+    ],
 )
 def test_a_damaged_file_is_not_changed(path, beside, message):
     path.parent.mkdir()
@@ -166,7 +171,10 @@ def test_a_file_that_is_overwritten_or_removed_meanwhile_is_reported(integration
 
 @pytest.mark.parametrize(
     ("statement", "message"),
-    [("PRAGMA user_version = 99", "created by another version"), ("DROP TABLE turns", "no such table: turns")],
+    [
+        ("PRAGMA user_version = 99", "created by another version"),
+        ("DROP TABLE turns", "no such table: turns"),
+    ],
 )
 def test_another_layout_is_refused_and_not_changed(integration, path, statement, message):
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as rows:
@@ -176,7 +184,9 @@ def test_another_layout_is_refused_and_not_changed(integration, path, statement,
 
 
 def test_another_programs_database_is_refused(tmp_path):
-    with contextlib.closing(sqlite3.connect(tmp_path / "foreign.sqlite", isolation_level=None)) as rows:
+    with contextlib.closing(
+        sqlite3.connect(tmp_path / "foreign.sqlite", isolation_level=None)
+    ) as rows:
         rows.execute("CREATE TABLE history (url)")
     with pytest.raises(SettingsError, match="a database of another program"):
         looking(tmp_path / "foreign.sqlite")

@@ -58,7 +58,8 @@ def test_url_syntax_has_no_meaning_in_a_path(tmp_path):
 )
 def test_an_unknown_url_lists_the_valid_forms(url):
     with pytest.raises(
-        SettingsError, match=r"use memory:, sqlite:///relative/path, sqlite:////absolute/path, redis://host"
+        SettingsError,
+        match=r"use memory:, sqlite:///relative/path, sqlite:////absolute/path, redis://host",
     ):
         open_store(url)
 
@@ -94,18 +95,33 @@ def test_a_server_is_not_needed_at_startup(url):
     [
         ("redis://h:port/0", "not the URL of a Redis server"),
         ("redis://h/0?prefix=a{b", "prefix = 'a{b': use no braces"),
-        ("redis+cluster://h:port,i/", "not the URL of a Redis server ('h:port' is not a host:port)"),
+        (
+            "redis+cluster://h:port,i/",
+            "not the URL of a Redis server ('h:port' is not a host:port)",
+        ),
         ("redis+cluster://h,,i/", "not the URL of a Redis server ('' is not a host:port)"),
         ("redis+cluster://me:secr@et@h/", "not the URL of a Redis server ('h' is not a host:port)"),
         ("redis+cluster://h/1", "a Redis Cluster has one database, 0"),
         ("redis+sentinel://h:26379/", "it names no SERVICE"),
         ("redis+sentinel://h:26379/main/one", "it names no SERVICE"),
         ("redis+sentinel://h/main?sentinel_password_env=NOT_SET", "the environment has no NOT_SET"),
-        ("redis+cluster://h/?sentinel_password_env=X", "'sentinel_password_env' is not an option of a Redis URL"),
+        (
+            "redis+cluster://h/?sentinel_password_env=X",
+            "'sentinel_password_env' is not an option of a Redis URL",
+        ),
         ("redis+other://h/", "'redis+other://h/' is not a store"),
-        ("redis://h/one", "not the URL of a Redis server (its path is not the number of a database)"),
-        ("redis://user:pass/word@h/0", "not the URL of a Redis server (its path is not the number of a database)"),
-        ("redis://h/0?prefx=x", "'prefx' is not an option of a Redis URL: use prefix, hmac_env, hmac_file"),
+        (
+            "redis://h/one",
+            "not the URL of a Redis server (its path is not the number of a database)",
+        ),
+        (
+            "redis://user:pass/word@h/0",
+            "not the URL of a Redis server (its path is not the number of a database)",
+        ),
+        (
+            "redis://h/0?prefx=x",
+            "'prefx' is not an option of a Redis URL: use prefix, hmac_env, hmac_file",
+        ),
         ("redis://h/0?socket_timeout=60", "'socket_timeout' is not an option"),
         ("redis://h/0?hmac_env=NOT_SET", "the environment has no NOT_SET"),
         ("redis://h/0?hmac_file=/none/such", "hmac_file = '/none/such' cannot be read"),

@@ -65,8 +65,12 @@ def test_all_keys_have_the_prefix_and_expire(empty_redis, client):
 
 
 def test_an_acl_for_the_prefix_is_enough(empty_redis, client):
-    words = next(line for line in STORES.read_text().splitlines() if line.startswith("ACL SETUSER")).split()
-    client.execute_command(*words[:3], "reset", *("secret".join(word.split("password")) for word in words[3:]))
+    words = next(
+        line for line in STORES.read_text().splitlines() if line.startswith("ACL SETUSER")
+    ).split()
+    client.execute_command(
+        *words[:3], "reset", *("secret".join(word.split("password")) for word in words[3:])
+    )
     store = open_store(f"redis://crawler:secret@127.0.0.1:{empty_redis.port}/0")
     put(store, policy())
 
@@ -81,7 +85,9 @@ def test_an_acl_for_the_prefix_is_enough(empty_redis, client):
     store.note_pause(A, 600.0, 1.0)
     assert store.reserve(A, 60.0, lambda: 1.0).by_retry_after
     store.close()
-    with pytest.raises(SettingsError, match=r"no permissions.*grant it the commands that docs/stores.md lists"):
+    with pytest.raises(
+        SettingsError, match=r"no permissions.*grant it the commands that docs/stores.md lists"
+    ):
         open_store(f"redis://crawler:secret@127.0.0.1:{empty_redis.port}/0?prefix=other:")
 
 
@@ -127,14 +133,18 @@ def test_without_a_key_a_value_with_a_mac_is_rejected(keyed, client):
 def test_a_body_that_replaces_another_is_noticed(keyed, client):
     put(keyed, policy())
     put(keyed, policy(B, body=b"User-agent: *\nAllow: /"))
-    crafted = client.get(f"rg:document:{policy(B, body=b'User-agent: *' + bytes([10]) + b'Allow: /').document.sha256}")
+    crafted = client.get(
+        f"rg:document:{policy(B, body=b'User-agent: *' + bytes([10]) + b'Allow: /').document.sha256}"
+    )
     client.set(f"rg:document:{policy().document.sha256}", crafted)
 
     with pytest.raises(DamagedValue, match="document stored"):
         keyed.get(A)
 
 
-@pytest.mark.parametrize("value", ["x" * 20_000_000, "", "\n", "9e999\n", "1000.0\n", "nan\nx", "no time"])
+@pytest.mark.parametrize(
+    "value", ["x" * 20_000_000, "", "\n", "9e999\n", "1000.0\n", "nan\nx", "no time"]
+)
 def test_a_foreign_value_is_replaced_and_not_read_whole(store, client, value):
     client.set("rg:{https://a.test}:policy", value)
     if value:
@@ -145,7 +155,9 @@ def test_a_foreign_value_is_replaced_and_not_read_whole(store, client, value):
     assert store.get(A) == policy()
 
 
-@pytest.mark.parametrize("key", ["rg:{https://a.test}:policy", f"rg:document:{policy().document.sha256}"])
+@pytest.mark.parametrize(
+    "key", ["rg:{https://a.test}:policy", f"rg:document:{policy().document.sha256}"]
+)
 def test_a_key_of_another_type_counts_as_damage_and_is_replaced(store, client, key):
     put(store, policy())
     client.delete(key)
@@ -194,7 +206,9 @@ def test_a_lease_that_lasts_too_long_counts_as_expired(store, client, millisecon
 def test_a_missing_permission_is_not_mistaken_for_another_type(empty_redis, client):
     """Otherwise every turn would be granted, since an unreadable value cannot forbid it."""
     put(RedisStore(client), policy())
-    client.execute_command("ACL", "SETUSER", "blind", "reset", "on", ">secret", "~rg:*", "+@all", "-getrange")
+    client.execute_command(
+        "ACL", "SETUSER", "blind", "reset", "on", ">secret", "~rg:*", "+@all", "-getrange"
+    )
     blind = RedisStore(redis.Redis(port=empty_redis.port, username="blind", password="secret"))
     with pytest.raises(StoreError, match="refuses"):
         blind.reserve(A, 60.0, lambda: 1.0)
@@ -314,7 +328,9 @@ def test_a_call_whose_answer_was_lost_is_retried_once(empty_redis, clock):
 @contextlib.contextmanager
 def configured(client, **settings) -> Iterator[None]:
     """A server with other settings."""
-    before = {name.replace("_", "-"): client.config_get(name.replace("_", "-")) for name in settings}
+    before = {
+        name.replace("_", "-"): client.config_get(name.replace("_", "-")) for name in settings
+    }
     for name, value in settings.items():
         client.config_set(name.replace("_", "-"), value)
     try:
@@ -363,7 +379,9 @@ def replica(empty_redis, client):
 
 
 def test_a_read_only_replica_is_reported_as_one(replica):
-    with pytest.raises(SettingsError, match="read-only replica: name the primary, or let Sentinels name it"):
+    with pytest.raises(
+        SettingsError, match="read-only replica: name the primary, or let Sentinels name it"
+    ):
         open_store(replica.url)
 
 

@@ -104,7 +104,10 @@ def test_of_many_concurrent_takers_one_gets_the_lease(shared):
 
     def taken(number):
         start.wait(60)
-        return [shared.take(origin_of(f"https://{n}.test"), f"{number}", 1000.0, 35.0) for n in range(30)]
+        return [
+            shared.take(origin_of(f"https://{n}.test"), f"{number}", 1000.0, 35.0)
+            for n in range(30)
+        ]
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(taken, range(8)))

@@ -77,7 +77,9 @@ def test_the_file_is_in_wal_mode_and_its_directory_private(rows, path):
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("value", ["text", 7, 2.5, b"x" * 2_000_000], ids=["text", "number", "real", "huge"])
+@pytest.mark.parametrize(
+    "value", ["text", 7, 2.5, b"x" * 2_000_000], ids=["text", "number", "real", "huge"]
+)
 def test_a_value_of_another_type_counts_as_damage_and_can_be_replaced(store, rows, value):
     rows.execute("INSERT INTO policies VALUES (?, ?, ?)", (str(A), 1000.0, value))
 
@@ -99,7 +101,8 @@ def test_a_damaged_time_does_not_prevent_a_put(store, rows, at):
 def test_keys_that_are_not_origins_are_not_listed(store, rows):
     put(store, policy())
     rows.executemany(
-        "INSERT INTO policies VALUES (?, 1, x'00')", [("nonsense",), ("ftp://a.test",), ("http://a b",), (b"\xff",)]
+        "INSERT INTO policies VALUES (?, 1, x'00')",
+        [("nonsense",), ("ftp://a.test",), ("http://a b",), (b"\xff",)],
     )
     rows.execute("INSERT INTO policies VALUES (CAST(x'7aff' AS TEXT), 1, x'00')")  # invalid UTF-8
 
@@ -166,7 +169,9 @@ def test_a_lost_or_damaged_body_is_a_miss_and_is_stored_again_by_the_next_put(st
     put(store, policy())
     rows.execute(damage)
 
-    with pytest.raises(StoreError, match=r"document stored for https://a\.test is missing or damaged"):
+    with pytest.raises(
+        StoreError, match=r"document stored for https://a\.test is missing or damaged"
+    ):
         store.get(A)
     put(store, policy(at=1001.0))
     assert store.get(A) == policy(at=1001.0)
@@ -216,7 +221,8 @@ def test_a_renewed_document_counts_as_used(store):
 # -- damage to the file ----------------------------------------------------------------------------
 
 POLICIES = [
-    policy(origin_of(f"https://{n}.test"), body=b"User-agent: *\nDisallow: /%d/\n" % n * (n + 1)) for n in range(60)
+    policy(origin_of(f"https://{n}.test"), body=b"User-agent: *\nDisallow: /%d/\n" % n * (n + 1))
+    for n in range(60)
 ]
 
 
@@ -240,7 +246,9 @@ def survey(path) -> tuple[int, int, int]:
     right = missing = 0
     try:
         store = SqliteStore(path)
-    except SettingsError as error:  # a flipped bit in the version looks like another version, for a person to resolve
+    except (
+        SettingsError
+    ) as error:  # a flipped bit in the version looks like another version, for a person to resolve
         return 0, 0, 1 if "later version" in str(error) else 10_000
     for stored in POLICIES:
         try:
@@ -318,10 +326,14 @@ def test_a_file_with_a_wrong_schema_is_quarantined_at_startup(path, statement):
 def test_a_file_found_damaged_when_opened_is_recorded_in_the_audit_log(path, tmp_path):
     SqliteStore(path).close()
     path.write_bytes(b"garbage")
-    settings = settings_of({"agent": "mybot", "store": f"sqlite:///{path}", "audit_log": str(tmp_path / "audit_log")})
+    settings = settings_of(
+        {"agent": "mybot", "store": f"sqlite:///{path}", "audit_log": str(tmp_path / "audit_log")}
+    )
 
     async def asks():
-        guard = open_guard(settings, component="cli", runtime=AsyncioRuntime(), fetcher=ScriptedFetcher({}))
+        guard = open_guard(
+            settings, component="cli", runtime=AsyncioRuntime(), fetcher=ScriptedFetcher({})
+        )
         await guard.check(Question(origin=A, target="/", agent="mybot"))
         guard.close()
 
@@ -364,7 +376,9 @@ def test_a_reset_is_reported_when_the_new_file_could_not_be_created_at_once(path
     assert aside(path)
     disk.is_full = False
 
-    with pytest.raises(StoreReset, match=re.escape(f"recreated; the old file is {str(aside(path)[0])!r}")):
+    with pytest.raises(
+        StoreReset, match=re.escape(f"recreated; the old file is {str(aside(path)[0])!r}")
+    ):
         store.get(A)
     assert store.get(A) is None
     store.close()
@@ -399,7 +413,9 @@ def test_a_start_that_cannot_create_the_new_file_names_the_old_one(path):
         writable.append(True)
         return connect(there)
 
-    with pytest.raises(SettingsError, match=r"\(database or disk is full; the damaged file is now '.*corrupt-.*'\)"):
+    with pytest.raises(
+        SettingsError, match=r"\(database or disk is full; the damaged file is now '.*corrupt-.*'\)"
+    ):
         Database(path, System(connect=connect_once))
 
 
@@ -429,7 +445,9 @@ def test_garbage_over_the_open_file_costs_one_error(path):
     one, two = SqliteStore(path), SqliteStore(path)
     for stored in POLICIES:
         put(one, stored)
-    for connection in (c for s in (one, two) for c in (s._database._opened.reader, s._database._opened.writer)):
+    for connection in (
+        c for s in (one, two) for c in (s._database._opened.reader, s._database._opened.writer)
+    ):
         connection.execute("PRAGMA cache_size = 0")  # every read goes to the file
     for name in (path, Path(f"{path}-wal")):
         with name.open("r+b") as file:
@@ -667,7 +685,9 @@ def test_a_directory_is_refused(tmp_path):
 
 def test_a_file_in_the_way_of_the_directory_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    assert "name a writable file that no other program uses" in refusal(tmp_path / "file" / "policies.sqlite")
+    assert "name a writable file that no other program uses" in refusal(
+        tmp_path / "file" / "policies.sqlite"
+    )
 
 
 def test_a_directory_that_cannot_be_created_is_refused():
@@ -785,7 +805,9 @@ def test_processes_can_open_a_file_concurrently(path, processes):
         assert (child.returncode, errors) == (0, b"")
 
     store = SqliteStore(path)
-    assert [store.get(origin_of(f"https://{host}.test")).settled_at for host in "abc"] == [399.0] * 3
+    assert [store.get(origin_of(f"https://{host}.test")).settled_at for host in "abc"] == [
+        399.0
+    ] * 3
     assert not aside(path)
     store.close()
 
@@ -794,7 +816,10 @@ def test_a_forked_child_opens_its_own_connections(store, path):
     put(store, policy())
     opened = store._database._opened
     assert in_a_fork(
-        lambda: put(store, policy(B)) or (store.get(A) == policy() and store._database._opened is not opened)
+        lambda: (
+            put(store, policy(B))
+            or (store.get(A) == policy() and store._database._opened is not opened)
+        )
     )
 
     assert store.get(B) == policy(B)

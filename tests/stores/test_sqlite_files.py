@@ -155,7 +155,11 @@ ATTACKS = {
     "the lock is deleted": on(".lock", unlink),
     "the link is deleted": on(".link", unlink),
 }
-AT_REST = {**ATTACKS, "the index is emptied": on("-shm", cut(0)), "the index is halved": on("-shm", cut(0.5))}
+AT_REST = {
+    **ATTACKS,
+    "the index is emptied": on("-shm", cut(0)),
+    "the index is halved": on("-shm", cut(0.5)),
+}
 
 
 def assert_heals(fleet, path):
@@ -236,7 +240,9 @@ def test_a_non_regular_file_is_an_error_until_it_is_removed(fleet, path, stand_i
     answer = member.call("work", calls=10, seed=1)
     assert answer["failures"] == 10
     assert answer["last"].startswith("could not be ")
-    assert "name a writable file that no other program uses" in fleet[1].call("open", path=str(path))
+    assert "name a writable file that no other program uses" in fleet[1].call(
+        "open", path=str(path)
+    )
     path.rmdir() if path.is_dir() else path.unlink()
     assert_heals(fleet, path)
 
@@ -257,7 +263,10 @@ def test_an_immutable_file_is_still_read(fleet, path):
     member = fleet[0]
     assert member.call("open", path=str(path)) == ""
     member.call("work", calls=200, seed=1)
-    if shutil.which("chattr") is None or subprocess.run(["chattr", "+i", path], check=False).returncode:
+    if (
+        shutil.which("chattr") is None
+        or subprocess.run(["chattr", "+i", path], check=False).returncode
+    ):
         pytest.skip("this file system, or this user, cannot make a file immutable")
     try:
         member.call("work", calls=60, seed=1)
@@ -321,7 +330,9 @@ def test_a_file_whose_index_was_truncated_is_quarantined_and_not_touched_again(f
     os.truncate(beside("-shm"), 0)
 
     answer = member.call("work", calls=1, seed=1)
-    assert "its -wal or -shm was removed, replaced or truncated by another program" in answer["last"]
+    assert (
+        "its -wal or -shm was removed, replaced or truncated by another program" in answer["last"]
+    )
     assert "recreated; the old file is" in answer["last"]
     assert member.call("work", calls=20, seed=1)["failures"] == 0
     os.truncate(beside("-shm"), 0)
@@ -414,7 +425,9 @@ def test_a_forked_child_takes_its_own_locks(store, path):
     def parent() -> None:
         os.read(ready[0], 1)
         store.close()
-        alone = subprocess.run([sys.executable, "-c", ALONE, path], capture_output=True, text=True, check=True)
+        alone = subprocess.run(
+            [sys.executable, "-c", ALONE, path], capture_output=True, text=True, check=True
+        )
         found.append(alone.stdout.strip())
         os.write(go[1], b"x")
 
@@ -449,7 +462,9 @@ connection.execute("COMMIT")
 
 def test_a_fork_interrupts_a_call_that_waits_for_another_process(store, path, tmp_path):
     """Child and parent then request the same turn, and one of them gets it."""
-    locker = subprocess.Popen([sys.executable, "-c", LOCKS, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    locker = subprocess.Popen(
+        [sys.executable, "-c", LOCKS, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert locker.stdout.readline() == b"locked\n"
     waits = []
     thread = threading.Thread(target=lambda: waits.append(reserved(store)))
@@ -465,7 +480,10 @@ def test_a_fork_interrupts_a_call_that_waits_for_another_process(store, path, tm
     assert in_a_fork(child)
     thread.join(60)
     locker.communicate()
-    assert sorted([*waits, float((tmp_path / "child").read_text())]) == [0.0, pytest.approx(30.0, abs=10.0)]
+    assert sorted([*waits, float((tmp_path / "child").read_text())]) == [
+        0.0,
+        pytest.approx(30.0, abs=10.0),
+    ]
 
 
 def has_open(path) -> bool:
@@ -495,7 +513,9 @@ def test_a_fork_interrupts_a_call_that_waits_for_the_lock(path):
     thread.start()
     assert waiting.wait(60)
 
-    assert in_a_fork(lambda: not has_open(path) and (held.clear() or outcome(lambda: store.get(A)) is None))
+    assert in_a_fork(
+        lambda: not has_open(path) and (held.clear() or outcome(lambda: store.get(A)) is None)
+    )
     held.clear()
     thread.join(60)
     assert answers == [None]
@@ -575,7 +595,9 @@ def opening(path):
         ending.wait(60)
         os.link(old, new)
 
-    thread = threading.Thread(target=lambda: made.append(SqliteStore(path, Database(path, System(link=link)))))
+    thread = threading.Thread(
+        target=lambda: made.append(SqliteStore(path, Database(path, System(link=link))))
+    )
     thread.start()
     assert begun.wait(60)
     yield ending
@@ -592,10 +614,14 @@ def has_its_lock(path) -> bool:
 def test_a_fork_waits_for_a_store_that_is_being_opened_for_the_first_time(opening, path):
     threading.Timer(0.2, opening.set).start()
 
-    assert in_a_fork(lambda: not has_open(path) and not has_its_lock(path) and SqliteStore(path).get(A) is None)
+    assert in_a_fork(
+        lambda: not has_open(path) and not has_its_lock(path) and SqliteStore(path).get(A) is None
+    )
 
 
-def test_a_forked_child_does_not_hold_the_lock_of_a_store_whose_opening_hangs(opening, path, monkeypatch):
+def test_a_forked_child_does_not_hold_the_lock_of_a_store_whose_opening_hangs(
+    opening, path, monkeypatch
+):
     """Otherwise no other process could open the store while the child lives."""
     monkeypatch.setattr(database, "CLOSING", 0.1)
 
@@ -616,7 +642,9 @@ def test_a_fork_interrupts_the_first_opening_of_a_store_that_waits_for_its_lock(
             raise BlockingIOError("held")
         fcntl.flock(descriptor, operation)
 
-    thread = threading.Thread(target=lambda: made.append(SqliteStore(path, Database(path, System(flock=flock)))))
+    thread = threading.Thread(
+        target=lambda: made.append(SqliteStore(path, Database(path, System(flock=flock))))
+    )
     thread.start()
     assert waiting.wait(60)
     assert in_a_fork(lambda: not has_its_lock(path))
@@ -677,7 +705,9 @@ def outcome(call):
 
 @pytest.mark.parametrize("between", [fork, delete])
 def test_a_call_retries_when_another_thread_closes_its_connection(store, call_between, between):
-    assert call_between(lambda: wait_of(store.reserve(A, 2.0, lambda: 1000.0, "x")), between) == [0.0]
+    assert call_between(lambda: wait_of(store.reserve(A, 2.0, lambda: 1000.0, "x")), between) == [
+        0.0
+    ]
     assert wait_of(store.reserve(A, 2.0, lambda: 1000.0, "y")) >= 2.0
 
 
@@ -787,8 +817,13 @@ def test_a_foreign_text_file_is_refused_by_concurrent_starts(path):
 def test_a_lock_that_is_not_released_is_an_error_after_a_while(store, path):
     """With a simulated clock."""
     clock = [0.0]
-    system = System(monotonic=lambda: clock[0], sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds))
-    with store._database._files.locked(), pytest.raises(SettingsError, match="temporarily unavailable"):
+    system = System(
+        monotonic=lambda: clock[0], sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds)
+    )
+    with (
+        store._database._files.locked(),
+        pytest.raises(SettingsError, match="temporarily unavailable"),
+    ):
         Database(path, system)
 
     assert 5.0 < clock[0] < 6.0
@@ -804,7 +839,10 @@ def test_a_store_whose_lock_is_not_released_is_not_tried_for_a_while(path):
         fcntl.flock(descriptor, operation)
 
     system = System(
-        monotonic=lambda: clock[0], sleep=lambda s: clock.__setitem__(0, clock[0] + s), flock=flock, busy=1.0
+        monotonic=lambda: clock[0],
+        sleep=lambda s: clock.__setitem__(0, clock[0] + s),
+        flock=flock,
+        busy=1.0,
     )
     database = Database(path, system)
     refused.append(True)

@@ -71,7 +71,9 @@ def test_a_turn_says_when_it_was_granted(turns):
 
 def test_a_turn_says_how_many_processes_wait(turns):
     """That includes the process that just had its turn and will request the next."""
-    crowds = [turns.reserve(A, 60, time.time, name).crowd for name in ("one", "two", "three", "two", "")]
+    crowds = [
+        turns.reserve(A, 60, time.time, name).crowd for name in ("one", "two", "three", "two", "")
+    ]
 
     assert crowds == [1, 2, 3, 3, 4]
 
@@ -101,7 +103,9 @@ def test_a_process_that_had_its_turn_and_needs_no_other_delays_no_process(turns,
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
-def test_a_turn_is_stamped_when_it_is_granted_and_not_when_it_was_requested(kind, request, tmp_path):
+def test_a_turn_is_stamped_when_it_is_granted_and_not_when_it_was_requested(
+    kind, request, tmp_path
+):
     """A call that waited for another process's write lock must not take a turn in the past."""
     store, moments = make(kind, request, tmp_path), []
     other = sqlite3.connect(tmp_path / "policies.sqlite", isolation_level=None)
@@ -138,7 +142,9 @@ def test_turns_are_granted_first_come_first_served(turns, clock):
         turn = turns.reserve(A, delay, clock, name)
         if not wait_of(turn):
             served.append(name)
-        comes[name] = clock() - began + wait_of(turn) + {"quick": 0.0, "slow": 0.01, "third": 0.02}[name]
+        comes[name] = (
+            clock() - began + wait_of(turn) + {"quick": 0.0, "slow": 0.01, "third": 0.02}[name]
+        )
 
     assert min(served.count(name) for name in ("quick", "slow", "third")) >= 3
 
@@ -294,7 +300,15 @@ def test_damaged_values_are_ignored(redis_server):
     line = b"1 1 other:1:9999999999999999 x:y:z odd"
     with redis_server.client() as client:
         store = RedisStore(client)
-        for value in (b"", b"x", b"1 2 3", b"nan inf", b"9999999999999999999 1", b"1 9999999999999999999", line):
+        for value in (
+            b"",
+            b"x",
+            b"1 2 3",
+            b"nan inf",
+            b"9999999999999999999 1",
+            b"1 9999999999999999999",
+            line,
+        ):
             client.set(store._turn_key(A), value)
             assert wait_of(store.reserve(A, 10, lambda: 0.0)) == 0, value
         client.flushall()
@@ -322,9 +336,12 @@ def test_eight_processes_share_one_delay(kind, tmp_path, request):
         # a busy machine is not a slow server
         url = request.getfixturevalue("redis_server").url + "?timeout=20"
     workers = [
-        subprocess.Popen([sys.executable, "-c", RESERVE, url], stdout=subprocess.PIPE, text=True) for _ in range(8)
+        subprocess.Popen([sys.executable, "-c", RESERVE, url], stdout=subprocess.PIPE, text=True)
+        for _ in range(8)
     ]
-    stamps = sorted(float(line) for worker in workers for line in worker.communicate(timeout=60)[0].splitlines())
+    stamps = sorted(
+        float(line) for worker in workers for line in worker.communicate(timeout=60)[0].splitlines()
+    )
 
     assert [worker.returncode for worker in workers] == [0] * 8
     assert len(stamps) > 10

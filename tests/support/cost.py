@@ -12,7 +12,9 @@ FACTOR = 8
 LINEAR = 3 * FACTOR  # the most growth of a cost that is linear; one that is quadratic grows 64-fold
 
 
-def growth(work: Callable[[Input], object], make: Callable[[int], Input], size: int, times: int = 3) -> float:
+def growth(
+    work: Callable[[Input], object], make: Callable[[int], Input], size: int, times: int = 3
+) -> float:
     """Return by how much the CPU time of `work` grows when its input, made by `make`, grows from
     `size` to FACTOR times that. The least of some `times` counts.
     """

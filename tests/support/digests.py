@@ -13,7 +13,9 @@ def changed_methods(patches: Iterable[Patch]) -> dict[str, str]:
     """The methods whose sources have unknown digests, by name."""
     methods = ((patch, each, digest_of(patch, each)) for patch in patches for each in patch.methods)
     return {
-        f"{patch.owner.__name__}.{each.name}": digest for patch, each, digest in methods if digest not in each.digests
+        f"{patch.owner.__name__}.{each.name}": digest
+        for patch, each, digest in methods
+        if digest not in each.digests
     }
 
 

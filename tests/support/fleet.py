@@ -114,10 +114,14 @@ class _Worker:
             case 0:
                 self.store.put(policy_for(origin, now), now)
             case 1:
-                self.store.release(origin, "one") if self.store.take(origin, "one", now, 5.0) else None
+                self.store.release(origin, "one") if self.store.take(
+                    origin, "one", now, 5.0
+                ) else None
             case _:
                 stored = self.store.get(origin)
-                assert stored is None or stored == policy_for(origin, stored.settled_at), "another origin's policy"
+                assert stored is None or stored == policy_for(origin, stored.settled_at), (
+                    "another origin's policy"
+                )
 
 
 def main() -> None:

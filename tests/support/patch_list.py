@@ -16,7 +16,9 @@ from robots_guard.patch import Patch
 from robots_guard.scrapy import patches as scrapy_patches
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # mitmproxy's own, of pyparsing and ldap3; only on import
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # mitmproxy's own, of pyparsing and ldap3; only on import
     from robots_guard.mitmproxy import patches as mitmproxy_patches
 
 INTRODUCTION = """\

@@ -37,7 +37,13 @@ class Preloaded:
         self._starting = threading.Lock()
 
     def start(
-        self, command: Sequence[str], environment: Mapping[str, str], *, stdin: int, stdout: int, stderr: int
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        stdin: int,
+        stdout: int,
+        stderr: int,
     ) -> Program:
         """Start a Python script with its arguments. The standard streams are file descriptors."""
         with self._starting:
@@ -49,7 +55,11 @@ class Preloaded:
         return Program(command, parent)
 
     def run(
-        self, command: Sequence[str], environment: Mapping[str, str], timeout: float, stdin: str = ""
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        timeout: float,
+        stdin: str = "",
     ) -> subprocess.CompletedProcess[str]:
         """Run a script to completion, like `subprocess.run`. Raises subprocess.TimeoutExpired."""
         with contextlib.ExitStack() as stack:
@@ -71,7 +81,11 @@ class Preloaded:
         with child, tempfile.TemporaryFile("w+") as err:
             command = [*self._command, str(child.fileno()), *self._modules]
             process = subprocess.Popen(
-                command, pass_fds=[child.fileno()], stdin=subprocess.DEVNULL, stderr=err, env=environment
+                command,
+                pass_fds=[child.fileno()],
+                stdin=subprocess.DEVNULL,
+                stderr=err,
+                env=environment,
             )
             child.close()
             atexit.register(_end, parent, process)

@@ -104,7 +104,10 @@ def _quoted_by_yarl(target: str) -> tuple[str, str]:
 
 _READERS: dict[str, Callable[[str], tuple[str, str]]] = {
     "urlsplit": _split,
-    "urlparse": lambda target: (urlparse(target).path, f"?{query}" if (query := urlparse(target).query) else ""),
+    "urlparse": lambda target: (
+        urlparse(target).path,
+        f"?{query}" if (query := urlparse(target).query) else "",
+    ),
     "urljoin": lambda target: _split(urljoin(BASE, target)),
     "yarl": lambda target: _yarl(URL(target, encoded=True)),
     "yarl, quoted": _quoted_by_yarl,

@@ -32,7 +32,11 @@ KEY = b"sixteen bytes or more"
 
 
 def policy(origin=A, at=1000.0, body=b"User-agent: *\nDisallow: /x\n") -> Policy:
-    return begin(origin, None, "direct").next(Fetched(status=200, body=body, tls_verified=True), at).policy
+    return (
+        begin(origin, None, "direct")
+        .next(Fetched(status=200, body=body, tls_verified=True), at)
+        .policy
+    )
 
 
 def put(store, stored: Policy, now: float | None = None) -> None:
@@ -72,7 +76,10 @@ class Redis:
 def free_port() -> int:
     """Return a free port whose cluster bus port, 10,000 above it, is also free."""
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as free, contextlib.suppress(OSError, OverflowError):
+        with (
+            socket.create_server(("127.0.0.1", 0)) as free,
+            contextlib.suppress(OSError, OverflowError),
+        ):
             port: int = free.getsockname()[1]
             with socket.create_server(("127.0.0.1", port + 10_000)):
                 return port
@@ -82,16 +89,35 @@ def start_redis(directory, port: int = 0, *options: str) -> Redis:
     """Start a server on `port` or a free port, and wait until it answers."""
     server = program("redis-server")
     port = port or free_port()
-    arguments = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", directory]
-    return _wait_ready(Redis(port, subprocess.Popen([server, *arguments, *options], stdout=subprocess.DEVNULL)))
+    arguments = [
+        "--port",
+        str(port),
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--dir",
+        directory,
+    ]
+    return _wait_ready(
+        Redis(port, subprocess.Popen([server, *arguments, *options], stdout=subprocess.DEVNULL))
+    )
 
 
 def start_sentinel(directory: Path, primary: Redis, service: str, *lines: str) -> Redis:
     """Start a Sentinel that monitors a primary and can fail over by itself (quorum 1)."""
     port, file = free_port(), directory / f"sentinel-{primary.port}.conf"
     watched = f"sentinel monitor {service} 127.0.0.1 {primary.port} 1"
-    times = (f"sentinel down-after-milliseconds {service} 500", f"sentinel failover-timeout {service} 3000")
-    file.write_text("\n".join((f"port {port}", "bind 127.0.0.1", f"dir {directory}", watched, *times, *lines)) + "\n")
+    times = (
+        f"sentinel down-after-milliseconds {service} 500",
+        f"sentinel failover-timeout {service} 3000",
+    )
+    file.write_text(
+        "\n".join((f"port {port}", "bind 127.0.0.1", f"dir {directory}", watched, *times, *lines))
+        + "\n"
+    )
     arguments = [program("redis-sentinel"), str(file)]
     return _wait_ready(Redis(port, subprocess.Popen(arguments, stdout=subprocess.DEVNULL)))
 
@@ -152,8 +178,17 @@ def start_cluster(directory: Path, replicas: int = 0) -> Cluster:
         )
         nodes.append(start_redis(place, 0, *options))
     addresses = [f"127.0.0.1:{node.port}" for node in nodes]
-    create = ("--cluster", "create", *addresses, "--cluster-replicas", str(replicas), "--cluster-yes")
-    subprocess.run([program("redis-cli"), *create], check=True, stdout=subprocess.DEVNULL, timeout=120)
+    create = (
+        "--cluster",
+        "create",
+        *addresses,
+        "--cluster-replicas",
+        str(replicas),
+        "--cluster-yes",
+    )
+    subprocess.run(
+        [program("redis-cli"), *create], check=True, stdout=subprocess.DEVNULL, timeout=120
+    )
     for node in nodes:
         with node.client() as client:
             eventually(lambda client=client: client.cluster("INFO")["cluster_state"] == "ok")

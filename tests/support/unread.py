@@ -20,7 +20,11 @@ class _Unread(http.server.SimpleHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.lines.append(self.requestline)
-        body = b"User-agent: *\nDisallow: /private/\n" if self.path == "/robots.txt" else self.path.encode()
+        body = (
+            b"User-agent: *\nDisallow: /private/\n"
+            if self.path == "/robots.txt"
+            else self.path.encode()
+        )
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -53,7 +57,9 @@ class UnreadSite(http.server.ThreadingHTTPServer):
         if authority is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             authority.issue_cert("127.0.0.1").configure_cert(context)
-            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+            self.socket = context.wrap_socket(
+                self.socket, server_side=True, do_handshake_on_connect=False
+            )
         self.authority = f"127.0.0.1:{self.server_port}"
         self.url = f"{self.scheme}://{self.authority}"
         threading.Thread(target=self.serve_forever, daemon=True).start()

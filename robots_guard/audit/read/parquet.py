@@ -13,7 +13,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from robots_guard.audit.schema import COLUMNS, files_in, first_line, lines_in, literal, named, records_in, structure
+from robots_guard.audit.schema import (
+    COLUMNS,
+    files_in,
+    first_line,
+    lines_in,
+    literal,
+    named,
+    records_in,
+    structure,
+)
 from robots_guard.audit.segments import (
     PARQUET,
     ZSTD,
@@ -80,7 +89,9 @@ def first_bytes(path: Path) -> bytes:
 def _why_not_compacted(connection: duckdb.DuckDBPyConnection, path: Path) -> str | None:
     """Why a Parquet file is not one that compaction wrote, or None."""
     try:
-        rows = connection.execute(f"DESCRIBE SELECT * FROM read_parquet({files_in([path])})").fetchall()
+        rows = connection.execute(
+            f"DESCRIBE SELECT * FROM read_parquet({files_in([path])})"
+        ).fetchall()
     except duckdb_error() as error:
         return f"damaged: {first_line(error)}"
     types = {name: kind for name, kind, *_ in rows}
@@ -111,10 +122,17 @@ def count_tampered_rows(path: Path) -> int:
     if it is gone."""
     table = f"read_parquet({files_in([path])})"
     with database() as connection, _converting_errors(path):
-        present = {name for name, *_ in connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()}
-        pairs = " OR ".join(f't."{name}" IS DISTINCT FROM entry."{name}"' for name in COLUMNS if name in present)
+        present = {
+            name for name, *_ in connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()
+        }
+        pairs = " OR ".join(
+            f't."{name}" IS DISTINCT FROM entry."{name}"' for name in COLUMNS if name in present
+        )
         try:
-            return count_rows(connection, f"(SELECT t, {PARSED} AS entry FROM {table} AS t) WHERE {pairs or 'true'}")
+            return count_rows(
+                connection,
+                f"(SELECT t, {PARSED} AS entry FROM {table} AS t) WHERE {pairs or 'true'}",
+            )
         except duckdb_error():  # columns of other types
             return count_rows(connection, table)
 

@@ -34,7 +34,17 @@ ALL = 2**62  # above the number of any record
 
 DECISION = "decision"
 COMPONENTS = ("scrapy", "proxy", "cli", "console")
-KINDS = ("decision", "repeats", "fetch", "start", "stop", "checkpoint", "store-reset", "fail-open", "overrides")
+KINDS = (
+    "decision",
+    "repeats",
+    "fetch",
+    "start",
+    "stop",
+    "checkpoint",
+    "store-reset",
+    "fail-open",
+    "overrides",
+)
 BY_TIME = '"at", writer, seq'
 BY_NUMBER = "writer, seq"
 
@@ -55,7 +65,10 @@ class Unreadable:
         return bool(self.torn or self.lines or self.files)
 
     def __str__(self) -> str:
-        parts = [f"{_lines(count, 'torn')} in {name} (a write was cut off)" for name, count in self.torn.items()]
+        parts = [
+            f"{_lines(count, 'torn')} in {name} (a write was cut off)"
+            for name, count in self.torn.items()
+        ]
         parts += [f"{_lines(count, 'unreadable')} in {name}" for name, count in self.lines.items()]
         parts += [f"{name} cannot be read ({why})" for name, why in self.files.items()]
         return "; ".join(parts)
@@ -75,7 +88,9 @@ class Unreadable:
 
 
 def _lines(count: int, adjective: str) -> str:
-    return f"1 {adjective} line" if count == 1 else f"{count} {adjective} lines"
+    if count == 1:
+        return f"1 {adjective} line"
+    return f"{count} {adjective} lines"
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,16 +123,24 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     def admits(self, entry: AnyRecord) -> bool:
         """Whether the filter selects a record."""
         at = entry.at or ""
-        if (self.since is not None and at < self.since) or (self.until is not None and at >= self.until):
+        if (self.since is not None and at < self.since) or (
+            self.until is not None and at >= self.until
+        ):
             return False
-        if any(getattr(entry, name, None) != value for name, value in self.equals.items() if name != "kind"):
+        if any(
+            getattr(entry, name, None) != value
+            for name, value in self.equals.items()
+            if name != "kind"
+        ):
             return False
         if self.kind is not None and kind_of(entry) != self.kind:
             return False
         if self.agent is not None and self.agent.lower() != getattr(entry, "agent", "").lower():
             return False
         override = getattr(entry, "override", None)
-        return self.override is None or (override is not None and self.override in ("any", override))
+        return self.override is None or (
+            override is not None and self.override in ("any", override)
+        )
 
 
 def kind_of(entry: AnyRecord) -> str:
@@ -156,7 +179,9 @@ def _seconds_meant(text: str, now: float) -> float:
     return time.timestamp()
 
 
-def records(directory: Path, wanted: Filter | None = None, trouble: Unreadable | None = None) -> Iterator[Record]:
+def records(
+    directory: Path, wanted: Filter | None = None, trouble: Unreadable | None = None
+) -> Iterator[Record]:
     """The decisions in an audit log, in order of time. What cannot be read is counted in `trouble`.
 
     Raises SettingsError if there is no such directory.
@@ -164,7 +189,9 @@ def records(directory: Path, wanted: Filter | None = None, trouble: Unreadable |
     return (entry for entry in entries(directory, wanted, trouble) if isinstance(entry, Record))
 
 
-def entries(directory: Path, wanted: Filter | None = None, trouble: Unreadable | None = None) -> Iterator[AnyRecord]:
+def entries(
+    directory: Path, wanted: Filter | None = None, trouble: Unreadable | None = None
+) -> Iterator[AnyRecord]:
     """The records in an audit log that the filter selects, in order of time. Raises SettingsError
     as `records` does."""
     follower = Follower(directory, Unreadable() if trouble is None else trouble)
@@ -200,7 +227,9 @@ class Follower:
         """The latest `count` of the existing records. Files of earlier days than theirs are not
         opened."""
         found: list[AnyRecord] = []
-        for segment in sorted(segments(self._directory), key=lambda segment: segment.day or "9", reverse=True):
+        for segment in sorted(
+            segments(self._directory), key=lambda segment: segment.day or "9", reverse=True
+        ):
             if len(found) >= count and segment.day and (not count or segment.day < _day(found[0])):
                 self._add(segment, done=True)
                 continue
@@ -231,7 +260,9 @@ class Follower:
     def _add(self, segment: Segment, *, done: bool = False) -> None:
         if segment.form == PARQUET:
             self._read_whole.add(segment.stem)
-        self._readers[segment.stem] = Reader(segment, self._trouble, apart=self._read_whole, done=done)
+        self._readers[segment.stem] = Reader(
+            segment, self._trouble, apart=self._read_whole, done=done
+        )
 
 
 def _order(entry: AnyRecord) -> tuple[str, str, int]:
@@ -317,7 +348,9 @@ class Reader:
                 self._has_ended = not self._find_replacement()
             except (OSError, MissingExtra) as error:
                 self._has_ended = self.segment.form != JSONL
-                self._trouble.files[self.segment.path.name] = getattr(error, "strerror", None) or str(error)
+                self._trouble.files[self.segment.path.name] = getattr(
+                    error, "strerror", None
+                ) or str(error)
                 return
 
     def _open(self) -> Iterator[bytes]:
@@ -343,9 +376,13 @@ class Reader:
             return False
         for segment in present:
             is_candidate = (
-                segment.form == PARQUET and segment.stem not in self._apart and segment.day == self.segment.day
+                segment.form == PARQUET
+                and segment.stem not in self._apart
+                and segment.day == self.segment.day
             )
-            if segment.stem == self._stem or (is_candidate and self._stem in stems_in(segment.path)):
+            if segment.stem == self._stem or (
+                is_candidate and self._stem in stems_in(segment.path)
+            ):
                 self.segment = segment
                 if is_candidate:
                     self._rest = b""  # a compacted file has complete lines only
@@ -413,12 +450,16 @@ def unpacked(path: Path) -> Iterator[bytes]:
         raise OSError(errno.EIO, f"damaged: {error}") from error
 
 
-def copy_records(segment: Segment, directory: Path, trouble: Unreadable, apart: Collection[str] = ()) -> Path:
+def copy_records(
+    segment: Segment, directory: Path, trouble: Unreadable, apart: Collection[str] = ()
+) -> Path:
     """Copy the records of a file, as they were written, into a new file, which DuckDB can read
     whatever else the original contains. Raises OSError."""
     copy = directory / f"{segment.stem}{JSONL}"
     with copy.open("wb") as file:
-        file.writelines(line + b"\n" for line, _ in Reader(segment, trouble, apart=apart).lines(last=True))
+        file.writelines(
+            line + b"\n" for line, _ in Reader(segment, trouble, apart=apart).lines(last=True)
+        )
     return copy
 
 

@@ -54,9 +54,13 @@ def read_bundle(data: bytes) -> Bundle:
     try:
         bundle = msgspec.json.decode(data, type=Bundle)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SettingsError(f"this is not a bundle ({error}): make one with robots-guard audit bundle ID") from error
+        raise SettingsError(
+            f"this is not a bundle ({error}): make one with robots-guard audit bundle ID"
+        ) from error
     if bundle.format != FORMAT:
-        raise SettingsError(f"this bundle has the unknown format {bundle.format[:40]!r}: it should be {FORMAT}")
+        raise SettingsError(
+            f"this bundle has the unknown format {bundle.format[:40]!r}: it should be {FORMAT}"
+        )
     return bundle
 
 
@@ -64,7 +68,9 @@ def replay(bundle: Bundle) -> Replayed:
     """Replay a decision. Raises SettingsError if that is not possible."""
     record = bundle.record
     if meaning_of(record.reason).replay is Comparison.NOTHING:
-        raise SettingsError(f"{record.id} was not judged by a robots.txt ({record.reason}): there is nothing to replay")
+        raise SettingsError(
+            f"{record.id} was not judged by a robots.txt ({record.reason}): there is nothing to replay"
+        )
     _check_document(bundle)
     terms, now = _terms(bundle), _seconds(record.at)
     question = _question(record, terms, now)
@@ -86,18 +92,25 @@ def _check_document(bundle: Bundle) -> None:
             " name the store of that integration with --store, or replay a bundle"
         )
     if hashlib.sha256(bundle.document or b"").hexdigest() != wanted:
-        raise SettingsError(f"the document is not the one on which {bundle.record.id} is based: its SHA-256 differs")
+        raise SettingsError(
+            f"the document is not the one on which {bundle.record.id} is based: its SHA-256 differs"
+        )
 
 
 def _terms(bundle: Bundle) -> Terms:
     record = bundle.record
-    texts = {name: value for name, value in bundle.settings.items() if name in Terms.__struct_fields__}
+    texts = {
+        name: value for name, value in bundle.settings.items() if name in Terms.__struct_fields__
+    }
     used_dialect = dialect(record.dialect or texts.get("dialect", "rfc9309"))
     used_matching = matching(record.matching or texts.get("matching", "standard"))
     others = {name: value for name, value in texts.items() if name not in ("dialect", "matching")}
     types = {field.name: field.type for field in msgspec.structs.fields(Terms)}
     try:
-        values = {name: msgspec.convert(value, types[name], strict=False) for name, value in others.items()}
+        values = {
+            name: msgspec.convert(value, types[name], strict=False)
+            for name, value in others.items()
+        }
     except msgspec.ValidationError as error:
         raise SettingsError(f"the settings of {record.id} cannot be read: {error}") from error
     return Terms(dialect=used_dialect, matching=used_matching, **values)
@@ -112,7 +125,9 @@ def _question(record: Record, terms: Terms, now: float) -> Question:
     if record.defers:
         since = now - terms.max_defer if record.action == "drop" else now
         deferral = Deferral(record.defers, since)
-    return Question(origin=origin, target=target, agent=record.agent, method=record.method, deferral=deferral)
+    return Question(
+        origin=origin, target=target, agent=record.agent, method=record.method, deferral=deferral
+    )
 
 
 def _policy(record: Record, origin: Origin, body: bytes, now: float) -> Policy:
@@ -173,11 +188,17 @@ def _differences(record: Record, verdict: Verdict) -> list[str]:
 def _caveats(bundle: Bundle) -> list[str]:
     record, caveats = bundle.record, []
     if REDACTED in record.url or record.url.endswith("..."):
-        caveats.append("the recorded URL is redacted or cut: a rule that matches the missing part cannot be replayed")
+        caveats.append(
+            "the recorded URL is redacted or cut: a rule that matches the missing part cannot be replayed"
+        )
     if bundle.settings.get("audit_query", "redact") in ("drop", "hash"):
-        caveats.append("queries were not recorded as sent: a rule that matches them cannot be replayed")
+        caveats.append(
+            "queries were not recorded as sent: a rule that matches them cannot be replayed"
+        )
     if meaning_of(record.reason).replay is Comparison.DELAY:
-        caveats.append("the request passed but had to wait for its turn: the delay is compared, the turn is not")
+        caveats.append(
+            "the request passed but had to wait for its turn: the delay is compared, the turn is not"
+        )
     if record.override is not None:
         caveats.append(f"override {record.override} affected the decision, and is not replayed")
     return caveats

@@ -24,7 +24,16 @@ import msgspec
 from robots_guard.audit.read.parquet import can_read, database, duckdb_error, why_not_readable
 from robots_guard.audit.read.reader import Filter, Unreadable, copy_records
 from robots_guard.audit.record import AnyRecord
-from robots_guard.audit.schema import COLUMNS, files_in, first_line, literal, named, records_in, records_with, unglobbed
+from robots_guard.audit.schema import (
+    COLUMNS,
+    files_in,
+    first_line,
+    literal,
+    named,
+    records_in,
+    records_with,
+    unglobbed,
+)
 from robots_guard.audit.segments import JSONL, PARQUET, Segment, is_gone, segments, why_not_plain
 from robots_guard.errors import SettingsError
 
@@ -167,7 +176,9 @@ class Search:
                 opens = any(map(is_gone, self._segments)) or self._has_new_unusable(error)
                 if not opens:
                     raise
-        raise SettingsError(f"{str(self._directory)!r} changes faster than it can be read: try again later")
+        raise SettingsError(
+            f"{str(self._directory)!r} changes faster than it can be read: try again later"
+        )
 
     def _has_new_unusable(self, error: Exception) -> bool:
         """Whether DuckDB failed because of files that it could read before. Copies of them are used
@@ -176,17 +187,27 @@ class Search:
 
         if not isinstance(error.__cause__, (duckdb.InvalidInputException, duckdb.IOException)):
             return False
-        lines = {segment.stem: segment.path for segment in self._segments if segment.form != PARQUET}
-        found = {stem for stem in lines.keys() - self._unusable if not can_read(self._connection, lines[stem])}
+        lines = {
+            segment.stem: segment.path for segment in self._segments if segment.form != PARQUET
+        }
+        found = {
+            stem
+            for stem in lines.keys() - self._unusable
+            if not can_read(self._connection, lines[stem])
+        }
         self._unusable |= found
         return bool(found)
 
-    def _answer(self, sql: Callable[[], str], values: list[Any] | None = None) -> Iterator[tuple[Any, ...]]:
+    def _answer(
+        self, sql: Callable[[], str], values: list[Any] | None = None
+    ) -> Iterator[tuple[Any, ...]]:
         """The rows of a query. If they are sorted, all files have been read when the first one is available."""
         _, pages = self._retry(lambda: self._execute(sql(), values))
         return chain.from_iterable(pages)
 
-    def _execute(self, sql: str, values: list[Any] | None = None) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
+    def _execute(
+        self, sql: str, values: list[Any] | None = None
+    ) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
         """Execute SQL; return the headings, and the rows in pages, of which the first has been
         fetched."""
         cursor = self._run(lambda: self._connection.execute(sql, values))
@@ -242,7 +263,9 @@ class Search:
     def _restrict(self) -> None:
         """Allow the database to open these files only, and lock its configuration."""
         paths = [segment.path for segment in self._segments]
-        allowed = ", ".join(literal(name) for path in paths for name in {named(path), unglobbed(path)})
+        allowed = ", ".join(
+            literal(name) for path in paths for name in {named(path), unglobbed(path)}
+        )
         for setting in (
             f"allowed_paths = [{allowed}]",
             # Used by this search only.
@@ -303,7 +326,9 @@ def _spooled_pages(spool: Path) -> Iterator[list[tuple[Any, ...]]]:
             yield pickle.load(file)  # noqa: S301  (written by this process, in its own directory)
 
 
-NOT_READABLE = '"schema" IS NULL OR "schema" <> 1 OR kind IS NULL OR length("at") IS DISTINCT FROM 24'
+NOT_READABLE = (
+    '"schema" IS NULL OR "schema" <> 1 OR kind IS NULL OR length("at") IS DISTINCT FROM 24'
+)
 
 
 def union(read: list[Segment], identity: str | None = None, parsed: str = "") -> str:
@@ -320,9 +345,13 @@ def union(read: list[Segment], identity: str | None = None, parsed: str = "") ->
         # JSON cannot contain it in an escaped form.
         parts.append(f"SELECT * FROM {records_with(lines, identity)} WHERE NOT ({NOT_READABLE})")
     elif lines:
-        parts.append(f"SELECT * EXCLUDE (filename) FROM {parsed or records_in(lines)} WHERE NOT ({NOT_READABLE})")
+        parts.append(
+            f"SELECT * EXCLUDE (filename) FROM {parsed or records_in(lines)} WHERE NOT ({NOT_READABLE})"
+        )
     if compacted:
-        parts.append(f"SELECT * EXCLUDE (raw) FROM read_parquet({files_in(compacted)}, union_by_name = true)")
+        parts.append(
+            f"SELECT * EXCLUDE (raw) FROM read_parquet({files_in(compacted)}, union_by_name = true)"
+        )
     return f'SELECT *, TRY_CAST("at" AS TIMESTAMP) AS "time" FROM ({" UNION ALL BY NAME ".join(parts)})'
 
 
@@ -335,7 +364,9 @@ def _days(read: list[Segment]) -> list[str | None]:
 
 def conditions(wanted: Filter) -> tuple[str, list[Any]]:
     """A filter as an SQL condition and its values."""
-    tests: list[tuple[str, Any]] = [(f'"{name}" = ?', value) for name, value in wanted.equals.items()]
+    tests: list[tuple[str, Any]] = [
+        (f'"{name}" = ?', value) for name, value in wanted.equals.items()
+    ]
     if wanted.since is not None:
         tests.append(('"at" >= ?', wanted.since))
     if wanted.until is not None:

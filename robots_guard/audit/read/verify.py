@@ -50,7 +50,9 @@ class _Check:
     def add(self, line: bytes, entry: AnyRecord) -> None:
         """Check the next line."""
         if not self.found.records and not isinstance(entry, Start):
-            self.found.problems.append(f"begins with a {kind_of(entry)} at {entry.seq}, not with a start")
+            self.found.problems.append(
+                f"begins with a {kind_of(entry)} at {entry.seq}, not with a start"
+            )
         self._check_number(entry.seq)
         match entry:
             case Start(chain="sha256"):
@@ -62,7 +64,9 @@ class _Check:
             case Stop():
                 self.found.stopped = True
                 if entry.lost:
-                    self.found.notes.append(f"reports that {entry.lost} records could not be written")
+                    self.found.notes.append(
+                        f"reports that {entry.lost} records could not be written"
+                    )
             case _:
                 pass
         if self._head is not None:
@@ -122,7 +126,9 @@ class _Check:
         if self._head is None:
             return
         if self._head.hex() != stated:
-            self._report_broken(f"the chain breaks: a line from {self._confirmed + 1} to {seq - 1} was changed")
+            self._report_broken(
+                f"the chain breaks: a line from {self._confirmed + 1} to {seq - 1} was changed"
+            )
             self._head = _from_hex(stated)
         self._confirmed = seq - 1
 
@@ -172,7 +178,9 @@ def _read(segment: Segment, reader: Reader) -> Iterator[_Line]:
 
 
 def _finish(checks: dict[str, _Check], present: list[Segment]) -> None:
-    open_now = {_writer(segment) for segment in present if segment.form == JSONL and _is_open(segment)}
+    open_now = {
+        _writer(segment) for segment in present if segment.form == JSONL and _is_open(segment)
+    }
     for writer, check in checks.items():
         check.finish(is_open=writer in open_now)
 
@@ -187,7 +195,9 @@ def _find_tampered_rows(present: list[Segment], trouble: Unreadable) -> None:
         except FileNotFoundError:
             continue
         if count:
-            trouble.files[segment.path.name] = f"{count} of its rows differ from their lines: it was changed"
+            trouble.files[segment.path.name] = (
+                f"{count} of its rows differ from their lines: it was changed"
+            )
 
 
 def _writers(present: list[Segment]) -> Iterator[str]:

@@ -64,7 +64,9 @@ def chart(bars: list[ChartBar]) -> Chart:
     top = ceiling(max((sum(bar.counts.values()) for bar in bars), default=0))
     slot = WIDTH / max(1, len(bars))
     columns = [_column(bar, number * slot, slot, top) for number, bar in enumerate(bars)]
-    heights = [Mark(round(HEIGHT * (1 - part), 2), f"{round(top * part):,}") for part in (0.0, 0.5, 1.0)]
+    heights = [
+        Mark(round(HEIGHT * (1 - part), 2), f"{round(top * part):,}") for part in (0.0, 0.5, 1.0)
+    ]
     return Chart(columns, heights, _times(bars, slot))
 
 
@@ -96,17 +98,23 @@ def _column(bar: ChartBar, x: float, slot: float, top: int) -> Column:
         height = HEIGHT * bar.counts[kind] / top
         y -= height
         if bar.counts[kind]:
-            pieces.append(ChartSegment(kind, round(left, 2), round(y, 2), round(width, 2), round(height, 2)))
+            pieces.append(
+                ChartSegment(kind, round(left, 2), round(y, 2), round(width, 2), round(height, 2))
+            )
     counts = ", ".join(f"{bar.counts[kind]:,} {kind}" for kind in _KINDS if bar.counts[kind])
     text = f"{bar.begins:%a %d %b %Y, %H:%M} UTC: {counts or 'nothing'}"
-    return Column(pieces, round(x, 2), round(slot, 2), text, _iso(bar.begins), _iso(bar.begins + bar.lasts))
+    return Column(
+        pieces, round(x, 2), round(slot, 2), text, _iso(bar.begins), _iso(bar.begins + bar.lasts)
+    )
 
 
 def _label(at: datetime, interval: int) -> str:
     """The date at midnight, with the year if labels are far apart; otherwise the time."""
     if interval >= _ROUND[-1]:
         return f"{at:%d %b %Y}"
-    return f"{at:%d %b}" if (at.hour, at.minute) == (0, 0) else f"{at:%H:%M}"
+    if (at.hour, at.minute) == (0, 0):
+        return f"{at:%d %b}"
+    return f"{at:%H:%M}"
 
 
 def _iso(at: datetime) -> str:

@@ -64,12 +64,17 @@ def _ecs(entry: AnyRecord) -> str | None:
             query=parts.query,
         ),
         "http": {"request": {"method": entry.method or "GET"}},
-        "observer": _present(vendor="robots_guard", product="robots_guard", type=entry.component, name=entry.writer),
+        "observer": _present(
+            vendor="robots_guard", product="robots_guard", type=entry.component, name=entry.writer
+        ),
         "robots_guard": _other_fields(entry),
     }
     if entry.rule:
         document["rule"] = _present(
-            name=entry.rule, ruleset=entry.group, category=entry.reason, reference=f"{entry.origin}/robots.txt"
+            name=entry.rule,
+            ruleset=entry.group,
+            category=entry.reason,
+            reference=f"{entry.origin}/robots.txt",
         )
     if entry.user_agent:
         document["user_agent"] = {"original": entry.user_agent}
@@ -79,12 +84,28 @@ def _ecs(entry: AnyRecord) -> str | None:
     return printable(_encoder.encode(document)).decode()
 
 
-_IN_ECS = frozenset(("kind", "schema", "at", "seq", "writer", "url", "method", "user_agent", "id", "reason", "action"))
+_IN_ECS = frozenset(
+    (
+        "kind",
+        "schema",
+        "at",
+        "seq",
+        "writer",
+        "url",
+        "method",
+        "user_agent",
+        "id",
+        "reason",
+        "action",
+    )
+)
 
 
 def _other_fields(entry: Record) -> dict[str, Any]:
     """The fields for which ECS has none."""
-    return {name: value for name, value in msgspec.to_builtins(entry).items() if name not in _IN_ECS}
+    return {
+        name: value for name, value in msgspec.to_builtins(entry).items() if name not in _IN_ECS
+    }
 
 
 def _present(**values: Any) -> dict[str, Any]:
@@ -96,7 +117,9 @@ def _port(netloc: str, scheme: str) -> int:
     found = re.search(r":(\d+)$", netloc)
     if found:
         return int(found[1])
-    return 443 if scheme == "https" else 80
+    if scheme == "https":
+        return 443
+    return 80
 
 
 def _address(client: str) -> dict[str, Any]:
@@ -128,7 +151,11 @@ def _otel(entry: AnyRecord) -> str | None:
             "user_agent.original": entry.user_agent,
             "client.address": _address(entry.client).get("ip"),
         },
-        **{f"robots.{name}": value for name, value in msgspec.to_builtins(entry).items() if name not in _IN_OTEL},
+        **{
+            f"robots.{name}": value
+            for name, value in msgspec.to_builtins(entry).items()
+            if name not in _IN_OTEL
+        },
     )
     nanoseconds = str(_milliseconds(entry.at) * 1_000_000)
     record = {
@@ -142,7 +169,9 @@ def _otel(entry: AnyRecord) -> str | None:
     }
     resource = _present(**{"service.name": "robots_guard", "service.instance.id": entry.writer})
     scopes = [{"scope": {"name": "robots_guard"}, "logRecords": [record]}]
-    request = {"resourceLogs": [{"resource": {"attributes": _attributes(resource)}, "scopeLogs": scopes}]}
+    request = {
+        "resourceLogs": [{"resource": {"attributes": _attributes(resource)}, "scopeLogs": scopes}]
+    }
     return printable(_encoder.encode(request)).decode()
 
 
@@ -168,7 +197,9 @@ def _value(value: Any) -> dict[str, Any]:
 
 
 def _milliseconds(at: str | None) -> int:
-    return round(datetime.fromisoformat(at).timestamp() * 1000) if at else 0
+    if at:
+        return round(datetime.fromisoformat(at).timestamp() * 1000)
+    return 0
 
 
 # -- Heritrix's crawl.log --------------------------------------------------------------------------
@@ -185,7 +216,9 @@ def _heritrix(entry: AnyRecord) -> str | None:
         if status is None:
             status = _FAILURES.get(entry.failure or "", -2)
         digest = f"sha256:{entry.sha256}" if entry.sha256 else "-"
-        return _crawl_log(entry.at, status, entry.size, entry.url, "P", digest, entry.failure or "-")
+        return _crawl_log(
+            entry.at, status, entry.size, entry.url, "P", digest, entry.failure or "-"
+        )
     if not isinstance(entry, Record) or entry.action == "pass":
         return None
     notes = [f"robots:{entry.reason}"]
@@ -209,10 +242,28 @@ _FAILURES = {
 
 
 def _crawl_log(
-    at: str | None, status: int, size: int | None, url: str, hops: str, digest: str, annotations: str
+    at: str | None,
+    status: int,
+    size: int | None,
+    url: str,
+    hops: str,
+    digest: str,
+    annotations: str,
 ) -> str:
     length = "-" if size is None else str(size)
-    fields = (at or "-", f"{status:>5}", f"{length:>10}", _word(url), hops, "-", "no-type", "#000", "-", digest, "-")
+    fields = (
+        at or "-",
+        f"{status:>5}",
+        f"{length:>10}",
+        _word(url),
+        hops,
+        "-",
+        "no-type",
+        "#000",
+        "-",
+        digest,
+        "-",
+    )
     return " ".join((*fields, _word(annotations)))
 
 
@@ -233,9 +284,8 @@ def _squid(entry: AnyRecord) -> str | None:
     client = _address(entry.client).get("ip") or _word(entry.client)
     seconds = f"{_milliseconds(entry.at) / 1000:.3f}"
     elapsed = f"{entry.elapsed_us // 1000:>6}"
-    return (
-        f"{seconds} {elapsed} {client} TCP_DENIED/{status} 0 {_word(entry.method)} {_word(entry.url)} - HIER_NONE/- -"
-    )
+    request = f"{_word(entry.method)} {_word(entry.url)}"
+    return f"{seconds} {elapsed} {client} TCP_DENIED/{status} 0 {request} - HIER_NONE/- -"
 
 
 # -- comma-separated values ------------------------------------------------------------------------

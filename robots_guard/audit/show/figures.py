@@ -94,7 +94,9 @@ def overview(search: Search, since: str | None, until: str) -> Overview:
     first, last = decisions.period()
     if since:
         first, last = _naive(since), _naive(until)
-    ((would,),) = decisions.rows(f"SELECT coalesce(sum(n), 0) FROM {_DECISIONS} AND would IS NOT NULL")
+    ((would,),) = decisions.rows(
+        f"SELECT coalesce(sum(n), 0) FROM {_DECISIONS} AND would IS NOT NULL"
+    )
     return Overview(
         timeline=decisions.timeline(first, last),
         origins=decisions.origins(),
@@ -112,7 +114,9 @@ class Decisions:
     parse the files.
     """
 
-    def __init__(self, search: Search, wanted: Filter, *, what_if: bool = False, stored: bool = False) -> None:
+    def __init__(
+        self, search: Search, wanted: Filter, *, what_if: bool = False, stored: bool = False
+    ) -> None:
         where, values = conditions(msgspec.structs.replace(wanted, kind=None))
         action = "coalesce(would, action)" if what_if else "action"
         counted = _COUNTED.format(where=where, action=action)
@@ -141,7 +145,9 @@ class Decisions:
     def origins(self) -> list[tuple[Any, ...]]:
         """Return the origins with the most dropped requests, and how many were dropped, deferred
         and passed there."""
-        counts = ", ".join(f"coalesce(sum(n) FILTER (action = '{action}'), 0)" for action in _ACTIONS)
+        counts = ", ".join(
+            f"coalesce(sum(n) FILTER (action = '{action}'), 0)" for action in _ACTIONS
+        )
         return self.rows(
             f"SELECT origin, {counts} FROM {_DECISIONS} AND origin IS NOT NULL GROUP BY 1"
             " ORDER BY 2 DESC, 3 DESC, 4 DESC, 1 LIMIT ?",
@@ -211,7 +217,9 @@ def _naive(at: str) -> datetime:
 
 
 def _iso(at: datetime | None) -> str:
-    return "" if at is None else f"{at.isoformat(timespec='milliseconds')}Z"
+    if at is None:
+        return ""
+    return f"{at.isoformat(timespec='milliseconds')}Z"
 
 
 def _tables(decisions: Decisions, timeline: Timeline, now: str) -> list[FigureTable]:
@@ -297,7 +305,9 @@ def _comparisons(decisions: Decisions) -> list[FigureTable]:
             ["action", "was", "would be", "difference"],
             decisions.rows(
                 "SELECT each, sum(n) FILTER (was = each) AS had, sum(n) FILTER (action = each) AS has, has - had FROM"
-                " (SELECT was, action, n FROM " + _DECISIONS + " UNION ALL SELECT a, a, 0 FROM unnest($1) AS t(a)),"
+                " (SELECT was, action, n FROM "
+                + _DECISIONS
+                + " UNION ALL SELECT a, a, 0 FROM unnest($1) AS t(a)),"
                 " (SELECT unnest($1) AS each) GROUP BY 1 ORDER BY 1",
                 [*_ACTIONS],
             ),

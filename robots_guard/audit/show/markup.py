@@ -49,7 +49,9 @@ def visible(value: Any) -> Any:
 def cut(value: str | None, longest: int = LONG) -> str:
     """Truncate a value to this many characters."""
     text = value or ""
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    if len(text) <= longest:
+        return text
+    return text[: longest - 1] + "…"
 
 
 def number(value: float) -> str:
@@ -61,4 +63,6 @@ def cell(value: Any) -> str:
     """Return a value of a table as text."""
     if isinstance(value, int | float):
         return number(value)
-    return "" if value is None else cut(str(value))
+    if value is None:
+        return ""
+    return cut(str(value))

@@ -29,7 +29,9 @@ class PolicyView(NamedTuple):
     def rules(self) -> Document | None:
         """The document whose rules apply, or None."""
         access, document = self.policy.access(self.now, self.dialect)
-        return document if access is Access.RULES else None
+        if access is Access.RULES:
+            return document
+        return None
 
     @property
     def freshness(self) -> Freshness:
@@ -45,7 +47,9 @@ class PolicyView(NamedTuple):
     def fresh_for(self) -> str:
         """The time until the policy stops being fresh, as text; empty if it has passed."""
         remaining = self.policy.expires_at(self.dialect) - self.now
-        return span(remaining) if remaining > 0 else ""
+        if remaining > 0:
+            return span(remaining)
+        return ""
 
     @property
     def status(self) -> str:
@@ -53,27 +57,41 @@ class PolicyView(NamedTuple):
         document, trouble = self.policy.document, self.policy.trouble
         if trouble is not None:
             return str(trouble.status or trouble.failure)
-        return str(document.status) if document else ""
+        if document:
+            return str(document.status)
+        return ""
 
     @property
     def via(self) -> str:
         """The fetcher of the document, or an empty string."""
-        return self.policy.document.via if self.policy.document else ""
+        if self.policy.document:
+            return self.policy.document.via
+        return ""
 
     @property
     def size(self) -> str:
         """The number of bytes of the document, or an empty string."""
-        return str(len(self.policy.document.body)) if self.policy.document else ""
+        if self.policy.document:
+            return str(len(self.policy.document.body))
+        return ""
 
 
-def facts(view: PolicyView, when: Callable[[float], str | None] = moment) -> Iterator[tuple[str, str]]:
+def facts(
+    view: PolicyView, when: Callable[[float], str | None] = moment
+) -> Iterator[tuple[str, str]]:
     """Yield what is known about a policy, as names and values. `when` writes a time as text."""
     document, trouble = view.policy.document, view.policy.trouble
     if document is not None:
-        yield "source", f"{shown_url(document.url)}, status {document.status}, {described_size(document)}"
+        yield (
+            "source",
+            f"{shown_url(document.url)}, status {document.status}, {described_size(document)}",
+        )
         yield from (("redirect", f"from {shown_url(url)}") for url in document.redirects)
         age = span(view.now - document.fetched_at)
-        yield "fetched", f"{when(document.fetched_at)}, {age} ago, via {document.via}{_verified(document)}"
+        yield (
+            "fetched",
+            f"{when(document.fetched_at)}, {age} ago, via {document.via}{_verified(document)}",
+        )
         yield "sha256", document.sha256
     if trouble is not None:
         tries = "1 try" if trouble.attempts == 1 else f"{trouble.attempts} tries"
@@ -95,4 +113,6 @@ def described_size(document: Document) -> str:
 def _verified(document: Document) -> str:
     if not document.url.startswith("https:"):
         return ""
-    return ", TLS verified" if document.tls_verified else ", TLS not verified"
+    if document.tls_verified:
+        return ", TLS verified"
+    return ", TLS not verified"

@@ -192,7 +192,9 @@ class FileAuditLog:
 
     def _append_run(self, run: Run, *, is_tried_again: bool = False) -> None:
         now = self._clocks.now()
-        self._append(now, partial(repeats_of, run, now, privacy=self._privacy), is_tried_again=is_tried_again)
+        self._append(
+            now, partial(repeats_of, run, now, privacy=self._privacy), is_tried_again=is_tried_again
+        )
 
     def _keep_evidence(self, event: FetchMade) -> dict[str, str]:
         """Write the evidence of a fetch, and return the record fields that refer to it.
@@ -208,7 +210,9 @@ class FileAuditLog:
 
     # -- how it is written -------------------------------------------------------------------------
 
-    def _append(self, at: float, build: Callable[[Head], Entry], *, is_tried_again: bool = False) -> None:
+    def _append(
+        self, at: float, build: Callable[[Head], Entry], *, is_tried_again: bool = False
+    ) -> None:
         try:
             (self._writer or self._open_writer()).append(at, build, is_tried_again=is_tried_again)
         except OSError as error:
@@ -245,7 +249,9 @@ class FileAuditLog:
         """Return this process's writer, and create it on the first call. Raises OSError."""
         with self._opening:
             if self._writer is None:
-                self._writer = LogWriter(self.directory, self._writing, self._clocks, self._files, self._tokens)
+                self._writer = LogWriter(
+                    self.directory, self._writing, self._clocks, self._files, self._tokens
+                )
                 self._writer.on_file_begun = self._tidy_in_background
             return self._writer
 
@@ -256,7 +262,9 @@ class FileAuditLog:
         arguments = (self.directory, self._log_options.retention, inspect(self._clocks.now()))
         with contextlib.suppress(RuntimeError):
             # No thread can be started, as at exit: the next file's start retries.
-            threading.Thread(target=tidy, args=arguments, name="robots_guard-tidy", daemon=True).start()
+            threading.Thread(
+                target=tidy, args=arguments, name="robots_guard-tidy", daemon=True
+            ).start()
 
 
 _audit_logs: weakref.WeakSet[FileAuditLog] = weakref.WeakSet()  # those open in this process
@@ -289,7 +297,9 @@ def passes_of(text: str) -> int:
         return int(text == "all")
     found = _SAMPLE.fullmatch(text)
     if found is None:
-        raise SettingsError(f"audit_passes {text!r} is not known: use none, all or sample:N, such as sample:100")
+        raise SettingsError(
+            f"audit_passes {text!r} is not known: use none, all or sample:N, such as sample:100"
+        )
     return int(found[1])
 
 

@@ -55,7 +55,9 @@ class LogFile:
                 continue
             if rest not in (b"", b"\n"):
                 raise error
-            return error if written else None  # the next append writes the missing newline
+            if written:  # the next append writes the missing newline
+                return error
+            return None
         return None
 
     def check(self, line: bytes) -> None:
@@ -115,7 +117,9 @@ class LogFile:
             grown = self._files.fstat(self._descriptor).st_size - self.size
         except OSError:
             return 0
-        return grown if 0 < grown <= most else 0
+        if 0 < grown <= most:
+            return grown
+        return 0
 
     def _under_its_name(self) -> os.stat_result:
         """The state of the file. Raises Gone if readers cannot find it, and OSError if this cannot
@@ -150,8 +154,12 @@ class LogFile:
         except SettingsError as error:
             if not self._files.fstat(self._descriptor).st_nlink:
                 return None
-            raise OSError(errno.EACCES, "it was renamed, perhaps to a name that readers list") from error
-        return next((each.path for each in listed if each.form == JSONL and self._is_at(each.path)), None)
+            raise OSError(
+                errno.EACCES, "it was renamed, perhaps to a name that readers list"
+            ) from error
+        return next(
+            (each.path for each in listed if each.form == JSONL and self._is_at(each.path)), None
+        )
 
     def _is_at(self, path: Path) -> bool:
         try:

@@ -205,7 +205,9 @@ def compacting(directory: Path) -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(lock)
-        raise SettingsError(f"another process is compacting {str(directory)!r}: wait until it is done") from error
+        raise SettingsError(
+            f"another process is compacting {str(directory)!r}: wait until it is done"
+        ) from error
     except OSError as error:
         if lock >= 0:
             os.close(lock)
@@ -257,7 +259,9 @@ def retain(directory: Path, retention: Retention, now: Inspection) -> list[Path]
     Raises OSError, and SettingsError if the directory cannot be read.
     """
     with _lock_directory(directory) as is_locked:
-        return _remove_due(directory, retention, now) if is_locked else []
+        if is_locked:
+            return _remove_due(directory, retention, now)
+        return []
 
 
 @contextmanager
@@ -285,7 +289,10 @@ def _remove_due(directory: Path, retention: Retention, now: Inspection) -> list[
     account = _load_account(directory)
     ageing = determine_ages(account, now, names, retention)
     removable = set(names) - _being_compacted(directory)
-    files = [directory / name for name in sorted(removable, key=lambda name: (-ageing.age_of(name), name))]
+    files = [
+        directory / name
+        for name in sorted(removable, key=lambda name: (-ageing.age_of(name), name))
+    ]
     sizes = {path: _size(path) for path in files}
     total, removed = sum(sizes.values()), []
     for path in files:
@@ -320,7 +327,9 @@ def _load_account(directory: Path) -> Account | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        log.warning("%s cannot be read (%s): the ages of the audit log's files restart at 0", ACCOUNT, error)
+        log.warning(
+            "%s cannot be read (%s): the ages of the audit log's files restart at 0", ACCOUNT, error
+        )
         return None
 
 

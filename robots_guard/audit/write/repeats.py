@@ -103,7 +103,9 @@ class RepeatCounter:
         if not self._ended or now < self._next_attempt:
             return None
         with self._lock:
-            return self._ended.popleft() if self._ended else None
+            if self._ended:
+                return self._ended.popleft()
+            return None
 
     def postpone(self, run: Run, until: float) -> None:
         """Take back a run that could not be written. None is returned until then: the others would
@@ -140,7 +142,9 @@ def repeats_of(run: Run, now: float, head: dict[str, Any], privacy: Privacy = DE
     day.
     """
     first = record_of(run.first, privacy=privacy)
-    common = {name: getattr(first, name) for name, value in ALIKE.items() if value(run.first) is not None}
+    common = {
+        name: getattr(first, name) for name, value in ALIKE.items() if value(run.first) is not None
+    }
     return Repeats(
         **head | common,
         schema=SCHEMA,

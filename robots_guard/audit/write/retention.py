@@ -75,7 +75,9 @@ class Ageing(NamedTuple):
         return self.agreed - self.account.seen[key_of(filename)]
 
 
-def determine_ages(account: Account | None, now: Inspection, filenames: Iterable[str], retention: Retention) -> Ageing:
+def determine_ages(
+    account: Account | None, now: Inspection, filenames: Iterable[str], retention: Retention
+) -> Ageing:
     """Determine the ages of the files in a directory. `filenames` must be complete."""
     if account is None:
         account = Account(highest=now.wall, settled=now, pending=now)
@@ -108,7 +110,10 @@ def _contradicts(account: Account, now: Inspection) -> bool:
     elapsed = now.wall - pending.wall
     if not _is_same_boot(pending, now):
         return elapsed < -TOLERANCE
-    return not _is_same_boot(account.settled, pending) and abs(elapsed - (now.up - pending.up)) > TOLERANCE
+    return (
+        not _is_same_boot(account.settled, pending)
+        and abs(elapsed - (now.up - pending.up)) > TOLERANCE
+    )
 
 
 def _confirms(pending: Inspection, now: Inspection) -> bool:
@@ -141,7 +146,10 @@ def _first_seen(account: Account, age: float, filenames: Iterable[str]) -> dict[
         first = account.seen.get(key)
         if first is None and filename.endswith(PARQUET):
             day = day_of(filename)
-            first = max((at for known, at in account.seen.items() if known.startswith(f"{day}-")), default=None)
+            first = max(
+                (at for known, at in account.seen.items() if known.startswith(f"{day}-")),
+                default=None,
+            )
         if first is None:
             first = age
         seen[key] = first

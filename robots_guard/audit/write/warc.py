@@ -138,7 +138,9 @@ def records_of(event: FetchMade, privacy: Privacy) -> tuple[bytes, str]:
     extra = {"WARC-Date": _date(event.at)}
     if outcome.truncated:
         extra["WARC-Truncated"] = "length"
-    answer = StatusAndHeaders(_status(outcome.status), _response_fields(outcome, privacy), protocol="HTTP/1.1")
+    answer = StatusAndHeaders(
+        _status(outcome.status), _response_fields(outcome, privacy), protocol="HTTP/1.1"
+    )
     response = _record(writer, url, "response", outcome.body, answer, extra)
     request_line = f"GET {split_url(url)[1]} HTTP/1.1"
     question = StatusAndHeaders(request_line, _request_fields(event.get, url), is_http_request=True)
@@ -149,7 +151,12 @@ def records_of(event: FetchMade, privacy: Privacy) -> tuple[bytes, str]:
 
 def _record(writer: Any, url: str, kind: str, body: bytes, head: Any, extra: dict[str, str]) -> Any:
     return writer.create_warc_record(
-        url, kind, payload=io.BytesIO(body), length=len(body), http_headers=head, warc_headers_dict=extra
+        url,
+        kind,
+        payload=io.BytesIO(body),
+        length=len(body),
+        http_headers=head,
+        warc_headers_dict=extra,
     )
 
 
@@ -158,7 +165,9 @@ def _info(name: str) -> bytes:
 
     packed = io.BytesIO()
     writer = WARCWriter(packed, gzip=True, warc_version="1.1")
-    writer.write_record(writer.create_warcinfo_record(name, {"software": "robots_guard", "robots": "obey"}))
+    writer.write_record(
+        writer.create_warcinfo_record(name, {"software": "robots_guard", "robots": "obey"})
+    )
     return packed.getvalue()
 
 

@@ -96,7 +96,9 @@ class LogWriter:
 
     # -- one record --------------------------------------------------------------------------------
 
-    def append(self, at: float, build: Callable[[Head], Entry], *, is_tried_again: bool = False) -> None:
+    def append(
+        self, at: float, build: Callable[[Head], Entry], *, is_tried_again: bool = False
+    ) -> None:
         """Write the record that `build` returns. Raises AuditLogError or OSError if it could not be
         written, and UnconfirmedRecord if it was written but may be lost.
 
@@ -239,7 +241,11 @@ class LogWriter:
         if is_in_doubt:
             self._delay_next_attempt()
         if left.is_moved:
-            log.warning("audit log: another process renamed a file to %s; continuing in %s", left.path, self.path)
+            log.warning(
+                "audit log: another process renamed a file to %s; continuing in %s",
+                left.path,
+                self.path,
+            )
 
     def _may_leave(self, error: OSError) -> bool:
         """Whether another file may accept the record that this one did not. It would not if the
@@ -258,7 +264,9 @@ class LogWriter:
         try:
             self._replace()
         except OSError as error:
-            raise AuditLogError(f"{left}: {why.strerror}, and no other file can be begun: {error.strerror}") from error
+            raise AuditLogError(
+                f"{left}: {why.strerror}, and no other file can be begun: {error.strerror}"
+            ) from error
         log.warning("audit log: %s: %s; continuing in %s", left, why.strerror, self.path)
 
     def _delay_next_attempt(self) -> None:

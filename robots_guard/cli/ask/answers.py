@@ -30,7 +30,9 @@ COMPONENT = "cli"
 FILE = "file"  # the source of a verdict that is based on a given text
 COMPILED = 16  # compiled rulesets that a judge caches
 STATUS = {Action.PASS: 0, Action.DROP: 1, Action.DEFER: 3}  # exit statuses
-LARGEST = 64 * 1024 * 1024  # bytes read from a file: far above the size cap, so that the excess can be reported
+LARGEST = (
+    64 * 1024 * 1024
+)  # bytes read from a file: far above the size cap, so that the excess can be reported
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +55,9 @@ async def ask_guard(guard: Guard, url: str, agent: str) -> Answer:
 
 def _answer(decision: Decision) -> Answer:
     question = decision.question
-    return Answer(url=f"{question.origin}{question.target}", verdict=decision.verdict, decision=decision)
+    return Answer(
+        url=f"{question.origin}{question.target}", verdict=decision.verdict, decision=decision
+    )
 
 
 def _without_origin(url: str, verdict: Verdict) -> Answer:
@@ -90,10 +94,14 @@ class Judge:
         )
         return _answer(decision)
 
-    def judge_offline(self, policy: Policy, question: Question, now: float, *, at_any_time: bool = False) -> Verdict:
+    def judge_offline(
+        self, policy: Policy, question: Question, now: float, *, at_any_time: bool = False
+    ) -> Verdict:
         """Return the verdict under a policy regardless of its age; with `at_any_time`, also of its Visit-time."""
         rules_of = partial(self._compiled, agent=question.agent)
-        return check.judge_offline(question, self.terms, policy, now, rules_of=rules_of, at_any_time=at_any_time)
+        return check.judge_offline(
+            question, self.terms, policy, now, rules_of=rules_of, at_any_time=at_any_time
+        )
 
     def _compiled(self, document: Document, agent: str) -> Ruleset:
         """Return a document's rules, compiled for an agent."""
@@ -107,7 +115,9 @@ class Judge:
 
 def policy_of_text(origin: Origin, body: bytes, now: float) -> Policy:
     """Return the policy of an origin that answers with this robots.txt."""
-    settled = renewal.begin(origin, None, FILE).next(Fetched(status=200, body=body, tls_verified=True), now)
+    settled = renewal.begin(origin, None, FILE).next(
+        Fetched(status=200, body=body, tls_verified=True), now
+    )
     assert isinstance(settled, renewal.Settled)
     return settled.policy
 
@@ -131,13 +141,17 @@ def record_of_answer(answer: Answer) -> Record:
     record = record_of(answer.decision)
     if answer.decision.source != FILE:
         return record
-    return msgspec.structs.replace(record, at=None, fetched_at=None, age=None, status=None, via=None, tls_verified=None)
+    return msgspec.structs.replace(
+        record, at=None, fetched_at=None, age=None, status=None, via=None, tls_verified=None
+    )
 
 
 def absolute(urls: Iterable[str]) -> None:
     """Raise UsageError if there is no URL, or one that is not absolute."""
     if not urls:
-        raise click.UsageError("no URL is given: give at least one, such as https://example.com/page")
+        raise click.UsageError(
+            "no URL is given: give at least one, such as https://example.com/page"
+        )
     for url in urls:
         sentence = objection(url)
         if sentence is not None:

@@ -38,7 +38,9 @@ from robots_guard.settings import CLOCKS, Settings
 from robots_guard.text import did_you_mean
 
 WINDOW = 64  # questions in progress at once
-LONGEST_LINE = 16 * 1024 * 1024  # bytes: several times 500 KiB of robots.txt with every byte as a JSON escape
+LONGEST_LINE = (
+    16 * 1024 * 1024
+)  # bytes: several times 500 KiB of robots.txt with every byte as a JSON escape
 MOST_DIGITS = 1_000  # of an integer; Python refuses more than 4,300
 JUDGES = 64  # cached, one per dialect and matching profile
 UNREADABLE = 2  # the exit status if a line could not be answered
@@ -99,14 +101,20 @@ class _Batch:
             await asyncio.gather(self._read(source, window), self._write(window))
         if self._read_error is not None:
             raise self._read_error
-        return UNREADABLE if self._has_errors else 0
+        if self._has_errors:
+            return UNREADABLE
+        return 0
 
-    async def _read(self, source: BinaryIO, window: asyncio.Queue[asyncio.Future[BatchAnswer] | None]) -> None:
+    async def _read(
+        self, source: BinaryIO, window: asyncio.Queue[asyncio.Future[BatchAnswer] | None]
+    ) -> None:
         lines: asyncio.Queue[bytes | OSError | None] = asyncio.Queue()
         room = threading.Semaphore(WINDOW)
         loop = asyncio.get_running_loop()
         # A daemon thread: one that waits for a slow pipe must not delay the end of the program.
-        threading.Thread(target=_feed, args=(source, lines, room, loop), name="batch", daemon=True).start()
+        threading.Thread(
+            target=_feed, args=(source, lines, room, loop), name="batch", daemon=True
+        ).start()
         while isinstance(line := await lines.get(), bytes):
             await window.put(asyncio.ensure_future(self._answer(line)))
             room.release()
@@ -151,7 +159,9 @@ class _Batch:
         key = (ask.dialect or self._settings.dialect, ask.matching or self._settings.matching)
         judge = self._judges.get(key)
         if judge is None:
-            terms = msgspec.structs.replace(self._settings.terms(), dialect=dialect(key[0]), matching=matching(key[1]))
+            terms = msgspec.structs.replace(
+                self._settings.terms(), dialect=dialect(key[0]), matching=matching(key[1])
+            )
             if len(self._judges) >= JUDGES:
                 self._judges.clear()
             judge = self._judges[key] = Judge(terms)
@@ -197,28 +207,38 @@ def _parse_json(line: bytes) -> Any:
     """Parse a line. Raises RecursionError, and ValueError with our own text where the decoder's is no help."""
     if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
         raise ValueError(f"it is longer than {LONGEST_LINE >> 20} MiB")
-    return json.loads(line, parse_constant=_refuse_constant, parse_float=_parse_float, parse_int=_parse_int)
+    return json.loads(
+        line, parse_constant=_refuse_constant, parse_float=_parse_float, parse_int=_parse_int
+    )
 
 
 def _question(values: Any) -> BatchQuestion:
     """Return the question of a line. An unknown field is an error: ignoring a typo would answer another question."""
     unknown = set(values) - set(BatchQuestion.__struct_fields__) if isinstance(values, dict) else ()
     for name in sorted(unknown):
-        raise InvalidQuestion(f"unknown field {name}: {did_you_mean(name, BatchQuestion.__struct_fields__)}")
+        raise InvalidQuestion(
+            f"unknown field {name}: {did_you_mean(name, BatchQuestion.__struct_fields__)}"
+        )
     return msgspec.convert(values, BatchQuestion)
 
 
 def _origin_and_target(ask: BatchQuestion) -> tuple[Origin, str] | Verdict:
     if ask.url is not None:
         if ask.origin is not None or ask.target is not None:
-            raise InvalidQuestion("url is given together with origin or target: give one or the other")
+            raise InvalidQuestion(
+                "url is given together with origin or target: give one or the other"
+            )
         return _read(ask.url)
     if ask.origin is None or ask.target is None:
         raise InvalidQuestion("neither url nor origin and target are given: give one or the other")
     if any(char > "\xff" for char in ask.target):
-        raise InvalidQuestion("target contains a character above U+00FF: give its bytes, one Latin-1 character each")
+        raise InvalidQuestion(
+            "target contains a character above U+00FF: give its bytes, one Latin-1 character each"
+        )
     read = _read(ask.origin)
-    return read if isinstance(read, Verdict) else (read[0], ask.target)
+    if isinstance(read, Verdict):
+        return read
+    return (read[0], ask.target)
 
 
 def _body(robots_txt: str) -> bytes:
@@ -242,7 +262,9 @@ def _user_agent(ask: BatchQuestion, default: str | None) -> str:
     if ask.user_agent is not None:
         return ask.user_agent
     if default is None:
-        raise InvalidQuestion("no agent is given: add user_agent to the line, or --agent to the command")
+        raise InvalidQuestion(
+            "no agent is given: add user_agent to the line, or --agent to the command"
+        )
     return default
 
 

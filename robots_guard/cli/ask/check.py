@@ -9,7 +9,16 @@ from typing import Any, BinaryIO
 import click
 
 from robots_guard.audit.record import shown_url
-from robots_guard.cli.ask.answers import LARGEST, STATUS, Answer, Judge, absolute, ask_guard, guard_of, record_of_answer
+from robots_guard.cli.ask.answers import (
+    LARGEST,
+    STATUS,
+    Answer,
+    Judge,
+    absolute,
+    ask_guard,
+    guard_of,
+    record_of_answer,
+)
 from robots_guard.cli.options import settings_from, settings_options
 from robots_guard.cli.terminal import Rows, write_line
 from robots_guard.core.verdict import Action, Verdict
@@ -21,11 +30,27 @@ AT_ONCE = 32  # URLs judged concurrently
 
 @click.command()
 @click.argument("urls", nargs=-1, metavar="URL...")
-@click.option("--robots", type=click.File("rb"), metavar="FILE", help="Judge by this robots.txt and fetch nothing.")
-@click.option("--batch", type=click.File("rb"), metavar="FILE|-", help="Answer a file of questions (JSON Lines).")
+@click.option(
+    "--robots",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Judge by this robots.txt and fetch nothing.",
+)
+@click.option(
+    "--batch",
+    type=click.File("rb"),
+    metavar="FILE|-",
+    help="Answer a file of questions (JSON Lines).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per URL.")
 @settings_options
-def check(urls: tuple[str, ...], robots: BinaryIO | None, batch: BinaryIO | None, as_json: bool, **values: Any) -> int:
+def check(
+    urls: tuple[str, ...],
+    robots: BinaryIO | None,
+    batch: BinaryIO | None,
+    as_json: bool,
+    **values: Any,
+) -> int:
     """Check whether URLs may be requested.
 
     Exit status: 0 all may be requested, 1 at least one may not, 3 none is refused but at least one is deferred,
@@ -33,7 +58,9 @@ def check(urls: tuple[str, ...], robots: BinaryIO | None, batch: BinaryIO | None
     """
     if batch is not None:
         if urls or robots:
-            raise click.UsageError("--batch takes URLs and robots.txt from its file: leave out URL and --robots")
+            raise click.UsageError(
+                "--batch takes URLs and robots.txt from its file: leave out URL and --robots"
+            )
         from robots_guard.cli.ask.batch import answer_batch
 
         return answer_batch(batch, values)
@@ -89,12 +116,16 @@ class Report:
             write_line(record_of_answer(answer).line_of_json().decode().rstrip("\n"))
             return
         rule = (verdict.rule.text, str(verdict.rule.line)) if verdict.rule else ("", "")
-        self._rows.add((verdict.action, verdict.reason, shown_url(answer.url), *rule, _detail(verdict)))
+        self._rows.add(
+            (verdict.action, verdict.reason, shown_url(answer.url), *rule, _detail(verdict))
+        )
 
     def end(self) -> int:
         """Print the table, if there is one, and return the exit status."""
         self._rows.end()
-        worst = next((each for each in (Action.DROP, Action.DEFER) if each in self._actions), Action.PASS)
+        worst = next(
+            (each for each in (Action.DROP, Action.DEFER) if each in self._actions), Action.PASS
+        )
         return STATUS[worst]
 
 

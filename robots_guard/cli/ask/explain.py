@@ -41,7 +41,12 @@ OTHERS = 10  # further matching rules shown
 
 @click.command()
 @click.argument("url")
-@click.option("--robots", type=click.File("rb"), metavar="FILE", help="Judge by this robots.txt and fetch nothing.")
+@click.option(
+    "--robots",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Judge by this robots.txt and fetch nothing.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as one JSON object.")
 @settings_options
 def explain(url: str, robots: BinaryIO | None, as_json: bool, **values: Any) -> int:
@@ -93,7 +98,9 @@ def explained(answer: Answer, terms: Terms, agent: str, file: str = "") -> Expla
     if decision is None or decision.policy is None:
         why = Explanation(answer.verdict, terms)
     else:
-        why = explanation.explain(decision.question, decision.verdict, decision.policy, terms, decision.at)
+        why = explanation.explain(
+            decision.question, decision.verdict, decision.policy, terms, decision.at
+        )
     return ExplainedAnswer(answer, agent, why, file)
 
 
@@ -103,10 +110,15 @@ def as_data(it: ExplainedAnswer) -> dict[str, Any]:
     return data | {
         "agent": it.agent,
         "means": meaning_of(it.why.verdict.reason).sentence,
-        "matches": [{"line": rule.line, "text": rule.text, "allow": rule.allow} for rule in it.why.matches],
+        "matches": [
+            {"line": rule.line, "text": rule.text, "allow": rule.allow} for rule in it.why.matches
+        ],
         "context": [{"line": number, "text": text} for number, text in it.why.context],
         "chosen": [each._asdict() for each in it.why.chosen],
-        "time": [{"line": line.number, "text": line.text, "means": effect or None} for line, effect in it.why.time],
+        "time": [
+            {"line": line.number, "text": line.text, "means": effect or None}
+            for line, effect in it.why.time
+        ],
         "dialects": [_other_as_data(other) for other in it.why.others],
         "file": it.file or None,
         "document": _document_as_data(it),
@@ -134,7 +146,11 @@ def _document_as_data(it: ExplainedAnswer) -> dict[str, Any] | None:
     document = it.stored.policy.document if it.stored else None
     if document is None:
         return None
-    return {"url": shown_url(document.url), "size": len(document.body), "truncated": document.truncated}
+    return {
+        "url": shown_url(document.url),
+        "size": len(document.body),
+        "truncated": document.truncated,
+    }
 
 
 # -- text output: lines, each with its style ----------------------------------------------------------------
@@ -149,7 +165,10 @@ def text_lines(it: ExplainedAnswer) -> Lines:
     yield f"{meaning_of(verdict.reason).sentence} (reason: {verdict.reason})", ""
     yield from (("  " + note, "") for note in _notes(verdict))
     yield "", ""
-    yield f"agent      {it.agent}, dialect {it.why.terms.dialect.name}, matching {it.why.terms.matching.name}", ""
+    yield (
+        f"agent      {it.agent}, dialect {it.why.terms.dialect.name}, matching {it.why.terms.matching.name}",
+        "",
+    )
     if it.why.document is not None:
         yield from ((f"group      {line}", "") for line in _group_lines(it))
     yield from ((f"timing     {line}", "") for line in _timing_lines(it))
@@ -173,7 +192,9 @@ def _notes(verdict: Verdict) -> Iterator[str]:
         yield f"The rule does not match the URL as written, but an equivalent spelling of it ({verdict.form})."
     if verdict.stale:
         yield "The site's robots.txt cannot be fetched at present: the verdict is based on the last good copy."
-    if verdict.relaxed and not (verdict.delay and verdict.delay.bounded):  # the delay lines mention a bounded delay
+    if verdict.relaxed and not (
+        verdict.delay and verdict.delay.bounded
+    ):  # the delay lines mention a bounded delay
         yield f"It would not pass without the setting {verdict.relaxed}."
     if verdict.until is not None:
         yield f"Try again at {moment(verdict.until)}."
@@ -218,15 +239,22 @@ def _dialect_lines(it: ExplainedAnswer) -> Lines:
     for other in it.why.others:
         rule, verdict = other.verdict.rule, other.verdict
         grounds = f"line {rule.line}: {rule.text}" if rule else _no_rule(verdict)
-        if verdict.delay != it.why.verdict.delay and it.why.verdict.action is verdict.action is Action.PASS:
-            grounds += f"; {_delay(verdict.delay)}" if verdict.delay else "; no delay between requests"
+        if (
+            verdict.delay != it.why.verdict.delay
+            and it.why.verdict.action is verdict.action is Action.PASS
+        ):
+            grounds += (
+                f"; {_delay(verdict.delay)}" if verdict.delay else "; no delay between requests"
+            )
         mark = "!" if other.differs else " "
         style = verdict.action if other.differs else ""
         yield f"  {mark} {other.dialect:{width}}  {verdict.action:5}  {grounds}", style
 
 
 def _no_rule(verdict: Verdict) -> str:
-    return "no rule matches" if verdict.reason is Reason.ALLOWED else verdict.reason
+    if verdict.reason is Reason.ALLOWED:
+        return "no rule matches"
+    return verdict.reason
 
 
 def _rule_lines(it: ExplainedAnswer) -> Lines:

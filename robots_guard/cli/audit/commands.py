@@ -37,8 +37,12 @@ def audit() -> None:
 for _command in (bundle, compact, export, replay, report, schema, verify):
     audit.add_command(_command)
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per record, as in the audit log.")
-as_csv = click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values, with headings.")
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per record, as in the audit log."
+)
+as_csv = click.option(
+    "--csv", "as_csv", is_flag=True, help="Print comma-separated values, with headings."
+)
 
 
 @audit.command()
@@ -73,7 +77,9 @@ def query(
     elif as_csv:
         form = "csv"
     if sql is not None and (given := given_options(values)):
-        raise click.UsageError(f"--sql cannot be combined with {', '.join(given)}: use its WHERE clause instead")
+        raise click.UsageError(
+            f"--sql cannot be combined with {', '.join(given)}: use its WHERE clause instead"
+        )
     directory = directory_of(audit_log)
     is_empty = not segments(directory)
     if is_empty:
@@ -106,7 +112,9 @@ def query(
     show_default=True,
     help="Number of latest records to show first.",
 )
-@click.option("-f", "--follow/--no-follow", default=True, show_default=True, help="Wait for further records.")
+@click.option(
+    "-f", "--follow/--no-follow", default=True, show_default=True, help="Wait for further records."
+)
 @as_json
 def tail(audit_log: str | None, lines: int, follow: bool, *, as_json: bool, **values: Any) -> int:
     """Show the latest records, and new ones as they are written."""

@@ -25,7 +25,12 @@ DAMAGED = 1  # the exit status of `verify` and `compact` if the audit log is not
 
 @click.command()
 @audit_log_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per writer, with the head of its chain.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object per writer, with the head of its chain.",
+)
 def verify(audit_log: str | None, as_json: bool) -> int:
     """Check the audit log for gaps, edits and torn lines.
 
@@ -40,7 +45,9 @@ def verify(audit_log: str | None, as_json: bool) -> int:
     else:
         _show(findings)
     report_unreadable(trouble)
-    return DAMAGED if trouble.lines or trouble.files or any(found.problems for found in findings) else 0
+    if trouble.lines or trouble.files or any(found.problems for found in findings):
+        return DAMAGED
+    return 0
 
 
 def _show(findings: list[WriterFinding]) -> None:
@@ -66,12 +73,18 @@ def compact(audit_log: str | None, today: bool) -> int:
     with progress("compacting"):
         results = compact_files(directory, before, trouble)
     for each in results:
-        skipped = f", {each.unreadable} lines skipped that are not records" if each.unreadable else ""
-        write_line(f"{safe(each.path.name)}\t{each.records} records from {each.files} files{skipped}")
+        skipped = (
+            f", {each.unreadable} lines skipped that are not records" if each.unreadable else ""
+        )
+        write_line(
+            f"{safe(each.path.name)}\t{each.records} records from {each.files} files{skipped}"
+        )
     if not results and not trouble:
         click.echo("robots-guard: there is nothing to compact", err=True)
     report_unreadable(trouble)
-    return DAMAGED if trouble else 0
+    if trouble:
+        return DAMAGED
+    return 0
 
 
 @click.command()

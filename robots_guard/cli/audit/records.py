@@ -11,7 +11,15 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from robots_guard.audit.read.reader import COMPONENTS, DECISION, KINDS, Filter, Unreadable, kind_of, moment_meant
+from robots_guard.audit.read.reader import (
+    COMPONENTS,
+    DECISION,
+    KINDS,
+    Filter,
+    Unreadable,
+    kind_of,
+    moment_meant,
+)
 from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats, Start
 from robots_guard.cli.options import check_environment
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
@@ -25,13 +33,22 @@ from robots_guard.text import encodable
 ALL = "all"
 F = TypeVar("F", bound=Callable[..., Any])
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet evaluates a cell that begins with one of these
+_FORMULA = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+)  # a spreadsheet evaluates a cell that begins with one of these
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Convert ISO 8601 (UTC by default), or a span before now such as 2h, to the time format of records."""
     try:
-        return None if value is None else moment_meant(value, CLOCKS.now())
+        if value is None:
+            return None
+        return moment_meant(value, CLOCKS.now())
     except SettingsError as error:
         raise click.BadParameter(str(error), ctx, param) from None
 
@@ -39,18 +56,34 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 def _origin(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Convert an origin, or any URL of it, to the form that records have."""
     try:
-        return None if value is None else str(split_url(value)[0])
+        if value is None:
+            return None
+        return str(split_url(value)[0])
     except (NotGoverned, MalformedURL) as error:
-        raise click.BadParameter(f"{error}: give an origin such as https://example.com", ctx, param) from None
+        raise click.BadParameter(
+            f"{error}: give an origin such as https://example.com", ctx, param
+        ) from None
 
 
 def filters(command: F) -> F:
     """Add the options that select records."""
     for option in (
-        click.option("--kind", type=click.Choice([*KINDS, ALL]), default=DECISION, metavar="KIND", help=_KIND_HELP),
+        click.option(
+            "--kind",
+            type=click.Choice([*KINDS, ALL]),
+            default=DECISION,
+            metavar="KIND",
+            help=_KIND_HELP,
+        ),
         click.option("--job", metavar="LABEL", help="Only records with this audit_job."),
-        click.option("--override", metavar="ID", help="Only decisions under this override, or under `any`."),
-        click.option("--rule", metavar="TEXT", help="Only decisions by this rule, written as in the robots.txt."),
+        click.option(
+            "--override", metavar="ID", help="Only decisions under this override, or under `any`."
+        ),
+        click.option(
+            "--rule",
+            metavar="TEXT",
+            help="Only decisions by this rule, written as in the robots.txt.",
+        ),
         click.option("--agent", metavar="TOKEN", help="Only decisions for this product token."),
         click.option(
             "--component",
@@ -92,19 +125,28 @@ def filters(command: F) -> F:
     return command
 
 
-_KIND_HELP = "Only records of this kind: decision (the default), fetch, start, ..., or all for every kind."
+_KIND_HELP = (
+    "Only records of this kind: decision (the default), fetch, start, ..., or all for every kind."
+)
 
 
 def filter_of(values: dict[str, Any]) -> Filter:
     """Return the filter for a command's options, their text encoded as in records."""
-    values = {name: encodable(value) if isinstance(value, str) else value for name, value in values.items()}
+    values = {
+        name: encodable(value) if isinstance(value, str) else value
+        for name, value in values.items()
+    }
     kind = values.get("kind")
     return Filter(**values | {"kind": None if kind == ALL else kind})
 
 
 def given_options(values: dict[str, Any]) -> list[str]:
     """Return the names of the options that were given and differ from their default."""
-    return [f"--{name}" for name, value in values.items() if value is not None and (name, value) != ("kind", DECISION)]
+    return [
+        f"--{name}"
+        for name, value in values.items()
+        if value is not None and (name, value) != ("kind", DECISION)
+    ]
 
 
 def directory_of(audit_log: str | None) -> Path:
@@ -163,15 +205,42 @@ def row_of(entry: AnyRecord) -> tuple[str, ...]:
     match entry:
         case Record():
             rule = _rule_or_detail(entry)
-            return (entry.action, at, component, entry.agent, entry.reason, entry.url, rule, _text(entry.line))
+            return (
+                entry.action,
+                at,
+                component,
+                entry.agent,
+                entry.reason,
+                entry.url,
+                rule,
+                _text(entry.line),
+            )
         case Repeats():
             times = f"{entry.count} more like {entry.id}"
-            return (entry.action, at, component, entry.agent, entry.reason, entry.origin, times, _text(entry.line))
+            return (
+                entry.action,
+                at,
+                component,
+                entry.agent,
+                entry.reason,
+                entry.origin,
+                times,
+                _text(entry.line),
+            )
         case Fetch():
             outcome = entry.failure or _text(entry.status)
             return ("fetch", at, component, "", outcome, entry.url, entry.detail or "", "")
         case Start():
-            return ("start", at, component, "", "", "", f"robots_guard {entry.version}, writer {entry.writer}", "")
+            return (
+                "start",
+                at,
+                component,
+                "",
+                "",
+                "",
+                f"robots_guard {entry.version}, writer {entry.writer}",
+                "",
+            )
         case _:
             return (kind_of(entry), at, component, "", "", "", _own_fields(entry), "")
 
@@ -181,7 +250,9 @@ def _rule_or_detail(entry: Record) -> str:
     parts = [entry.rule or entry.detail]
     if entry.override:
         about = ": ".join(filter(None, (entry.override_owner, entry.override_reason)))
-        parts.append(f"override {entry.override} ({about})" if about else f"override {entry.override}")
+        parts.append(
+            f"override {entry.override} ({about})" if about else f"override {entry.override}"
+        )
     return "; ".join(filter(None, parts))
 
 
@@ -202,11 +273,15 @@ def print_csv(headings: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
 
 def _cell(value: Any) -> str:
     text = safe(_text(value))
-    return f"'{text}" if text.startswith(_FORMULA) and not isinstance(value, int | float) else text
+    if text.startswith(_FORMULA) and not isinstance(value, int | float):
+        return f"'{text}"
+    return text
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else str(value)
+    if value is None:
+        return ""
+    return str(value)
 
 
 def print_table(headings: list[str], rows: Iterable[tuple[Any, ...]], *, form: str) -> None:

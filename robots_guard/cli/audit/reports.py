@@ -30,7 +30,9 @@ from robots_guard.stores import look_at
 
 DIFFERS = 1  # the exit status of `replay` if the verdict differs from the recorded one
 
-as_file = click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+as_file = click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file."
+)
 
 
 @click.command()
@@ -44,14 +46,21 @@ as_file = click.option("-o", "--output", type=click.Path(dir_okay=False, path_ty
     show_default=True,
     help="Write to this file.",
 )
-@click.option("--what-if", is_flag=True, help="Count what report_only let pass as refused, and show the difference.")
+@click.option(
+    "--what-if",
+    is_flag=True,
+    help="Count what report_only let pass as refused, and show the difference.",
+)
 def report(audit_log: str | None, output: Path, *, what_if: bool, **values: Any) -> int:
     """Write an HTML report: decisions over time, by origin and by rule; deferrals, outages, overrides, fail-opens."""
     from robots_guard.audit.show.figures import summary
     from robots_guard.audit.show.report import page
 
     wanted, now = filter_of(values), moment(CLOCKS.now()) or ""
-    with progress("counting") as on_progress, Search(directory_of(audit_log), wanted, on_progress) as search:
+    with (
+        progress("counting") as on_progress,
+        Search(directory_of(audit_log), wanted, on_progress) as search,
+    ):
         figures = summary(search, now, what_if=what_if)
         trouble = search.unreadable()
     with _open_output(output) as target:
@@ -61,7 +70,11 @@ def report(audit_log: str | None, output: Path, *, what_if: bool, **values: Any)
 
 
 def _subtitle(wanted: Filter, *, what_if: bool) -> str:
-    selected = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value and name != "kind"}
+    selected = {
+        name: value
+        for name, value in msgspec.structs.asdict(wanted).items()
+        if value and name != "kind"
+    }
     which = "All decisions in the audit log"
     if selected:
         which = "Decisions: " + ", ".join(f"{name} {value}" for name, value in selected.items())
@@ -71,13 +84,17 @@ def _subtitle(wanted: Filter, *, what_if: bool) -> str:
 @click.command()
 @audit_log_option
 @filters
-@click.option("--format", "form", type=click.Choice(list(FORMATS)), required=True, help="Output format.")
+@click.option(
+    "--format", "form", type=click.Choice(list(FORMATS)), required=True, help="Output format."
+)
 @as_file
 def export(audit_log: str | None, form: str, output: Path | None, **values: Any) -> int:
     """Write records as ecs or otel (one JSON object per line), csv, heritrix or squid (log lines)."""
     wanted = filter_of(values)
     if form == "heritrix" and wanted.kind == "decision":
-        wanted = msgspec.structs.replace(wanted, kind=None)  # Heritrix's log includes the fetches of robots.txt
+        wanted = msgspec.structs.replace(
+            wanted, kind=None
+        )  # Heritrix's log includes the fetches of robots.txt
     with (
         _open_output(output) as target,
         progress("exporting") as on_progress,
@@ -114,10 +131,16 @@ def replay(audit_log: str | None, store: str | None, id_or_file: str) -> int:
     Exit status: 0 the verdict is the recorded one, 1 it differs.
     """
     path = Path(id_or_file)
-    bundle = read_bundle(path.read_bytes()) if path.is_file() else _build_bundle(audit_log, store, id_or_file)
+    bundle = (
+        read_bundle(path.read_bytes())
+        if path.is_file()
+        else _build_bundle(audit_log, store, id_or_file)
+    )
     result = replay_bundle(bundle)
     _print_replay(bundle, result)
-    return DIFFERS if result.differences else 0
+    if result.differences:
+        return DIFFERS
+    return 0
 
 
 @click.command()
@@ -175,7 +198,10 @@ def _print_replay(bundle: Bundle, result: Replayed) -> None:
     record, verdict = bundle.record, result.verdict
     print_lines(
         [
-            (f"recorded  {record.action.upper()} ({record.reason})  {record.at}  {record.url}", record.action),
+            (
+                f"recorded  {record.action.upper()} ({record.reason})  {record.at}  {record.url}",
+                record.action,
+            ),
             (f"replayed  {verdict.action.upper()} ({verdict.reason})", verdict.action),
             *((f"  {line}", "") for line in _context(bundle.document, verdict.rule)),
             *((f"differs: {difference}", "red") for difference in result.differences),
@@ -190,5 +216,6 @@ def _context(document: bytes | None, rule: RuleRef | None) -> list[str]:
     if not document or rule is None:
         return []
     return [
-        f"{'>' if number == rule.line else ' '} {number:4}  {text}" for number, text in excerpt(document, rule.line)
+        f"{'>' if number == rule.line else ' '} {number:4}  {text}"
+        for number, text in excerpt(document, rule.line)
     ]

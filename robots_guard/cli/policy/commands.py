@@ -70,11 +70,15 @@ def dialect_option(command: F) -> F:
     )(command)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per policy.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per policy."
+)
 
 
 @contextmanager
-def opened(store: str | None, how: Callable[[str], SharedStore | None] = open_store) -> Iterator[SharedStore]:
+def opened(
+    store: str | None, how: Callable[[str], SharedStore | None] = open_store
+) -> Iterator[SharedStore]:
     """Open the store and close it afterwards; with `how=look_at` it is read-only. Raises SettingsError."""
     check_environment()
     policies = how(store or default_store())
@@ -131,10 +135,16 @@ def show(url: str, store: str | None, dialect: str, raw: bool, as_json: bool) ->
         write_encoded(_line(view_of(found), body=True))
     else:
         view = view_of(found)
-        known = [("origin", str(origin)), ("access", f"{view.access}, {view.freshness}"), *facts(view)]
+        known = [
+            ("origin", str(origin)),
+            ("access", f"{view.access}, {view.freshness}"),
+            *facts(view),
+        ]
         print_lines((f"{name:10} {value}", "") for name, value in known)
         if found.document and found.document.body:
-            print_lines([("", ""), *((line.decode("utf-8", "replace"), "") for line in _lines(found))])
+            print_lines(
+                [("", ""), *((line.decode("utf-8", "replace"), "") for line in _lines(found))]
+            )
     return 0
 
 
@@ -149,12 +159,18 @@ def _lines(found: Policy) -> list[bytes]:
 @policy.command()
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @click.option(
-    "--from", "listed", type=click.File("rb"), metavar="FILE|-", help="Read origins from a file, one per line."
+    "--from",
+    "listed",
+    type=click.File("rb"),
+    metavar="FILE|-",
+    help="Read origins from a file, one per line.",
 )
 @click.option("--missing", is_flag=True, help="Skip origins whose policy is still fresh.")
 @json_option
 @settings_options
-def refresh(urls: tuple[str, ...], listed: BinaryIO | None, missing: bool, as_json: bool, **values: Any) -> int:
+def refresh(
+    urls: tuple[str, ...], listed: BinaryIO | None, missing: bool, as_json: bool, **values: Any
+) -> int:
     """Fetch the robots.txt of origins, 64 at once, and store the policies, for example before a crawl.
 
     The output has the order of the arguments and of the list.
@@ -163,7 +179,9 @@ def refresh(urls: tuple[str, ...], listed: BinaryIO | None, missing: bool, as_js
     store failed.
     """
     if not urls and listed is None:
-        raise click.UsageError("no origin is given: give at least one, or a list of them with --from FILE")
+        raise click.UsageError(
+            "no origin is given: give at least one, or a list of them with --from FILE"
+        )
     settings = settings_from(values)
     if settings.store == "memory:":
         raise SettingsError(
@@ -183,7 +201,9 @@ def refresh(urls: tuple[str, ...], listed: BinaryIO | None, missing: bool, as_js
     store_failed = _report_store_failures(guard)
     if faults.report_rest() or store_failed:
         return UNREADABLE
-    return UNREACHABLE if report.any_unreachable else 0
+    if report.any_unreachable:
+        return UNREACHABLE
+    return 0
 
 
 def _report_store_failures(guard: Guard) -> bool:
@@ -239,7 +259,9 @@ def forget(urls: tuple[str, ...], everything: bool, store: str | None) -> int:
             write_line(f"{'forgotten' if was_stored else 'not stored'}\t{origin}")
     if everything:
         click.echo(f"robots-guard: {sum(removed)} policies forgotten", err=True)
-    return 0 if all(removed) else NOT_STORED
+    if all(removed):
+        return 0
+    return NOT_STORED
 
 
 @policy.command()
@@ -254,7 +276,10 @@ def purge(audit_log: str | None, store: str | None) -> None:
     with opened(store) as policies:
         referenced = _referenced_documents(audit_log)
         removed = policies.purge(CLOCKS.now(), referenced)
-    click.echo(f"robots-guard: {removed} documents removed, {len(referenced)} kept for the audit log", err=True)
+    click.echo(
+        f"robots-guard: {removed} documents removed, {len(referenced)} kept for the audit log",
+        err=True,
+    )
 
 
 def _referenced_documents(audit_log: str | None) -> set[str]:
@@ -269,9 +294,13 @@ def _referenced_documents(audit_log: str | None) -> set[str]:
             )
         return set()
     named = (each.sha256 or "" for each in records(directory, trouble=trouble))
-    referenced = {digest for digest in named if _SHA256.fullmatch(digest)}  # the log's lines are untrusted
+    referenced = {
+        digest for digest in named if _SHA256.fullmatch(digest)
+    }  # the log's lines are untrusted
     if trouble.files:
-        raise SettingsError(f"nothing was purged, because part of the audit log cannot be read: {trouble}")
+        raise SettingsError(
+            f"nothing was purged, because part of the audit log cannot be read: {trouble}"
+        )
     return referenced
 
 
@@ -304,7 +333,9 @@ def import_(file: BinaryIO, store: str | None) -> int:
             else:
                 faults.add(f"line {number}", found)
     click.echo(f"robots-guard: {imported} policies imported", err=True)
-    return UNREADABLE if faults.report_rest() else 0
+    if faults.report_rest():
+        return UNREADABLE
+    return 0
 
 
 # -- helpers --------------------------------------------------------------------------------------------------
@@ -317,7 +348,16 @@ def viewer(name: str) -> Callable[[Policy], PolicyView]:
 
 def _row(view: PolicyView) -> tuple[str, ...]:
     origin = str(view.policy.origin)
-    return view.access, view.freshness, origin, view.age, view.fresh_for, view.status, view.via, view.size
+    return (
+        view.access,
+        view.freshness,
+        origin,
+        view.age,
+        view.fresh_for,
+        view.status,
+        view.via,
+        view.size,
+    )
 
 
 def _line(view: PolicyView, *, body: bool = False) -> bytes:
@@ -341,7 +381,9 @@ def _line(view: PolicyView, *, body: bool = False) -> bytes:
         }
     if trouble is not None:
         times = {"since": trouble.since, "at": trouble.at, "retry_at": trouble.retry_at}
-        data["trouble"] = msgspec.to_builtins(trouble) | {name: moment(at) for name, at in times.items()}
+        data["trouble"] = msgspec.to_builtins(trouble) | {
+            name: moment(at) for name, at in times.items()
+        }
     return msgspec.json.encode(data)
 
 
@@ -399,7 +441,9 @@ class Faults:
     def report_rest(self) -> bool:
         """Report how many more there were. Returns whether there were any at all."""
         if self._count > SHOWN_FAULTS:
-            click.echo(f"robots-guard: {self._count - SHOWN_FAULTS} more could not be used", err=True)
+            click.echo(
+                f"robots-guard: {self._count - SHOWN_FAULTS} more could not be used", err=True
+            )
         return self._count > 0
 
 

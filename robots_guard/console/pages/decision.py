@@ -58,10 +58,14 @@ class CaseDetails(NamedTuple):
 def case_of(search: Search, identity: str) -> Case | None:
     """Return the case of the record with this id, or None."""
     found = _find(search, "(id = ? OR defers = ?)", [identity, identity])
-    record = next((each for each in found if isinstance(each, Record) and each.id == identity), None)
+    record = next(
+        (each for each in found if isinstance(each, Record) and each.id == identity), None
+    )
     if record is None:
         return None
-    earlier = _find(search, "id = ? AND kind = 'decision'", [record.defers]) if record.defers else []
+    earlier = (
+        _find(search, "id = ? AND kind = 'decision'", [record.defers]) if record.defers else []
+    )
     later = [each for each in found if isinstance(each, Record) and each.defers == identity]
     starts = _find(search, "kind = 'start' AND writer = ?", [record.writer])
     return Case(
@@ -69,7 +73,9 @@ def case_of(search: Search, identity: str) -> Case | None:
         start=next((each for each in starts if isinstance(each, Start)), None),
         earlier=next((each for each in earlier if isinstance(each, Record)), None),
         later=later[:LATER],
-        repeats=sum(each.count for each in found if isinstance(each, Repeats) and each.id == identity),
+        repeats=sum(
+            each.count for each in found if isinstance(each, Repeats) and each.id == identity
+        ),
     )
 
 
@@ -79,7 +85,9 @@ def _find(search: Search, condition: str, values: list[Any]) -> list[AnyRecord]:
     moments = [at for (at,) in search.rows(sql, values)]
     if not moments:
         return []
-    among = f'"at" IN ({", ".join("?" for _ in moments)}) AND {condition} ORDER BY "at", writer, seq'
+    among = (
+        f'"at" IN ({", ".join("?" for _ in moments)}) AND {condition} ORDER BY "at", writer, seq'
+    )
     rows = search.rows(f"SELECT {_NAMES} FROM records WHERE {among}", [*moments, *values])
     read = (record_of_row(dict(zip(COLUMNS, row, strict=True))) for row in rows)
     return [entry for entry in read if entry is not None]
@@ -91,7 +99,9 @@ def details_of(case: Case, sources: Sources) -> CaseDetails:
     body, no_document = find_document(sources, record)
     try:
         settings = case.start.settings if case.start else {}
-        bundle = Bundle(version=version("robots_guard"), record=record, settings=settings, document=body)
+        bundle = Bundle(
+            version=version("robots_guard"), record=record, settings=settings, document=body
+        )
         replayed, no_replay = replay(bundle), ""
     except SettingsError as error:
         replayed, no_replay = None, str(error)

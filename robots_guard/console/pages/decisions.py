@@ -54,7 +54,9 @@ def read_page(search: Search, query: DecisionQuery) -> DecisionPage:
     first, last = (encode_key(found[at][0]) for at in (0, -1))
     is_first = query.key is None or (query.backwards and not has_more)
     is_last = not query.backwards and not has_more
-    return DecisionPage([row for _, row in found], None if is_first else first, None if is_last else last)
+    return DecisionPage(
+        [row for _, row in found], None if is_first else first, None if is_last else last
+    )
 
 
 def count_decisions(search: Search, query: DecisionQuery) -> int:
@@ -89,12 +91,19 @@ def _rows(
     if not keys:
         return []
     moments = sorted({key[-3] for key in keys})
-    found = _by_key(search, sort, f'{where} AND "at" IN ({", ".join("?" for _ in moments)})', [*values, *moments])
+    found = _by_key(
+        search,
+        sort,
+        f'{where} AND "at" IN ({", ".join("?" for _ in moments)})',
+        [*values, *moments],
+    )
     return [(key, found[key]) for key in keys if key in found]
 
 
 def _by_key(search: Search, sort: Sort, where: str, values: list[Any]) -> dict[Key, dict[str, Any]]:
     names = ", ".join(f'"{name}"' for name in COLUMNS)
     keys = len(sort.columns)
-    rows = search.rows(f"SELECT {', '.join(sort.columns)}, {names} FROM records WHERE {where}", values)
+    rows = search.rows(
+        f"SELECT {', '.join(sort.columns)}, {names} FROM records WHERE {where}", values
+    )
     return {row[:keys]: dict(zip(COLUMNS, row[keys:], strict=True)) for row in rows}

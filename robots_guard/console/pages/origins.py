@@ -43,7 +43,9 @@ class StoredPolicy(NamedTuple):
     @property
     def rules(self) -> Document | None:
         """The document whose rules apply, or None."""
-        return self.view.rules if self.view else None
+        if self.view:
+            return self.view.rules
+        return None
 
 
 class NextTurn(NamedTuple):
@@ -71,7 +73,11 @@ class Origins:
         names = [name for name in self._all(store) if part in name] if part else self._all(store)
         first = bisect_right(names, after) if after else 0
         some = names[first : first + SIZE]
-        return [origin_of(name) for name in some], some[-1] if first + SIZE < len(names) else "", len(names)
+        return (
+            [origin_of(name) for name in some],
+            some[-1] if first + SIZE < len(names) else "",
+            len(names),
+        )
 
     def forget(self) -> None:
         """Read the list anew next time."""
@@ -111,5 +117,7 @@ def next_turn_of(sources: Sources, it: StoredPolicy, agent: str) -> NextTurn | N
     pace = rules.pace if rules else None
     closing = closed(pace, it.now) if it.terms.visit_time == "keep" else None
     delay = required_delay(pace, it.terms.min_delay, it.terms.max_delay, it.now)
-    wait = as_wait(next_turn(*sources.store.last_turn(it.origin), delay.seconds if delay else 0.0, it.now))
+    wait = as_wait(
+        next_turn(*sources.store.last_turn(it.origin), delay.seconds if delay else 0.0, it.now)
+    )
     return NextTurn(wait.seconds, delay, wait.by_retry_after, closing[1] if closing else None)

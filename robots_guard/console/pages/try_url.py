@@ -44,4 +44,6 @@ def try_url(sources: Sources, url: str, agent: str, dialect_name: str) -> TryRes
     verdict = check.judge_offline(question, it.terms, it.view.policy, it.now)
     why = explain(question, verdict, it.view.policy, it.terms, it.now)
     line = verdict.rule.line if verdict.rule else None
-    return TryResult(url, agent, verdict, it, why, listing(it.rules.body, line) if it.rules else None)
+    return TryResult(
+        url, agent, verdict, it, why, listing(it.rules.body, line) if it.rules else None
+    )

@@ -59,7 +59,9 @@ class StartCheck(logging.Handler):
         """Announce the successful start. From now on errors are printed, too."""
         logging.getLogger().removeHandler(self)
         self._printer.removeFilter(_is_guard_warning)
-        self._printer.addFilter(lambda record: _is_guard_warning(record) or record.levelno >= logging.ERROR)
+        self._printer.addFilter(
+            lambda record: _is_guard_warning(record) or record.levelno >= logging.ERROR
+        )
         self._started()
 
 

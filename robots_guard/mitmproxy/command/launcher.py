@@ -132,7 +132,9 @@ def _worker_proxy(proxy: Proxy, port: int, number: int) -> Proxy:
 def _validate_workers(proxy: Proxy) -> None:
     """Raise SettingsError if several workers cannot share the store or a mode."""
     if proxy.settings.store.startswith("memory:"):
-        raise SettingsError("--workers need a store that processes share: use sqlite:///PATH or redis://HOST")
+        raise SettingsError(
+            "--workers need a store that processes share: use sqlite:///PATH or redis://HOST"
+        )
     for mode in proxy.modes:
         if mode.startswith(("wireguard", "local")):
             raise SettingsError(f"--workers cannot share --mode {mode}: use --workers 1")
@@ -143,11 +145,15 @@ async def _serve(proxy: Proxy, announce: Callable[[Ready], None]) -> None:
         await _run(proxy, announce, console)
 
 
-async def _run(proxy: Proxy, announce: Callable[[Ready], None], console: Application | None) -> None:
+async def _run(
+    proxy: Proxy, announce: Callable[[Ready], None], console: Application | None
+) -> None:
     confdir = _confdir(proxy)
     master = Master(Options(confdir=str(confdir)))
     servers = proxyserver.Proxyserver()
-    master.addons.add(*_addons(proxy, servers, lambda: announce(_ready_notice(proxy, servers, confdir))))
+    master.addons.add(
+        *_addons(proxy, servers, lambda: announce(_ready_notice(proxy, servers, confdir)))
+    )
     enforcer = Enforcer(proxy.settings, console)
     install(enforcer)
     # Set before the options are read below, so that no SIGHUP is lost.
@@ -203,11 +209,15 @@ def _listen_error(proxy: Proxy, servers: proxyserver.Proxyserver) -> SettingsErr
     for error in (server.last_exception for server in servers.servers):
         if isinstance(error, OSError) and error.errno:
             why = os.strerror(error.errno).lower()
-            return SettingsError(f"cannot listen on {proxy.host}:{proxy.port} ({why}): choose another with --listen")
+            return SettingsError(
+                f"cannot listen on {proxy.host}:{proxy.port} ({why}): choose another with --listen"
+            )
     return None
 
 
-def _addons(proxy: Proxy, servers: proxyserver.Proxyserver, started: Callable[[], None]) -> list[object]:
+def _addons(
+    proxy: Proxy, servers: proxyserver.Proxyserver, started: Callable[[], None]
+) -> list[object]:
     return [
         *_authentication(proxy),
         core.Core(),
@@ -226,7 +236,9 @@ def _addons(proxy: Proxy, servers: proxyserver.Proxyserver, started: Callable[[]
 def _authentication(proxy: Proxy) -> list[object]:
     if not proxy.proxyauth:
         return []
-    from mitmproxy.addons import proxyauth  # imported late: it imports an LDAP client, which is slow
+    from mitmproxy.addons import (
+        proxyauth,
+    )  # imported late: it imports an LDAP client, which is slow
 
     return [proxyauth.ProxyAuth()]
 
@@ -244,7 +256,9 @@ def _options(proxy: Proxy) -> dict[str, Any]:
 
 def _ready_notice(proxy: Proxy, servers: proxyserver.Proxyserver, confdir: Path) -> Ready:
     for server in servers.servers:
-        if isinstance(server, mode_servers.WireGuardServerInstance) and (conf := server.client_conf()):
+        if isinstance(server, mode_servers.WireGuardServerInstance) and (
+            conf := server.client_conf()
+        ):
             _write_secret(confdir / WIREGUARD_CLIENT, conf + "\n")
     host, port = next(iter(servers.listen_addrs()), (proxy.host, proxy.port))[:2]
     scheme = _SCHEMES.get(proxy.modes[0].partition("@")[0], "http")
@@ -271,7 +285,9 @@ def _refuse_own_flags(sets: Iterable[str]) -> None:
 
 def _validate_body_limit(text: str) -> None:
     if text and not re.fullmatch(r"[0-9]+[kmgKMG]?", text):
-        raise SettingsError(f"--body-limit {text!r} is not a size: write bytes, or a size such as 512k or 64m")
+        raise SettingsError(
+            f"--body-limit {text!r} is not a size: write bytes, or a size such as 512k or 64m"
+        )
 
 
 def _reload(proxy: Proxy, master: Master, enforcer: Enforcer) -> None:

@@ -81,8 +81,12 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Return the current metrics to the registry."""
-        verdicts = CounterMetricFamily("robots_guard_verdicts", "Verdicts.", labels=["action", "reason"])
-        events = CounterMetricFamily("robots_guard_events", "Fetches and failures.", labels=["event"])
+        verdicts = CounterMetricFamily(
+            "robots_guard_verdicts", "Verdicts.", labels=["action", "reason"]
+        )
+        events = CounterMetricFamily(
+            "robots_guard_events", "Fetches and failures.", labels=["event"]
+        )
         for name, count in sorted(dict(self._source.counts()).items()):
             action, _, reason = name.partition("/")
             if action in _ACTIONS:
@@ -92,10 +96,18 @@ class Metrics(Collector):
         yield verdicts
         yield events
         yield GaugeMetricFamily(
-            "robots_guard_flows", "Permitted requests that have not ended.", self._source.under_way()
+            "robots_guard_flows",
+            "Permitted requests that have not ended.",
+            self._source.under_way(),
         )
-        yield GaugeMetricFamily("robots_guard_held", "Requests that wait for their turn.", self._source.waiting())
         yield GaugeMetricFamily(
-            "robots_guard_body_bytes", "Bytes of request bodies in memory.", self._source.body_bytes()
+            "robots_guard_held", "Requests that wait for their turn.", self._source.waiting()
         )
-        yield GaugeMetricFamily("robots_guard_ready", "Whether requests are judged.", float(self._source.ready()))
+        yield GaugeMetricFamily(
+            "robots_guard_body_bytes",
+            "Bytes of request bodies in memory.",
+            self._source.body_bytes(),
+        )
+        yield GaugeMetricFamily(
+            "robots_guard_ready", "Whether requests are judged.", float(self._source.ready())
+        )

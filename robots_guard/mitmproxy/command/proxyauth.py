@@ -20,11 +20,15 @@ WITHOUT_PASSWORD = ("", "any")
 def validate_proxyauth(proxyauth: str, *, ldap: bool = False) -> None:
     """Check that `proxyauth` names users in a format that is safe."""
     if proxyauth.startswith("ldap") and not ldap:
-        raise SettingsError("--proxyauth ldap... blocks during each lookup: use proxyauth=@FILE, an htpasswd file")
+        raise SettingsError(
+            "--proxyauth ldap... blocks during each lookup: use proxyauth=@FILE, an htpasswd file"
+        )
     if proxyauth.startswith("@"):
         _validate_htpasswd(Path(proxyauth[1:]))
     elif proxyauth not in WITHOUT_PASSWORD and ":" not in proxyauth:
-        raise SettingsError("--proxyauth names no user: write USER:PASSWORD, or @FILE in htpasswd's format")
+        raise SettingsError(
+            "--proxyauth names no user: write USER:PASSWORD, or @FILE in htpasswd's format"
+        )
 
 
 def _validate_htpasswd(path: Path) -> None:
@@ -33,12 +37,18 @@ def _validate_htpasswd(path: Path) -> None:
         lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise SettingsError(f"--proxyauth @{path}: {why}: name a file in htpasswd's format") from None
-    users = [(at, line) for at, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+        raise SettingsError(
+            f"--proxyauth @{path}: {why}: name a file in htpasswd's format"
+        ) from None
+    users = [
+        (at, line) for at, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")
+    ]
     for at, line in users:
         user, _, secret = line.partition(":")
         if not (user.strip() and secret.strip()):
-            raise SettingsError(f"--proxyauth @{path}: line {at} is not USER:HASH: write it with htpasswd")
+            raise SettingsError(
+                f"--proxyauth @{path}: line {at} is not USER:HASH: write it with htpasswd"
+            )
     if not users:
         raise SettingsError(f"--proxyauth @{path} names no user: add users with htpasswd")
 
@@ -46,7 +56,9 @@ def _validate_htpasswd(path: Path) -> None:
 def require_auth_off_loopback(host: str, modes: Iterable[str], proxyauth: str) -> None:
     """Require users with passwords for an address that other machines can reach. WireGuard has keys of its own."""
     parsed = [_parse_mode(spec) for spec in modes]
-    hosts = [mode.listen_host(host) for mode in parsed if not isinstance(mode, mode_specs.WireGuardMode)]
+    hosts = [
+        mode.listen_host(host) for mode in parsed if not isinstance(mode, mode_specs.WireGuardMode)
+    ]
     wide = [each for each in hosts if not _is_loopback(each)]
     if wide and proxyauth in WITHOUT_PASSWORD:
         place = wide[0] or "on all addresses"

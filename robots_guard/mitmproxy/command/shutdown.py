@@ -16,8 +16,15 @@ _POLL_INTERVAL = 0.05  # seconds
 class Shutdown:
     """The shutdown that a signal starts. It waits at most `timeout` seconds for permitted requests."""
 
-    def __init__(self, master: Master, servers: proxyserver.Proxyserver, enforcer: Enforcer, timeout: float) -> None:
-        self._master, self._servers, self._enforcer, self._timeout = master, servers, enforcer, timeout
+    def __init__(
+        self, master: Master, servers: proxyserver.Proxyserver, enforcer: Enforcer, timeout: float
+    ) -> None:
+        self._master, self._servers, self._enforcer, self._timeout = (
+            master,
+            servers,
+            enforcer,
+            timeout,
+        )
         self._task: asyncio.Future[None] | None = None
 
     def begin(self, number: int) -> None:
@@ -43,6 +50,13 @@ class Shutdown:
 
 def _has_unsent(servers: proxyserver.Proxyserver) -> bool:
     """Whether bytes of a response still wait for the client to read them."""
-    transports = (each for handler in servers.connections.values() for each in list(handler.transports.values()))
+    transports = (
+        each
+        for handler in servers.connections.values()
+        for each in list(handler.transports.values())
+    )
     writers = (transport.writer for transport in transports)
-    return any(isinstance(each, asyncio.StreamWriter) and each.transport.get_write_buffer_size() for each in writers)
+    return any(
+        isinstance(each, asyncio.StreamWriter) and each.transport.get_write_buffer_size()
+        for each in writers
+    )

@@ -33,7 +33,9 @@ def run(count: int, work: Callable[[int, Say], None], ready: Say) -> None:
     """
     reading, writing = os.pipe()
     life, parent_end = os.pipe()  # only the parent has `parent_end` open
-    children = [_fork(number, work, (reading, parent_end), writing, life) for number in range(count)]
+    children = [
+        _fork(number, work, (reading, parent_end), writing, life) for number in range(count)
+    ]
     os.close(life)
     os.close(writing)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -51,7 +53,9 @@ def run(count: int, work: Callable[[int, Say], None], ready: Say) -> None:
         raise SettingsError(f"a worker ended with status {status}: all workers were stopped")
 
 
-def _fork(number: int, work: Callable[[int, Say], None], parents: tuple[int, ...], writing: int, life: int) -> int:
+def _fork(
+    number: int, work: Callable[[int, Say], None], parents: tuple[int, ...], writing: int, life: int
+) -> int:
     child = os.fork()
     if child == 0:
         for descriptor in parents:
@@ -119,13 +123,17 @@ def _wait(children: list[int]) -> int:
 def port_for_all(host: str, port: int) -> Iterator[int]:
     """Reserve a port that the workers share; `port` 0 takes a free one. Raises SettingsError."""
     try:
-        with _bind(host, port, socket.SO_REUSEADDR) as free:  # fails on a port that other processes share
+        with _bind(
+            host, port, socket.SO_REUSEADDR
+        ) as free:  # fails on a port that other processes share
             port = free.getsockname()[1]
         # Both options: connections of an earlier proxy in TIME_WAIT do not share the port by SO_REUSEPORT alone.
         reserved = _bind(host, port, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
     except OSError as error:
         why = os.strerror(error.errno or 0).lower()
-        raise SettingsError(f"cannot listen on {host}:{port} ({why}): choose another with --listen") from None
+        raise SettingsError(
+            f"cannot listen on {host}:{port} ({why}): choose another with --listen"
+        ) from None
     with reserved:
         yield port
 

@@ -22,7 +22,9 @@ class AlpnCache:
     """The protocol each origin chose, by host and port."""
 
     def __init__(self) -> None:
-        self._last: TTLCache[tuple[str, int], bytes] = TTLCache(_MAX_ORIGINS, _REMEMBERED_FOR, timer=CLOCKS.monotonic)
+        self._last: TTLCache[tuple[str, int], bytes] = TTLCache(
+            _MAX_ORIGINS, _REMEMBERED_FOR, timer=CLOCKS.monotonic
+        )
 
     def remember(self, data: tls.TlsData) -> None:
         """Remember an origin's choice, unless it was not offered HTTP/2."""

@@ -103,11 +103,15 @@ class MitmFetcher:
             self._permits.release(flow)
             self.own.discard(flow.id)
 
-    def _flow(self, origin: Origin, target: str, fields: tuple[tuple[str, str], ...], mode: str) -> http.HTTPFlow:
+    def _flow(
+        self, origin: Origin, target: str, fields: tuple[tuple[str, str], ...], mode: str
+    ) -> http.HTTPFlow:
         client = connection.Client(
             peername=ITSELF,
             sockname=ITSELF,
-            timestamp_start=-float(next(self._numbers)),  # with the name above, a unique client identity
+            timestamp_start=-float(
+                next(self._numbers)
+            ),  # with the name above, a unique client identity
             alpn_offers=[b"h2", b"http/1.1"],
             proxy_mode=mode_specs.ProxyMode.parse(mode),
         )
@@ -133,7 +137,9 @@ def _request(origin: Origin, target: str, fields: tuple[tuple[str, str], ...]) -
         authority=b"",
         path=target.encode("latin-1"),
         http_version=b"HTTP/1.1",
-        headers=http.Headers([(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]),
+        headers=http.Headers(
+            [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]
+        ),
         content=b"",
         trailers=None,
         timestamp_start=0.0,
@@ -214,7 +220,9 @@ class _Hop(ReplayHandler):
             self._deadline.reschedule(min(self._end, asyncio.get_running_loop().time() + seconds))
 
     async def _hang_up(self) -> None:
-        handlers = [transport.handler for transport in self.transports.values() if transport.handler]
+        handlers = [
+            transport.handler for transport in self.transports.values() if transport.handler
+        ]
         for handler in handlers:
             handler.cancel()
         if handlers:
@@ -308,7 +316,11 @@ class _Hop(ReplayHandler):
         """Whether a connection ended by the peer's FIN. mitmproxy reports a reset or a local close the same way."""
         transport = self.transports.get(ended)
         reader = transport and transport.reader
-        return isinstance(reader, asyncio.StreamReader) and reader.at_eof() and reader.exception() is None
+        return (
+            isinstance(reader, asyncio.StreamReader)
+            and reader.at_eof()
+            and reader.exception() is None
+        )
 
     def log(self, message: str, level: int = 20, exc_info: Any = None) -> None:
         """Log only errors of mitmproxy itself."""
@@ -323,8 +335,13 @@ class _Hop(ReplayHandler):
             return Failed(failure=Failure.REFUSED, detail=self._private)
         if response is None or self._phase != "answer":
             return None
-        if response.status_code == 407 and self._parent:  # the parent's, not the site's (RFC 9110 section 15.5.8)
-            return Failed(failure=Failure.REFUSED, detail=f"the parent proxy {self._parent} asks for credentials (407)")
+        if (
+            response.status_code == 407 and self._parent
+        ):  # the parent's, not the site's (RFC 9110 section 15.5.8)
+            return Failed(
+                failure=Failure.REFUSED,
+                detail=f"the parent proxy {self._parent} asks for credentials (407)",
+            )
         if self._fault:
             return Failed(failure=Failure.PROTOCOL, detail=self._fault)
         if self.flow.error and not self._body.truncated:
@@ -357,9 +374,13 @@ class _Hop(ReplayHandler):
         if detail.startswith(PREFIX):
             return Failure.REFUSED  # the name resolves to a refused address
         if detail.startswith("Upstream proxy "):
-            return Failure.REFUSED  # mitmproxy's message for a CONNECT that the parent refuses; it names both
+            return (
+                Failure.REFUSED
+            )  # mitmproxy's message for a CONNECT that the parent refuses; it names both
         if self._phase == "connect":
-            return Failure.DNS if detail.startswith("[Errno -") else Failure.CONNECT  # getaddrinfo's are negative
+            if detail.startswith("[Errno -"):  # getaddrinfo's are negative
+                return Failure.DNS
+            return Failure.CONNECT
         if self._phase == "TLS":
             return Failure.TLS
         if detail.startswith(("server closed", "[Errno")):

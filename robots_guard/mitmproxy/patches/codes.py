@@ -12,5 +12,9 @@ from mitmproxy.proxy.layers.http import _events
 
 _enumeration: Any = getattr(_events, "ErrorCode", None)
 
-CLIENT_DISCONNECTED: Any = _enumeration.CLIENT_DISCONNECTED if _enumeration else status_codes.CLIENT_CLOSED_REQUEST
-REQUEST_TOO_LARGE: Any = _enumeration.REQUEST_TOO_LARGE if _enumeration else status_codes.PAYLOAD_TOO_LARGE
+CLIENT_DISCONNECTED: Any = (
+    _enumeration.CLIENT_DISCONNECTED if _enumeration else status_codes.CLIENT_CLOSED_REQUEST
+)
+REQUEST_TOO_LARGE: Any = (
+    _enumeration.REQUEST_TOO_LARGE if _enumeration else status_codes.PAYLOAD_TOO_LARGE
+)

@@ -47,7 +47,9 @@ def replace_log(plain: Callable[..., None]) -> Callable[..., None]:
     `server_event` logs only crashes so.
     """
 
-    def log_or_end(self: ConnectionHandler, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
+    def log_or_end(
+        self: ConnectionHandler, message: str, level: int = logging.INFO, exc_info: Any = None
+    ) -> None:
         if exc_info and level >= logging.ERROR:
             error = exc_info[1] if isinstance(exc_info, tuple) else sys.exc_info()[1]
             _end_handler(self, error or RuntimeError(message))
@@ -73,7 +75,9 @@ class _CrashedLayer(layer.Layer):
     `awaited` are the flows with a running hook, by hook.
     """
 
-    def __init__(self, crashed: layer.Layer, awaited: dict[commands.StartHook | None, http.HTTPFlow]) -> None:
+    def __init__(
+        self, crashed: layer.Layer, awaited: dict[commands.StartHook | None, http.HTTPFlow]
+    ) -> None:
         super().__init__(crashed.context)
         self._awaited = awaited
 
@@ -94,7 +98,9 @@ def _end_handler(handler: ConnectionHandler, error: BaseException) -> None:
         return
     _CRASH_LOG.report(handler, error)
     live = list(_live_flows(handler.layer.context.layers))
-    handler.layer = _CrashedLayer(handler.layer, {hook: flow for flow, hook in live if _is_awaited(hook)})
+    handler.layer = _CrashedLayer(
+        handler.layer, {hook: flow for flow, hook in live if _is_awaited(hook)}
+    )
     _close(handler)
     for flow, hook in live:
         flow.live = False
@@ -115,7 +121,9 @@ def _close(handler: ConnectionHandler) -> None:
             transport.writer.close()
 
 
-def _live_flows(layers: Iterable[layer.Layer]) -> Iterator[tuple[http.HTTPFlow, commands.StartHook | None]]:
+def _live_flows(
+    layers: Iterable[layer.Layer],
+) -> Iterator[tuple[http.HTTPFlow, commands.StartHook | None]]:
     """The flows that have not ended, each with the hook that runs for it."""
     for stream in _streams(layers, set()):
         flow: http.HTTPFlow | None = getattr(stream, "flow", None)  # not set before the first event

@@ -16,7 +16,9 @@ from mitmproxy.proxy.server import ConnectionHandler
 from robots_guard.patch import Patch, method
 
 
-def _replace_open_connection(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+def _replace_open_connection(
+    plain: Callable[..., Awaitable[None]],
+) -> Callable[..., Awaitable[None]]:
     async def open_connection(self: ConnectionHandler, command: commands.OpenConnection) -> None:
         try:
             await plain(self, command)
@@ -26,7 +28,9 @@ def _replace_open_connection(plain: Callable[..., Awaitable[None]]) -> Callable[
     return open_connection
 
 
-def _replace_handle_connection(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+def _replace_handle_connection(
+    plain: Callable[..., Awaitable[None]],
+) -> Callable[..., Awaitable[None]]:
     async def handle_connection(self: ConnectionHandler, connection: Connection) -> None:
         try:
             await plain(self, connection)

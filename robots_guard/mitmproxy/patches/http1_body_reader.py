@@ -31,7 +31,9 @@ class _Reader(ChunkedReader):
     def __call__(self, buf: Any) -> h11.Data | h11.EndOfMessage | None:
         event: h11.Data | h11.EndOfMessage | None = super().__call__(buf)
         if event is None and len(buf) > LONGEST:
-            raise h11.RemoteProtocolError(f"a chunk's size line or trailers of more than {LONGEST} bytes")
+            raise h11.RemoteProtocolError(
+                f"a chunk's size line or trailers of more than {LONGEST} bytes"
+            )
         if isinstance(event, h11.EndOfMessage) and event.headers:
             return h11.EndOfMessage()
         return event

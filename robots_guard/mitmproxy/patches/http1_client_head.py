@@ -37,7 +37,9 @@ def _replace_read_headers(plain: Reads) -> Reads:
             self.state = self.done
             yield commands.CloseConnection(self.conn)
             if self.stream_id is not None:
-                yield ReceiveHttp(ResponseProtocolError(self.stream_id, TOO_LONG, ResponseProtocolError.code))
+                yield ReceiveHttp(
+                    ResponseProtocolError(self.stream_id, TOO_LONG, ResponseProtocolError.code)
+                )
 
     return read_headers
 
@@ -60,7 +62,9 @@ def _read_past_interim(plain: Reads, self: Http1Client, event: events.Connection
             assert self.stream_id is not None
             self.state = self.done
             yield commands.CloseConnection(self.conn)
-            yield ReceiveHttp(_unreadable(self.stream_id, ValueError("it switches protocols without a request")))
+            yield ReceiveHttp(
+                _unreadable(self.stream_id, ValueError("it switches protocols without a request"))
+            )
             return
     yield from plain(self, event)
 
@@ -70,7 +74,9 @@ def _peek(buffer: Any) -> bytes:
 
 
 def _unreadable(stream_id: int, error: ValueError) -> ResponseProtocolError:
-    return ResponseProtocolError(stream_id, f"Cannot parse HTTP response: {error}", ResponseProtocolError.code)
+    return ResponseProtocolError(
+        stream_id, f"Cannot parse HTTP response: {error}", ResponseProtocolError.code
+    )
 
 
 PATCH = Patch(

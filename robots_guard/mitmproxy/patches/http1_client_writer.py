@@ -13,10 +13,21 @@ from collections.abc import Callable
 from mitmproxy import http
 from mitmproxy.proxy import commands, layer
 from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
-from mitmproxy.proxy.layers.http._events import RequestData, RequestEndOfMessage, RequestHeaders, RequestTrailers
+from mitmproxy.proxy.layers.http._events import (
+    RequestData,
+    RequestEndOfMessage,
+    RequestHeaders,
+    RequestTrailers,
+)
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 
-from robots_guard.mitmproxy.patches.write_check import NotApproved, WriteCheck, current_gate, produce, refusal
+from robots_guard.mitmproxy.patches.write_check import (
+    NotApproved,
+    WriteCheck,
+    current_gate,
+    produce,
+    refusal,
+)
 from robots_guard.patch import Patch, method
 
 Commands = layer.CommandGenerator[None]

@@ -29,7 +29,9 @@ def _replace_send(plain: Sends) -> Sends:
         if isinstance(event, ResponseTrailers):
             return
         if isinstance(event, ResponseHeaders) and is_interim(event.response.status_code):
-            yield commands.SendData(self.conn, http1.assemble_response_head(_as_http1(event.response)))
+            yield commands.SendData(
+                self.conn, http1.assemble_response_head(_as_http1(event.response))
+            )
         else:
             yield from plain(self, event)
 

@@ -18,7 +18,12 @@ from collections.abc import Callable
 
 from mitmproxy.proxy import events, layer
 from mitmproxy.proxy.layers.http import HttpStream, SendHttp
-from mitmproxy.proxy.layers.http._events import HttpEvent, RequestData, RequestProtocolError, ResponseProtocolError
+from mitmproxy.proxy.layers.http._events import (
+    HttpEvent,
+    RequestData,
+    RequestProtocolError,
+    ResponseProtocolError,
+)
 from mitmproxy.utils import human
 
 from robots_guard.gateway.refusal import no_room, too_large
@@ -112,8 +117,12 @@ def _replace_stream(plain: Reads) -> Reads:
 def _abort(self: HttpStream) -> Commands:
     message = "body_size_limit exceeded"
     # mitmproxy informs only the site: to it, the client has disconnected
-    yield SendHttp(ResponseProtocolError(self.stream_id, message, REQUEST_TOO_LARGE), self.context.client)
-    yield from self.handle_protocol_error(RequestProtocolError(self.stream_id, message, REQUEST_TOO_LARGE))
+    yield SendHttp(
+        ResponseProtocolError(self.stream_id, message, REQUEST_TOO_LARGE), self.context.client
+    )
+    yield from self.handle_protocol_error(
+        RequestProtocolError(self.stream_id, message, REQUEST_TOO_LARGE)
+    )
 
 
 # -- pieces that arrive while a hook waits --------------------------------------------------------

@@ -22,7 +22,9 @@ Receives = Callable[[ClientTLSLayer, bytes], layer.CommandGenerator[None]]
 
 
 def _replace_receive_handshake_data(plain: ReceivesHello) -> ReceivesHello:
-    def receive_handshake_data(self: ClientTLSLayer, data: bytes) -> layer.CommandGenerator[tuple[bool, str | None]]:
+    def receive_handshake_data(
+        self: ClientTLSLayer, data: bytes
+    ) -> layer.CommandGenerator[tuple[bool, str | None]]:
         if self.client_hello_parsed or len(self.recv_buffer) + len(data) <= MAX_HELLO:
             return (yield from plain(self, data))
         yield commands.CloseConnection(self.conn)

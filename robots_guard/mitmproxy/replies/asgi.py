@@ -13,11 +13,14 @@ from robots_guard.gateway.refusal import ProxyReply
 
 Message = MutableMapping[str, Any]
 Application = Callable[
-    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
+    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]],
+    Awaitable[None],
 ]
 
 
-async def call(app: Application, request: http.Request, client: tuple[Any, ...], root: str) -> ProxyReply:
+async def call(
+    app: Application, request: http.Request, client: tuple[Any, ...], root: str
+) -> ProxyReply:
     """Return the reply of the application mounted at the path `root`. Raises what the application raises."""
     sent: list[Message] = []
     unread: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
@@ -32,8 +35,13 @@ async def call(app: Application, request: http.Request, client: tuple[Any, ...],
 
     await app(_scope(request, client, root), receive, send)
     start = next(message for message in sent if message["type"] == "http.response.start")
-    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in start.get("headers", ()))
-    return ProxyReply(start["status"], headers, b"".join(message.get("body", b"") for message in sent))
+    headers = tuple(
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in start.get("headers", ())
+    )
+    return ProxyReply(
+        start["status"], headers, b"".join(message.get("body", b"") for message in sent)
+    )
 
 
 def _scope(request: http.Request, client: tuple[Any, ...], root: str) -> Message:

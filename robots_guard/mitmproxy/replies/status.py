@@ -45,7 +45,9 @@ class StatusSite:
         """Keep a refusal for /why."""
         self._refused[decision.id] = decision
 
-    async def answer(self, flow: http.HTTPFlow, *, fault: str | None, counts: Counter[str], confdir: str) -> ProxyReply:
+    async def answer(
+        self, flow: http.HTTPFlow, *, fault: str | None, counts: Counter[str], confdir: str
+    ) -> ProxyReply:
         """The answer to a request for the proxy itself."""
         request = flow.request
         if _is_own_name(request) and self._console is not None and _is_below(CONSOLE, request.path):
@@ -78,7 +80,8 @@ class StatusSite:
         decision = self._refused.get(number)
         if decision is None:
             return _text(
-                404, f"Not among the last {_REMEMBERED} refusals: robots-guard audit query --id {number[:64]}\n"
+                404,
+                f"Not among the last {_REMEMBERED} refusals: robots-guard audit query --id {number[:64]}\n",
             )
         reply = reply_to(_without_secrets(decision), accept="text/html")
         return _html(200, reply.body)
@@ -88,7 +91,9 @@ def _without_secrets(decision: Decision) -> Decision:
     """Remove secrets from the URL, as in the audit log: every client may read /why, and ids are easily guessed."""
     question = decision.question
     shown = shown_url(f"{question.origin}{question.target}").removeprefix(str(question.origin))
-    return msgspec.structs.replace(decision, question=msgspec.structs.replace(question, target=shown))
+    return msgspec.structs.replace(
+        decision, question=msgspec.structs.replace(question, target=shown)
+    )
 
 
 def is_for_proxy(flow: http.HTTPFlow) -> bool:
@@ -117,13 +122,19 @@ def _is_own_address(flow: http.HTTPFlow) -> bool:
 
 
 def _status(fault: str | None, counts: Counter[str], *, has_console: bool) -> bytes:
-    verdicts = {name: count for name, count in counts.items() if name.partition("/")[0] in set(Action)}
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{count}</dd>" for name, count in sorted(verdicts.items()))
+    verdicts = {
+        name: count for name, count in counts.items() if name.partition("/")[0] in set(Action)
+    }
+    rows = "".join(
+        f"<dt>{escape(name)}</dt><dd>{count}</dd>" for name, count in sorted(verdicts.items())
+    )
     state = escape(fault) if fault else "Requests are judged."
     body = f"<h1>{'Not ready' if fault else 'Ready'}</h1><p>{state}</p><dl>{rows}</dl>"
     links = '<p class="ask">Clients must trust <a href="/ca.pem">this certificate</a>.</p>'
     if has_console:
-        links += f'<p class="ask">What was decided, and why: <a href="{CONSOLE}/">the console</a>.</p>'
+        links += (
+            f'<p class="ask">What was decided, and why: <a href="{CONSOLE}/">the console</a>.</p>'
+        )
     return page("robots_guard", body + links)
 
 
@@ -133,16 +144,22 @@ def _certificate(path: Path) -> ProxyReply:
     except OSError:
         return _text(404, "There is no certificate yet: it is made when a client first uses TLS.\n")
     disposition = ("Content-Disposition", 'attachment; filename="robots-guard-ca.pem"')
-    return ProxyReply(200, (("Content-Type", "application/x-pem-file"), disposition, *_COMMON), content)
+    return ProxyReply(
+        200, (("Content-Type", "application/x-pem-file"), disposition, *_COMMON), content
+    )
 
 
 _COMMON = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
 
 
 def _text(status: int, text: str) -> ProxyReply:
-    return ProxyReply(status, (("Content-Type", "text/plain; charset=utf-8"), *_COMMON), text.encode())
+    return ProxyReply(
+        status, (("Content-Type", "text/plain; charset=utf-8"), *_COMMON), text.encode()
+    )
 
 
 def _html(status: int, body: bytes) -> ProxyReply:
     policy = ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-    return ProxyReply(status, (("Content-Type", "text/html; charset=utf-8"), policy, *_COMMON), body)
+    return ProxyReply(
+        status, (("Content-Type", "text/html; charset=utf-8"), policy, *_COMMON), body
+    )

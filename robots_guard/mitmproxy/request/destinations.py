@@ -58,7 +58,9 @@ class ClientDestinations:
 
     async def verdict(self, client: connection.Client, origin: Origin) -> Verdict | None:
         """The refusal of a request to this origin, or None."""
-        objection = self._policy.objection_to_port(origin.port, in_tunnel=client_of(client) in self._tunnels)
+        objection = self._policy.objection_to_port(
+            origin.port, in_tunnel=client_of(client) in self._tunnels
+        )
         if objection is None and not self._is_chosen_by_operator(client, origin.host, origin.port):
             has_parent = isinstance(client.proxy_mode, mode_specs.UpstreamMode)
             objection = await self._policy.objection_to_host(origin.host, has_parent=has_parent)
@@ -87,7 +89,9 @@ class ClientDestinations:
     def objection_to_connecting(self, data: server_hooks.ServerConnectionHookData) -> str | None:
         """Why this connection may not be made, or None; the addresses of a name are checked when it is resolved."""
         check_resolution(None)
-        if data.server.address is None or isinstance(data.client.proxy_mode, mode_specs.UpstreamMode):
+        if data.server.address is None or isinstance(
+            data.client.proxy_mode, mode_specs.UpstreamMode
+        ):
             return None
         host, port = data.server.address[:2]
         if self._is_chosen_by_operator(data.client, host, port):
@@ -102,7 +106,9 @@ class ClientDestinations:
 
 def reverse_targets(options: optmanager.OptManager) -> frozenset[tuple[str, int]]:
     """The hosts and ports that the reverse modes of these options lead to."""
-    modes = [mode_specs.ProxyMode.parse(spec) for spec in (options.mode if "mode" in options else ())]
+    modes = [
+        mode_specs.ProxyMode.parse(spec) for spec in (options.mode if "mode" in options else ())
+    ]
     return frozenset(_canonical(mode) for mode in modes if isinstance(mode, mode_specs.ReverseMode))
 
 

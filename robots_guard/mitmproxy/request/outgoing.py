@@ -61,7 +61,12 @@ class Approved:
 
 
 def http1_request(
-    request: http.Request, approved: Approved, *, length: int | None, credentials: bytes | None, is_absolute: bool
+    request: http.Request,
+    approved: Approved,
+    *,
+    length: int | None,
+    credentials: bytes | None,
+    is_absolute: bool,
 ) -> http.Request:
     """The request as HTTP/1 writes it.
 
@@ -72,7 +77,10 @@ def http1_request(
     read = _read(request, approved)
     is_multiplexed = _is_multiplexed(request)
     authority = approved.origin.authority.encode()
-    fields = [(b"Host", authority), *(_with_joined_cookies(read.fields) if is_multiplexed else read.fields)]
+    fields = [
+        (b"Host", authority),
+        *(_with_joined_cookies(read.fields) if is_multiplexed else read.fields),
+    ]
     if is_absolute and (given := read.credentials or credentials):
         fields.append((b"Proxy-Authorization", given))
     fields += _framing(request, read, length)
@@ -96,7 +104,9 @@ def http2_request(request: http.Request, approved: Approved, *, length: int | No
     if length is not None:
         fields += [(name.lower(), value) for name, value in _framing(request, read, length)]
     if read.te == b"trailers" and _is_multiplexed(request):
-        fields.append((b"te", b"trailers"))  # gRPC requires it; RFC 9113 section 8.2.2 allows no other value
+        fields.append(
+            (b"te", b"trailers")
+        )  # gRPC requires it; RFC 9113 section 8.2.2 allows no other value
     authority = approved.origin.authority.encode()
     return _request(request, approved, authority, request.data.http_version, fields)
 
@@ -136,7 +146,9 @@ def _read(request: http.Request, approved: Approved) -> _Read:
     for field in request.data.headers.fields:
         name = field[0].lower()
         if name not in removed:
-            if name.replace(b"_", b"-") not in removed:  # CGI and WSGI take Content_Length for Content-Length
+            if (
+                name.replace(b"_", b"-") not in removed
+            ):  # CGI and WSGI take Content_Length for Content-Length
                 fields.append(field)
         elif name in values:
             values[name] += b"," + field[1]

@@ -130,7 +130,11 @@ class Permits:
         return None
 
     def grant(
-        self, flow: http.HTTPFlow, approved: Approved, request: tuple[object, ...], decision_id: str = ""
+        self,
+        flow: http.HTTPFlow,
+        approved: Approved,
+        request: tuple[object, ...],
+        decision_id: str = "",
     ) -> None:
         """Let a flow reach the origin it was judged for; `request` is the snapshot of that moment."""
         data, host = flow.request.data, approved.origin.host
@@ -155,11 +159,15 @@ class Permits:
 
     def grant_tunnel(self, client: connection.Client, address: Address) -> None:
         """Let a client reach an address with any bytes until it disconnects."""
-        self._permitted.setdefault(client_of(client), {})["tunnel"] = Destination(*address, tls=None)
+        self._permitted.setdefault(client_of(client), {})["tunnel"] = Destination(
+            *address, tls=None
+        )
 
     def under_way(self, apart_from: AbstractSet[str]) -> int:
         """The number of permitted flows that have not ended, without those with the ids in `apart_from`."""
-        passed = (flow_id for flow_id, state in self._states.items() if isinstance(state, PassedFlow))
+        passed = (
+            flow_id for flow_id, state in self._states.items() if isinstance(state, PassedFlow)
+        )
         return sum(flow_id not in apart_from for flow_id in passed)
 
     def refuse(self, flow: http.HTTPFlow, response: http.Response) -> None:
@@ -197,11 +205,16 @@ class Permits:
 
     def unsent(self, client: connection.Client) -> list[str]:
         """The ids of the decisions on the client's requests that wait for a connection."""
-        states = [self._states.get(flow_id) for flow_id in self._permitted.get(client_of(client), ())]
+        states = [
+            self._states.get(flow_id) for flow_id in self._permitted.get(client_of(client), ())
+        ]
         return [
             state.decision_id
             for state in states  # a tunnel has no state
-            if isinstance(state, PassedFlow) and state.sealed is not None and not state.is_sent and state.decision_id
+            if isinstance(state, PassedFlow)
+            and state.sealed is not None
+            and not state.is_sent
+            and state.decision_id
         ]
 
     def send(self, request: http.Request, mark_sent: Callable[[str], bool]) -> bool:
@@ -219,7 +232,9 @@ class Permits:
             return "no permitted HTTP request for this connection"
         mode = data.client.proxy_mode
         if isinstance(mode, mode_specs.UpstreamMode):
-            is_permitted = data.server.address is not None and data.server.address[:2] == mode.address
+            is_permitted = (
+                data.server.address is not None and data.server.address[:2] == mode.address
+            )
         else:
             is_permitted = any(destination.is_of(data.server) for destination in live.values())
         if is_permitted:

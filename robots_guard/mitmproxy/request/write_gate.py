@@ -17,7 +17,12 @@ from mitmproxy.proxy import mode_specs
 
 from robots_guard.core.verdict import Decision
 from robots_guard.mitmproxy.patches.write_check import NotApproved
-from robots_guard.mitmproxy.request.outgoing import body_length, declared_length, http1_request, http2_request
+from robots_guard.mitmproxy.request.outgoing import (
+    body_length,
+    declared_length,
+    http1_request,
+    http2_request,
+)
 from robots_guard.mitmproxy.request.permits import PassedFlow, Permits, destination_of
 
 log = logging.getLogger("robots_guard")
@@ -74,7 +79,11 @@ class WriteGate:
         return http2_request(request, permit.approved, length=length)
 
     def _http1_request(
-        self, request: http.Request, client: connection.Client, permit: PassedFlow, length: int | None
+        self,
+        request: http.Request,
+        client: connection.Client,
+        permit: PassedFlow,
+        length: int | None,
     ) -> http.Request:
         is_absolute = _is_for_parent_proxy(request, client)
         return http1_request(
@@ -95,7 +104,9 @@ class WriteGate:
         return f"{why}; id={decision.id}"
 
 
-def _objection(permit: PassedFlow | None, request: http.Request, client: connection.Client) -> str | None:
+def _objection(
+    permit: PassedFlow | None, request: http.Request, client: connection.Client
+) -> str | None:
     if permit is None:
         return _UNJUDGED
     if permit.is_still(request, client):

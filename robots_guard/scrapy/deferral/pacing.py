@@ -68,7 +68,11 @@ class Pacing:
         """Record that a request has been allowed. It needs a turn if the decision requires one."""
         required = decision.verdict.delay if decision is not None else None
         if decision is None or required is None:
-            if self._gate.deferrals.has_paced and decision is not None and decision.policy is not None:
+            if (
+                self._gate.deferrals.has_paced
+                and decision is not None
+                and decision.policy is not None
+            ):
                 # its file has changed
                 self._gate.deferrals.note_unpaced(str(decision.question.origin))
             if decision is not None:

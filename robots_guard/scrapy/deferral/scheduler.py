@@ -62,7 +62,11 @@ class GuardScheduler(BaseScheduler):
         wrapped: Any = load_object(crawler.settings.get(FALLBACK_SCHEDULER) or DEFAULT_SCHEDULER)
         # issubclass accepts any class with these methods
         if cls in getattr(wrapped, "__mro__", ()):
-            abort(SettingsError(f"{FALLBACK_SCHEDULER} names GuardScheduler itself: name the scheduler it should wrap"))
+            abort(
+                SettingsError(
+                    f"{FALLBACK_SCHEDULER} names GuardScheduler itself: name the scheduler it should wrap"
+                )
+            )
         return cls(build_from_crawler(wrapped, crawler), OriginGate.of(crawler), Leftovers(crawler))
 
     def __init__(self, wrapped: Any, gate: OriginGate, leftovers: Leftovers) -> None:
@@ -109,7 +113,9 @@ class GuardScheduler(BaseScheduler):
         try:
             was_taken = bool(self._wrapped.enqueue_request(request))
         except Exception:
-            log.exception("robots_guard: %s could not be handed back to the scheduler", shown_url(request.url))
+            log.exception(
+                "robots_guard: %s could not be handed back to the scheduler", shown_url(request.url)
+            )
             return False
         if not was_taken or self._has_grown:
             return was_taken

@@ -213,7 +213,9 @@ class ScrapyFetcher:
             return False
         actual = request.url, request.method, request.headers.getlist("Host")
         if actual != (download.url, "GET", [download.host]):
-            raise IgnoreRequest(f"another component has changed the guard's fetch of {shown_url(download.url)}")
+            raise IgnoreRequest(
+                f"another component has changed the guard's fetch of {shown_url(download.url)}"
+            )
         return True
 
     def mark_sent(self, request: Request) -> bool:
@@ -297,7 +299,9 @@ class ScrapyFetcher:
                 return Failed(failure=Failure.REFUSED, detail=objection)
             request = self._request(download, route, get)
             if get.verbatim and (target := self._changed_target(download, get.url)):
-                return Failed(failure=Failure.REFUSED, detail=f"Scrapy would request {target} instead")
+                return Failed(
+                    failure=Failure.REFUSED, detail=f"Scrapy would request {target} instead"
+                )
             response = await self._crawler.engine.download_async(request)
             if download.outcome is not None:
                 return download.outcome
@@ -377,21 +381,33 @@ class ScrapyFetcher:
         The core follows it by its own rules, and records it (RFC 9309 section 2.3.1.2).
         """
         public = _has_public(await self._addresses_of(response, get.url))
-        return Fetched(status=302, headers={"location": response.url}, public=public, was_followed=True)
+        return Fetched(
+            status=302, headers={"location": response.url}, public=public, was_followed=True
+        )
 
-    def _outcome_of(self, response: Response, download: Download, public: bool | None) -> FetchOutcome:
-        headers = joined((name, value) for name, values in response.headers.items() for value in values)
+    def _outcome_of(
+        self, response: Response, download: Download, public: bool | None
+    ) -> FetchOutcome:
+        headers = joined(
+            (name, value) for name, values in response.headers.items() for value in values
+        )
         if "dataloss" in response.flags:
             return Failed(failure=Failure.PROTOCOL, detail="the body was cut short")
         if "download_stopped" in response.flags and not download.is_cut:
-            return Failed(failure=Failure.PROTOCOL, detail="another component has stopped the download")
+            return Failed(
+                failure=Failure.PROTOCOL, detail="another component has stopped the download"
+            )
         if download.is_received and not download.framings and download.protocol not in _DELIMITED:
-            return Failed(failure=Failure.PROTOCOL, detail=explain_hidden_end(self._handler(download)))
+            return Failed(
+                failure=Failure.PROTOCOL, detail=explain_hidden_end(self._handler(download))
+            )
         body = decoder(download.coding if 200 <= response.status < 300 else "", download.cap)
         body.feed(response.body)
         if not download.is_cut:
             body.end()
-        if doubt := objection_to(download.framings, truncated=download.is_cut, content=download.content):
+        if doubt := objection_to(
+            download.framings, truncated=download.is_cut, content=download.content
+        ):
             return Failed(failure=Failure.PROTOCOL, detail=doubt)
         return Fetched(
             status=response.status,
@@ -455,7 +471,9 @@ class ScrapyFetcher:
         stats = self._crawler.stats
         if isinstance(outcome, Failed):
             stats.inc_value(f"robots_guard/fetch/failed/{outcome.failure}")
-            log.warning("%s could not be fetched: %s (%s)", shown_url(url), outcome.failure, outcome.detail)
+            log.warning(
+                "%s could not be fetched: %s (%s)", shown_url(url), outcome.failure, outcome.detail
+            )
             return
         self._count("response_count")
         self._count(f"response_status_count/{outcome.status}")

@@ -32,14 +32,18 @@ def report(tmp_path_factory):
     for number in range(200):
         rule = msgspec.structs.replace(DROP.rule, text=HOSTILE[number % len(HOSTILE)])
         verdict = msgspec.structs.replace(DROP, rule=rule)
-        audit_log.write(decision(f"https://site-{number % 7}.test/x", verdict=verdict, at=AT + number * 60))
+        audit_log.write(
+            decision(f"https://site-{number % 7}.test/x", verdict=verdict, at=AT + number * 60)
+        )
         if number % 3 == 0:
             audit_log.write(decision("https://down.test/", verdict=DEFER, at=AT + number * 60))
     audit_log.close()
     with Search(place / "audit_log") as search:
         figures = summary(search, "2027-01-16T00:00:00.000Z")
     path = place / "report.html"
-    path.write_text(page(figures, "2027-01-16T00:00:00.000Z", "All decisions in the audit log"), "utf-8")
+    path.write_text(
+        page(figures, "2027-01-16T00:00:00.000Z", "All decisions in the audit log"), "utf-8"
+    )
     return path
 
 
@@ -48,7 +52,9 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program("chromium"), args=["--no-sandbox"])
+        running = playwright.chromium.launch(
+            executable_path=program("chromium"), args=["--no-sandbox"]
+        )
         yield running
         running.close()
 
@@ -58,14 +64,20 @@ def test_the_page_is_readable_and_runs_nothing(browser, report, look):
     requests, alarms = [], []
     context = browser.new_context(viewport={"width": 1000, "height": 1400})
     shown = context.new_page()
-    shown.emulate_media(color_scheme="dark" if look == "dark" else "light", media="print" if look == "print" else None)
+    shown.emulate_media(
+        color_scheme="dark" if look == "dark" else "light",
+        media="print" if look == "print" else None,
+    )
     shown.on("request", lambda request: requests.append(request.url))
     shown.on("dialog", lambda dialog: alarms.append(dialog.message))
     shown.on("pageerror", lambda error: alarms.append(str(error)))
     shown.goto(report.as_uri())
     if folder := os.environ.get("SCREENSHOTS"):
         shown.screenshot(path=Path(folder) / f"report-{look}.png", full_page=True)
-    text, ground = shown.inner_text("body"), shown.evaluate("getComputedStyle(document.body).backgroundColor")
+    text, ground = (
+        shown.inner_text("body"),
+        shown.evaluate("getComputedStyle(document.body).backgroundColor"),
+    )
 
     assert (requests, alarms) == ([report.as_uri()], [])
     assert shown.title() == "robots_guard: decisions"

@@ -41,7 +41,9 @@ def _pipe(path):
     os.mkfifo(path)
 
 
-@pytest.mark.parametrize("lay", [_pipe, lambda path: path.symlink_to("/etc/passwd"), lambda path: path.mkdir()])
+@pytest.mark.parametrize(
+    "lay", [_pipe, lambda path: path.symlink_to("/etc/passwd"), lambda path: path.mkdir()]
+)
 def test_irregular_files_block_no_reader(audit_log, lay):
     lay(audit_log / OLD)
     trouble = Unreadable()
@@ -51,10 +53,14 @@ def test_irregular_files_block_no_reader(audit_log, lay):
     older = audit_log / "20200102-h-1-ab-0001.jsonl"
     older.touch()
     days = (Inspection("boot", day * 86400.0, AT) for day in (0, 1, 92, 93))
-    assert next(path for day in days for path in retain(audit_log, Retention(days=90), day)) == older
+    assert (
+        next(path for day in days for path in retain(audit_log, Retention(days=90), day)) == older
+    )
 
 
-@pytest.mark.parametrize("lay", [_pipe, lambda path: path.mkdir(), lambda path: path.write_bytes(b"\xff\xfe")])
+@pytest.mark.parametrize(
+    "lay", [_pipe, lambda path: path.mkdir(), lambda path: path.write_bytes(b"\xff\xfe")]
+)
 def test_an_invalid_listing_of_sources_hides_no_file(audit_log, lay):
     (audit_log / "20200101.1.parquet").write_bytes(b"")
     lay(audit_log / "20200101.1.sources")
@@ -65,7 +71,8 @@ def test_an_invalid_listing_of_sources_hides_no_file(audit_log, lay):
 
 
 @pytest.mark.parametrize(
-    "sql", ["SELECT 1 AS a", "SELECT 'x' AS seq, 'y' AS raw", "SELECT 'x' AS raw, now() AS time", None]
+    "sql",
+    ["SELECT 1 AS a", "SELECT 'x' AS seq, 'y' AS raw", "SELECT 'x' AS raw, now() AS time", None],
 )
 def test_a_foreign_parquet_file_is_reported_and_hides_nothing(audit_log, sql):
     strange = audit_log / "20200101.1.parquet"
@@ -164,7 +171,9 @@ def test_a_chain_whose_start_was_changed_is_reported_as_broken(tmp_path):
     audit_log = audit_log_in(tmp_path, chain=True)
     audit_log.write(decision())
     audit_log.close()
-    audit_log.path.write_bytes(audit_log.path.read_bytes().replace(b'"chain":"sha256",', b"").replace(b"drop", b"pass"))
+    audit_log.path.write_bytes(
+        audit_log.path.read_bytes().replace(b'"chain":"sha256",', b"").replace(b"drop", b"pass")
+    )
     (found,) = verify(tmp_path, Unreadable())
 
     assert found.chain == "broken"
@@ -195,7 +204,10 @@ def test_the_last_lines_of_a_killed_writer_are_not_confirmed(tmp_path):
     audit_log.path.write_bytes(data.replace(b"private", b"another"))
     (found,) = verify(tmp_path, Unreadable())
 
-    assert found.notes == ["ends without a stop: killed, or an I/O error", "no checkpoint confirms 1 to 2"]
+    assert found.notes == [
+        "ends without a stop: killed, or an I/O error",
+        "no checkpoint confirms 1 to 2",
+    ]
 
 
 def test_impossible_figures_do_not_break_the_report(audit_log):
@@ -268,8 +280,15 @@ def test_what_if_compares_actual_with_enforced_decisions(lenient):
     figures, tables = figures_and_tables(lenient, what_if=True)
 
     assert figures.timeline.totals == {"drop": 4, "defer": 1, "pass": 1}
-    assert tables["Actual and enforced"] == [("defer", 0, 1, 1), ("drop", 1, 4, 3), ("pass", 5, 1, -4)]
-    assert tables["Origins that would differ"] == [("https://a.test", 3, 0, 3), ("https://c.test", 0, 1, 1)]
+    assert tables["Actual and enforced"] == [
+        ("defer", 0, 1, 1),
+        ("drop", 1, 4, 3),
+        ("pass", 5, 1, -4),
+    ]
+    assert tables["Origins that would differ"] == [
+        ("https://a.test", 3, 0, 3),
+        ("https://c.test", 0, 1, 1),
+    ]
     assert tables["Rules and reasons that would differ"] == [
         ("https://a.test", "drop", "disallowed", "Disallow: /private/", 2, 3),
         ("https://c.test", "defer", "unreachable", None, None, 1),
@@ -288,4 +307,7 @@ def test_what_if_works_with_an_empty_audit_log(tmp_path):
     _, tables = figures_and_tables(tmp_path, what_if=True)
 
     assert tables["Origins that would differ"] == []
-    assert msgspec.json.encode(tables["Actual and enforced"]) == b'[["defer",0,0,0],["drop",0,0,0],["pass",0,0,0]]'
+    assert (
+        msgspec.json.encode(tables["Actual and enforced"])
+        == b'[["defer",0,0,0],["drop",0,0,0],["pass",0,0,0]]'
+    )

@@ -104,7 +104,9 @@ def test_the_size_limit_does_not_count_files_being_compacted(tmp_path, monkeypat
     assert older.exists()
 
 
-@pytest.mark.parametrize(("step", "call"), [("put_in_place", 1), ("put_in_place", 2), ("finish", 2)])
+@pytest.mark.parametrize(
+    ("step", "call"), [("put_in_place", 1), ("put_in_place", 2), ("finish", 2)]
+)
 def test_housekeeping_removes_what_a_killed_compaction_left(tmp_path, monkeypatch, step, call):
     audit_log_of(tmp_path)
     compact_until_killed(tmp_path, monkeypatch, step, call)
@@ -152,12 +154,18 @@ def test_foreign_files_and_directories_are_left_alone(tmp_path):
 def test_the_account_lists_only_finished_files(tmp_path):
     audit_log_of(tmp_path, writers=1, records=1)
     compress(tmp_path)
-    for name in ("20270115.1.parquet.part", "20270115.1.sources", "20270115-h-1-ab-0001.jsonl.zst.part"):
+    for name in (
+        "20270115.1.parquet.part",
+        "20270115.1.sources",
+        "20270115-h-1-ab-0001.jsonl.zst.part",
+    ):
         (tmp_path / name).touch()
     retain(tmp_path, NINETY, after(0))
 
     (name,) = tmp_path.glob("*.zst")
-    assert [*json.loads((tmp_path / ".retention").read_bytes())["seen"]] == [name.name.removesuffix(".jsonl.zst")]
+    assert [*json.loads((tmp_path / ".retention").read_bytes())["seen"]] == [
+        name.name.removesuffix(".jsonl.zst")
+    ]
 
 
 # -- a file that fails ------------------------------------------------------------------------------------------

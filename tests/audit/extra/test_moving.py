@@ -49,7 +49,14 @@ def audit_log(tmp_path):
         for number in range(600):
             at = AT + number * DAY / 300
             verdict = DROP if number % 3 else PASS
-            log.write(decision(f"https://{name}.test/private/{number}", verdict=verdict, at=at, user_agent="x" * 200))
+            log.write(
+                decision(
+                    f"https://{name}.test/private/{number}",
+                    verdict=verdict,
+                    at=at,
+                    user_agent="x" * 200,
+                )
+            )
         log.close()
     assert len(segments.segments(tmp_path)) > 6
     return tmp_path
@@ -132,19 +139,33 @@ def findings(directory):
     found = verify.verify(directory, trouble)
     assert not trouble
     assert [each.problems for each in found] == [[], []]
-    return [(each.writer, each.records, each.last, each.head, each.chain) for each in sorted(found, key=str)]
+    return [
+        (each.writer, each.records, each.last, each.head, each.chain)
+        for each in sorted(found, key=str)
+    ]
 
 
 READERS = pytest.mark.parametrize(
     "reader",
-    [in_python, in_duckdb, in_sql, the_report, the_export, the_one_of_an_id, the_consoles, findings],
+    [
+        in_python,
+        in_duckdb,
+        in_sql,
+        the_report,
+        the_export,
+        the_one_of_an_id,
+        the_consoles,
+        findings,
+    ],
     ids=lambda reader: reader.__name__,
 )
 
 
 @MOVES
 @READERS
-def test_files_replaced_between_listing_and_opening_are_read(audit_log, after_listing, reader, move):
+def test_files_replaced_between_listing_and_opening_are_read(
+    audit_log, after_listing, reader, move
+):
     expected = reader(audit_log)
     left = after_listing(move)
 
@@ -237,7 +258,9 @@ def test_following_does_not_repeat_earlier_records(audit_log, move):
     assert not trouble
 
 
-def test_a_killed_writer_whose_file_is_compressed_is_not_reported_as_writing(tmp_path, after_listing):
+def test_a_killed_writer_whose_file_is_compressed_is_not_reported_as_writing(
+    tmp_path, after_listing
+):
     log = audit_log_in(tmp_path)
     log.write(decision())
     data = log.path.read_bytes()
@@ -254,7 +277,11 @@ def test_a_killed_writer_whose_file_is_compressed_is_not_reported_as_writing(tmp
 
 def test_a_file_renamed_during_listing_is_not_missed(tmp_path, monkeypatch):
     """The listing passes the new name before it exists, and reaches the old one after it is gone."""
-    old, new, other = "20270115-h-1-ab-0001.jsonl", "20270115-h-1-ab-0001.jsonl.zst", "20270115-h-2-ab-0001.jsonl"
+    old, new, other = (
+        "20270115-h-1-ab-0001.jsonl",
+        "20270115-h-1-ab-0001.jsonl.zst",
+        "20270115-h-2-ab-0001.jsonl",
+    )
     listings = iter([[old, other], [other], [new, other], [new, other]])
     monkeypatch.setattr(segments, "_list", lambda directory: next(listings))
 
@@ -323,7 +350,9 @@ def test_concurrent_readers_see_each_acknowledged_record_once(tmp_path):
             return [url for (url,) in query.ask("SELECT url FROM decisions")[1]]
 
     def verified(directory):
-        assert [each.problems for each in verify.verify(directory, Unreadable()) if each.problems] == []
+        assert [
+            each.problems for each in verify.verify(directory, Unreadable()) if each.problems
+        ] == []
         return acknowledged.copy()
 
     readers = [urls_in_python, urls_in_duckdb, urls_in_sql, verified]

@@ -25,12 +25,24 @@ LATER = "99999999"
 @pytest.fixture(scope="module")
 def made_once(tmp_path_factory):
     """Three files: one compacted, one compressed, one plain."""
-    directory = tmp_path_factory.mktemp("made") / "jour[nal]*'s"  # no name of a directory is too odd
-    for number, step in enumerate((lambda: compact(directory, LATER), lambda: compress(directory), lambda: None)):
+    directory = (
+        tmp_path_factory.mktemp("made") / "jour[nal]*'s"
+    )  # no name of a directory is too odd
+    for number, step in enumerate(
+        (lambda: compact(directory, LATER), lambda: compress(directory), lambda: None)
+    ):
         at = AT + number * DAY
         log = audit_log_in(directory, component="scrapy", chain=True, passes=1, now=at + 3)
         log.write(decision(f"https://a.test/private/{number}", at=at))
-        log.write(decision(f"https://b.test/{number}", verdict=PASS, at=at + 1, component="proxy", agent="OtherBot"))
+        log.write(
+            decision(
+                f"https://b.test/{number}",
+                verdict=PASS,
+                at=at + 1,
+                component="proxy",
+                agent="OtherBot",
+            )
+        )
         log.write(decision(f"https://c.test/{number}", verdict=DEFER, at=at + 2))
         log.close()
         step()
@@ -84,7 +96,11 @@ def test_python_and_duckdb_agree(audit_log, wanted):
 def test_compaction_keeps_the_lines_unchanged(tmp_path):
     log = audit_log_in(tmp_path, chain=True)
     for number in range(50):
-        log.write(decision(f"https://a.test/{number}?q=\x1b[31m\u202e", user_agent="\udc80\n", at=AT + number))
+        log.write(
+            decision(
+                f"https://a.test/{number}?q=\x1b[31m\u202e", user_agent="\udc80\n", at=AT + number
+            )
+        )
     log.close()
     before = in_order(entries(tmp_path, Filter(kind=None)))
     (done,) = compact(tmp_path, LATER)
@@ -151,7 +167,10 @@ def test_the_latest_records_are_found_without_reading_earlier_days(audit_log):
     (audit_log / "20260101-h-1-ab-0001.jsonl").symlink_to("/nowhere")
     follower = Follower(audit_log, trouble)
 
-    assert [entry.url for entry in follower.latest(Filter(), 2)] == ["https://b.test/2", "https://c.test/2"]
+    assert [entry.url for entry in follower.latest(Filter(), 2)] == [
+        "https://b.test/2",
+        "https://c.test/2",
+    ]
     assert not trouble
     assert list(follower.new(Filter())) == []
 
@@ -163,7 +182,9 @@ def test_a_damaged_compressed_file_hides_no_other_file(audit_log):
     packed.write_bytes(data)
     trouble = Unreadable()
 
-    assert len([entry for entry in entries(audit_log, Filter(), trouble) if entry.url[-1] != "1"]) == 6
+    assert (
+        len([entry for entry in entries(audit_log, Filter(), trouble) if entry.url[-1] != "1"]) == 6
+    )
     assert "damaged" in str(trouble)
 
 
@@ -222,7 +243,12 @@ def test_sql_may_select_from_the_tables(audit_log):
         ("pass", 3),
     ]
     assert query(audit_log, "FROM records SELECT count(*) WHERE kind = 'start'") == [(3,)]
-    assert query(audit_log, "SELECT date_trunc('day', time) AS day FROM decisions ORDER BY 1 LIMIT 1")[0][0].day == 15
+    assert (
+        query(audit_log, "SELECT date_trunc('day', time) AS day FROM decisions ORDER BY 1 LIMIT 1")[
+            0
+        ][0].day
+        == 15
+    )
 
 
 SECRET = "the secret of another file"

@@ -43,18 +43,26 @@ DAY = 86400
 
 
 def recorded(*made, writer="w"):
-    return [record_of(each, Writer(writer=writer), seq=number, mono=1.5) for number, each in enumerate(made, 1)]
+    return [
+        record_of(each, Writer(writer=writer), seq=number, mono=1.5)
+        for number, each in enumerate(made, 1)
+    ]
 
 
 def fetch(outcome, url="https://a.test/robots.txt"):
-    return FetchMade(at=AT, origin=policy().origin, get=Get(url=url), outcome=outcome, via="direct", elapsed=0.1)
+    return FetchMade(
+        at=AT, origin=policy().origin, get=Get(url=url), outcome=outcome, via="direct", elapsed=0.1
+    )
 
 
 MADE = recorded(
     decision(policy=policy()),
     decision(HOSTILE, verdict=DEFER, user_agent="=cmd|' /C calc'!A0", client="spider\n"),
     decision(LONG, verdict=PASS, client="[2001:db8::1]:4000"),
-    decision("http://b.test:8080/x?q=1", verdict=Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR)),
+    decision(
+        "http://b.test:8080/x?q=1",
+        verdict=Verdict(action=Action.DROP, reason=Reason.INTERNAL_ERROR),
+    ),
 )
 
 
@@ -96,7 +104,11 @@ def test_ecs_documents_have_the_standard_fields():
         "category": "disallowed",
         "reference": "https://a.test/robots.txt",
     }
-    assert (first["url"]["domain"], first["url"]["port"], first["url"]["path"]) == ("a.test", 443, "/private/x")
+    assert (first["url"]["domain"], first["url"]["port"], first["url"]["path"]) == (
+        "a.test",
+        443,
+        "/private/x",
+    )
     assert first["source"] == {"ip": "127.0.0.1", "port": 4000}
     assert "source" not in deferred
     assert passed["event"]["type"] == ["access", "allowed"]
@@ -137,7 +149,11 @@ def test_squid_lines_are_its_native_format():
     lines = list(exported(MADE, "squid"))
 
     assert all(SQUID.fullmatch(line) for line in lines)
-    assert [line.split()[3] for line in lines] == ["TCP_DENIED/403", "TCP_DENIED/503", "TCP_DENIED/503"]
+    assert [line.split()[3] for line in lines] == [
+        "TCP_DENIED/403",
+        "TCP_DENIED/503",
+        "TCP_DENIED/503",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -159,9 +175,15 @@ def test_csv_is_read_back_and_contains_no_formula():
     rows = list(csv.DictReader(io.StringIO("\n".join(exported(MADE, "csv")))))
 
     assert len(rows) == 4
-    assert (rows[0]["rule"], rows[0]["line"], rows[0]["tls_verified"]) == ("Disallow: /private/", "2", "true")
+    assert (rows[0]["rule"], rows[0]["line"], rows[0]["tls_verified"]) == (
+        "Disallow: /private/",
+        "2",
+        "true",
+    )
     assert rows[1]["user_agent"] == "'=cmd|' /C calc'!A0"
-    assert not any(value.startswith(("=", "+", "@", "\t")) for row in rows for value in row.values())
+    assert not any(
+        value.startswith(("=", "+", "@", "\t")) for row in rows for value in row.values()
+    )
 
 
 # -- the report ------------------------------------------------------------------------------------------------------
@@ -195,8 +217,16 @@ def sample_log(tmp_path):
     shop = Exemption(id="shop", owner="ann <b>", reason="contract", expires=AT + DAY)
     hostile = "Disallow: /<img src=x onerror=alert(1)>\x1b[31m\u202e"
     for number in range(20):
-        audit_log.write(decision(f"https://a.test/private/{number}", at=AT + number, policy=policy()))
-    audit_log.write(decision("https://b.test/", verdict=msgspec.structs.replace(DROP, rule=_rule(hostile)), at=AT + 60))
+        audit_log.write(
+            decision(f"https://a.test/private/{number}", at=AT + number, policy=policy())
+        )
+    audit_log.write(
+        decision(
+            "https://b.test/",
+            verdict=msgspec.structs.replace(DROP, rule=_rule(hostile)),
+            at=AT + 60,
+        )
+    )
     audit_log.write(decision("https://c.test/", verdict=DEFER, at=AT + 1))
     audit_log.write(decision("https://e.test/", verdict=PASS, at=AT + 2))
     relaxed = Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed="override=shop")
@@ -225,7 +255,9 @@ def test_counted_samples_stand_for_all_that_passed(tmp_path):
 
 
 BYPASSED = Verdict(action=Action.PASS, reason=Reason.BYPASSED, relaxed="override=EX")
-OPENED = Verdict(action=Action.PASS, reason=Reason.UNREACHABLE, relaxed="on_unreachable=allow", detail="timeout")
+OPENED = Verdict(
+    action=Action.PASS, reason=Reason.UNREACHABLE, relaxed="on_unreachable=allow", detail="timeout"
+)
 
 
 def test_reports_count_each_use_of_an_override(tmp_path):
@@ -237,16 +269,23 @@ def test_reports_count_each_use_of_an_override(tmp_path):
             audit_log.write(decision(f"https://a.test/{number}", verdict=BYPASSED, override=used))
     audit_log.close()
 
-    assert [(row[1], row[-1]) for row in table(tmp_path, "Overrides used")] == [("ann", 50), ("bob", 50)]
+    assert [(row[1], row[-1]) for row in table(tmp_path, "Overrides used")] == [
+        ("ann", 50),
+        ("bob", 50),
+    ]
     assert [record.override_owner for record in records(tmp_path)] == ["ann", "bob"]
 
 
 def test_reports_count_failed_open_and_unreachable_decisions(tmp_path):
     audit_log = audit_log_in(tmp_path, aggregate=60.0)
     for number in range(100):
-        audit_log.write(decision(f"https://a.test/{number}", verdict=OPENED, policy=troubled(Failure.DNS)))
+        audit_log.write(
+            decision(f"https://a.test/{number}", verdict=OPENED, policy=troubled(Failure.DNS))
+        )
     for number in range(10):
-        audit_log.write(decision(f"https://a.test/{number}", verdict=OPENED, policy=troubled(Failure.TIMEOUT)))
+        audit_log.write(
+            decision(f"https://a.test/{number}", verdict=OPENED, policy=troubled(Failure.TIMEOUT))
+        )
     for number in range(5):
         audit_log.write(decision(f"https://a.test/{number}", verdict=OPENED))
     audit_log.close()
@@ -263,11 +302,25 @@ def troubled(failure):
 
 def test_repeats_have_every_column_that_reports_group_by():
     """Except those of deferrals, because waits belong to single decisions."""
-    grouped = set(re.findall(r"[a-z_]+", _COUNTED.partition("CASE")[0].partition("SELECT")[2].lower())) & COLUMNS.keys()
+    grouped = (
+        set(re.findall(r"[a-z_]+", _COUNTED.partition("CASE")[0].partition("SELECT")[2].lower()))
+        & COLUMNS.keys()
+    )
     carried = {field.name for field in msgspec.structs.fields(Repeats)}
 
     assert grouped - carried == {"kind"}
-    assert carried - set(ALIKE) == {"schema", "at", "mono", "seq", "writer", "job", "id", "count", "since", "until"}
+    assert carried - set(ALIKE) == {
+        "schema",
+        "at",
+        "mono",
+        "seq",
+        "writer",
+        "job",
+        "id",
+        "count",
+        "since",
+        "until",
+    }
 
 
 def test_figures_count_the_decisions_that_a_record_stands_for(sample_log):
@@ -280,7 +333,9 @@ def test_figures_count_the_decisions_that_a_record_stands_for(sample_log):
     assert tables["Rules"][0] == ("https://a.test", "Disallow: /private/", 2, 20)
     assert tables["Deferrals"] == [("https://c.test", "unreachable", 29.0, 29.0, 1)]
     assert tables["Unreachable"][0][:2] == ("https://c.test", "dns: no such host")
-    assert tables["Overrides used"] == [("shop", "ann <b>", "contract", "2027-01-16T08:00:00.000Z", "soon", 1)]
+    assert tables["Overrides used"] == [
+        ("shop", "ann <b>", "contract", "2027-01-16T08:00:00.000Z", "soon", 1)
+    ]
     assert sorted(tables["Failed open"]) == [("audit_required", 0, 3), ("override=shop", 1, 1)]
 
 
@@ -322,7 +377,11 @@ def bundled(url="https://a.test/private/x", body=BODY, settings=None, *, documen
     from robots_guard.audit.read.replay import _question, _terms  # the question a record stands for
 
     origin = decision(url).question.origin
-    policy = begin(origin, None, "direct").next(Fetched(status=200, body=body, tls_verified=True), AT - 60).policy
+    policy = (
+        begin(origin, None, "direct")
+        .next(Fetched(status=200, body=body, tls_verified=True), AT - 60)
+        .policy
+    )
     made = decision(url, verdict=DROP, policy=policy, **TERMS)
     (record,) = recorded(made)
     bundle = Bundle(record=record, settings=settings or {}, document=body)
@@ -337,7 +396,9 @@ def bundled(url="https://a.test/private/x", body=BODY, settings=None, *, documen
     return Bundle(record=record, settings=settings or {}, document=body if document else None)
 
 
-@pytest.mark.parametrize("url", ["private/x", "private/open", "else", "private/%7Ex;v=1//y", "robots.txt"])
+@pytest.mark.parametrize(
+    "url", ["private/x", "private/open", "else", "private/%7Ex;v=1//y", "robots.txt"]
+)
 def test_the_same_document_gives_the_same_verdict(url):
     result = replay(bundled(f"https://a.test/{url}"))
 
@@ -391,13 +452,18 @@ def test_missing_information_is_a_caveat():
 
 def test_replay_uses_the_writers_settings():
     troubled = begin(policy().origin, None, "direct").next(Fetched(status=503), AT).policy
-    for choice, action, reason in (("allow", "pass", "unreachable"), ("drop", "drop", "unreachable")):
+    for choice, action, reason in (
+        ("allow", "pass", "unreachable"),
+        ("drop", "drop", "unreachable"),
+    ):
         verdict = Verdict(action=Action(action), reason=Reason(reason))
         (record,) = recorded(decision(verdict=verdict, policy=troubled, **TERMS))
         bundle = Bundle(record=record, settings={"on_unreachable": choice, "agent": "mybot"})
 
         assert replay(bundle).differences == []
-    assert replay(Bundle(record=record, settings={})).differences == ["action: recorded 'drop', now 'defer'"]
+    assert replay(Bundle(record=record, settings={})).differences == [
+        "action: recorded 'drop', now 'defer'"
+    ]
 
 
 JUDGED = {  # what `check.judge_offline` can say, and whose turn it was
@@ -424,7 +490,14 @@ def test_a_bundle_is_read_back_and_other_files_are_refused():
     bundle = bundled()
 
     assert read_bundle(msgspec.json.encode(bundle)) == bundle
-    for data in (b"", b"{}", b"\xff", b"[" * 100_000, b'{"format":"other"}', msgspec.json.encode({"format": "x"})):
+    for data in (
+        b"",
+        b"{}",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"format":"other"}',
+        msgspec.json.encode({"format": "x"}),
+    ):
         with pytest.raises(SettingsError, match="this is not a bundle"):
             read_bundle(data)
 
@@ -434,21 +507,42 @@ def test_a_bundle_is_read_back_and_other_files_are_refused():
 
 def test_each_response_is_archived_with_its_request(tmp_path):
     audit_log = audit_log_in(tmp_path, warc=True)
-    secret = {"set-cookie": "sid=SECRET", "etag": '"x"', "location": "https://u:SECRET@b.test/?token=SECRET"}
-    audit_log.note(fetch(Fetched(status=200, body=BODY, headers=secret), "https://a.test/robots.txt?token=SECRET"))
+    secret = {
+        "set-cookie": "sid=SECRET",
+        "etag": '"x"',
+        "location": "https://u:SECRET@b.test/?token=SECRET",
+    }
+    audit_log.note(
+        fetch(
+            Fetched(status=200, body=BODY, headers=secret), "https://a.test/robots.txt?token=SECRET"
+        )
+    )
     audit_log.note(fetch(Fetched(status=404, body=b"none here")))
     audit_log.note(fetch(Failed(failure=Failure.DNS)))
     audit_log.close()
     (path,) = tmp_path.glob("*.warc.gz")
     with path.open("rb") as file:
-        found = [(each.rec_type, dict(each.rec_headers.headers), _whole(each)) for each in ArchiveIterator(file)]
+        found = [
+            (each.rec_type, dict(each.rec_headers.headers), _whole(each))
+            for each in ArchiveIterator(file)
+        ]
     fetches = list(entries(tmp_path, Filter(kind="fetch")))
 
-    assert [kind for kind, _, _ in found] == ["warcinfo", "response", "request", "response", "request"]
+    assert [kind for kind, _, _ in found] == [
+        "warcinfo",
+        "response",
+        "request",
+        "response",
+        "request",
+    ]
     assert b"robots: obey" in found[0][2]
     assert found[1][2].endswith(BODY)
     assert found[3][2].startswith(b"HTTP/1.1 404 Not Found")
-    assert [each.evidence for each in fetches] == [found[1][1]["WARC-Record-ID"], found[3][1]["WARC-Record-ID"], None]
+    assert [each.evidence for each in fetches] == [
+        found[1][1]["WARC-Record-ID"],
+        found[3][1]["WARC-Record-ID"],
+        None,
+    ]
     assert fetches[0].evidence_file == path.name
     assert b"SECRET" not in b"".join(data for _, _, data in found)
     assert "SECRET" not in repr([headers for _, headers, _ in found])
@@ -482,7 +576,9 @@ def test_evidence_is_kept_as_long_as_its_log_file(tmp_path):
     assert [len(retain(tmp_path, Retention(days=10), day)) for day in days] == [0, 0, 0, 2]
 
 
-@pytest.mark.parametrize("spoil", [lambda path: path.unlink(), lambda path: path.rename(path.with_name("rotated.1"))])
+@pytest.mark.parametrize(
+    "spoil", [lambda path: path.unlink(), lambda path: path.rename(path.with_name("rotated.1"))]
+)
 def test_after_losing_its_name_evidence_continues_in_another_file(tmp_path, spoil):
     from robots_guard.audit.write.maintenance import retain
     from robots_guard.audit.write.retention import Inspection

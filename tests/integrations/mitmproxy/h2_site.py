@@ -64,13 +64,21 @@ class H2Site:
 
 
 @contextlib.contextmanager
-def h2_site(folder: Path, authority: object, address: str, *, streams: int | None = None) -> Iterator[H2Site]:
+def h2_site(
+    folder: Path, authority: object, address: str, *, streams: int | None = None
+) -> Iterator[H2Site]:
     """A site at that address, certified by an authority; `streams` is how many it takes at a time on a connection."""
     certificate = authority.issue_cert(address)  # type: ignore[attr-defined]
     certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
     certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
     (folder / "site.js").write_text(SCRIPT)
-    command = [program("node"), str(folder / "site.js"), str(folder / "key.pem"), str(folder / "cert.pem"), address]
+    command = [
+        program("node"),
+        str(folder / "site.js"),
+        str(folder / "key.pem"),
+        str(folder / "cert.pem"),
+        address,
+    ]
     command += [str(streams)] if streams is not None else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,4 +1,5 @@
-"""Network namespaces for `test_machines.py`: `unshare --net --mount python -m hosts.mitmproxy.machines MODE DIR`.
+"""Network namespaces for `test_machines.py`:
+`unshare --net --mount python -m integrations.mitmproxy.machines MODE DIR`.
 
 MODE is `transparent` or `wireguard`. Runs a proxy in that mode, a site, and a curl without proxy settings; prints
 what the curl saw and the site received as JSON.
@@ -48,7 +49,9 @@ def run(line: str) -> None:
 def transparent(folder: Path) -> Iterator[tuple[Integration, list[str]]]:
     """A client whose connections from user `nobody` to ports 80 and 443 are redirected to the proxy."""
     options = ["--mode", "transparent", *upstream_ca("proxy", folder / "site.pem")]
-    with proxy(folder / "proxy", options, allow_private="10.9.0.0/16,127.0.0.1/32", audit_passes="all") as integration:
+    with proxy(
+        folder / "proxy", options, allow_private="10.9.0.0/16,127.0.0.1/32", audit_passes="all"
+    ) as integration:
         run(f"{REDIRECT[0]} {integration.port}")
         run(REDIRECT[1])
         yield integration, ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups"]
@@ -57,7 +60,9 @@ def transparent(folder: Path) -> Iterator[tuple[Integration, list[str]]]:
 @contextlib.contextmanager
 def wireguard(folder: Path) -> Iterator[tuple[Integration, list[str]]]:
     """Another machine, with nothing but a tunnel that ends in the proxy."""
-    with subprocess.Popen([program("unshare"), "--net", program("sh"), "-c", "echo; exec cat"], **PIPES) as machine:
+    with subprocess.Popen(
+        [program("unshare"), "--net", program("sh"), "-c", "echo; exec cat"], **PIPES
+    ) as machine:
         machine.stdout.readline()
         inside = f"nsenter --target {machine.pid} --net"
         run(f"ip link add v0 type veth peer name v1 netns {machine.pid}")
@@ -65,11 +70,19 @@ def wireguard(folder: Path) -> Iterator[tuple[Integration, list[str]]]:
         run("ip link set v0 up")
         for line in ("ip link set lo up", f"ip addr add {CLIENT}/24 dev v1", "ip link set v1 up"):
             run(f"{inside} {line}")
-        options = ["--mode", "wireguard", "--listen", f"{GATEWAY}:51820", *upstream_ca("proxy", folder / "site.pem")]
+        options = [
+            "--mode",
+            "wireguard",
+            "--listen",
+            f"{GATEWAY}:51820",
+            *upstream_ca("proxy", folder / "site.pem"),
+        ]
         with proxy(
             folder / "proxy", options, allow_private="10.9.0.0/16,127.0.0.1/32", audit_passes="all"
         ) as integration:
-            (folder / "tunnel.conf").write_text(_without_addresses(integration.folder / "ca" / "wireguard-client.conf"))
+            (folder / "tunnel.conf").write_text(
+                _without_addresses(integration.folder / "ca" / "wireguard-client.conf")
+            )
             with tunnel(inside):
                 run(f"{inside} wg setconf wg0 {folder / 'tunnel.conf'}")
                 run(f"{inside} ip addr add 10.0.0.1/32 dev wg0")
@@ -104,7 +117,18 @@ def _without_addresses(settings: Path) -> str:
 
 def fetch(client: list[str], url: str, *more: str, upload: str | None = None) -> str:
     form = "%{http_code} %header{robots-guard}"
-    curl = [program("curl"), "-s", "-m", "20", "-o", "/dev/null", "-w", form, "--cacert", "/mnt/ca.pem"]
+    curl = [
+        program("curl"),
+        "-s",
+        "-m",
+        "20",
+        "-o",
+        "/dev/null",
+        "-w",
+        form,
+        "--cacert",
+        "/mnt/ca.pem",
+    ]
     resolved = [part for port in (80, 443) for part in ("--resolve", f"site.test:{port}:{ADDRESS}")]
     command = [program(client[0]), *client[1:], *curl, *resolved, *more, url]
     return subprocess.run(command, capture_output=True, text=True, input=upload, check=False).stdout
@@ -123,20 +147,31 @@ def main(mode: str, folder: Path) -> dict[str, object]:
         f"127.0.0.1 localhost\n{ADDRESS} site.test\n127.0.0.1 proxy.test\n{GATEWAY} proxy.test\n"
     )
     run(f"mount --bind {folder / 'hosts'} /etc/hosts")
-    run("mount -t tmpfs -o mode=755 tmpfs /mnt")  # user `nobody` may not read the folder of the tests
+    run(
+        "mount -t tmpfs -o mode=755 tmpfs /mnt"
+    )  # user `nobody` may not read the folder of the tests
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "site.pem")
     with Loopback() as net:
         plain = net.origin(RULES, address=ADDRESS, port=80)
         secure = net.origin(RULES, address=ADDRESS, port=443, tls=serving(authority))
-        with {"transparent": transparent, "wireguard": wireguard}[mode](folder) as (integration, client):
+        with {"transparent": transparent, "wireguard": wireguard}[mode](folder) as (
+            integration,
+            client,
+        ):
             run(f"cp {integration.ca} /mnt/ca.pem")
             answers = {url: fetch(client, url) for url in URLS}
-            answers["an upload"] = fetch(client, "https://site.test/upload", "--http2", "-T", "-", upload=UPLOAD)
-            answers["another name"] = fetch(client, "http://site.test/private/y", "-H", "Host: elsewhere.test")
+            answers["an upload"] = fetch(
+                client, "https://site.test/upload", "--http2", "-T", "-", upload=UPLOAD
+            )
+            answers["another name"] = fetch(
+                client, "http://site.test/private/y", "-H", "Host: elsewhere.test"
+            )
             answers["itself"] = fetch(client, f"http://proxy.test:{integration.port}/x")
             recorded = [record["url"] for record in integration.records()]
-        uploads = [request.body.decode() for request in secure.received if request.target == "/upload"]
+        uploads = [
+            request.body.decode() for request in secure.received if request.target == "/upload"
+        ]
         seen = {"plain": plain.targets, "secure": secure.targets, "uploads": uploads}
         return {"answers": answers, "recorded": recorded, **seen}
 

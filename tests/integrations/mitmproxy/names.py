@@ -26,7 +26,9 @@ class Names:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True, name="named").start()
+                threading.Thread(
+                    target=self._serve, args=(client,), daemon=True, name="named"
+                ).start()
 
     def _serve(self, client: socket.socket) -> None:
         head = b""
@@ -45,7 +47,9 @@ class Names:
                     client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
                 else:
                     origin.sendall(head.replace(f"http://{authority}".encode(), b"", 1))
-                back = threading.Thread(target=_copy, args=(origin, client), daemon=True, name="named-back")
+                back = threading.Thread(
+                    target=_copy, args=(origin, client), daemon=True, name="named-back"
+                )
                 back.start()
                 _copy(client, origin)
                 back.join()

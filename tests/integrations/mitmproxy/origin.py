@@ -38,13 +38,17 @@ class Tap:
             while True:
                 client, _ = self._listener.accept()
                 self.accepts += 1
-                threading.Thread(target=self._pass_on, args=(client,), daemon=True, name="tapped").start()
+                threading.Thread(
+                    target=self._pass_on, args=(client,), daemon=True, name="tapped"
+                ).start()
 
     def _pass_on(self, client: socket.socket) -> None:
         if self.pauses:
             time.sleep(self.pauses.pop(0))
         with client, socket.create_connection(self._behind) as origin:
-            back = threading.Thread(target=_copy, args=(origin, client), daemon=True, name="tapped-back")
+            back = threading.Thread(
+                target=_copy, args=(origin, client), daemon=True, name="tapped-back"
+            )
             back.start()
             for number, data in enumerate(_received(client)):
                 self.byte_count += len(data)
@@ -70,7 +74,9 @@ def _received(connection: socket.socket) -> Iterator[bytes]:
 def _copy(source: socket.socket, sink: socket.socket) -> None:
     with contextlib.suppress(OSError):
         for data in _received(source):
-            sink.sendall(data)  # fails when the client has gone, so an answer without end is not read for ever
+            sink.sendall(
+                data
+            )  # fails when the client has gone, so an answer without end is not read for ever
         sink.shutdown(socket.SHUT_WR)
 
 

@@ -35,14 +35,21 @@ LOOPBACK = {"allow_private": "127.0.0.0/8", "connect_ports": "1-65535"}
 
 _LISTENS = {
     "mitmdump": re.compile(r"listening at (?P<host>[0-9.]+):(?P<port>[0-9]+)"),
-    "proxy": re.compile(r" on (?:http|socks5h|wireguard)://(?P<host>[0-9.]+):(?P<port>[0-9]+) \(CA"),
+    "proxy": re.compile(
+        r" on (?:http|socks5h|wireguard)://(?P<host>[0-9.]+):(?P<port>[0-9]+) \(CA"
+    ),
 }
 _RUNS = re.compile(r"robots_guard: guarding")
 
 #: A process that has imported what the two proxies need.
 _FORKS = Preloaded(
     ["-W", "ignore::DeprecationWarning"],  # mitmproxy's own, of pyparsing and ldap3; only on import
-    ["mitmproxy.tools.dump", "robots_guard.cli", "robots_guard.mitmproxy", "robots_guard.mitmproxy.command.launcher"],
+    [
+        "mitmproxy.tools.dump",
+        "robots_guard.cli",
+        "robots_guard.mitmproxy",
+        "robots_guard.mitmproxy.command.launcher",
+    ],
 )
 
 
@@ -71,11 +78,16 @@ class Integration:
         return decisions(self.folder / "audit_log")
 
 
-def arguments(kind: str, folder: Path, settings: dict[str, str], options: Sequence[str] = ()) -> list[str]:
+def arguments(
+    kind: str, folder: Path, settings: dict[str, str], options: Sequence[str] = ()
+) -> list[str]:
     """The command line of a proxy whose store, audit log and CA are in `folder`."""
     chosen = {"store": "memory:", "audit_log": str(folder / "audit_log"), **LOOPBACK} | settings
     if kind == "proxy":
-        flags = [f"--{name.replace('_', '-')}={value}".removesuffix("=true") for name, value in chosen.items()]
+        flags = [
+            f"--{name.replace('_', '-')}={value}".removesuffix("=true")
+            for name, value in chosen.items()
+        ]
         own = ["--listen", "127.0.0.1:0", "--confdir", str(folder / "ca")]
         return [str(PROGRAMS / "robots-guard"), "proxy", *own, *flags, *options]
     sets = [f"robots_guard_{name}={value}" for name, value in chosen.items()]
@@ -88,12 +100,18 @@ def arguments(kind: str, folder: Path, settings: dict[str, str], options: Sequen
 
 def upstream_ca(kind: str, ca: Path) -> list[str]:
     """The options by which a proxy trusts a private CA for origins."""
-    return ["--upstream-ca", str(ca)] if kind == "proxy" else ["--set", f"ssl_verify_upstream_trusted_ca={ca}"]
+    return (
+        ["--upstream-ca", str(ca)]
+        if kind == "proxy"
+        else ["--set", f"ssl_verify_upstream_trusted_ca={ca}"]
+    )
 
 
 def environment() -> dict[str, str]:
     """The environment without settings of robots_guard: the tests choose those."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ROBOTS_GUARD_")}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith("ROBOTS_GUARD_")
+    }
     return kept | {"PYTHONUNBUFFERED": "1"}
 
 
@@ -137,7 +155,9 @@ def running(
 def _start(command: Sequence[str], end: int, anew: bool) -> subprocess.Popen[bytes] | Program:
     with Path(os.devnull).open("rb") as nothing:
         if anew:
-            return subprocess.Popen(command, stdin=nothing, stdout=end, stderr=end, env=environment())
+            return subprocess.Popen(
+                command, stdin=nothing, stdout=end, stderr=end, env=environment()
+            )
         return _FORKS.start(command, environment(), stdin=nothing.fileno(), stdout=end, stderr=end)
 
 
@@ -151,11 +171,15 @@ def proxy(folder: Path, options: Sequence[str] = (), **settings: str) -> Any:
     return running("proxy", folder, options, **settings)
 
 
-def refused_start(kind: str, folder: Path, options: Sequence[str] = (), **settings: str) -> tuple[int, str]:
+def refused_start(
+    kind: str, folder: Path, options: Sequence[str] = (), **settings: str
+) -> tuple[int, str]:
     """Exit status and everything printed by a proxy that should not start."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"agent": "mybot"} | settings
-    command = arguments(kind, folder, {name: value for name, value in settings.items() if value}, options)
+    command = arguments(
+        kind, folder, {name: value for name, value in settings.items() if value}, options
+    )
     done = _FORKS.run(command, environment(), PATIENCE)
     return done.returncode, done.stdout + done.stderr
 
@@ -168,7 +192,9 @@ def _read(printed: int, output: list[str], lines: queue.Queue[str | None]) -> No
     lines.put(None)
 
 
-def _first(pattern: re.Pattern[str], lines: queue.Queue[str | None], output: list[str]) -> re.Match[str]:
+def _first(
+    pattern: re.Pattern[str], lines: queue.Queue[str | None], output: list[str]
+) -> re.Match[str]:
     while (line := lines.get(timeout=PATIENCE)) is not None:
         if found := pattern.search(line):
             return found

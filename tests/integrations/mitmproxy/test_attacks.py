@@ -41,7 +41,9 @@ def test_a_forbidden_page(integration, site):
         refused(get(integration, site, FORBIDDEN))
 
 
-@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "PROPFIND"])
+@pytest.mark.parametrize(
+    "method", ["HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "PROPFIND"]
+)
 def test_any_method(integration, http_site, method):
     with untouched(integration, http_site):
         refused(plain(integration, http_site.url + FORBIDDEN, method=method))
@@ -75,7 +77,9 @@ def test_spellings_that_servers_decode_to_the_forbidden_path(integration, site, 
         refused(get(integration, site, target))
 
 
-@pytest.mark.parametrize("target", ["/robots.txt?x", "/robots.txt/../private/x", "/robots.txt;/../private/x"])
+@pytest.mark.parametrize(
+    "target", ["/robots.txt?x", "/robots.txt/../private/x", "/robots.txt;/../private/x"]
+)
 def test_only_the_exact_robots_txt_is_exempt(integration, http_site, sites, target):
     closed_site = sites.start(robots="User-agent: *\nDisallow: /\nAllow: /alive\n")
     with untouched(integration, closed_site):
@@ -107,10 +111,21 @@ def test_a_handshake_in_a_tunnel_opens_no_connection(integration, https_site):
         b"GET /private/x\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
-    ids=["binary", "CRLF-first", "CRLFs-first", "ssh", "broken-tls", "http-0.9", "h2-prior-knowledge"],
+    ids=[
+        "binary",
+        "CRLF-first",
+        "CRLFs-first",
+        "ssh",
+        "broken-tls",
+        "http-0.9",
+        "h2-prior-knowledge",
+    ],
 )
 def test_raw_bytes_in_a_tunnel(integration, http_site, first):
-    with untouched(integration, http_site), tunnel(integration, http_site.authority, tls=False) as connection:
+    with (
+        untouched(integration, http_site),
+        tunnel(integration, http_site.authority, tls=False) as connection,
+    ):
         connection.sendall(first.replace(b"{host}", http_site.authority.encode()))
         connection.shutdown(socket.SHUT_WR)
         closed(connection)
@@ -118,7 +133,10 @@ def test_raw_bytes_in_a_tunnel(integration, http_site, first):
 
 def test_two_bytes_first(integration, http_site):
     """mitmproxy decides what a tunnel carries by its first segment, if that is shorter than any method."""
-    with untouched(integration, http_site), tunnel(integration, http_site.authority, tls=False) as connection:
+    with (
+        untouched(integration, http_site),
+        tunnel(integration, http_site.authority, tls=False) as connection,
+    ):
         connection.sendall(b"GE")
         connection.settimeout(0.3)
         with pytest.raises(TimeoutError):
@@ -129,8 +147,13 @@ def test_two_bytes_first(integration, http_site):
 
 
 def test_crlf_first_inside_tls(integration, https_site):
-    with untouched(integration, https_site), tunnel(integration, https_site.authority) as connection:
-        connection.sendall(f"\r\nGET {FORBIDDEN} HTTP/1.1\r\nHost: {https_site.authority}\r\n\r\n".encode())
+    with (
+        untouched(integration, https_site),
+        tunnel(integration, https_site.authority) as connection,
+    ):
+        connection.sendall(
+            f"\r\nGET {FORBIDDEN} HTTP/1.1\r\nHost: {https_site.authority}\r\n\r\n".encode()
+        )
         connection.shutdown(socket.SHUT_WR)  # mitmproxy waits for more
         closed(connection)
 
@@ -158,7 +181,9 @@ def test_connect_after_an_allowed_request(integration, http_site):
         request = f"GET {http_site.url}/open HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
         assert exchange(connection, request.encode()).status == 200
         with untouched(integration, http_site):
-            connect = f"CONNECT {http_site.authority} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
+            connect = (
+                f"CONNECT {http_site.authority} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
+            )
             assert exchange(connection, connect.encode(), body=False).status == 200
             connection.sendall(b"\x00\x01\x02GET /private/x HTTP/1.1\r\n\r\n")
             connection.shutdown(socket.SHUT_WR)
@@ -193,14 +218,18 @@ def test_a_transfer_coding_that_some_servers_ignore(integration, http_site):
     head = f"POST {http_site.url}/open HTTP/1.1\r\nHost: {http_site.authority}\r\n"
     inner = f"GET {FORBIDDEN} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
     with untouched(integration, http_site), connected(integration) as connection:
-        data = f"{head}Transfer-Encoding: gzip, chunked\r\n\r\n{len(inner):x}\r\n{inner}\r\n0\r\n\r\n"
+        data = (
+            f"{head}Transfer-Encoding: gzip, chunked\r\n\r\n{len(inner):x}\r\n{inner}\r\n0\r\n\r\n"
+        )
         refused(exchange(connection, data.encode()), 400, "malformed-target")
 
 
 @pytest.mark.parametrize("endless", ["GET {url}/open?", "GET {url}/open HTTP/1.1\r\nX: "])
 def test_a_head_without_end(integration, http_site, endless):
     data = endless.format(url=http_site.url).encode() + b"a" * 1_000_000
-    cut_off = contextlib.suppress(ConnectionError)  # during the write; a TimeoutError would be a failure
+    cut_off = contextlib.suppress(
+        ConnectionError
+    )  # during the write; a TimeoutError would be a failure
     with untouched(integration, http_site), connected(integration) as connection, cut_off:
         connection.sendall(data)
         assert connection.recv(12) == b"HTTP/1.1 431"
@@ -210,7 +239,11 @@ def test_a_tls_hello_without_end(integration, http_site):
     """In records of one byte, each of which makes mitmproxy parse all earlier ones again."""
     data = b"\x01\xff\xff\xff" + bytes(200_000)
     records = b"".join(b"\x16\x03\x01\0\1" + data[at : at + 1] for at in range(len(data)))
-    with untouched(integration, http_site), connected(integration) as connection, contextlib.suppress(ConnectionError):
+    with (
+        untouched(integration, http_site),
+        connected(integration) as connection,
+        contextlib.suppress(ConnectionError),
+    ):
         connect = f"CONNECT {http_site.authority} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
         assert exchange(connection, connect.encode(), body=False).status == 200
         connection.settimeout(10)
@@ -220,7 +253,9 @@ def test_a_tls_hello_without_end(integration, http_site):
 
 
 def test_an_answer_whose_head_has_no_end(integration, sites):
-    site = sites.start("http", pages={"/flood": Reply(raw=b"HTTP/1.1 200 OK\r\nX: ", endless=b"a" * 65536)})
+    site = sites.start(
+        "http", pages={"/flood": Reply(raw=b"HTTP/1.1 200 OK\r\nX: ", endless=b"a" * 65536)}
+    )
     assert get(integration, site, "/flood").status == 502
     assert get(integration, site, "/open").status == 200
 
@@ -230,7 +265,13 @@ def test_two_lengths_of_one_body(integration, http_site):
     smuggled = f"0\r\n\r\nGET {FORBIDDEN} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n"
     fields = f"Content-Length: {len(smuggled)}\r\nTransfer-Encoding: chunked\r\n"
     with untouched(integration, http_site):
-        answer = plain(integration, http_site.url + "/open", method="POST", fields=fields, body=smuggled.encode())
+        answer = plain(
+            integration,
+            http_site.url + "/open",
+            method="POST",
+            fields=fields,
+            body=smuggled.encode(),
+        )
         assert answer.status == 400
 
 
@@ -258,7 +299,9 @@ def test_two_host_fields(integration, http_site, second):
         refused(exchange(connection, head.encode()), 400, "malformed-target")
 
 
-@pytest.mark.parametrize("host", ["", "a b", "user@{same}", "{same}, {same}", "{same}\r\n folded", "\xe9.test"])
+@pytest.mark.parametrize(
+    "host", ["", "a b", "user@{same}", "{same}, {same}", "{same}\r\n folded", "\xe9.test"]
+)
 def test_a_host_field_that_cannot_be_read(integration, http_site, host):
     host = host.replace("{same}", http_site.authority)
     with untouched(integration, http_site), connected(integration) as connection:
@@ -269,7 +312,11 @@ def test_a_host_field_that_cannot_be_read(integration, http_site, host):
 @pytest.mark.parametrize("place", ["/", "http://{}/x", "http://localhost:{port}/x"])
 def test_the_proxys_own_address_is_not_a_site(integration, place):
     target = place.format(f"{integration.host}:{integration.port}", port=integration.port)
-    host = f"localhost:{integration.port}" if "localhost" in place else f"{integration.host}:{integration.port}"
+    host = (
+        f"localhost:{integration.port}"
+        if "localhost" in place
+        else f"{integration.host}:{integration.port}"
+    )
     before = len(integration.records())
     with connected(integration) as connection:
         answer = exchange(connection, f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
@@ -281,19 +328,29 @@ def test_the_proxys_own_address_is_not_a_site(integration, place):
 
 def test_http_1_1_without_a_host_field(integration, http_site):
     with untouched(integration, http_site), connected(integration) as connection:
-        refused(exchange(connection, f"GET {http_site.url}/open HTTP/1.1\r\n\r\n".encode()), 400, "malformed-target")
+        refused(
+            exchange(connection, f"GET {http_site.url}/open HTTP/1.1\r\n\r\n".encode()),
+            400,
+            "malformed-target",
+        )
 
 
 def test_http_1_0_gets_the_host_field_it_lacks(integration, http_site):
     """RFC 9112 section 3.2.2: the origin gets the Host that was judged."""
     with connected(integration) as connection:
-        assert exchange(connection, f"GET {http_site.url}/open HTTP/1.0\r\n\r\n".encode()).status == 200
+        assert (
+            exchange(connection, f"GET {http_site.url}/open HTTP/1.0\r\n\r\n".encode()).status
+            == 200
+        )
     assert http_site.origin.received[-1].headers["host"] == http_site.authority
 
 
 def test_an_absolute_target_inside_a_tunnel(integration, https_site, sites):
     other = sites.start("https")
-    with untouched(integration, https_site, other), tunnel(integration, https_site.authority) as connection:
+    with (
+        untouched(integration, https_site, other),
+        tunnel(integration, https_site.authority) as connection,
+    ):
         head = f"GET {other.url}/open HTTP/1.1\r\nHost: {https_site.authority}\r\n\r\n"
         refused(exchange(connection, head.encode()), 403, "ambiguous-authority")
 
@@ -312,9 +369,14 @@ def test_a_host_field_that_differs_from_the_tunnel(integration, site, sites):
 def test_an_sni_that_differs_from_the_tunnel(integration, https_site, host):
     """CONNECT to an address, another name in SNI, and either of them in Host."""
     host = host.format(address=https_site.authority, port=https_site.port)
-    with untouched(integration, https_site), tunnel(integration, https_site.authority, sni="localhost") as connection:
+    with (
+        untouched(integration, https_site),
+        tunnel(integration, https_site.authority, sni="localhost") as connection,
+    ):
         refused(
-            exchange(connection, f"GET /open HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()), 403, "ambiguous-authority"
+            exchange(connection, f"GET /open HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()),
+            403,
+            "ambiguous-authority",
         )
 
 
@@ -322,7 +384,12 @@ def test_an_sni_that_differs_from_the_tunnel(integration, https_site, host):
 
 
 def h2_headers(site, method="GET", path="/open", authority=None, *more):
-    pseudo = [(":method", method), (":scheme", "https"), (":path", path), (":authority", authority or site.authority)]
+    pseudo = [
+        (":method", method),
+        (":scheme", "https"),
+        (":path", path),
+        (":authority", authority or site.authority),
+    ]
     return [*pseudo, *more]
 
 
@@ -363,7 +430,15 @@ def test_h2_methods_that_are_not_tokens(integration, https_site, method):
 
 @pytest.mark.parametrize(
     "path",
-    ["/open /private/x", "/open\t", "private/x", "https://elsewhere.test/", "/open#x", "/open\\..\\private", "*"],
+    [
+        "/open /private/x",
+        "/open\t",
+        "private/x",
+        "https://elsewhere.test/",
+        "/open#x",
+        "/open\\..\\private",
+        "*",
+    ],
 )
 def test_h2_paths_that_are_not_valid_targets(integration, https_site, path):
     with untouched(integration, https_site):
@@ -375,7 +450,9 @@ def test_h2_paths_that_are_not_valid_targets(integration, https_site, path):
 def test_h2_fields_with_line_breaks(integration, https_site):
     smuggled = f"y\r\n\r\nGET {FORBIDDEN} HTTP/1.1\r\nHost: {https_site.authority}"
     with untouched(integration, https_site):
-        answer = over_h2(integration, https_site, h2_headers(https_site, "GET", "/open", None, ("x", smuggled)))
+        answer = over_h2(
+            integration, https_site, h2_headers(https_site, "GET", "/open", None, ("x", smuggled))
+        )
         assert answer.status in (0, 400)
 
 
@@ -411,7 +488,9 @@ def test_an_origin_that_switches_protocols_without_a_request(integration, sites)
         pass
     before = len(site.origin.received)
     with connected(integration) as connection:
-        connection.sendall(f"GET {site.url}/switch HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
+        connection.sendall(
+            f"GET {site.url}/switch HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
+        )
         assert read_answer(connection).status == 502
         connection.sendall(f"GET {FORBIDDEN} HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
         closed(connection)
@@ -421,12 +500,16 @@ def test_an_origin_that_switches_protocols_without_a_request(integration, sites)
 
 def test_an_origin_that_switches_protocols_over_h2(integration, sites):
     """The other streams of the client continue."""
-    switching = Reply(raw=b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    switching = Reply(
+        raw=b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    )
     site = sites.start("https", pages={"/switch": switching})
     with tunnel(integration, site.authority, alpn=["h2"]) as connection:
         client = H2Client(connection)
         targets = ("/switch", "/open")
-        statuses = [client.exchange(request_fields(site.authority, target)).status for target in targets]
+        statuses = [
+            client.exchange(request_fields(site.authority, target)).status for target in targets
+        ]
     assert statuses == [502, 200]
     assert site.origin.targets == ["/switch", "/open"]
 
@@ -450,9 +533,15 @@ def test_pipelined_requests_are_judged_one_by_one(integration, http_site):
     before = len(http_site.origin.received)
     with connected(integration) as connection:
         for target in ("/open", FORBIDDEN, "/open2"):
-            connection.sendall(f"GET {http_site.url}{target} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n".encode())
+            connection.sendall(
+                f"GET {http_site.url}{target} HTTP/1.1\r\nHost: {http_site.authority}\r\n\r\n".encode()
+            )
         assert [read_answer(connection).status for _ in range(3)] == [200, 403, 200]
-    assert [request.target for request in http_site.origin.received[before:]] == ["/robots.txt", "/open", "/open2"]
+    assert [request.target for request in http_site.origin.received[before:]] == [
+        "/robots.txt",
+        "/open",
+        "/open2",
+    ]
 
 
 def test_a_kept_connection_is_not_used_for_a_forbidden_page(integration, https_site):

@@ -70,7 +70,10 @@ def shop(sites):
 
 def test_an_allowed_page_renders_without_its_forbidden_parts(page, shop):
     statuses = {}
-    page.on("response", lambda answer: statuses.update({answer.url.removeprefix(shop.url): answer.status}))
+    page.on(
+        "response",
+        lambda answer: statuses.update({answer.url.removeprefix(shop.url): answer.status}),
+    )
     page.goto(shop.url + "/", wait_until="networkidle")
     seen(page, "allowed")
     assert page.inner_text("#here") == "An open page"
@@ -95,7 +98,13 @@ def test_a_forbidden_page_shows_why(page, shop, scheme):
     assert answer.status == 403
     assert "robots-guard" in answer.headers
     said = page.inner_text("body")
-    for text in ("/private/diary?day=1", "robots.txt forbids the request", "Disallow: /private/", "line 2", "operator"):
+    for text in (
+        "/private/diary?day=1",
+        "robots.txt forbids the request",
+        "Disallow: /private/",
+        "line 2",
+        "operator",
+    ):
         assert text in said
     assert shop.origin.targets == []
 

@@ -15,9 +15,18 @@ from robots_guard.testing import Reply
 
 
 def run(name, integration, *arguments):
-    environment = os.environ | dict.fromkeys(("http_proxy", "https_proxy"), integration.url) | {"no_proxy": ""}
+    environment = (
+        os.environ
+        | dict.fromkeys(("http_proxy", "https_proxy"), integration.url)
+        | {"no_proxy": ""}
+    )
     return subprocess.run(
-        [program(name), *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [program(name), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -48,14 +57,25 @@ def test_curl(integration, site):
 
 
 def test_curl_shows_the_reason(integration, site):
-    output = run("curl", integration, "-s", "--cacert", integration.ca, site.url + "/private/x").stdout
+    output = run(
+        "curl", integration, "-s", "--cacert", integration.ca, site.url + "/private/x"
+    ).stdout
     assert "robots.txt forbids the request" in output
 
 
 @pytest.mark.parametrize(("target", "status"), [("/open", 200), ("/private/x", 403)])
 def test_curl_over_http2(integration, https_site, target, status):
     """On the first connection; later ones are offered the origin's protocol, HTTP/1.1."""
-    command = ["-s", "-o", "/dev/null", "-w", "%{http_version} %{http_code}", "--http2", "--cacert", integration.ca]
+    command = [
+        "-s",
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_version} %{http_code}",
+        "--http2",
+        "--cacert",
+        integration.ca,
+    ]
     assert run("curl", integration, *command, https_site.url + target).stdout == f"2 {status}"
     assert run("curl", integration, *command, https_site.url + target).stdout == f"1.1 {status}"
     assert https_site.origin.targets == ["/open"] * 2 * (status == 200)
@@ -83,8 +103,20 @@ def test_wget(integration, site, tmp_path):
 
 def test_wget_crawls_only_the_allowed_pages(integration, sites: Sites, tmp_path):
     links = '<a href="/a">a</a><a href="/private/b">b</a><a href="/c">c</a>'
-    site = sites.start("https", pages={"/": Reply(body=links, headers=(("Content-Type", "text/html"),))})
-    options = ["-q", "-r", "-l", "1", "-e", "robots=off", f"--ca-certificate={integration.ca}", "-P", str(tmp_path)]
+    site = sites.start(
+        "https", pages={"/": Reply(body=links, headers=(("Content-Type", "text/html"),))}
+    )
+    options = [
+        "-q",
+        "-r",
+        "-l",
+        "1",
+        "-e",
+        "robots=off",
+        f"--ca-certificate={integration.ca}",
+        "-P",
+        str(tmp_path),
+    ]
     assert run("wget", integration, *options, site.url + "/").returncode == 8
     assert site.origin.targets == ["/", "/a", "/c"]
 
@@ -168,7 +200,9 @@ def bundle(integrations, tmp_path_factory):
             "--bundle",
             files[kind],
         ]
-        subprocess.run(command, env=environment(), check=True, timeout=60, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            command, env=environment(), check=True, timeout=60, stdout=subprocess.DEVNULL
+        )
     return files
 
 
@@ -191,7 +225,9 @@ def explains_refusals(ask, site):
 
 
 def printed(command, environment):
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     return done.stdout.strip() or done.stderr
 
 
@@ -199,7 +235,8 @@ def printed(command, environment):
 def test_python(name, integration, site, bundle):
     def ask(target):
         return printed(
-            [sys.executable, "-c", f"url = {site.url + target!r}{PYTHON[name]}"], trusting(integration, bundle)
+            [sys.executable, "-c", f"url = {site.url + target!r}{PYTHON[name]}"],
+            trusting(integration, bundle),
         )
 
     explains_refusals(ask, site)
@@ -231,7 +268,9 @@ func main() {
 
 def test_node(integration, site, bundle):
     environment = trusting(integration, bundle) | {"NODE_PATH": UNDICI}
-    explains_refusals(lambda target: printed([program("node"), "-e", NODE, site.url + target], environment), site)
+    explains_refusals(
+        lambda target: printed([program("node"), "-e", NODE, site.url + target], environment), site
+    )
 
 
 @pytest.fixture(scope="module")
@@ -245,4 +284,6 @@ def go_client(tmp_path_factory):
 
 
 def test_go(integration, site, bundle, go_client):
-    explains_refusals(lambda target: printed([go_client, site.url + target], trusting(integration, bundle)), site)
+    explains_refusals(
+        lambda target: printed([go_client, site.url + target], trusting(integration, bundle)), site
+    )

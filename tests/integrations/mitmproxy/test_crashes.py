@@ -76,7 +76,11 @@ def test_its_flow_ends(crashing, http_site):
 def test_over_http2(crashing, https_site):
     """The other streams of the connection end with it."""
     with tunnel(crashing, https_site.authority, alpn=["h2"]) as connection:
-        assert not H2Client(connection).exchange(request_fields(https_site.authority, "/crash-late")).is_whole
+        assert (
+            not H2Client(connection)
+            .exchange(request_fields(https_site.authority, "/crash-late"))
+            .is_whole
+        )
         closed(connection)
 
 

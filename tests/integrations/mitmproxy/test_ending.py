@@ -47,7 +47,10 @@ def test_a_request_that_waits_for_a_robots_txt(tmp_path, sites):
 
 def test_a_request_that_waits_for_a_turn(tmp_path, http_site):
     metrics = free_port()
-    options, settings = ["--drain", SLOW, "--metrics", str(metrics)], {"min_delay": "30", "hold_max": "60"}
+    options, settings = (
+        ["--drain", SLOW, "--metrics", str(metrics)],
+        {"min_delay": "30", "hold_max": "60"},
+    )
     with proxy(tmp_path, options, **settings) as integration, connected(integration) as waiting:
         assert plain(integration, http_site.url + "/first").status == 200
         waiting.sendall(request_to(http_site, "/second"))
@@ -62,7 +65,10 @@ def test_a_request_that_waits_for_a_turn(tmp_path, http_site):
 def test_a_permitted_upload_is_finished(tmp_path, http_site):
     """Also if the rest of it arrives during the shutdown."""
     metrics = free_port()
-    with proxy(tmp_path, ["--drain", SLOW, "--metrics", str(metrics)]) as integration, connected(integration) as upload:
+    with (
+        proxy(tmp_path, ["--drain", SLOW, "--metrics", str(metrics)]) as integration,
+        connected(integration) as upload,
+    ):
         head = f"POST {http_site.url}/up HTTP/1.1\r\nHost: {http_site.authority}\r\nContent-Length: 6\r\n\r\n"
         upload.sendall(head.encode() + b"abc")
         eventually(lambda: "robots_guard_flows 1.0" in metrics_at(metrics))
@@ -98,7 +104,11 @@ def test_a_plain_mitmdump_prints_no_traceback(tmp_path, sites, waits_for_turn):
         if waits_for_turn:
             assert plain(integration, site.url + "/first").status == 200
         waiting.sendall(request_to(site, "/open"))
-        eventually(lambda: len(integration.records()) == 2 if waits_for_turn else site.origin.robots_fetches)
+        eventually(
+            lambda: (
+                len(integration.records()) == 2 if waits_for_turn else site.origin.robots_fetches
+            )
+        )
         integration.process.send_signal(signal.SIGTERM)
         output = printed(integration)
     assert "Traceback" not in output, output
@@ -118,7 +128,9 @@ def test_sighup_during_the_start(tmp_path, http_site, workers):
         os.kill(pid, signal.SIGHUP)
 
     settings = {"store": f"sqlite:///{tmp_path / 'p.sqlite'}"}
-    with running("proxy", tmp_path, ["--workers", workers], anew=True, started=hang_up, **settings) as integration:
+    with running(
+        "proxy", tmp_path, ["--workers", workers], anew=True, started=hang_up, **settings
+    ) as integration:
         assert plain(integration, http_site.url + "/open").status == 200
     assert ignored == [True]
 

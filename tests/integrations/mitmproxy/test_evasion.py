@@ -23,7 +23,9 @@ NAMES = {row["id"]: row for row in ROWS if "expected_by_profile" not in row}
 
 def target_bytes(row):
     """The target as it goes on the wire."""
-    latin = row["encoding"] == "latin-1 bytes" or all(ord(each) < 256 for each in row["url_or_request_target"])
+    latin = row["encoding"] == "latin-1 bytes" or all(
+        ord(each) < 256 for each in row["url_or_request_target"]
+    )
     return row["url_or_request_target"].encode("latin-1" if latin else "utf-8")
 
 
@@ -34,7 +36,9 @@ def target_bytes(row):
 def judges(start, integrations):
     """Both programs with both values of `matching` that concern spellings."""
     with contextlib.ExitStack() as stack:
-        strict = {(kind, "strict"): stack.enter_context(start(kind, matching="strict")) for kind in KINDS}
+        strict = {
+            (kind, "strict"): stack.enter_context(start(kind, matching="strict")) for kind in KINDS
+        }
         yield {(kind, "standard"): integrations[kind] for kind in KINDS} | strict
 
 
@@ -45,7 +49,9 @@ def ruled(sites):
 
     def site(scheme, rule):
         if (scheme, rule) not in made:
-            made[scheme, rule] = sites.start(scheme, "User-agent: *\n" + rule.replace(" + ", "\n") + "\n")
+            made[scheme, rule] = sites.start(
+                scheme, "User-agent: *\n" + rule.replace(" + ", "\n") + "\n"
+            )
         return made[scheme, rule]
 
     return site
@@ -55,7 +61,9 @@ def absolute(integration, site, target):
     if not target.startswith(b"/"):
         return
     with connected(integration) as connection:
-        head = b"GET " + site.url.encode() + target + b" HTTP/1.1\r\nHost: " + site.authority.encode()
+        head = (
+            b"GET " + site.url.encode() + target + b" HTTP/1.1\r\nHost: " + site.authority.encode()
+        )
         exchange(connection, head + b"\r\nConnection: close\r\n\r\n")
 
 
@@ -80,7 +88,9 @@ def test_a_spelling(row, send, judges, ruled):
         expected = row["expected_by_profile"].get(matching, "either")
         before = len(site.origin.received)
         send(integration, site, target)
-        arrived = [one.target for one in site.origin.received[before:] if one.target != "/robots.txt"]
+        arrived = [
+            one.target for one in site.origin.received[before:] if one.target != "/robots.txt"
+        ]
         if row["url_or_request_target"] == "/robots.txt":
             assert len(site.origin.received) > before
         elif expected == "block":
@@ -104,7 +114,10 @@ def named(sites, start):
         stack.callback(names.close)
         options = ("--mode", f"upstream:{names.url}")
         yield Named(
-            {kind: stack.enter_context(start(kind, *options, connect_ports="80, 443")) for kind in KINDS},
+            {
+                kind: stack.enter_context(start(kind, *options, connect_ports="80, 443"))
+                for kind in KINDS
+            },
             (plain, secure, *allowed.values()),
             open_tls,
         )
@@ -130,7 +143,9 @@ def one_line(integration, line, host):
         return exchange(connection, head)
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in ABSOLUTE if row["expected"] == "block"])
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, id=row["id"]) for row in ABSOLUTE if row["expected"] == "block"]
+)
 def test_an_absolute_target(row, nothing_private):
     target = row["url_or_request_target"].encode()
     host = target.split(b"/")[2].rpartition(b"@")[2]
@@ -140,14 +155,18 @@ def test_an_absolute_target(row, nothing_private):
 def test_the_asterisk_form_is_refused(nothing_private):
     """ev102, ev170: nothing in robots.txt forbids it, but a proxy has no place for it."""
     with tunnel(nothing_private, "example.test:80", tls=False) as connection:
-        answer = exchange(connection, b"OPTIONS * HTTP/1.1\r\nHost: example.test\r\nConnection: close\r\n\r\n")
+        answer = exchange(
+            connection, b"OPTIONS * HTTP/1.1\r\nHost: example.test\r\nConnection: close\r\n\r\n"
+        )
     assert answer.status == 400
 
 
 @pytest.mark.parametrize("row", ["ev171", "ev172"])
 def test_a_host_field_of_another_site(row, nothing_private):
     row = NAMES[row]
-    answer = one_line(nothing_private, row["url_or_request_target"].encode(), row["host_header"].encode())
+    answer = one_line(
+        nothing_private, row["url_or_request_target"].encode(), row["host_header"].encode()
+    )
     assert (answer.status, "ambiguous-authority" in answer.guard) == (403, True)
 
 
@@ -156,7 +175,9 @@ def test_spellings_of_a_host(row, nothing_private):
     row = NAMES[row]
     for host in ("example.test", "EXAMPLE.test", "example.test."):
         with tunnel(nothing_private, f"{host}:80", tls=False) as connection:
-            head = f"GET {row['url_or_request_target']} HTTP/1.1\r\nHost: {row['host_header']}\r\n\r\n"
+            head = (
+                f"GET {row['url_or_request_target']} HTTP/1.1\r\nHost: {row['host_header']}\r\n\r\n"
+            )
             answer = exchange(connection, head.encode())
         assert (answer.status, "disallowed" in answer.guard) == (403, True), answer
 
@@ -213,24 +234,34 @@ FIELDS = {
 def test_fields_that_change_nothing(row, fields, nothing_private):
     method, path = NAMES[row]["url_or_request_target"].split()[:2]
     with tunnel(nothing_private, "example.test:80", tls=False) as connection:
-        answer = exchange(connection, f"{method} {path} HTTP/1.1\r\nHost: example.test\r\n{fields}\r\n".encode())
+        answer = exchange(
+            connection, f"{method} {path} HTTP/1.1\r\nHost: example.test\r\n{fields}\r\n".encode()
+        )
     assert (answer.status, "disallowed" in answer.guard) == (403, True)
 
 
 def test_ev192_an_upload(nothing_private):
     with tunnel(nothing_private, "example.test:80", tls=False) as connection:
-        connection.sendall(b"POST /private/x HTTP/1.1\r\nHost: example.test\r\nContent-Length: 3000000\r\n\r\n")
+        connection.sendall(
+            b"POST /private/x HTTP/1.1\r\nHost: example.test\r\nContent-Length: 3000000\r\n\r\n"
+        )
         connection.sendall(b"x" * 3_000_000)
         assert read_answer(connection).status == 403
 
 
-@pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "017700000001", "127.1", "127.0.1", "0x7f.1"])
+@pytest.mark.parametrize(
+    "host", ["2130706433", "0x7f000001", "017700000001", "127.1", "127.0.1", "0x7f.1"]
+)
 def test_ev197_numbers_that_are_an_address(host, integrations, sites):
     """Without a parent: the proxy itself would resolve the number."""
     site = sites.start()  # somewhere in 127/8, as the number is
     for integration in integrations.values():
         before = len(integration.records())
-        answer = one_line(integration, f"http://{host}:{site.port}/private/x".encode(), f"{host}:{site.port}".encode())
+        answer = one_line(
+            integration,
+            f"http://{host}:{site.port}/private/x".encode(),
+            f"{host}:{site.port}".encode(),
+        )
         assert answer.status in (403, 503)
         (record,) = integration.records()[before:]
         assert record["origin"] == f"http://127.0.0.1:{site.port}"
@@ -250,10 +281,15 @@ def test_ev199_an_address_inside_an_address(integrations, sites):
 @pytest.mark.parametrize("spelling", ["u-label", "a-label"])
 def test_international_names(row, spelling, nothing_private):
     """The A-label on the wire is what is judged; bytes that are not ASCII name no host."""
-    host = {"ev200": ("fa\xdf.de", "xn--fa-hia.de"), "ev201": ("b\xfccher.example", "xn--bcher-kva.example")}[row]
+    host = {
+        "ev200": ("fa\xdf.de", "xn--fa-hia.de"),
+        "ev201": ("b\xfccher.example", "xn--bcher-kva.example"),
+    }[row]
     name = host[spelling == "a-label"].encode()
     answer = one_line(nothing_private, b"http://" + name + b"/private/x", name)
-    readable = name == b"xn--bcher-kva.example"  # mitmproxy reads A-labels by IDNA 2003, which has no sharp s
+    readable = (
+        name == b"xn--bcher-kva.example"
+    )  # mitmproxy reads A-labels by IDNA 2003, which has no sharp s
     assert answer.status in ((403,) if readable else (400, 403)), answer
 
 
@@ -261,13 +297,38 @@ def test_international_names(row, spelling, nothing_private):
 def test_ev202_http_rules_do_not_apply_to_https(kind, named):
     """The reverse is a wrong refusal, the second worst fault."""
     with tunnel(named.integrations[kind], "open.test:443") as connection:
-        answer = exchange(connection, b"GET /private/x HTTP/1.1\r\nHost: open.test\r\nConnection: close\r\n\r\n")
+        answer = exchange(
+            connection, b"GET /private/x HTTP/1.1\r\nHost: open.test\r\nConnection: close\r\n\r\n"
+        )
     assert answer.status == 200
     assert named.open_tls.origin.targets[-1] == "/private/x"
 
 
 def test_every_row_is_here():
-    named = {"ev171", "ev172", "ev174", "ev175", "ev176", "ev177", "ev182", "ev183", "ev184", "ev185", "ev186"}
-    named |= {"ev189", "ev190", *FIELDS, "ev192", "ev197", "ev199", "ev200", "ev201", "ev202", "ev205"}
+    named = {
+        "ev171",
+        "ev172",
+        "ev174",
+        "ev175",
+        "ev176",
+        "ev177",
+        "ev182",
+        "ev183",
+        "ev184",
+        "ev185",
+        "ev186",
+    }
+    named |= {
+        "ev189",
+        "ev190",
+        *FIELDS,
+        "ev192",
+        "ev197",
+        "ev199",
+        "ev200",
+        "ev201",
+        "ev202",
+        "ev205",
+    }
     rest = {row["id"] for row in ROWS} - {row["id"] for row in (*SPELLINGS, *ABSOLUTE)} - named
     assert rest == {"ev102"}  # the asterisk, as ev170

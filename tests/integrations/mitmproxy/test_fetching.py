@@ -22,7 +22,12 @@ CAP = 512_000
 @pytest.fixture(scope="module")
 def hurried(start):
     """A proxy with short timeouts."""
-    options = {"connect_timeout": "2", "first_byte_timeout": "1", "fetch_timeout": "2", "audit_passes": "all"}
+    options = {
+        "connect_timeout": "2",
+        "first_byte_timeout": "1",
+        "fetch_timeout": "2",
+        "audit_passes": "all",
+    }
     with start("mitmdump", **options) as integration:
         yield integration
 
@@ -46,8 +51,14 @@ TROUBLE = {
         Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"),
         "protocol",
     ),
-    "redirect-to-ftp": (Reply(status=301, headers=(("Location", "ftp://x.test/"),)), "redirect-refused"),
-    "redirect-to-no-target": (Reply(status=301, headers=(("Location", "/a b\\c"),)), "redirect-refused"),
+    "redirect-to-ftp": (
+        Reply(status=301, headers=(("Location", "ftp://x.test/"),)),
+        "redirect-refused",
+    ),
+    "redirect-to-no-target": (
+        Reply(status=301, headers=(("Location", "/a b\\c"),)),
+        "redirect-refused",
+    ),
 }
 
 
@@ -98,7 +109,10 @@ def test_a_response_whose_framing_mitmproxy_misreads(start, http_site, tmp_path)
     script.write_text(SHORTENING)
     with start("mitmdump", "-s", str(SCRIPT), "-s", str(script)) as integration:
         assert get(integration, http_site, "/open").status == 503
-        assert (record_of(integration, http_site)["reason"], record_of(integration, http_site)["failure"]) == (
+        assert (
+            record_of(integration, http_site)["reason"],
+            record_of(integration, http_site)["failure"],
+        ) == (
             "unreachable",
             "protocol",
         )
@@ -116,11 +130,16 @@ def test_an_untrusted_certificate(hurried, sites, net):
 
 
 FINE = {
-    "gzip-unasked": (Reply(body=gzip.compress(RULES.encode()), headers=(("Content-Encoding", "gzip"),)), 403),
+    "gzip-unasked": (
+        Reply(body=gzip.compress(RULES.encode()), headers=(("Content-Encoding", "gzip"),)),
+        403,
+    ),
     "until-close": (Reply(raw=b"HTTP/1.1 200 OK\r\n\r\n" + RULES.encode()), 403),
     "chunked": (
         Reply(
-            raw=b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n22\r\n" + RULES.encode()[:34] + b"\r\n0\r\n\r\n"
+            raw=b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n22\r\n"
+            + RULES.encode()[:34]
+            + b"\r\n0\r\n\r\n"
         ),
         403,
     ),
@@ -129,7 +148,10 @@ FINE = {
     "rules-then-too-much": (Reply(body=RULES.encode() + b"#" * (2 * CAP)), 403),
     "rules-after-the-cap": (Reply(body=b"#\n" * CAP + RULES.encode()), 200),
     "bomb": (
-        Reply(body=gzip.compress(RULES.encode() + b"#" * 20_000_000), headers=(("Content-Encoding", "gzip"),)),
+        Reply(
+            body=gzip.compress(RULES.encode() + b"#" * 20_000_000),
+            headers=(("Content-Encoding", "gzip"),),
+        ),
         403,
     ),
 }
@@ -163,8 +185,12 @@ def test_the_request_for_robots_txt(integration, site):
 
 def test_no_client_chooses_the_user_agent_of_the_fetch(integration, sites):
     """A client's name could fetch other rules, which would then apply to every client."""
-    site = sites.start(robots=lambda request: Reply(body=RULES if "mybot" in request.headers["user-agent"] else ""))
-    assert plain(integration, site.url + "/open", fields="User-Agent: welcome/1.0\r\n").status == 200
+    site = sites.start(
+        robots=lambda request: Reply(body=RULES if "mybot" in request.headers["user-agent"] else "")
+    )
+    assert (
+        plain(integration, site.url + "/open", fields="User-Agent: welcome/1.0\r\n").status == 200
+    )
     assert plain(integration, site.url + "/private/x", fields="User-Agent: mybot\r\n").status == 403
     assert site.origin.targets == ["/open"]
 
@@ -172,12 +198,17 @@ def test_no_client_chooses_the_user_agent_of_the_fetch(integration, sites):
 def test_the_user_agent_of_the_fetch_can_be_set(start, http_site):
     with start("proxy", user_agent="mybot/2.0 (+https://mybot.test/)") as integration:
         assert plain(integration, http_site.url + "/open").status == 200
-    assert http_site.origin.robots_fetches[0].headers["user-agent"] == "mybot/2.0 (+https://mybot.test/)"
+    assert (
+        http_site.origin.robots_fetches[0].headers["user-agent"]
+        == "mybot/2.0 (+https://mybot.test/)"
+    )
 
 
 def test_redirects_are_followed_across_origins(integration, sites):
     there = sites.start("https", RULES)
-    site = sites.start("http", Reply(status=301, headers=(("Location", f"{there.url}/robots.txt"),)))
+    site = sites.start(
+        "http", Reply(status=301, headers=(("Location", f"{there.url}/robots.txt"),))
+    )
     assert get(integration, site, "/private/x").status == 403
     assert (len(site.origin.robots_fetches), len(there.origin.robots_fetches)) == (1, 1)
 
@@ -186,7 +217,8 @@ def test_a_robots_txt_is_fetched_once_for_many_requests(integration, sites):
     site = sites.start(robots=Reply(body=RULES, delay=0.3))
     answers = []
     askers = [
-        threading.Thread(target=lambda: answers.append(get(integration, site, "/open").status)) for _ in range(12)
+        threading.Thread(target=lambda: answers.append(get(integration, site, "/open").status))
+        for _ in range(12)
     ]
     for asker in askers:
         asker.start()

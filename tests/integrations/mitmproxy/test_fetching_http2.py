@@ -17,7 +17,10 @@ from integrations.mitmproxy.wire import inside
 
 TEXT = b"User-agent: *\nDisallow: /private/\n"
 CONFIG = h2.config.H2Configuration(
-    client_side=False, header_encoding=None, validate_outbound_headers=False, normalize_outbound_headers=False
+    client_side=False,
+    header_encoding=None,
+    validate_outbound_headers=False,
+    normalize_outbound_headers=False,
 )
 
 
@@ -57,7 +60,9 @@ def site(authority, fields, frames=(TEXT,), padding: int | None = None) -> Itera
     authority.issue_cert("127.0.0.1").configure_cert(context)
     context.set_alpn_protocols(["h2"])
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=_serve, args=(listener, context, fields, frames, padding), daemon=True).start()
+        threading.Thread(
+            target=_serve, args=(listener, context, fields, frames, padding), daemon=True
+        ).start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
         listener.shutdown(socket.SHUT_RDWR)
 
@@ -66,7 +71,9 @@ def _serve(listener: socket.socket, context: ssl.SSLContext, *answer_with) -> No
     with contextlib.suppress(OSError):
         while True:
             accepted, _ = listener.accept()
-            threading.Thread(target=_converse, args=(accepted, context, *answer_with), daemon=True).start()
+            threading.Thread(
+                target=_converse, args=(accepted, context, *answer_with), daemon=True
+            ).start()
 
 
 def _converse(accepted: socket.socket, context: ssl.SSLContext, fields, frames, padding) -> None:
@@ -83,7 +90,9 @@ def _converse(accepted: socket.socket, context: ssl.SSLContext, fields, frames, 
                 if isinstance(event, h2.events.RequestReceived):
                     stream, left = event.stream_id, list(frames)
                     conversation.send_headers(stream, fields)
-            while left and conversation.local_flow_control_window(stream) > len(left[0]) + (padding or 0):
+            while left and conversation.local_flow_control_window(stream) > len(left[0]) + (
+                padding or 0
+            ):
                 frame = left.pop(0)
                 conversation.send_data(stream, frame, end_stream=not left, pad_length=padding)
             to.sendall(conversation.data_to_send())
@@ -91,14 +100,18 @@ def _converse(accepted: socket.socket, context: ssl.SSLContext, fields, frames, 
 
 @pytest.fixture(scope="module")
 def integration(start):
-    with start("mitmdump", audit_passes="all", first_byte_timeout="4", fetch_timeout="8") as running:
+    with start(
+        "mitmdump", audit_passes="all", first_byte_timeout="4", fetch_timeout="8"
+    ) as running:
         yield running
 
 
 def fetch_record(integration, authority, fields, *frames_and_padding):
     with site(authority, fields, *frames_and_padding) as at:
         inside(integration, at, "/private/x")
-        return next(record for record in integration.records() if record["origin"] == f"https://{at}")
+        return next(
+            record for record in integration.records() if record["origin"] == f"https://{at}"
+        )
 
 
 @pytest.mark.parametrize("name", UNREACHABLE)
@@ -115,7 +128,9 @@ def test_an_undoubted_response_is_read(integration, authority, name):
     assert (record["action"], record["reason"]) == ("drop", "disallowed"), record
 
 
-@pytest.mark.parametrize("frames", [(PACKED[:20], PACKED[20:]), (PACKED[:20], b"", PACKED[20:]), (PACKED, b"")])
+@pytest.mark.parametrize(
+    "frames", [(PACKED[:20], PACKED[20:]), (PACKED[:20], b"", PACKED[20:]), (PACKED, b"")]
+)
 def test_an_empty_frame_does_not_end_a_compressed_file(integration, authority, frames):
     record = fetch_record(integration, authority, answer(("content-encoding", "gzip")), frames)
 
@@ -123,7 +138,9 @@ def test_an_empty_frame_does_not_end_a_compressed_file(integration, authority, f
 
 
 def test_a_truncated_compressed_file_is_not_a_robots_txt(integration, authority):
-    record = fetch_record(integration, authority, answer(("content-encoding", "gzip")), (PACKED[:20], b""))
+    record = fetch_record(
+        integration, authority, answer(("content-encoding", "gzip")), (PACKED[:20], b"")
+    )
 
     assert (record["action"], record["reason"]) == ("defer", "unreachable"), record
     assert "cut short" in record["detail"]

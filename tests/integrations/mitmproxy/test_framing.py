@@ -10,7 +10,15 @@ import subprocess
 import pytest
 from integrations.mitmproxy.conftest import KINDS, get
 from integrations.mitmproxy.test_modes import Parent
-from integrations.mitmproxy.wire import TIMEOUT, H2Client, connected, exchange, request_fields, trusting, tunnel
+from integrations.mitmproxy.wire import (
+    TIMEOUT,
+    H2Client,
+    connected,
+    exchange,
+    request_fields,
+    trusting,
+    tunnel,
+)
 from support.programs import program
 from support.unread import UnreadSite
 
@@ -24,7 +32,11 @@ def smuggled(site) -> bytes:
 
 
 def bodies(site) -> list[tuple[str, bytes]]:
-    return [(request.target, request.body) for request in site.origin.received if request.target != "/robots.txt"]
+    return [
+        (request.target, request.body)
+        for request in site.origin.received
+        if request.target != "/robots.txt"
+    ]
 
 
 # -- HTTP/2 in front, HTTP/1 behind ---------------------------------------------------------------------------
@@ -61,7 +73,9 @@ def through_socks(integration, site):
     with connected(integration) as connection:
         connection.sendall(b"\x05\x01\x00")
         assert connection.recv(2) == b"\x05\x00"
-        connection.sendall(b"\x05\x01\x00\x03" + bytes([len(host)]) + host + struct.pack("!H", site.port))
+        connection.sendall(
+            b"\x05\x01\x00\x03" + bytes([len(host)]) + host + struct.pack("!H", site.port)
+        )
         assert connection.recv(10)[1] == 0
         with secured(integration, connection, site) as inside:
             yield inside
@@ -94,7 +108,9 @@ MODES = {
 }
 
 
-@pytest.fixture(scope="module", params=[(kind, mode) for kind in KINDS for mode in MODES], ids="-".join)
+@pytest.fixture(
+    scope="module", params=[(kind, mode) for kind in KINDS for mode in MODES], ids="-".join
+)
 def way(request, start, sites):
     """A proxy of each kind in each mode, a site behind it, and how a client of HTTP/2 gets there."""
     kind, mode = request.param
@@ -126,7 +142,9 @@ def test_a_body_of_unknown_length(way, method, target):
     assert site.origin.pages_matching("/private/") == []
 
 
-@pytest.mark.parametrize("trailers", [(), [("x-trailer", "GET /private/x HTTP/1.1")]], ids=["", "trailers"])
+@pytest.mark.parametrize(
+    "trailers", [(), [("x-trailer", "GET /private/x HTTP/1.1")]], ids=["", "trailers"]
+)
 @pytest.mark.parametrize("expects", [(), [("expect", "100-continue")]], ids=["", "expects"])
 @pytest.mark.parametrize("pieces", BODIES.values(), ids=BODIES)
 def test_a_body_in_pieces(way, pieces, expects, trailers):
@@ -168,9 +186,19 @@ raw.once("data", () => {
 
 def test_an_upload_by_node(integration, https_site):
     body = smuggled(https_site).decode()
-    arguments = [integration.host, str(integration.port), https_site.authority, str(integration.ca), body]
+    arguments = [
+        integration.host,
+        str(integration.port),
+        https_site.authority,
+        str(integration.ca),
+        body,
+    ]
     done = subprocess.run(
-        [program("node"), "-e", NODE, *arguments], capture_output=True, text=True, timeout=TIMEOUT, check=False
+        [program("node"), "-e", NODE, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
     )
     assert (done.stdout, done.stderr) == ("200\n", "")
     assert bodies(https_site) == [("/open", body.encode())]
@@ -257,7 +285,10 @@ def test_the_host_that_is_sent_is_the_judged_one(integration, sites):
 
 
 def test_a_name_is_sent_in_lower_case_without_a_trailing_dot(integration, site_on_localhost):
-    for authority in (f"LOCALHOST:{site_on_localhost.port}", f"localhost.:{site_on_localhost.port}"):
+    for authority in (
+        f"LOCALHOST:{site_on_localhost.port}",
+        f"localhost.:{site_on_localhost.port}",
+    ):
         with connected(integration) as connection:
             head = f"GET http://{authority}/open HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n"
             assert exchange(connection, head.encode()).status == 200
@@ -278,7 +309,12 @@ def site_on_localhost():
 def test_connection_fields_of_the_client_are_removed(integration, site):
     said = "Connection: X-Mine, Keep-Alive, Content-Length, Host, User-Agent\r\nX-Mine: 1\r\nKeep-Alive: timeout=5\r\n"
     assert (
-        get(integration, site, "/open", fields=f"{said}TE: trailers\r\nTrailer: X-T\r\nUser-Agent: me/1\r\n").status
+        get(
+            integration,
+            site,
+            "/open",
+            fields=f"{said}TE: trailers\r\nTrailer: X-T\r\nUser-Agent: me/1\r\n",
+        ).status
         == 200
     )
     received = site.origin.received[-1].headers
@@ -290,8 +326,13 @@ def test_a_parent_proxy_gets_no_connection_fields_of_the_client(start, http_site
     parent = Parent()
     body = b"x" * 10
     head = f"POST {http_site.url}/open HTTP/1.1\r\nHost: {http_site.authority}\r\nContent-Length: 10\r\n"
-    with start("proxy", "--mode", f"upstream:{parent.url}") as integration, connected(integration) as connection:
-        answer = exchange(connection, f"{head}Connection: Content-Length, Host\r\n\r\n".encode() + body)
+    with (
+        start("proxy", "--mode", f"upstream:{parent.url}") as integration,
+        connected(integration) as connection,
+    ):
+        answer = exchange(
+            connection, f"{head}Connection: Content-Length, Host\r\n\r\n".encode() + body
+        )
         assert answer.status == 200
     parent.close()
     sent = parent.heads[-1].lower().split("\r\n")
@@ -304,7 +345,10 @@ def test_a_parent_proxy_gets_no_connection_fields_of_the_client(start, http_site
 def test_an_http2_client_of_a_proxy_behind_a_parent(start, http_site):
     """The parent gets the absolute URL, as from any client of a proxy (RFC 9112 section 3.2.2)."""
     parent = Parent()
-    with start("proxy", "--mode", f"upstream:{parent.url}") as integration, connected(integration) as connection:
+    with (
+        start("proxy", "--mode", f"upstream:{parent.url}") as integration,
+        connected(integration) as connection,
+    ):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.set_alpn_protocols(["h2"])

@@ -44,16 +44,24 @@ WORDS = [
 ]
 PIECE = st.one_of(st.sampled_from(WORDS), st.binary(max_size=3))
 PIECES = st.lists(PIECE, max_size=6).map(b"".join)
-METHOD = st.one_of(st.sampled_from([b"GET", b"HEAD", b"POST", b"OPTIONS", b"CONNECT", b"get"]), st.binary(max_size=5))
+METHOD = st.one_of(
+    st.sampled_from([b"GET", b"HEAD", b"POST", b"OPTIONS", b"CONNECT", b"get"]),
+    st.binary(max_size=5),
+)
 TARGET = st.one_of(
     PIECES,
     PIECES.map(b"/".__add__),
     PIECES.map(b"http://site.test/".__add__),
     PIECES.map(b"http://site.test".__add__),
-    st.sampled_from([b"*", b"/private/x", b"/open", b"http://site.test/private/x", b"http://site.test/open"]),
+    st.sampled_from(
+        [b"*", b"/private/x", b"/open", b"http://site.test/private/x", b"http://site.test/open"]
+    ),
 )
 VERSION = st.one_of(st.sampled_from([b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2.0"]), st.binary(max_size=8))
-NAME = st.one_of(st.sampled_from([b"Host", b"host", b"User-Agent", b"Upgrade", b"Connection"]), st.binary(max_size=6))
+NAME = st.one_of(
+    st.sampled_from([b"Host", b"host", b"User-Agent", b"Upgrade", b"Connection"]),
+    st.binary(max_size=6),
+)
 FIELD = st.tuples(NAME, st.one_of(st.just(b"site.test"), PIECES))
 
 
@@ -84,7 +92,9 @@ async def enforcer(tmp_path, monkeypatch, nowhere):
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", somewhere)
     with taddons.context(proxyserver.Proxyserver()) as context:
-        chosen = ProxySettings(agent="mybot", store="memory:", audit_log=str(tmp_path), matching="strict")
+        chosen = ProxySettings(
+            agent="mybot", store="memory:", audit_log=str(tmp_path), matching="strict"
+        )
         planted = Enforcer(chosen)
         install(planted)
         context.configure(planted)
@@ -100,7 +110,9 @@ def flow_of(line, fields, *, parsed):
     flow.live = True
     if parsed:
         try:
-            flow.request = http1.read_request_head([b" ".join(line), *(b": ".join(field) for field in fields)])
+            flow.request = http1.read_request_head(
+                [b" ".join(line), *(b": ".join(field) for field in fields)]
+            )
         except ValueError:
             return None
     else:
@@ -119,7 +131,13 @@ def readings(path):
     for text in (path, unquote_to_bytes(path)):
         parts = []
         for part in text.partition(b"?")[0].replace(b"\\", b"/").split(b"/"):
-            parts = parts[:-1] if part == b".." else [*parts, part] if part not in (b"", b".") else parts
+            parts = (
+                parts[:-1]
+                if part == b".."
+                else [*parts, part]
+                if part not in (b"", b".")
+                else parts
+            )
         yield b"/" + b"/".join(parts).lower() + b"/"
 
 
@@ -127,7 +145,8 @@ async def through(enforcer, flow):
     await enforcer.requestheaders(flow)
     await enforcer.request(flow)
     data = server_hooks.ServerConnectionHookData(
-        connection.Server(address=(flow.request.data.host, flow.request.data.port)), flow.client_conn
+        connection.Server(address=(flow.request.data.host, flow.request.data.port)),
+        flow.client_conn,
     )
     ctx.master.addons.invoke_addon_sync(enforcer, server_hooks.ServerConnectHook(data))
     return data
@@ -163,7 +182,9 @@ def check(enforcer, flow, data):
         (named,) = hosts if is_http1 else [written.authority]
         assert parse_authority("http", named.decode()).host == flow.request.data.host
         assert written.path.startswith(b"/")
-        assert not any(each.startswith(b"/private/x") for each in readings(written.path)), written.path
+        assert not any(each.startswith(b"/private/x") for each in readings(written.path)), (
+            written.path
+        )
 
 
 async def test_a_request_changed_during_its_judgement_is_judged_again(enforcer, nowhere):

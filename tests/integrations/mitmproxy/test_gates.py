@@ -39,15 +39,24 @@ def connecting(flow, address):
 
 
 def test_no_permit_no_connection():
-    assert Permits().objection(connecting(flow_to(*SITE), SITE)) == "no permitted HTTP request for this connection"
+    assert (
+        Permits().objection(connecting(flow_to(*SITE), SITE))
+        == "no permitted HTTP request for this connection"
+    )
 
 
 def test_a_permit_is_for_one_address_of_one_client():
     permits, flow = Permits(), flow_to(*SITE)
     grant(permits, flow)
     assert permits.objection(connecting(flow, SITE)) is None
-    assert permits.objection(connecting(flow, ("site.test", 80))) == "the destination was not permitted"
-    assert permits.objection(connecting(flow, ("other.test", 443))) == "the destination was not permitted"
+    assert (
+        permits.objection(connecting(flow, ("site.test", 80)))
+        == "the destination was not permitted"
+    )
+    assert (
+        permits.objection(connecting(flow, ("other.test", 443)))
+        == "the destination was not permitted"
+    )
     other = flow_to(*SITE)
     other.client_conn.timestamp_start = 12345.0
     assert permits.objection(connecting(other, SITE)) is not None
@@ -90,7 +99,9 @@ async def enforcer(tmp_path):
     with taddons.context(proxyserver.Proxyserver()) as context:
         context.master.addons.add(RobotsGuard())
         context.options.update(
-            robots_guard_agent="mybot", robots_guard_store="memory:", robots_guard_audit_log=str(tmp_path / "audit_log")
+            robots_guard_agent="mybot",
+            robots_guard_store="memory:",
+            robots_guard_audit_log=str(tmp_path / "audit_log"),
         )
         found = context.master.addons.get("robots_guard_enforcer")
         found.running()
@@ -140,4 +151,7 @@ async def test_a_response_without_a_verdict_is_killed(enforcer, caplog):
     flow.live = True
     await enforcer.responseheaders(flow)
     assert flow.error.msg == flow.error.KILLED_MESSAGE
-    assert any(record.levelno == logging.ERROR and "without a verdict" in record.message for record in caplog.records)
+    assert any(
+        record.levelno == logging.ERROR and "without a verdict" in record.message
+        for record in caplog.records
+    )

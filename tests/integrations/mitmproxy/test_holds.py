@@ -31,7 +31,10 @@ async def test_only_the_waits_of_one_client_are_cancelled():
     async def turn(number):
         return await turns[number]
 
-    tasks = [asyncio.ensure_future(waiting.wait(each, turn(n))) for n, each in enumerate((stays, leaves, leaves))]
+    tasks = [
+        asyncio.ensure_future(waiting.wait(each, turn(n)))
+        for n, each in enumerate((stays, leaves, leaves))
+    ]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(waiting) == 3

@@ -11,7 +11,12 @@ SAID = f"proxy-AUTHORIZATION: {CREDENTIALS}\r\nProxy-Authorization: Basic c2Vjb2
 
 
 def received(site):
-    return [name for request in site.origin.received for name in request.headers if name.startswith("proxy-")]
+    return [
+        name
+        for request in site.origin.received
+        for name in request.headers
+        if name.startswith("proxy-")
+    ]
 
 
 def test_fields_for_the_proxy_are_removed(integration, site):
@@ -20,7 +25,12 @@ def test_fields_for_the_proxy_are_removed(integration, site):
 
 
 def test_in_http2_too(integration, https_site):
-    fields = [(":method", "GET"), (":scheme", "https"), (":authority", https_site.authority), (":path", "/open")]
+    fields = [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", https_site.authority),
+        (":path", "/open"),
+    ]
     with tunnel(integration, https_site.authority, alpn=["h2"]) as connection:
         assert http2(connection, [*fields, ("proxy-authorization", CREDENTIALS)]).status == 200
     assert (https_site.origin.targets, received(https_site)) == (["/open"], [])
@@ -28,19 +38,31 @@ def test_in_http2_too(integration, https_site):
 
 def test_an_upload(integration, http_site):
     fields = f"{SAID}Content-Length: 3\r\n"
-    assert plain(integration, http_site.url + "/open", method="POST", fields=fields, body=b"abc").status == 200
+    assert (
+        plain(
+            integration, http_site.url + "/open", method="POST", fields=fields, body=b"abc"
+        ).status
+        == 200
+    )
     assert received(http_site) == []
 
 
 def test_in_reverse_mode(start, http_site):
-    with start("proxy", "--mode", f"reverse:{http_site.url}") as integration, connected(integration) as connection:
+    with (
+        start("proxy", "--mode", f"reverse:{http_site.url}") as integration,
+        connected(integration) as connection,
+    ):
         head = f"GET /open HTTP/1.1\r\nHost: x.test\r\n{SAID}Authorization: Basic b3duZXI=\r\n\r\n"
         assert exchange(connection, head.encode()).status == 200
     assert received(http_site) == []
-    assert http_site.origin.received[-1].headers["authorization"] == "Basic b3duZXI="  # that is for the site
+    assert (
+        http_site.origin.received[-1].headers["authorization"] == "Basic b3duZXI="
+    )  # that is for the site
 
 
-@pytest.mark.parametrize(("matching", "left"), [("strict", []), ("standard", ["x-original-url", "x-rewrite-url"])])
+@pytest.mark.parametrize(
+    ("matching", "left"), [("strict", []), ("standard", ["x-original-url", "x-rewrite-url"])]
+)
 def test_fields_that_name_another_target(start, http_site, matching, left):
     said = "X-Original-URL: /private/x\r\nX-REWRITE-url: /private/x\r\n"
     with start("proxy", matching=matching) as integration:
@@ -60,7 +82,9 @@ def test_the_proxys_own_authentication_sees_it_first(start, http_site, https_sit
         assert plain(integration, http_site.url + "/open").status == 407
         allowed = f"Proxy-Authorization: {CREDENTIALS}\r\nProxy-Connection: keep-alive\r\n"
         assert plain(integration, http_site.url + "/open", fields=allowed).status == 200
-        with tunnel(integration, https_site.authority, fields=allowed) as connection:  # and once more inside
+        with tunnel(
+            integration, https_site.authority, fields=allowed
+        ) as connection:  # and once more inside
             head = f"GET /open HTTP/1.1\r\nHost: {https_site.authority}\r\n{SAID}\r\n"
             assert exchange(connection, head.encode()).status == 200
     assert (http_site.origin.targets, https_site.origin.targets) == (["/open"], ["/open"])

@@ -25,7 +25,9 @@ def site(sites):
 
 
 def named(integration, site, target, user_agent="other/2.0 (+https://example.org)", fields=""):
-    return plain(integration, site.url + target, fields=f"User-Agent: {user_agent}\r\n{fields}").status
+    return plain(
+        integration, site.url + target, fields=f"User-Agent: {user_agent}\r\n{fields}"
+    ).status
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -42,7 +44,10 @@ def test_the_agent_that_a_request_names(kind, start, site):
         assert named(integration, site, "/closed-to-other") == 403
         assert named(integration, site, "/closed-to-the-rest", "third") == 403
         assert named(integration, site, "/closed-to-mybot", "Mozilla/5.0 (X11; Linux)") == 403
-        assert named(integration, site, "/closed-to-other", "Mozilla/5.0 (compatible; Other/1; +x)") == 403
+        assert (
+            named(integration, site, "/closed-to-other", "Mozilla/5.0 (compatible; Other/1; +x)")
+            == 403
+        )
         assert integration.records()[0]["agent"] == "other"
 
 
@@ -65,7 +70,9 @@ def test_both_the_named_agent_and_the_operators(start, site):
 
 
 def credentials(user, password="secret"):
-    return f"Proxy-Authorization: Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}\r\n"
+    return (
+        f"Proxy-Authorization: Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}\r\n"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,8 +86,13 @@ def test_an_authenticated_users_agent(kind, start, site, tmp_path):
         assert named(integration, site, "/closed-to-mybot", fields=credentials("bob")) == 403
         assert named(integration, site, "/open") == 407
         assert named(integration, site, "/open", fields=credentials("alice", "guessed")) == 407
-    assert [request.target for request in site.origin.received] == ["/robots.txt", "/closed-to-mybot"]
-    assert not any(name.startswith("proxy-") for request in site.origin.received for name in request.headers)
+    assert [request.target for request in site.origin.received] == [
+        "/robots.txt",
+        "/closed-to-mybot",
+    ]
+    assert not any(
+        name.startswith("proxy-") for request in site.origin.received for name in request.headers
+    )
 
 
 def _sha(password):
@@ -95,6 +107,8 @@ def test_the_agents_user_agent_is_set(kind, start, site):
 
 
 def test_a_configured_user_agent_is_set(start, site):
-    with start("proxy", set_user_agent="true", user_agent="mybot/2 (+https://example.org/bot)") as integration:
+    with start(
+        "proxy", set_user_agent="true", user_agent="mybot/2 (+https://example.org/bot)"
+    ) as integration:
         assert plain(integration, site.url + "/open").status == 200
     assert site.origin.received[-1].headers["user-agent"] == "mybot/2 (+https://example.org/bot)"

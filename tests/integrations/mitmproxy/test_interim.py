@@ -9,7 +9,13 @@ from mitmproxy import options
 from mitmproxy.connection import ConnectionState
 from mitmproxy.proxy import events
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layers.http import ReceiveHttp, RequestEndOfMessage, RequestHeaders, ResponseData, ResponseHeaders
+from mitmproxy.proxy.layers.http import (
+    ReceiveHttp,
+    RequestEndOfMessage,
+    RequestHeaders,
+    ResponseData,
+    ResponseHeaders,
+)
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 from mitmproxy.test import taddons, tflow, tutils
 
@@ -31,7 +37,9 @@ def heads(printed: str) -> list[list[str]]:
     """The heads that `curl -i` prints before a body, each a list of lines."""
     blocks = printed.replace("\r\n", "\n").split("\n\n")
     return [
-        block.split("\n") for block in blocks if block.startswith("HTTP/") and "Connection established" not in block
+        block.split("\n")
+        for block in blocks
+        if block.startswith("HTTP/") and "Connection established" not in block
     ]
 
 
@@ -39,7 +47,9 @@ def assert_whole(done, version):
     assert done.stdout.endswith("whole"), done
     assert (done.stderr, done.returncode) == ("", 0)
     found = heads(done.stdout)
-    assert [head[0].split()[:2] for head in found] == [[version, status] for status in ("102", "103", "103", "200")]
+    assert [head[0].split()[:2] for head in found] == [
+        [version, status] for status in ("102", "103", "103", "200")
+    ]
     fields = [line.lower() for head in found[:-1] for line in head[1:]]
     assert fields == [f"link: {hint}" for hint in HINTS]
 
@@ -47,7 +57,17 @@ def assert_whole(done, version):
 @pytest.mark.parametrize(("option", "version"), [("--http1.1", "HTTP/1.1"), ("--http2", "HTTP/2")])
 def test_an_https_site(integration, sites, option, version):
     site = sites.start("https", pages={"/early": Reply(raw=EARLY + FINAL)})
-    done = run("curl", integration, "-isS", option, "--cacert", str(integration.ca), "-m", "15", site.url + "/early")
+    done = run(
+        "curl",
+        integration,
+        "-isS",
+        option,
+        "--cacert",
+        str(integration.ca),
+        "-m",
+        "15",
+        site.url + "/early",
+    )
     assert_whole(done, version)
 
 
@@ -58,7 +78,15 @@ def test_an_http_site(integration, sites):
 
 def test_an_http2_site(integration, http2_site):
     done = run(
-        "curl", integration, "-isS", "--http2", "--cacert", str(integration.ca), "-m", "15", http2_site.url + "/early"
+        "curl",
+        integration,
+        "-isS",
+        "--http2",
+        "--cacert",
+        str(integration.ca),
+        "-m",
+        "15",
+        http2_site.url + "/early",
     )
     assert_whole(done, "HTTP/2")
 
@@ -79,7 +107,9 @@ async def test_in_pieces():
         received = [each.event for each in found if isinstance(each, ReceiveHttp)]
 
         interim = [each.response.status_code for each in received if isinstance(each, Interim)]
-        final = [each.response.status_code for each in received if isinstance(each, ResponseHeaders)]
+        final = [
+            each.response.status_code for each in received if isinstance(each, ResponseHeaders)
+        ]
         body = b"".join(each.data for each in received if isinstance(each, ResponseData))
         assert (interim, final, body) == ([102, 103, 103], [200], b"whole")
 
@@ -97,7 +127,9 @@ def test_an_upload_that_waits_for_a_continue(integration, sites):
 def test_an_http_1_0_client(integration, sites):
     site = sites.start("http", pages={"/early": Reply(raw=EARLY + FINAL)})
     with connected(integration) as connection:
-        connection.sendall(f"GET {site.url}/early HTTP/1.0\r\nHost: {site.authority}\r\n\r\n".encode())
+        connection.sendall(
+            f"GET {site.url}/early HTTP/1.0\r\nHost: {site.authority}\r\n\r\n".encode()
+        )
         assert closed(connection).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
@@ -105,14 +137,18 @@ def test_without_a_final_response(integration, sites):
     """The client gets the reason, as without the interim response."""
     site = sites.start("http", pages={"/early": Reply(raw=EARLY)})
     with connected(integration) as connection:
-        connection.sendall(f"GET {site.url}/early HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
+        connection.sendall(
+            f"GET {site.url}/early HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
+        )
         received = closed(connection)
     assert received.count(b"HTTP/1.1 103") == 2
     assert b"HTTP/1.1 502 Bad Gateway" in received
 
 
 def test_an_unreadable_interim_response(integration, sites):
-    site = sites.start("http", pages={"/early": Reply(raw=b"HTTP/1.1 103 Early\r\nno field\r\n\r\n" + FINAL)})
+    site = sites.start(
+        "http", pages={"/early": Reply(raw=b"HTTP/1.1 103 Early\r\nno field\r\n\r\n" + FINAL)}
+    )
     assert plain(integration, site.url + "/early").status == 502
 
 
@@ -121,5 +157,8 @@ def test_a_connection_that_is_used_again(integration, sites):
     with connected(integration) as connection:
         for _ in range(2):
             head = f"GET {site.url}/early HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
-            statuses = [exchange(connection, head).status, *(exchange(connection, b"").status for _ in range(3))]
+            statuses = [
+                exchange(connection, head).status,
+                *(exchange(connection, b"").status for _ in range(3)),
+            ]
             assert statuses == [102, 103, 103, 200]

@@ -47,7 +47,9 @@ def test_why_a_request_was_refused(integration, http_site):
     assert b"<x>" not in why.body
     assert (b"page=2" in why.body, b"hidden" in why.body) == (True, False)  # others may ask, too
     assert plain(integration, "http://robots.guard/why/0-0").status == 404
-    assert len(integration.records()) == before + 1  # requests for the proxy itself are not recorded
+    assert (
+        len(integration.records()) == before + 1
+    )  # requests for the proxy itself are not recorded
 
 
 def test_the_console_behind_the_proxy_is_read_only(start, sites):
@@ -63,7 +65,12 @@ def test_the_console_behind_the_proxy_is_read_only(start, sites):
         assert b"/private/&lt;x&gt;" in listed.body
         assert b"<x>" not in listed.body
         assert (
-            plain(integration, "http://robots.guard/console/", method="POST", fields="Content-Length: 0\r\n").status
+            plain(
+                integration,
+                "http://robots.guard/console/",
+                method="POST",
+                fields="Content-Length: 0\r\n",
+            ).status
             == 405
         )
         assert plain(integration, "http://robots.guard/consoles").body == (
@@ -75,7 +82,10 @@ def test_the_console_behind_the_proxy_is_read_only(start, sites):
 
 def test_the_console_is_off_by_default(integration):
     assert plain(integration, "http://robots.guard/console/").status == 404
-    assert plain(integration, "http://robots.guard/console/").body == b"The pages are /, /ready, /ca.pem and /why/ID.\n"
+    assert (
+        plain(integration, "http://robots.guard/console/").body
+        == b"The pages are /, /ready, /ca.pem and /why/ID.\n"
+    )
     assert b"/console/" not in plain(integration, "http://robots.guard/").body
 
 
@@ -84,7 +94,9 @@ def test_the_console_is_off_by_default(integration):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_copy_of_robots_txt_while_it_is_fresh(kind, start, sites):
-    robots = Reply(headers=(("Content-Type", "text/plain"), ("Cache-Control", "max-age=3600")), body=RULES)
+    robots = Reply(
+        headers=(("Content-Type", "text/plain"), ("Cache-Control", "max-age=3600")), body=RULES
+    )
     site = sites.start(robots=robots)
     with start(kind, serve_robots_from_cache="true") as integration:
         assert plain(integration, site.url + "/open").status == 200
@@ -92,7 +104,12 @@ def test_a_copy_of_robots_txt_while_it_is_fresh(kind, start, sites):
         assert (answer.status, answer.body.decode()) == (200, RULES)
         assert answer.guard == "pass; reason=robots-txt; copy"
         assert plain(integration, site.url + "/robots.txt", method="HEAD").body == b""
-        assert plain(integration, site.url + "/robots.txt", method="POST", fields="Content-Length: 0\r\n").status == 200
+        assert (
+            plain(
+                integration, site.url + "/robots.txt", method="POST", fields="Content-Length: 0\r\n"
+            ).status
+            == 200
+        )
     assert [request.method for request in site.origin.robots_fetches] == ["GET", "POST"]
 
 
@@ -104,9 +121,13 @@ def moved(url: str) -> Reply:
 @pytest.mark.parametrize("to", ["/private/x", "/open.txt", "/robots.txt", "its own"])
 def test_a_redirected_copy_is_not_served(kind, to, start, sites):
     """A client that follows the redirect is judged at its target; the cache must not serve more than that."""
-    other = sites.start(robots=RULES, pages={"/private/x": Reply(body="a secret"), "/open.txt": Reply(body=RULES)})
+    other = sites.start(
+        robots=RULES, pages={"/private/x": Reply(body="a secret"), "/open.txt": Reply(body=RULES)}
+    )
     own = {"/own.txt": Reply(body=RULES)}
-    site = sites.start(robots=moved("/own.txt" if to == "its own" else f"{other.url}{to}"), pages=own)
+    site = sites.start(
+        robots=moved("/own.txt" if to == "its own" else f"{other.url}{to}"), pages=own
+    )
     with start(kind, serve_robots_from_cache="true", audit_passes="all") as integration:
         page = plain(integration, site.url + "/private/y")
         answer = plain(integration, site.url + "/robots.txt")
@@ -115,8 +136,12 @@ def test_a_redirected_copy_is_not_served(kind, to, start, sites):
     assert page.status == (503 if to == "/private/x" else 403)
     assert (answer.status, answer.guard) == (301, "")
     assert other.origin.pages_matching("private") == []
-    judged = [(each["action"], each["robots_txt_of"]) for each in records if each.get("robots_txt_of")]
-    assert judged == {"/private/x": [("drop", site.url)], "/open.txt": [("pass", site.url)]}.get(to, [])
+    judged = [
+        (each["action"], each["robots_txt_of"]) for each in records if each.get("robots_txt_of")
+    ]
+    assert judged == {"/private/x": [("drop", site.url)], "/open.txt": [("pass", site.url)]}.get(
+        to, []
+    )
     if to == "/private/x":
         (refused,) = [each for each in records if each["url"] == f"{site.url}/private/y"]
         assert (refused["action"], refused["failure"]) == ("defer", "redirect-disallowed")
@@ -151,7 +176,9 @@ def test_a_copy_stored_by_an_older_version_is_not_served(start, sites, tmp_path)
 
 def test_without_the_setting_robots_txt_is_requested_from_the_site(start, sites):
     """A crawler's own headers could fetch another file than the one that applies."""
-    site = sites.start(robots=lambda request: Reply(body="" if "x-open" in request.headers else RULES))
+    site = sites.start(
+        robots=lambda request: Reply(body="" if "x-open" in request.headers else RULES)
+    )
     with start("proxy") as integration:
         assert plain(integration, site.url + "/robots.txt", fields="X-Open: 1\r\n").body == b""
         assert plain(integration, site.url + "/private/x").status == 403
@@ -169,6 +196,11 @@ def test_the_next_client_is_offered_the_origins_protocol(integration, sites):
         with tunnel(integration, site.authority, alpn=["h2", "http/1.1"]) as connection:
             chosen.append(connection.selected_alpn_protocol())
             if chosen[-1] == "h2":
-                pseudo = [(":method", "GET"), (":scheme", "https"), (":authority", site.authority), (":path", "/open")]
+                pseudo = [
+                    (":method", "GET"),
+                    (":scheme", "https"),
+                    (":authority", site.authority),
+                    (":path", "/open"),
+                ]
                 assert http2(connection, pseudo).status == 200
     assert chosen == ["h2", "http/1.1"]

@@ -48,7 +48,10 @@ def test_sigterm_finishes_permitted_requests_only(tmp_path, sites):
 
 
 def _refuses(integration):
-    with contextlib.suppress(OSError), socket.create_connection((integration.host, integration.port), timeout=60):
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection((integration.host, integration.port), timeout=60),
+    ):
         return False
     return True
 
@@ -100,14 +103,18 @@ def _children(pid):
 
 def test_a_worker_that_dies_stops_the_others(tmp_path):
     """A supervisor restarts all of them; a partial proxy would look like a complete one."""
-    with proxy(tmp_path, ["--workers", "2"], store=f"sqlite:///{tmp_path / 'p.sqlite'}") as integration:
+    with proxy(
+        tmp_path, ["--workers", "2"], store=f"sqlite:///{tmp_path / 'p.sqlite'}"
+    ) as integration:
         os.kill(int(_children(integration.process.pid)[0]), signal.SIGKILL)
         assert integration.process.wait(PATIENCE) == 2
         eventually(lambda: _refuses(integration))
 
 
 def test_workers_end_if_their_parent_is_killed(tmp_path):
-    with proxy(tmp_path, ["--workers", "2"], store=f"sqlite:///{tmp_path / 'p.sqlite'}") as integration:
+    with proxy(
+        tmp_path, ["--workers", "2"], store=f"sqlite:///{tmp_path / 'p.sqlite'}"
+    ) as integration:
         workers = children(integration.process.pid)
         integration.process.kill()
         integration.process.wait()
@@ -126,7 +133,9 @@ def test_workers_share_their_port_with_no_other_proxy(tmp_path):
 
 
 def children(parent):
-    return [int(each) for each in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+    return [
+        int(each) for each in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    ]
 
 
 def test_workers_without_a_store_to_share(tmp_path):
@@ -136,7 +145,9 @@ def test_workers_without_a_store_to_share(tmp_path):
 
 def test_workers_that_cannot_start_report_it_once(tmp_path):
     options = ["--workers", "2", "--set", "rawtcp=true"]
-    status, printed = refused_start("proxy", tmp_path, options, store=f"sqlite:///{tmp_path / 'p.sqlite'}")
+    status, printed = refused_start(
+        "proxy", tmp_path, options, store=f"sqlite:///{tmp_path / 'p.sqlite'}"
+    )
     assert (status, printed.count("rawtcp=false")) == (2, 1)
 
 
@@ -145,7 +156,9 @@ def test_sighup_reloads_the_overrides(tmp_path, http_site, workers):
     overrides = tmp_path / "overrides.toml"
     overrides.write_text("")
     store = f"sqlite:///{tmp_path / 'store.sqlite'}"
-    with proxy(tmp_path, ["--workers", workers], overrides=str(overrides), store=store) as integration:
+    with proxy(
+        tmp_path, ["--workers", workers], overrides=str(overrides), store=store
+    ) as integration:
         assert plain(integration, http_site.url + "/open").status == 200
         overrides.write_text(
             f'[[override]]\nid = "gone"\norigin = "{http_site.url}"\nowner = "o"\nreason = "r"\n'
@@ -179,13 +192,18 @@ def test_metrics(tmp_path, http_site):
 def test_metrics_count_waiting_requests(tmp_path, http_site):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with proxy(tmp_path, ["--metrics", str(port)], min_delay="2.5") as integration, ThreadPoolExecutor(1) as pool:
+    with (
+        proxy(tmp_path, ["--metrics", str(port)], min_delay="2.5") as integration,
+        ThreadPoolExecutor(1) as pool,
+    ):
         plain(integration, http_site.url + "/open")
         waiting = pool.submit(plain, integration, http_site.url + "/open")
         seen = set()
         while not waiting.done():
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-                seen.update(re.findall(r"^robots_guard_held (.*)$", answer.read().decode(), re.MULTILINE))
+                seen.update(
+                    re.findall(r"^robots_guard_held (.*)$", answer.read().decode(), re.MULTILINE)
+                )
     assert waiting.result().status == 200
     assert "1.0" in seen
 
@@ -194,7 +212,11 @@ def test_metrics_on_a_port_in_use(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         status, printed = refused_start("proxy", tmp_path, ["--metrics", port])
-    assert (status, f"--metrics {port}" in printed, "choose another port" in printed) == (2, True, True)
+    assert (status, f"--metrics {port}" in printed, "choose another port" in printed) == (
+        2,
+        True,
+        True,
+    )
 
 
 # -- what it tells --------------------------------------------------------------------------------------------
@@ -232,7 +254,9 @@ def test_a_wider_bind_demands_authentication(listen, tmp_path):
 
 
 def test_a_wider_bind_rejects_proxyauth_any(tmp_path):
-    status, printed = refused_start("proxy", tmp_path, ["--listen", "0.0.0.0:0", "--proxyauth", "any"])
+    status, printed = refused_start(
+        "proxy", tmp_path, ["--listen", "0.0.0.0:0", "--proxyauth", "any"]
+    )
     assert (status, "USER:PASSWORD" in printed) == (2, True)
 
 
@@ -268,7 +292,8 @@ def test_sighup_reloads_the_users(tmp_path, http_site):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("alice\n", "line 1"), ("# x\nalice:\n", "line 2"), (":hash\n", "line 1"), ("\n", "no user")]
+    ("text", "expected"),
+    [("alice\n", "line 1"), ("# x\nalice:\n", "line 2"), (":hash\n", "line 1"), ("\n", "no user")],
 )
 def test_an_htpasswd_file_with_unintended_users(text, expected, tmp_path):
     (tmp_path / "users").write_text(text)
@@ -305,7 +330,9 @@ def test_how_to_trust_the_ca(tmp_path):
     certificate = tmp_path / "ca" / "mitmproxy-ca-cert.pem"
     assert done.returncode == 0, done.stderr
     assert [
-        name for name in ("curl", "wget", "Python", "Node", "Go", "Java", "Chromium") if name not in done.stdout
+        name
+        for name in ("curl", "wget", "Python", "Node", "Go", "Java", "Chromium")
+        if name not in done.stdout
     ] == []
     assert str(certificate) in done.stdout
     assert bundle.read_bytes().endswith(certificate.read_bytes())

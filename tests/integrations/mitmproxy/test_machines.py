@@ -18,9 +18,21 @@ TESTS = Path(__file__).parents[2]
 @pytest.mark.parametrize("mode", ["transparent", "wireguard"])
 def test_a_client_is_redirected_to_the_proxy(mode, tmp_path):
     _skip_without_kernel_support_for(mode)
-    inside = [program("unshare"), "--net", "--mount", sys.executable, "-m", "integrations.mitmproxy.machines"]
+    inside = [
+        program("unshare"),
+        "--net",
+        "--mount",
+        sys.executable,
+        "-m",
+        "integrations.mitmproxy.machines",
+    ]
     done = subprocess.run(
-        [*inside, mode, tmp_path], cwd=TESTS, capture_output=True, text=True, timeout=120, check=False
+        [*inside, mode, tmp_path],
+        cwd=TESTS,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
@@ -28,10 +40,16 @@ def test_a_client_is_redirected_to_the_proxy(mode, tmp_path):
     refused = '403 drop; reason=disallowed; rule="Disallow: /private/"; line=2; id='
     answers = seen["answers"]
     assert answers["http://site.test/open"] == answers["https://site.test/open"] == "200 "
-    for url in ("http://site.test/private/x", "https://site.test/private/x", "http://10.9.0.1/private/x"):
+    for url in (
+        "http://site.test/private/x",
+        "https://site.test/private/x",
+        "http://10.9.0.1/private/x",
+    ):
         assert answers[url].startswith(refused)
     assert answers["another name"].split()[0] in ("502", "503")
-    assert answers["itself"].split()[0] in {"transparent": ("502", "503"), "wireguard": ("000",)}[mode]
+    assert (
+        answers["itself"].split()[0] in {"transparent": ("502", "503"), "wireguard": ("000",)}[mode]
+    )
     assert len(seen["recorded"]) < 20, "it did not ask itself again and again"
     assert answers["an upload"] == "200 "
     assert (seen["plain"], seen["secure"]) == (["/open"], ["/open", "/upload"])

@@ -53,7 +53,9 @@ class Parent:
         self.heads.append(head.decode())
         if self.demands:
             with client:
-                client.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+                client.sendall(
+                    b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
+                )
             return
         method, target, _ = head.decode().split("\r\n")[0].split()
         authority = target.removeprefix("http://").partition("/")[0]
@@ -103,7 +105,11 @@ def test_behind_a_parent_proxy(kind, parent, start, sites):
     with start(kind, *options) as integration:
         assert plain(integration, site.url + "/open").status == 200
         assert inside(integration, secure.authority, "/open").status == 200
-        expected = [f"GET {site.url}/robots.txt", f"GET {site.url}/open", *[f"CONNECT {secure.authority}"] * 2]
+        expected = [
+            f"GET {site.url}/robots.txt",
+            f"GET {site.url}/open",
+            *[f"CONNECT {secure.authority}"] * 2,
+        ]
         assert parent.lines() == expected
         assert plain(integration, site.url + "/private/x").status == 403
         assert inside(integration, secure.authority, "/private/x").status == 403
@@ -114,7 +120,9 @@ def test_behind_a_parent_proxy(kind, parent, start, sites):
         assert parent.lines() == expected
     assert (site.origin.targets, secure.origin.targets) == (["/open"], ["/open"])
     if kind == "mitmdump":
-        assert all("Proxy-Authorization: Basic Y3Jhd2xlcjpzZWNyZXQ=" in head for head in parent.heads)
+        assert all(
+            "Proxy-Authorization: Basic Y3Jhd2xlcjpzZWNyZXQ=" in head for head in parent.heads
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -137,12 +145,24 @@ def test_a_parent_proxy_gets_the_operators_credentials_only(parent, start, sites
         with connected(integration) as connection:
             head = f"CONNECT {secure.authority} HTTP/1.1\r\nHost: {secure.authority}\r\n{theirs}\r\n".encode()
             assert exchange(connection, head, body=False).status == 200
-            with trusting(integration).wrap_socket(connection, server_hostname=secure.host) as secured:
+            with trusting(integration).wrap_socket(
+                connection, server_hostname=secure.host
+            ) as secured:
                 head = f"GET /open HTTP/1.1\r\nHost: {secure.authority}\r\n{theirs}Connection: close\r\n\r\n".encode()
                 assert exchange(secured, head).status == 200
-    said = [line for head in parent.heads for line in head.split("\r\n") if line.lower().startswith("proxy-")]
-    assert (len(parent.heads), said) == (4, ["Proxy-Authorization: Basic Y3Jhd2xlcjpzZWNyZXQ="] * (4 if own else 0))
-    assert not any(name.startswith("proxy-") for request in secure.origin.received for name in request.headers)
+    said = [
+        line
+        for head in parent.heads
+        for line in head.split("\r\n")
+        if line.lower().startswith("proxy-")
+    ]
+    assert (len(parent.heads), said) == (
+        4,
+        ["Proxy-Authorization: Basic Y3Jhd2xlcjpzZWNyZXQ="] * (4 if own else 0),
+    )
+    assert not any(
+        name.startswith("proxy-") for request in secure.origin.received for name in request.headers
+    )
 
 
 SETS_CREDENTIALS = """
@@ -154,9 +174,14 @@ def test_a_parent_proxy_gets_the_credentials_of_an_addon(parent, start, http_sit
     script = tmp_path / "credentials.py"
     script.write_text(SETS_CREDENTIALS)
     theirs = "Proxy-Authorization: Basic dGhlaXJz\r\n"
-    with start("mitmdump", "--mode", f"upstream:{parent.url}", "-s", str(SCRIPT), "-s", str(script)) as integration:
+    with start(
+        "mitmdump", "--mode", f"upstream:{parent.url}", "-s", str(SCRIPT), "-s", str(script)
+    ) as integration:
         assert plain(integration, http_site.url + "/open", fields=theirs).status == 200
-    said = [[line for line in head.split("\r\n") if line.lower().startswith("proxy-")] for head in parent.heads]
+    said = [
+        [line for line in head.split("\r\n") if line.lower().startswith("proxy-")]
+        for head in parent.heads
+    ]
     assert said == [["Proxy-Authorization: Basic b3RoZXJz"]] * 2  # robots.txt goes the same way
 
 
@@ -170,7 +195,10 @@ def test_a_parent_proxy_that_asks_for_credentials(scheme, parent, start, sites):
         assert (answer.status, "unreachable" in answer.guard) == (503, True)
         (record,) = integration.records()
         assert record["failure"] == "refused"
-        assert (parent.url.removeprefix("http://") in record["detail"], "407" in record["detail"]) == (True, True)
+        assert (
+            parent.url.removeprefix("http://") in record["detail"],
+            "407" in record["detail"],
+        ) == (True, True)
     assert site.seen()[0] == 0
 
 
@@ -214,7 +242,9 @@ def test_socks_is_judged(socks_integration, http_site):
     assert http_site.origin.targets == ["/open"]
 
 
-@pytest.mark.parametrize("first", [b"\r\nGET /private/x HTTP/1.1\r\n\r\n", b"\x00\x01\x02", b"SSH-2.0-x\r\n"])
+@pytest.mark.parametrize(
+    "first", [b"\r\nGET /private/x HTTP/1.1\r\n\r\n", b"\x00\x01\x02", b"SSH-2.0-x\r\n"]
+)
 def test_raw_bytes_through_socks(socks_integration, http_site, first):
     with socks(socks_integration, http_site) as connection:
         connection.sendall(first)
@@ -229,11 +259,15 @@ def test_raw_bytes_through_socks(socks_integration, http_site, first):
 def test_a_name_replaces_the_address_of_a_socks_client(socks_integration, http_site, net):
     """Over SOCKS a client may have looked a name up itself. Its address is not believed: the name is judged,
     so the name is where the request goes."""
-    named = net.origin("User-agent: *\nDisallow: /closed/\n", address="127.0.0.1", port=http_site.port)
+    named = net.origin(
+        "User-agent: *\nDisallow: /closed/\n", address="127.0.0.1", port=http_site.port
+    )
     claimed = f"localhost:{named.port}"
     for target, status in (("/private/x", 200), ("/closed/x", 403)):
         with socks(socks_integration, http_site) as connection:
-            assert exchange(connection, request_of(http_site, target, host=claimed)).status == status
+            assert (
+                exchange(connection, request_of(http_site, target, host=claimed)).status == status
+            )
     assert named.targets == ["/private/x"]
     assert http_site.seen()[0] == 0
 
@@ -277,11 +311,15 @@ def test_a_client_that_leaves_during_the_fetch(integration, sites):
 
     def robots(request):
         requested.set()
-        return Reply(body="User-agent: *\nDisallow: /private/\n", delay=0.0 if go_on.is_set() else 1.0)
+        return Reply(
+            body="User-agent: *\nDisallow: /private/\n", delay=0.0 if go_on.is_set() else 1.0
+        )
 
     site = sites.start(robots=robots)
     with connected(integration) as connection:
-        connection.sendall(f"GET {site.url}/left HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
+        connection.sendall(
+            f"GET {site.url}/left HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
+        )
         assert requested.wait(TIMEOUT)
     with untouched(integration, site):  # waits for the same fetch
         pass
@@ -292,7 +330,9 @@ def test_a_client_that_leaves_during_the_fetch(integration, sites):
 def test_one_waiting_client_does_not_delay_another(integration, sites, http_site):
     slow = sites.start(robots=Reply(body="", delay=2.0))
     with connected(integration) as connection:
-        connection.sendall(f"GET {slow.url}/slow HTTP/1.1\r\nHost: {slow.authority}\r\n\r\n".encode())
+        connection.sendall(
+            f"GET {slow.url}/slow HTTP/1.1\r\nHost: {slow.authority}\r\n\r\n".encode()
+        )
         assert plain(integration, http_site.url + "/open").status == 200
         assert slow.origin.targets == []
         assert read_answer(connection).status == 200

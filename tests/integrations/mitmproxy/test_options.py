@@ -6,7 +6,14 @@ import logging
 
 import pytest
 from mitmproxy import exceptions
-from mitmproxy.addons import clientplayback, mapremote, modifyheaders, next_layer, proxyserver, tlsconfig
+from mitmproxy.addons import (
+    clientplayback,
+    mapremote,
+    modifyheaders,
+    next_layer,
+    proxyserver,
+    tlsconfig,
+)
 from mitmproxy.test import taddons, tflow, tutils
 
 from robots_guard.mitmproxy import RobotsGuard
@@ -17,12 +24,19 @@ from robots_guard.settings import NAMES
 
 @pytest.fixture
 async def context(tmp_path):
-    others = (proxyserver.Proxyserver(), next_layer.NextLayer(), mapremote.MapRemote(), modifyheaders.ModifyHeaders())
+    others = (
+        proxyserver.Proxyserver(),
+        next_layer.NextLayer(),
+        mapremote.MapRemote(),
+        modifyheaders.ModifyHeaders(),
+    )
     with taddons.context(*others) as context:
         context.guard = RobotsGuard()
         context.master.addons.add(context.guard)
         context.options.update(
-            robots_guard_agent="mybot", robots_guard_store="memory:", robots_guard_audit_log=str(tmp_path / "audit_log")
+            robots_guard_agent="mybot",
+            robots_guard_store="memory:",
+            robots_guard_audit_log=str(tmp_path / "audit_log"),
         )
         context.enforcer = context.master.addons.get("robots_guard_enforcer")
         yield context
@@ -37,7 +51,9 @@ async def test_bodies_are_limited_by_default(context):
 
 
 def a_flow():
-    flow = tflow.tflow(req=tutils.treq(host="127.0.0.1", port=9, headers=((b"host", b"127.0.0.1:9"),)))
+    flow = tflow.tflow(
+        req=tutils.treq(host="127.0.0.1", port=9, headers=((b"host", b"127.0.0.1:9"),))
+    )
     flow.request.http_version = "HTTP/1.1"
     return flow
 
@@ -71,14 +87,25 @@ async def test_unsafe_options_are_undone_while_the_proxy_runs(context, name):
 async def test_unsafe_options_before_the_start_are_reported_at_the_start(context, name, caplog):
     context.options.update(**{name: LEADING_AROUND[name]})
     context.guard.running()
-    assert any(record.levelno == logging.ERROR and f"{name}=" in record.getMessage() for record in caplog.records)
+    assert any(
+        record.levelno == logging.ERROR and f"{name}=" in record.getMessage()
+        for record in caplog.records
+    )
     flow = a_flow()
     await context.enforcer.requestheaders(flow)
     assert flow.response.status_code == 503
 
 
 @pytest.mark.parametrize(
-    "mode", ["regular", "upstream:http://127.0.0.1:9", "reverse:https://x.test", "socks5", "local:curl", "wireguard"]
+    "mode",
+    [
+        "regular",
+        "upstream:http://127.0.0.1:9",
+        "reverse:https://x.test",
+        "socks5",
+        "local:curl",
+        "wireguard",
+    ],
 )
 async def test_modes_in_which_every_request_is_seen(context, mode):
     context.options.update(mode=[mode])
@@ -86,7 +113,8 @@ async def test_modes_in_which_every_request_is_seen(context, mode):
 
 
 @pytest.mark.parametrize(
-    "mode", ["dns", "reverse:udp://x.test:9", "reverse:dns://x.test", "reverse:tls://x.test:9", "tun"]
+    "mode",
+    ["dns", "reverse:udp://x.test:9", "reverse:dns://x.test", "reverse:tls://x.test:9", "tun"],
 )
 async def test_modes_in_which_not_every_request_is_seen(context, mode):
     context.options.update(mode=[mode])
@@ -127,7 +155,9 @@ async def test_requests_are_refused_before_the_configuration():
 
 async def test_an_unreadable_option_refuses_everything(caplog):
     with taddons.context(proxyserver.Proxyserver()) as context:
-        context.options.set("robots_guard_agent=mybot", "robots_guard_respect_retry_after=perhaps", defer=True)
+        context.options.set(
+            "robots_guard_agent=mybot", "robots_guard_respect_retry_after=perhaps", defer=True
+        )
         guard = RobotsGuard()
         context.master.addons.add(guard)
         guard.running()

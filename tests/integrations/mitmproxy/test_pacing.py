@@ -51,7 +51,9 @@ def decided(integration, url: str) -> None:
 def later(work, *arguments, **options) -> Future:
     """A client of its own."""
     answer: Future = Future()
-    threading.Thread(target=lambda: answer.set_result(work(*arguments, **options)), daemon=True).start()
+    threading.Thread(
+        target=lambda: answer.set_result(work(*arguments, **options)), daemon=True
+    ).start()
     return answer
 
 
@@ -67,7 +69,8 @@ def at_once(integration, site):
     with ThreadPoolExecutor(4) as clients:
         fields = ["", UPGRADE, "", ""]
         answers = [
-            clients.submit(get, integration, site, f"/{number}", fields=each) for number, each in enumerate(fields)
+            clients.submit(get, integration, site, f"/{number}", fields=each)
+            for number, each in enumerate(fields)
         ]
         return [answer.result().status for answer in answers]
 
@@ -75,7 +78,11 @@ def at_once(integration, site):
 def on_one_connection(integration, site):
     absolute = site.url if site.scheme == "http" else ""
     request = f"GET {absolute}/x HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
-    with connected(integration) if site.scheme == "http" else tunnel(integration, site.authority) as connection:
+    with (
+        connected(integration)
+        if site.scheme == "http"
+        else tunnel(integration, site.authority) as connection
+    ):
         return [exchange(connection, request).status for _ in range(3)]
 
 
@@ -197,7 +204,12 @@ def test_a_long_wait_is_a_429(integration, site, sites):
     until = int(answer.guard.partition("until=")[2].partition(";")[0])
     assert started + 29 <= until <= time.time() + 31
     problem = json.loads(answer.body)
-    assert (problem["status"], problem["reason"], problem["delay"], problem["until"]) == (429, "crawl-delay", 30, until)
+    assert (problem["status"], problem["reason"], problem["delay"], problem["until"]) == (
+        429,
+        "crawl-delay",
+        30,
+        until,
+    )
     assert "a delay between two requests. Try again in" in problem["detail"]
     # The proxy's own 429 is not the site's, and causes no pause.
     assert "reason=crawl-delay" in get(integration, site, "/3").guard
@@ -216,11 +228,16 @@ def test_a_browser_gets_a_page(integration, sites):
 
 def test_a_closed_site_is_a_503(integration, sites):
     opens = time.gmtime(time.time() + 6 * 3600)
-    site = sites.start("http", f"User-agent: *\nVisit-time: {opens.tm_hour:02}00-{opens.tm_hour:02}30\n")
+    site = sites.start(
+        "http", f"User-agent: *\nVisit-time: {opens.tm_hour:02}00-{opens.tm_hour:02}30\n"
+    )
 
     answer = get(integration, site, "/1")
 
-    assert (answer.status, answer.headers["proxy-status"].split("; ")[1]) == (503, "error=destination_unavailable")
+    assert (answer.status, answer.headers["proxy-status"].split("; ")[1]) == (
+        503,
+        "error=destination_unavailable",
+    )
     assert answer.guard.startswith("defer; reason=visit-time; until=")
     assert 4 * 3600 < int(answer.headers["retry-after"]) <= 6 * 3600
     assert site.origin.targets == []
@@ -237,13 +254,19 @@ def test_the_audit_log_links_deferred_requests(integration, sites):
     answers = [get(integration, site, target) for target in ("/1", "/2", "/3", "/2", "/2")]
     assert [answer.status for answer in answers] == [200, 429, 429, 429, 429]
 
-    records = [each for each in integration.records() if each["origin"] == site.url and each["action"] == "defer"]
+    records = [
+        each
+        for each in integration.records()
+        if each["origin"] == site.url and each["action"] == "defer"
+    ]
 
     first = records[0]["id"]
     assert [(each["url"].rpartition("/")[2], each["defers"]) for each in records] == [
         ("2", None), ("3", None), ("2", first), ("2", first),
     ]  # fmt: skip
-    assert {(each["delay_source"], each["delay"], each["line"]) for each in records} == {("crawl-delay", 30.0, 2)}
+    assert {(each["delay_source"], each["delay"], each["line"]) for each in records} == {
+        ("crawl-delay", 30.0, 2)
+    }
     assert get(integration, site, "/2", method="HEAD").status == 429
     assert integration.records()[-1]["defers"] is None
 
@@ -259,7 +282,9 @@ def test_a_client_that_leaves_gives_up_its_place(integration, sites, scheme):
     leaver = connected(integration) if scheme == "http" else tunnel(integration, site.authority)
     with leaver as connection:
         absolute = site.url if scheme == "http" else ""
-        connection.sendall(f"GET {absolute}/leaves HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
+        connection.sendall(
+            f"GET {absolute}/leaves HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
+        )
         decided(integration, f"{site.url}/leaves")
         stays = later(get, integration, site, "/stays")
         decided(integration, f"{site.url}/stays")
@@ -275,7 +300,9 @@ def test_the_only_waiting_client_leaves(integration, sites):
     site = sites.start("http", "User-agent: *\nCrawl-delay: 1\n")
     assert get(integration, site, "/first").status == 200
     with connected(integration) as connection:
-        connection.sendall(f"GET {site.url}/leaves HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
+        connection.sendall(
+            f"GET {site.url}/leaves HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
+        )
         decided(integration, f"{site.url}/leaves")
     time.sleep(1.0)  # its turn has expired unused
 
@@ -314,10 +341,19 @@ def test_a_request_waits_for_a_short_pause(integration, sites):
 
 def test_settings(start, sites):
     """A proxy with other settings: the origin's Retry-After is ignored, rules may change."""
-    settings = {"respect_retry_after": "false", "hold_max": "0.5", "on_disallowed": "defer", "max_defer": "1"}
+    settings = {
+        "respect_retry_after": "false",
+        "hold_max": "0.5",
+        "on_disallowed": "defer",
+        "max_defer": "1",
+    }
     with start(KINDS[0], audit_passes="all", min_delay="0.05", **settings) as integration:
         busy = sites.start("http", pages={"/busy": BUSY})
-        assert [get(integration, busy, target).status for target in ("/busy", "/2", "/3")] == [429, 200, 200]
+        assert [get(integration, busy, target).status for target in ("/busy", "/2", "/3")] == [
+            429,
+            200,
+            200,
+        ]
         assert min(gaps(busy)) >= 0.05 * (1 - TOLERANCE)
 
         site = sites.start("http", "User-agent: *\nCrawl-delay: 1\nDisallow: /private/\n")
@@ -340,7 +376,9 @@ def test_retry_after_also_pauses_an_upload(integration, sites):
     site = sites.start("http", pages={"/busy": BUSY})
     assert get(integration, site, "/1").status == 200
     with connected(integration) as client:
-        head = f"POST {site.url}/up HTTP/1.1\r\nHost: {site.authority}\r\nContent-Length: 10\r\n\r\n"
+        head = (
+            f"POST {site.url}/up HTTP/1.1\r\nHost: {site.authority}\r\nContent-Length: 10\r\n\r\n"
+        )
         client.sendall(head.encode())
         decided(integration, f"{site.url}/up")
         assert get(integration, site, "/busy").status == 429
@@ -401,7 +439,9 @@ def test_a_request_changed_while_it_waits_is_judged_again(meddled, sites):
 def test_a_streamed_upload_waits_before_it_is_sent(meddled, sites):
     site = sites.start("http", PACED)
     assert get(meddled, site, "/1").status == 200
-    head = f"POST {site.url}/stream HTTP/1.1\r\nHost: {site.authority}\r\nContent-Length: 10\r\n\r\n"
+    head = (
+        f"POST {site.url}/stream HTTP/1.1\r\nHost: {site.authority}\r\nContent-Length: 10\r\n\r\n"
+    )
 
     with connected(meddled) as connection:
         connection.sendall(head.encode() + b"01234")

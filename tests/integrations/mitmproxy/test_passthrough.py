@@ -19,7 +19,10 @@ def pinned(integration, site, ca_file, target="/open"):
     with connected(integration) as connection:
         connect = f"CONNECT {site.authority} HTTP/1.1\r\nHost: {site.authority}\r\n\r\n"
         assert exchange(connection, connect.encode(), body=False).status == 200
-        with contextlib.suppress(ssl.SSLError), context.wrap_socket(connection, server_hostname=site.host) as secure:
+        with (
+            contextlib.suppress(ssl.SSLError),
+            context.wrap_socket(connection, server_hostname=site.host) as secure,
+        ):
             head = f"GET {target} HTTP/1.1\r\nHost: {site.authority}\r\nConnection: close\r\n\r\n"
             return exchange(secure, head.encode()).status
     return None
@@ -50,7 +53,10 @@ def test_a_listed_host_with_a_closing_robots_txt_is_refused(start, sites, ca_fil
     site = sites.start("https", "User-agent: *\nDisallow: /\n")
     with start("proxy", passthrough=site.host) as integration:
         assert pinned(integration, site, ca_file) is None
-    assert [record["reason"] for record in integration.records()] == ["disallowed", "not-intercepted"]
+    assert [record["reason"] for record in integration.records()] == [
+        "disallowed",
+        "not-intercepted",
+    ]
     assert site.origin.targets == []
 
 

@@ -39,10 +39,14 @@ def test_every_module_is_a_patch_on_the_list():
 async def test_the_patches_of_the_addon_are_installed_by_one_call():
     master = Master(Options())
     patches.install_in(master)
-    replaced = [(patch, each) for patch in ADDON_PATCHES for each in patch.methods if each.make is not None]
+    replaced = [
+        (patch, each) for patch in ADDON_PATCHES for each in patch.methods if each.make is not None
+    ]
     assert len(replaced) > 20
     for patch, each in replaced:
-        assert getattr(patch.owner, each.name).__code__.co_filename.startswith(patches.__path__[0]), each
+        assert getattr(patch.owner, each.name).__code__.co_filename.startswith(
+            patches.__path__[0]
+        ), each
     assert type(master.addons) is patches.addon_dispatch.Addons
 
 
@@ -78,9 +82,15 @@ def test_a_missing_method_is_an_error():
 
 def test_a_head_is_written_in_one_place_of_each_client():
     """If mitmproxy writes one elsewhere, too, this fails before anything is sent unjudged."""
-    for module, writes in ((_http1, "assemble_request_head"), (_http2, "format_h2_request_headers")):
+    for module, writes in (
+        (_http1, "assemble_request_head"),
+        (_http2, "format_h2_request_headers"),
+    ):
         lines = inspect.getsource(module).splitlines()
-        assert len([line for line in lines if f"{writes}(" in line and not line.startswith("def ")]) == 1, module
+        assert (
+            len([line for line in lines if f"{writes}(" in line and not line.startswith("def ")])
+            == 1
+        ), module
 
 
 def test_mitmproxy_still_logs_a_crash():

@@ -15,14 +15,16 @@ def test_a_full_disk_stops_requests_until_it_recovers(start, http_site):
         assert get(integration, http_site, "/open").status == 200
         seen = len(http_site.origin.received)
         before = len(integration.records())
-        resource.prlimit(integration.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        resource.prlimit(
+            integration.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)
+        )
         answers = [get(integration, http_site, f"/open-{number}") for number in range(3)]
         refused = get(integration, http_site, "/private/x")
         resource.prlimit(integration.process.pid, resource.RLIMIT_FSIZE, UNLIMITED)
 
-        assert [(answer.status, answer.guard.partition(";")[2].partition(";")[0]) for answer in answers] == [
-            (503, " reason=unrecorded")
-        ] * 3
+        assert [
+            (answer.status, answer.guard.partition(";")[2].partition(";")[0]) for answer in answers
+        ] == [(503, " reason=unrecorded")] * 3
         assert refused.status == 403
         assert len(http_site.origin.received) == seen
         assert get(integration, http_site, "/open-again").status == 200

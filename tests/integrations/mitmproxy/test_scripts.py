@@ -102,7 +102,11 @@ def beside(start, tmp_path):
     def begin(text, *options, first=False):
         other = tmp_path / "other.py"
         other.write_text(text)
-        scripts = ["-s", str(other), "-s", str(SCRIPT)] if first else ["-s", str(SCRIPT), "-s", str(other)]
+        scripts = (
+            ["-s", str(other), "-s", str(SCRIPT)]
+            if first
+            else ["-s", str(SCRIPT), "-s", str(other)]
+        )
         return start("mitmdump", *scripts, *options)
 
     return begin
@@ -133,7 +137,10 @@ def test_a_path_rewritten_after_it_was_judged(beside, http_site, first):
     [
         ("rewrite-target", "ambiguous-authority"),
         ("rewrite-host", "ambiguous-authority"),
-        ("rewrite-both", "unreachable"),  # now it is a request to another origin, which does not answer
+        (
+            "rewrite-both",
+            "unreachable",
+        ),  # now it is a request to another origin, which does not answer
     ],
 )
 def test_a_destination_rewritten_after_it_was_judged(beside, http_site, field, reason):
@@ -152,7 +159,10 @@ def test_an_addon_that_is_added_behind_the_enforcer(beside, http_site):
 def test_an_addon_that_is_added_late_and_streams(beside, http_site, hook, target):
     """On a connection that has had a request already, so that a connection to the origin is open."""
     head = f"POST {http_site.url}{{}} HTTP/1.1\r\nHost: {http_site.authority}\r\nContent-Length: 1\r\n\r\nx"
-    with beside(JOINS_LATE.format(hook=hook), first=True) as integration, connected(integration) as connection:
+    with (
+        beside(JOINS_LATE.format(hook=hook), first=True) as integration,
+        connected(integration) as connection,
+    ):
         assert exchange(connection, head.format("/open").encode()).status in (200, 503)
         assert exchange(connection, head.format(target).encode()).status == 403
         assert plain(integration, http_site.url + "/open").status == 200
@@ -182,7 +192,10 @@ def test_an_addon_that_removes_the_refusal(beside, http_site):
 def test_an_addon_that_opens_tunnels(beside, http_site, https_site):
     """Only the gate at the connection is left to see these."""
     with beside(OPENS_TUNNELS) as integration:
-        with untouched(integration, http_site), tunnel(integration, http_site.authority, tls=False) as connection:
+        with (
+            untouched(integration, http_site),
+            tunnel(integration, http_site.authority, tls=False) as connection,
+        ):
             connection.sendall(b"raw bytes")
             connection.shutdown(socket.SHUT_WR)
             closed(connection)
@@ -205,9 +218,16 @@ def test_streamed_uploads(beside, http_site, first):
     fields = f"Content-Length: {len(body)}\r\n"
     with beside(STREAMS, first=first) as integration:
         with untouched(integration, http_site):
-            answer = plain(integration, http_site.url + "/private/x", method="POST", fields=fields, body=body)
+            answer = plain(
+                integration, http_site.url + "/private/x", method="POST", fields=fields, body=body
+            )
             assert answer.status == 403
-        assert plain(integration, http_site.url + "/open", method="POST", fields=fields, body=body).status == 200
+        assert (
+            plain(
+                integration, http_site.url + "/open", method="POST", fields=fields, body=body
+            ).status
+            == 200
+        )
     assert http_site.origin.received[-1].body == body
 
 
@@ -229,12 +249,20 @@ def test_the_enforcer_survives_changes_of_the_script(start, tmp_path, https_site
     shutil.copy(SCRIPT, script)
     with start("mitmdump", "-s", str(script)) as integration:
         assert inside(integration, https_site.authority, "/private/x").status == 403
-        for text, message in ((SCRIPT.read_text(), "Loading script"), ("(", "error in script"), (None, "Un-loading")):
+        for text, message in (
+            (SCRIPT.read_text(), "Loading script"),
+            ("(", "error in script"),
+            (None, "Un-loading"),
+        ):
             seen = len(integration.output)
             script.write_text(text) if text else script.unlink()
             if text:
                 os.utime(script, (time.time() + 5 + seen, time.time() + 5 + seen))
-            eventually(lambda message=message, seen=seen: any(message in line for line in integration.output[seen:]))
+            eventually(
+                lambda message=message, seen=seen: any(
+                    message in line for line in integration.output[seen:]
+                )
+            )
             with untouched(integration, https_site):
                 assert inside(integration, https_site.authority, "/private/x").status == 403
 
@@ -245,7 +273,9 @@ def test_replayed_flows_are_judged_too(start, tmp_path, http_site):
         writer = io.FlowWriter(file)
         for target in ("/private/x", "/open", "/private/y"):
             flow = tflow.tflow()
-            flow.request = http.Request.make("GET", http_site.url + target, headers={"Host": http_site.authority})
+            flow.request = http.Request.make(
+                "GET", http_site.url + target, headers={"Host": http_site.authority}
+            )
             writer.add(flow)
     with start("mitmdump", "-C", str(saved), audit_passes="all") as integration:
         eventually(lambda: len(integration.records()) == 3)

@@ -54,8 +54,9 @@ server.bind = "127.0.0.1"
 server.port = {port}
 server.errorlog = "/dev/null"
 """
-AIOHTTP = "from aiohttp import web; app = web.Application(); app.router.add_static('/', '{place}/www'); " + (
-    "web.run_app(app, host='127.0.0.1', port={port}, print=None)"
+AIOHTTP = (
+    "from aiohttp import web; app = web.Application(); app.router.add_static('/', '{place}/www'); "
+    + ("web.run_app(app, host='127.0.0.1', port={port}, print=None)")
 )
 # As people write it: what most static servers on Node do with a URL, by one of its parsers.
 NODE = """
@@ -140,7 +141,10 @@ def commands(place: Path, port: int) -> dict[str, list[str]]:
         "jdk": ["java", str(place / "Server.java")],
         "tomcat": [CATALINA, "run"],
         "aiohttp": [sys.executable, "-c", AIOHTTP.format(place=place, port=port)],
-        "http.server": [sys.executable, *f"-m http.server {port} --bind 127.0.0.1 --directory {www}".split()],
+        "http.server": [
+            sys.executable,
+            *f"-m http.server {port} --bind 127.0.0.1 --directory {www}".split(),
+        ],
     }
 
 
@@ -161,7 +165,9 @@ class Server:
 
 @contextlib.contextmanager
 def serving(name: str) -> Iterator[Server]:
-    place = Path(tempfile.mkdtemp(prefix="robots-guard-"))  # the servers' own users must be able to read it
+    place = Path(
+        tempfile.mkdtemp(prefix="robots-guard-")
+    )  # the servers' own users must be able to read it
     place.chmod(0o755)
     for path, content in (
         ("private/x", SECRET),
@@ -175,7 +181,10 @@ def serving(name: str) -> Iterator[Server]:
     command = commands(place, port)[name]
     environment = os.environ | {"CATALINA_BASE": str(place)}
     process = subprocess.Popen(
-        [program(command[0]), *command[1:]], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [program(command[0]), *command[1:]],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         eventually(lambda: _accepts(port), despite=OSError)
@@ -191,7 +200,17 @@ def _accepts(port: int) -> bool:
         return True
 
 
-SERVERS = ["nginx", "apache2", "lighttpd", "caddy", "tomcat", "jdk", "aiohttp", "http.server", *PARSED]
+SERVERS = [
+    "nginx",
+    "apache2",
+    "lighttpd",
+    "caddy",
+    "tomcat",
+    "jdk",
+    "aiohttp",
+    "http.server",
+    *PARSED,
+]
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -216,7 +235,9 @@ def served(server, open_connection):
     return found
 
 
-def test_spellings_that_a_server_reads_as_the_private_page(server, integrations, strict_integration):
+def test_spellings_that_a_server_reads_as_the_private_page(
+    server, integrations, strict_integration
+):
     host, _, port = server.authority.partition(":")
     bare = served(server, lambda: socket.create_connection((host, int(port)), timeout=60))
     assert len(bare) >= 15

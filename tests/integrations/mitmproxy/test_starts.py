@@ -34,7 +34,9 @@ def test_without_an_agent(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_agent_that_is_not_a_token(kind, tmp_path):
-    assert_refused(refused_start(kind, tmp_path, agent="my bot/1.0"), "agent", "my bot/1.0", "letters")
+    assert_refused(
+        refused_start(kind, tmp_path, agent="my bot/1.0"), "agent", "my bot/1.0", "letters"
+    )
 
 
 def test_an_unknown_guard_option(tmp_path):
@@ -53,14 +55,20 @@ def test_an_unknown_option_names_the_nearest(tmp_path):
     [("dialect", "klingon"), ("on_restricted", "maybe"), ("fetch_timeout", "0")],
 )
 def test_values_of_the_wrong_type(kind, name, value, tmp_path):
-    assert_refused(refused_start(kind, tmp_path, **{name: value}), name if kind == "mitmdump" else name.split("_")[0])
+    assert_refused(
+        refused_start(kind, tmp_path, **{name: value}),
+        name if kind == "mitmdump" else name.split("_")[0],
+    )
 
 
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
         (["--proxyauth", "jane"], "--proxyauth names no user: write USER:PASSWORD"),
-        (["--body-limit", "much"], "--body-limit 'much' is not a size: write bytes, or a size such as 512k or 64m"),
+        (
+            ["--body-limit", "much"],
+            "--body-limit 'much' is not a size: write bytes, or a size such as 512k or 64m",
+        ),
         (["--deny-if-any"], "--deny-if-any has no effect while agent_from is agent"),
     ],
 )
@@ -69,14 +77,20 @@ def test_unusable_command_options(args, sentence, tmp_path):
 
 
 def test_an_unreadable_mitmproxy_value(tmp_path):
-    assert_refused(refused_start("mitmdump", tmp_path, audit_passes="perhaps"), "robots_guard", "all", "sample")
+    assert_refused(
+        refused_start("mitmdump", tmp_path, audit_passes="perhaps"), "robots_guard", "all", "sample"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_audit_log_that_cannot_be_written(kind, tmp_path):
     blocked = tmp_path / "a-file"
     blocked.write_text("")
-    assert_refused(refused_start(kind, tmp_path, audit_log=str(blocked / "audit_log")), "audit_log", "name a directory")
+    assert_refused(
+        refused_start(kind, tmp_path, audit_log=str(blocked / "audit_log")),
+        "audit_log",
+        "name a directory",
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -96,11 +110,14 @@ def test_a_store_that_does_not_exist(kind, tmp_path):
 )
 def test_options_that_bypass_the_guard(option, tmp_path):
     name = option.partition("=")[0]
-    assert_refused(refused_start("mitmdump", tmp_path, ["--set", option]), f"mitmproxy's option {name}=", ": ")
+    assert_refused(
+        refused_start("mitmdump", tmp_path, ["--set", option]), f"mitmproxy's option {name}=", ": "
+    )
 
 
 @pytest.mark.parametrize(
-    "content", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+    "content",
+    ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"],
 )
 def test_an_upstream_ca_without_certificates(content, tmp_path):
     path = tmp_path / "ca.pem"
@@ -123,7 +140,9 @@ def test_a_mode_that_does_not_exist(tmp_path):
 def test_a_port_in_use(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert_refused(refused_start("proxy", tmp_path, ["--listen", f"127.0.0.1:{port}"]), str(port), "in use")
+        assert_refused(
+            refused_start("proxy", tmp_path, ["--listen", f"127.0.0.1:{port}"]), str(port), "in use"
+        )
 
 
 @pytest.mark.parametrize("listen", ["8080", "127.0.0.1", "127.0.0.1:99999", "nonsense:x"])
@@ -133,19 +152,28 @@ def test_an_invalid_address(listen, tmp_path):
 
 def test_an_unusable_confdir(tmp_path):
     (tmp_path / "a-file").write_text("")
-    assert_refused(refused_start("proxy", tmp_path, ["--confdir", str(tmp_path / "a-file" / "ca")]), "confdir")
+    assert_refused(
+        refused_start("proxy", tmp_path, ["--confdir", str(tmp_path / "a-file" / "ca")]), "confdir"
+    )
 
 
 def test_without_the_extra(tmp_path):
     code = "import sys; sys.modules['mitmproxy'] = None; from robots_guard.cli.main import main; main(['proxy'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert_refused((done.returncode, done.stderr), "pip install 'robots_guard[proxy]'")
 
 
 def test_the_readiness_line_and_the_private_folder(tmp_path):
     with proxy(tmp_path, anew=True, agent="mybot") as integration:
-        places = f"CA certificate: {integration.ca}; audit log: {tmp_path}/audit_log; store: memory:"
-        assert integration.output[0] == f"robots-guard: guarding mybot on {integration.url} ({places})\n"
+        places = (
+            f"CA certificate: {integration.ca}; audit log: {tmp_path}/audit_log; store: memory:"
+        )
+        assert (
+            integration.output[0]
+            == f"robots-guard: guarding mybot on {integration.url} ({places})\n"
+        )
         assert integration.ca.exists()
         assert (tmp_path / "ca").stat().st_mode & 0o777 == 0o700
         key = tmp_path / "ca" / "mitmproxy-ca.pem"
@@ -170,7 +198,9 @@ def test_sigterm_while_clients_wait(tmp_path, sites):
         with proxy(tmp_path) as integration:
             for _ in range(5):
                 waiting = clients.enter_context(connected(integration))
-                waiting.sendall(f"GET {site.url}/open HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
+                waiting.sendall(
+                    f"GET {site.url}/open HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
+                )
             eventually(lambda: site.origin.robots_fetches)
         assert integration.process.returncode == 0
         assert len(integration.output) == 1
@@ -230,8 +260,22 @@ def test_the_users_own_folders_are_not_changed(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     environment = os.environ | {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")}
-    command = [sys.executable, "-c", "from robots_guard.cli.main import main; main()", "proxy", "--agent", "mybot"]
-    command += ["--listen", "127.0.0.1:0", "--store", "memory:", "--audit-log", str(tmp_path / "audit_log")]
+    command = [
+        sys.executable,
+        "-c",
+        "from robots_guard.cli.main import main; main()",
+        "proxy",
+        "--agent",
+        "mybot",
+    ]
+    command += [
+        "--listen",
+        "127.0.0.1:0",
+        "--store",
+        "memory:",
+        "--audit-log",
+        str(tmp_path / "audit_log"),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         assert str(home / "config" / "robots_guard" / "mitmproxy") in process.stdout.readline()

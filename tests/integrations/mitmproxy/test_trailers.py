@@ -42,7 +42,9 @@ def test_an_upload_in_a_tunnel(integration, https_site):
 
 def test_endless_trailers(integration, http_site):
     """They are bounded."""
-    head = f"POST {http_site.url}/open HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+    head = (
+        f"POST {http_site.url}/open HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+    )
     with connected(integration) as connection:
         connection.sendall(head.encode() + b"X: " + b"y" * 200_000)
         assert exchange(connection, b"").status in (0, 400)
@@ -62,7 +64,10 @@ def test_an_upload_over_http2(integration, sites):
 def test_an_upload_from_http2_to_http2(integration, http2_site):
     with tunnel(integration, http2_site.authority, alpn=["h2"]) as connection:
         fields = request_fields(http2_site.authority, "/open", method="POST")
-        assert H2Client(connection).exchange(fields, [b"abc"], trailers=[("x-sum", "1")]).body == b"whole"
+        assert (
+            H2Client(connection).exchange(fields, [b"abc"], trailers=[("x-sum", "1")]).body
+            == b"whole"
+        )
     assert http2_site.next() == {"path": "/open", "body": "abc", "trailers": {}}
 
 
@@ -75,7 +80,17 @@ ANSWER = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_of_an_http1_site(integration, sites, scheme, version):
     site = sites.start(scheme, pages={"/trailers": Reply(raw=ANSWER)})
-    done = run("curl", integration, "-sS", version, "--cacert", str(integration.ca), "-m", "15", site.url + "/trailers")
+    done = run(
+        "curl",
+        integration,
+        "-sS",
+        version,
+        "--cacert",
+        str(integration.ca),
+        "-m",
+        "15",
+        site.url + "/trailers",
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("whole", "", 0)
 
 
@@ -96,9 +111,12 @@ def test_of_an_http2_site(integration, http2_site):
 
 def test_robots_txt_with_trailers(integration, sites):
     rules = b"User-agent: *\nDisallow: /private/\n"
-    raw = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX-Sum: 1\r\n\r\n" % (
-        len(rules),
-        rules,
+    raw = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX-Sum: 1\r\n\r\n"
+        % (
+            len(rules),
+            rules,
+        )
     )
     site = sites.start("http", robots=Reply(raw=raw))
     assert plain(integration, site.url + "/open").status == 200

@@ -39,7 +39,11 @@ def option_named(setting):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("setting", UNSAFE)
 def test_the_start_is_stopped(kind, setting, tmp_path):
-    spelt = ["--mode", setting.removeprefix("mode=")] if setting.startswith("mode=") else ["--set", setting]
+    spelt = (
+        ["--mode", setting.removeprefix("mode=")]
+        if setting.startswith("mode=")
+        else ["--set", setting]
+    )
     status, printed = refused_start(kind, tmp_path, spelt)
 
     assert status == (2 if kind == "proxy" else 1), printed
@@ -53,7 +57,11 @@ def test_the_start_is_stopped(kind, setting, tmp_path):
 def test_the_start_of_a_mitmdump_is_stopped(setting, tmp_path):
     status, printed = refused_start("mitmdump", tmp_path, ["--set", setting])
 
-    assert (status, option_named(setting) in printed, ONLY_IN_MITMDUMP[setting] in printed) == (1, True, True), printed
+    assert (status, option_named(setting) in printed, ONLY_IN_MITMDUMP[setting] in printed) == (
+        1,
+        True,
+        True,
+    ), printed
 
 
 @pytest.mark.parametrize("setting", ONLY_IN_MITMDUMP)
@@ -61,7 +69,11 @@ def test_options_of_omitted_addons_are_unknown(setting, tmp_path):
     status, printed = refused_start("proxy", tmp_path, ["--set", setting])
 
     expected = f"--set {setting.partition('=')[0]}: there is no such option here"
-    assert (status, expected in printed, "run a mitmdump of your own" in printed) == (2, True, True), printed
+    assert (status, expected in printed, "run a mitmdump of your own" in printed) == (
+        2,
+        True,
+        True,
+    ), printed
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,13 +112,19 @@ def test_an_allowed_unsafe_option_is_recorded(kind, start, http_site):
     assert (configured["reason"], configured["relaxed"]) == ("bypassed", "allow_unsafe=tcp_hosts")
     assert configured["url"] == "http://robots.guard/options/tcp_hosts"
     assert "forwards tunnels without judging them" in configured["detail"]
-    assert (connected["action"], connected["reason"], connected["method"]) == ("pass", "bypassed", "CONNECT")
+    assert (connected["action"], connected["reason"], connected["method"]) == (
+        "pass",
+        "bypassed",
+        "CONNECT",
+    )
     assert connected["relaxed"] == "allow_unsafe=tcp_hosts"
     assert http_site.tap.byte_count == len(data)
 
 
 def test_an_allowed_option_allows_only_itself(start, http_site):
-    with start("mitmdump", "--set", "map_remote=|/nowhere|/private", allow_unsafe="map_remote") as integration:
+    with start(
+        "mitmdump", "--set", "map_remote=|/nowhere|/private", allow_unsafe="map_remote"
+    ) as integration:
         assert plain(integration, http_site.url + "/private/x").status == 403
         with tunnel(integration, http_site.authority, tls=False) as connection:
             connection.sendall(b"\x00\x01\x02 no request")

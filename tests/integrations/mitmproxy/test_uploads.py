@@ -73,7 +73,10 @@ def strait(start):
 def test_an_upload_over_the_limit(strait, http_site):
     said, body = f"Content-Length: {2 * MEGABYTE}\r\n", b"x" * (2 * MEGABYTE)
     with untouched(strait, http_site):
-        assert plain(strait, http_site.url + "/open", method="POST", fields=said, body=body).status == 413
+        assert (
+            plain(strait, http_site.url + "/open", method="POST", fields=said, body=body).status
+            == 413
+        )
         assert upload(strait, http_site, "/open", 2).status == 413
 
 
@@ -81,7 +84,9 @@ def test_an_upload_over_the_limit(strait, http_site):
 
 
 def slow(sites, **pages):
-    return sites.start("http", robots=Reply(body="User-agent: *\nDisallow: /private/\n", delay=2.0), **pages)
+    return sites.start(
+        "http", robots=Reply(body="User-agent: *\nDisallow: /private/\n", delay=2.0), **pages
+    )
 
 
 @pytest.mark.parametrize(("target", "status"), [("/open", 413), ("/private/x", 403)])
@@ -107,7 +112,9 @@ def test_a_streamed_upload_over_the_limit_is_aborted(start, sites):
 def test_a_client_that_sends_far_ahead_is_cut_off(strait, sites):
     site, before = slow(sites), peak(strait)
     with connected(strait) as connection, contextlib.suppress(ConnectionError):
-        connection.sendall(f"GET {site.url}/open HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode())
+        connection.sendall(
+            f"GET {site.url}/open HTTP/1.1\r\nHost: {site.authority}\r\n\r\n".encode()
+        )
         for _ in range(40):
             connection.sendall(b"x" * MEGABYTE)
         assert closed(connection) == b""
@@ -183,7 +190,10 @@ def test_a_refused_upload_over_http2_keeps_the_connection(small, https_site):
     fields = request_fields(https_site.authority, "/open", method="POST")
     with tunnel(small, https_site.authority, alpn=["h2"]) as connection:
         client = H2Client(connection)
-        answers = [client.exchange(fields, [b"x" * size]) for size in (5 * MEGABYTE, 10, 5 * MEGABYTE, MEGABYTE)]
+        answers = [
+            client.exchange(fields, [b"x" * size])
+            for size in (5 * MEGABYTE, 10, 5 * MEGABYTE, MEGABYTE)
+        ]
     assert [answer.status for answer in answers] == [413, 200, 413, 200]
 
 
@@ -192,7 +202,9 @@ def test_an_upload_that_grows_while_robots_txt_is_fetched(small, sites):
     assert upload(small, site, "/open", 10).status == 413
     assert upload(small, site, "/private/x", 10).status == 403
     assert upload(small, site, "/open", 3).status == 200
-    assert [request.method for request in site.origin.received if request.target != "/robots.txt"] == ["POST"]
+    assert [
+        request.method for request in site.origin.received if request.target != "/robots.txt"
+    ] == ["POST"]
 
 
 def test_bytes_after_a_request_are_counted(small, sites):

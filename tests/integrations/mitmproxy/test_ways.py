@@ -27,7 +27,10 @@ from robots_guard.testing import Reply
 def strict_integrations(start):
     with contextlib.ExitStack() as stack:
         yield {
-            kind: stack.enter_context(start(kind, allow_private="192.0.2.0/24", connect_ports="443")) for kind in KINDS
+            kind: stack.enter_context(
+                start(kind, allow_private="192.0.2.0/24", connect_ports="443")
+            )
+            for kind in KINDS
         }
 
 
@@ -36,7 +39,9 @@ def strict_integration(request, strict_integrations):
     return strict_integrations[request.param]
 
 
-@pytest.mark.parametrize("spelling", ["{host}", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"])
+@pytest.mark.parametrize(
+    "spelling", ["{host}", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"]
+)
 def test_a_private_address_is_refused_in_every_spelling(strict_integration, http_site, spelling):
     before = http_site.seen()
     host = spelling.format(host=http_site.host)
@@ -115,7 +120,9 @@ def test_http_pages_may_use_any_web_port(start, http_site):
 
 @pytest.mark.parametrize("fetch", ["engine", "direct"])
 def test_robots_txt_redirects_only_to_permitted_ports(start, sites, https_site, fetch):
-    site = sites.start("http", Reply(status=301, headers=(("Location", f"{https_site.url}/robots.txt"),)))
+    site = sites.start(
+        "http", Reply(status=301, headers=(("Location", f"{https_site.url}/robots.txt"),))
+    )
     with start("proxy", connect_ports="80, 443", fetch=fetch) as integration:
         assert plain(integration, site.url + "/open").status == 503
         record = next(record for record in integration.records() if record["origin"] == site.url)
@@ -126,7 +133,9 @@ def test_robots_txt_redirects_only_to_permitted_ports(start, sites, https_site, 
 def test_robots_txt_redirects_to_open_ports(start, sites, http_site):
     """Any web port without TLS, those of `connect_ports` with it."""
     for target in (http_site, sites.start("https")):
-        site = sites.start("http", Reply(status=301, headers=(("Location", f"{target.url}/robots.txt"),)))
+        site = sites.start(
+            "http", Reply(status=301, headers=(("Location", f"{target.url}/robots.txt"),))
+        )
         ports = "443" if target is http_site else f"443, {target.port}"
         with start("proxy", connect_ports=ports) as integration:
             assert plain(integration, site.url + "/open").status == 200
@@ -189,7 +198,10 @@ async def test_an_objection_is_cached_by_name():
     client = connecting("x.test", 80).client
     for _ in range(2):
         verdict = await ways.verdict(client, Origin("http", "127.0.0.1", 80))
-        assert (verdict.reason, "127.0.0.1 is not public" in verdict.detail) == (Reason.DESTINATION_REFUSED, True)
+        assert (verdict.reason, "127.0.0.1 is not public" in verdict.detail) == (
+            Reason.DESTINATION_REFUSED,
+            True,
+        )
 
 
 async def test_the_cache_distinguishes_modes():
@@ -207,7 +219,10 @@ async def test_with_a_parent_only_literal_addresses_are_checked():
     client = connecting("x.test", 80, "upstream:http://127.0.0.1:9").client
     assert await ways.verdict(client, Origin("http", "localhost", 80)) is None
     assert await ways.verdict(client, Origin("http", "10.0.0.1", 80)) is not None
-    assert ways.objection_to_connecting(connecting("127.0.0.1", 9, "upstream:http://127.0.0.1:9")) is None
+    assert (
+        ways.objection_to_connecting(connecting("127.0.0.1", 9, "upstream:http://127.0.0.1:9"))
+        is None
+    )
 
 
 # -- QUIC -----------------------------------------------------------------------------------------------------

@@ -66,7 +66,17 @@ class Late:
 addons = [Late()]
 '''
 
-CHANGES = ["path", "method", "host", "authority", "port", "scheme", "object", "line-break", "coding"]
+CHANGES = [
+    "path",
+    "method",
+    "host",
+    "authority",
+    "port",
+    "scheme",
+    "object",
+    "line-break",
+    "coding",
+]
 HARMLESS = ["body", "stream", "trailers", "nothing"]
 
 
@@ -94,7 +104,11 @@ def test_a_request_changed_late_is_not_sent(late, site, what):
         answer = get(late, site, "/open", fields=f"X-Late: {moment} {what}\r\n")
         assert answer.status == 502, moment
         assert late.records()[-1]["id"].encode() in answer.body
-        received = [request.target for request in site.origin.received[seen:] if request.target != "/robots.txt"]
+        received = [
+            request.target
+            for request in site.origin.received[seen:]
+            if request.target != "/robots.txt"
+        ]
         assert received == [], moment
     assert {record["reason"] for record in late.records()} == {"not-judged"}
     assert get(late, site, "/open").status == 200
@@ -107,7 +121,10 @@ def test_parts_irrelevant_to_the_verdict_may_change(late, site, what):
         answer = get(late, site, "/open", fields=f"X-Late: {moment} {what}\r\n")
         assert answer.status == 200, moment
         request = site.origin.received[-1]
-        assert (request.target, request.body) == ("/open", b"GET /private/x HTTP/1.1\r\n\r\n" * (what == "body"))
+        assert (request.target, request.body) == (
+            "/open",
+            b"GET /private/x HTTP/1.1\r\n\r\n" * (what == "body"),
+        )
 
 
 def test_a_parent_proxy_gets_no_connect_for_another_host(start, late_script, https_site):
@@ -117,7 +134,9 @@ def test_a_parent_proxy_gets_no_connect_for_another_host(start, late_script, htt
     with start("mitmdump", "--mode", f"upstream:{parent.url}", *scripts) as integration:
         assert get(integration, https_site, "/open").status == 200
         before = parent.lines()
-        assert get(integration, https_site, "/open", fields="X-Late: resumed port\r\n").status == 502
+        assert (
+            get(integration, https_site, "/open", fields="X-Late: resumed port\r\n").status == 502
+        )
         assert parent.lines() == before
     parent.close()
 
@@ -196,7 +215,9 @@ def passed(permits, flow, decision_id=""):
 
 
 def written(gate, flow, server=None, *, is_http1=True, has_body=False):
-    return gate.outgoing(flow.request, flow.client_conn, server or server_at(), has_body=has_body, is_http1=is_http1)
+    return gate.outgoing(
+        flow.request, flow.client_conn, server or server_at(), has_body=has_body, is_http1=is_http1
+    )
 
 
 def test_an_unsealed_permit_allows_no_write(gate, permits, recorded):
@@ -233,7 +254,13 @@ def test_a_permit_is_sealed_for_one_object(gate, permits):
 
 
 @pytest.mark.parametrize(
-    "server", [server_at(("other.test", 443)), server_at(("site.test", 80)), server_at(tls=False), server_at(None)]
+    "server",
+    [
+        server_at(("other.test", 443)),
+        server_at(("site.test", 80)),
+        server_at(tls=False),
+        server_at(None),
+    ],
 )
 def test_a_connection_to_another_address(gate, permits, server):
     flow = passed(permits, flow_to())
@@ -259,7 +286,9 @@ def test_a_request_without_a_valid_turn_is_not_written(permits, recorded):
 
 def test_a_turn_is_counted_when_its_own_request_is_written(permits):
     sent = []
-    gate = WriteGate(permits, lambda *_: 1 / 0, lambda decision_id: sent.append(decision_id) or True)
+    gate = WriteGate(
+        permits, lambda *_: 1 / 0, lambda decision_id: sent.append(decision_id) or True
+    )
     flow = passed(permits, flow_to(), "a-1")
     permits.seal(flow)
     assert permits.unsent(flow.client_conn) == ["a-1"]
@@ -289,7 +318,9 @@ def test_a_failing_audit_log_allows_no_write(permits):
 
 def request_with(*fields, method="GET", version=b"HTTP/1.1", content=None):
     headers = tutils.http.Headers([(name.encode(), value.encode()) for name, value in fields])
-    flow = tflow.tflow(req=tutils.treq(method=method.encode(), path=b"/a", headers=headers, content=content))
+    flow = tflow.tflow(
+        req=tutils.treq(method=method.encode(), path=b"/a", headers=headers, content=content)
+    )
     flow.request.data.http_version = version
     flow.request.data.host, flow.request.data.port = "site.test", 80
     flow.request.data.scheme = b"http"
@@ -330,17 +361,28 @@ def test_http_1_0_is_never_chunked():
 
 
 def test_a_websocket_upgrade_has_no_body():
-    said = [("Connection", "keep-alive, Upgrade"), ("Upgrade", "WebSocket"), ("Sec-WebSocket-Version", "13")]
+    said = [
+        ("Connection", "keep-alive, Upgrade"),
+        ("Upgrade", "WebSocket"),
+        ("Sec-WebSocket-Version", "13"),
+    ]
     fields = fields_of(http1(request_with(*said)))
     assert fields[-2:] == [("Connection", "Upgrade"), ("Upgrade", "websocket")]
     assert ("Sec-WebSocket-Version", "13") in fields
-    assert [name for name, _ in fields_of(http1(request_with(*said), 3))][-2:] == ["Content-Length", "Connection"]
+    assert [name for name, _ in fields_of(http1(request_with(*said), 3))][-2:] == [
+        "Content-Length",
+        "Connection",
+    ]
     assert not [name for name, _ in fields_of(http1(request_with(("Upgrade", "h2c"))))][1:]
 
 
 def test_cookies_of_http2_become_one_field():
     flow = request_with(("cookie", "a=1"), ("cookie", "b=2"), version=b"HTTP/2.0")
-    assert fields_of(http1(flow)) == [("Host", "site.test"), ("cookie", "a=1; b=2"), ("Connection", "close")]
+    assert fields_of(http1(flow)) == [
+        ("Host", "site.test"),
+        ("cookie", "a=1; b=2"),
+        ("Connection", "close"),
+    ]
 
 
 def test_connection_close_of_a_client_is_forwarded():
@@ -358,7 +400,13 @@ def test_http2_has_a_length_only_if_it_is_known():
 
 
 def test_http2_has_no_connection_fields():
-    said = [("Host", "site.test"), ("Connection", "X-Mine"), ("X-Mine", "1"), ("TE", "gzip"), ("Upgrade", "h2c")]
+    said = [
+        ("Host", "site.test"),
+        ("Connection", "X-Mine"),
+        ("X-Mine", "1"),
+        ("TE", "gzip"),
+        ("Upgrade", "h2c"),
+    ]
     flow = request_with(*said, ("Transfer-Encoding", "chunked"), ("Cookie", "a=1"))
     wire = JudgedRequest.of(flow).wire
     request = http2_request(flow.request, Approved(wire.origin(), wire), length=3)

@@ -31,7 +31,9 @@ class Answer(NamedTuple):
 
 @contextlib.contextmanager
 def connected(integration: Integration) -> Iterator[socket.socket]:
-    with socket.create_connection((integration.host, integration.port), timeout=TIMEOUT) as connection:
+    with socket.create_connection(
+        (integration.host, integration.port), timeout=TIMEOUT
+    ) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield connection
 
@@ -49,7 +51,9 @@ def tunnel(
     """A connection after CONNECT, with TLS inside it or without."""
     with connected(integration) as connection:
         answer = exchange(
-            connection, f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{fields}\r\n".encode(), body=False
+            connection,
+            f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{fields}\r\n".encode(),
+            body=False,
         )
         assert answer.status == 200, answer
         if not tls:
@@ -90,7 +94,9 @@ def read_answer(connection: socket.socket, *, body: bool = True) -> Answer:
     if not head.startswith(b"HTTP/"):
         return Answer(0, {}, head)
     line, *fields = head.decode("latin-1").rstrip().split("\r\n")
-    headers = {name.lower(): value.strip() for name, _, value in (text.partition(":") for text in fields)}
+    headers = {
+        name.lower(): value.strip() for name, _, value in (text.partition(":") for text in fields)
+    }
     length = int(headers.get("content-length", "0")) if body else 0
     content = b""
     while len(content) < length and (more := connection.recv(length - len(content))):
@@ -107,7 +113,9 @@ def closed(connection: socket.socket) -> bytes:
     return data
 
 
-def plain(integration: Integration, url: str, *, method: str = "GET", fields: str = "", body: bytes = b"") -> Answer:
+def plain(
+    integration: Integration, url: str, *, method: str = "GET", fields: str = "", body: bytes = b""
+) -> Answer:
     """An absolute-form request of a client without TLS, on a connection of its own."""
     authority = url.split("/")[2]
     head = f"{method} {url} HTTP/1.1\r\nHost: {authority}\r\n{fields}Connection: close\r\n\r\n"
@@ -115,14 +123,20 @@ def plain(integration: Integration, url: str, *, method: str = "GET", fields: st
         return exchange(connection, head.encode("latin-1") + body, body=method != "HEAD")
 
 
-def inside(integration: Integration, authority: str, target: str, *, method: str = "GET", fields: str = "") -> Answer:
+def inside(
+    integration: Integration, authority: str, target: str, *, method: str = "GET", fields: str = ""
+) -> Answer:
     """An HTTPS request through a tunnel of its own."""
     with tunnel(integration, authority) as connection:
-        head = f"{method} {target} HTTP/1.1\r\nHost: {authority}\r\n{fields}Connection: close\r\n\r\n"
+        head = (
+            f"{method} {target} HTTP/1.1\r\nHost: {authority}\r\n{fields}Connection: close\r\n\r\n"
+        )
         return exchange(connection, head.encode("latin-1"), body=method != "HEAD")
 
 
-def request_fields(authority: str, path: str, method: str = "GET", scheme: str = "https") -> list[tuple[str, str]]:
+def request_fields(
+    authority: str, path: str, method: str = "GET", scheme: str = "https"
+) -> list[tuple[str, str]]:
     """The pseudo-header fields of an HTTP/2 request."""
     return [(":method", method), (":scheme", scheme), (":authority", authority), (":path", path)]
 
@@ -133,7 +147,9 @@ class H2Client:
     def __init__(self, connection: socket.socket, *, checks: bool = True) -> None:
         self._connection = connection
         config = h2.config.H2Configuration(
-            header_encoding="latin-1", validate_outbound_headers=checks, normalize_outbound_headers=checks
+            header_encoding="latin-1",
+            validate_outbound_headers=checks,
+            normalize_outbound_headers=checks,
         )
         self._h2 = h2.connection.H2Connection(config)
         self._h2.initiate_connection()
@@ -163,7 +179,11 @@ class H2Client:
 
     def _send(self, stream: int, piece: bytes, *, last: bool) -> None:
         while True:
-            size = min(self._h2.local_flow_control_window(stream), self._h2.max_outbound_frame_size, len(piece))
+            size = min(
+                self._h2.local_flow_control_window(stream),
+                self._h2.max_outbound_frame_size,
+                len(piece),
+            )
             if piece and not size:
                 self._flush()
                 self._h2.receive_data(self._connection.recv(65536))

@@ -112,7 +112,11 @@ class ShorteningHandler(HTTP11DownloadHandler):
 
     async def download_request(self, request):
         response = await super().download_request(request)
-        return response.replace(body=response.body[:-1]) if request.url.endswith("/robots.txt") else response
+        return (
+            response.replace(body=response.body[:-1])
+            if request.url.endswith("/robots.txt")
+            else response
+        )
 
 
 class StopsAtHeaders:
@@ -353,9 +357,14 @@ class GuardedBrowserHandler(FollowingHandler):
     async def download_request(self, request):
         url = request.url.replace("/open", "/private/x").replace("/scripted", "/private/y")
         if request.url.endswith("/open"):
-            return Response(url, status=403, headers={"Robots-Guard": "drop; reason=disallowed; id=1-1"})
+            return Response(
+                url, status=403, headers={"Robots-Guard": "drop; reason=disallowed; id=1-1"}
+            )
         if request.url.endswith("/scripted"):
-            return Response(url, body=b'<head><meta name="robots-guard" content="drop; reason=disallowed"></head>')
+            return Response(
+                url,
+                body=b'<head><meta name="robots-guard" content="drop; reason=disallowed"></head>',
+            )
         return await super().download_request(request)
 
 
@@ -384,7 +393,11 @@ class AnswersRefusals:
     """A middleware that returns its own response for refused requests."""
 
     def process_exception(self, request, exception):
-        return Response(request.url, status=200, body=b"instead") if isinstance(exception, IgnoreRequest) else None
+        return (
+            Response(request.url, status=200, body=b"instead")
+            if isinstance(exception, IgnoreRequest)
+            else None
+        )
 
 
 class ChangesLate:

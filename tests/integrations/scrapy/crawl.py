@@ -124,7 +124,11 @@ def crawl(
     """
     with tempfile.TemporaryDirectory() as scratch:
         audit_log = (folder or Path(scratch)) / "audit_log"
-        plan.update(requests=list(requests), settings=_settings(settings, audit_log), deferred_api=deferred_api)
+        plan.update(
+            requests=list(requests),
+            settings=_settings(settings, audit_log),
+            deferred_api=deferred_api,
+        )
         began = time.monotonic()
         child = _FORKS.run([__file__], _environment(env), timeout, json.dumps(plan))
         _refuse_warnings(child.stderr)
@@ -171,9 +175,17 @@ def crawl_together(
         (subfolder / "plan").write_text(json.dumps(plan))
         with (subfolder / "plan").open() as stdin, (subfolder / "log").open("w") as log:
             crawls.append(
-                subprocess.Popen([sys.executable, __file__], stdin=stdin, stdout=log, stderr=log, env=_environment())
+                subprocess.Popen(
+                    [sys.executable, __file__],
+                    stdin=stdin,
+                    stdout=log,
+                    stderr=log,
+                    env=_environment(),
+                )
             )
-    eventually(lambda: len([*folder.glob("*/ready")]) == len(crawls) or any(each.poll() for each in crawls))
+    eventually(
+        lambda: len([*folder.glob("*/ready")]) == len(crawls) or any(each.poll() for each in crawls)
+    )
     (folder / "go").touch()
     return [each.wait(150) for each in crawls]
 
@@ -207,7 +219,9 @@ def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[s
 
 
 def _refuse_warnings(log: str) -> None:
-    warnings = [line for line in log.splitlines() if "Warning:" in line and "/robots_guard/" in line]
+    warnings = [
+        line for line in log.splitlines() if "Warning:" in line and "/robots_guard/" in line
+    ]
     assert not warnings, warnings
 
 
@@ -217,7 +231,12 @@ def _refuse_warnings(log: str) -> None:
 def _decision_result(decision: Any) -> dict[str, Any]:
     verdict = decision.verdict
     rule = {"rule": verdict.rule.text, "line": verdict.rule.line} if verdict.rule else {}
-    return {"action": str(verdict.action), "reason": str(verdict.reason), "detail": verdict.detail, **rule}
+    return {
+        "action": str(verdict.action),
+        "reason": str(verdict.reason),
+        "detail": verdict.detail,
+        **rule,
+    }
 
 
 def _error_result(error: BaseException) -> dict[str, Any]:
@@ -283,7 +302,9 @@ def _spider_class(plan: dict[str, Any]) -> Any:
 
         async def download_inline(self, key: str, options: dict[str, Any]) -> None:
             cancel_after = options.pop("cancelled", None)
-            download = self.crawler.engine.download_async(scrapy.Request(**options, callback=NO_CALLBACK))
+            download = self.crawler.engine.download_async(
+                scrapy.Request(**options, callback=NO_CALLBACK)
+            )
             if cancel_after:
                 download = asyncio.wait_for(download, cancel_after)
             try:
@@ -304,7 +325,9 @@ def _spider_class(plan: dict[str, Any]) -> Any:
         def on_scheduled(self, request: Any) -> None:
             key = request.cb_kwargs.get("key")
             gate = OriginGate.of(self.crawler)
-            if isinstance(gate.deferrals.state(gate.bucket(request).rpartition(" ")[2]), AwaitingPolicy):
+            if isinstance(
+                gate.deferrals.state(gate.bucket(request).rpartition(" ")[2]), AwaitingPolicy
+            ):
                 return  # sent back while its policy is fetched, without a verdict
             if key is not None and "_robots_guard_df" in request.meta:
                 count = results[key].get("deferrals", 0) + 1
@@ -362,7 +385,9 @@ def _make_public(network: str) -> None:
     from robots_guard.scrapy.fetch import fetcher
 
     public, is_public = ip_network(network), destinations.is_public
-    destinations.is_public = fetcher.is_public = lambda address: address in public or is_public(address)
+    destinations.is_public = fetcher.is_public = lambda address: (
+        address in public or is_public(address)
+    )
 
 
 def main() -> None:

@@ -13,7 +13,13 @@ from scrapy.settings import Settings
 from scrapy.spiders import Spider
 
 from robots_guard.errors import SettingsError
-from robots_guard.scrapy import Addon, GuardPriorityQueue, GuardScheduler, RobotsGuardMiddleware, RobotsGuardSeal
+from robots_guard.scrapy import (
+    Addon,
+    GuardPriorityQueue,
+    GuardScheduler,
+    RobotsGuardMiddleware,
+    RobotsGuardSeal,
+)
 from robots_guard.scrapy.deferral.gate import OriginGate
 from robots_guard.scrapy.options import options_of, verifies_tls
 
@@ -43,7 +49,9 @@ def test_the_guard_takes_the_builtins_place(applied):
     before = order(Settings())
     after = order(applied())
 
-    place = next(n for n, component in enumerate(before) if str(component).endswith("RobotsTxtMiddleware"))
+    place = next(
+        n for n, component in enumerate(before) if str(component).endswith("RobotsTxtMiddleware")
+    )
     assert after[place] is RobotsGuardMiddleware
     assert after[-1] is RobotsGuardSeal
     assert after[:place] + after[place + 1 : -1] == before[:place] + before[place + 1 :]
@@ -89,7 +97,10 @@ def test_scrapys_own_queue_is_replaced(applied):
 @pytest.mark.parametrize(
     ("chosen", "wrapped"),
     [
-        ({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"}, "scrapy.core.scheduler.Scheduler"),
+        (
+            {"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"},
+            "scrapy.core.scheduler.Scheduler",
+        ),
         ({"SCHEDULER": "scrapy_redis.scheduler.Scheduler"}, "scrapy_redis.scheduler.Scheduler"),
     ],
 )
@@ -100,7 +111,9 @@ def test_a_projects_own_queue_or_scheduler_is_wrapped(applied, chosen, wrapped):
     assert settings["ROBOTS_GUARD_FALLBACK_SCHEDULER"] == wrapped
     assert settings["SCHEDULER_PRIORITY_QUEUE"] == chosen.get("SCHEDULER_PRIORITY_QUEUE", DAPQ)
     Addon().update_settings(settings)
-    assert settings["ROBOTS_GUARD_FALLBACK_SCHEDULER"] == wrapped, "wrapped once, though applied twice"
+    assert settings["ROBOTS_GUARD_FALLBACK_SCHEDULER"] == wrapped, (
+        "wrapped once, though applied twice"
+    )
 
 
 def test_it_logs_that_it_replaces_the_builtin(applied, caplog):
@@ -143,20 +156,28 @@ def test_switched_off_it_changes_nothing(applied):
 
 @pytest.mark.parametrize(
     ("user_agent", "token"),
-    [("mybot", "mybot"), ("mybot/1.0", "mybot"), ("My-Bot/2.1 (+https://example.test/bot)", "My-Bot")],
+    [
+        ("mybot", "mybot"),
+        ("mybot/1.0", "mybot"),
+        ("My-Bot/2.1 (+https://example.test/bot)", "My-Bot"),
+    ],
 )
 def test_the_agent_defaults_to_scrapys_own_setting(user_agent, token):
     assert options_of(Settings({"ROBOTSTXT_USER_AGENT": user_agent})).settings.agent == token
 
 
-@pytest.mark.parametrize("user_agent", ["Mozilla/5.0 (compatible; mybot/1.0)", "bot7", "my bot", "*"])
+@pytest.mark.parametrize(
+    "user_agent", ["Mozilla/5.0 (compatible; mybot/1.0)", "bot7", "my bot", "*"]
+)
 def test_a_user_agent_without_a_product_token_is_an_error(user_agent):
     with pytest.raises(SettingsError, match="set ROBOTS_GUARD_AGENT"):
         options_of(Settings({"ROBOTSTXT_USER_AGENT": user_agent}))
 
 
 def test_text_from_the_command_line_is_converted():
-    settings = Settings({"ROBOTS_GUARD_AGENT": "mybot", "ROBOTS_GUARD_MAX_DEFER": "60", "ROBOTS_GUARD_STORE": None})
+    settings = Settings(
+        {"ROBOTS_GUARD_AGENT": "mybot", "ROBOTS_GUARD_MAX_DEFER": "60", "ROBOTS_GUARD_STORE": None}
+    )
     settings.set("ROBOTS_GUARD_AUDIT_PASSES", "all", priority="cmdline")
     read = options_of(settings).settings
 
@@ -176,7 +197,12 @@ KNOWN = VERIFIES in Settings()
         ({VERIFIES: True, "DOWNLOAD_HANDLERS": {"https": "someone.elses.Handler"}}, False),
         ({VERIFIES: True, "DOWNLOAD_HANDLERS": {"https": None}}, False),
         ({VERIFIES: True, "DOWNLOADER_CLIENTCONTEXTFACTORY": "someone.elses.Factory"}, False),
-        ({"DOWNLOADER_CLIENTCONTEXTFACTORY": "scrapy.core.downloader.contextfactory.BrowserLikeContextFactory"}, True),
+        (
+            {
+                "DOWNLOADER_CLIENTCONTEXTFACTORY": "scrapy.core.downloader.contextfactory.BrowserLikeContextFactory"
+            },
+            True,
+        ),
     ],
 )
 def test_tls_counts_as_verified_only_if_that_is_certain(chosen, verified):

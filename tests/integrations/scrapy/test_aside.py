@@ -16,7 +16,9 @@ DEFER = {"ROBOTS_GUARD_ON_DISALLOWED": "defer"}
 
 def outcomes(records: list[dict]) -> dict[str, list[tuple[str, str]]]:
     """The later decisions of each deferral, by the id of its first one."""
-    found = {each["id"]: [] for each in records if each["action"] == "defer" and each["defers"] is None}
+    found = {
+        each["id"]: [] for each in records if each["action"] == "defer" and each["defers"] is None
+    }
     for record in records:
         if record["defers"] is not None:
             found[record["defers"]].append((record["action"], record["reason"]))
@@ -42,7 +44,9 @@ def test_deferred_requests_delay_no_others_and_are_dropped_in_the_end(net):
     assert max(done[page]["at"] for page in bad) < 3
     assert {tuple(each) for each in outcomes(done.records).values()} == {(("drop", "disallowed"),)}
     assert len(outcomes(done.records)) == 30
-    assert done.stats["scheduler/dequeued"] == 30 + 30 + 30 + 1, "bad ones twice, and the first for its policy"
+    assert done.stats["scheduler/dequeued"] == 30 + 30 + 30 + 1, (
+        "bad ones twice, and the first for its policy"
+    )
 
 
 def test_deferrals_survive_a_stop_and_pass_after_the_file_has_changed(net, tmp_path):
@@ -63,7 +67,9 @@ def test_deferrals_survive_a_stop_and_pass_after_the_file_has_changed(net, tmp_p
 
 
 def test_deferrals_of_an_unreachable_origin_are_closed(net):
-    site = net.origin(lambda _: Reply(status=503) if len(site.robots_fetches) < 2 else Reply(body=RULES))
+    site = net.origin(
+        lambda _: Reply(status=503) if len(site.robots_fetches) < 2 else Reply(body=RULES)
+    )
 
     done = crawl([f"{site.url}/{n}" for n in range(5)], retry_min=0.4, see_through=True)
 
@@ -80,7 +86,9 @@ def test_outside_visit_time_no_request_is_sent_or_lost(net, tmp_path):
     first = crawl([f"{site.url}/{n}" for n in range(5)], job, folder=tmp_path, stop_after=0.8)
     assert site.targets == []
     assert [record["reason"] for record in first.records] == ["visit-time"]
-    done = crawl([], {**job, "ROBOTS_GUARD_VISIT_TIME": "ignore"}, folder=tmp_path, see_through=True)
+    done = crawl(
+        [], {**job, "ROBOTS_GUARD_VISIT_TIME": "ignore"}, folder=tmp_path, see_through=True
+    )
 
     assert len(site.targets) == 5
     assert [*outcomes(done.records).values()] == [[("pass", "allowed")]]

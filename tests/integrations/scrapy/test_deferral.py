@@ -51,11 +51,14 @@ def test_deferred_requests_are_sent_when_robots_txt_is_available_again(net, mode
     assert [done[page]["status"] for page in pages] == [200] * 6
     assert done["twice"]["action"] == "duplicate"
     assert done.verdict(f"{site.url}/private/x") == ("drop", "disallowed")
-    assert sum(done[page]["deferrals"] for page in pages) <= 3, "each fetch sends back one probe, and not the queue"
+    assert sum(done[page]["deferrals"] for page in pages) <= 3, (
+        "each fetch sends back one probe, and not the queue"
+    )
     assert not any(done[page]["dont_filter"] for page in pages), "dont_filter leaked into a request"
     assert not any("_robots_guard_df" in done[page]["meta"] for page in pages)
     waits = [
-        later.at - earlier.at for earlier, later in zip(site.robots_fetches, site.robots_fetches[1:], strict=False)
+        later.at - earlier.at
+        for earlier, later in zip(site.robots_fetches, site.robots_fetches[1:], strict=False)
     ]
     assert waits[0] >= 0.4
     assert waits[1] >= 0.8
@@ -118,7 +121,12 @@ def test_many_hosts_in_one_download_slot_do_not_wait_for_each_other(net):
 def test_after_max_defer_a_deferral_becomes_a_drop(net):
     site = net.origin(503)
 
-    done = crawl([f"{site.url}/a", f"{site.url}/b"], {"ROBOTS_GUARD_MAX_DEFER": 0.5}, retry_min=0.7, see_through=True)
+    done = crawl(
+        [f"{site.url}/a", f"{site.url}/b"],
+        {"ROBOTS_GUARD_MAX_DEFER": 0.5},
+        retry_min=0.7,
+        see_through=True,
+    )
 
     assert {done.verdict(f"{site.url}/{page}") for page in "ab"} == {("drop", "unreachable")}
     assert site.targets == []
@@ -131,7 +139,9 @@ def test_on_unreachable_is_applied(net, choice):
     done = crawl([f"{site.url}/a"], {"ROBOTS_GUARD_ON_UNREACHABLE": choice})
 
     assert site.targets == ([] if choice == "drop" else ["/a"])
-    assert done.record(f"{site.url}/a")["relaxed"] == (None if choice == "drop" else "on_unreachable=allow")
+    assert done.record(f"{site.url}/a")["relaxed"] == (
+        None if choice == "drop" else "on_unreachable=allow"
+    )
 
 
 @pytest.mark.parametrize("way", ["ignored", "cancelled", "answered", "replaced"])
@@ -151,7 +161,11 @@ def test_a_request_that_another_component_ends_leaves_no_origin_closed(net, way)
         stop_when=[f"{unknown.url}/a", *after[1:]],
     )
 
-    assert [done[page].get("status") for page in (f"{unknown.url}/a", *after[1:])] == [200, 200, 200]
+    assert [done[page].get("status") for page in (f"{unknown.url}/a", *after[1:])] == [
+        200,
+        200,
+        200,
+    ]
 
 
 def test_a_request_that_a_scheduler_loses_leaves_no_origin_closed(net):
@@ -159,7 +173,11 @@ def test_a_request_that_a_scheduler_loses_leaves_no_origin_closed(net):
     scheduling = {"SCHEDULER": "integrations.scrapy.components.Forgets"}
     scheduling["SCHEDULER_PRIORITY_QUEUE"] = "robots_guard.scrapy.GuardPriorityQueue"
 
-    done = crawl([f"{site.url}/forgotten", f"{site.url}/a"], {**BY_HAND, **scheduling}, stop_when=[f"{site.url}/a"])
+    done = crawl(
+        [f"{site.url}/forgotten", f"{site.url}/a"],
+        {**BY_HAND, **scheduling},
+        stop_when=[f"{site.url}/a"],
+    )
 
     assert done[f"{site.url}/a"]["status"] == 200
 
@@ -176,7 +194,10 @@ def test_a_stopped_job_resumes_with_every_deferred_request(net, tmp_path):
     """In JOBDIR each waiting request is on disk once, the one that was sent back included."""
     down, up = recovering(net, 1), net.origin(RULES)
     pages = pages_of(down, up)
-    job = {"JOBDIR": str(tmp_path / "job"), "ROBOTS_GUARD_STORE": f"sqlite:///{tmp_path / 'policies.sqlite'}"}
+    job = {
+        "JOBDIR": str(tmp_path / "job"),
+        "ROBOTS_GUARD_STORE": f"sqlite:///{tmp_path / 'policies.sqlite'}",
+    }
 
     first = crawl(pages, job, retry_min=1.5, stop_after=1)
     assert down.targets == []
@@ -197,7 +218,11 @@ def test_a_job_that_began_without_the_guard_can_be_resumed(net, tmp_path):
     pages = pages_of(down, up)
     job = {"JOBDIR": str(tmp_path / "job")}
 
-    crawl(pages, {**job, "ADDONS": {}, "DOWNLOAD_DELAY": 0.2, "CONCURRENT_REQUESTS": 4}, stop_after=0.3)
+    crawl(
+        pages,
+        {**job, "ADDONS": {}, "DOWNLOAD_DELAY": 0.2, "CONCURRENT_REQUESTS": 4},
+        stop_after=0.3,
+    )
     assert len(received(down, up)) < len(pages) / 2
     crawl([], job, retry_min=0.5, see_through=True)
 
@@ -226,10 +251,14 @@ def test_without_a_gate_requests_that_must_wait_are_refused(net, queue):
     settings = {**BY_HAND, "SCHEDULER_PRIORITY_QUEUE": queue, "ROBOTS_GUARD_AUDIT_PASSES": "all"}
 
     done = crawl(
-        [f"{site.url}/{page}" for site in (down, slow, up) for page in ("a", "b", "private/c")], settings, retry_min=20
+        [f"{site.url}/{page}" for site in (down, slow, up) for page in ("a", "b", "private/c")],
+        settings,
+        retry_min=20,
     )
 
-    assert {done[f"{down.url}/{page}"]["error"] for page in ("a", "b", "private/c")} == {"RobotsDeferred"}
+    assert {done[f"{down.url}/{page}"]["error"] for page in ("a", "b", "private/c")} == {
+        "RobotsDeferred"
+    }
     assert down.targets == []
     assert sorted(slow.targets) == sorted(up.targets) == ["/a", "/b"]
     assert len(slow.robots_fetches) == 1
@@ -289,7 +318,12 @@ def test_files_and_redirects_are_checked(net, tmp_path):
             "/file-moved": to("/private/file"),
         },
     )
-    good, *bad = [f"{site.url}/file", f"{site.url}/private/f", f"{site.url}/file-moved", f"{other.url}/private/f"]
+    good, *bad = [
+        f"{site.url}/file",
+        f"{site.url}/private/f",
+        f"{site.url}/file-moved",
+        f"{other.url}/private/f",
+    ]
 
     done = crawl(
         [f"{site.url}/{page}" for page in ("moved", "away", "fine")],
@@ -301,7 +335,11 @@ def test_files_and_redirects_are_checked(net, tmp_path):
         files=[good, *bad],
     )
 
-    assert done.verdict(f"{site.url}/moved") == done.verdict(f"{site.url}/away") == ("drop", "disallowed")
+    assert (
+        done.verdict(f"{site.url}/moved")
+        == done.verdict(f"{site.url}/away")
+        == ("drop", "disallowed")
+    )
     assert done[f"{site.url}/fine"]["url"] == f"{site.url}/landed"
     assert done[good]["action"] == "pass"
     assert [done[url]["action"] for url in bad] == ["drop"] * 3

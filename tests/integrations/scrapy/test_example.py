@@ -23,13 +23,26 @@ def test_the_example_lists_pages_and_refusals(net, tmp_path):
     options = [word for setting in settings for word in ("-s", setting)]
 
     child = run_python(
-        *("-m", "scrapy", "crawl", "titles", "-a", f"start={site.url}/", "-O", f"{tmp_path}/pages.jsonl", *options),
+        *(
+            "-m",
+            "scrapy",
+            "crawl",
+            "titles",
+            "-a",
+            f"start={site.url}/",
+            "-O",
+            f"{tmp_path}/pages.jsonl",
+            *options,
+        ),
         cwd=PROJECT,
         timeout=60,
     )
 
     assert child.returncode == 0, child.stderr
-    found = {page["url"]: page for page in map(json.loads, (tmp_path / "pages.jsonl").read_text().splitlines())}
+    found = {
+        page["url"]: page
+        for page in map(json.loads, (tmp_path / "pages.jsonl").read_text().splitlines())
+    }
     assert found[f"{site.url}/"]["title"] == "Start"
     assert found[f"{site.url}/a"]["title"] == "page"
     refusal = {"refused": "disallowed", "rule": "Disallow: /private/", "line": 2}

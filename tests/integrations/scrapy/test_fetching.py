@@ -32,7 +32,9 @@ SHORT = {
 VERIFYING = (
     {"DOWNLOAD_VERIFY_CERTIFICATES": True}
     if "DOWNLOAD_VERIFY_CERTIFICATES" in Settings()
-    else {"DOWNLOADER_CLIENTCONTEXTFACTORY": "scrapy.core.downloader.contextfactory.BrowserLikeContextFactory"}
+    else {
+        "DOWNLOADER_CLIENTCONTEXTFACTORY": "scrapy.core.downloader.contextfactory.BrowserLikeContextFactory"
+    }
 )
 
 
@@ -110,7 +112,9 @@ PART, REST = b"User-agent: *\nDisallow: /x/\n", b"Disallow: /private/\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
 CHUNKS = b"1c\r\n" + PART + b"\r\n0\r\n\r\n"
 DOUBTFUL = {
-    "longer than its length": Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 28\r\n\r\n" + PART + REST),
+    "longer than its length": Reply(
+        raw=b"HTTP/1.1 200 OK\r\nContent-Length: 28\r\n\r\n" + PART + REST
+    ),
     "bytes behind the last chunk": Reply(raw=CHUNKED + b"\r\n" + CHUNKS + REST),
     "chunks and a length": Reply(raw=CHUNKED + b"Content-Length: 28\r\n\r\n" + CHUNKS),
     "TLS without close_notify": Reply(raw=b"HTTP/1.1 200 OK\r\n\r\n" + PART, unannounced=True),
@@ -150,7 +154,10 @@ def test_with_another_library_robots_txt_takes_the_pages_route(net, handler):
     done = crawl([{"url": f"{nowhere}/{page}", "meta": through, "headers": as_bot} for page in ("open", "private/x")],
                  by(handler))  # fmt: skip
 
-    assert [request.target for request in proxy.received] == [f"{nowhere}/robots.txt", f"{nowhere}/open"]
+    assert [request.target for request in proxy.received] == [
+        f"{nowhere}/robots.txt",
+        f"{nowhere}/open",
+    ]
     robots, page = proxy.received
     for name in ("user-agent", "proxy-authorization"):
         assert robots.headers[name] == page.headers[name]
@@ -168,7 +175,9 @@ def test_a_bind_address_of_another_library_is_not_bypassed(net, handler):
     assert site.received == []
 
 
-@pytest.mark.skipif(SCRAPY < (2, 16), reason="its handlers for other libraries have no ciphers setting")
+@pytest.mark.skipif(
+    SCRAPY < (2, 16), reason="its handlers for other libraries have no ciphers setting"
+)
 @pytest.mark.parametrize("handler", OPAQUE)
 def test_with_another_library_robots_txt_uses_the_pages_tls_settings(net, authority, handler):
     """A site with old ciphers, which the crawl's settings permit."""
@@ -178,7 +187,10 @@ def test_with_another_library_robots_txt_uses_the_pages_tls_settings(net, author
     tls.set_ciphers(old)
     site = net.origin(RULES, tls=tls)
 
-    done = crawl([f"{site.url}/open", f"{site.url}/private/x"], by(handler) | {"DOWNLOADER_CLIENT_TLS_CIPHERS": old})
+    done = crawl(
+        [f"{site.url}/open", f"{site.url}/private/x"],
+        by(handler) | {"DOWNLOADER_CLIENT_TLS_CIPHERS": old},
+    )
 
     assert done.verdict(f"{site.url}/open") == ("pass", None)
     assert done.verdict(f"{site.url}/private/x") == ("drop", "disallowed")
@@ -192,15 +204,24 @@ def test_a_response_of_an_opaque_handler_is_not_trusted(net):
 
     assert done.verdict(f"{site.url}/open") == ("defer", "unreachable")
     assert done.record(f"{site.url}/open")["failure"] == "protocol"
-    assert "integrations.scrapy.components.OpaqueHandler does not show where its response ends" in done.log
+    assert (
+        "integrations.scrapy.components.OpaqueHandler does not show where its response ends"
+        in done.log
+    )
     assert site.targets == []
 
 
-@pytest.mark.skipif(SCRAPY < (2, 15), reason="the HTTP/2 handler of Scrapy 2.14 fails with today's Twisted")
+@pytest.mark.skipif(
+    SCRAPY < (2, 15), reason="the HTTP/2 handler of Scrapy 2.14 fails with today's Twisted"
+)
 def test_a_response_over_http2_is_delimited_by_its_frames(ca, tmp_path):
     """Such a connection is not watched either."""
     with h2_site(tmp_path, ca, "127.0.0.1") as site:
-        handler = {"DOWNLOAD_HANDLERS": {"https": "scrapy.core.downloader.handlers.http2.H2DownloadHandler"}}
+        handler = {
+            "DOWNLOAD_HANDLERS": {
+                "https": "scrapy.core.downloader.handlers.http2.H2DownloadHandler"
+            }
+        }
 
         done = crawl([f"{site.url}/open", f"{site.url}/private/x"], handler)
 
@@ -212,7 +233,9 @@ def test_a_direct_fetch_is_trusted_with_an_opaque_handler(net):
     site = net.origin(RULES)
     handler = by("integrations.scrapy.components.OpaqueHandler")
 
-    done = crawl([f"{site.url}/open", f"{site.url}/private/x"], handler | {"ROBOTS_GUARD_FETCH": "direct"})
+    done = crawl(
+        [f"{site.url}/open", f"{site.url}/private/x"], handler | {"ROBOTS_GUARD_FETCH": "direct"}
+    )
 
     assert done.verdict(f"{site.url}/private/x") == ("drop", "disallowed")
     assert site.targets == ["/open"]
@@ -280,11 +303,18 @@ def test_a_redirect_to_another_sites_page_is_judged_on_every_reactor(net, mode):
 
     done = crawl(pages, **with_settings(mode, {"ROBOTS_GUARD_AUDIT_PASSES": "all"}))
 
-    assert [done.verdict(page) for page in pages] == [("drop", "disallowed"), *[("defer", "unreachable")] * 3]
+    assert [done.verdict(page) for page in pages] == [
+        ("drop", "disallowed"),
+        *[("defer", "unreachable")] * 3,
+    ]
     assert other.targets == ["/open.txt"]
     assert len(other.robots_fetches) == 1
     assert left.targets == right.targets == []
-    judged = {each["url"]: (each["action"], each["robots_txt_of"]) for each in done.records if "robots_txt_of" in each}
+    judged = {
+        each["url"]: (each["action"], each["robots_txt_of"])
+        for each in done.records
+        if "robots_txt_of" in each
+    }
     assert judged[f"{other.url}/open.txt"] == ("pass", may.url)
     assert judged[f"{other.url}/private/x"] == ("drop", may_not.url)
 
@@ -295,7 +325,10 @@ def test_no_credentials_or_cookies_are_sent(net):
     headers = {"Authorization": "Bearer secret", "Cookie": "sid=secret", "Accept": "text/html"}
 
     crawl(
-        [{"url": f"{site.url}/{n}", "headers": {"Authorization": "Basic dTpw"} if n else {}} for n in range(2)],
+        [
+            {"url": f"{site.url}/{n}", "headers": {"Authorization": "Basic dTpw"} if n else {}}
+            for n in range(2)
+        ],
         {"DEFAULT_REQUEST_HEADERS": headers},
     )
 
@@ -320,7 +353,9 @@ def test_pages_have_no_signal_receivers(net):
     """bytes_received and headers_received are connected during a fetch only."""
     site = net.origin(RULES)
 
-    done = crawl([f"{site.url}/a"], {"EXTENSIONS": {"integrations.scrapy.components.CountsReceivers": 0}})
+    done = crawl(
+        [f"{site.url}/a"], {"EXTENSIONS": {"integrations.scrapy.components.CountsReceivers": 0}}
+    )
 
     assert done.stats["receivers/at the page"] == 0
     assert done.stats["receivers/at robots.txt"] == 2
@@ -376,9 +411,18 @@ def scrapy_error(name: str, *bases: type) -> Exception:
         (scrapy_error("CannotResolveHostError"), Failure.DNS),
         (twisted_error.DNSLookupError(), Failure.DNS),
         (ResponseFailed([TwistedFailure(twisted_error.ConnectionLost())]), Failure.RESET),
-        (ResponseFailed([TwistedFailure(SSL.Error([("x", "y", "certificate verify failed")]))]), Failure.TLS),
-        (with_cause(scrapy_error("DownloadFailedError"), ssl.SSLCertVerificationError("x")), Failure.TLS),
-        (with_cause(scrapy_error("DownloadConnectionRefusedError"), OSError(111, "refused")), Failure.CONNECT),
+        (
+            ResponseFailed([TwistedFailure(SSL.Error([("x", "y", "certificate verify failed")]))]),
+            Failure.TLS,
+        ),
+        (
+            with_cause(scrapy_error("DownloadFailedError"), ssl.SSLCertVerificationError("x")),
+            Failure.TLS,
+        ),
+        (
+            with_cause(scrapy_error("DownloadConnectionRefusedError"), OSError(111, "refused")),
+            Failure.CONNECT,
+        ),
         (scrapy_error("ResponseDataLossError"), Failure.PROTOCOL),
         (ResponseFailed([TwistedFailure(scrapy_error("_DataLoss"))]), Failure.PROTOCOL),
         (ValueError("not a URL"), Failure.PROTOCOL),
@@ -430,14 +474,18 @@ def test_the_wait_of_every_redirect_hop_does_not_count_towards_the_timeout(net):
     first = net.origin(moved(f"{second.url}/robots.txt"))
     pages = [f"{last.url}/a", f"{first.url}/b"]
 
-    done = crawl([{"url": page, "meta": ONE_SLOT} for page in pages], ONE_AT_A_TIME | {"DOWNLOAD_DELAY": 4})
+    done = crawl(
+        [{"url": page, "meta": ONE_SLOT} for page in pages], ONE_AT_A_TIME | {"DOWNLOAD_DELAY": 4}
+    )
 
     assert [done[page].get("status") for page in pages] == [200, 200]
 
 
 def test_a_slow_page_in_the_slot_makes_no_robots_txt_unreachable(net):
     """Once a fetch is sent, its timeout applies as usual."""
-    slow = net.origin(RULES, {"/": Reply(headers=(("Content-Type", "text/html"),)), "/slow": Reply(delay=6)})
+    slow = net.origin(
+        RULES, {"/": Reply(headers=(("Content-Type", "text/html"),)), "/slow": Reply(delay=6)}
+    )
     site, hung = net.origin(RULES), net.origin(Reply(hang=True))
     pages = [f"{slow.url}/slow", f"{site.url}/b", f"{hung.url}/c"]
 

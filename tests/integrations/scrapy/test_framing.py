@@ -22,7 +22,11 @@ def test_an_unread_body_is_no_second_request(unread, mode):
     requests = [{"url": f"{url}/open", "method": "GET", "body": SMUGGLED}, f"{url}/second"]
     done = crawl(requests, **MODES[mode])
     assert [done.verdict(f"{url}{path}")[0] for path in ("/open", "/second")] == ["pass", "pass"]
-    assert sorted(unread.lines) == ["GET /open HTTP/1.1", "GET /robots.txt HTTP/1.1", "GET /second HTTP/1.1"]
+    assert sorted(unread.lines) == [
+        "GET /open HTTP/1.1",
+        "GET /robots.txt HTTP/1.1",
+        "GET /second HTTP/1.1",
+    ]
 
 
 FIELDS = [

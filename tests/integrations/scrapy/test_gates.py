@@ -42,7 +42,9 @@ def test_a_projects_host_field_does_not_select_another_sites_rules(net, tmp_path
     store = {"ROBOTS_GUARD_STORE": f"sqlite:///{tmp_path}/store"}
 
     done = crawl([f"{site.url}/open"], {"DEFAULT_REQUEST_HEADERS": {"Host": "other.test"}, **store})
-    assert [request.headers["host"] for request in site.robots_fetches] == [f"{site.address}:{site.port}"]
+    assert [request.headers["host"] for request in site.robots_fetches] == [
+        f"{site.address}:{site.port}"
+    ]
 
     done = crawl([f"{site.url}/open", f"{site.url}/private/x"], store)
     assert done.verdict(f"{site.url}/private/x") == ("drop", "disallowed")
@@ -64,7 +66,14 @@ def test_proxy_credentials_are_sent_to_a_proxy_only(net):
     site = net.origin(moved(f"{elsewhere.url}/robots.txt"))
     page = {"url": f"{site.url}/x", "headers": {"Proxy-Authorization": "Basic c2VjcmV0"}}
 
-    crawl([page], {"DOWNLOADER_MIDDLEWARES": {"scrapy.downloadermiddlewares.httpproxy.HttpProxyMiddleware": None}})
+    crawl(
+        [page],
+        {
+            "DOWNLOADER_MIDDLEWARES": {
+                "scrapy.downloadermiddlewares.httpproxy.HttpProxyMiddleware": None
+            }
+        },
+    )
 
     fetches = [*site.robots_fetches, *elsewhere.robots_fetches]
     assert len(fetches) == 2
@@ -76,7 +85,10 @@ def test_proxy_credentials_are_sent_to_a_proxy_only(net):
 
 def test_an_exemption_does_not_extend_to_another_origin(net):
     victim = net.origin(RULES)
-    pages = {"/private/start": moved("/private/next"), "/private/next": moved(f"{victim.url}/private/x")}
+    pages = {
+        "/private/start": moved("/private/next"),
+        "/private/next": moved(f"{victim.url}/private/x"),
+    }
     site = net.origin(RULES, pages=pages)
 
     done = crawl([{"url": f"{site.url}/private/start", "meta": {"dont_obey_robotstxt": True}}])
@@ -116,7 +128,8 @@ def test_a_url_changed_by_a_later_middleware_is_judged_again(net, mode):
 
     done = crawl(
         [forbidden, inside, {"url": forbidden, "key": "inline", "inline": True}],
-        **MODES[mode] | {"settings": MODES[mode]["settings"] | with_middleware("ChangesUrl", 99_999)},
+        **MODES[mode]
+        | {"settings": MODES[mode]["settings"] | with_middleware("ChangesUrl", 99_999)},
     )
 
     assert done.verdict(forbidden) == done.verdict("inline") == ("drop", "disallowed")
@@ -127,9 +140,16 @@ def test_a_url_changed_by_a_later_middleware_is_judged_again(net, mode):
 def test_media_requests_pass_the_second_gate(net, tmp_path):
     site = net.origin(RULES)
     changed, unchanged = f"{site.url}/open?turn", f"{site.url}/open/file"
-    pipeline = {"ITEM_PIPELINES": {"integrations.scrapy.components.Downloads": 1}, "FILES_STORE": str(tmp_path)}
+    pipeline = {
+        "ITEM_PIPELINES": {"integrations.scrapy.components.Downloads": 1},
+        "FILES_STORE": str(tmp_path),
+    }
 
-    done = crawl([f"{site.url}/page"], {**with_middleware("ChangesUrl"), **pipeline}, files=[changed, unchanged])
+    done = crawl(
+        [f"{site.url}/page"],
+        {**with_middleware("ChangesUrl"), **pipeline},
+        files=[changed, unchanged],
+    )
 
     assert sorted(site.targets) == ["/open/file", "/page"]
     assert done[changed]["action"] == "drop"

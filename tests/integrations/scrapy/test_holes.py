@@ -45,11 +45,15 @@ def test_h1_a_hanging_robots_txt_costs_one_probe_and_delays_no_other_origin(net)
 
     # 0.05 s on a machine that does nothing else
     assert min(done[page]["at"] for page in pages) < 1.5
-    assert max(done[page]["at"] for page in pages) < 3.5, "a good page waited for the hanging robots.txt"
+    assert max(done[page]["at"] for page in pages) < 3.5, (
+        "a good page waited for the hanging robots.txt"
+    )
     assert hanging.targets == []
     assert len(hanging.robots_fetches) == 1
     # Each of the three hosts sent one probe, and got it back.
-    assert done.stats["scheduler/dequeued"] == len(pages) + 3, "more than one request was sent to wait"
+    assert done.stats["scheduler/dequeued"] == len(pages) + 3, (
+        "more than one request was sent to wait"
+    )
 
 
 def test_h1_a_hanging_robots_txt_costs_one_slot(net):
@@ -62,11 +66,17 @@ def test_h1_a_hanging_robots_txt_costs_one_slot(net):
 
     done = crawl(
         [f"{hanging.url}/{number}" for number in range(5)] + pages,
-        {"CONCURRENT_REQUESTS": 2, "ROBOTS_GUARD_CONNECT_TIMEOUT": 5, "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 5},
+        {
+            "CONCURRENT_REQUESTS": 2,
+            "ROBOTS_GUARD_CONNECT_TIMEOUT": 5,
+            "ROBOTS_GUARD_FIRST_BYTE_TIMEOUT": 5,
+        },
         stop_after=4,
     )
 
-    assert max(done[page]["at"] for page in pages) < 4, "a good page waited for the hanging robots.txt"
+    assert max(done[page]["at"] for page in pages) < 4, (
+        "a good page waited for the hanging robots.txt"
+    )
 
 
 def test_h2_h3_h4_an_unreachable_robots_txt_defers(net):
@@ -93,9 +103,13 @@ def test_h2_h3_h4_an_unreachable_robots_txt_defers(net):
         no_dns=True,
     )
 
-    assert {name: done.verdict(url) for name, url in urls.items()} == dict.fromkeys(urls, ("defer", "unreachable"))
+    assert {name: done.verdict(url) for name, url in urls.items()} == dict.fromkeys(
+        urls, ("defer", "unreachable")
+    )
     assert all(site.targets == [] for site in sites.values())
-    assert all(len(site.robots_fetches) == 1 for site in sites.values()), "asked again before its time"
+    assert all(len(site.robots_fetches) == 1 for site in sites.values()), (
+        "asked again before its time"
+    )
     failures = {name: done.record(url)["failure"] for name, url in urls.items()}
     assert failures == {
         **dict.fromkeys(("500", "503", "429"), "status"),
@@ -144,13 +158,20 @@ def test_h6_http_and_https_are_two_origins(net, authority):
     except PermissionError:  # not root: test at least two ports
         plain = net.origin("User-agent: *\nDisallow: /plain\n", address=address)
         ports = plain.port, 0
-    secure = net.origin("User-agent: *\nDisallow: /secure\n", address=address, port=ports[1], tls=authority(address))
+    secure = net.origin(
+        "User-agent: *\nDisallow: /secure\n", address=address, port=ports[1], tls=authority(address)
+    )
 
-    done = crawl([f"{plain.url}/secure", f"{plain.url}/plain", f"{secure.url}/secure", f"{secure.url}/plain"])
+    done = crawl(
+        [f"{plain.url}/secure", f"{plain.url}/plain", f"{secure.url}/secure", f"{secure.url}/plain"]
+    )
 
     assert plain.targets == ["/secure"]
     assert secure.targets == ["/plain"]
-    assert done.record(f"https://{address}/secure" if ports[1] else f"{secure.url}/secure")["reason"] == "disallowed"
+    assert (
+        done.record(f"https://{address}/secure" if ports[1] else f"{secure.url}/secure")["reason"]
+        == "disallowed"
+    )
 
 
 def test_h7_an_offsite_host_is_checked_like_any_other(net):
@@ -158,7 +179,9 @@ def test_h7_an_offsite_host_is_checked_like_any_other(net):
 
     Built-in: OffsiteMiddleware ignores the fetch of robots.txt, and the page is allowed unchecked.
     """
-    home = net.origin(RULES, {"/leaves": lambda request: moved(f"{away.url}/private/redirected", REDIRECT)})
+    home = net.origin(
+        RULES, {"/leaves": lambda request: moved(f"{away.url}/private/redirected", REDIRECT)}
+    )
     away = net.origin(RULES)
 
     done = crawl(
@@ -182,7 +205,8 @@ def test_h7_a_fetch_ignored_by_another_component_is_no_permission(net):
     site = net.origin(RULES)
 
     done = crawl(
-        [f"{site.url}/open"], {"DOWNLOADER_MIDDLEWARES": {"integrations.scrapy.components.RefusesRobots": 200}}
+        [f"{site.url}/open"],
+        {"DOWNLOADER_MIDDLEWARES": {"integrations.scrapy.components.RefusesRobots": 200}},
     )
 
     assert done.verdict(f"{site.url}/open") == ("defer", "unreachable")
@@ -195,7 +219,8 @@ def test_h7_a_diverted_fetch_reaches_nothing(net):
     site = net.origin(RULES)
 
     done = crawl(
-        [f"{site.url}/open"], {"DOWNLOADER_MIDDLEWARES": {"integrations.scrapy.components.DivertsRobots": 200}}
+        [f"{site.url}/open"],
+        {"DOWNLOADER_MIDDLEWARES": {"integrations.scrapy.components.DivertsRobots": 200}},
     )
 
     assert done.verdict(f"{site.url}/open") == ("defer", "unreachable")
@@ -208,7 +233,9 @@ def test_h9_a_huge_robots_txt_is_cut_while_it_arrives(net):
     Built-in: 10 MB are downloaded and parsed in the event loop, which blocks it for seconds.
     """
     line = "Disallow: /filler/{:07d}/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n"
-    body = RULES + "".join(line.format(number) for number in range(160_000)) + "Disallow: /beyond/\n"
+    body = (
+        RULES + "".join(line.format(number) for number in range(160_000)) + "Disallow: /beyond/\n"
+    )
     assert len(body) > 9_000_000
     site = net.origin(Reply(body=body))
 
@@ -234,7 +261,8 @@ def test_h10_h11_the_guard_follows_redirects_of_robots_txt(net):
     scheme = net.origin(moved("ftp://127.0.0.1/robots.txt"))
 
     done = crawl(
-        [f"{site.url}/private/x" for site in (five, six, loop, across, scheme)] + [f"{across.url}/open"],
+        [f"{site.url}/private/x" for site in (five, six, loop, across, scheme)]
+        + [f"{across.url}/open"],
         {"REDIRECT_ENABLED": False},
     )
 
@@ -243,7 +271,11 @@ def test_h10_h11_the_guard_follows_redirects_of_robots_txt(net):
     assert done[f"{across.url}/open"]["status"] == 200
     failures = {name: done.record(f"{site.url}/private/x")["failure"] for name, site in
                 (("six", six), ("loop", loop), ("scheme", scheme))}  # fmt: skip
-    assert failures == {"six": "redirect-limit", "loop": "redirect-loop", "scheme": "redirect-refused"}
+    assert failures == {
+        "six": "redirect-limit",
+        "loop": "redirect-loop",
+        "scheme": "redirect-refused",
+    }
     assert not any(site.pages_matching("/private/") for site in (five, six, loop, across, scheme))
     assert len(loop.received) == 2
 
@@ -270,9 +302,14 @@ def test_h12_h13_robots_txt_takes_the_pages_route(net):
     assert robots.headers["user-agent"] == page.headers["user-agent"] == "MyBot/2.0"
     assert robots.headers["proxy-authorization"] == page.headers["proxy-authorization"]
     assert done.verdict(f"{nowhere}/private/x") == ("drop", "disallowed")
-    assert [request.headers["user-agent"] for request in site.received] == ["MyBot/3.0", "MyBot/3.0"]
+    assert [request.headers["user-agent"] for request in site.received] == [
+        "MyBot/3.0",
+        "MyBot/3.0",
+    ]
     assert "authorization" not in robots.headers
-    assert "authorization" not in site.robots_fetches[0].headers, "a credential of the origin was sent for robots.txt"
+    assert "authorization" not in site.robots_fetches[0].headers, (
+        "a credential of the origin was sent for robots.txt"
+    )
 
 
 def test_h12_a_refresh_in_the_background_uses_the_proxy(net, tmp_path):
@@ -326,9 +363,15 @@ def test_h13_the_user_agent_of_fetches_can_be_set(net):
     """H13. ROBOTS_GUARD_USER_AGENT is the User-Agent of fetches for requests that have none."""
     site = net.origin(RULES)
 
-    crawl([f"{site.url}/open"], {"ROBOTS_GUARD_USER_AGENT": "mybot-robots/1.0", "USER_AGENT": "mybot/1.0"})
+    crawl(
+        [f"{site.url}/open"],
+        {"ROBOTS_GUARD_USER_AGENT": "mybot-robots/1.0", "USER_AGENT": "mybot/1.0"},
+    )
 
-    assert [request.headers["user-agent"] for request in site.received] == ["mybot-robots/1.0", "mybot/1.0"]
+    assert [request.headers["user-agent"] for request in site.received] == [
+        "mybot-robots/1.0",
+        "mybot/1.0",
+    ]
 
 
 def test_h14_robots_txt_never_comes_from_scrapys_cache(net, tmp_path):
@@ -371,7 +414,13 @@ def test_h17_a_default_port_makes_no_other_origin(net):
     except PermissionError:
         pytest.skip("port 80 of 127.2.17.1 cannot be listened on")
 
-    done = crawl([f"http://{site.address}/a", f"http://{site.address}:80/b", f"http://{site.address}:80/private/c"])
+    done = crawl(
+        [
+            f"http://{site.address}/a",
+            f"http://{site.address}:80/b",
+            f"http://{site.address}:80/private/c",
+        ]
+    )
 
     assert len(site.robots_fetches) == 1
     assert sorted(site.targets) == ["/a", "/b"]
@@ -386,7 +435,9 @@ def test_h18_userinfo_is_ignored(net):
     done = crawl([f"{url}/private/x", f"{url}/open"], {"ROBOTS_GUARD_AUDIT_PASSES": "all"})
 
     assert done.verdict(f"{url}/private/x") == ("drop", "disallowed")
-    assert done.record(f"{site.url}/open")["reason"] == "allowed", "Scrapy's own downloader may then refuse such a URL"
+    assert done.record(f"{site.url}/open")["reason"] == "allowed", (
+        "Scrapy's own downloader may then refuse such a URL"
+    )
     assert len(site.robots_fetches) == 1
     assert "authorization" not in site.robots_fetches[0].headers
     assert site.pages_matching("/private/") == []
@@ -422,12 +473,18 @@ def test_h22_dont_obey_robotstxt_leaves_a_trace_or_has_no_effect(net, bypass):
     site = net.origin(RULES)
     url = f"{site.url}/private/x"
 
-    done = crawl([{"url": url, "meta": {"dont_obey_robotstxt": True}}], {"ROBOTS_GUARD_META_BYPASS": bypass})
+    done = crawl(
+        [{"url": url, "meta": {"dont_obey_robotstxt": True}}], {"ROBOTS_GUARD_META_BYPASS": bypass}
+    )
 
     record = done.record(url)
     if bypass == "audit":
         assert site.targets == ["/private/x"]
-        assert (record["action"], record["reason"], record["relaxed"]) == ("pass", "bypassed", "dont_obey_robotstxt")
+        assert (record["action"], record["reason"], record["relaxed"]) == (
+            "pass",
+            "bypassed",
+            "dont_obey_robotstxt",
+        )
         assert done.stats["robots_guard/pass/bypassed"] == 1
     else:
         assert site.targets == []
@@ -439,9 +496,15 @@ def test_h23_a_refusal_names_its_rule_and_line(net):
     site = net.origin("# rules\nUser-agent: mybot\nDisallow: /private/\nAllow: /\n")
     url = f"{site.url}/private/x"
 
-    done = crawl([{"url": url, "headers": {"User-Agent": "MyBot/2.0"}}], {"ROBOTS_GUARD_AUDIT_PASSES": "all"})
+    done = crawl(
+        [{"url": url, "headers": {"User-Agent": "MyBot/2.0"}}], {"ROBOTS_GUARD_AUDIT_PASSES": "all"}
+    )
 
-    assert (done[url]["error"], done[url]["rule"], done[url]["line"]) == ("RobotsDisallowed", "Disallow: /private/", 3)
+    assert (done[url]["error"], done[url]["rule"], done[url]["line"]) == (
+        "RobotsDisallowed",
+        "Disallow: /private/",
+        3,
+    )
     assert f"'Disallow: /private/', line 3 of {site.url}/robots.txt" in done[url]["message"]
     record = done.record(url)
     expected = {
@@ -471,7 +534,9 @@ def test_h24_scrapy_fetch_logs_why_its_output_is_empty(net, tmp_path):
     }
     options = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
 
-    child = run_python("-m", "scrapy", "fetch", "-L", "WARNING", *options, f"{site.url}/private/x", cwd=tmp_path)
+    child = run_python(
+        "-m", "scrapy", "fetch", "-L", "WARNING", *options, f"{site.url}/private/x", cwd=tmp_path
+    )
 
     assert child.returncode == 0
     assert child.stdout == ""
@@ -489,7 +554,9 @@ def test_h25_h26_odd_files_are_read_as_documented(net):
     """
     wide = net.origin(Reply(body=codecs.BOM_UTF16_LE + RULES.encode("utf-16-le")))
     html = net.origin(
-        Reply(body="<html><body>Not found\n</body></html>", headers=(("Content-Type", "text/html"),)),
+        Reply(
+            body="<html><body>Not found\n</body></html>", headers=(("Content-Type", "text/html"),)
+        ),
     )
 
     done = crawl([f"{wide.url}/private/x", f"{wide.url}/open", f"{html.url}/private/x"])
@@ -546,7 +613,11 @@ def test_a_wrong_or_double_host_field_is_refused(net):
             {"url": f"{site.url}/1", "headers": {"Host": "elsewhere.test"}},
             {"url": f"{site.url}/2", "headers": {"Host": [same, same]}},
             {"url": f"{site.url}/3", "headers": {"Host": same}},
-            {"url": f"{site.url}/4", "headers": {"Host": "bad host"}, "meta": {"dont_obey_robotstxt": True}},
+            {
+                "url": f"{site.url}/4",
+                "headers": {"Host": "bad host"},
+                "meta": {"dont_obey_robotstxt": True},
+            },
             "http://1.2.3.4.5/x",
             "http:///x",
         ]
@@ -555,7 +626,11 @@ def test_a_wrong_or_double_host_field_is_refused(net):
     reasons = {url.rpartition("/")[2]: done.verdict(url) for url in done.results if site.url in url}
     refused = ("drop", "ambiguous-authority")
     assert reasons == {"1": refused, "2": refused, "3": ("pass", None), "4": refused}
-    assert done.verdict("http://1.2.3.4.5/x") == done.verdict("http:///x") == ("drop", "malformed-target")
+    assert (
+        done.verdict("http://1.2.3.4.5/x")
+        == done.verdict("http:///x")
+        == ("drop", "malformed-target")
+    )
     assert site.targets == ["/3"]
 
 

@@ -13,10 +13,16 @@ MISUSES = {
     "no agent": ({"ROBOTS_GUARD_AGENT": None}, "ROBOTS_GUARD_AGENT is not set"),
     "no token": ({"ROBOTS_GUARD_AGENT": "my bot/1"}, "'my bot/1' is not a product token"),
     "unknown": ({"ROBOTS_GUARD_MAX_DEFFER": 3}, "did you mean ROBOTS_GUARD_MAX_DEFER?"),
-    "no number": ({"ROBOTS_GUARD_MAX_DEFER": "soon"}, "ROBOTS_GUARD_MAX_DEFER 'soon' is not a number of seconds"),
+    "no number": (
+        {"ROBOTS_GUARD_MAX_DEFER": "soon"},
+        "ROBOTS_GUARD_MAX_DEFER 'soon' is not a number of seconds",
+    ),
     "store": ({"ROBOTS_GUARD_STORE": "sqlite:////dev/null/x.sqlite"}, "/dev/null"),
     "store kind": ({"ROBOTS_GUARD_STORE": "mysql://x"}, "mysql"),
-    "audit_log": ({"ROBOTS_GUARD_AUDIT_LOG": "/dev/null/audit_log"}, "audit_log: no file can be written"),
+    "audit_log": (
+        {"ROBOTS_GUARD_AUDIT_LOG": "/dev/null/audit_log"},
+        "audit_log: no file can be written",
+    ),
     "bypass": ({"ROBOTS_GUARD_META_BYPASS": "allow"}, "use 'audit' or 'deny'"),
     "switch": ({"ROBOTS_GUARD_ENABLED": "perhaps"}, "use True or False"),
     "two switches": (
@@ -58,10 +64,18 @@ def test_an_invalid_setting_ends_the_process_with_one_sentence(net, misuse):
         {"deferred_api": True},
         *MODES.values(),
         # Without the add-on, the middleware finds the error later, when the engine is built.
-        {"settings": {"ADDONS": {}, "DOWNLOADER_MIDDLEWARES": {"robots_guard.scrapy.RobotsGuardMiddleware": 100}}},
+        {
+            "settings": {
+                "ADDONS": {},
+                "DOWNLOADER_MIDDLEWARES": {"robots_guard.scrapy.RobotsGuardMiddleware": 100},
+            }
+        },
         {
             "deferred_api": True,
-            "settings": {"ADDONS": {}, "DOWNLOADER_MIDDLEWARES": {"robots_guard.scrapy.RobotsGuardMiddleware": 100}},
+            "settings": {
+                "ADDONS": {},
+                "DOWNLOADER_MIDDLEWARES": {"robots_guard.scrapy.RobotsGuardMiddleware": 100},
+            },
         },
     ],
     ids=["CrawlerProcess", *MODES, "middleware", "middleware in CrawlerProcess"],
@@ -82,7 +96,11 @@ def test_a_missing_agent_ends_the_process_however_the_crawl_is_started(net, mode
 def test_a_missing_agent_ends_the_scrapy_command(net, tmp_path, command, reactor):
     site = net.origin("")
     _write_project(
-        tmp_path, f"{site.url}/a", ADDONS=ADDON, **QUIET, **({"TWISTED_REACTOR": EPOLL} if reactor == "epoll" else {})
+        tmp_path,
+        f"{site.url}/a",
+        ADDONS=ADDON,
+        **QUIET,
+        **({"TWISTED_REACTOR": EPOLL} if reactor == "epoll" else {}),
     )
     words = {
         "crawl": ["crawl", "one"],
@@ -101,7 +119,9 @@ def _write_project(folder, url, **settings):
     (folder / "scrapy.cfg").write_text("[settings]\ndefault = project.settings\n")
     (folder / "project").mkdir()
     (folder / "project" / "__init__.py").touch()
-    lines = [f"{name} = {value!r}" for name, value in {"SPIDER_MODULES": ["project"], **settings}.items()]
+    lines = [
+        f"{name} = {value!r}" for name, value in {"SPIDER_MODULES": ["project"], **settings}.items()
+    ]
     (folder / "project" / "settings.py").write_text("\n".join(lines))
     spider = f"""
         import scrapy

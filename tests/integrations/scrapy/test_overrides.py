@@ -28,7 +28,11 @@ def test_a_refusal_names_its_override_and_a_fault_is_logged_once(net, tmp_path):
     site = net.origin("")
     (tmp_path / "overrides.toml").write_text(FILE.format(url=site.url))
 
-    done = crawl([f"{site.url}/a"], {"ROBOTS_GUARD_OVERRIDES": str(tmp_path / "overrides.toml")}, see_through=True)
+    done = crawl(
+        [f"{site.url}/a"],
+        {"ROBOTS_GUARD_OVERRIDES": str(tmp_path / "overrides.toml")},
+        see_through=True,
+    )
 
     assert done[f"{site.url}/a"]["action"] == "drop"
     assert "drop (blocked)" in done.log

@@ -72,7 +72,10 @@ def test_media_requests_wait_in_the_turn_queue_and_keep_the_delay(net, tmp_path)
 
     done = crawl(
         [f"{site.url}/{page}" for page in "abc"],
-        {"ITEM_PIPELINES": {"integrations.scrapy.components.Downloads": 1}, "FILES_STORE": str(tmp_path)},
+        {
+            "ITEM_PIPELINES": {"integrations.scrapy.components.Downloads": 1},
+            "FILES_STORE": str(tmp_path),
+        },
         files=[*files, f"{site.url}/private/file"],
         see_through=True,
     )
@@ -88,7 +91,11 @@ def test_media_requests_wait_in_the_turn_queue_and_keep_the_delay(net, tmp_path)
     [
         # times 0.5 to 1.5
         {"DOWNLOAD_DELAY": 0.25, "CONCURRENT_REQUESTS": 0 if SCRAPY >= (2, 18) else 10_000},
-        {"AUTOTHROTTLE_ENABLED": True, "AUTOTHROTTLE_START_DELAY": 0.3, "AUTOTHROTTLE_TARGET_CONCURRENCY": 8.0},
+        {
+            "AUTOTHROTTLE_ENABLED": True,
+            "AUTOTHROTTLE_START_DELAY": 0.3,
+            "AUTOTHROTTLE_TARGET_CONCURRENCY": 8.0,
+        },
         {"CONCURRENT_REQUESTS_PER_DOMAIN": 1},
     ],
     ids=["jitter and no limit", "autothrottle", "one at a time"],
@@ -112,7 +119,11 @@ def test_hosts_that_share_a_download_slot_share_no_delay(net):
     slot = {"download_slot": "all"}
 
     done = crawl(
-        [{"url": f"{site.url}/{n}", "meta": slot} for site, most in ((paced, 6), (free, 40)) for n in range(most)],
+        [
+            {"url": f"{site.url}/{n}", "meta": slot}
+            for site, most in ((paced, 6), (free, 40))
+            for n in range(most)
+        ],
         see_through=True,
     )
 
@@ -124,7 +135,10 @@ def test_many_slots_of_one_origin_keep_one_delay(net):
     """For example with one download slot per proxy."""
     site = net.origin(RULES)
 
-    crawl([{"url": f"{site.url}/{n}", "meta": {"download_slot": f"s{n % 4}"}} for n in range(8)], see_through=True)
+    crawl(
+        [{"url": f"{site.url}/{n}", "meta": {"download_slot": f"s{n % 4}"}} for n in range(8)],
+        see_through=True,
+    )
 
     assert_keeps(site)
     assert len(site.targets) == 8
@@ -155,7 +169,10 @@ def test_in_report_only_mode_no_request_waits(net, tmp_path):
     and recorded."""
     site = net.origin("User-agent: *\nCrawl-delay: 30\n")
     files = [f"{site.url}/file{n}" for n in range(4)]
-    pipeline = {"ITEM_PIPELINES": {"integrations.scrapy.components.Downloads": 1}, "FILES_STORE": str(tmp_path)}
+    pipeline = {
+        "ITEM_PIPELINES": {"integrations.scrapy.components.Downloads": 1},
+        "FILES_STORE": str(tmp_path),
+    }
 
     done = crawl(
         [f"{site.url}/{n}" for n in range(8)],
@@ -189,7 +206,9 @@ def test_a_cached_response_uses_no_turn(net, tmp_path):
 
 def test_retry_after_pauses_all_requests_and_the_retry(net):
     def busy(_request) -> Reply:
-        return Reply(status=503, headers=(("Retry-After", "1"),)) if len(site.targets) < 2 else Reply()
+        return (
+            Reply(status=503, headers=(("Retry-After", "1"),)) if len(site.targets) < 2 else Reply()
+        )
 
     site, other = net.origin("User-agent: *\nAllow: /\n", {"/first": busy}), net.origin("")
     pages = [f"{site.url}/{number}" for number in range(4)]
@@ -212,14 +231,23 @@ def test_retry_after_pauses_requests_in_the_download_slot(net, mode):
     """With DOWNLOAD_DELAY, many requests have passed the middlewares before the first response."""
 
     def busy(_request) -> Reply:
-        return Reply(status=503, headers=(("Retry-After", "2"),)) if len(site.targets) < 2 else Reply()
+        return (
+            Reply(status=503, headers=(("Retry-After", "2"),)) if len(site.targets) < 2 else Reply()
+        )
 
     pages = [f"/{number}" for number in range(6)]
     site = net.origin("User-agent: *\nAllow: /\n", dict.fromkeys(pages, busy))
     way = MODES[mode]
-    slowly = {**way["settings"], "RETRY_ENABLED": True, "DOWNLOAD_DELAY": 0.5, "RANDOMIZE_DOWNLOAD_DELAY": False}
+    slowly = {
+        **way["settings"],
+        "RETRY_ENABLED": True,
+        "DOWNLOAD_DELAY": 0.5,
+        "RANDOMIZE_DOWNLOAD_DELAY": False,
+    }
 
-    done = crawl([site.url + page for page in pages], **{**way, "settings": slowly}, see_through=True)
+    done = crawl(
+        [site.url + page for page in pages], **{**way, "settings": slowly}, see_through=True
+    )
 
     at = [request.at for request in site.received if request.target != "/robots.txt"]
     assert at[1] - at[0] >= 2
@@ -229,10 +257,16 @@ def test_retry_after_pauses_requests_in_the_download_slot(net, mode):
 
 def test_a_cached_503_causes_no_pause(net, tmp_path):
     site = net.origin("", {"/busy": Reply(status=503, headers=(("Retry-After", "3600"),))})
-    cache = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": str(tmp_path), "ROBOTS_GUARD_RESPECT_RETRY_AFTER": False}
+    cache = {
+        "HTTPCACHE_ENABLED": True,
+        "HTTPCACHE_DIR": str(tmp_path),
+        "ROBOTS_GUARD_RESPECT_RETRY_AFTER": False,
+    }
 
     crawl([f"{site.url}/busy"], cache)
-    done = crawl([f"{site.url}/busy", f"{site.url}/x"], {**cache, "ROBOTS_GUARD_RESPECT_RETRY_AFTER": True})
+    done = crawl(
+        [f"{site.url}/busy", f"{site.url}/x"], {**cache, "ROBOTS_GUARD_RESPECT_RETRY_AFTER": True}
+    )
 
     assert site.targets == ["/busy", "/x"]
     assert done[f"{site.url}/x"]["status"] == 200
@@ -253,8 +287,14 @@ def chains(net, hosts: int, length: int):
     """Hosts whose pages are discovered one by one: their first pages, links by page, and last
     pages."""
     sites = [net.origin("User-agent: *\nAllow: /\n") for _ in range(hosts)]
-    follow = {f"{site.url}/{n}": [f"{site.url}/{n + 1}"] for site in sites for n in range(length - 1)}
-    return [f"{site.url}/0" for site in sites], follow, [f"{site.url}/{length - 1}" for site in sites]
+    follow = {
+        f"{site.url}/{n}": [f"{site.url}/{n + 1}"] for site in sites for n in range(length - 1)
+    }
+    return (
+        [f"{site.url}/0" for site in sites],
+        follow,
+        [f"{site.url}/{length - 1}" for site in sites],
+    )
 
 
 def test_a_slow_host_with_a_long_queue_stalls_no_other(net):
@@ -273,7 +313,10 @@ def test_media_that_wait_do_not_use_up_the_concurrent_requests(net, tmp_path):
     slow = net.origin("User-agent: *\nCrawl-delay: 1\n")
     first, follow, last = chains(net, 2, 8)
     files = [f"{slow.url}/file{n}" for n in range(30)]
-    settings = {"ITEM_PIPELINES": {"integrations.scrapy.components.Downloads": 1}, "FILES_STORE": str(tmp_path)}
+    settings = {
+        "ITEM_PIPELINES": {"integrations.scrapy.components.Downloads": 1},
+        "FILES_STORE": str(tmp_path),
+    }
 
     done = crawl(
         first,
@@ -289,7 +332,9 @@ def test_media_that_wait_do_not_use_up_the_concurrent_requests(net, tmp_path):
     assert 3 <= len(slow.targets) <= 6, "hold_max is 5 s"
     refused = [url for url in files if done[url]["action"] == "drop"]
     assert len(refused) == 30 - len(slow.targets)
-    assert {record["reason"] for record in done.records if record["url"] in refused} == {"crawl-delay"}
+    assert {record["reason"] for record in done.records if record["url"] in refused} == {
+        "crawl-delay"
+    }
 
 
 def test_a_stopped_job_resumes_with_every_paced_request_once(net, tmp_path):

@@ -19,7 +19,10 @@ def test_replaced_methods_have_known_sources():
 
 
 def test_every_module_is_a_patch_on_the_list():
-    modules = [import_module(f"{patches.__name__}.{module.name}") for module in pkgutil.iter_modules(patches.__path__)]
+    modules = [
+        import_module(f"{patches.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(patches.__path__)
+    ]
     assert {id(module.PATCH) for module in modules} == {id(patch) for patch in patches.PATCHES}
 
 

@@ -34,7 +34,9 @@ def test_another_spelling_of_the_url_is_not_missing(judged, url):
     assert judged.missing(begin_download(judged, A), Response(url), A) == []
 
 
-@pytest.mark.parametrize("url", ["https://a.test/", "http://a.test:81/", "http://a.test/?", "http://a.test//", ""])
+@pytest.mark.parametrize(
+    "url", ["https://a.test/", "http://a.test:81/", "http://a.test/?", "http://a.test//", ""]
+)
 def test_another_origin_or_target_is_missing(judged, url):
     assert judged.missing(begin_download(judged, A), Response(url), A) == [url]
 

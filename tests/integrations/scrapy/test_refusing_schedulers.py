@@ -46,7 +46,9 @@ def test_no_origin_loses_its_first_request(net, kind, queue):
 
 
 def test_no_request_that_is_deferred_repeatedly_is_lost(net, kind, queue):
-    site = net.origin(lambda _: Reply(status=503) if len(site.robots_fetches) < 3 else Reply(body=SLOW))
+    site = net.origin(
+        lambda _: Reply(status=503) if len(site.robots_fetches) < 3 else Reply(body=SLOW)
+    )
     pages = [f"{site.url}/{n}" for n in range(5)]
 
     done = crawl(pages, {**kind, **queue}, retry_min=0.2, see_through=True)
@@ -58,7 +60,9 @@ def test_no_request_that_is_deferred_repeatedly_is_lost(net, kind, queue):
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "no dupefilter"])
 def test_a_request_that_is_yielded_twice_is_sent_once(net, name, queue):
     site = net.origin(SLOW)
-    pages = [{"url": f"{site.url}/{n}", "key": f"{n} {time}"} for n in range(3) for time in range(2)]
+    pages = [
+        {"url": f"{site.url}/{n}", "key": f"{n} {time}"} for n in range(3) for time in range(2)
+    ]
 
     crawl(pages, {**KINDS[name], **queue}, see_through=True)
 
@@ -66,7 +70,9 @@ def test_a_request_that_is_yielded_twice_is_sent_once(net, name, queue):
 
 
 @pytest.mark.parametrize("refusing", REFUSING)
-def test_beyond_max_parked_requests_are_not_handed_back_to_a_scheduler_that_refuses_them(net, refusing, queue):
+def test_beyond_max_parked_requests_are_not_handed_back_to_a_scheduler_that_refuses_them(
+    net, refusing, queue
+):
     slow, fast = net.origin(SLOW), net.origin(RULES)
     pages = [f"{slow.url}/{n}" for n in range(20)]
     others = [f"{fast.url}/{n}" for n in range(5)]

@@ -44,7 +44,11 @@ def test_a_forbidden_page_behind_a_redirect_reaches_no_spider(net, mode, inline)
     assert done.verdict(f"{site.url}/open") == ("drop", "disallowed")
     assert done.verdict(f"{site.url}/other") == ("pass", None)
     (record,) = done.records
-    assert (record["url"], record["escaped"], record["led_by"]) == (f"{site.url}/private/x", True, f"{site.url}/open")
+    assert (record["url"], record["escaped"], record["led_by"]) == (
+        f"{site.url}/private/x",
+        True,
+        f"{site.url}/open",
+    )
     assert record["line"] == 2
     assert done.stats["robots_guard/escaped"] == 1
     assert done.stats["robots_guard/drop/disallowed"] == 1
@@ -86,7 +90,9 @@ def test_each_of_scrapys_own_redirects_is_judged_once(net):
 
     done = crawl([f"{site.url}/1"], ALL)
 
-    assert [(record["url"].removeprefix(site.url), record["led_by"]) for record in done.records] == [
+    assert [
+        (record["url"].removeprefix(site.url), record["led_by"]) for record in done.records
+    ] == [
         ("/1", None),
         ("/2", None),
         ("/3", None),
@@ -108,7 +114,10 @@ def test_a_page_that_cannot_be_judged_reaches_no_spider(net):
 
 def test_a_page_with_a_malformed_url_reaches_no_spider(net):
     site = net.origin(RULES)
-    urls = {"web://a?http://user@@x/": "malformed-target", f"web://a?{site.url}/private/x": "disallowed"}
+    urls = {
+        "web://a?http://user@@x/": "malformed-target",
+        f"web://a?{site.url}/private/x": "disallowed",
+    }
 
     done = crawl([*urls, f"web://a?{site.url}/open"], by("ElsewhereHandler", "web"))
 
@@ -123,7 +132,10 @@ def test_each_retry_is_judged(net):
     done = crawl([f"{site.url}/open"], {**by("FollowingHandler"), "RETRY_ENABLED": True, **ALL})
 
     assert done[f"{site.url}/open"]["status"] == 200
-    assert [record["url"].removeprefix(site.url) for record in done.records] == ["/open", "/landed"] * 3
+    assert [record["url"].removeprefix(site.url) for record in done.records] == [
+        "/open",
+        "/landed",
+    ] * 3
 
 
 def test_retry_after_pauses_the_origin_that_responded(net):
@@ -148,7 +160,9 @@ def test_retry_after_pauses_the_origin_that_responded(net):
 def test_another_spelling_of_a_url_is_the_same_url(net):
     site = net.origin(RULES)
 
-    done = crawl([f"{site.url}/open?q=1", f"{site.url}/open#part"], {**by("RespellingHandler"), **ALL})
+    done = crawl(
+        [f"{site.url}/open?q=1", f"{site.url}/open#part"], {**by("RespellingHandler"), **ALL}
+    )
 
     assert {result["action"] for result in done.results.values()} == {"pass"}
     assert {record["led_by"] for record in done.records} == {None}
@@ -169,7 +183,11 @@ def test_a_cached_response_has_not_reached_the_site(net, tmp_path):
     assert done.verdict(pages[0]) == ("drop", "disallowed")
     assert done[pages[1]]["status"] == 200
     (record,) = done.records
-    assert (record["url"], record["escaped"], record["led_by"]) == (f"{site.url}/private/x", False, pages[0])
+    assert (record["url"], record["escaped"], record["led_by"]) == (
+        f"{site.url}/private/x",
+        False,
+        pages[0],
+    )
     assert "robots_guard/escaped" not in done.stats
     assert "had already reached" not in done.log
 
@@ -210,7 +228,9 @@ def test_a_middlewares_response_to_a_refusal_is_no_escape(net):
 
 def test_an_exemption_covers_redirects_within_the_origin(net):
     other = net.origin(RULES)
-    site = net.origin(RULES, {"/private/1": moved("/private/2"), "/private/3": moved(f"{other.url}/private/4")})
+    site = net.origin(
+        RULES, {"/private/1": moved("/private/2"), "/private/3": moved(f"{other.url}/private/4")}
+    )
     exempt = {"dont_obey_robotstxt": True}
 
     done = crawl(
@@ -258,7 +278,9 @@ def test_a_middleware_that_makes_its_own_requests(net, place):
 def test_a_response_with_a_new_url_is_judged_by_that_url(net):
     site = net.origin(RULES)
 
-    done = crawl([f"{site.url}/renamed", f"{site.url}/open-renamed"], with_middleware("RenamesResponse", 700))
+    done = crawl(
+        [f"{site.url}/renamed", f"{site.url}/open-renamed"], with_middleware("RenamesResponse", 700)
+    )
 
     assert done.verdict(f"{site.url}/renamed") == ("drop", "disallowed")
     assert done[f"{site.url}/open-renamed"]["action"] == "pass"
@@ -273,7 +295,9 @@ def test_a_handlers_redirect_of_robots_txt_is_followed_by_the_core(net, tmp_path
     other = net.origin("User-agent: *\nDisallow: /open\n")
     site = net.origin(moved(f"{other.url}/robots.txt"))
 
-    done = crawl([f"{site.url}/open", f"{site.url}/private/x"], by("FollowingHandler"), folder=tmp_path)
+    done = crawl(
+        [f"{site.url}/open", f"{site.url}/private/x"], by("FollowingHandler"), folder=tmp_path
+    )
 
     assert done.verdict(f"{site.url}/open") == ("drop", "disallowed")
     assert done[f"{site.url}/private/x"]["action"] == "pass"
@@ -309,7 +333,10 @@ def test_a_changed_request_takes_a_turn_of_its_new_origin(net):
     paced = net.origin("User-agent: *\nCrawl-delay: 0.4\n")
     free = [net.origin(OPEN) for _ in range(3)]
     late = {"EXTENSIONS": {"integrations.scrapy.components.ChangesLate": 1}}
-    pages = [f"{paced.url}/0", *(f"{site.url}/?to={paced.url}/{n}" for n, site in enumerate(free, start=1))]
+    pages = [
+        f"{paced.url}/0",
+        *(f"{site.url}/?to={paced.url}/{n}" for n, site in enumerate(free, start=1)),
+    ]
 
     crawl(pages, late, see_through=True)
 

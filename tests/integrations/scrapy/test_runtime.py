@@ -112,7 +112,11 @@ async def threads_are_the_runtimes_own(rt):
         await rt.in_thread(int, "no number")
     except ValueError as error:
         failure = type(error).__name__
-    return names.startswith("robots_guard"), failure, threading.current_thread() is threading.main_thread()
+    return (
+        names.startswith("robots_guard"),
+        failure,
+        threading.current_thread() is threading.main_thread(),
+    )
 
 
 async def a_queued_call_fails_when_the_runtime_is_closed(_):
@@ -206,7 +210,10 @@ EXPECTED = {
     work_can_be_cancelled: [["CancelledError"], True],
     work_that_ends_at_once_is_done: ["done", True],
     a_semaphore_is_bounded_and_a_cancelled_waiter_frees_its_place: [[0, 1, 2, 4, 5], 2, 5],
-    a_queued_call_fails_when_the_runtime_is_closed: [True, "the guard is closed: its threads make no calls"],
+    a_queued_call_fails_when_the_runtime_is_closed: [
+        True,
+        "the guard is closed: its threads make no calls",
+    ],
     cancelled_work_of_another_thread_fails: "CancelledError",
     threads_are_the_runtimes_own: [True, "ValueError", True],
     names_are_resolved_in_separate_threads: [["127.0.0.1"] * 50, "gaierror", True],
@@ -219,7 +226,9 @@ def test_all_runtimes_behave_alike(mode):
 
     assert "Unhandled" not in child.stderr
     assert "never retrieved" not in child.stderr
-    assert json.loads(child.stdout) == {scenario.__name__: expected for scenario, expected in EXPECTED.items()}
+    assert json.loads(child.stdout) == {
+        scenario.__name__: expected for scenario, expected in EXPECTED.items()
+    }
 
 
 async def _all():
@@ -237,7 +246,10 @@ def _main(reactor_name):
         return
     from scrapy.utils.reactor import install_reactor
 
-    paths = {"asyncio": "asyncioreactor.AsyncioSelectorReactor", "epoll": "epollreactor.EPollReactor"}
+    paths = {
+        "asyncio": "asyncioreactor.AsyncioSelectorReactor",
+        "epoll": "epollreactor.EPollReactor",
+    }
     install_reactor(f"twisted.internet.{paths[reactor_name]}")
     from scrapy.utils.defer import deferred_from_coro
     from twisted.internet import reactor

@@ -24,7 +24,9 @@ def scrapy_redis(redis_server):
     }
 
 
-def test_scrapy_redis_keeps_the_delay_stalls_no_host_and_gets_parked_requests_back(net, redis_server, scrapy_redis):
+def test_scrapy_redis_keeps_the_delay_stalls_no_host_and_gets_parked_requests_back(
+    net, redis_server, scrapy_redis
+):
     slow = net.origin(SLOW)
     first, follow, last = chains(net, 3, 15)
     pages = [f"{slow.url}/{n}" for n in range(200)]
@@ -65,7 +67,10 @@ def test_beyond_max_parked_other_requests_are_still_found(net):
 
 def test_a_job_of_a_wrapped_queue_resumes_with_every_request(net, tmp_path):
     site = net.origin("User-agent: *\nCrawl-delay: 0.1\n")
-    job = {"JOBDIR": str(tmp_path), "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"}
+    job = {
+        "JOBDIR": str(tmp_path),
+        "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue",
+    }
 
     crawl([f"{site.url}/{n}" for n in range(20)], job, stop_when=[f"{site.url}/16"])
     assert len(site.targets) < 20

@@ -39,8 +39,13 @@ def test_redirect_targets_are_logged_in_printable_characters(net):
             return Reply(reset=True)
 
     targets = ["/\x1b[2JFAKE\x9b1m", "/x\r[x] WARNING: all is well", "gopher\x1b[2J://x/"]
-    moved = [net.origin(Reply(status=302, headers=(("Location", target),)), Resets(any=None)) for target in targets]
-    garbled = net.origin(Reply(raw=b"HTTP/1.1 200 \x1b[2JOK\rX\r\nContent-Length: zz\x1b[2J\r\n\r\n"))
+    moved = [
+        net.origin(Reply(status=302, headers=(("Location", target),)), Resets(any=None))
+        for target in targets
+    ]
+    garbled = net.origin(
+        Reply(raw=b"HTTP/1.1 200 \x1b[2JOK\rX\r\nContent-Length: zz\x1b[2J\r\n\r\n")
+    )
 
     done = crawl([f"{site.url}/a" for site in [*moved, garbled]], {"LOG_LEVEL": "INFO"})
 

@@ -66,7 +66,9 @@ def fake_class(package, name, monkeypatch):
     return f"{package}.{name}"
 
 
-@pytest.mark.parametrize(("handler", "is_named"), [(Prepared, False), (Wrapped, True), (Own, True), (Replaced, True)])
+@pytest.mark.parametrize(
+    ("handler", "is_named"), [(Prepared, False), (Wrapped, True), (Own, True), (Replaced, True)]
+)
 def test_a_handler_is_named_if_its_download_is_not_scrapys(handler, is_named):
     assert bypasses_with(handler) == [handler.__name__] * is_named
 
@@ -90,7 +92,10 @@ def test_scrapys_own_handlers_are_not_named(path):
 
 
 def test_a_handler_known_to_follow_nothing_is_not_named(monkeypatch):
-    assert bypasses_with(fake_class("scrapy_impersonate", "ImpersonateDownloadHandler", monkeypatch)) == []
+    assert (
+        bypasses_with(fake_class("scrapy_impersonate", "ImpersonateDownloadHandler", monkeypatch))
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,7 +106,9 @@ def test_a_handler_known_to_follow_nothing_is_not_named(monkeypatch):
     ],
 )
 def test_known_handlers_are_described(package, text, monkeypatch):
-    (found,) = find_bypasses(Settings({"DOWNLOAD_HANDLERS": {"https": fake_class(package, "Handler", monkeypatch)}}))
+    (found,) = find_bypasses(
+        Settings({"DOWNLOAD_HANDLERS": {"https": fake_class(package, "Handler", monkeypatch)}})
+    )
 
     assert text in found.sentence
     assert not found.proxy
@@ -117,10 +124,19 @@ def test_known_middlewares_are_named_unless_they_are_off(monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "proxy"),
     [
-        ({"PLAYWRIGHT_LAUNCH_OPTIONS": {"proxy": {"server": "http://me:secret@p.test:8080"}}}, "http://p.test:8080"),
+        (
+            {"PLAYWRIGHT_LAUNCH_OPTIONS": {"proxy": {"server": "http://me:secret@p.test:8080"}}},
+            "http://p.test:8080",
+        ),
         ({"PLAYWRIGHT_LAUNCH_OPTIONS": {"proxy": {"server": "p.test:8080"}}}, "p.test:8080"),
         ({"PLAYWRIGHT_LAUNCH_OPTIONS": {"headless": True}}, ""),
-        ({"PLAYWRIGHT_LAUNCH_OPTIONS": {"proxy": {"server": "http://p.test"}}, "PLAYWRIGHT_CDP_URL": "ws://x"}, ""),
+        (
+            {
+                "PLAYWRIGHT_LAUNCH_OPTIONS": {"proxy": {"server": "http://p.test"}},
+                "PLAYWRIGHT_CDP_URL": "ws://x",
+            },
+            "",
+        ),
     ],
 )
 def test_a_browsers_proxy_is_named(settings, proxy, monkeypatch):
@@ -139,6 +155,6 @@ def test_a_crawl_warns_once_at_its_start(net):
 
     warnings = [line for line in done.log.splitlines() if "WARNING: robots_guard judges" in line]
     assert len(warnings) == 1
-    assert "each request to hosts.scrapy.components.FollowingHandler" in warnings[0]
+    assert "each request to integrations.scrapy.components.FollowingHandler" in warnings[0]
     assert "`robots-guard proxy`" in warnings[0]
     assert "WARNING: robots_guard" not in crawl([f"{site.url}/c"]).log

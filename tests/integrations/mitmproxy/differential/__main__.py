@@ -1,7 +1,8 @@
 """Run the differential test by hand, for as many cases as there is time for.
 
-    PYTHONPATH=tests python -m hosts.mitmproxy.differential [--kind proxy] [--mode regular] [--cases 10000] [--seed 0]
-    PYTHONPATH=tests python -m hosts.mitmproxy.differential --kind proxy --mode regular --replay SEED
+    PYTHONPATH=tests python -m integrations.mitmproxy.differential \\
+        [--kind proxy] [--mode regular] [--cases 10000] [--seed 0]
+    PYTHONPATH=tests python -m integrations.mitmproxy.differential --kind proxy --mode regular --replay SEED
 
 The first prints figures and every violation with its seed; the second runs one case, minimises it if it violates,
 and shows what was sent and what reached the origin. Exits 1 if there was a violation or a fault.
@@ -42,13 +43,23 @@ class Figures:
         self.connections += result.judgement.connections
         self.found.update(result.judgement.found)
         self.statuses.update(result.statuses)
-        self.violations.update({(each.kind, _label(result, each.case), each.case) for each in result.violations})
+        self.violations.update(
+            {(each.kind, _label(result, each.case), each.case) for each in result.violations}
+        )
         self.faults += len(result.faults)
 
     def show(self) -> None:
-        print(f"{self.cases} cases, {self.connections} connections at origins, {self.faults} faults")
-        print("requests by reader: " + "; ".join(f"{name}: {count}" for name, count in sorted(self.found.items())))
-        print("answers: " + "; ".join(f"{name}: {count}" for name, count in sorted(self.statuses.items())))
+        print(
+            f"{self.cases} cases, {self.connections} connections at origins, {self.faults} faults"
+        )
+        print(
+            "requests by reader: "
+            + "; ".join(f"{name}: {count}" for name, count in sorted(self.found.items()))
+        )
+        print(
+            "answers: "
+            + "; ".join(f"{name}: {count}" for name, count in sorted(self.statuses.items()))
+        )
         by_class = Counter((kind, label) for kind, label, _ in self.violations)
         print(f"{len(self.violations)} violations")
         for (kind, label), count in by_class.most_common():
@@ -83,7 +94,9 @@ async def _replay(kind: str, mode: str, seed: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kind", choices=KINDS, action="append")
     parser.add_argument("--mode", choices=MODES, action="append")
     parser.add_argument("--cases", type=int, default=10_000)
@@ -92,7 +105,9 @@ def main() -> int:
     chosen = parser.parse_args()
     kinds, modes = chosen.kind or KINDS, chosen.mode or MODES
     if chosen.replay is not None:
-        return int(any(asyncio.run(_replay(kind, mode, chosen.replay)) for kind in kinds for mode in modes))
+        return int(
+            any(asyncio.run(_replay(kind, mode, chosen.replay)) for kind in kinds for mode in modes)
+        )
     print(f"mitmproxy {version('mitmproxy')}, Python {sys.version.split()[0]}")
     everything = Figures()
     batch = min(BATCH, -(-chosen.cases // (len(kinds) * len(modes))))

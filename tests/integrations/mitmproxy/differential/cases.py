@@ -31,7 +31,12 @@ class Way:
         return "http" if self.origin == "http" else "https"
 
 
-_TUNNELED = [("http1", False, "http"), ("http1", True, "tls"), ("h2", True, "tls"), ("h2", True, "h2")]
+_TUNNELED = [
+    ("http1", False, "http"),
+    ("http1", True, "tls"),
+    ("h2", True, "tls"),
+    ("h2", True, "h2"),
+]
 _PROXY = [
     Way("absolute", "http1", False, "http"),
     Way("absolute", "h2", True, "http"),  # a client that speaks TLS to the proxy itself
@@ -78,4 +83,6 @@ def case(seed: int, mode: str, authorities: dict[str, str]) -> Case:
     label, data = grammar.stream(rng, aims)
     leaves = rng.random() < (0.7 if label == "unfinished" else 0.04)
     after_switch = grammar.smuggled(rng, aims, "switched") + grammar.last(aims)
-    return Case(seed, label, way, temper, grammar.in_pieces(rng, data), leaves, after_switch=after_switch)
+    return Case(
+        seed, label, way, temper, grammar.in_pieces(rng, data), leaves, after_switch=after_switch
+    )

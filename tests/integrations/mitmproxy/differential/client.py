@@ -49,7 +49,9 @@ class Client:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    async def _enter(self, case: Case, lane: Lane, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _enter(
+        self, case: Case, lane: Lane, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Say what comes before the first request: SOCKS, CONNECT, a TLS handshake."""
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if case.way.entry == "tunnel":
@@ -62,13 +64,17 @@ class Client:
             writer.write(b"\x05\x01\x00")
             await reader.readexactly(2)
             port = lane.ports[case.way.origin]
-            writer.write(b"\x05\x01\x00\x01" + socket.inet_aton(lane.address) + struct.pack(">H", port))
+            writer.write(
+                b"\x05\x01\x00\x01" + socket.inet_aton(lane.address) + struct.pack(">H", port)
+            )
             await reader.readexactly(10)
         if case.way.tls:
             await writer.start_tls(self._contexts[case.way.speaks], server_hostname=lane.address)
 
 
-async def _exchange(case: Case, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+async def _exchange(
+    case: Case, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> bytes:
     is_over = _all_streams_ended(case) if case.way.speaks == "h2" else _last_is_answered
     answered = b""
     with contextlib.suppress(OSError, TimeoutError):
@@ -94,17 +100,24 @@ def _last_is_answered(answered: bytes) -> bool:
 def _all_streams_ended(case: Case) -> Callable[[bytes], bool]:
     """Return a question: whether each stream of the case has ended in the proxy's frames, or the connection has."""
     streams = {
-        kind: {int.from_bytes(frame[5:9], "big") for frame in case.pieces if frame[3] == kind} for kind in (1, 3)
+        kind: {int.from_bytes(frame[5:9], "big") for frame in case.pieces if frame[3] == kind}
+        for kind in (1, 3)
     }
     opened = streams[1] - streams[3]  # HEADERS, RST_STREAM
 
     def all_ended(answered: bytes) -> bool:
         ended, at = set(), 0
         while len(answered) - at >= 9:
-            kind, flags, stream = answered[at + 3], answered[at + 4], int.from_bytes(answered[at + 5 : at + 9], "big")
+            kind, flags, stream = (
+                answered[at + 3],
+                answered[at + 4],
+                int.from_bytes(answered[at + 5 : at + 9], "big"),
+            )
             if kind == 7:  # GOAWAY
                 return True
-            if kind == 3 or (kind in (0, 1) and flags & 1):  # RST_STREAM; END_STREAM on DATA or HEADERS
+            if kind == 3 or (
+                kind in (0, 1) and flags & 1
+            ):  # RST_STREAM; END_STREAM on DATA or HEADERS
                 ended.add(stream)
             at += 9 + int.from_bytes(answered[at : at + 3], "big")
         return opened <= ended

@@ -54,7 +54,10 @@ class Connection:
         self.frames.append(frame.serialize())
 
     def request(
-        self, fields: Sequence[Field], body: bytes | None = None, trailers: Sequence[Field] | None = None
+        self,
+        fields: Sequence[Field],
+        body: bytes | None = None,
+        trailers: Sequence[Field] | None = None,
     ) -> None:
         """Write a request on a stream of its own; without a body its header block ends the stream."""
         self.stream += 2
@@ -78,7 +81,10 @@ class Connection:
             flags.append("PADDED")
         self.put(frame, *flags, *([] if others else ["END_HEADERS"]))
         for number, part in enumerate(others, 1):
-            self.put(ContinuationFrame(self.stream, part), *(["END_HEADERS"] if number == len(others) else []))
+            self.put(
+                ContinuationFrame(self.stream, part),
+                *(["END_HEADERS"] if number == len(others) else []),
+            )
 
     def body(self, data: bytes, *, ends: bool) -> None:
         """Write DATA in one frame or several, padded or not, with empty ones between."""
@@ -116,7 +122,12 @@ def plain(link: Connection) -> None:
 def unframed(link: Connection) -> None:
     """A body without content-length, which HTTP/1 must frame."""
     path = link.rng.choice(
-        (link.aims.open("unframed"), link.aims.open("unframed"), "/robots.txt", link.aims.private("u"))
+        (
+            link.aims.open("unframed"),
+            link.aims.open("unframed"),
+            "/robots.txt",
+            link.aims.private("u"),
+        )
     )
     said = [(b"expect", b"100-continue")] if link.rng.random() < 0.2 else []
     trailers = [(b"x-a", b"b")] if link.rng.random() < 0.2 else None
@@ -147,17 +158,29 @@ def h2_cl(link: Connection) -> None:
     said = [(b"content-length", link.rng.choice(forms).encode())]
     if link.rng.random() < 0.3:
         said.append((b"content-length", link.rng.choice(forms).encode()))
-    link.request(link.names(link.aims.open("H2.CL"), link.body_method()) + said, link.rng.choice((body, body, None)))
+    link.request(
+        link.names(link.aims.open("H2.CL"), link.body_method()) + said,
+        link.rng.choice((body, body, None)),
+    )
 
 
 def h2_te(link: Connection) -> None:
     """A transfer-encoding, which HTTP/2 forbids and HTTP/1 obeys."""
     body = link.rng.choice((b"0\r\n\r\n" + link.hidden(), chunked(link.hidden()), link.hidden()))
     name = link.rng.choice(
-        (b"transfer-encoding",) * 4 + (b"transfer-encoding ", b"Transfer-Encoding", b"transfer_encoding", b"te")
+        (b"transfer-encoding",) * 4
+        + (b"transfer-encoding ", b"Transfer-Encoding", b"transfer_encoding", b"te")
     )
     value = link.rng.choice(
-        (b"chunked", b"Chunked", b"\tchunked", b"chunked, identity", b"x\r\n chunked", b"identity", b"trailers")
+        (
+            b"chunked",
+            b"Chunked",
+            b"\tchunked",
+            b"chunked, identity",
+            b"x\r\n chunked",
+            b"identity",
+            b"trailers",
+        )
     )
     said = [(name, value)]
     if link.rng.random() < 0.4:
@@ -171,13 +194,33 @@ def injection(link: Connection) -> None:
     private = link.aims.private("injected").encode()
     authority = link.aims.authority.encode()
     split = end + b"Transfer-Encoding: chunked" + end
-    whole = b" HTTP/1.1" + end + b"Host: " + authority + end + end + b"GET " + private + b" HTTP/1.1" + end + b"X: y"
+    whole = (
+        b" HTTP/1.1"
+        + end
+        + b"Host: "
+        + authority
+        + end
+        + end
+        + b"GET "
+        + private
+        + b" HTTP/1.1"
+        + end
+        + b"X: y"
+    )
     names = dict(link.names(link.aims.open("injected"), link.body_method()))
     said: list[Field] = []
-    place = link.rng.choice(("value", "name", ":path", ":method", ":authority", ":scheme", "cookie", "host"))
+    place = link.rng.choice(
+        ("value", "name", ":path", ":method", ":authority", ":scheme", "cookie", "host")
+    )
     if place == "value":
         said.append(
-            (b"x-a", b"b" + link.rng.choice((split, end + end + b"GET " + private + b" HTTP/1.1" + end + b"X: y")))
+            (
+                b"x-a",
+                b"b"
+                + link.rng.choice(
+                    (split, end + end + b"GET " + private + b" HTTP/1.1" + end + b"X: y")
+                ),
+            )
         )
     elif place == "name":
         said.append((b"x-a: b" + split + b"x-c", b"d"))
@@ -205,7 +248,12 @@ def pseudo_headers(link: Connection) -> None:
         names.pop(link.rng.randrange(4))
     elif kind == 3:
         names.append(
-            (link.rng.choice((b":foo", b":status", b":protocol", b":", b":path ", b" :path", b":Path")), secret[1])
+            (
+                link.rng.choice(
+                    (b":foo", b":status", b":protocol", b":", b":path ", b" :path", b":Path")
+                ),
+                secret[1],
+            )
         )
     elif kind == 4:
         name, value = names[2]
@@ -215,7 +263,9 @@ def pseudo_headers(link: Connection) -> None:
     else:
         names[0] = (
             b":method",
-            link.rng.choice((b"", b"GET ", b" GET", b"G ET", b"get", b"GET /private/x HTTP/1.1\r\n", b"PRI")),
+            link.rng.choice(
+                (b"", b"GET ", b" GET", b"G ET", b"get", b"GET /private/x HTTP/1.1\r\n", b"PRI")
+            ),
         )
     link.request(names, link.rng.choice((None, None, link.hidden())))
 
@@ -277,7 +327,10 @@ def paths(link: Connection) -> None:
             link.aims.authority,
         )
     )
-    link.request(link.names(path, link.rng.choice(("GET", "OPTIONS", "POST"))), link.rng.choice((None, link.hidden())))
+    link.request(
+        link.names(path, link.rng.choice(("GET", "OPTIONS", "POST"))),
+        link.rng.choice((None, link.hidden())),
+    )
 
 
 def connect(link: Connection) -> None:
@@ -310,7 +363,10 @@ def hop_by_hop(link: Connection) -> None:
     )
     body = link.hidden()
     said = [(name, value), (b"content-length", b"%d" % len(body))]
-    link.request(link.names(link.aims.open("hop"), link.body_method()) + said[: link.rng.choice((1, 2))], body)
+    link.request(
+        link.names(link.aims.open("hop"), link.body_method()) + said[: link.rng.choice((1, 2))],
+        body,
+    )
 
 
 def trailers(link: Connection) -> None:
@@ -329,7 +385,9 @@ def trailers(link: Connection) -> None:
         )
     )
     framed = [(b"content-length", b"%d" % len(body))] if link.rng.random() < 0.5 else []
-    link.request(link.names(link.aims.open("trailers"), link.body_method()) + framed, body, [trailer])
+    link.request(
+        link.names(link.aims.open("trailers"), link.body_method()) + framed, body, [trailer]
+    )
 
 
 def interrupted(link: Connection) -> None:

@@ -41,7 +41,19 @@ class Aims:
 
 
 Field = tuple[bytes, bytes]
-METHODS = ("GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH", "TRACE", "PROPFIND", "get", "X-Y")
+METHODS = (
+    "GET",
+    "POST",
+    "PUT",
+    "HEAD",
+    "DELETE",
+    "OPTIONS",
+    "PATCH",
+    "TRACE",
+    "PROPFIND",
+    "get",
+    "X-Y",
+)
 BODILESS = ("GET", "HEAD", "DELETE", "OPTIONS")
 LINE_ENDS = (b"\r\n", b"\n", b"\r", b"\r\r\n", b"\n\r", b"\x0b\r\n", b" \r\n")
 
@@ -77,7 +89,10 @@ def smuggled(rng: Random, aims: Aims, name: object = "smuggled") -> bytes:
 
 def last(aims: Aims) -> bytes:
     """Write the request behind everything: the victim of smuggling, and the sign that the proxy has read it all."""
-    return write(f"GET {aims.target(f'/open/{aims.number}.{LAST}')} HTTP/1.1", [host(aims), (b"Connection", b" close")])
+    return write(
+        f"GET {aims.target(f'/open/{aims.number}.{LAST}')} HTTP/1.1",
+        [host(aims), (b"Connection", b" close")],
+    )
 
 
 # -- classes --------------------------------------------------------------------------------------------------
@@ -103,7 +118,9 @@ def plain(rng: Random, aims: Aims) -> bytes:
 def request_line(rng: Random, aims: Aims) -> bytes:
     """A request line that readers split in different places."""
     path, secret, authority = aims.open("line"), aims.private("line"), aims.authority
-    method = rng.choice((*METHODS, "CONNECT", "PRI", "", " GET", "G\tET", "GET\x00", "GET\r", "G(T"))
+    method = rng.choice(
+        (*METHODS, "CONNECT", "PRI", "", " GET", "G\tET", "GET\x00", "GET\r", "G(T")
+    )
     target = rng.choice(
         (
             path,
@@ -156,7 +173,9 @@ def request_line(rng: Random, aims: Aims) -> bytes:
     )
     gaps = (" ",) * 10 + ("  ", "\t", " \t", "\x0b", "\x0c", "\r", "\xa0", "")
     line = f"{method}{rng.choice(gaps)}{target}{rng.choice(gaps)}{version}".encode("latin-1")
-    before = rng.choice((b"",) * 6 + (b"\r\n", b"\r\n\r\n", b"\n", b"\r", b" ", b"\x00", b"\r\n \r\n"))
+    before = rng.choice(
+        (b"",) * 6 + (b"\r\n", b"\r\n\r\n", b"\n", b"\r", b" ", b"\x00", b"\r\n \r\n")
+    )
     return before + write(line, [host(aims)])
 
 
@@ -282,7 +301,11 @@ def length(rng: Random, aims: Aims) -> bytes:
     said = [(rng.choice(names), b" " + rng.choice(forms).encode("latin-1"))]
     if rng.random() < 0.4:
         said.append((rng.choice(names), b" " + rng.choice(forms).encode("latin-1")))
-    return write(f"{_any_method(rng)} {aims.open('length')} HTTP/1.1", _shuffled(rng, [host(aims), *said]), body)
+    return write(
+        f"{_any_method(rng)} {aims.open('length')} HTTP/1.1",
+        _shuffled(rng, [host(aims), *said]),
+        body,
+    )
 
 
 CODINGS = (
@@ -355,7 +378,11 @@ def te_te(rng: Random, aims: Aims) -> bytes:
     said = [(rng.choice(CODING_NAMES), rng.choice(CODINGS)) for _ in range(2)]
     if rng.random() < 0.5:
         said.append((b"Content-Length", b" %d" % rng.choice((len(body), 0, 4, 5))))
-    return write(f"{_any_method(rng)} {aims.open('TE.TE')} HTTP/1.1", _shuffled(rng, [host(aims), *said]), body)
+    return write(
+        f"{_any_method(rng)} {aims.open('TE.TE')} HTTP/1.1",
+        _shuffled(rng, [host(aims), *said]),
+        body,
+    )
 
 
 def cl_0(rng: Random, aims: Aims) -> bytes:
@@ -375,13 +402,22 @@ def zero_cl(rng: Random, aims: Aims) -> bytes:
     """No length by one reading, the next request as body by another (0.CL)."""
     hidden = smuggled(rng, aims)
     name = rng.choice(
-        (b"Content_Length", b"Content-Length ", b" Content-Length", b"X:\r\n Content-Length", b"Content-Length")
+        (
+            b"Content_Length",
+            b"Content-Length ",
+            b" Content-Length",
+            b"X:\r\n Content-Length",
+            b"Content-Length",
+        )
     )
     said = [(name, b" %d" % len(hidden))]
     if rng.random() < 0.3:
         said.append((b"Expect", b" 100-continue"))
     method = rng.choice(("GET", "POST", "HEAD"))
-    return write(f"{method} {aims.open('0.CL')} HTTP/1.1", _shuffled(rng, [host(aims), *said])) + hidden
+    return (
+        write(f"{method} {aims.open('0.CL')} HTTP/1.1", _shuffled(rng, [host(aims), *said]))
+        + hidden
+    )
 
 
 def swallowed(rng: Random, aims: Aims) -> bytes:
@@ -406,7 +442,12 @@ def swallowed(rng: Random, aims: Aims) -> bytes:
         b"\x0bContent-Length",
         b"Content-\xc5\xbfength",
     )
-    codings = (b"Transfer_Encoding", b"Transfer-Encoding ", b" Transfer-Encoding", b"Transfer-Encoding\t")
+    codings = (
+        b"Transfer_Encoding",
+        b"Transfer-Encoding ",
+        b" Transfer-Encoding",
+        b"Transfer-Encoding\t",
+    )
     said = (rng.choice(names), b" %d" % size)
     if rng.random() < 0.2:
         said = (rng.choice(codings), b" chunked")
@@ -418,7 +459,11 @@ def te_0(rng: Random, aims: Aims) -> bytes:
     """Chunks that a server takes for no body (TE.0)."""
     body = chunked(smuggled(rng, aims))
     method = rng.choice((*BODILESS, "POST"))
-    return write(f"{method} {aims.open('TE.0')} HTTP/1.1", [host(aims), (b"Transfer-Encoding", b" chunked")], body)
+    return write(
+        f"{method} {aims.open('TE.0')} HTTP/1.1",
+        [host(aims), (b"Transfer-Encoding", b" chunked")],
+        body,
+    )
 
 
 def chunks(rng: Random, aims: Aims) -> bytes:
@@ -471,7 +516,9 @@ def chunks(rng: Random, aims: Aims) -> bytes:
     size_line = rng.choice(sizes).encode("utf-8") + rng.choice(ends)
     body = size_line + hidden + rng.choice(ends) + rng.choice(lasts)
     return write(
-        f"{_any_method(rng)} {aims.open('chunks')} HTTP/1.1", [host(aims), (b"Transfer-Encoding", b" chunked")], body
+        f"{_any_method(rng)} {aims.open('chunks')} HTTP/1.1",
+        [host(aims), (b"Transfer-Encoding", b" chunked")],
+        body,
     )
 
 
@@ -534,7 +581,11 @@ def expect(rng: Random, aims: Aims) -> bytes:
     """A body announced by Expect, which a server may answer without reading."""
     body = smuggled(rng, aims)
     framing = rng.choice(
-        ((b"Content-Length", b" %d" % len(body)), (b"Transfer-Encoding", b" chunked"), (b"Content-Length", b" 0"))
+        (
+            (b"Content-Length", b" %d" % len(body)),
+            (b"Transfer-Encoding", b" chunked"),
+            (b"Content-Length", b" 0"),
+        )
     )
     if framing[0] == b"Transfer-Encoding":
         body = chunked(body)
@@ -559,11 +610,25 @@ def expect(rng: Random, aims: Aims) -> bytes:
 def upgrade(rng: Random, aims: Aims) -> bytes:
     """A change of protocol behind which requests would be out of sight."""
     protocol = rng.choice(
-        (b"h2c", b"websocket", b"websocket, h2c", b"TLS/1.0", b"HTTP/2.0", b"WebSocket", b" h2c\r\n websocket", b"")
+        (
+            b"h2c",
+            b"websocket",
+            b"websocket, h2c",
+            b"TLS/1.0",
+            b"HTTP/2.0",
+            b"WebSocket",
+            b" h2c\r\n websocket",
+            b"",
+        )
     )
     said = [
         (b"Upgrade", b" " + protocol),
-        (b"Connection", rng.choice((b" Upgrade", b" Upgrade, HTTP2-Settings", b" keep-alive, Upgrade", b" close"))),
+        (
+            b"Connection",
+            rng.choice(
+                (b" Upgrade", b" Upgrade, HTTP2-Settings", b" keep-alive, Upgrade", b" close")
+            ),
+        ),
         (b"HTTP2-Settings", b" AAMAAABkAAQAAP__"),
         (b"Sec-WebSocket-Key", b" dGhlIHNhbXBsZSBub25jZQ=="),
         (b"Sec-WebSocket-Version", rng.choice((b" 13", b" 777"))),
@@ -575,10 +640,14 @@ def upgrade(rng: Random, aims: Aims) -> bytes:
 def unfinished(rng: Random, aims: Aims) -> bytes:
     """A body that its client never sends to its end."""
     body = smuggled(rng, aims)
-    framing = rng.choice(((b"Content-Length", b" %d" % (len(body) + 1000)), (b"Transfer-Encoding", b" chunked")))
+    framing = rng.choice(
+        ((b"Content-Length", b" %d" % (len(body) + 1000)), (b"Transfer-Encoding", b" chunked"))
+    )
     if framing[0] == b"Transfer-Encoding":
         body = b"%x\r\n%s" % (len(body) + rng.choice((0, 1000)), body)
-    return write(f"{_any_method(rng)} {aims.open('unfinished')} HTTP/1.1", [host(aims), framing], body)
+    return write(
+        f"{_any_method(rng)} {aims.open('unfinished')} HTTP/1.1", [host(aims), framing], body
+    )
 
 
 def line_ends(rng: Random, aims: Aims) -> bytes:
@@ -636,7 +705,9 @@ def _disturbed(rng: Random, data: bytes) -> bytes:
     at = rng.randrange(len(data))
     return rng.choice(
         (
-            data[:at] + rng.choice((b"\r", b"\n", b"\0", b" ", b"\t", b":", b"\xff", b"\r\n")) + data[at:],
+            data[:at]
+            + rng.choice((b"\r", b"\n", b"\0", b" ", b"\t", b":", b"\xff", b"\r\n"))
+            + data[at:],
             data[:at] + data[at + 1 :],
             data[:at] + data[at : at + 1] + data[at:],
         )
@@ -646,7 +717,9 @@ def _disturbed(rng: Random, data: bytes) -> bytes:
 def _both(rng: Random, aims: Aims, name: str, size: int, body: bytes) -> bytes:
     said = [(rng.choice(CODING_NAMES), rng.choice(CODINGS)), (b"Content-Length", b" %d" % size)]
     version = rng.choice(("HTTP/1.1",) * 5 + ("HTTP/1.0",))
-    return write(f"{_any_method(rng)} {aims.open(name)} {version}", _shuffled(rng, [host(aims), *said]), body)
+    return write(
+        f"{_any_method(rng)} {aims.open(name)} {version}", _shuffled(rng, [host(aims), *said]), body
+    )
 
 
 def _any_method(rng: Random) -> str:

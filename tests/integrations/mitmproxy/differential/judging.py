@@ -46,7 +46,9 @@ class Judgement:
     violations: list[Violation] = field(default_factory=list)
 
 
-def judge(recordings: Sequence[Recording], passed: Counter[Request], *, by_servers: bool = True) -> Judgement:
+def judge(
+    recordings: Sequence[Recording], passed: Counter[Request], *, by_servers: bool = True
+) -> Judgement:
     """Let each reader read each recording, and compare with what was let pass. `by_servers` starts Node and nginx."""
     judgement = Judgement(connections=len(recordings))
     for reader, found in _by_reader(recordings, by_servers=by_servers).items():
@@ -76,12 +78,20 @@ def _by_reader(recordings: Sequence[Recording], *, by_servers: bool) -> dict[str
 
     def note(reader: str, recording: Recording, found: Iterable[Found]) -> None:
         places = by_reader[reader]  # also of a reader that finds nothing: it counts 0
-        places += [(recording, _request(recording, each), each) for each in found if not _is_tunnel(recording, each)]
+        places += [
+            (recording, _request(recording, each), each)
+            for each in found
+            if not _is_tunnel(recording, each)
+        ]
 
     for recording in recordings:
         for reader, found in readings_of(recording.protocol, bytes(recording.data)):
             note(reader, recording, found)
-    data = [(recording.protocol, bytes(recording.data)) for recording in recordings] if by_servers else []
+    data = (
+        [(recording.protocol, bytes(recording.data)) for recording in recordings]
+        if by_servers
+        else []
+    )
     replayed = read_by_servers(data) if data else {}
     for reader, connections in replayed.items():
         for place, found in connections.items():
@@ -100,7 +110,9 @@ def _request(recording: Recording, found: Found) -> Request:
 def _is_tunnel(recording: Recording, found: Found) -> bool:
     """Whether it only makes a parent proxy connect; what goes through the tunnel is recorded at the origin."""
     host = recording.authority.partition(":")[0]
-    return recording.at_parent and found.method == "CONNECT" and found.target.partition(":")[0] == host
+    return (
+        recording.at_parent and found.method == "CONNECT" and found.target.partition(":")[0] == host
+    )
 
 
 def _unjudged(reader: str, excess: Counter[Request], found: _Places) -> Iterator[Violation]:

@@ -82,7 +82,9 @@ class Lane:
                 self.address,
                 0,
                 ssl=context,
-                ssl_shutdown_timeout=1.0 if context else None,  # not every peer answers a close_notify
+                ssl_shutdown_timeout=1.0
+                if context
+                else None,  # not every peer answers a close_notify
             )
             self._servers.append(server)
             self.ports[protocol] = server.sockets[0].getsockname()[1]
@@ -102,7 +104,9 @@ class Lane:
         self.live.clear()
         self._quiet.set()
 
-    async def _serve(self, protocol: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, protocol: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         origin = "http" if protocol == "parent" else protocol
         scheme = "http" if origin == "http" else "https"
         recording = Recording(scheme, self.authority(origin), protocol, self.case)
@@ -120,7 +124,11 @@ class Lane:
                 self._quiet.set()
 
     async def _answer(
-        self, protocol: str, recording: Recording, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        protocol: str,
+        recording: Recording,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         answers = Http2Answers(self.temper) if protocol == "h2" else Http1Answers(self.temper)
         while data := await reader.read(65536):
@@ -134,7 +142,9 @@ class Lane:
             if answers.is_over:
                 _end(writer)
 
-    async def _tunnel(self, recording: Recording, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _tunnel(
+        self, recording: Recording, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Be a parent proxy: connect the two ends. What goes through is recorded at the origin."""
         while b"\r\n\r\n" not in recording.data and (data := await reader.read(65536)):
             recording.data += data
@@ -273,7 +283,10 @@ class Http2Answers:
         self._targets: dict[int, bytes] = {}
         self._connection = h2.connection.H2Connection(
             h2.config.H2Configuration(
-                client_side=False, header_encoding=None, validate_inbound_headers=False, normalize_inbound_headers=False
+                client_side=False,
+                header_encoding=None,
+                validate_inbound_headers=False,
+                normalize_inbound_headers=False,
             )
         )
         self._connection.initiate_connection()
@@ -290,7 +303,9 @@ class Http2Answers:
             if self._temper in (Temper.ANSWERS_FIRST, Temper.IGNORES):
                 self._answer(event.stream_id)
         elif isinstance(event, h2.events.DataReceived):
-            self._connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            self._connection.acknowledge_received_data(
+                event.flow_controlled_length, event.stream_id
+            )
         elif isinstance(event, h2.events.StreamEnded):
             self._answer(event.stream_id)
 
@@ -301,7 +316,9 @@ class Http2Answers:
         if self._temper is Temper.HANGS_UP and not target.endswith(b"/robots.txt"):
             self._connection.reset_stream(stream, h2.errors.ErrorCodes.REFUSED_STREAM)
             return
-        self._connection.send_headers(stream, [(b":status", b"200"), (b"content-type", b"text/plain")])
+        self._connection.send_headers(
+            stream, [(b":status", b"200"), (b"content-type", b"text/plain")]
+        )
         self._connection.send_data(stream, body_for(target), end_stream=True)
         if self._temper is Temper.CLOSES:
             self._connection.close_connection(last_stream_id=stream)

@@ -49,13 +49,21 @@ def by_h11(data: bytes) -> Iterator[Found]:
         while True:
             event = server.next_event()
             if isinstance(event, h11.Request):
-                hosts = [value.decode("latin-1") for name, value in event.headers if name == b"host"]
-                yield Found(event.method.decode("latin-1"), event.target.decode("latin-1"), tuple(hosts))
+                hosts = [
+                    value.decode("latin-1") for name, value in event.headers if name == b"host"
+                ]
+                yield Found(
+                    event.method.decode("latin-1"), event.target.decode("latin-1"), tuple(hosts)
+                )
             elif isinstance(event, h11.EndOfMessage):
                 server.send(h11.Response(status_code=200, headers=[(b"content-length", b"0")]))
                 server.send(h11.EndOfMessage())
                 server.start_next_cycle()
-            elif event is h11.NEED_DATA or event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
+            elif (
+                event is h11.NEED_DATA
+                or event is h11.PAUSED
+                or isinstance(event, h11.ConnectionClosed)
+            ):
                 return
     except h11.ProtocolError:
         return
@@ -64,7 +72,9 @@ def by_h11(data: bytes) -> Iterator[Found]:
 # -- lenient readings -----------------------------------------------------------------------------------------
 
 CRLF, LF, CR = rb"\r\n", rb"(?>\r?\n)", rb"(?>\r\n|\n|\r)"
-_REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t\x0b\x0c\r]+(\S+)(?:[ \t\x0b\x0c\r]+(.*))?", re.DOTALL)
+_REQUEST_LINE = re.compile(
+    rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t\x0b\x0c\r]+(\S+)(?:[ \t\x0b\x0c\r]+(.*))?", re.DOTALL
+)
 _VERSION = re.compile(rb"HTTP/1\.?\d*\s*", re.IGNORECASE)
 _NUMBER = re.compile(rb"[\s\x00\"+]*(\d+)")
 _STRICT_NUMBER = re.compile(rb"(\d+)$")
@@ -149,9 +159,13 @@ class Reading:
     def _body_size(self, head: _Head, data: bytes, at: int) -> int | None:
         """Return how many bytes this server takes for the body; None if it reads no further."""
         coded, length = head.is_chunked, head.length
-        if self.framing == "no body at all" or (self.framing.startswith("no body where") and head.method in _BODILESS):
+        if self.framing == "no body at all" or (
+            self.framing.startswith("no body where") and head.method in _BODILESS
+        ):
             return 0
-        if self.framing == "length only" or (self.framing == "length before coding" and length is not None):
+        if self.framing == "length only" or (
+            self.framing == "length before coding" and length is not None
+        ):
             coded = False
         elif self.framing == "coding only":
             length = None
@@ -199,12 +213,20 @@ class _Head:
         hosts = tuple(value.decode("latin-1") for value in values.get(b"host", ()))
         self.found = Found(line[1].decode("latin-1"), line[2].decode("latin-1"), hosts)
         self.closes = any(
-            token.strip().lower() == b"close" for value in values.get(b"connection", ()) for token in value.split(b",")
+            token.strip().lower() == b"close"
+            for value in values.get(b"connection", ())
+            for token in value.split(b",")
         )
         codings = b",".join(values.get(b"transfer-encoding", ())).lower()
-        self.is_chunked = b"chunked" in codings if loose else codings.rpartition(b",")[2].strip() == b"chunked"
+        self.is_chunked = (
+            b"chunked" in codings if loose else codings.rpartition(b",")[2].strip() == b"chunked"
+        )
         lengths = values.get(b"content-length", ())
-        number = (_NUMBER.match(lengths[-1]) if loose else _STRICT_NUMBER.match(lengths[0])) if lengths else None
+        number = (
+            (_NUMBER.match(lengths[-1]) if loose else _STRICT_NUMBER.match(lengths[0]))
+            if lengths
+            else None
+        )
         self.length = int(number[1][:18]) if number else None
 
 
@@ -227,9 +249,20 @@ def _fields(lines: list[bytes], *, loose: bool) -> Iterator[tuple[bytes, bytes]]
 READINGS = [Reading(framing, CRLF, loose) for framing in _FRAMINGS for loose in (False, True)]
 READINGS += [Reading(framing, CRLF, takes_0_9=True) for framing in (_FRAMINGS[0], _FRAMINGS[-1])]
 _IGNORING_CHUNKS = (_FRAMINGS[2], _FRAMINGS[4], _FRAMINGS[5])
-READINGS += [Reading(framing, CRLF, loose, skips_junk=True) for framing in _IGNORING_CHUNKS for loose in (False, True)]
-ODD_READINGS = [Reading(framing, end, loose) for framing in _FRAMINGS for end in (LF, CR) for loose in (False, True)]
-ODD_READINGS += [Reading(framing, end, skips_junk=True) for framing in _IGNORING_CHUNKS for end in (LF, CR)]
+READINGS += [
+    Reading(framing, CRLF, loose, skips_junk=True)
+    for framing in _IGNORING_CHUNKS
+    for loose in (False, True)
+]
+ODD_READINGS = [
+    Reading(framing, end, loose)
+    for framing in _FRAMINGS
+    for end in (LF, CR)
+    for loose in (False, True)
+]
+ODD_READINGS += [
+    Reading(framing, end, skips_junk=True) for framing in _IGNORING_CHUNKS for end in (LF, CR)
+]
 
 
 def readings_for(data: bytes) -> list[Reading]:
@@ -252,7 +285,11 @@ class Stream:
 
     @property
     def found(self) -> Found:
-        hosts = [value.decode("latin-1") for name, value in self.fields if name in (b":authority", b"host")]
+        hosts = [
+            value.decode("latin-1")
+            for name, value in self.fields
+            if name in (b":authority", b"host")
+        ]
         return Found(self.value(b":method"), self.value(b":path"), tuple(hosts))
 
     def downgraded(self) -> bytes:
@@ -277,7 +314,9 @@ def streams(data: bytes) -> list[Stream]:
         if isinstance(frame, HeadersFrame | ContinuationFrame):
             block = frame.data if isinstance(frame, HeadersFrame) else block + frame.data
             if "END_HEADERS" in frame.flags:
-                fields = [(bytes(name), bytes(value)) for name, value in decoder.decode(block, raw=True)]
+                fields = [
+                    (bytes(name), bytes(value)) for name, value in decoder.decode(block, raw=True)
+                ]
                 opened.setdefault(frame.stream_id, Stream(fields))  # a second block is the trailers
         elif isinstance(frame, DataFrame) and frame.stream_id in opened:
             opened[frame.stream_id].body += frame.data
@@ -300,9 +339,13 @@ def _frames(data: bytes) -> Iterator[Frame]:
 
 def by_h2(data: bytes) -> Iterator[Found]:
     """Read as the h2 library's server does, with all its checks."""
-    server = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding=None))
+    server = h2.connection.H2Connection(
+        h2.config.H2Configuration(client_side=False, header_encoding=None)
+    )
     server.initiate_connection()
-    for at in range(0, len(data), 64):  # in pieces, or what comes before a fault would be lost with it
+    for at in range(
+        0, len(data), 64
+    ):  # in pieces, or what comes before a fault would be lost with it
         try:
             events = server.receive_data(data[at : at + 64])
         except h2.exceptions.ProtocolError:

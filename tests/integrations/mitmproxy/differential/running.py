@@ -22,8 +22,12 @@ from integrations.mitmproxy.differential.origin import LIMIT, SIGN, Lane, Temper
 from integrations.mitmproxy.process import Integration, running, upstream_ca
 
 MODES = ("regular", "socks5", "reverse", "upstream")
-_TRIPWIRE = re.compile("answered without a verdict")  # the verdict is forgotten with a client that has gone
-LANES = 12  # with more, a proxy that shares its core answers a client after it has left (cases.QUIET)
+_TRIPWIRE = re.compile(
+    "answered without a verdict"
+)  # the verdict is forgotten with a client that has gone
+LANES = (
+    12  # with more, a proxy that shares its core answers a client after it has left (cases.QUIET)
+)
 _ENTRIES = {"regular": "absolute", "upstream": "absolute", "socks5": "socks", "reverse": "direct"}
 PROTOCOLS = ("http", "tls", "h2")
 _FAULT = re.compile(r"Traceback|crashed|robots_guard failed|Task exception|never retrieved")
@@ -35,7 +39,9 @@ class Result:
 
     cases: dict[int, Case]
     judgement: Judgement
-    faults: list[str]  # exceptions in the proxy's log, clients not let in or not served, requests that never end
+    faults: list[
+        str
+    ]  # exceptions in the proxy's log, clients not let in or not served, requests that never end
     noted: list[str]  # what happens under load when a client leaves while mitmproxy connects for it
     statuses: Counter[str] = field(default_factory=Counter)
 
@@ -54,7 +60,9 @@ class Running:
     entrances: dict[tuple[Lane, str], Entrance]
     metrics: int | None
     faults: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)  # connections to origins that outlive their client
+    kept: list[str] = field(
+        default_factory=list
+    )  # connections to origins that outlive their client
     statuses: Counter[str] = field(default_factory=Counter)
 
     async def run(self, seeds: Iterable[int]) -> Result:
@@ -64,7 +72,9 @@ class Running:
         client = Client()
         async with asyncio.TaskGroup() as group:
             for lane in self.lanes:
-                group.create_task(self._work(client, lane, waiting, cases))  # each takes the next seed
+                group.create_task(
+                    self._work(client, lane, waiting, cases)
+                )  # each takes the next seed
         await self._look_after(client)
         recordings = [recording for lane in self.lanes for recording in lane.recordings]
         judgement = await asyncio.to_thread(judge, recordings, self.passes())
@@ -79,7 +89,9 @@ class Running:
         """Make the case of a seed for a lane."""
         return case(seed, self.mode, {protocol: lane.authority(protocol) for protocol in PROTOCOLS})
 
-    async def _work(self, client: Client, lane: Lane, waiting: Iterator[int], cases: dict[int, Case]) -> None:
+    async def _work(
+        self, client: Client, lane: Lane, waiting: Iterator[int], cases: dict[int, Case]
+    ) -> None:
         for seed in waiting:
             cases[seed] = each = self.case(seed, lane)
             await self.send(client, lane, each)
@@ -122,7 +134,9 @@ class Running:
             return []
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LIMIT):
-                while flows := await asyncio.to_thread(_flows, self.metrics):  # there is no event for it
+                while flows := await asyncio.to_thread(
+                    _flows, self.metrics
+                ):  # there is no event for it
                     await asyncio.sleep(0.05)
                 return []
         return [f"{flows} requests never end"]
@@ -181,16 +195,25 @@ def _specs(mode: str, started: list[Lane]) -> list[tuple[str, dict[tuple[Lane, s
             host = lane.address.replace("127.5.", f"127.{number}.", 1)
             scheme = "http" if protocol == "http" else "https"
             specs.append(
-                (f"reverse:{scheme}://{lane.authority(protocol)}@{host}:{port}", {(lane, protocol): (host, port)})
+                (
+                    f"reverse:{scheme}://{lane.authority(protocol)}@{host}:{port}",
+                    {(lane, protocol): (host, port)},
+                )
             )
     return specs
 
 
 def _entrances(
-    specs: list[tuple[str, dict[tuple[Lane, str], Entrance]]], integration: Integration, started: list[Lane]
+    specs: list[tuple[str, dict[tuple[Lane, str], Entrance]]],
+    integration: Integration,
+    started: list[Lane],
 ) -> dict[tuple[Lane, str], Entrance]:
     """Return where clients of each lane enter for an origin of each protocol."""
-    entrances = {(lane, protocol): (integration.host, integration.port) for lane in started for protocol in PROTOCOLS}
+    entrances = {
+        (lane, protocol): (integration.host, integration.port)
+        for lane in started
+        for protocol in PROTOCOLS
+    }
     for _, own in specs:
         entrances |= own
     return entrances

@@ -86,7 +86,11 @@ def read_by_servers(connections: Sequence[tuple[str, bytes]]) -> dict[str, dict[
 
 def _by_node(connections: Sequence[tuple[str, bytes]]) -> Iterator[Replayed]:
     node = subprocess.Popen(
-        [program("node"), "-e", NODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        [program("node"), "-e", NODE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
     )
     with node, tempfile.TemporaryFile("w+", encoding="utf-8") as log:
         assert node.stdout is not None
@@ -102,7 +106,9 @@ def _by_node(connections: Sequence[tuple[str, bytes]]) -> Iterator[Replayed]:
         log.seek(0)
         for line in log:
             reader, address, method, target, host = json.loads(line)
-            yield Replayed(reader, _place(address), Found(method, target, None if host is None else (host,)))
+            yield Replayed(
+                reader, _place(address), Found(method, target, None if host is None else (host,))
+            )
 
 
 def _by_nginx(connections: Sequence[tuple[str, bytes]]) -> Iterator[Replayed]:
@@ -165,7 +171,9 @@ async def _ping(address: str, port: int, data: bytes) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _connected(address: str, port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def _connected(
+    address: str, port: int
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
     try:
         with contextlib.suppress(OSError):
@@ -183,6 +191,9 @@ def _free_port() -> int:
 
 def _await_listening(port: int) -> None:
     for _ in range(2000):
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.01):
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", port), timeout=0.01),
+        ):
             return
     raise AssertionError("nginx does not listen")

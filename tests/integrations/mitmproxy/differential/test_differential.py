@@ -1,7 +1,8 @@
 """Two independent readers: each request that any reader finds at an origin is in the audit log as a PASS.
 
 Generated clients send through a real proxy to origins that record what arrives; `readers` and `servers` say which
-requests that is. By hand, for as long as one likes: `python -m hosts.mitmproxy.differential` (see CONTRIBUTING.md).
+requests that is. By hand, for as long as one likes: `python -m integrations.mitmproxy.differential`
+(see CONTRIBUTING.md).
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ async def test_only_permitted_requests_reach_an_origin(kind, mode, tmp_path):
         result = await proxy.run(range(first, first + CASES))
     assert not result.violations, describe(result, kind, mode)
     assert not result.faults, "\n".join(result.faults)
-    for reader in ("h11", "llhttp", "nginx", "frames", "nghttp2"):  # much gets through, or this would show nothing
+    for reader in (
+        "h11",
+        "llhttp",
+        "nginx",
+        "frames",
+        "nghttp2",
+    ):  # much gets through, or this would show nothing
         assert result.judgement.found[reader] > CASES / 20, reader
 
 
@@ -30,6 +37,11 @@ def describe(result: Result, kind: str, mode: str) -> str:
     lines = []
     for case, violation in {each.case: each for each in reversed(result.violations)}.items():
         sent = result.cases[case].data if case in result.cases else b""
-        replay = f"PYTHONPATH=tests python -m hosts.mitmproxy.differential --kind {kind} --mode {mode} --replay {case}"
-        lines += [f"{violation}: {result.cases.get(case)}", f"  sent {sent[:2000]!r}", f"  again: {replay}"]
+        command = "PYTHONPATH=tests python -m integrations.mitmproxy.differential"
+        replay = f"{command} --kind {kind} --mode {mode} --replay {case}"
+        lines += [
+            f"{violation}: {result.cases.get(case)}",
+            f"  sent {sent[:2000]!r}",
+            f"  again: {replay}",
+        ]
     return "\n".join(["", *lines])

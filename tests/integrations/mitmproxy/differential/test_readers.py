@@ -15,7 +15,9 @@ HIDDEN = b"GET /private/x HTTP/1.1\r\nHost: site.test\r\n\r\n"
 AIMS = Aims(1, "127.0.0.1:80")
 
 
-def message(*fields: bytes, method: bytes = b"GET", body: bytes = HIDDEN, end: bytes = b"\r\n") -> bytes:
+def message(
+    *fields: bytes, method: bytes = b"GET", body: bytes = HIDDEN, end: bytes = b"\r\n"
+) -> bytes:
     return end.join((method + b" /open HTTP/1.1", b"Host: site.test", *fields, b"", b"")) + body
 
 
@@ -26,7 +28,11 @@ CODED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(HIDDEN), HIDDEN)
 def finders(data: bytes, protocol: str = "http") -> set[str]:
     """The readers in this process that find the hidden request."""
     found = readings_of(protocol, data)
-    return {reader for reader, requests in found if any(each.target == "/private/x" for each in requests)}
+    return {
+        reader
+        for reader, requests in found
+        if any(each.target == "/private/x" for each in requests)
+    }
 
 
 @pytest.mark.parametrize(
@@ -35,8 +41,14 @@ def finders(data: bytes, protocol: str = "http") -> set[str]:
         (message(), "h11"),  # an unframed body
         (message(LENGTH), "no body where none is usual, CRLF"),
         (message(LENGTH, method=b"POST"), "no body at all, CRLF"),
-        (message(LENGTH, b"Transfer-Encoding: chunked", body=b"0\r\n\r\n" + HIDDEN), "coding before length, CRLF"),
-        (message(b"Content-Length: 0", b"Transfer-Encoding: chunked", body=HIDDEN), "length before coding, CRLF"),
+        (
+            message(LENGTH, b"Transfer-Encoding: chunked", body=b"0\r\n\r\n" + HIDDEN),
+            "coding before length, CRLF",
+        ),
+        (
+            message(b"Content-Length: 0", b"Transfer-Encoding: chunked", body=HIDDEN),
+            "length before coding, CRLF",
+        ),
         (message(b"Transfer-Encoding: chunked", body=HIDDEN), "length only, CRLF"),
         (message(LENGTH), "coding only, CRLF"),
         (
@@ -49,12 +61,18 @@ def finders(data: bytes, protocol: str = "http") -> set[str]:
         ),
         (message(LENGTH, b"Content-Length: 0"), "coding before length, CRLF, loose"),
         (message(b"Content-Length: +0", body=HIDDEN), "coding before length, CRLF"),
-        (message(b"Transfer-Encoding: chunked", method=b"OPTIONS", body=CODED), "length only, CRLF, skips junk"),
+        (
+            message(b"Transfer-Encoding: chunked", method=b"OPTIONS", body=CODED),
+            "length only, CRLF, skips junk",
+        ),
         (message(end=b"\n"), "coding before length, bare LF"),
         (message(b"X: y\n\n" + HIDDEN.rstrip()), "coding before length, bare LF"),
         (message(b"X: y\r\r" + HIDDEN.rstrip()), "coding before length, bare CR"),
         (message(body=b"GET /private/x\r\n"), "coding before length, CRLF, HTTP/0.9"),
-        (message(b"Transfer-Encoding: chunked", body=b"0;a=\nb\r\n\r\n" + HIDDEN), "coding before length, CRLF"),
+        (
+            message(b"Transfer-Encoding: chunked", body=b"0;a=\nb\r\n\r\n" + HIDDEN),
+            "coding before length, CRLF",
+        ),
     ],
 )
 def test_each_reading_finds_requests_hidden_from_others(data, finder):
@@ -94,7 +112,11 @@ def test_http2_is_read_by_frames_and_as_a_downgrade():
     assert streams(data)[0].body == HIDDEN
     assert finders(data, "h2") == {
         f"downgraded, {reading}"
-        for reading in ("coding before length, CRLF", "coding before length, CRLF, loose", "length before coding, CRLF")
+        for reading in (
+            "coding before length, CRLF",
+            "coding before length, CRLF, loose",
+            "length before coding, CRLF",
+        )
     }
 
 
@@ -122,7 +144,11 @@ def test_libraries_and_servers_agree_on_valid_requests():
 
 def test_servers_find_smuggled_requests():
     found = read_by_servers([("http", message())])
-    assert {reader for reader, places in found.items() if "/private/x" in {each.target for each in places[0]}} == {
+    assert {
+        reader
+        for reader, places in found.items()
+        if "/private/x" in {each.target for each in places[0]}
+    } == {
         "llhttp",
         "llhttp, lenient",
         "nginx",
@@ -134,11 +160,15 @@ def test_a_seed_determines_a_stream(name):
     assert CLASSES[name](Random(7), AIMS) == CLASSES[name](Random(7), AIMS)
 
 
-@pytest.mark.parametrize("name", [name for name in CLASSES if name not in ("request line", "hosts")])
+@pytest.mark.parametrize(
+    "name", [name for name in CLASSES if name not in ("request line", "hosts")]
+)
 def test_each_class_smuggles_past_some_reader(name):
     """Sent to a server as they are, without the proxy, streams of a class are more than they seem to be."""
     targets = set()
     for seed in range(100):
         for _, requests in readings_of("http", CLASSES[name](Random(seed), AIMS)):
             targets |= {each.target for each in requests}
-    assert any(re.fullmatch(r"/private/1\.(smuggled|swallowed|field|in\d)", target) for target in targets)
+    assert any(
+        re.fullmatch(r"/private/1\.(smuggled|swallowed|field|in\d)", target) for target in targets
+    )
