@@ -73,7 +73,7 @@ class MemoryTurns:
             self._not_before[origin] = now + max(seconds, self._pause(origin, now))
 
     def is_paused(self, origin: Origin, now: float) -> bool:
-        """Whether the origin is held off now. Cheap when no origin is."""
+        """Whether the origin is paused now. Cheap when no origin is."""
         if not self._not_before:
             return False
         with self._lock:

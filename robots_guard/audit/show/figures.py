@@ -70,7 +70,7 @@ class Overview(NamedTuple):
     rules: list[tuple[Any, ...]]  # origin, rule, line
     opened: list[tuple[Any, ...]]  # setting, origins, and requests that it let pass
     overrides: list[tuple[Any, ...]]
-    would: int  # passed only because mode = report refuses nothing
+    would: int  # passed only because report_only refuses nothing
 
 
 def summary(search: Search, now: str, *, what_if: bool = False) -> Summary:
