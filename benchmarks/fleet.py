@@ -132,7 +132,7 @@ class Worker:
             f"GET {question.target} HTTP/1.1\r\nHost: {question.origin.authority}\r\n\r\n".encode()
         )
         await reader.readuntil(b"\r\n\r\n")
-        await self._guard.answered(decision)
+        await self._guard.mark_response_started(decision)
         await reader.readexactly(4)
         writer.close()
         return None
@@ -148,7 +148,7 @@ async def crawl(work: Work) -> float:
     crawling = Worker(work, guard)
     await asyncio.sleep(max(0.0, work.begins - time.time()))
     await crawling.run()
-    await guard.settle()
+    await guard.drain()
     guard.close()
     return crawling.late
 

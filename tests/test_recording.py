@@ -230,9 +230,9 @@ def test_recorded_settings_contain_no_password():
 def test_a_command_removes_nothing_of_an_audit_log_that_others_keep_longer():
     settings = Settings(agent="mybot", audit_retention_days=30)
 
-    assert settings.keeping("cli").retention is None
+    assert settings.log_options("cli").retention is None
     assert (
-        settings.keeping("scrapy").retention.days == settings.keeping("proxy").retention.days == 30
+        settings.log_options("scrapy").retention.days == settings.keeping("proxy").retention.days == 30
     )
 
 

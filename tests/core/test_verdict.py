@@ -68,7 +68,7 @@ def failed(failure: Failure, since: float = NOW, **options) -> Policy:
 
 
 @pytest.mark.parametrize(
-    ("action", "delay_source", "would", "has_turn", "is_due"),
+    ("action", "delay", "would", "has_turn", "is_due"),
     [
         (Action.PASS, None, None, False, True),
         (Action.PASS, PACE, None, False, False),
@@ -84,9 +84,9 @@ def failed(failure: Failure, since: float = NOW, **options) -> Policy:
     ],
 )
 def test_a_request_is_due_if_it_was_let_pass_and_has_its_turn_if_it_needs_one(
-    action, pace, would, has_turn, is_due
+    action, delay, would, has_turn, is_due
 ):
-    verdict = Verdict(action=action, reason=Reason.ALLOWED, delay=pace, would=would)
+    verdict = Verdict(action=action, reason=Reason.ALLOWED, delay=delay, would=would)
 
     assert decision(verdict, Turn(stamp=NOW) if has_turn else None).is_due is is_due
 

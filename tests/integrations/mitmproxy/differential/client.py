@@ -82,7 +82,7 @@ async def _exchange(
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0)
-        while not case.mark_sent and not is_over(answered):
+        while not case.leaves and not is_over(answered):
             async with asyncio.timeout(case.patience):
                 data = await reader.read(65536)
             if not data:
