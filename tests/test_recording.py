@@ -232,7 +232,9 @@ def test_a_command_removes_nothing_of_an_audit_log_that_others_keep_longer():
 
     assert settings.log_options("cli").retention is None
     assert (
-        settings.log_options("scrapy").retention.days == settings.keeping("proxy").retention.days == 30
+        settings.log_options("scrapy").retention.days
+        == settings.log_options("proxy").retention.days
+        == 30
     )
 
 
