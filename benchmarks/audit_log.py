@@ -185,7 +185,7 @@ def _page(audit_log: Path, wanted: Filter) -> int:
 
 def _sql(audit_log: Path, sql: str) -> int:
     with Search(audit_log) as search:
-        return len(list(search.ask(sql)[1]))
+        return len(list(search.select(sql)[1]))
 
 
 def _timed(name: str, work: Callable[[], int]) -> None:

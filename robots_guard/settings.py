@@ -24,6 +24,7 @@ from robots_guard.audit.write.retention import Retention
 from robots_guard.audit.write.writer import WriterOptions
 from robots_guard.core.access import Limits
 from robots_guard.core.addresses import networks
+from robots_guard.core.component import Component
 from robots_guard.core.pacing import LONGEST_DELAY
 from robots_guard.core.site_settings import PolicySettings, SiteSettings, types_of
 from robots_guard.core.verdict import Terms
@@ -43,7 +44,7 @@ from robots_guard.text import did_you_mean, number, wrong_type
 
 _TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
 #: The only components that release what they cannot record: their own operator uses them.
-_RELEASE_UNRECORDED = frozenset(("cli", "console", "scrapy"))
+_RELEASE_UNRECORDED = frozenset((Component.CLI, Component.CONSOLE, Component.SCRAPY))
 _PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/?")
 
 
@@ -324,14 +325,14 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             passes=passes_of(self.audit_passes),
             aggregate=self.audit_aggregate,
             privacy=Privacy(query=self.audit_query, client=self.audit_client),
-            retention=None if component == "cli" else bounds,
+            retention=None if component == Component.CLI else bounds,
             warc=self.evidence == "warc",
         )
 
     def writing(self, component: str) -> WriterOptions:
         """Return how an integration's audit log is written under these settings."""
         return WriterOptions(
-            component=component,
+            component=str(component),
             job=self.audit_job,
             fsync=self.audit_durability == "fsync",
             chain=self.audit_chain == "sha256",
@@ -348,7 +349,7 @@ class Settings(SiteSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def guard_options(self, component: str, *, demands_verified: bool) -> GuardOptions:
         """Return the options of an integration's guard under these settings."""
         return GuardOptions(
-            component=component,
+            component=str(component),
             terms=self.terms(),
             agent=self.agent,
             overrides=Path(self.overrides).expanduser() if self.overrides else None,
@@ -445,14 +446,14 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.connectable()
+        self.connectable_ports()
         _ = self.body_memory_bytes
         if self.deny_if_any and self.agent_from != "header":
             raise SettingsError(
                 "deny_if_any has no effect while agent_from is agent: set agent_from to header, too"
             )
 
-    def connectable(self) -> tuple[range, ...]:
+    def connectable_ports(self) -> tuple[range, ...]:
         """Return `connect_ports` as ranges. Raises SettingsError."""
         found = [_PORTS.fullmatch(part) for part in parts(self.connect_ports)]
         ranges = tuple(
@@ -478,10 +479,13 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
     def destinations(self, listening: Callable[[], Addresses] = tuple) -> DestinationPolicy:
-        """Return which destinations clients may reach. `listening` returns the proxy's own addresses
-        and ports."""
+        """Return which destinations clients may reach.
+
+        `listening` returns the addresses and ports on which the proxy listens now. A request to one
+        of them is refused, because it would come back to the proxy without end.
+        """
         return DestinationPolicy(
-            ports=self.connectable(),
+            ports=self.connectable_ports(),
             allowed=networks(self.allow_private),
             listening=listening,
             monotonic=CLOCKS.monotonic,

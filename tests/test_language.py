@@ -23,6 +23,7 @@ TREES = {path: ast.parse(source) for path, source in SOURCES.items()}
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 NOUNS = {
     "content_coding",
+    "encoding",
     "finding",
     "framing",
     "listing",

@@ -149,15 +149,15 @@ class Console:
         period = request.query_params.get("period", "24h")
         begins, until = since(period, now), as_recorded(now) or ""
         shown: dict[str, Any] = {"period": period, "periods": PERIODS, "since": begins}
-        nothing = self._snapshots.nothing()
+        nothing = self._snapshots.why_empty()
         if nothing:
             return {**shown, "nothing": nothing}
-        with self._snapshots.now() as snapshot:
-            figures = snapshot.once(
+        with self._snapshots.newest() as snapshot:
+            figures = snapshot.cached(
                 ("overview", begins), lambda search: overview(search, begins, until)
             )
             bars = figures.timeline.bars
-            latest = None if bars else snapshot.once("latest", _latest)
+            latest = None if bars else snapshot.cached("latest", _latest)
             trouble = str(snapshot.trouble)
         return {
             **shown,
@@ -177,7 +177,7 @@ class Console:
             "components": COMPONENTS,
             "sorts": SORTS,
         }
-        nothing = self._snapshots.nothing()
+        nothing = self._snapshots.why_empty()
         values: dict[str, Any] = {
             "query": query,
             "nothing": nothing,
@@ -190,11 +190,11 @@ class Console:
             return self._page(
                 request, "decisions.html", "decisions", status=_status(nothing), **values
             )
-        with self._snapshots.now() as snapshot:
-            found = snapshot.once(
-                ("page", query.wanted, query[2:]), lambda search: read_page(search, query)
+        with self._snapshots.newest() as snapshot:
+            found = snapshot.cached(
+                ("page", query.cache_key), lambda search: read_page(search, query)
             )
-            number = snapshot.once(
+            number = snapshot.cached(
                 ("count", query.wanted), lambda search: count_decisions(search, query)
             )
             values |= {"page": found, "count": number, "trouble": str(snapshot.trouble)}
@@ -203,10 +203,10 @@ class Console:
     def decision(self, request: Request) -> Response:
         """Show one decision."""
         identity = request.path_params["identity"]
-        nothing, case = self._snapshots.nothing(), None
+        nothing, case = self._snapshots.why_empty(), None
         if nothing is None:
-            with self._snapshots.now() as snapshot:
-                case = snapshot.once(("case", identity), lambda search: case_of(search, identity))
+            with self._snapshots.newest() as snapshot:
+                case = snapshot.cached(("case", identity), lambda search: case_of(search, identity))
         if nothing and nothing.lost:
             raise HTTPException(503, nothing.message)
         if case is None:
@@ -266,11 +266,11 @@ class Console:
 
     def _counts(self, origin: str) -> dict[str, Any]:
         """Return the number of decisions by action and reason, or why they cannot be counted."""
-        nothing = self._snapshots.nothing()
+        nothing = self._snapshots.why_empty()
         if nothing:
             return {"nothing": nothing, "counts": []}
-        with self._snapshots.now() as snapshot:
-            found = snapshot.once(
+        with self._snapshots.newest() as snapshot:
+            found = snapshot.cached(
                 ("origin", origin),
                 lambda search: [
                     *search.rows(

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from robots_guard.audit.read.reader import Filter, moment_meant
+from robots_guard.audit.read.reader import COMPONENTS, Filter, moment_meant
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
@@ -69,6 +69,11 @@ class DecisionQuery(NamedTuple):
     key: Key | None = None
     backwards: bool = False
 
+    @property
+    def cache_key(self) -> tuple[Filter, str, Key | None, bool]:
+        """What the page depends on: all but the wording of the filter."""
+        return self.wanted, self.sort, self.key, self.backwards
+
     def address(self, **changes: str) -> str:
         """Return the query string for the same query with these changes."""
         order = {} if self.sort == "newest" else {"sort": self.sort}
@@ -90,16 +95,23 @@ def parse_query(query: Mapping[str, str], now: float) -> DecisionQuery:
 
 
 def filter_of(given: Mapping[str, str], now: float) -> Filter:
-    """Return the filter for these values. Raises SettingsError for an invalid one."""
+    """Return the filter for these values, by name.
+
+    `action`, `reason` and `component` must have known values, `since` and `until` must be times,
+    and `origin` an origin or a URL; others may be any text. A span such as 24h ends at the last
+    whole minute, so that the results of a repeated query are found in the cache.
+
+    Raises SettingsError for an invalid value.
+    """
     values = dict(given)
-    for name, known in (("action", ACTIONS), ("reason", REASONS)):
+    for name, known in (("action", ACTIONS), ("reason", REASONS), ("component", COMPONENTS)):
         if name in values and values[name] not in known:
             raise SettingsError(
                 f"{name} = {values[name][:40]!r} is not known: use one of {', '.join(known)}"
             )
     for name in ("since", "until"):
         if name in values:
-            values[name] = moment_meant(values[name], now)
+            values[name] = moment_meant(values[name], _whole_minute(now))
     if "origin" in values:
         values["origin"] = str(origin_in(values["origin"]))
     return Filter(**values)
@@ -113,7 +125,11 @@ def since(period: str, now: float) -> str | None:
         )
     if period == "all":
         return None
-    return moment_meant(period, now // 60 * 60)
+    return moment_meant(period, _whole_minute(now))
+
+
+def _whole_minute(now: float) -> float:
+    return now // 60 * 60
 
 
 def origin_in(text: str) -> Origin:

@@ -49,7 +49,7 @@ class Snapshot:
         self.trouble: Unreadable = self.search.unreadable()
         self._answers: LRUCache[Hashable, Any] = LRUCache(ANSWERS)
 
-    def once(self, key: Hashable, answer: Callable[[Search], T]) -> T:
+    def cached(self, key: Hashable, answer: Callable[[Search], T]) -> T:
         """Return the cached result of a query, or run the query and cache it."""
         if key not in self._answers:
             self._answers[key] = answer(self.search)
@@ -73,8 +73,8 @@ class Snapshots:
         self._next_check = 0.0
         self._has_existed = False
 
-    def nothing(self) -> NoSnapshot | None:
-        """Return why nothing can be shown now, or None if there is something to show."""
+    def why_empty(self) -> NoSnapshot | None:
+        """Return why no record can be shown, or None if there are files of records."""
         where = repr(str(self._directory))
         try:
             found = segments(self._directory)
@@ -95,7 +95,7 @@ class Snapshots:
         return NoSnapshot(f"Nothing has been recorded yet in {where}.")
 
     @contextmanager
-    def now(self) -> Iterator[Snapshot]:
+    def newest(self) -> Iterator[Snapshot]:
         """Yield the newest snapshot to one thread at a time. Raises SettingsError if there is no such directory."""
         with self._lock:
             yield self._newest()

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from robots_guard.core.component import Component
 from robots_guard.core.overrides import Overrides
 from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Terms
@@ -21,8 +22,6 @@ from robots_guard.origin import Origin
 from robots_guard.ports import Clocks, SharedStore
 from robots_guard.settings import CLOCKS, Settings, direct_fetcher, open_guard
 from robots_guard.stores import look_at
-
-COMPONENT = "console"
 
 Refresh = Callable[[Origin], Awaitable[Policy]]
 
@@ -83,7 +82,10 @@ class Refresher:
         if self._guard is None:
             fetcher = direct_fetcher(self._settings, trusts_caller=self._trusts_asked)
             self._guard = open_guard(
-                self._settings, component=COMPONENT, runtime=AsyncioRuntime(), fetcher=fetcher
+                self._settings,
+                component=Component.CONSOLE,
+                runtime=AsyncioRuntime(),
+                fetcher=fetcher,
             )
         return await self._guard.policy(origin, renew=True)
 

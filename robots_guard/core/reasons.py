@@ -1,7 +1,8 @@
 """Reasons: why a request is passed, dropped or deferred, and what follows from that alone.
 
-A new reason is added here and nowhere else. The command line, the console and the proxy's responses
-show its sentence; exports and replays use its codes; docs/audit.md lists it.
+What follows from a reason is stated here only. The command line, the console and the proxy's
+responses show its sentence; exports and replays use its codes. A new one also needs the place that
+decides it, a row in docs/audit.md (a test prints it), and a case in tests/simulation/invariants.py.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from robots_guard.rep.ruleset import Ruleset, compile_rules
 TABLE = CheckTable()
 
 MOST = 5_000  # rules per group that are tested
+FIRST_RULE = 2  # the line of the first rule in a compiled group, below its User-agent line
 _PROBES = b"zqxjkvwyghmnprtuZQXJKVWYGHMNPRTU~_!'(),:@&=+"
 _NOT_IN_URL = re.compile(rb"[^!-~]")
 _Rules = Sequence[Record]
@@ -133,12 +134,12 @@ def _find_shadowed(page: LintedFile) -> list[Shadowed]:
 
 
 def _shadows_of_group(rules: _Rules, dialect: Dialect) -> Shadows:
-    plain = [(place, rule) for place, rule in enumerate(rules) if _is_plain(rule, dialect)]
+    plain = [(index, rule) for index, rule in enumerate(rules) if _is_plain(rule, dialect)]
     probe = _unused_character(rules)
     if len(plain) < 2 or probe is None:
         return {}
     group = _Group(rules, dialect, probe)
-    return {rule[0]: group.shadow(place, rule) for place, rule in plain}
+    return {rule[0]: group.shadow(index, rule) for index, rule in plain}
 
 
 class _Group:
@@ -149,31 +150,32 @@ class _Group:
         self._compiled = _compile(rules, dialect)
         self._winners: dict[tuple[bytes, bytes], int | None] = {}
 
-    def shadow(self, place: int, rule: Record) -> Shadow | None:
+    def shadow(self, index: int, rule: Record) -> Shadow | None:
         """The rule that decides instead of this one, or None."""
         _, field, value = rule
         if (field, value) not in self._winners:
             self._winners[field, value] = self._winner(rule)
         winner = self._winners[field, value]
-        if winner is None or winner == place:
+        if winner is None or winner == index:
             return None
         number, field, value = self._rules[winner]
         return Shadow(number, field == b"allow", f"{field.decode().capitalize()}: {quoted(value)}")
 
     def _winner(self, rule: Record) -> int | None:
-        """The place of the rule that decides the test target of a rule; None if the rule does not
-        match it."""
-        target = _target(rule[2], self._probe, self._dialect)
+        """The index, in the group, of the rule that decides the test target of a rule; None if the
+        rule does not match it."""
+        _, _, value = rule
+        target = _target(value, self._probe, self._dialect)
         decided = self._compiled.judge(target).rule
         own = decided is not None and _compile([rule], self._dialect).matches(target)
         if decided is not None and own:
-            return decided.line - 2
+            return decided.line - FIRST_RULE
         return None
 
 
 def _is_plain(rule: Record, dialect: Dialect) -> bool:
     """Whether a rule has exactly one path, which it can match at all."""
-    value = rule[2]
+    _, _, value = rule
     if dialect.index_page and b"/index.htm" in value:
         return False
     return value[:1] in (b"/", b"*") and len(value.split()) == 1

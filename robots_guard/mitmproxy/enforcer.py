@@ -54,7 +54,7 @@ class Enforcer:
     """
 
     name = "robots_guard_enforcer"
-    unhaltable = True  # AddonHalt of another addon does not skip it (dispatch.py)
+    unhaltable = True  # AddonHalt of another addon does not skip it (addon_dispatch.py)
 
     def __init__(
         self, settings: ProxySettings | None = None, console: Application | None = None

@@ -1,6 +1,6 @@
 """Delays and visiting times of a group: Crawl-delay, Request-rate and Visit-time.
 
-None of them is in a standard; standards.md collects these forms:
+None of them is in RFC 9309. These forms are read, and docs/pacing.md says which are honoured:
 
     Crawl-delay: 10          seconds between two requests, also 0.5, "1,5" and "10s"
     Request-rate: 1/10s      pages per period in s, m, h or d; followed by "0900-1730",

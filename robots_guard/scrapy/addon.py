@@ -20,6 +20,7 @@ from scrapy.pqueues import DownloaderAwarePriorityQueue
 from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.misc import load_object
 
+from robots_guard.core.component import Component
 from robots_guard.errors import SettingsError
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.guard.overrides import read
@@ -82,7 +83,7 @@ def _check_resources(settings: Settings) -> None:
     rest = msgspec.structs.replace(settings, overrides="")
     guard = open_guard(
         rest,
-        component="scrapy",
+        component=Component.SCRAPY,
         runtime=AsyncioRuntime(),
         fetcher=ScriptedFetcher({}),
     )

@@ -24,6 +24,7 @@ from scrapy import signals
 from scrapy.exceptions import DontCloseSpider, NotConfigured
 
 from robots_guard.audit.record import shown_url
+from robots_guard.core.component import Component
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Deferral, Question
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
@@ -86,7 +87,7 @@ class RobotsGuardMiddleware:
             self._direct = DirectFetcher(direct_fetcher(settings, trusts_caller=True))
         self._guard = open_guard(
             settings,
-            component="scrapy",
+            component=Component.SCRAPY,
             runtime=runtime,
             fetcher=self._direct or self._fetcher,
             # Without verification, the guard would not trust the policies that it has fetched

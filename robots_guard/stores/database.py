@@ -414,7 +414,7 @@ class _Opened:
         """Whether this process opened these connections, and to the files that are now at the path."""
         if self._is_discarded or self._pid != os.getpid():
             return False
-        found = self._files.found()
+        found = self._files.inodes_now()
         if not found.continues(self._found):
             return False
         self._found = found  # the index may have grown
@@ -443,7 +443,7 @@ class _Opened:
         """Whether the file is in place, but a journal of it was removed, replaced or truncated."""
         if self._is_discarded or self._pid != os.getpid():
             return False
-        found = self._files.found()
+        found = self._files.inodes_now()
         return found.file == self.file and not found.continues(self._found)
 
     def quarantine(self, why: Exception | None, resets: Resets) -> None:
@@ -458,7 +458,7 @@ class _Opened:
             )
         if why is None:
             return
-        if self._files.found().file == self.file:
+        if self._files.inodes_now().file == self.file:
             self._files.quarantine(partial(resets.record, why))
         else:
             resets.record(why, None)  # another process has quarantined it
@@ -540,11 +540,11 @@ def _open(files: DatabaseFiles, lock: Lock, resets: Resets) -> _Opened:
     for _ in range(OPENINGS):
         files.require_regular_file()
         files.remove_foreign_journals(lock)
-        before = files.found().file
+        before = files.inodes_now().file
         try:
             opened = _connect_both(files, before, is_store=lock.marks_a_store)
         except _FAULTS as error:
-            if before != files.found().file:
+            if before != files.inodes_now().file:
                 continue  # the file was removed or replaced meanwhile
             if not (lock.marks_a_store and _is_damage(error)):
                 raise
@@ -564,7 +564,7 @@ def _connect_both(files: DatabaseFiles, before: Inode | None, *, is_store: bool)
     try:
         _prepare(writer, files, is_store=is_store)
         reader = _connect(files)
-        found = files.found()
+        found = files.inodes_now()
         return _Opened(files, found._replace(file=before or found.file), reader, writer)
     except BaseException:
         writer.close()

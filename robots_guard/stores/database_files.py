@@ -35,7 +35,11 @@ Inode = tuple[int, int]  # device and number
 
 
 class FoundFiles(NamedTuple):
-    """The files at a database's paths at one moment; None for a missing or empty file."""
+    """The inodes of the files at a database's paths at one moment, and the size of the index.
+
+    An inode is None if there is no such file. An empty database counts as missing, but an empty
+    log or index does not.
+    """
 
     file: Inode | None
     wal: Inode | None
@@ -114,8 +118,8 @@ class DatabaseFiles:
         """The path of the file with links resolved."""
         return self._file
 
-    def found(self) -> FoundFiles:
-        """Return the files as they are now."""
+    def inodes_now(self) -> FoundFiles:
+        """Return which files are at the paths now."""
         file, shm = self._stat(str(self.path)), self._stat(self._shm)
         return FoundFiles(
             file=_inode(file) if file and file.st_size else None,
@@ -153,7 +157,7 @@ class DatabaseFiles:
 
     def remove_foreign_journals(self, lock: Lock) -> None:
         """Move journals away that do not belong to the current file."""
-        found = self.found()
+        found = self.inodes_now()
         if found.file is None and (found.wal or found.shm):
             self.quarantine()  # with the empty file, if any: other processes may have locked it
         elif found.file and lock.names_another(found.file):

@@ -85,6 +85,11 @@ def open_redis(
 
 
 def _check_rights(store: RedisStore, *, read_only: bool) -> None:
+    """Check that the server lets this process do what a store does.
+
+    Raises SettingsError, and closes the store, if the server refuses. A server that does not answer
+    is no error: it may come up later, and the store retries.
+    """
     try:
         store.check_rights(read_only=read_only)
     except RedisRefused as error:

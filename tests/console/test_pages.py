@@ -20,6 +20,7 @@ from robots_guard.audit.read.reader import COMPONENTS, Filter, records
 from robots_guard.audit.show.chart import ChartBar, ceiling, chart
 from robots_guard.audit.write.maintenance import compress
 from robots_guard.console import app
+from robots_guard.console.query import parse_query
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Verdict, as_report_only
 from robots_guard.stores import look_at
@@ -267,6 +268,14 @@ async def test_filter_agrees_with_the_python_reader(console, place, wanted):
     assert ids(page) == found[:50]
 
 
+def test_a_span_begins_at_a_whole_minute():
+    """The results of a query for the last day are cached until the minute has passed."""
+    queries = [parse_query({"since": "24h", "until": "1h"}, AT + second) for second in (0, 1, 59)]
+
+    assert len({query.wanted for query in queries}) == 1
+    assert queries[0].wanted != parse_query({"since": "24h", "until": "1h"}, AT + 60).wanted
+
+
 async def test_every_component_can_be_filtered_by(console):
     page = await read(console, "/decisions")
 
@@ -332,6 +341,7 @@ async def test_all_file_formats_form_one_list(place, tmp_path):
         ("/decisions?until=9999999999d", "is not a time"),
         ("/decisions?action=explode", "is not known"),
         ("/decisions?reason=%00", "is not known"),
+        ("/decisions?component=robot", "is not known"),
         ("/decisions?sort=url", "is not known"),
         ("/decisions?origin=ftp://x", "give an origin"),
         ("/decisions?after=%5B1%5D", "go back to the first page"),

@@ -53,8 +53,8 @@ def snapshots(audit_log, clock):
 
 
 def count(snapshots):
-    with snapshots.now() as snapshot:
-        return snapshot.once(
+    with snapshots.newest() as snapshot:
+        return snapshot.cached(
             "count", lambda search: next(search.rows("SELECT count(*) FROM decisions"))[0]
         )
 

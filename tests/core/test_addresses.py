@@ -1,4 +1,4 @@
-"""Which addresses are public: the table of security.md A15 and more, the same on every Python version."""
+"""Which addresses are public, the same on every Python version."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_a_copy_is_fresh_for_as_long_as_the_source_says(row):
         assert fresh is row["expect"]["fresh"]
 
 
-# --- standards.md section 2, column by column: what differs is data ---
+# --- RFC 9309 section 2.3.1, dialect by dialect: what differs is data ---
 
 OPEN_AT_403 = {"google"}
 

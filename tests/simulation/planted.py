@@ -190,7 +190,7 @@ FAULTS = (
     Fault(
         name="removal-not-seen",
         module="robots_guard.audit.write.log_file",
-        old="state = self._under_its_name()",
+        old="state = self._stat_following_rename()",
         new="return",
     ),
     Fault(

@@ -25,6 +25,7 @@ import msgspec
 from robots_guard.audit.read.parquet import lines_of, lines_of_stem, stems_in
 from robots_guard.audit.record import AnyRecord, Record, moment
 from robots_guard.audit.segments import JSONL, PARQUET, ZSTD, Segment, segments
+from robots_guard.core.component import Component
 from robots_guard.errors import MissingExtra, SettingsError
 
 LONGEST_LINE = 64 * 1024  # bytes; the writer's own lines are far shorter
@@ -33,7 +34,7 @@ FORMS = 4  # that a file may take while it is read: open, compressed, compacted,
 ALL = 2**62  # above the number of any record
 
 DECISION = "decision"
-COMPONENTS = ("scrapy", "proxy", "cli", "console")
+COMPONENTS = tuple(each.value for each in Component)
 KINDS = (
     "decision",
     "repeats",

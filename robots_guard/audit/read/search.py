@@ -118,7 +118,7 @@ class Search:
             table = union(of_day, self.wanted.id)
             return f'SELECT {columns} FROM ({table}) WHERE {where} ORDER BY "at", writer, seq{tail}'
 
-        for row in self._answer(sql, values):
+        for row in self._rows(sql, values):
             entry = record_of_row(dict(zip(names, row, strict=True)))
             if entry is not None:
                 yield entry
@@ -126,14 +126,14 @@ class Search:
     def rows(self, sql: str, values: list[Any] | None = None) -> Iterator[tuple[Any, ...]]:
         """The rows of a query over all files. Raises SettingsError if DuckDB cannot execute it."""
         self._note_used(self._segments)
-        return self._answer(lambda: sql, values)
+        return self._rows(lambda: sql, values)
 
-    def run(self, sql: str, values: list[Any]) -> None:
+    def execute(self, sql: str, values: list[Any]) -> None:
         """Execute a statement without a result."""
-        self._retry(lambda: self._run(lambda: self._connection.execute(sql, values)))
+        self._retry(lambda: self._in_thread(lambda: self._connection.execute(sql, values)))
 
-    def ask(self, sql: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """The headings and rows of a user's SQL. Raises SettingsError unless it is one SELECT."""
+    def select(self, sql: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+        """The column names and rows of a user's SQL. Raises SettingsError unless it is one SELECT."""
         import duckdb
 
         try:
@@ -144,11 +144,11 @@ class Search:
             raise SettingsError("--sql takes a single SELECT statement")
         self._note_used(self._segments)
         self._error_prefix = "--sql"
-        return self._retry(lambda: self._execute_spooled(sql))
+        return self._retry(lambda: self._query_spooled(sql))
 
     def unreadable(self) -> Unreadable:
         """The parts of the files used that could not be read."""
-        for name, count in self._answer(self._unreadable):
+        for name, count in self._rows(self._unreadable):
             self.trouble.lines[Path(name).name] = count
         return self.trouble
 
@@ -198,31 +198,34 @@ class Search:
         self._unusable |= found
         return bool(found)
 
-    def _answer(
+    def _rows(
         self, sql: Callable[[], str], values: list[Any] | None = None
     ) -> Iterator[tuple[Any, ...]]:
         """The rows of a query. If they are sorted, all files have been read when the first one is available."""
-        _, pages = self._retry(lambda: self._execute(sql(), values))
+        _, pages = self._retry(lambda: self._query(sql(), values))
         return chain.from_iterable(pages)
 
-    def _execute(
+    def _query(
         self, sql: str, values: list[Any] | None = None
     ) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
-        """Execute SQL; return the headings, and the rows in pages, of which the first has been
-        fetched."""
-        cursor = self._run(lambda: self._connection.execute(sql, values))
-        headings = [column[0] for column in cursor.description or ()]
-        first = self._run(lambda: cursor.fetchmany(PAGE))
-        return headings, chain([first], self._pages(cursor) if first else ())
+        """The column names and the rows of a query, in pages. The first page is fetched at once, so
+        that a failing query fails here."""
+        cursor = self._in_thread(lambda: self._connection.execute(sql, values))
+        names = [column[0] for column in cursor.description or ()]
+        first = self._in_thread(lambda: cursor.fetchmany(PAGE))
+        return names, chain([first], self._pages(cursor) if first else ())
 
-    def _execute_spooled(self, sql: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """Execute SQL that may not sort its rows: they are stored in a file until all of them are
-        available."""
-        headings, pages = self._execute(sql)
+    def _query_spooled(self, sql: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+        """The column names and the rows of a query, as `_query` returns them, with all rows fetched.
+
+        A query that does not sort its rows returns the first ones before it has read all files, so
+        that it could still fail. So the rows are kept in a file.
+        """
+        names, pages = self._query(sql)
         with tempfile.NamedTemporaryFile(dir=self._spill.name, delete=False) as spool:
             for page in pages:
                 pickle.dump(page, spool)
-        return headings, chain.from_iterable(_spooled_pages(Path(spool.name)))
+        return names, chain.from_iterable(_spooled_pages(Path(spool.name)))
 
     # -- the tables --------------------------------------------------------------------------------
 
@@ -258,7 +261,7 @@ class Search:
         self.trouble.add(trouble)
 
     def _define(self, sql: str) -> None:
-        self._run(lambda: self._connection.execute(sql))
+        self._in_thread(lambda: self._connection.execute(sql))
 
     def _restrict(self) -> None:
         """Allow the database to open these files only, and lock its configuration."""
@@ -286,8 +289,8 @@ class Search:
 
     # -- running -----------------------------------------------------------------------------------
 
-    def _run(self, work: Callable[[], T]) -> T:
-        """Run work in a thread, so that this one can handle interrupts and report progress."""
+    def _in_thread(self, work: Callable[[], T]) -> T:
+        """The result of work, done in a thread so that this one can handle interrupts and report progress."""
         outcome: list[Any] = []
 
         def run() -> None:
@@ -316,7 +319,7 @@ class Search:
         return result  # type: ignore[no-any-return]  # the result of `work`
 
     def _pages(self, cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
-        while rows := self._run(lambda: cursor.fetchmany(PAGE)):
+        while rows := self._in_thread(lambda: cursor.fetchmany(PAGE)):
             yield rows
 
 

@@ -19,6 +19,8 @@ import msgspec
 from robots_guard.audit.record import AnyRecord, Fetch, Record, printable
 from robots_guard.core.reasons import meaning_of
 
+NANOSECONDS = 1_000_000  # in a millisecond
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -63,12 +65,13 @@ def _ecs(entry: AnyRecord) -> str | None:
             path=parts.path,
             query=parts.query,
         ),
-        "http": {"request": {"method": entry.method or "GET"}},
         "observer": _present(
             vendor="robots_guard", product="robots_guard", type=entry.component, name=entry.writer
         ),
         "robots_guard": _other_fields(entry),
     }
+    if entry.method:
+        document["http"] = {"request": {"method": entry.method}}
     if entry.rule:
         document["rule"] = _present(
             name=entry.rule,
@@ -139,25 +142,34 @@ def _address(client: str) -> dict[str, Any]:
 
 
 def _otel(entry: AnyRecord) -> str | None:
+    """A decision as a request with one log record, which has the attributes of the semantic
+    conventions, and the other fields as `robots.*`.
+
+    A client that has an address is exported as `client.*`, and any other, such as the name of a
+    spider, as `robots.client`.
+    """
     if not isinstance(entry, Record):
         return None
     parts = urlsplit(entry.url)
+    client = _address(entry.client)
+    exported_apart = _IN_OTEL | {"client"} if client else _IN_OTEL
     attributes = _present(
         **{
             "url.full": entry.url,
-            "http.request.method": entry.method or "GET",
+            "http.request.method": entry.method,
             "server.address": parts.hostname,
             "server.port": _port(parts.netloc, parts.scheme),
             "user_agent.original": entry.user_agent,
-            "client.address": _address(entry.client).get("ip"),
+            "client.address": client.get("ip"),
+            "client.port": client.get("port"),
         },
         **{
             f"robots.{name}": value
             for name, value in msgspec.to_builtins(entry).items()
-            if name not in _IN_OTEL
+            if name not in exported_apart
         },
     )
-    nanoseconds = str(_milliseconds(entry.at) * 1_000_000)
+    nanoseconds = str(_milliseconds(entry.at) * NANOSECONDS)
     record = {
         "timeUnixNano": nanoseconds,
         "observedTimeUnixNano": nanoseconds,
@@ -326,17 +338,21 @@ def _escape(found: re.Match[str]) -> str:
 
 
 class Format(NamedTuple):
-    """An export format: its function from a record to a line, which gives None to omit it, and its
-    headings."""
+    """An export format.
+
+    `line` returns a record as a line, or None to omit it. A format that `has_fetches` has lines for
+    fetches of robots.txt beside those for decisions.
+    """
 
     line: Callable[[AnyRecord], str | None]
     headings: str = ""
+    has_fetches: bool = False
 
 
 FORMATS = {
     "ecs": Format(_ecs),
     "otel": Format(_otel),
-    "heritrix": Format(_heritrix),
+    "heritrix": Format(_heritrix, has_fetches=True),
     "csv": Format(_csv, ",".join(_COLUMNS)),
     "squid": Format(_squid),
 }

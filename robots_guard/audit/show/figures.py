@@ -123,7 +123,7 @@ class Decisions:
         self._search = search
         self._with, self._values = f"WITH counted AS ({counted})", values
         if stored:
-            search.run(f"CREATE TEMP TABLE counted AS {counted}", values)
+            search.execute(f"CREATE TEMP TABLE counted AS {counted}", values)
             self._with, self._values = "", []
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:

@@ -63,7 +63,7 @@ class LogFile:
     def check(self, line: bytes) -> None:
         """Check that the line just appended is still in the file. Raises Gone if it is not, and
         OSError if this cannot be determined."""
-        state = self._under_its_name()
+        state = self._stat_following_rename()
         if state.st_size == self.size:
             return
         self.is_foreign = True  # in case the next line raises
@@ -121,23 +121,27 @@ class LogFile:
             return grown
         return 0
 
-    def _under_its_name(self) -> os.stat_result:
-        """The state of the file. Raises Gone if readers cannot find it, and OSError if this cannot
-        be determined."""
+    def _stat_following_rename(self) -> os.stat_result:
+        """Return the status of the file at `path`, or where it was moved to; then `path` changes.
+
+        Raises Gone if readers cannot find the file, and OSError if this cannot be determined.
+        """
         try:
             state = self._files.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
-            return self._under_another_name()
+            return self._follow_rename()
         except PermissionError:
             # After opening the file, the process dropped its right to search the directory.
             state = self._files.fstat(self._descriptor)
         if not state.st_nlink or (state.st_dev, state.st_ino) != self._identity:
-            return self._under_another_name()
+            return self._follow_rename()
         return state
 
-    def _under_another_name(self) -> os.stat_result:
-        """The state of a file that lost its name. Its lines are still in the log if readers find it
-        by another."""
+    def _follow_rename(self) -> os.stat_result:
+        """Set `path` and `is_moved` to where readers find the file now, and return its status.
+
+        Raises Gone if they cannot find it.
+        """
         found = self._find()
         if found is None:
             self.is_foreign = True

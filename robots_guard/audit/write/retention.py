@@ -89,7 +89,7 @@ def determine_ages(
 def _advance(account: Account, now: Inspection, retention: Retention) -> Account:
     """The account with the pending inspection settled if this one confirms it, or replaced if this
     one contradicts it."""
-    if _contradicts(account, now):
+    if _contradicts_pending(account, now):
         return msgspec.structs.replace(account, pending=now)
     if not _confirms(account.pending, now):
         return account
@@ -103,9 +103,13 @@ def _advance(account: Account, now: Inspection, retention: Retention) -> Account
     )
 
 
-def _contradicts(account: Account, now: Inspection) -> bool:
-    """Whether the wall clock was set after the pending inspection; this matters only where the wall
-    clock is used."""
+def _contradicts_pending(account: Account, now: Inspection) -> bool:
+    """Whether the wall clock was set between the pending inspection and this one.
+
+    Within one boot the uptime counts, so that a changed wall clock matters only if the time before
+    the pending inspection was taken from the wall clock. After a reboot only the wall clock is
+    known, and a step backwards shows that it was set.
+    """
     pending = account.pending
     elapsed = now.wall - pending.wall
     if not _is_same_boot(pending, now):

@@ -17,6 +17,7 @@ from cachetools import LRUCache
 from robots_guard.audit.record import SCHEMA, Record, record_of, shown_url
 from robots_guard.core import check, renewal
 from robots_guard.core.access import Fetched
+from robots_guard.core.component import Component
 from robots_guard.core.policy import Document, Policy
 from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict
 from robots_guard.errors import MalformedURL
@@ -26,7 +27,6 @@ from robots_guard.origin import Origin, objection, wire_text
 from robots_guard.rep.ruleset import Ruleset
 from robots_guard.settings import Settings, direct_fetcher, open_guard
 
-COMPONENT = "cli"
 FILE = "file"  # the source of a verdict that is based on a given text
 COMPILED = 16  # compiled rulesets that a judge caches
 STATUS = {Action.PASS: 0, Action.DROP: 1, Action.DEFER: 3}  # exit statuses
@@ -44,11 +44,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_guard(guard: Guard, url: str, agent: str) -> Answer:
-    """Return the guard's answer. The guard may fetch a robots.txt, and records its decision."""
+    """Return the guard's answer. The guard may fetch a robots.txt, and records its decision.
+
+    A URL without an origin needs no guard: its answer has no decision, and nothing is recorded.
+    """
     read = check.read_url(url)
     if isinstance(read, Verdict):
         return _without_origin(url, read)
-    question = Question(origin=read[0], target=read[1], agent=agent)
+    origin, target = read
+    question = Question(origin=origin, target=target, agent=agent)
     decision = guard.peek(question) or await guard.check(question)
     return _answer(decision)
 
@@ -79,12 +83,13 @@ class Judge:
         read = check.read_url(url)
         if isinstance(read, Verdict):
             return _without_origin(url, read)
-        question = Question(origin=read[0], target=read[1], agent=agent)
-        policy = policy_of_text(question.origin, body, now)
+        origin, target = read
+        question = Question(origin=origin, target=target, agent=agent)
+        policy = policy_of_text(origin, body, now)
         decision = Decision(
             id="",
             at=now,
-            component=COMPONENT,
+            component=Component.CLI,
             question=question,
             verdict=self.judge_offline(policy, question, now),
             policy=policy,
@@ -130,7 +135,7 @@ def record_of_answer(answer: Answer) -> Record:
             schema=SCHEMA,
             id="",
             at=None,
-            component=COMPONENT,
+            component=Component.CLI,
             agent="",
             url=shown_url(answer.url),
             origin="",
@@ -162,7 +167,7 @@ def absolute(urls: Iterable[str]) -> None:
 def guard_of(settings: Settings) -> Iterator[Guard]:
     """Open a guard for a command, and close it afterwards."""
     fetcher = direct_fetcher(settings, trusts_caller=True)
-    guard = open_guard(settings, component=COMPONENT, runtime=AsyncioRuntime(), fetcher=fetcher)
+    guard = open_guard(settings, component=Component.CLI, runtime=AsyncioRuntime(), fetcher=fetcher)
     try:
         yield guard
     finally:

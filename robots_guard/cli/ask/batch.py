@@ -47,7 +47,7 @@ UNREADABLE = 2  # the exit status if a line could not be answered
 
 BatchAnswer = dict[str, Any]  # an output line
 
-_FOREIGN = re.compile(r"[^A-Za-z_-]")
+_NON_TOKEN = re.compile(r"[^A-Za-z_-]")
 
 
 class BatchQuestion(msgspec.Struct, kw_only=True):
@@ -147,7 +147,8 @@ class _Batch:
         read = _origin_and_target(ask)
         if isinstance(read, Verdict):
             return read, judge.terms
-        question = Question(origin=read[0], target=read[1], agent=agent)
+        origin, target = read
+        question = Question(origin=origin, target=target, agent=agent)
         if ask.robots_txt is not None:
             now = CLOCKS.now()
             policy = policy_of_text(question.origin, _body(ask.robots_txt), now)
@@ -269,14 +270,15 @@ def _user_agent(ask: BatchQuestion, default: str | None) -> str:
 
 
 def product_token(user_agent: str, terms: Terms) -> str:
-    """Return a crawler's name, given its User-Agent header or its bare name.
+    """Return the name by which a crawler is judged, given its User-Agent header or its bare name.
 
-    The name is the part before the first "/". In dialects with product tokens (RFC 9309 section 2.2.1) it is cut at
-    the first character that a token cannot contain.
+    The name is the part before the first "/". If the dialect, and every dialect that it consists
+    of, compares product tokens (RFC 9309 section 2.2.1), the name ends before the first character
+    that a token cannot contain; otherwise it may contain spaces and digits.
     """
     name = user_agent.partition("/")[0].strip()
     if all(part.product_tokens for part in (terms.dialect, *terms.dialect.parts)):
-        return _FOREIGN.split(name, maxsplit=1)[0]
+        return _NON_TOKEN.split(name, maxsplit=1)[0]
     return name
 
 

@@ -90,7 +90,7 @@ def query(
         Search(directory, wanted, on_progress) as search,
     ):
         if sql is not None:
-            headings, rows = search.ask(sql)
+            headings, rows = search.select(sql)
             print_table(headings, rows, form=form)
             found = True
         else:

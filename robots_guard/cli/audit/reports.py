@@ -85,16 +85,18 @@ def _subtitle(wanted: Filter, *, what_if: bool) -> str:
 @audit_log_option
 @filters
 @click.option(
-    "--format", "form", type=click.Choice(list(FORMATS)), required=True, help="Output format."
+    "--format",
+    "form",
+    type=click.Choice(list(FORMATS)),
+    required=True,
+    help=f"Output format: {', '.join(FORMATS)}.",
 )
 @as_file
 def export(audit_log: str | None, form: str, output: Path | None, **values: Any) -> int:
-    """Write records as ecs or otel (one JSON object per line), csv, heritrix or squid (log lines)."""
+    """Write records in the format of another program, one line each."""
     wanted = filter_of(values)
-    if form == "heritrix" and wanted.kind == "decision":
-        wanted = msgspec.structs.replace(
-            wanted, kind=None
-        )  # Heritrix's log includes the fetches of robots.txt
+    if FORMATS[form].has_fetches and wanted.kind == "decision":
+        wanted = msgspec.structs.replace(wanted, kind=None)
     with (
         _open_output(output) as target,
         progress("exporting") as on_progress,

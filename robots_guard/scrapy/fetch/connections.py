@@ -46,11 +46,16 @@ def watch(downloader: Any, scheme: str, lists_for: FramingLists) -> None:
 
 
 def _pools(handler: Any, depth: int = 3) -> Iterator[Any]:
-    """The connection pools of a handler, and of the handlers to which it may pass a request."""
+    """The connection pools of a handler, and of the handlers to which it may pass a request.
+
+    `depth` is how many handlers may pass the request on, one to the next.
+    """
     pool = getattr(handler, "_pool", None)
     if isinstance(pool, HTTPConnectionPool):
         yield pool
-    for part in getattr(handler, "__dict__", {}).values() if depth else ():
+    if not depth:
+        return
+    for part in getattr(handler, "__dict__", {}).values():
         if hasattr(part, "download_request"):
             yield from _pools(part, depth - 1)
 

@@ -106,7 +106,7 @@ def in_duckdb(directory):
 
 def in_sql(directory):
     with Search(directory) as query:
-        found = sorted(query.ask("SELECT writer, seq FROM records")[1])
+        found = sorted(query.select("SELECT writer, seq FROM records")[1])
         assert not query.unreadable()
     return found
 
@@ -347,7 +347,7 @@ def test_concurrent_readers_see_each_acknowledged_record_once(tmp_path):
 
     def urls_in_sql(directory):
         with Search(directory) as query:
-            return [url for (url,) in query.ask("SELECT url FROM decisions")[1]]
+            return [url for (url,) in query.select("SELECT url FROM decisions")[1]]
 
     def verified(directory):
         assert [

@@ -233,7 +233,7 @@ def test_irregular_files_are_reported_and_not_read(audit_log):
 
 def query(directory, sql):
     with Search(directory) as search:
-        return list(search.ask(sql)[1])
+        return list(search.select(sql)[1])
 
 
 def test_sql_may_select_from_the_tables(audit_log):

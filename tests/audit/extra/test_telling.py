@@ -92,6 +92,30 @@ def test_otel_lines_are_valid_otlp_messages():
     assert values["robots.age"].double_value == 60.0
 
 
+def otel_values(entry):
+    (line,) = exported([entry], "otel")
+    (record,) = Parse(line, ExportLogsServiceRequest()).resource_logs[0].scope_logs[0].log_records
+    return {each.key: each.value for each in record.attributes}
+
+
+def test_a_record_without_a_method_is_exported_without_one():
+    (entry,) = recorded(decision(method=""))
+    (document,) = map(json.loads, exported([entry], "ecs"))
+
+    assert "http" not in document
+    assert "http.request.method" not in otel_values(entry)
+
+
+def test_otel_has_a_client_once():
+    _, spider, proxied, _ = map(otel_values, MADE)
+
+    assert proxied["client.address"].string_value == "2001:db8::1"
+    assert proxied["client.port"].int_value == 4000
+    assert "robots.client" not in proxied
+    assert spider["robots.client"].string_value == MADE[1].client
+    assert "client.address" not in spider
+
+
 def test_ecs_documents_have_the_standard_fields():
     first, deferred, passed, _ = map(json.loads, exported(MADE, "ecs"))
 

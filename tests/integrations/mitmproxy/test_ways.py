@@ -144,7 +144,7 @@ def test_robots_txt_redirects_to_open_ports(start, sites, http_site):
 @pytest.mark.parametrize("ports", ["", "x", "0", "65536", "90-80", "80;443"])
 def test_invalid_connect_ports(ports):
     if not ports:
-        assert ProxySettings(agent="mybot", connect_ports=ports).connectable() == ()
+        assert ProxySettings(agent="mybot", connect_ports=ports).connectable_ports() == ()
         return
     with pytest.raises(SettingsError, match="connect_ports"):
         ProxySettings(agent="mybot", connect_ports=ports)

@@ -1,0 +1,14 @@
+"""The components of this project that open a guard, as settings and records name them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Component(StrEnum):
+    """A component of this project. Another integration gives its guard a name of its own."""
+
+    SCRAPY = "scrapy"
+    PROXY = "proxy"
+    CLI = "cli"
+    CONSOLE = "console"
