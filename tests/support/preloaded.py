@@ -95,6 +95,12 @@ class Preloaded:
         return parent
 
 
+def _is_readable(link: socket.socket) -> bool:
+    poll = select.poll()  # select() takes no descriptor beyond 1023
+    poll.register(link, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 class Program:
     """A running program, with the methods of `subprocess.Popen` that the tests use."""
 
@@ -111,7 +117,7 @@ class Program:
         self._link.close()
 
     def poll(self) -> int | None:
-        if self.returncode is None and select.select([self._link], [], [], 0)[0]:
+        if self.returncode is None and _is_readable(self._link):
             self.wait()
         return self.returncode
 
