@@ -3,10 +3,11 @@
 It uses no clock and no store: (last turn, delay, now) -> next turn.
 
     demand      the required delay: the longest of those that apply
-    closed      when a site with visiting times opens again
+    reopening   when a site with visiting times opens again
     next_turn   the origin's next turn, or the wait until it
     in_line     the same among several processes that share a store: first come, first served
-    Share       the time slots of an origin that a process may use while the shared store is away
+    Share       the time slots of an origin that a process may use while the shared store is
+                unavailable
 
 A turn is the right to send one request to an origin. It is taken when the request is sent, never in
 advance; a request that must wait asks again. If a request is sent later than `MAX_TURN_AGE` after its turn
@@ -146,9 +147,9 @@ def _bounded(delay: Delay, most: float) -> RequiredDelay:
     )
 
 
-def closed(pace: Pace | None, now: float) -> tuple[Line, float] | None:
-    """If `now` is outside the visiting times: the line of the next one, and when it begins.
-    Otherwise None."""
+def reopening(pace: Pace | None, now: float) -> tuple[Line, float] | None:
+    """The line of the next visiting time, and when it begins; None if `now` is in a visiting time or
+    there are none."""
     if pace is None or not pace.visits or any(_applies(visit.window, now) for visit in pace.visits):
         return None
     first = min(pace.visits, key=lambda visit: _until(visit, now))
@@ -260,7 +261,7 @@ def _served(name: str, until: float) -> Waiter:
 
 
 class Share(NamedTuple):
-    """The time slots of an origin that a process may use while the shared store is away.
+    """The time slots of an origin that a process may use while the shared store is unavailable.
 
     The time of the store's clock is divided into slots of one delay each, which the `crowd` of
     processes use in turn: slot k belongs to the process whose `rank` is k modulo `crowd`. Processes
@@ -270,10 +271,10 @@ class Share(NamedTuple):
 
     `skew` is how many seconds the store's clock is ahead of the process's monotonic clock, and
     `doubt` the error of that in seconds: after a slow reply it is uncertain when that clock was
-    read. The share is in force while the store is away. No slot that begins before `since` (by the
-    monotonic clock) is used, because the store may have granted turns to other processes until it
-    failed. When the store replies again, the share stays in force until `ends`, and a turn needs
-    both its slot and the store, because other processes may still be without it.
+    read. The share is in force while the store is unavailable. No slot that begins before `since`
+    (by the monotonic clock) is used, because the store may have granted turns to other processes
+    until it failed. When the store replies again, the share stays in force until `ends`, and a turn
+    needs both its slot and the store, because other processes may still be without it.
     """
 
     crowd: int

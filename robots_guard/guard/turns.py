@@ -132,9 +132,9 @@ class Turns:
         and goes unused; the store is asked again.
         """
         share, now = self._share_in_force(origin), self._clocks.monotonic()
-        is_away = share is not None and not share.is_returning
+        is_unavailable = share is not None and not share.is_returning
         within = max(0.0, deadline - now) + STORE_GRACE
-        if share and is_away:
+        if share and is_unavailable:
             within = share.time_to_look(delay, now)
         ends = now + within
         pending = self._pending_calls.pop(origin, None)
@@ -146,7 +146,7 @@ class Turns:
                 return reply
             pending = self._begin_call(origin, delay)
         self._pending_calls[origin] = pending
-        if is_away:
+        if is_unavailable:
             return None
         late = f"no answer from the policy store within {within:.1f} s"
         self._warn(
