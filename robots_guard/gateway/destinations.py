@@ -1,6 +1,6 @@
 """Destination policy: which addresses and ports the operator lets clients reach.
 
-Clients of a proxy are foreign to its network: private, loopback and link-local addresses are
+Treat clients as outside the proxy's network: private, loopback and link-local addresses are
 refused, for pages and robots.txt alike, unless the operator has allowed them (`allow_private`).
 """
 
