@@ -566,9 +566,8 @@ async def test_the_crowd_is_remembered_until_all_must_have_found_the_store_again
         turns._runtime.close()
     clock.advance(300)
 
-    await crawl(
-        fleet[:1], clock, delay, PROBE_INTERVAL + 3 * delay
-    )  # the other processes might not have found it yet
+    # The other processes might not have found it yet.
+    await crawl(fleet[:1], clock, delay, PROBE_INTERVAL + 3 * delay)
     alone = [at for _, at in await crawl(fleet[:1], clock, delay, 100)]
 
     assert all(

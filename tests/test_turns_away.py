@@ -73,9 +73,8 @@ def test_processes_without_their_store_keep_the_delay_together(tmp_path, by):
     assert sum(at > gone for each in sent for at in each) <= (ended - gone) / DELAY + COUNT
     together = sorted(at for each in sent for at in each if at > gone)
     gaps = sorted(later - earlier for earlier, later in pairwise(together))
-    median = gaps[
-        len(gaps) // 2
-    ]  # a stall of this machine moves single requests together, but not the rest
+    # A stall of this machine moves single requests together, but not the rest.
+    median = gaps[len(gaps) // 2]
     assert median > DELAY / 2, "each process has its own slot"
 
 

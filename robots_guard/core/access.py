@@ -49,9 +49,8 @@ class Failure(StrEnum):
 LOCAL_FAILURES = frozenset(
     (Failure.TLS, Failure.REFUSED, Failure.REDIRECT_DISALLOWED, Failure.INTERNAL)
 )
-REDIRECT_LIMITS = frozenset(
-    (Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT)
-)  # RFC 9309 section 2.3.1.2
+#: RFC 9309 section 2.3.1.2.
+REDIRECT_LIMITS = frozenset((Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT))
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

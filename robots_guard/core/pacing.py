@@ -28,22 +28,19 @@ from msgspec.structs import replace
 from robots_guard.rep.lines import Line
 from robots_guard.rep.pace import DAY, Delay, Pace, Visit, Window
 
-MAX_TURN_AGE = (
-    0.25  # most seconds from a turn to its request, and from the request to the turn's start
-)
+#: Most seconds from a turn to its request, and from the request to the turn's start.
+MAX_TURN_AGE = 0.25
 MAX_FUTURE = 5.0  # seconds: a turn from further in the future means that a clock has been set back
 LONGEST_DELAY = 86_400.0  # seconds an operator may set, or permit a file to require
 LONGEST_PAUSE = 3600.0  # seconds for which an origin's Retry-After is honoured
 SKEW = 1.0  # seconds by which the clocks of two processes may differ
-PLACE_GRACE = (
-    1.0 + SKEW + MAX_TURN_AGE
-)  # seconds a late process keeps its place; Retry-After is in whole seconds
+#: Seconds a late process keeps its place; Retry-After is in whole seconds.
+PLACE_GRACE = 1.0 + SKEW + MAX_TURN_AGE
 MAX_QUEUE = 1024  # places in one origin's queue; a process that gets none competes for a free turn
 LONGEST_WINDOW = 1.0  # seconds after the start of a slot in which a request may be sent, at most
 AT_ONCE = 1e-5  # seconds: a slot that starts this soon has started; times are rounded
-_MAX_PLACE_AGE = (
-    MAX_QUEUE + 1
-) * PLACE_GRACE  # seconds; a longer stored value is corrupt or forged
+#: Seconds; a longer stored value is corrupt or forged.
+_MAX_PLACE_AGE = (MAX_QUEUE + 1) * PLACE_GRACE
 
 
 class DelaySource(StrEnum):

@@ -16,9 +16,8 @@ from pathlib import Path
 from robots_guard.errors import SettingsError
 
 _TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
-_COMPATIBLE = re.compile(
-    r"compatible;\s*([A-Za-z_-]+)", re.IGNORECASE
-)  # in crawlers' browser-like User-Agents
+#: In crawlers' browser-like User-Agents.
+_COMPATIBLE = re.compile(r"compatible;\s*([A-Za-z_-]+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,9 +114,8 @@ class SingleFlight:
         self._gate = self._runtime.semaphore(FETCHES)
         self._redirect_gate = self._runtime.semaphore(FETCHES)
         self._running: dict[Origin, Handle[Policy]] = {}
-        self._for_redirects: dict[
-            tuple[Origin, bool], Handle[Policy]
-        ] = {}  # by origin and `public_only`
+        # By origin and `public_only`.
+        self._for_redirects: dict[tuple[Origin, bool], Handle[Policy]] = {}
         self._tokens: dict[_Job, str] = {}  # of the leases this process holds
         self._waiting = 0
 
@@ -370,9 +369,8 @@ class SingleFlight:
         may."""
         if self._leases is None:
             return True
-        token = self._tokens[job] = self._new_token(
-            8
-        )  # released later even if only the reply was lost
+        # The lease is released later even if only the reply was lost.
+        token = self._tokens[job] = self._new_token(8)
         give_back = partial(_release_late, self._leases, job.origin, token)
         take, now = self._leases.take, self._clocks.now()
         try:

@@ -43,9 +43,8 @@ from robots_guard.ports import Clocks, Handle, LocalTurns, Runtime, Semaphore, T
 
 MAX_QUEUED = 256  # requests in the queues of all origins together
 RETRY_IN = 1.0  # second: when to retry if the queue is full or the store too slow
-STORE_GRACE = (
-    1.0  # second the store has to grant a turn beyond the request's patience, which may be 0
-)
+#: Seconds the store has to grant a turn beyond the request's patience, which may be 0.
+STORE_GRACE = 1.0
 UPDATE_TIMEOUT = 1.0  # second a response may be delayed for the update of the store
 ROUNDING = 1.0  # second by which a Retry-After ends before the slot, because it is rounded up to whole seconds
 NO_LONGER_ALLOWED = Wait(seconds=RETRY_IN)  # the answer to a request that is no longer allowed
@@ -99,13 +98,11 @@ class Turns:
         """
         self._name = name
         self._lines: dict[Origin, _TurnQueue] = {}
-        self._shares: LRUCache[Origin, Share] = LRUCache(
-            MAX_SHARES
-        )  # of origins that several processes use
+        # The shares of origins that several processes use.
+        self._shares: LRUCache[Origin, Share] = LRUCache(MAX_SHARES)
         self._pending_calls: dict[Origin, _PendingCall] = {}  # whose caller gave up waiting
-        self._updates: dict[
-            tuple[Origin, float], Handle[None]
-        ] = {}  # background updates, by new stamp
+        # Background updates, by new stamp.
+        self._updates: dict[tuple[Origin, float], Handle[None]] = {}
 
     # -- taking a turn ------------------------------------------------------------------------------------
 
@@ -114,9 +111,8 @@ class Turns:
         if self._shared is None:
             return self._local.reserve(origin, delay, self._clocks.now, self._name)
         wait = self._local_wait(origin, delay)
-        if (
-            wait is not None
-        ):  # a store that has recovered or was replaced does not know the turns taken without it
+        # A store that has recovered or was replaced does not know the turns taken without it.
+        if wait is not None:
             return wait
         reply = await self._ask_store(origin, delay, deadline)
         if reply is None:

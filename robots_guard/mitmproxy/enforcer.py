@@ -63,9 +63,8 @@ class Enforcer:
         self._permits = Permits(self._release)
         self._service = Service(self._permits, settings)
         self.write_gate = WriteGate(self._permits, self._record_unsent, self._mark_sent)
-        self.addons = [
-            Connections(self._service, self._permits)
-        ]  # mitmproxy calls their hooks, too
+        # mitmproxy calls the hooks of these, too.
+        self.addons = [Connections(self._service, self._permits)]
         self._status_site = StatusSite(console)
         self._turn_waiters = TurnWaiters()
         self._hook_waits = HookWaits()
@@ -394,9 +393,8 @@ class Enforcer:
         if self._is_own_fetch(flow):
             return
         state = self._permits.state_of(flow)
-        if state is None and isinstance(
-            flow.response, Refusal
-        ):  # the client left before the response
+        # The client left before the response.
+        if state is None and isinstance(flow.response, Refusal):
             return
         if state is None:
             log.error(
@@ -406,9 +404,8 @@ class Enforcer:
             flow.kill()
         elif isinstance(state, PassedFlow) and flow.response is not None:
             if "http3" not in self._service.relaxed:
-                flow.response.headers.pop(
-                    "alt-svc", None
-                )  # it invites clients to QUIC, which bypasses the proxy
+                # The field invites clients to QUIC, which bypasses the proxy.
+                flow.response.headers.pop("alt-svc", None)
             opened = self._service.guard_or_none
             if opened is not None:
                 retry_after = flow.response.headers.get("retry-after", "")
@@ -439,9 +436,8 @@ class Enforcer:
         self._turn_waiters.cancel(client)
 
     def _is_own_fetch(self, flow: http.HTTPFlow) -> bool:
-        return (
-            flow.id in self._service.own_fetches
-        )  # by its id: any addon can write metadata into a flow
+        # It is recognized by its id: any addon can write metadata into a flow.
+        return flow.id in self._service.own_fetches
 
 
 _NO_VERDICT = "The guard could not reach a verdict."

@@ -100,9 +100,8 @@ class RedisStore:
         self._prefix = prefix
         self._key = key
         self._breaker = breaker
-        self._servers: dict[
-            str, Breaker
-        ] = {}  # by name of a cluster's node; "" for a single server
+        # By name of a cluster's node; "" for a single server.
+        self._servers: dict[str, Breaker] = {}
         self._reading = breaker()
         self._writing = breaker()
 

@@ -92,9 +92,8 @@ def export(audit_log: str | None, form: str, output: Path | None, **values: Any)
     """Write records as ecs or otel (one JSON object per line), csv, heritrix or squid (log lines)."""
     wanted = filter_of(values)
     if form == "heritrix" and wanted.kind == "decision":
-        wanted = msgspec.structs.replace(
-            wanted, kind=None
-        )  # Heritrix's log includes the fetches of robots.txt
+        # Heritrix's log includes the fetches of robots.txt.
+        wanted = msgspec.structs.replace(wanted, kind=None)
     with (
         _open_output(output) as target,
         progress("exporting") as on_progress,
