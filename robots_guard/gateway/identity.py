@@ -80,10 +80,8 @@ def agents_in(path: Path) -> Mapping[str, str]:
         raise SettingsError(
             f"agents: {str(path)!r} cannot be read ({error.strerror}): name a TOML file with [users]"
         ) from None
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
+    except (ValueError, RecursionError) as error:
+        # TOMLDecodeError and UnicodeDecodeError are ValueErrors.
         raise SettingsError(f"agents: {str(path)!r} is not valid TOML ({error})") from None
     if not isinstance(users, dict) or not users:
         raise SettingsError(
