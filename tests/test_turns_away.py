@@ -29,12 +29,12 @@ from robots_guard.ports import Clocks
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.stores import open_store
 from robots_guard.stores.memory import MemoryStore
-from robots_guard.guard.counters import Tally
+from robots_guard.guard.counters import Counters
 from robots_guard.guard.turns import Turns
 
 async def crawl(url, delay):
     clocks = Clocks(now=time.time, monotonic=time.monotonic)
-    outside = {"runtime": AsyncioRuntime(), "clocks": clocks, "tally": Tally(clocks)}
+    outside = {"runtime": AsyncioRuntime(), "clocks": clocks, "counters": Counters(clocks)}
     calls = Calls("the policy store", STORE_WIDTH, kind="store/error", **outside)
     turns = Turns(near=MemoryStore(), far=open_store(url), name=secrets.token_hex(8), calls=calls, **outside)
     while True:
