@@ -34,7 +34,7 @@ BEAT = """
 import asyncio, json, time
 from mitmproxy import ctx
 from robots_guard.guard import turns
-turns.HELD = {held}
+turns.MAX_QUEUED = {held}
 async def beat():
     worst, printed = 0.0, time.monotonic()
     with open({path!r}, "w") as file:

@@ -47,9 +47,8 @@ UNGOVERNED_SCHEMES = frozenset(
         "tel",
     }
 )
-_SCHEME_COLON = re.compile(
-    r"([A-Za-z][A-Za-z0-9+.-]*):(?![0-9]+(?:[/?#]|$))"
-)  # only digits after it: a port
+#: Digits alone after the colon are a port.
+_SCHEME_COLON = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?![0-9]+(?:[/?#]|$))")
 
 
 class Origin(NamedTuple):

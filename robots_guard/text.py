@@ -46,9 +46,8 @@ def encodable(text: str) -> str:
 
     Any Unicode encoding can encode the result.
     """
-    with contextlib.suppress(
-        UnicodeEncodeError
-    ):  # a surrogate that represents no byte, possible in JSON only
+    # This fails for a surrogate that represents no byte, which is possible in JSON only.
+    with contextlib.suppress(UnicodeEncodeError):
         text = restored(text)
     return text.encode("utf-8", "backslashreplace").decode()
 

@@ -14,9 +14,8 @@ from support.stores import Cluster, Redis, start_cluster, start_redis
 from robots_guard.guard.guard import Guard
 from robots_guard.testing import Loopback
 
-hypothesis.settings.register_profile(
-    "tests", deadline=None
-)  # of wall-clock time, which a loaded machine exceeds
+# A deadline is wall-clock time, which a loaded machine exceeds.
+hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
 

@@ -22,7 +22,7 @@ from robots_guard.ports import Clocks
 # These tests read private attributes: which calls and threads are left over has no public face.
 
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
-SHORT = 0.4  # instead of `LONGEST`
+SHORT = 0.4  # instead of `CALL_TIMEOUT`
 
 
 class Disk:
@@ -58,7 +58,7 @@ def counters():
 
 @pytest.fixture
 def calls(counters, monkeypatch):
-    monkeypatch.setattr(calls_module, "LONGEST", SHORT)
+    monkeypatch.setattr(calls_module, "CALL_TIMEOUT", SHORT)
     runtime = AsyncioRuntime()
     yield Calls(
         "the disk",
@@ -175,7 +175,7 @@ async def test_one_returning_call_marks_the_disk_as_up(calls, disk):
 
 
 async def test_single_hanging_call_does_not_block_others(calls, disk, monkeypatch):
-    monkeypatch.setattr(calls_module, "LONGEST", 2.0)
+    monkeypatch.setattr(calls_module, "CALL_TIMEOUT", 2.0)
     alone = threading.Event()
     hanging = asyncio.ensure_future(calls.make(alone.wait, 60))
     while not hanging.done():
@@ -188,7 +188,7 @@ async def test_single_hanging_call_does_not_block_others(calls, disk, monkeypatc
 async def test_down_disk_is_retried_one_call_at_a_time(calls, disk, monkeypatch):
     """As many are retried as there are free slots: the hanging call may be the only one."""
     await overrun(calls, disk, 1)
-    monkeypatch.setattr(calls_module, "REST", 2 * SHORT)
+    monkeypatch.setattr(calls_module, "PROBE_INTERVAL", 2 * SHORT)
     for others in range(1, STORE_WIDTH):
         while len(calls._pending) == others:
             await asyncio.sleep(SHORT / 20)
@@ -208,9 +208,9 @@ async def test_successful_retry_ends_the_outage(calls, disk, monkeypatch):
         await calls.make(alone.wait, 60)
     with pytest.raises(StoreError, match="hangs"):
         await calls.make(disk.read)
-    monkeypatch.setattr(calls_module, "REST", 0.0)
+    monkeypatch.setattr(calls_module, "PROBE_INTERVAL", 0.0)
     assert await calls.make(disk.read) == "page"
-    monkeypatch.setattr(calls_module, "REST", 60.0)
+    monkeypatch.setattr(calls_module, "PROBE_INTERVAL", 60.0)
     assert await calls.make(disk.read) == "page"
     alone.set()
 
@@ -231,7 +231,7 @@ async def test_a_hung_disk_costs_neither_memory_nor_threads(calls, disk):
 
 async def test_a_busy_disk_is_not_down(calls, monkeypatch):
     """A caller waits for a slot as long as calls return."""
-    monkeypatch.setattr(calls_module, "LONGEST", 2.0)
+    monkeypatch.setattr(calls_module, "CALL_TIMEOUT", 2.0)
 
     def work():
         time.sleep(0.1)
@@ -332,7 +332,7 @@ async def test_abandoned_slot_goes_to_the_next_waiter():
 
 
 async def test_late_failure_of_the_log_is_not_counted_for_the_store(disk, counters, monkeypatch):
-    monkeypatch.setattr(calls_module, "LONGEST", SHORT)
+    monkeypatch.setattr(calls_module, "CALL_TIMEOUT", SHORT)
     runtime = AsyncioRuntime()
     log_calls = Calls(
         "the audit log",
@@ -354,7 +354,7 @@ async def test_late_failure_of_the_log_is_not_counted_for_the_store(disk, counte
 
 async def test_call_that_begins_as_another_ends_may_hang(counters, disk, monkeypatch):
     """A coarse clock may give both the same time."""
-    monkeypatch.setattr(calls_module, "LONGEST", SHORT)
+    monkeypatch.setattr(calls_module, "CALL_TIMEOUT", SHORT)
     time_now = [0.0]
     clocks = Clocks(now=lambda: time_now[0], monotonic=lambda: time_now[0])
     runtime = AsyncioRuntime()

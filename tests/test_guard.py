@@ -1238,9 +1238,8 @@ async def test_a_delay_that_shrinks_while_a_request_waits_is_kept_as_it_was_reco
 
     put_off = await guard.turn(second)
     assert (put_off.verdict.until, put_off.verdict.delay.seconds) == (began + 10, 10)
-    assert (
-        put_off.policy.document.body == PACED.body
-    )  # the one that has the rule that the record names
+    # The one that has the rule that the record names.
+    assert put_off.policy.document.body == PACED.body
 
 
 async def test_a_request_whose_turn_is_granted_at_once_is_judged_once(

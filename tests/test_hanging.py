@@ -40,7 +40,7 @@ SLOWLY = Fetched(status=200, body=b"User-agent: *\nCrawl-delay: 0.01\n", tls_ver
 LARGE = Fetched(
     status=200, body=b"User-agent: *\nDisallow: /private/\n" + b"# \n" * 30_000, tls_verified=True
 )
-SHORT = 0.3  # instead of `LONGEST`
+SHORT = 0.3  # instead of `CALL_TIMEOUT`
 ENDS = 30.0  # seconds in which everything has ended, on any machine
 CALLS = ("get", "put", "take", "release", "reserve", "move_turn", "note_pause")
 
@@ -89,7 +89,7 @@ class HangingAuditLog:
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(calls_module, "LONGEST", SHORT)
+    monkeypatch.setattr(calls_module, "CALL_TIMEOUT", SHORT)
     for name in ("STORE_GRACE", "UPDATE_TIMEOUT"):
         monkeypatch.setattr(turns_module, name, SHORT / 2, raising=False)
     for name in ("DRAIN_TIMEOUT", "CLOSE_TIMEOUT"):
@@ -155,7 +155,7 @@ async def test_request_is_answered_whatever_call_hangs_first(build, call):
 
 
 async def test_a_check_ends_by_its_time_though_each_call_takes_it(build, monkeypatch):
-    monkeypatch.setattr(calls_module, "LONGEST", 60.0)
+    monkeypatch.setattr(calls_module, "CALL_TIMEOUT", 60.0)
     guard = build(Hanging(*CALLS), decision_timeout=0.2)
     async with asyncio.timeout(ENDS):
         decision = await guard.check(ask())
@@ -184,7 +184,7 @@ async def test_a_hung_audit_log_holds_up_no_renewal(build):
 
 async def test_rules_are_compiled_though_store_and_audit_log_hang(build, monkeypatch):
     """The rules of a large robots.txt are compiled in a thread."""
-    monkeypatch.setattr(calls_module, "LONGEST", 2.0)  # of compiling, too
+    monkeypatch.setattr(calls_module, "CALL_TIMEOUT", 2.0)  # of compiling, too
     origins = [origin_of(f"https://a{number}.test") for number in range(20)]
     guard = build(Hanging(*CALLS), HangingAuditLog())
     guard._fetcher = ScriptedFetcher({f"{origin}/robots.txt": LARGE for origin in origins})
@@ -209,7 +209,7 @@ async def test_shortage_of_threads_ends_when_threads_are_available(
     build, system, monkeypatch, kind, outcome
 ):
     """Any number of calls is refused; none is waited for."""
-    monkeypatch.setattr(calls_module, "LONGEST", 2 * ENDS)
+    monkeypatch.setattr(calls_module, "CALL_TIMEOUT", 2 * ENDS)
     guard = build(Hanging() if kind == "shared" else None, outcome=outcome)
     system.refuse_all()
     async with asyncio.timeout(ENDS):
@@ -250,7 +250,7 @@ async def test_a_fetch_that_no_thread_records_is_counted(build, system):
 
 async def test_a_check_ends_by_its_time_though_no_thread_is_free(build, monkeypatch):
     """At most `RULES_WIDTH` calls of the guard wait for a thread."""
-    monkeypatch.setattr(calls_module, "LONGEST", 60.0)
+    monkeypatch.setattr(calls_module, "CALL_TIMEOUT", 60.0)
     free = threading.Event()
     guard = build(None, outcome=LARGE, decision_timeout=0.5)
     await guard.policy(A)
@@ -362,7 +362,7 @@ async def test_a_forked_child_has_no_calls_of_its_parents(build):
 
 async def test_a_turn_that_the_store_does_not_grant_in_time_is_deferred(build, monkeypatch):
     """It is deferred rather than granted locally: the store may be busy serving other processes."""
-    monkeypatch.setattr(calls_module, "LONGEST", 60.0)
+    monkeypatch.setattr(calls_module, "CALL_TIMEOUT", 60.0)
     guard = build(Hanging("reserve"))
     async with asyncio.timeout(ENDS):
         turned = await guard.turn(await guard.check(ask()))
@@ -384,7 +384,7 @@ async def test_without_a_store_that_answers_turns_are_kept_here(build):
 
 async def test_waiter_behind_a_hanging_turn_waits_for_its_patience(build, monkeypatch):
     monkeypatch.setattr(turns_module, "STORE_GRACE", 60.0)
-    monkeypatch.setattr(calls_module, "LONGEST", 60.0)
+    monkeypatch.setattr(calls_module, "CALL_TIMEOUT", 60.0)
     store = Hanging("reserve")
     guard = build(store)
     async with asyncio.timeout(ENDS):

@@ -21,6 +21,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 SOURCES = {path: path.read_text("utf-8") for path in MODULES}
 TREES = {path: ast.parse(source) for path, source in SOURCES.items()}
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
+#: Nouns of the field.
 NOUNS = {
     "content_coding",
     "encoding",
@@ -31,7 +32,7 @@ NOUNS = {
     "pacing",
     "ranking",
     "spelling",
-}  # of the field
+}
 
 BANNED = ("who asks", "told", "of ours", "whoever", "nobody", "the law of", "own up", "owns up")
 OCTETS = re.compile(r"\boctets?\b", re.IGNORECASE)  # an RFC's word for a byte

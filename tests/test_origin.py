@@ -472,9 +472,8 @@ def test_an_origin_is_the_one_that_the_whatwg_parser_finds(node, url):
         return
 
     if not governed:
-        assert (
-            "xn--" in ours.host
-        )  # a label that decodes to nothing; this package keeps its ASCII text
+        # A label that decodes to nothing; this package keeps its ASCII text.
+        assert "xn--" in ours.host
         return
     port = f":{found['port']}" if found["port"] else ""
     assert (ours.scheme + ":", ours.authority) == (

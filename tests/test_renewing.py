@@ -81,9 +81,8 @@ def build(build_guard, tmp_path):
 @pytest.mark.parametrize("shared", [False, True], ids=["memory", "sqlite"])
 async def test_ten_thousand_askers_on_a_cold_origin_one_fetch(build, shared):
     fetcher = Everywhere()
-    guard = build(
-        fetcher, shared=shared, decision_timeout=300.0
-    )  # 10,000 looks into a file, on any machine
+    # 10,000 looks into a file, on any machine.
+    guard = build(fetcher, shared=shared, decision_timeout=300.0)
     askers = [asyncio.ensure_future(guard.check(ask())) for _ in range(10_000)]
     await until(lambda: fetcher.gets and guard._renewals._waiting == 10_000)
     fetcher.gate.set()
@@ -393,9 +392,8 @@ async def test_with_a_broken_store_there_is_one_fetch_a_process(build, works, ca
     assert {decision.verdict.reason for decision in decisions} == {Reason.DISALLOWED}
     assert len(fetcher.gets) == 1
     assert guard.counts["store/error"] > 0
-    assert (
-        caplog.text.count("policy store") + caplog.text.count("a lease was not") == 1
-    )  # logged once a minute
+    # Logged once a minute.
+    assert caplog.text.count("policy store") + caplog.text.count("a lease was not") == 1
     assert guard.peek(ask()).verdict.action is Action.DROP
 
 

@@ -12,12 +12,12 @@ import pytest
 from support.stores import in_a_fork
 from support.threads import System
 
-from robots_guard.guard.threads import NoThread, Threads, ends_within
+from robots_guard.guard.threads import NoThread, Threads, run_within
 
 HANGS = """
 import threading
 from robots_guard.{module} import {name} as make
-from robots_guard.guard.threads import ends_within
+from robots_guard.guard.threads import run_within
 hanging = threading.Event()
 def hang():
     hanging.set()
@@ -196,29 +196,29 @@ def test_closing_ends_the_threads(threads):
     assert not any(thread.is_alive() for thread in ours)
 
 
-def test_ends_within_says_whether_the_call_ended_in_time():
+def test_run_within_says_whether_the_call_ended_in_time():
     hangs = threading.Event()
-    assert ends_within(20, lambda: None)
-    assert not ends_within(0.01, lambda: hangs.wait(60) and None)
+    assert run_within(20, lambda: None)
+    assert not run_within(0.01, lambda: hangs.wait(60) and None)
     hangs.set()
     with pytest.raises(ZeroDivisionError):
-        ends_within(20, lambda: 1 // 0 and None)
+        run_within(20, lambda: 1 // 0 and None)
 
 
-def test_ends_within_calls_directly_where_no_thread_is_available(system):
+def test_run_within_calls_directly_where_no_thread_is_available(system):
     system.refuses = 2
     made = []
-    assert ends_within(20, lambda: made.append(threading.current_thread()))
+    assert run_within(20, lambda: made.append(threading.current_thread()))
     assert made == [threading.current_thread()]
     with pytest.raises(ZeroDivisionError):
-        ends_within(20, lambda: 1 // 0 and None)
+        run_within(20, lambda: 1 // 0 and None)
 
 
 @pytest.mark.parametrize(
     ("module", "name", "start"),
     [
         ("guard.threads", "Threads", "make(2, 'test').submit(hang)"),
-        ("guard.threads", "ends_within", "make(0.1, hang)"),
+        ("guard.threads", "run_within", "make(0.1, hang)"),
         ("guard.runtime", "AsyncioRuntime", "threading.Thread(target=__import__('asyncio').run, daemon=True,"
          " args=(make().in_thread(hang),)).start()"),
         ("scrapy.runtime", "TwistedRuntime", "threading.Thread(target=lambda: make().in_thread(hang).send(None),"

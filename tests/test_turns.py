@@ -15,10 +15,10 @@ from support.waiting import until
 
 from robots_guard.core.pacing import MAX_TURN_AGE, Share, Turn, Wait, window
 from robots_guard.errors import StoreError
-from robots_guard.guard.calls import REST, STORE_WIDTH, Calls
+from robots_guard.guard.calls import PROBE_INTERVAL, STORE_WIDTH, Calls
 from robots_guard.guard.counters import QUIET, Counters
 from robots_guard.guard.runtime import AsyncioRuntime
-from robots_guard.guard.turns import HELD, RETRY_IN, Turns
+from robots_guard.guard.turns import MAX_QUEUED, RETRY_IN, Turns
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
@@ -123,10 +123,10 @@ async def test_cancelled_waiter_frees_its_place(turns):
 
 async def test_number_of_waiters_is_bounded(turns):
     await turns.take_within(0, A, 0.001)
-    waiting = [asyncio.ensure_future(turns.take_within(60, A, 0.2)) for _ in range(HELD + 1)]
+    waiting = [asyncio.ensure_future(turns.take_within(60, A, 0.2)) for _ in range(MAX_QUEUED + 1)]
     await until(waiting[-1].done)
 
-    assert turns.waiting == HELD
+    assert turns.waiting == MAX_QUEUED
     assert wait_of(waiting[-1].result()) > 0
     assert wait_of(await turns.take_within(60, B, 60)) == 0
     assert 59 < wait_of(await turns.take_within(60, B, 60)) <= 60
@@ -139,8 +139,8 @@ async def test_number_of_waiters_is_bounded(turns):
 async def test_full_queue_behind_a_pause_grants_no_turn(turns):
     """The queue for an origin that has asked for a pause has no delay."""
     await turns.note_pause(A, 30)
-    waiting = [asyncio.ensure_future(turns.take_within(60, A, 0.0)) for _ in range(HELD)]
-    await until(lambda: turns.waiting == HELD)
+    waiting = [asyncio.ensure_future(turns.take_within(60, A, 0.0)) for _ in range(MAX_QUEUED)]
+    await until(lambda: turns.waiting == MAX_QUEUED)
 
     assert wait_of(await turns.take_within(60, A, 0.0)) > 0
     for each in waiting:
@@ -464,7 +464,7 @@ async def test_a_turn_granted_for_a_shorter_delay_than_known_by_then_is_dropped(
 ):
     """The policy changes while the store grants the turn."""
     if is_full:
-        monkeypatch.setattr("robots_guard.guard.turns.HELD", 0)
+        monkeypatch.setattr("robots_guard.guard.turns.MAX_QUEUED", 0)
     turns = over(MemoryStore(), Clocks(now=clock, monotonic=clock))
     known = iter([1.0, 10.0])
 
@@ -566,9 +566,8 @@ async def test_the_crowd_is_remembered_until_all_must_have_found_the_store_again
         turns._runtime.close()
     clock.advance(300)
 
-    await crawl(
-        fleet[:1], clock, delay, REST + 3 * delay
-    )  # the other processes might not have found it yet
+    # The other processes might not have found it yet.
+    await crawl(fleet[:1], clock, delay, PROBE_INTERVAL + 3 * delay)
     alone = [at for _, at in await crawl(fleet[:1], clock, delay, 100)]
 
     assert all(

@@ -29,12 +29,12 @@ from robots_guard.ports import Clocks
 from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.stores import open_store
 from robots_guard.stores.memory import MemoryStore
-from robots_guard.guard.counters import Tally
+from robots_guard.guard.counters import Counters
 from robots_guard.guard.turns import Turns
 
 async def crawl(url, delay):
     clocks = Clocks(now=time.time, monotonic=time.monotonic)
-    outside = {"runtime": AsyncioRuntime(), "clocks": clocks, "tally": Tally(clocks)}
+    outside = {"runtime": AsyncioRuntime(), "clocks": clocks, "counters": Counters(clocks)}
     calls = Calls("the policy store", STORE_WIDTH, kind="store/error", **outside)
     turns = Turns(near=MemoryStore(), far=open_store(url), name=secrets.token_hex(8), calls=calls, **outside)
     while True:
@@ -73,9 +73,8 @@ def test_processes_without_their_store_keep_the_delay_together(tmp_path, by):
     assert sum(at > gone for each in sent for at in each) <= (ended - gone) / DELAY + COUNT
     together = sorted(at for each in sent for at in each if at > gone)
     gaps = sorted(later - earlier for earlier, later in pairwise(together))
-    median = gaps[
-        len(gaps) // 2
-    ]  # a stall of this machine moves single requests together, but not the rest
+    # A stall of this machine moves single requests together, but not the rest.
+    median = gaps[len(gaps) // 2]
     assert median > DELAY / 2, "each process has its own slot"
 
 

@@ -28,9 +28,8 @@ from robots_guard.rep.dialect import DIALECTS, Dialect, dialect
 from robots_guard.settings import Settings
 from robots_guard.text import line_numbers
 
-SHOWN_DIALECTS = (
-    3  # more dialects than this are shown as "all dialects" if the effect is the same in all
-)
+#: More dialects than this are shown as "all dialects" if the effect is the same in all.
+SHOWN_DIALECTS = 3
 FAILED = 1  # the exit status if there are findings as severe as --fail-on
 
 STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}

@@ -56,9 +56,8 @@ def sources_of(settings: Settings) -> Sources:
     """Open what integrations with these settings use, read-only. Raises SettingsError."""
     return Sources(
         audit_log=Path(settings.audit_log).expanduser(),
-        store=look_at(
-            settings.store, insist=False
-        ),  # the console may be started before the first crawl
+        # The console may be started before the first crawl.
+        store=look_at(settings.store, insist=False),
         overrides=Path(settings.overrides).expanduser() if settings.overrides else None,
         terms=settings.terms(),
         agent=settings.agent,

@@ -46,10 +46,11 @@ class Failure(StrEnum):
 
 #: Failures that are local to this process: they depend on the CAs it trusts, the addresses it may
 #: connect to, its agent and overrides, or its own bugs. Other processes must not act on them.
-OURS = frozenset((Failure.TLS, Failure.REFUSED, Failure.REDIRECT_DISALLOWED, Failure.INTERNAL))
-REDIRECT_LIMITS = frozenset(
-    (Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT)
-)  # RFC 9309 section 2.3.1.2
+LOCAL_FAILURES = frozenset(
+    (Failure.TLS, Failure.REFUSED, Failure.REDIRECT_DISALLOWED, Failure.INTERNAL)
+)
+#: RFC 9309 section 2.3.1.2.
+REDIRECT_LIMITS = frozenset((Failure.REDIRECT_LOOP, Failure.REDIRECT_LIMIT))
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +114,7 @@ FetchOutcome = Fetched | Failed
 PARTIAL = frozenset((206, 226))
 #: 4xx that are about the connection, the timing or an outbound proxy rather than the site's policy
 #: (RFC 9110 sections 15.5.8, 15.5.9 and 15.5.20, RFC 8470 section 5.2).
-NOT_THE_SITES_WORD = frozenset((407, 408, 421, 425))
+CONNECTION_STATUSES = frozenset((407, 408, 421, 425))
 
 
 def is_trouble(status: int) -> bool:
@@ -121,7 +122,7 @@ def is_trouble(status: int) -> bool:
 
     That is 429, 5xx, an incomplete file, and any status that is not final.
     """
-    if status == 429 or status in NOT_THE_SITES_WORD or status in PARTIAL:
+    if status == 429 or status in CONNECTION_STATUSES or status in PARTIAL:
         return True
     return not (200 <= status < 300 or 400 <= status < 500)
 

@@ -92,9 +92,8 @@ def _embedded(address: IPv6Address) -> tuple[IPv4Address, ...]:
         return (IPv4Address(value & 0xFFFFFFFF),)
     if address in _6TO4:  # RFC 3056 section 2
         return (IPv4Address(value >> 80 & 0xFFFFFFFF),)
-    if (
-        address in _TEREDO
-    ):  # RFC 4380 section 4: the server's, and the client's with all bits inverted
+    # RFC 4380 section 4: the server's, and the client's with all bits inverted.
+    if address in _TEREDO:
         return (IPv4Address(value >> 64 & 0xFFFFFFFF), IPv4Address(~value & 0xFFFFFFFF))
     return ()
 

@@ -189,9 +189,8 @@ def begin(question: Question, terms: Terms) -> Lookup | Opened | Decided:
     verdict = needs_no_policy(question, terms)
     if verdict is None:
         return Lookup(question, terms)
-    if (
-        verdict.reason is Reason.ROBOTS_TXT and terms.action != "pass"
-    ):  # exempt requests take no turn
+    # Exempt requests take no turn.
+    if verdict.reason is Reason.ROBOTS_TXT and terms.action != "pass":
         return Opened(verdict, terms)
     return Decided(verdict)
 

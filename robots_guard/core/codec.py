@@ -1,5 +1,6 @@
-"""The encoding of policies for stores: a version, a checksum, then MessagePack. Data, never code.
+"""The encoding of policies for stores: a version, a checksum, then MessagePack.
 
+Decoding never executes code (no pickle).
 A document's body is packed separately, so that a store keeps it once, under its SHA-256, however
 many origins serve it. The bytes that a store returns are untrusted. Bytes that do not decode to a
 policy of the requested origin (another version, damage, another origin's policy, a decompression
@@ -55,7 +56,10 @@ def encode(policy: Policy) -> bytes:
 
 
 def decode(value: bytes, origin: Origin) -> Policy | None:
-    """Decode the policy of an origin, or return None. The document's body is added by `filled`."""
+    """Decode the policy of an origin, without the body of its document, which `with_body` adds.
+
+    Returns None if the value is too long or damaged, or is not a policy of this origin.
+    """
     if len(value) > MAX_VALUE:
         return None
     try:
@@ -87,8 +91,8 @@ def unpack(packed: bytes, sha256: str) -> bytes | None:
     return None
 
 
-def filled(policy: Policy, packed: bytes | None) -> Policy | None:
-    """The decoded policy with its document's body, or None if the bytes are not that body."""
+def with_body(policy: Policy, packed: bytes | None) -> Policy | None:
+    """Add the document's body to a decoded policy. Returns None if the bytes are not that body."""
     document = policy.document
     if document is None or document.sha256 == EMPTY:
         return policy

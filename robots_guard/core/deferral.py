@@ -36,9 +36,8 @@ from typing import Self
 
 from cachetools import LRUCache
 
-SHORTEST = (
-    0.05  # seconds an origin stays shut at least, so that requeuing never becomes a busy loop
-)
+#: Seconds an origin stays shut at least, so that requeuing never becomes a busy loop.
+SHORTEST = 0.05
 REMEMBERED = 10_000  # origins; the next decision on a forgotten one notes it again
 
 
@@ -184,9 +183,8 @@ class Deferrals:
         if not self.is_open(origin, group):
             return False
         self.free(ticket, now)  # the request may be scheduled again while it is still out
-        is_first = self._fetched.pop(
-            origin, False
-        )  # not probed again: the policy may be uncacheable
+        # The origin is not probed again: the policy may be uncacheable.
+        is_first = self._fetched.pop(origin, False)
         alone = is_first or self._paced.get(origin, False)
         state = OPEN.admit(ticket, known=known or is_first, alone=alone)
         if not isinstance(state, Open):

@@ -41,9 +41,8 @@ def stated_lifetime(headers: Mapping[str, str], now: float) -> float | None:
     if "max-age" in directives:
         return max(0.0, _seconds(directives["max-age"]) - _seconds(_first(headers.get("age", "0"))))
     if "expires" in headers:
-        sent = (
-            _moment(headers.get("date", "")) or now
-        )  # RFC 9110 section 6.6.1: no Date, so arrival
+        # Without a Date field, the arrival counts (RFC 9110 section 6.6.1).
+        sent = _moment(headers.get("date", "")) or now
         return min(max(0.0, _moment(headers["expires"]) - sent), _OVERFLOW)
     return None
 

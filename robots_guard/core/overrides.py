@@ -33,9 +33,8 @@ from robots_guard.rep.paths import matching
 from robots_guard.text import did_you_mean, wrong_type
 
 SOON = 14 * 86400.0  # seconds
-_LAST = datetime(
-    9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC
-).timestamp()  # the end of the calendar
+#: The end of the calendar.
+_LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC).timestamp()
 
 
 class State(StrEnum):

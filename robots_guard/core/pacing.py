@@ -3,10 +3,11 @@
 It uses no clock and no store: (last turn, delay, now) -> next turn.
 
     demand      the required delay: the longest of those that apply
-    closed      when a site with visiting times opens again
+    reopening   when a site with visiting times opens again
     next_turn   the origin's next turn, or the wait until it
     in_line     the same among several processes that share a store: first come, first served
-    Share       the time slots of an origin that a process may use while the shared store is away
+    Share       the time slots of an origin that a process may use while the shared store is
+                unavailable
 
 A turn is the right to send one request to an origin. It is taken when the request is sent, never in
 advance; a request that must wait asks again. If a request is sent later than `MAX_TURN_AGE` after its turn
@@ -27,22 +28,19 @@ from msgspec.structs import replace
 from robots_guard.rep.lines import Line
 from robots_guard.rep.pace import DAY, Delay, Pace, Visit, Window
 
-MAX_TURN_AGE = (
-    0.25  # most seconds from a turn to its request, and from the request to the turn's start
-)
+#: Most seconds from a turn to its request, and from the request to the turn's start.
+MAX_TURN_AGE = 0.25
 MAX_FUTURE = 5.0  # seconds: a turn from further in the future means that a clock has been set back
 LONGEST_DELAY = 86_400.0  # seconds an operator may set, or permit a file to require
 LONGEST_PAUSE = 3600.0  # seconds for which an origin's Retry-After is honoured
 SKEW = 1.0  # seconds by which the clocks of two processes may differ
-PLACE_GRACE = (
-    1.0 + SKEW + MAX_TURN_AGE
-)  # seconds a late process keeps its place; Retry-After is in whole seconds
+#: Seconds a late process keeps its place; Retry-After is in whole seconds.
+PLACE_GRACE = 1.0 + SKEW + MAX_TURN_AGE
 MAX_QUEUE = 1024  # places in one origin's queue; a process that gets none competes for a free turn
 LONGEST_WINDOW = 1.0  # seconds after the start of a slot in which a request may be sent, at most
 AT_ONCE = 1e-5  # seconds: a slot that starts this soon has started; times are rounded
-_MAX_PLACE_AGE = (
-    MAX_QUEUE + 1
-) * PLACE_GRACE  # seconds; a longer stored value is corrupt or forged
+#: Seconds; a longer stored value is corrupt or forged.
+_MAX_PLACE_AGE = (MAX_QUEUE + 1) * PLACE_GRACE
 
 
 class DelaySource(StrEnum):
@@ -146,9 +144,9 @@ def _bounded(delay: Delay, most: float) -> RequiredDelay:
     )
 
 
-def closed(pace: Pace | None, now: float) -> tuple[Line, float] | None:
-    """If `now` is outside the visiting times: the line of the next one, and when it begins.
-    Otherwise None."""
+def reopening(pace: Pace | None, now: float) -> tuple[Line, float] | None:
+    """The line of the next visiting time, and when it begins; None if `now` is in a visiting time or
+    there are none."""
     if pace is None or not pace.visits or any(_applies(visit.window, now) for visit in pace.visits):
         return None
     first = min(pace.visits, key=lambda visit: _until(visit, now))
@@ -260,7 +258,7 @@ def _served(name: str, until: float) -> Waiter:
 
 
 class Share(NamedTuple):
-    """The time slots of an origin that a process may use while the shared store is away.
+    """The time slots of an origin that a process may use while the shared store is unavailable.
 
     The time of the store's clock is divided into slots of one delay each, which the `crowd` of
     processes use in turn: slot k belongs to the process whose `rank` is k modulo `crowd`. Processes
@@ -270,10 +268,10 @@ class Share(NamedTuple):
 
     `skew` is how many seconds the store's clock is ahead of the process's monotonic clock, and
     `doubt` the error of that in seconds: after a slow reply it is uncertain when that clock was
-    read. The share is in force while the store is away. No slot that begins before `since` (by the
-    monotonic clock) is used, because the store may have granted turns to other processes until it
-    failed. When the store replies again, the share stays in force until `ends`, and a turn needs
-    both its slot and the store, because other processes may still be without it.
+    read. The share is in force while the store is unavailable. No slot that begins before `since`
+    (by the monotonic clock) is used, because the store may have granted turns to other processes
+    until it failed. When the store replies again, the share stays in force until `ends`, and a turn
+    needs both its slot and the store, because other processes may still be without it.
     """
 
     crowd: int

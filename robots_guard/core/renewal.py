@@ -47,9 +47,8 @@ from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import ROBOTS_TXT, Origin, split_url
 
 MAX_REDIRECTS = 5  # RFC 9309 section 2.3.1.2: at least five
-_DOUBTFUL = re.compile(
-    r"[\x00-\x1f\x7f\\]"
-)  # not valid in URLs, and clients interpret them differently
+#: Not valid in URLs, and clients interpret them differently.
+_DOUBTFUL = re.compile(r"[\x00-\x1f\x7f\\]")
 _UNENCODED = re.compile(r"[^!-~]")  # not valid in a request line (RFC 9112 section 3.2)
 
 
@@ -111,9 +110,8 @@ class Fetching:
             origin, target = split_url(urljoin(self.url, location))
         except (NotGoverned, MalformedURL, ValueError) as error:
             return self.in_trouble(now, Failure.REDIRECT_REFUSED, str(error))
-        target = _UNENCODED.sub(
-            _percent, target
-        )  # here, so that every fetcher sends what is judged
+        # Encode it here, so that every fetcher sends what is judged.
+        target = _UNENCODED.sub(_percent, target)
         url = f"{origin}{target}"
         if origin.port in BAD_PORTS:
             return self.in_trouble(

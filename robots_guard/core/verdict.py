@@ -12,7 +12,14 @@ import msgspec
 
 from robots_guard.core.access import REDIRECT_LIMITS, Access
 from robots_guard.core.freshness import RETRY_MIN
-from robots_guard.core.pacing import DelaySource, RequiredDelay, Turn, Wait, closed, required_delay
+from robots_guard.core.pacing import (
+    DelaySource,
+    RequiredDelay,
+    Turn,
+    Wait,
+    reopening,
+    required_delay,
+)
 from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.site_settings import PolicySettings
@@ -264,11 +271,11 @@ def paced(
         return verdict
     if pace is None and not terms.min_delay and not is_paused:  # the usual case
         return verdict
-    shut = None
+    opening = None
     if not at_any_time:
-        shut = closed(pace, now)
-    if shut is not None and terms.visit_time == "keep":
-        line, opens = shut
+        opening = reopening(pace, now)
+    if opening is not None and terms.visit_time == "keep":
+        line, opens = opening
         rule = RuleRef(line.number, line.text, verdict.group or "")
         return Verdict(
             action=Action.DEFER,
@@ -277,7 +284,7 @@ def paced(
             group=verdict.group,
             until=opens,
         )
-    if shut is not None:
+    if opening is not None:
         verdict = msgspec.structs.replace(verdict, relaxed="visit_time=ignore")
     return with_required_delay(verdict, rules, terms, now, is_paused=is_paused)
 

@@ -305,9 +305,8 @@ _STYLES = {"pass": "green", "drop": "red", "defer": "yellow"}
 
 def _show(result: dict[str, Any]) -> None:
     console = Console()
-    console.width = max(
-        console.width, 140
-    )  # a wide table can be scrolled, a wrapped one is unreadable
+    # A wide table can be scrolled, a wrapped one is unreadable.
+    console.width = max(console.width, 140)
     table = Table(title="What each integration decided", title_justify="left", box=SIMPLE_HEAD)
     for column in ("site", "URL", "component", "action", "reason", "rule", "line"):
         table.add_column(column, justify="right" if column == "line" else "left", no_wrap=True)

@@ -134,9 +134,8 @@ def _gzip(first: int) -> Unpacker:  # noqa: ARG001  (all constructors get the fi
 
 
 def _deflate(first: int) -> Unpacker:
-    return zlib.decompressobj(
-        _ZLIB if first & 0x0F == 8 else _RAW
-    )  # servers send it with and without zlib's frame
+    # Servers send it with and without zlib's frame.
+    return zlib.decompressobj(_ZLIB if first & 0x0F == 8 else _RAW)
 
 
 class _Brotli:
@@ -203,9 +202,8 @@ def _import_if_installed(name: str) -> Any:
 
 def _brotli(first: int) -> Unpacker:  # noqa: ARG001  (as above)
     for library in filter(None, map(_import_if_installed, ("brotli", "brotlicffi"))):
-        if hasattr(
-            library.Decompressor, "can_accept_more_data"
-        ):  # added together with the output limit
+        # `can_accept_more_data` was added together with the output limit.
+        if hasattr(library.Decompressor, "can_accept_more_data"):
             return _Brotli(library)
     raise Undecodable("content-encoding 'br' needs brotli 1.2 or later to be read")
 

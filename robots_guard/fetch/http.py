@@ -89,9 +89,8 @@ class HttpFetcher:
         """Fetch one hop; return its outcome."""
         try:
             url = URL(_UNSAFE_BYTE.sub(_percent, get.url), encoded=True)
-            if (
-                get.verbatim and url.raw_path_qs != split_url(get.url)[1]
-            ):  # yarl drops an empty query
+            # yarl drops an empty query.
+            if get.verbatim and url.raw_path_qs != split_url(get.url)[1]:
                 return Failed(
                     failure=Failure.REFUSED,
                     detail=f"this client would request {url.raw_path_qs} instead",
@@ -143,9 +142,8 @@ class HttpFetcher:
         }
         get_it = session.get(url, headers=headers, allow_redirects=False, proxy=self._proxy or None)
         async with contextlib.AsyncExitStack() as stack:
-            async with asyncio.timeout(
-                get.limits.connect + get.limits.first_byte
-            ):  # even if it comes in drips
+            # The time is bounded even if the head comes in drips.
+            async with asyncio.timeout(get.limits.connect + get.limits.first_byte):
                 answer = await stack.enter_async_context(get_it)
             fields = joined(answer.raw_headers)
             coding = fields.get("content-encoding", "") if 200 <= answer.status < 300 else ""
@@ -198,9 +196,8 @@ class _Connector(aiohttp.TCPConnector):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.framing = Framing()
-        self._factory: Any = functools.partial(
-            _ObservedHandler, loop=self._loop
-        )  # aiohttp has no option for it
+        # aiohttp has no option for it.
+        self._factory: Any = functools.partial(_ObservedHandler, loop=self._loop)
 
     async def connect(self, *args: Any, **options: Any) -> Connection:
         connection = await super().connect(*args, **options)

@@ -1,16 +1,17 @@
 """Admission: asks the guard about requests, and keeps each permitted one until it has ended.
 
     admit           the decision on a request that can be sent at once, with the origin's turn
-    judge           the decision before anything is known about the connection,
-    take_turn       and the turn when nothing is left to do before the request is sent
-    track           the request was permitted: from here on, its decision's id stands for it
-    mark_sent       it is written now
-    mark_answered   its response has begun
-    release         it has ended
+    judge           the decision, before anything is known about the connection
+    take_turn       the origin's turn, immediately before sending
+    track           the request is permitted; later calls identify it by its decision's id
+    mark_sent       the request is being written
+    mark_response_started
+                    its response has started
+    release         the request has ended
 
 In many proxies a request and its response are separate messages, which share no more than an id.
 
-Invariant: deny first. A request that is not tracked (any more) must not be sent.
+Invariant: deny first. A request that is not, or no longer, tracked must not be sent.
 """
 
 from __future__ import annotations
@@ -132,7 +133,9 @@ class Admission:
         decision = self._tracked[decision_id] = self._guard.mark_sent(decision)
         return decision.is_due
 
-    async def mark_answered(self, decision_id: str, status: int, retry_after: str = "") -> None:
+    async def mark_response_started(
+        self, decision_id: str, status: int, retry_after: str = ""
+    ) -> None:
         """Count the request's turn from the start of its response, and apply a Retry-After field."""
         decision = self._tracked.get(decision_id)
         if decision is None:

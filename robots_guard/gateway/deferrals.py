@@ -1,7 +1,7 @@
 """Deferrals: the memory of deferred requests, for clients that repeat them.
 
-The memory is bounded; forgetting costs a link in the audit log, or starts `max_defer` anew, but
-never causes a refusal.
+The memory is bounded: evicting an entry loses a link in the log or restarts the `max_defer` period,
+but never causes a refusal.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from cachetools import TTLCache
 
 from robots_guard.core.verdict import Action, Decision, Deferral, Question
 
-REMEMBERED = 50_000  # deferred requests; about 250 bytes each
-LONGEST = 86_400.0  # seconds for which a deferral is remembered
+MAX_REMEMBERED = 50_000  # deferred requests; about 250 bytes each
+REMEMBERED_FOR = 86_400.0  # seconds after the first deferral
 
 
 class DeferralMemory:
@@ -26,7 +26,7 @@ class DeferralMemory:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._first: TTLCache[bytes, Deferral] = TTLCache(REMEMBERED, LONGEST, clock)
+        self._first: TTLCache[bytes, Deferral] = TTLCache(MAX_REMEMBERED, REMEMBERED_FOR, clock)
 
     def link(self, question: Question) -> Question:
         """Return the question, with the earlier deferral if there was one."""

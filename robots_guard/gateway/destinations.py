@@ -1,6 +1,6 @@
 """Destination policy: which addresses and ports the operator lets clients reach.
 
-Clients of a proxy are foreign to its network: private, loopback and link-local addresses are
+Treat clients as outside the proxy's network: private, loopback and link-local addresses are
 refused, for pages and robots.txt alike, unless the operator has allowed them (`allow_private`).
 """
 
@@ -95,9 +95,8 @@ async def _look_up(host: str) -> tuple[Address, ...]:
 def _reaches_proxy(address: Address, listening: Address | None) -> bool:
     """Whether the proxy itself listens at this address: a request to itself would cause another one, endlessly."""
     plain = getattr(address, "ipv4_mapped", None) or address
-    if (
-        listening is None or plain == listening or plain.is_unspecified
-    ):  # a connection to 0.0.0.0 stays local
+    # A connection to 0.0.0.0 stays local.
+    if listening is None or plain == listening or plain.is_unspecified:
         return True
     return listening.is_unspecified and _is_local(plain)
 

@@ -16,9 +16,8 @@ from pathlib import Path
 from robots_guard.errors import SettingsError
 
 _TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
-_COMPATIBLE = re.compile(
-    r"compatible;\s*([A-Za-z_-]+)", re.IGNORECASE
-)  # in crawlers' browser-like User-Agents
+#: In crawlers' browser-like User-Agents.
+_COMPATIBLE = re.compile(r"compatible;\s*([A-Za-z_-]+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +80,8 @@ def agents_in(path: Path) -> Mapping[str, str]:
         raise SettingsError(
             f"agents: {str(path)!r} cannot be read ({error.strerror}): name a TOML file with [users]"
         ) from None
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
+    except (ValueError, RecursionError) as error:
+        # TOMLDecodeError and UnicodeDecodeError are ValueErrors.
         raise SettingsError(f"agents: {str(path)!r} is not valid TOML ({error})") from None
     if not isinstance(users, dict) or not users:
         raise SettingsError(

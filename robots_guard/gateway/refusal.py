@@ -1,6 +1,7 @@
-"""Replies: the HTTP responses to requests that are refused or deferred. Pure functions; they decide nothing.
+"""Replies: the HTTP responses to requests that are refused or deferred.
 
-A refusal cannot be confused with an origin's: 403 (400 if malformed, 503 if it must wait, 429 if
+These are pure functions, and they make no decisions. A refusal cannot be confused with an
+origin's: 403 (400 if malformed, 503 if it must wait, 429 if
 the site wants fewer requests) with `Robots-Guard` and `Proxy-Status` (RFC 9209). Its body names the
 URL, the reason, the rule and the contact: problem+json (RFC 9457), or a page if the client prefers
 HTML. Rule text is untrusted and always escaped.
@@ -24,8 +25,8 @@ from robots_guard.core.verdict import Action, Decision
 from robots_guard.gateway.page import page
 from robots_guard.rep.dialect import Dialect
 
-LONGEST = 256  # characters of untrusted text in a header field
-LONGEST_URL = 2048  # characters of a URL in a body
+MAX_QUOTED = 256  # characters of untrusted text in a header field
+MAX_URL = 2048  # characters of a URL in a body
 RETRY_AFTER = 10  # seconds that a restart, or the uploads of other clients, may take
 _NOT_PRINTABLE = re.compile(r"[^ -~]")
 
@@ -162,7 +163,7 @@ def _weight(parameters: str) -> float:
 
 def quoted(text: str) -> str:
     """A string in the syntax of RFC 8941 section 3.3.3: printable ASCII, quotes and backslashes escaped."""
-    text = _NOT_PRINTABLE.sub("?", text[:LONGEST])
+    text = _NOT_PRINTABLE.sub("?", text[:MAX_QUOTED])
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -192,7 +193,7 @@ def _why(decision: Decision) -> str:
 
 
 def _url(decision: Decision) -> str:
-    return f"{decision.question.origin}{decision.question.target}"[:LONGEST_URL]
+    return f"{decision.question.origin}{decision.question.target}"[:MAX_URL]
 
 
 def _fetched_at(decision: Decision) -> str | None:

@@ -126,10 +126,11 @@ class Wire(NamedTuple):
             return _drop(Reason.MALFORMED_TARGET, "the method is not a token")
         if not self.clean:
             return _drop(Reason.MALFORMED_TARGET, "a line break in a field")
+        # Some servers see no body, and read requests in its bytes.
         if self.coding.lower() not in (
             "",
             "chunked",
-        ):  # some servers see no body, and read requests in its bytes
+        ):
             return _drop(Reason.MALFORMED_TARGET, "a transfer coding other than chunked")
         fault = malformed(self.target)
         if fault is None and "#" in self.target:

@@ -1,9 +1,9 @@
 """The policy cache: policies in this process's memory, in front of the store that processes share.
 
-Invariant: memory is looked at before the store, so a policy in memory is used without waiting. A
-store that fails is a cache miss: it is counted and logged, and never an error for the caller. A
-failure that is local to this process never replaces a document in the store: that one may be newer,
-or trusted by other processes and not by this one.
+Invariant: the guard checks memory before the store, so a policy in memory is used without waiting.
+A store that fails is a cache miss: it is counted and logged, and never an error for the caller. A
+failure that is local to this process never replaces a document in the store: the stored document
+may be newer, or trusted by processes with other CAs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 
-from robots_guard.core.access import OURS
+from robots_guard.core.access import LOCAL_FAILURES
 from robots_guard.core.policy import Policy
 from robots_guard.errors import DamagedValue, OutOfTime, StoreError
 from robots_guard.guard.calls import Calls
@@ -87,7 +87,9 @@ class PolicyCache:
         """
         now = self._clocks.now()
         self._memory.put(policy, now)
-        if self._store is None or (policy.trouble is not None and policy.trouble.failure in OURS):
+        if self._store is None or (
+            policy.trouble is not None and policy.trouble.failure in LOCAL_FAILURES
+        ):
             return policy
         try:
             kept = await self._calls.make(_put_with_document, self._store, policy, now)

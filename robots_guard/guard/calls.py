@@ -33,8 +33,8 @@ RULES_WIDTH = 2
 #: after 0.2 s unless its URL says otherwise, so a call that takes longer hangs. A lease outlasts
 #: its fetch by the same time (`single_flight.MARGIN`). Time spent waiting for a free slot does not
 #: count: a store may be busy.
-LONGEST = 5.0
-REST = 30.0  # seconds between two calls to a target that is down
+CALL_TIMEOUT = 5.0
+PROBE_INTERVAL = 30.0  # seconds from one call to a target that is down to the next
 
 
 class _Call(Generic[T]):
@@ -45,15 +45,18 @@ class _Call(Generic[T]):
         self.is_given_up = False
         self.work: Handle[None] | None = None
         self._result: T
-        self.error: Exception | None = StoreError(f"a call to {what} was cancelled")
+        self._error: Exception | None = StoreError(f"a call to {what} was cancelled")
 
     def end(self, result: T) -> None:
         self._result = result
-        self.error = None
+        self._error = None
+
+    def fail(self, error: Exception) -> None:
+        self._error = error
 
     def result(self) -> T:
-        if self.error is not None:
-            raise self.error
+        if self._error is not None:
+            raise self._error
         return self._result
 
 
@@ -80,9 +83,9 @@ class Calls:
         self._runtime = runtime
         self._clocks = clocks
         self._counters = counters
-        self.begin_in_process()
+        self.reset_after_fork()
 
-    def begin_in_process(self) -> None:
+    def reset_after_fork(self) -> None:
         """Start with no pending calls: a forked child has none of its parent's threads."""
         self._room = self._runtime.semaphore(self._width)
         self._pending: list[_Call[Any]] = []  # in the order in which they began
@@ -97,7 +100,7 @@ class Calls:
     ) -> T:
         """Call the function in a thread; return its result or raise its exception.
 
-        Raises StoreError if the call cannot be made, takes longer than `LONGEST` or its target is
+        Raises StoreError if the call cannot be made, takes longer than `CALL_TIMEOUT` or its target is
         down, and OutOfTime if it takes longer than `within` seconds. A call that takes too long
         continues; `undo`, if given, is then called in a thread with its result.
         """
@@ -105,23 +108,23 @@ class Calls:
         await self._enter(deadline, within)
         call: _Call[T] = _Call(self._clocks.monotonic(), self._what)
         self._pending.append(call)
-        seconds = max(0.0, min(LONGEST, deadline - call.began))
+        seconds = max(0.0, min(CALL_TIMEOUT, deadline - call.began))
         ended = False
         try:
-            call.work = work = self._runtime.spawn(self._drive(call, function, args, undo))
+            call.work = work = self._runtime.spawn(self._run(call, function, args, undo))
             ended = work.done() or await self._runtime.wait_at_most(work, seconds)
         finally:  # also if the caller is cancelled
             call.is_given_up = not ended
         if ended:
             return call.result()
-        if seconds < LONGEST:
+        if seconds < CALL_TIMEOUT:
             raise self._out_of_time(within)
-        raise StoreError(f"no answer from {self._what} within {LONGEST:g} s")
+        raise StoreError(f"no answer from {self._what} within {CALL_TIMEOUT:g} s")
 
     async def _enter(self, deadline: float, within: float) -> None:
         """Wait for a free slot. A busy store frees one eventually; a hung one turns out to be
         down."""
-        self._leave_unbegun()
+        self._release_unstarted()
         while (until_down := self._until_down(self._clocks.monotonic())) > 0:
             left = max(0.0, deadline - self._clocks.monotonic())
             if await self._room.acquire_within(min(left, until_down)):
@@ -130,7 +133,7 @@ class Calls:
                 raise self._out_of_time(within)
         raise StoreError(f"{self._what} hangs; no further calls until it answers")
 
-    def _leave_unbegun(self) -> None:
+    def _release_unstarted(self) -> None:
         """Free the slots of calls whose task was cancelled before it started, as when an event loop
         ends.
 
@@ -150,41 +153,43 @@ class Calls:
         """Return the seconds until the target counts as down, unless a call returns before."""
         unanswered = next((call for call in self._pending if call.began >= self._last_return), None)
         if unanswered is None:
-            return LONGEST
-        is_rested = now - self._pending[-1].began >= REST
-        if is_rested and len(self._pending) < self._width:
-            return LONGEST
-        return unanswered.began + LONGEST - now
+            return CALL_TIMEOUT
+        is_probe_due = now - self._pending[-1].began >= PROBE_INTERVAL
+        if is_probe_due and len(self._pending) < self._width:
+            return CALL_TIMEOUT
+        return unanswered.began + CALL_TIMEOUT - now
 
     def _out_of_time(self, within: float) -> OutOfTime:
         return OutOfTime(f"no answer from {self._what} within {within:.1f} s")
 
-    async def _drive(
+    async def _run(
         self,
         call: _Call[T],
         function: Callable[..., T],
         args: tuple[Any, ...],
         undo: Callable[[T], Any] | None,
     ) -> None:
+        """Make the call, finish it if its caller has given up, and free its slot."""
         try:
-            await self._drive_to_end(call, function, args)
+            await self._run_in_thread(call, function, args)
             if call.is_given_up:
-                await self._end_late(call, undo)
+                await self._finish_late(call, undo)
         finally:
             self._last_return = self._clocks.monotonic()
             self._leave(call)
 
-    async def _drive_to_end(
+    async def _run_in_thread(
         self, call: _Call[T], function: Callable[..., T], args: tuple[Any, ...]
     ) -> None:
+        """Call the function in a thread, and note its result or its exception in `call`."""
         try:
             call.end(await self._runtime.in_thread(function, *args))
         except NoThread as error:
-            call.error = StoreError(f"{self._what} cannot be called: {error}")
+            call.fail(StoreError(f"{self._what} cannot be called: {error}"))
         except Exception as error:  # noqa: BLE001  raised in the caller
-            call.error = error
+            call.fail(error)
 
-    async def _end_late(self, call: _Call[T], undo: Callable[[T], Any] | None) -> None:
+    async def _finish_late(self, call: _Call[T], undo: Callable[[T], Any] | None) -> None:
         """Undo a call whose caller gave up waiting, or count its failure."""
         try:
             result = call.result()

@@ -153,9 +153,8 @@ class Checks:
         if near is not None and (not self._cache.shared or self.is_usable(near)):
             return near, "memory"
         far = await self._cache.get_shared(origin, within)
-        near = self._cache.get_local(
-            origin
-        )  # a renewal may have ended during the look-up in the store
+        # A renewal may have ended during the look-up in the store.
+        near = self._cache.get_local(origin)
         if far is None or (near is not None and near.settled_at > far.settled_at):
             return near, "memory"
         return far, "store"

@@ -36,9 +36,8 @@ class Counters:
         self._clocks = clocks
         self._audit_log = audit_log
         self._limits: dict[tuple[str, str], _RateLimit] = {}
-        self._failed: dict[
-            str, dict[str, float]
-        ] = {}  # by kind: broken parts, and when each last failed
+        # By kind: broken parts, and when each last failed.
+        self._failed: dict[str, dict[str, float]] = {}
 
     def warn(
         self, kind: str, message: str, error: Exception, about: str = "", part: str = ""

@@ -1,9 +1,10 @@
 """The guard answers questions: may this be requested, and when may it be sent.
 
-It puts the parts of this package together. `peek` answers at once if the policy is in memory;
+It wires together the modules of this package. `peek` answers at once if the policy is in memory;
 `check` waits for what it needs, at most the decision timeout; `turn` takes the origin's turn before
 a permitted request is sent. Every decision is recorded before it is returned. Invariant: an
-exception inside the guard ends in a refusal (reason internal-error), never in a permitted request.
+exception inside the guard results in a refusal (reason internal-error), never in a permitted
+request.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from robots_guard.guard.recorder import Recorder, check_types, recordable, refus
 from robots_guard.guard.redirects import Redirects
 from robots_guard.guard.rules import RulesCache
 from robots_guard.guard.single_flight import SingleFlight
-from robots_guard.guard.threads import ends_within
+from robots_guard.guard.threads import run_within
 from robots_guard.guard.turn_check import TurnCheck
 from robots_guard.guard.turns import Turns
 from robots_guard.origin import Origin
@@ -41,19 +42,17 @@ from robots_guard.ports import AuditLog, Clocks, Fetcher, LocalStore, Runtime, S
 
 log = logging.getLogger("robots_guard")
 
-DRAIN_TIMEOUT = (
-    5.0  # seconds `drain` waits at most: together with `close` less than the 10 s of `docker stop`
-)
+#: Seconds `drain` waits at most: together with `close` less than the 10 s of `docker stop`.
+DRAIN_TIMEOUT = 5.0
 CLOSE_TIMEOUT = 2.0  # seconds `close` waits for the audit log, and again for the store
-NO_DELAY = RequiredDelay(
-    by=DelaySource.RETRY_AFTER, seconds=0.0
-)  # of a request that needs a turn only because of a pause
+#: The delay of a request that needs a turn only because of a pause.
+NO_DELAY = RequiredDelay(by=DelaySource.RETRY_AFTER, seconds=0.0)
 
 
 class Guard:
     """Answers questions for one integration.
 
-    `memory` never blocks and is looked at before `store`, which is None where policies and turns
+    `memory` never blocks and is checked before `store`, which is None where policies and turns
     are in memory only. `tokens` returns random hexadecimal text of the given number of bytes; it
     names this guard in records, turns and leases. `counts` holds running totals for the
     integration's statistics.
@@ -145,7 +144,7 @@ class Guard:
         """Whether nothing is refused."""
         return self._options.report_only
 
-    def begin_in_child(self) -> None:
+    def reset_after_fork(self) -> None:
         """Reset what a forked child must not share with its parent.
 
         The child has its own ids and its own places in the turn queues. The parent's pending work
@@ -153,10 +152,10 @@ class Guard:
         unrecorded.
         """
         for calls in self._all_calls:
-            calls.begin_in_process()
-        self._renewals.begin_in_process()
-        self._turns.begin_in_child(self._tokens(8))
-        self._recorder.begin_in_process()
+            calls.reset_after_fork()
+        self._renewals.reset_after_fork()
+        self._turns.reset_after_fork(self._tokens(8))
+        self._recorder.reset_after_fork()
 
     # -- asking for a decision ----------------------------------------------------------------------------
 
@@ -191,8 +190,8 @@ class Guard:
     def decide(self, question: Question, verdict: Verdict) -> Decision:
         """Record a verdict that an integration reached itself and that holds in every mode.
 
-        Examples are an ambiguous authority and an operator's exemption. Values of wrong types end
-        in a refusal.
+        Examples are an ambiguous authority and an operator's exemption. Values of wrong types
+        result in a refusal.
         """
         began = self._clocks.monotonic()
         terms, decided = self._options.terms, Decided(verdict)
@@ -223,7 +222,7 @@ class Guard:
         The result is the same decision with its turn, to be acted on at once; a DEFER if the turn
         would not come within `patience` seconds; or another decision if the policy now in memory
         forbids the request. Call this when nothing is left to do before the request is sent: a turn
-        whose request is not sent is lost. A turn that the decision has had for too long is moved to
+        whose request is not sent goes unused. A turn that the decision has had for too long is moved to
         now, or replaced if another process has taken one since.
         """
         if self.report_only:
@@ -307,14 +306,16 @@ class Guard:
         self._overrides.reload_if_changed()
 
     def close(self) -> None:
-        """Release the store, the audit log and the threads. A call that hangs is left to the end of
-        the process."""
-        for what, close in (
+        """Release the store, the audit log and the threads.
+
+        A call that hangs is abandoned: its daemon thread ends with the process.
+        """
+        for name, release in (
             ("audit log", self._audit_log.close),
             ("policy store", self._close_store),
         ):
-            if not ends_within(CLOSE_TIMEOUT, close):
-                log.warning("the %s hangs; continuing without closing it", what)
+            if not run_within(CLOSE_TIMEOUT, release):
+                log.warning("the %s hangs; continuing without closing it", name)
         self._runtime.close()
 
     def _close_store(self) -> None:
@@ -366,9 +367,9 @@ class Guard:
 _guards: weakref.WeakSet[Guard] = weakref.WeakSet()  # all guards of this process
 
 
-def _begin_in_child() -> None:
+def _reset_all_after_fork() -> None:
     for guard in list(_guards):
-        guard.begin_in_child()
+        guard.reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_begin_in_child)
+os.register_at_fork(after_in_child=_reset_all_after_fork)

@@ -72,9 +72,9 @@ class Recorder:
         self._clocks = clocks
         self._counters = counters
         self._tokens = tokens
-        self.begin_in_process()
+        self.reset_after_fork()
 
-    def begin_in_process(self) -> None:
+    def reset_after_fork(self) -> None:
         """Start numbering decisions; their ids begin with a name unique to this process.
 
         The parent of a forked child itself records how many requests it let pass unrecorded.

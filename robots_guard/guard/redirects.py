@@ -1,4 +1,4 @@
-"""Redirects: whether the page of another origin that a robots.txt redirects to may be fetched."""
+"""Redirects: whether a cross-origin redirect of a robots.txt may be followed."""
 
 from __future__ import annotations
 

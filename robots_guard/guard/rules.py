@@ -1,4 +1,4 @@
-"""The rules that a robots.txt has for an agent, compiled once and kept for further questions."""
+"""A cache of compiled rules, by document, agent and terms."""
 
 from __future__ import annotations
 

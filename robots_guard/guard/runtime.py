@@ -73,9 +73,8 @@ class AsyncioRuntime:
 
     def __init__(self) -> None:
         self._threads = Threads(THREADS, "robots_guard")
-        self._running: set[asyncio.Future[Any]] = (
-            set()
-        )  # the loop keeps only weak references to tasks
+        # The loop keeps only weak references to tasks.
+        self._running: set[asyncio.Future[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> Handle[T]:
         """Start a task. It may run eagerly (mitmproxy 12)."""

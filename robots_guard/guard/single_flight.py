@@ -23,7 +23,15 @@ from functools import partial
 from typing import assert_never
 
 from robots_guard.core import lease, renewal
-from robots_guard.core.access import OURS, Failed, Failure, Fetched, FetchOutcome, Get, Limits
+from robots_guard.core.access import (
+    LOCAL_FAILURES,
+    Failed,
+    Failure,
+    Fetched,
+    FetchOutcome,
+    Get,
+    Limits,
+)
 from robots_guard.core.check import TimedOut
 from robots_guard.core.events import FetchMade
 from robots_guard.core.freshness import asked_to_wait
@@ -31,7 +39,7 @@ from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Decision
 from robots_guard.errors import StoreError
 from robots_guard.guard.cache import PolicyCache
-from robots_guard.guard.calls import LONGEST, Calls
+from robots_guard.guard.calls import CALL_TIMEOUT, Calls
 from robots_guard.guard.counters import Counters
 from robots_guard.guard.overrides import OverridesFile
 from robots_guard.guard.redirects import Redirects
@@ -43,7 +51,7 @@ log = logging.getLogger("robots_guard")
 
 FETCHES = 64  # concurrent fetches; as many again for the policies of redirect targets
 WAITERS = 10_000
-MARGIN = LONGEST  # seconds by which a lease outlasts a fetch, for storing the result
+MARGIN = CALL_TIMEOUT  # seconds by which a lease outlasts a fetch, for storing the result
 PATIENCE = 2.0  # seconds for which a renewal for a redirect waits for another process's lease
 
 
@@ -98,17 +106,16 @@ class SingleFlight:
         self._counters = counters
         self._lease = limits.total + MARGIN  # seconds
         self._ending = False
-        self.begin_in_process()
+        self.reset_after_fork()
 
-    def begin_in_process(self) -> None:
+    def reset_after_fork(self) -> None:
         """Start without renewals: a forked child neither continues its parent's renewals nor
         releases its leases."""
         self._gate = self._runtime.semaphore(FETCHES)
         self._redirect_gate = self._runtime.semaphore(FETCHES)
         self._running: dict[Origin, Handle[Policy]] = {}
-        self._for_redirects: dict[
-            tuple[Origin, bool], Handle[Policy]
-        ] = {}  # by origin and `public_only`
+        # By origin and `public_only`.
+        self._for_redirects: dict[tuple[Origin, bool], Handle[Policy]] = {}
         self._tokens: dict[_Job, str] = {}  # of the leases this process holds
         self._waiting = 0
 
@@ -273,7 +280,11 @@ class SingleFlight:
     async def _cache_result(self, job: _Job, policy: Policy) -> Policy:
         """Cache a fetched policy; return what is now cached. A failure local to the redirect is not
         cached."""
-        if job.for_redirect and policy.trouble is not None and policy.trouble.failure in OURS:
+        if (
+            job.for_redirect
+            and policy.trouble is not None
+            and policy.trouble.failure in LOCAL_FAILURES
+        ):
             return policy
         return await self._cache.put(policy)
 
@@ -358,9 +369,8 @@ class SingleFlight:
         may."""
         if self._leases is None:
             return True
-        token = self._tokens[job] = self._new_token(
-            8
-        )  # released later even if only the reply was lost
+        # The lease is released later even if only the reply was lost.
+        token = self._tokens[job] = self._new_token(8)
         give_back = partial(_release_late, self._leases, job.origin, token)
         take, now = self._leases.take, self._clocks.now()
         try:

@@ -53,10 +53,10 @@ class Threads:
         self._count = count
         self._name = name
         self._is_closed = False
-        self.begin_in_process()
+        self.reset_after_fork()
         _all.add(self)
 
-    def begin_in_process(self) -> None:
+    def reset_after_fork(self) -> None:
         """Create the state that each process needs for itself: threads, their queue and a lock.
 
         A thread of the parent may hold the parent's lock at the fork, and no thread of the child
@@ -115,13 +115,13 @@ class Threads:
 _all: weakref.WeakSet[Threads] = weakref.WeakSet()
 
 
-def _begin_in_child() -> None:
+def _reset_all_after_fork() -> None:
     """A forked child has none of its parent's threads."""
     for threads in list(_all):
-        threads.begin_in_process()
+        threads.reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_begin_in_child)
+os.register_at_fork(after_in_child=_reset_all_after_fork)
 
 
 def start(function: Callable[..., None], *args: Any, name: str) -> threading.Thread:
@@ -134,7 +134,7 @@ def start(function: Callable[..., None], *args: Any, name: str) -> threading.Thr
     return thread
 
 
-def ends_within(seconds: float, function: Callable[[], None]) -> bool:
+def run_within(seconds: float, function: Callable[[], None]) -> bool:
     """Call the function in its own thread. Returns whether it ended in time; raises its exception.
 
     If the system refuses a thread, the function is called in the current one, however long it

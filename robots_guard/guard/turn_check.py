@@ -1,6 +1,6 @@
-"""The turn check: what a permitted request needs between its decision and its sending.
+"""The turn check: the last check before a permitted request is sent.
 
-It takes the origin's turn, and judges the request again by the policy known by then.
+It takes the origin's turn, and judges the request again against the policy cached at that moment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from robots_guard.core.pacing import RequiredDelay, Turn, Wait, has_lapsed, is_o
 from robots_guard.core.verdict import Action, Decision, Verdict, not_yet
 from robots_guard.guard.checks import Checks
 from robots_guard.guard.recorder import Recorder, refuse_after_error
-from robots_guard.guard.turns import UNWANTED, Turns
+from robots_guard.guard.turns import NO_LONGER_ALLOWED, Turns
 from robots_guard.ports import Clocks
 
 FRESH_FOR = 0.005  # seconds for which a decision or a turn is not checked again
@@ -67,7 +67,7 @@ class TurnCheck:
         """
         origin, delay = decision.question.origin, self._required_delay(decision)
         if delay is None:
-            return UNWANTED
+            return NO_LONGER_ALLOWED
         if decision.turn is not None:
             moved = await self._turns.renew(origin, decision.turn)
             if moved is not None:

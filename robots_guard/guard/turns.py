@@ -1,11 +1,11 @@
 """Turns: which process may send the next request to an origin that requires time between requests.
 
-Drives `core.pacing` over the stores: a turn is taken in the shared store. If the store fails, the
-turn is taken in this process's memory, which has noted all turns of this process, in a time slot
-that the store's last answer assigned to this process (`pacing.Share`). If the store is merely
-slower than a request may wait, the request is deferred; a turn that the store still grants is then
-lost. Turns are never reserved in advance. A request that cannot be requeued waits in a FIFO queue
-per origin; one that would wait longer than its patience is refused at once.
+It drives `core.pacing` over the stores: a turn is taken in the shared store. If the store fails,
+the process uses its own memory of its turns. It sends only in the time slots that the store last
+assigned to it (`pacing.Share`). If the store is merely slower than a request may wait, the request
+is deferred; a turn that the store still grants then goes unused. Turns are never reserved in
+advance. A request that cannot be requeued waits in a FIFO queue per origin; one that would wait
+longer than its patience is refused at once.
 
 Invariant: a returned turn was granted at most `MAX_TURN_AGE` ago. One that arrives later is not used.
 """
@@ -36,19 +36,18 @@ from robots_guard.core.pacing import (
     window,
 )
 from robots_guard.errors import OutOfTime, StoreError
-from robots_guard.guard.calls import REST, Calls
+from robots_guard.guard.calls import PROBE_INTERVAL, Calls
 from robots_guard.guard.counters import Counters
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks, Handle, LocalTurns, Runtime, Semaphore, TurnStore
 
-HELD = 256  # queued requests of all origins together
+MAX_QUEUED = 256  # requests in the queues of all origins together
 RETRY_IN = 1.0  # second: when to retry if the queue is full or the store too slow
-STORE_GRACE = (
-    1.0  # second the store has to grant a turn beyond the request's patience, which may be 0
-)
+#: Seconds the store has to grant a turn beyond the request's patience, which may be 0.
+STORE_GRACE = 1.0
 UPDATE_TIMEOUT = 1.0  # second a response may be delayed for the update of the store
 ROUNDING = 1.0  # second by which a Retry-After ends before the slot, because it is rounded up to whole seconds
-UNWANTED = Wait(seconds=RETRY_IN)  # the answer to a request that is no longer allowed
+NO_LONGER_ALLOWED = Wait(seconds=RETRY_IN)  # the answer to a request that is no longer allowed
 MAX_SHARES = 100_000  # origins whose shares are remembered in case the store fails
 
 
@@ -89,9 +88,9 @@ class Turns:
         self._clocks = clocks
         self._counters = counters
         self._calls = calls
-        self.begin_in_child(name)
+        self.reset_after_fork(name)
 
-    def begin_in_child(self, name: str) -> None:
+    def reset_after_fork(self, name: str) -> None:
         """Start without queues, pending calls and shares, under the process's own name.
 
         A forked child has no place in a queue, and its parent's share is not its own. The turns
@@ -99,13 +98,11 @@ class Turns:
         """
         self._name = name
         self._lines: dict[Origin, _TurnQueue] = {}
-        self._shares: LRUCache[Origin, Share] = LRUCache(
-            MAX_SHARES
-        )  # of origins that several processes use
+        # The shares of origins that several processes use.
+        self._shares: LRUCache[Origin, Share] = LRUCache(MAX_SHARES)
         self._pending_calls: dict[Origin, _PendingCall] = {}  # whose caller gave up waiting
-        self._updates: dict[
-            tuple[Origin, float], Handle[None]
-        ] = {}  # background updates, by new stamp
+        # Background updates, by new stamp.
+        self._updates: dict[tuple[Origin, float], Handle[None]] = {}
 
     # -- taking a turn ------------------------------------------------------------------------------------
 
@@ -114,9 +111,8 @@ class Turns:
         if self._shared is None:
             return self._local.reserve(origin, delay, self._clocks.now, self._name)
         wait = self._local_wait(origin, delay)
-        if (
-            wait is not None
-        ):  # a store that has recovered or was replaced does not know the turns taken without it
+        # A store that has recovered or was replaced does not know the turns taken without it.
+        if wait is not None:
             return wait
         reply = await self._ask_store(origin, delay, deadline)
         if reply is None:
@@ -129,12 +125,12 @@ class Turns:
 
         A call that takes longer continues in the background, so that the next request learns its
         result. If it was made for a shorter delay, the turn it grants is too early for this request
-        and is lost; the store is asked again.
+        and goes unused; the store is asked again.
         """
         share, now = self._share_in_force(origin), self._clocks.monotonic()
-        is_away = share is not None and not share.is_returning
+        is_unavailable = share is not None and not share.is_returning
         within = max(0.0, deadline - now) + STORE_GRACE
-        if share and is_away:
+        if share and is_unavailable:
             within = share.time_to_look(delay, now)
         ends = now + within
         pending = self._pending_calls.pop(origin, None)
@@ -146,7 +142,7 @@ class Turns:
                 return reply
             pending = self._begin_call(origin, delay)
         self._pending_calls[origin] = pending
-        if is_away:
+        if is_unavailable:
             return None
         late = f"no answer from the policy store within {within:.1f} s"
         self._warn(
@@ -185,7 +181,7 @@ class Turns:
         self._counters.mark_working("store/error", "reading", "writing")
         share = self._share_in_force(origin)
         if share is not None:
-            self._shares[origin] = share.returning(delay, self._clocks.monotonic(), REST)
+            self._shares[origin] = share.returning(delay, self._clocks.monotonic(), PROBE_INTERVAL)
         elif reply.crowd > 1:
             ahead = self._clocks.now() - self._clocks.monotonic()
             self._shares[origin] = Share.of(reply, ahead, self._shares.get(origin))
@@ -283,7 +279,7 @@ class Turns:
 
         `delay_now`, if given, is called before each attempt to take the turn and after a turn is
         granted. It returns the delay known by then, or None if the request is no longer allowed:
-        then no turn is taken, and the result is `UNWANTED`. A turn granted for a shorter delay than
+        then no turn is taken, and the result is `NO_LONGER_ALLOWED`. A turn granted for a shorter delay than
         the one known afterwards is dropped.
         """
         reply = await self._take_in_queue(patience, origin, delay, delay_now or (lambda: delay))
@@ -302,7 +298,7 @@ class Turns:
         ahead = line.length * spacing if line else 0.0
         if ahead > patience:
             return Wait(seconds=ahead + delay)
-        if self.waiting >= HELD:  # no room to wait: take a free turn, but never jump a queue
+        if self.waiting >= MAX_QUEUED:  # no room to wait: take a free turn, but never jump a queue
             if line:
                 return Wait(seconds=max(RETRY_IN, ahead + delay))
             return await self._take_until(self._clocks.monotonic(), origin, delay_now)
@@ -330,7 +326,7 @@ class Turns:
         while True:
             delay = delay_now()
             if delay is None:
-                return UNWANTED
+                return NO_LONGER_ALLOWED
             reply = await self._take(origin, delay, deadline)
             if isinstance(reply, Turn):
                 if _is_longer(delay_now(), delay):

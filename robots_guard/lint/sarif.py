@@ -15,9 +15,8 @@ from robots_guard.lint.linter import CHECKS
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 HELP = "https://www.rfc-editor.org/rfc/rfc9309"
 
-RELATED = (
-    100  # further lines of a finding; code scanning shows no more, and rejects very large logs
-)
+#: Further lines of a finding; code scanning shows no more, and rejects very large logs.
+RELATED = 100
 
 _PLACES = {check.code: place for place, check in enumerate(CHECKS)}
 

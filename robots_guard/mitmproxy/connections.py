@@ -55,7 +55,7 @@ class Connections:
             log.exception("robots_guard failed; the connection is intercepted")
 
     async def _may_pass_through(self, client: connection.Client, origin: Origin) -> bool:
-        guard, _, settings = self._service.ready()
+        guard, _, settings = self._service.guard_or_raise()
         question = _connect_question(client, origin, settings.agent)
         refusal = await self._service.destinations.verdict(client, origin)
         if refusal is not None:
@@ -77,7 +77,7 @@ class Connections:
     def tls_failed_client(self, data: tls.TlsData) -> None:
         """Record a failed handshake: usually the client does not trust the proxy's CA. Nothing was sent."""
         with contextlib.suppress(SettingsError):
-            guard, _, settings = self._service.ready()
+            guard, _, settings = self._service.guard_or_raise()
             address = data.context.server.address
             origin = _origin_of_address(*address[:2]) if address else UNREADABLE._replace(port=443)
             question = _connect_question(
@@ -113,7 +113,7 @@ class Connections:
 
     def _enforce(self, verdict: Verdict, data: server_hooks.ServerConnectionHookData) -> None:
         """Record a verdict on a connection and enforce it. One that cannot be recorded is refused, too."""
-        guard, _, settings = self._service.ready()
+        guard, _, settings = self._service.guard_or_raise()
         host, port = data.server.address[:2] if data.server.address else (UNREADABLE.host, 443)
         question = _connect_question(data.client, _origin_of_address(host, port), settings.agent)
         verdict = guard.decide(question, verdict).verdict

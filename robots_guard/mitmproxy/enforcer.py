@@ -63,9 +63,8 @@ class Enforcer:
         self._permits = Permits(self._release)
         self._service = Service(self._permits, settings)
         self.write_gate = WriteGate(self._permits, self._record_unsent, self._mark_sent)
-        self.addons = [
-            Connections(self._service, self._permits)
-        ]  # mitmproxy calls their hooks, too
+        # mitmproxy calls the hooks of these, too.
+        self.addons = [Connections(self._service, self._permits)]
         self._status_site = StatusSite(console)
         self._turn_waiters = TurnWaiters()
         self._hook_waits = HookWaits()
@@ -109,8 +108,8 @@ class Enforcer:
 
     def reload_overrides(self) -> None:
         """Reload the overrides now if they have changed."""
-        if self._service.opened is not None:
-            self._service.opened.guard.reload_overrides()
+        if self._service.guard_or_none is not None:
+            self._service.guard_or_none.guard.reload_overrides()
 
     def drain(self) -> None:
         """Refuse all new and waiting requests from now on. Permitted requests continue."""
@@ -127,8 +126,8 @@ class Enforcer:
 
     def waiting(self) -> int:
         """The number of requests that wait for their turn."""
-        if self._service.opened is not None:
-            return self._service.opened.guard.waiting
+        if self._service.guard_or_none is not None:
+            return self._service.guard_or_none.guard.waiting
         return 0
 
     def done(self) -> None:
@@ -227,7 +226,7 @@ class Enforcer:
 
     async def _judge(self, flow: http.HTTPFlow, wire: Wire) -> Decision:
         """The decision of all agents the request is judged as."""
-        admission = self._service.ready().admission
+        admission = self._service.guard_or_raise().admission
         agents = self._service.identity.agents(_user_of(flow), wire.user_agents)
         refusal = partial(self._service.destinations.verdict, flow.client_conn)
         with on_behalf_of(flow.client_conn):
@@ -236,7 +235,7 @@ class Enforcer:
     async def _cached_robots_txt(
         self, flow: http.HTTPFlow, decision: Decision
     ) -> ProxyReply | None:
-        _, admission, settings = self._service.ready()
+        _, admission, settings = self._service.guard_or_raise()
         if not settings.serve_robots_from_cache:
             return None
         return await admission.cached_robots_txt(decision, flow.request.method)
@@ -254,7 +253,7 @@ class Enforcer:
         # The client's credentials are for this proxy. A parent proxy gets those that addons set later.
         if "proxy-authorization" in flow.request.headers:
             del flow.request.headers["proxy-authorization"]
-        _, admission, settings = self._service.continued()
+        _, admission, settings = self._service.guard_despite_fault()
         user_agent = self._service.identity.user_agent_of(decision.question.agent)
         strict = settings.matching == "strict"
         approved = Approved(decision.question.origin, judged.wire, user_agent, strict)
@@ -285,9 +284,10 @@ class Enforcer:
         flow.request.trailers = None  # mitmproxy's HTTP/1 writer would pass on line breaks in them
 
     async def _await_turn(self, flow: http.HTTPFlow) -> None:
-        """Wait until the request may be sent, and judge it again if it changes meanwhile.
+        """Hold the request until it may be written.
 
-        This addon must also be the last one by then. A streamed request comes here twice.
+        If another addon changes it meanwhile, it is judged again, up to `MAX_ROUNDS` times; if
+        another addon now runs after this one, it is refused. A streamed request comes here twice.
         """
         try:
             await self._await_turn_in_rounds(flow)
@@ -322,7 +322,7 @@ class Enforcer:
 
     def _current_decision(self, flow: http.HTTPFlow, passed: PassedFlow) -> Decision:
         """Check whether the site has asked for a pause while the body was read. A streamed body is sent already."""
-        admission = self._service.continued().admission
+        admission = self._service.guard_despite_fault().admission
         decision = admission.tracked(passed.decision_id)
         if flow.request.stream:
             return decision
@@ -331,10 +331,12 @@ class Enforcer:
     async def _wait_for_turn(self, flow: http.HTTPFlow, passed: Decision) -> bool:
         """Wait for the flow's turn, without a permit. Returns False if the client or the proxy ended meanwhile."""
         judged = JudgedRequest.of(flow)
+        # A placeholder while this waits: if the wait fails, the request is refused and not sent. The
+        # decision on the turn replaces it.
         self._refuse(
             flow, not_ready("The guard could not grant a turn.", method=flow.request.method)
         )
-        _, admission, settings = self._service.ready()
+        _, admission, settings = self._service.guard_or_raise()
         decision = await self._turn_waiters.wait(
             flow.client_conn, admission.take_turn(passed, settings.hold_max)
         )
@@ -360,25 +362,25 @@ class Enforcer:
 
     async def _renew_turns(self, client: connection.Client) -> None:
         """Renew the turns that grew old while the connection was made. Without one, a request stops at the write."""
-        opened = self._service.opened
+        opened = self._service.guard_or_none
         if opened is not None:
             for decision_id in self._permits.unsent(client):
                 await opened.admission.renew_turn(decision_id, opened.settings.hold_max)
 
     def _mark_sent(self, decision_id: str) -> bool:
-        opened = self._service.opened
+        opened = self._service.guard_or_none
         return opened is None or opened.admission.mark_sent(decision_id)
 
     def _release(self, decision_id: str) -> None:
-        if self._service.opened is not None:
-            self._service.opened.admission.release(decision_id)
+        if self._service.guard_or_none is not None:
+            self._service.guard_or_none.admission.release(decision_id)
 
     def _record_unsent(
         self, request: http.Request, client: connection.Client, why: str
     ) -> Decision:
         """Record that a request was stopped at the write."""
         log.warning("robots_guard: %s; the request is not sent: %s", why, request.pretty_url)
-        guard, _, settings = self._service.ready()
+        guard, _, settings = self._service.guard_or_raise()
         question, _ = wire_of(request, client).question(settings.agent)
         decision = guard.decide(question, refusal_of(Reason.NOT_JUDGED, why))
         self._status_site.remember(decision)
@@ -391,9 +393,8 @@ class Enforcer:
         if self._is_own_fetch(flow):
             return
         state = self._permits.state_of(flow)
-        if state is None and isinstance(
-            flow.response, Refusal
-        ):  # the client left before the response
+        # The client left before the response.
+        if state is None and isinstance(flow.response, Refusal):
             return
         if state is None:
             log.error(
@@ -403,13 +404,12 @@ class Enforcer:
             flow.kill()
         elif isinstance(state, PassedFlow) and flow.response is not None:
             if "http3" not in self._service.relaxed:
-                flow.response.headers.pop(
-                    "alt-svc", None
-                )  # it invites clients to QUIC, which bypasses the proxy
-            opened = self._service.opened
+                # The field invites clients to QUIC, which bypasses the proxy.
+                flow.response.headers.pop("alt-svc", None)
+            opened = self._service.guard_or_none
             if opened is not None:
                 retry_after = flow.response.headers.get("retry-after", "")
-                await opened.admission.mark_answered(
+                await opened.admission.mark_response_started(
                     state.decision_id, flow.response.status_code, retry_after
                 )
 
@@ -436,9 +436,8 @@ class Enforcer:
         self._turn_waiters.cancel(client)
 
     def _is_own_fetch(self, flow: http.HTTPFlow) -> bool:
-        return (
-            flow.id in self._service.own_fetches
-        )  # by its id: any addon can write metadata into a flow
+        # It is recognized by its id: any addon can write metadata into a flow.
+        return flow.id in self._service.own_fetches
 
 
 _NO_VERDICT = "The guard could not reach a verdict."

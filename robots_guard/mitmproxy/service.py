@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from mitmproxy import ctx
 
+from robots_guard.core.component import Component
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Question, Verdict
 from robots_guard.errors import SettingsError
@@ -33,7 +34,7 @@ from robots_guard.settings import CLOCKS, ProxySettings, direct_fetcher, open_gu
 
 log = logging.getLogger("robots_guard")
 
-COMPONENT = "proxy"
+COMPONENT = Component.PROXY
 _PROXY_ORIGIN = Origin("http", HOST, 80)  # the origin in records about the proxy itself
 _UNCONFIGURED = ProxySettings(agent="unset")
 
@@ -99,7 +100,7 @@ class Service:
             self._record_options(newly)
 
     def _record_options(self, relaxed: dict[str, str]) -> None:
-        guard, _, settings = self.ready()
+        guard, _, settings = self.guard_or_raise()
         for name, why in relaxed.items():
             log.warning("robots_guard: %s, and is allowed to", why)
             question = Question(
@@ -119,7 +120,7 @@ class Service:
     def start(self) -> None:
         """Report a fault: an error that is logged when mitmproxy runs ends its start with exit status 1."""
         try:
-            settings = self.ready().settings
+            settings = self.guard_or_raise().settings
             self._record_options(self.relaxed)
             log.info(
                 "robots_guard: guarding %s, audit log in %s", settings.agent, settings.audit_log
@@ -136,16 +137,18 @@ class Service:
     # -- the guard ----------------------------------------------------------------------------------------
 
     @property
-    def opened(self) -> OpenGuard | None:
-        """The guard if it is open, also while there is a fault."""
+    def guard_or_none(self) -> OpenGuard | None:
+        """The guard if it is open, even while there is a fault."""
         return self._open
 
-    def continued(self) -> OpenGuard:
-        """The guard for a request that it has permitted, which continues during the shutdown. Raises SettingsError."""
-        return self._open or self.ready()
+    def guard_despite_fault(self) -> OpenGuard:
+        """The guard for a request that it has permitted: an open one serves it even while there is a
+        fault, as during the shutdown. Raises SettingsError if none is open and there is a fault."""
+        return self._open or self.guard_or_raise()
 
-    def ready(self) -> OpenGuard:
-        """The guard, opened on first use. Raises SettingsError while there is a fault."""
+    def guard_or_raise(self) -> OpenGuard:
+        """The guard for a new request, opened on first use. Raises SettingsError while there is a
+        fault."""
         if self.fault is not None or self._settings is None:
             raise SettingsError(self.fault or "robots_guard is not configured")
         if self._open is None:

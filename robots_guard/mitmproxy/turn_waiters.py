@@ -70,9 +70,8 @@ class TurnWaiters:
         self, client: connection.Client, turn: Coroutine[Any, Any, Decision]
     ) -> Decision | None:
         """Await `turn` and return its decision; None if the client disconnects first."""
-        task = asyncio.ensure_future(
-            turn
-        )  # a task of its own: mitmproxy's hook must end even if the wait is cancelled
+        # A task of its own: mitmproxy's hook must end even if the wait is cancelled.
+        task = asyncio.ensure_future(turn)
         if not task.done():
             await self._until_done(client.id, task)
         if task.cancelled():

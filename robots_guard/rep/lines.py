@@ -17,16 +17,14 @@ from typing import NamedTuple
 from robots_guard.rep.dialect import Dialect
 
 BODY_CAP = 512_000  # bytes; RFC 9309 section 2.5: at least 500 KiB
-LINE_CAP = (
-    16_663  # bytes; the limit of Google's library: eight times the longest URL of old browsers
-)
+#: Bytes; the limit of Google's library: eight times the longest URL of old browsers.
+LINE_CAP = 16_663
 TEXT_CAP = 512  # characters of a text for people
 COMMENT = b"#"  # the field of a line with only a comment, which is skipped and ends nothing
 HASH = ord("#")
 
-Record = tuple[
-    int, bytes, bytes
-]  # line number, field in lower case, value; a blank line has no field
+#: Line number, field in lower case, value; a blank line has no field.
+Record = tuple[int, bytes, bytes]
 
 
 class Line(NamedTuple):

@@ -98,9 +98,8 @@ class Patterns:
     def _add_starred(self, pattern: str, rank: int) -> None:
         head, *rest = pattern.split("*")
         last = rest.pop()
-        tail = (
-            last[:-1] if last[-1:] == "$" and last != "$" else None
-        )  # a trailing "*$" has no effect
+        # A trailing "*$" has no effect.
+        tail = last[:-1] if last[-1:] == "$" and last != "$" else None
         if tail is None and last != "$":
             rest.append(last)
         middle = tuple(filter(None, rest))

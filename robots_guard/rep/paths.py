@@ -216,9 +216,8 @@ def _resolutions(path: str) -> Iterator[tuple[str, str]]:
                 yield bare[1:], "dots"  # in urljoin(), ".." removes the root as well
             yield _merge_slashes(bare), "dots+slashes"
             yield (last := undotted(_merge_slashes(text))), "slashes+dots"
-            if text.endswith(
-                ("/.", "/..")
-            ):  # in a file system "/a.pdf/." is "/a.pdf"; "/a/" is not
+            # In a file system "/a.pdf/." is "/a.pdf"; "/a/" is not.
+            if text.endswith(("/.", "/..")):
                 yield last.rstrip("/") or "/", "slashes+dots+file"
     if "//" in path:
         yield _merge_slashes(path), "slashes"

@@ -51,9 +51,9 @@ class Breaker:
         self._failures = 0  # consecutive
         self._open_until = float("-inf")
         self._why = ""
-        self._begin_in_process()
+        self._reset_after_fork()
 
-    def _begin_in_process(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Create an unlocked lock: a forked child has none of the threads that could release the
         parent's.
         """
@@ -64,7 +64,7 @@ class Breaker:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         if self._pid != os.getpid():
-            self._begin_in_process()
+            self._reset_after_fork()
         with self._lock:
             yield
 

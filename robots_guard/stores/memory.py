@@ -25,9 +25,9 @@ class MemoryStore(MemoryTurns):
             max_bytes, getsizeof=lambda policy: policy.size
         )
 
-    def begin_in_process(self) -> None:
+    def reset_after_fork(self) -> None:
         """Create unlocked locks, as MemoryTurns does after a fork."""
-        super().begin_in_process()
+        super().reset_after_fork()
         # an LRU get reorders entries, so readers need it too
         self._policies_lock = threading.Lock()
 

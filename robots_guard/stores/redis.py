@@ -100,9 +100,8 @@ class RedisStore:
         self._prefix = prefix
         self._key = key
         self._breaker = breaker
-        self._servers: dict[
-            str, Breaker
-        ] = {}  # by name of a cluster's node; "" for a single server
+        # By name of a cluster's node; "" for a single server.
+        self._servers: dict[str, Breaker] = {}
         self._reading = breaker()
         self._writing = breaker()
 
@@ -129,10 +128,12 @@ class RedisStore:
         if not value:
             return None
         policy = self._verify(value, origin)
-        filled = codec.filled(policy, None) or codec.filled(policy, self._packed(_digest(policy)))
-        if filled is None:
+        complete = codec.with_body(policy, None) or codec.with_body(
+            policy, self._packed(_digest(policy))
+        )
+        if complete is None:
             raise DamagedValue(f"the document stored for {origin} is missing or damaged")
-        return filled
+        return complete
 
     def put(self, policy: Policy, now: float) -> None:
         """Store a policy and its document, unless the stored policy is newer

@@ -21,9 +21,8 @@ class Resets:
     """
 
     def __init__(self) -> None:
-        self._unreported: deque[tuple[Exception, Path | None]] = deque(
-            maxlen=MAX_QUARANTINED  # older files are deleted
-        )
+        # Older files are deleted.
+        self._unreported: deque[tuple[Exception, Path | None]] = deque(maxlen=MAX_QUARANTINED)
 
     def __str__(self) -> str:
         """Return the names of the damaged files, as the end of a sentence about a new file that

@@ -272,8 +272,8 @@ class SqliteStore:
         A damaged body is deleted, so that the next put stores it again.
         """
         sha256 = policy.document.sha256 if policy.document else codec.EMPTY
-        filled = codec.filled(policy, None) or codec.filled(policy, self._packed(sha256))
-        if filled is None:
+        complete = codec.with_body(policy, None) or codec.with_body(policy, self._packed(sha256))
+        if complete is None:
             with (
                 contextlib.suppress(StoreError),
                 self._database.writing(reports_reset=False) as connection,
@@ -282,7 +282,7 @@ class SqliteStore:
                     "DELETE FROM documents WHERE sha256 = ?", (bytes.fromhex(sha256),)
                 )
             raise DamagedValue(f"the document stored for {policy.origin} is missing or damaged")
-        return filled
+        return complete
 
     def _touch(self, now: float, digests: Iterable[str]) -> None:
         rows = ((now, bytes.fromhex(sha256)) for sha256 in digests)

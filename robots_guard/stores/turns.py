@@ -26,10 +26,10 @@ class MemoryTurns:
         self._last: LRUCache[Origin, float] = LRUCache(origins)
         self._not_before: LRUCache[Origin, float] = LRUCache(origins)
         self._lines: LRUCache[Origin, Places] = LRUCache(origins)
-        self.begin_in_process()
+        self.reset_after_fork()
         _all.add(self)
 
-    def begin_in_process(self) -> None:
+    def reset_after_fork(self) -> None:
         """Create an unlocked lock: a forked child has none of the threads that could release the
         parent's.
         """
@@ -89,9 +89,9 @@ class MemoryTurns:
 _all: weakref.WeakSet[MemoryTurns] = weakref.WeakSet()
 
 
-def _begin_in_child() -> None:
+def _reset_all_after_fork() -> None:
     for turns in list(_all):
-        turns.begin_in_process()
+        turns.reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_begin_in_child)
+os.register_at_fork(after_in_child=_reset_all_after_fork)

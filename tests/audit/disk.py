@@ -31,9 +31,8 @@ class Inode:
     dropped: bool = False  # a sync failed: what came after the safe part is never written
     names: dict[str, Inode] = field(default_factory=dict)
     safe_names: dict[str, Inode] = field(default_factory=dict)
-    changes: list[tuple[str, Inode | None]] = field(
-        default_factory=list
-    )  # of names, since the last sync
+    # Changes of names since the last sync.
+    changes: list[tuple[str, Inode | None]] = field(default_factory=list)
 
     def change(self, name: str, inode: Inode | None) -> None:
         if inode is None:

@@ -309,9 +309,8 @@ def test_answer_is_written_before_the_next_question(variables):
 
 @pytest.mark.timeout(60)
 def test_read_error_ends_the_batch_with_one_sentence(here):
-    status, out, err = here(
-        "check", "--batch", "/proc/self/mem"
-    )  # opens, and fails at the first read
+    # The file opens, and fails at the first read.
+    status, out, err = here("check", "--batch", "/proc/self/mem")
 
     assert (status, out, err) == (2, "", "robots-guard: Input/output error\n")
 

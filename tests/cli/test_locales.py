@@ -34,9 +34,8 @@ def test_disallowed_url_is_refused_and_shown_as_judged(ran, rules):
 def test_bytes_that_are_not_utf_8_are_kept(ran, rules):
     done = quiet(ran("check", "--robots", rules, b"http://a.test/gr\xf6\xdfe/1"))
 
-    shown = (
-        SHOWN if ran.latin_1 else "http://a.test/gr%F6%DFe/1"
-    )  # where they are text, they are the text
+    # Where they are text, they are the text.
+    shown = SHOWN if ran.latin_1 else "http://a.test/gr%F6%DFe/1"
     assert (done.returncode, shown.encode() in done.stdout) == (1, True)
 
 

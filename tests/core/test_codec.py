@@ -61,7 +61,7 @@ def test_decode_inverts_encode(outcomes):
     assert isinstance(outcomes[-1], Failed) or policy.document is not None
     packed = codec.pack(policy.document.body) if policy.document else None
 
-    assert codec.filled(codec.decode(codec.encode(policy), A), packed) == policy
+    assert codec.with_body(codec.decode(codec.encode(policy), A), packed) == policy
 
 
 def test_trouble_with_a_document_survives_encoding():
@@ -71,7 +71,7 @@ def test_trouble_with_a_document_survives_encoding():
         .policy
     )
 
-    assert codec.filled(codec.decode(codec.encode(trouble), A), PACKED) == trouble
+    assert codec.with_body(codec.decode(codec.encode(trouble), A), PACKED) == trouble
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_trouble_with_a_document_survives_encoding():
     ids=["missing", "empty", "cut", "longer", "another's", "bomb", "huge"],
 )
 def test_a_body_with_another_digest_is_a_miss(packed):
-    assert codec.filled(BARE, packed) is None
+    assert codec.with_body(BARE, packed) is None
 
 
 def test_adler_32_alone_would_accept_a_crafted_body():

@@ -134,9 +134,8 @@ def test_backoff_doubles_from_30_seconds_to_an_hour():
     ],
 )
 def test_retry_after(text, wait):
-    assert (
-        retry_after({"retry-after": text}, now=1_800_000_000.0) == wait
-    )  # 2027-01-15 08:00:00 UTC
+    # 2027-01-15 08:00:00 UTC.
+    assert retry_after({"retry-after": text}, now=1_800_000_000.0) == wait
 
 
 @pytest.mark.parametrize(

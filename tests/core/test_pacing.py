@@ -25,7 +25,6 @@ from robots_guard.core.pacing import (
     Turn,
     Wait,
     Waiter,
-    closed,
     has_lapsed,
     is_old,
     lapsed,
@@ -33,6 +32,7 @@ from robots_guard.core.pacing import (
     moved_stamp,
     next_turn,
     queue_turn,
+    reopening,
     required_delay,
     room,
     window,
@@ -138,29 +138,29 @@ def test_a_rate_for_a_time_of_day_applies_then():
 def test_open_and_closed():
     visits = pace("Visit-time: 0600-0845", "Visit-time: 2200-0400")
 
-    assert closed(visits, at("0600")) is None
-    assert closed(visits, at("2359")) is None
-    assert closed(visits, at("0359")) is None
-    line, opens = closed(visits, at("0845"))
+    assert reopening(visits, at("0600")) is None
+    assert reopening(visits, at("2359")) is None
+    assert reopening(visits, at("0359")) is None
+    line, opens = reopening(visits, at("0845"))
     assert (line.number, opens) == (3, at("2200"))
-    line, opens = closed(visits, at("0400"))
+    line, opens = reopening(visits, at("0400"))
     assert (line.number, opens) == (2, at("0600"))
 
 
 def test_a_site_without_visiting_times_is_open():
-    assert closed(None, at("1200")) is None
-    assert closed(pace("Crawl-delay: 5", "Visit-time: always"), at("1200")) is None
+    assert reopening(None, at("1200")) is None
+    assert reopening(pace("Crawl-delay: 5", "Visit-time: always"), at("1200")) is None
 
 
 @given(st.floats(0, 4e9), st.integers(0, 1439), st.integers(0, 1439))
 def test_it_opens_within_a_day_and_is_open_then(now, begins, ends):
     visits = pace(f"Visit-time: {begins // 60:02}{begins % 60:02}-{ends // 60:02}{ends % 60:02}")
-    shut = closed(visits, now)
+    shut = reopening(visits, now)
 
     assume(shut is not None)
 
     assert now < shut[1] <= now + 86_400
-    assert closed(visits, shut[1] + 0.001) is None
+    assert reopening(visits, shut[1] + 0.001) is None
 
 
 # -- turns ----------------------------------------------------------------------------------------------------

@@ -94,9 +94,8 @@ def test_a_dialect_that_defines_the_trouble_ignores_the_document():
 
 
 def test_trouble_by_a_status_means_what_the_dialect_says_of_the_status():
-    failed = trouble(
-        Failure.REDIRECT_LOOP, status=503
-    )  # what a store may hold: the status is what counts
+    # What a store may hold: the status is what counts.
+    failed = trouble(Failure.REDIRECT_LOOP, status=503)
 
     assert policy(trouble=failed).access(NOW, GOOGLE) == (Access.UNREACHABLE, None)
 

@@ -22,7 +22,7 @@ import pytest
 import trustme
 from fetch.behaviours import PUBLIC, ROWS, Behaviour, moved
 
-from robots_guard.core.access import OURS, Failure
+from robots_guard.core.access import LOCAL_FAILURES, Failure
 from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Question
 from robots_guard.fetch import destinations
@@ -248,7 +248,7 @@ def test_the_behaviour_means_what_the_table_says(ran, name, row):
 
     assert (decided["action"], decided["reason"]) == (row.action, row.reason), detail
     if policy is None:  # a local failure is not shared
-        assert Failure(detail.partition(":")[0]) in OURS & set(row.failure), detail
+        assert Failure(detail.partition(":")[0]) in LOCAL_FAILURES & set(row.failure), detail
         return
     document, trouble = policy.document, policy.trouble
     assert policy.access(policy.settled_at, RFC)[0].value == row.means

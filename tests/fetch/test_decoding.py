@@ -122,9 +122,8 @@ def test_frames_of_zstd_follow_one_another(coding):
 
 @pytest.mark.parametrize("coding", [name for name in PACKING if name != "br"], indirect=True)
 def test_a_window_beyond_rfc_9659_is_refused(coding):
-    frame = (
-        b"\x28\xb5\x2f\xfd" + b"\x00" + b"\xa8" + b"\x01\x00\x00"
-    )  # a window of 2 GiB, one empty raw block
+    # A window of 2 GiB, one empty raw block.
+    frame = b"\x28\xb5\x2f\xfd" + b"\x00" + b"\xa8" + b"\x01\x00\x00"
 
     with pytest.raises(Undecodable):
         read(coding, frame)

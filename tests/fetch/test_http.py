@@ -215,9 +215,8 @@ def packed(body: bytes, coding: str) -> Reply:
 
 
 def gzipped(body: bytes) -> bytes:
-    return gzip.compress(
-        body, mtime=0
-    )  # the same whenever it is made: the names of tests are made of it
+    # The result is always the same, because the names of tests contain it.
+    return gzip.compress(body, mtime=0)
 
 
 def raw_deflate(body: bytes) -> bytes:
@@ -419,9 +418,8 @@ async def test_reset_is_a_failure_and_nothing_is_requested_twice():
         connections += 1
         await reader.readuntil(b"\r\n\r\n")
         with writer.get_extra_info("socket").dup() as connection:
-            connection.setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-            )  # close with RST
+            # This makes `close` send RST.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort()
 
     async with await asyncio.start_server(reset, "127.0.0.1") as server:
@@ -639,9 +637,8 @@ def public_loopback(monkeypatch):
     ["127.0.0.1", "[::1]", "10.0.0.1", "169.254.169.254", "[::ffff:127.0.0.1]", "2130706433"],
 )
 async def test_a_private_address_is_refused_unless_trusted_or_allowed(host, monkeypatch):
-    monkeypatch.setattr(
-        asyncio.BaseEventLoop, "create_connection", None
-    )  # nothing may be connected
+    # Nothing may be connected.
+    monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", None)
     got = await fetch(
         f"http://{split_url(f'http://{host}')[0].authority}", fetcher=HttpFetcher("mybot")
     )

@@ -92,7 +92,7 @@ async def test_a_permitted_request_is_tracked_until_it_is_released(free):
 
     assert decision.verdict.action is Action.PASS
     assert free.mark_sent(decision.id)
-    await free.mark_answered(decision.id, 200)
+    await free.mark_response_started(decision.id, 200)
     free.release(decision.id)
     assert len(free) == 0
     assert not free.mark_sent(decision.id)
@@ -142,7 +142,7 @@ async def test_a_turn_that_grew_old_while_connecting_is_renewed(paced, clock):
 async def test_a_retry_after_pauses_the_origin(free):
     busy = await free.admit(ask())
     free.mark_sent(busy.id)
-    await free.mark_answered(busy.id, 429, "30")
+    await free.mark_response_started(busy.id, 429, "30")
 
     following = await free.admit(ask("/next"))
 
@@ -156,7 +156,7 @@ async def test_a_pause_that_begins_before_a_judged_request_is_sent(free):
     judged = await free.judge(WIRE, ["mybot"], no_refusal)
     assert free.recheck(judged).is_due
     busy = await free.admit(ask())
-    await free.mark_answered(busy.id, 503, "30")
+    await free.mark_response_started(busy.id, 503, "30")
     assert not free.recheck(judged).is_due
 
 

@@ -9,7 +9,7 @@ from robots_guard.core.pacing import DelaySource, RequiredDelay, Turn
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Question, Verdict
 from robots_guard.gateway import deferrals
-from robots_guard.gateway.deferrals import LONGEST, DeferralMemory
+from robots_guard.gateway.deferrals import REMEMBERED_FOR, DeferralMemory
 from robots_guard.origin import origin_of
 
 QUESTION = Question(
@@ -70,9 +70,9 @@ def test_only_a_sent_request_is_forgotten(memory, verdict, turn, known):
 
 def test_the_memory_is_bounded_in_time_and_size(memory, clock, monkeypatch):
     memory.remember(decision())
-    clock.advance(LONGEST + 1)
+    clock.advance(REMEMBERED_FOR + 1)
     assert memory.link(QUESTION).deferral is None
-    monkeypatch.setattr(deferrals, "REMEMBERED", 3)
+    monkeypatch.setattr(deferrals, "MAX_REMEMBERED", 3)
     few = DeferralMemory(clock)
     for number in range(5):
         few.remember(decision(msgspec.structs.replace(QUESTION, target=f"/{number}")))

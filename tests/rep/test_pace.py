@@ -129,10 +129,11 @@ def test_only_lines_that_can_apply_are_kept():
     assert len(pace.delays) == len(pace.visits) == WINDOWS
     assert len(pace.lines) == len(delays) + len(rates) + len(visits)
     whole_day = next(delay for delay in pace.delays if delay.window is None)
+    # Of a window too many, and so more.
     assert (whole_day.seconds, whole_day.line.number) == (
         1439,
         2001 + 1439,
-    )  # of a window too many, and so more
+    )
 
 
 BODY = b"User-agent: *\nCrawl-delay: 7\nDisallow: /x\n\nUser-agent: bingbot\nDisallow: /y\n"

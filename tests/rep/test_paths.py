@@ -24,9 +24,8 @@ from robots_guard.rep.ruleset import compile_rules
 TARGETS = st.text(alphabet="ab/.;?#%2eEfF5cC7\\ é*$", max_size=24).map(
     lambda text: wire_text("/" + text)
 )
-PLAIN_TARGETS = st.text(alphabet="ab/.?E0!&'(+,-:=@[]_~", max_size=12).map(
-    lambda text: "/" + text
-)  # most of them
+#: Most targets are like these.
+PLAIN_TARGETS = st.text(alphabet="ab/.?E0!&'(+,-:=@[]_~", max_size=12).map(lambda text: "/" + text)
 
 
 @pytest.mark.parametrize(

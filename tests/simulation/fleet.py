@@ -300,12 +300,12 @@ def run(seed: int, tier: str = "model", *, traced: bool = False) -> History:
 @contextmanager
 def _without_threads_and_warnings() -> Iterator[None]:
     """Suppress warnings, since the faults are planned, and close guards without a thread."""
-    log, ends_within = logging.getLogger("robots_guard"), guard_module.ends_within
+    log, run_within = logging.getLogger("robots_guard"), guard_module.run_within
     level = log.level
     log.setLevel(logging.CRITICAL + 1)
-    guard_module.ends_within = lambda _seconds, close: close() is None
+    guard_module.run_within = lambda _seconds, close: close() is None
     try:
         yield
     finally:
         log.setLevel(level)
-        guard_module.ends_within = ends_within
+        guard_module.run_within = run_within

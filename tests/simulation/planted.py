@@ -203,7 +203,7 @@ FAULTS = (
     Fault(
         name="endless-call",
         module="robots_guard.guard.calls",
-        old="seconds = max(0.0, min(LONGEST, deadline - call.began))",
+        old="seconds = max(0.0, min(CALL_TIMEOUT, deadline - call.began))",
         new="seconds = 1e9",
     ),
     Fault(

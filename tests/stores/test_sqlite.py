@@ -246,9 +246,8 @@ def survey(path) -> tuple[int, int, int]:
     right = missing = 0
     try:
         store = SqliteStore(path)
-    except (
-        SettingsError
-    ) as error:  # a flipped bit in the version looks like another version, for a person to resolve
+    except SettingsError as error:
+        # A flipped bit in the version looks like another version, for a person to resolve.
         return 0, 0, 1 if "later version" in str(error) else 10_000
     for stored in POLICIES:
         try:

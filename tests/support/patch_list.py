@@ -16,9 +16,8 @@ from robots_guard.patch import Patch
 from robots_guard.scrapy import patches as scrapy_patches
 
 with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore", DeprecationWarning
-    )  # mitmproxy's own, of pyparsing and ldap3; only on import
+    # mitmproxy's own, of pyparsing and ldap3; only on import.
+    warnings.simplefilter("ignore", DeprecationWarning)
     from robots_guard.mitmproxy import patches as mitmproxy_patches
 
 INTRODUCTION = """\

@@ -230,7 +230,7 @@ class FileAuditLog:
         if self._log_options.warc:
             self._evidence = self._open_evidence()
 
-    def begin_in_child(self) -> None:
+    def reset_after_fork(self) -> None:
         """Start afresh in a forked child, before any of its code runs: a lock may have been held by
         a thread of the parent, which the child does not have."""
         if self._writer:
@@ -270,12 +270,12 @@ class FileAuditLog:
 _audit_logs: weakref.WeakSet[FileAuditLog] = weakref.WeakSet()  # those open in this process
 
 
-def _reset_in_child() -> None:
+def _reset_all_after_fork() -> None:
     for audit_log in list(_audit_logs):
-        audit_log.begin_in_child()
+        audit_log.reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_reset_in_child)
+os.register_at_fork(after_in_child=_reset_all_after_fork)
 
 
 def is_always_recorded(decision: Decision) -> bool:

@@ -30,9 +30,8 @@ from robots_guard.settings import Settings, direct_fetcher, open_guard
 FILE = "file"  # the source of a verdict that is based on a given text
 COMPILED = 16  # compiled rulesets that a judge caches
 STATUS = {Action.PASS: 0, Action.DROP: 1, Action.DEFER: 3}  # exit statuses
-LARGEST = (
-    64 * 1024 * 1024
-)  # bytes read from a file: far above the size cap, so that the excess can be reported
+#: Bytes read from a file: far above the size cap, so that the excess can be reported.
+LARGEST = 64 * 1024 * 1024
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,9 +38,8 @@ from robots_guard.settings import CLOCKS, Settings
 from robots_guard.text import did_you_mean
 
 WINDOW = 64  # questions in progress at once
-LONGEST_LINE = (
-    16 * 1024 * 1024
-)  # bytes: several times 500 KiB of robots.txt with every byte as a JSON escape
+#: Bytes: several times 500 KiB of robots.txt with every byte as a JSON escape.
+LONGEST_LINE = 16 * 1024 * 1024
 MOST_DIGITS = 1_000  # of an integer; Python refuses more than 4,300
 JUDGES = 64  # cached, one per dialect and matching profile
 UNREADABLE = 2  # the exit status if a line could not be answered

@@ -192,9 +192,8 @@ def _notes(verdict: Verdict) -> Iterator[str]:
         yield f"The rule does not match the URL as written, but an equivalent spelling of it ({verdict.form})."
     if verdict.stale:
         yield "The site's robots.txt cannot be fetched at present: the verdict is based on the last good copy."
-    if verdict.relaxed and not (
-        verdict.delay and verdict.delay.bounded
-    ):  # the delay lines mention a bounded delay
+    # The delay lines mention a bounded delay.
+    if verdict.relaxed and not (verdict.delay and verdict.delay.bounded):
         yield f"It would not pass without the setting {verdict.relaxed}."
     if verdict.until is not None:
         yield f"Try again at {moment(verdict.until)}."

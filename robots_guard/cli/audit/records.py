@@ -33,6 +33,7 @@ from robots_guard.text import encodable
 ALL = "all"
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: A spreadsheet evaluates a cell that begins with one of these.
 _FORMULA = (
     "=",
     "+",
@@ -40,7 +41,7 @@ _FORMULA = (
     "@",
     "\t",
     "\r",
-)  # a spreadsheet evaluates a cell that begins with one of these
+)
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:

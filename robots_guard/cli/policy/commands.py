@@ -294,9 +294,8 @@ def _referenced_documents(audit_log: str | None) -> set[str]:
             )
         return set()
     named = (each.sha256 or "" for each in records(directory, trouble=trouble))
-    referenced = {
-        digest for digest in named if _SHA256.fullmatch(digest)
-    }  # the log's lines are untrusted
+    # The log's lines are untrusted.
+    referenced = {digest for digest in named if _SHA256.fullmatch(digest)}
     if trouble.files:
         raise SettingsError(
             f"nothing was purged, because part of the audit log cannot be read: {trouble}"

@@ -14,7 +14,7 @@ import msgspec
 from robots_guard.audit.show.policy import PolicyView
 from robots_guard.console.sources import Sources
 from robots_guard.core.check import compiled
-from robots_guard.core.pacing import RequiredDelay, as_wait, closed, next_turn, required_delay
+from robots_guard.core.pacing import RequiredDelay, as_wait, next_turn, reopening, required_delay
 from robots_guard.core.policy import Document
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import StoreError
@@ -115,9 +115,9 @@ def next_turn_of(sources: Sources, it: StoredPolicy, agent: str) -> NextTurn | N
         return None
     rules = compiled(it.rules, it.terms, agent) if it.rules else None
     pace = rules.pace if rules else None
-    closing = closed(pace, it.now) if it.terms.visit_time == "keep" else None
+    opening = reopening(pace, it.now) if it.terms.visit_time == "keep" else None
     delay = required_delay(pace, it.terms.min_delay, it.terms.max_delay, it.now)
     wait = as_wait(
         next_turn(*sources.store.last_turn(it.origin), delay.seconds if delay else 0.0, it.now)
     )
-    return NextTurn(wait.seconds, delay, wait.by_retry_after, closing[1] if closing else None)
+    return NextTurn(wait.seconds, delay, wait.by_retry_after, opening[1] if opening else None)

@@ -11,9 +11,8 @@ import asyncio
 import time
 
 EVERY = 1.0  # seconds between two beats
-STALE = (
-    5.0  # seconds after which the loop counts as blocked: longer than one iteration of a busy loop
-)
+#: Seconds after which the loop counts as blocked: longer than one iteration of a busy loop.
+STALE = 5.0
 
 
 class Heartbeat:

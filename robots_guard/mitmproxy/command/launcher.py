@@ -236,9 +236,8 @@ def _addons(
 def _authentication(proxy: Proxy) -> list[object]:
     if not proxy.proxyauth:
         return []
-    from mitmproxy.addons import (
-        proxyauth,
-    )  # imported late: it imports an LDAP client, which is slow
+    # Imported late: it imports an LDAP client, which is slow.
+    from mitmproxy.addons import proxyauth
 
     return [proxyauth.ProxyAuth()]
 

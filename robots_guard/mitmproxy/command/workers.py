@@ -123,9 +123,8 @@ def _wait(children: list[int]) -> int:
 def port_for_all(host: str, port: int) -> Iterator[int]:
     """Reserve a port that the workers share; `port` 0 takes a free one. Raises SettingsError."""
     try:
-        with _bind(
-            host, port, socket.SO_REUSEADDR
-        ) as free:  # fails on a port that other processes share
+        # This fails on a port that other processes share.
+        with _bind(host, port, socket.SO_REUSEADDR) as free:
             port = free.getsockname()[1]
         # Both options: connections of an earlier proxy in TIME_WAIT do not share the port by SO_REUSEPORT alone.
         reserved = _bind(host, port, socket.SO_REUSEADDR, socket.SO_REUSEPORT)

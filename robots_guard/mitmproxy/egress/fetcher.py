@@ -109,9 +109,8 @@ class MitmFetcher:
         client = connection.Client(
             peername=ITSELF,
             sockname=ITSELF,
-            timestamp_start=-float(
-                next(self._numbers)
-            ),  # with the name above, a unique client identity
+            # With the name above, a unique client identity.
+            timestamp_start=-float(next(self._numbers)),
             alpn_offers=[b"h2", b"http/1.1"],
             proxy_mode=mode_specs.ProxyMode.parse(mode),
         )
@@ -335,9 +334,8 @@ class _Hop(ReplayHandler):
             return Failed(failure=Failure.REFUSED, detail=self._private)
         if response is None or self._phase != "answer":
             return None
-        if (
-            response.status_code == 407 and self._parent
-        ):  # the parent's, not the site's (RFC 9110 section 15.5.8)
+        # The response is the parent's, not the site's (RFC 9110 section 15.5.8).
+        if response.status_code == 407 and self._parent:
             return Failed(
                 failure=Failure.REFUSED,
                 detail=f"the parent proxy {self._parent} asks for credentials (407)",
@@ -374,9 +372,8 @@ class _Hop(ReplayHandler):
         if detail.startswith(PREFIX):
             return Failure.REFUSED  # the name resolves to a refused address
         if detail.startswith("Upstream proxy "):
-            return (
-                Failure.REFUSED
-            )  # mitmproxy's message for a CONNECT that the parent refuses; it names both
+            # mitmproxy's message for a CONNECT that the parent refuses; it names both.
+            return Failure.REFUSED
         if self._phase == "connect":
             if detail.startswith("[Errno -"):  # getaddrinfo's are negative
                 return Failure.DNS

@@ -1,8 +1,9 @@
-"""`AddonManager` calls the handlers of a hook; the replacement has a cache of them.
+"""`AddonManager` calls the handlers of a hook; the replacement caches them.
 
-Half of mitmproxy's work for a request is to check about thirty addons, a dozen times, for a hook.
-With this patch it is done once per hook, and again when addons are added or removed or an option
-changes. Not the methods of the class are replaced, but the class of a master's own manager.
+For each request, mitmproxy asks about thirty addons a dozen times whether they handle a hook, which
+is half of its work. With this patch it does so once per hook, and again when addons are added or
+removed or an option changes. The patch does not replace methods of the class; it changes the class
+of the master's own manager.
 
 AddonHalt stops a hook for later addons, except for those marked `unhaltable`.
 """

@@ -37,7 +37,7 @@ from robots_guard.patch import Patch, method
 
 log = logging.getLogger("robots_guard")
 
-LINES = 10  # a minute
+LINES = 10  # per minute
 _MINUTE = 60.0  # seconds
 
 
@@ -94,7 +94,7 @@ class _CrashedLayer(layer.Layer):
 
 def _end_handler(handler: ConnectionHandler, error: BaseException) -> None:
     if isinstance(handler.layer, _CrashedLayer):
-        log.debug("robots_guard: mitmproxy has crashed again", exc_info=error)
+        log.debug("robots_guard: a connection's handler has crashed again", exc_info=error)
         return
     _CRASH_LOG.report(handler, error)
     live = list(_live_flows(handler.layer.context.layers))
@@ -175,7 +175,8 @@ class _CrashLog:
         self._unlogged = 0
 
     def report(self, handler: ConnectionHandler, error: BaseException) -> None:
-        log.debug("robots_guard: mitmproxy has crashed", exc_info=error)
+        """Log that one connection's handler has crashed, or count it if too many were logged."""
+        log.debug("robots_guard: a connection's handler has crashed", exc_info=error)
         if time.monotonic() - self._since >= _MINUTE:
             self._since, self._lines = time.monotonic(), 0
         if self._lines == LINES:
@@ -188,11 +189,12 @@ class _CrashLog:
 
 
 def _message(handler: ConnectionHandler, error: BaseException) -> str:
-    client = handler.client.peername
+    peer = handler.client.peername
+    client = peer[0] if peer else "a client"
     what = " ".join(str(error).split())[:120]
     return (
-        f"robots_guard: mitmproxy has crashed and the connection of {client[0] if client else 'a client'} is closed"
-        f" ({type(error).__name__}: {what})"
+        f"robots_guard: mitmproxy's handler of one connection has crashed; the connection of {client}"
+        f" is closed ({type(error).__name__}: {what})"
     )
 
 

@@ -1,9 +1,9 @@
 """`Http1Client.read_headers` reads the head of a response over HTTP/1.
 
-It takes the head of an interim response for the final one, so that the final response is lost, and
-collects a head that does not end without bound; `body_size_limit` covers bodies only. The
-replacement passes interim responses to the stream (`interim`), and fails a response whose head
-exceeds `MAX_HEAD`.
+It mistakes the head of an interim response for the final one, so that the final response is lost.
+It also buffers an endless head without limit; `body_size_limit` covers bodies only. The replacement
+passes interim responses to the stream (`interim`), and fails a response whose head exceeds
+`MAX_HEAD`.
 """
 
 from __future__ import annotations

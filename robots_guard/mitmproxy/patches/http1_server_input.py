@@ -1,8 +1,8 @@
 """`Http1Server.read_headers` reads the head of a request, and `wait` what a client sends after it.
 
-mitmproxy collects a head that does not end without bound, and so the bytes that follow a request
-which waits for its response, because they are the next requests; `body_size_limit` covers bodies
-only. And after an empty line before a request it waits for more data.
+mitmproxy buffers an endless head without limit. It likewise buffers the pipelined requests that
+arrive while a request waits for its response. `body_size_limit` covers bodies only. After an empty
+line before a request, it waits for more data.
 
 The replacements refuse a request whose head exceeds `MAX_HEAD`, disconnect a client that has sent
 too far ahead, and skip empty lines (RFC 9112 section 2.2). The bytes sent ahead are counted in

@@ -1,9 +1,9 @@
 """`Http1Server.send` writes a response over HTTP/1.
 
 It raises AssertionError for the trailers of an HTTP/2 site, and the client waits forever. It would
-take an interim response for the final one and, if none follows, close the connection without the
-502 that explains it. The replacement drops trailers, as RFC 9110 section 6.5.1 allows, and of an
-interim response (`interim`) it writes the head and keeps its state.
+mistake an interim response for the final one and, if none follows, close the connection without the
+502 that explains it. The replacement drops trailers, as RFC 9110 section 6.5.1 allows. For an
+interim response (`interim`), it writes only the head and continues to wait for the final response.
 """
 
 from __future__ import annotations

@@ -23,9 +23,8 @@ Handles = Callable[[Http2Client, events.Event], Commands]
 def _replace_handle_event2(plain: Handles) -> Handles:
     def handle_event(self: Http2Client, event: events.Event) -> Commands:
         gate = current_gate()
-        if gate is not None and isinstance(
-            event, RequestTrailers
-        ):  # trailers arrive after the verdict
+        # Trailers arrive after the verdict.
+        if gate is not None and isinstance(event, RequestTrailers):
             return
         if gate is not None and isinstance(event, RequestHeaders):
             try:

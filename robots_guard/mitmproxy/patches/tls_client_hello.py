@@ -1,9 +1,9 @@
-"""`ClientTLSLayer` reads the hello of a client's TLS connection.
+"""`ClientTLSLayer` reads the ClientHello of a TLS connection.
 
-`receive_handshake_data` collects a hello that does not end without bound, and parses it again from
-the start with each piece that arrives. After an unreadable hello, `receive_data` raises on what
-follows, and the connection stays open. The replacements close the connection of a client whose
-hello exceeds `MAX_HELLO`, and ignore data after an unreadable one.
+`receive_handshake_data` buffers an endless ClientHello without limit, and parses it again from the
+start whenever data arrives. After an unreadable ClientHello, `receive_data` raises when more data
+arrives, and the connection stays open. The replacements close the connection of a client whose
+ClientHello exceeds `MAX_HELLO`, and ignore data after an unreadable one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Client destinations: which destinations the clients of each mode of mitmproxy may reach.
 
-Invariant: a name is checked with the verdict, so that a refusal can be explained, and again in the
-very resolution that a connection uses, so that a name that changed in between leads nowhere.
+Invariant: a name is checked with the verdict, so that a refusal can be explained, and again when
+the connection resolves it, which defeats DNS rebinding.
 """
 
 from __future__ import annotations

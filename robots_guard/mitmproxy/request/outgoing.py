@@ -104,9 +104,8 @@ def http2_request(request: http.Request, approved: Approved, *, length: int | No
     if length is not None:
         fields += [(name.lower(), value) for name, value in _framing(request, read, length)]
     if read.te == b"trailers" and _is_multiplexed(request):
-        fields.append(
-            (b"te", b"trailers")
-        )  # gRPC requires it; RFC 9113 section 8.2.2 allows no other value
+        # gRPC requires it; RFC 9113 section 8.2.2 allows no other value.
+        fields.append((b"te", b"trailers"))
     authority = approved.origin.authority.encode()
     return _request(request, approved, authority, request.data.http_version, fields)
 
@@ -146,9 +145,8 @@ def _read(request: http.Request, approved: Approved) -> _Read:
     for field in request.data.headers.fields:
         name = field[0].lower()
         if name not in removed:
-            if (
-                name.replace(b"_", b"-") not in removed
-            ):  # CGI and WSGI take Content_Length for Content-Length
+            # CGI and WSGI take Content_Length for Content-Length.
+            if name.replace(b"_", b"-") not in removed:
                 fields.append(field)
         elif name in values:
             values[name] += b"," + field[1]

@@ -25,9 +25,8 @@ LATER = "99999999"
 @pytest.fixture(scope="module")
 def made_once(tmp_path_factory):
     """Three files: one compacted, one compressed, one plain."""
-    directory = (
-        tmp_path_factory.mktemp("made") / "jour[nal]*'s"
-    )  # no name of a directory is too odd
+    # No name of a directory is too odd.
+    directory = tmp_path_factory.mktemp("made") / "jour[nal]*'s"
     for number, step in enumerate(
         (lambda: compact(directory, LATER), lambda: compress(directory), lambda: None)
     ):

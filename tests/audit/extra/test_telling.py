@@ -139,8 +139,9 @@ def test_ecs_documents_have_the_standard_fields():
     assert passed["source"] == {"ip": "2001:db8::1", "port": 4000}
 
 
+#: The format in Heritrix's operating manual.
 HERITRIX = re.compile(
-    r"(\S+) +(-?\d+) +(-|\d+) (\S+) (\S+) (\S+) (\S+) (#\d{3}) (\S+) (\S+) (\S+) (\S+)"  # its operating manual
+    r"(\S+) +(-?\d+) +(-|\d+) (\S+) (\S+) (\S+) (\S+) (#\d{3}) (\S+) (\S+) (\S+) (\S+)"
 )
 
 

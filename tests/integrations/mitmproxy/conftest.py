@@ -17,9 +17,8 @@ from integrations.mitmproxy.wire import inside, plain
 from robots_guard.testing import Loopback
 
 with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore", DeprecationWarning
-    )  # mitmproxy's own, of pyparsing and ldap3; only on import
+    # mitmproxy's own, of pyparsing and ldap3; only on import.
+    warnings.simplefilter("ignore", DeprecationWarning)
     import mitmproxy.tools.dump  # noqa: F401
 
 KINDS = ("mitmdump", "proxy")

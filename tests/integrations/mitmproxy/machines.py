@@ -147,9 +147,8 @@ def main(mode: str, folder: Path) -> dict[str, object]:
         f"127.0.0.1 localhost\n{ADDRESS} site.test\n127.0.0.1 proxy.test\n{GATEWAY} proxy.test\n"
     )
     run(f"mount --bind {folder / 'hosts'} /etc/hosts")
-    run(
-        "mount -t tmpfs -o mode=755 tmpfs /mnt"
-    )  # user `nobody` may not read the folder of the tests
+    # User `nobody` may not read the folder of the tests.
+    run("mount -t tmpfs -o mode=755 tmpfs /mnt")
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "site.pem")
     with Loopback() as net:

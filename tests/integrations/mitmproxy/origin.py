@@ -74,9 +74,8 @@ def _received(connection: socket.socket) -> Iterator[bytes]:
 def _copy(source: socket.socket, sink: socket.socket) -> None:
     with contextlib.suppress(OSError):
         for data in _received(source):
-            sink.sendall(
-                data
-            )  # fails when the client has gone, so an answer without end is not read for ever
+            # Fails when the client has gone, so an answer without end is not read for ever.
+            sink.sendall(data)
         sink.shutdown(socket.SHUT_WR)
 
 

@@ -227,9 +227,8 @@ def test_a_transfer_coding_that_some_servers_ignore(integration, http_site):
 @pytest.mark.parametrize("endless", ["GET {url}/open?", "GET {url}/open HTTP/1.1\r\nX: "])
 def test_a_head_without_end(integration, http_site, endless):
     data = endless.format(url=http_site.url).encode() + b"a" * 1_000_000
-    cut_off = contextlib.suppress(
-        ConnectionError
-    )  # during the write; a TimeoutError would be a failure
+    # During the write; a TimeoutError would be a failure.
+    cut_off = contextlib.suppress(ConnectionError)
     with untouched(integration, http_site), connected(integration) as connection, cut_off:
         connection.sendall(data)
         assert connection.recv(12) == b"HTTP/1.1 431"

@@ -61,7 +61,7 @@ def test_over_http1(crashing, http_site, target):
         assert closed(connection) == b""
     assert plain(crashing, http_site.url + "/after").status == 200
     printed = printed_since(crashing, before, "crashed")
-    assert printed.count("mitmproxy has crashed and the connection of 127.0.0.1 is closed") == 1
+    assert printed.count("has crashed; the connection of 127.0.0.1 is closed") == 1
     assert "Traceback" not in printed
 
 
@@ -195,7 +195,7 @@ async def test_a_connection_is_closed_if_its_client_leaves_meanwhile(handler, mo
 async def test_lines_are_bounded(handler, settings, caplog):
     for _ in range(crashes.LINES + 5):
         await Handler(settings).crash()
-    assert caplog.text.count("mitmproxy has crashed") == crashes.LINES
+    assert caplog.text.count("handler of one connection has crashed") == crashes.LINES
 
 
 async def test_a_crashed_replay_ends(handler, settings, monkeypatch):

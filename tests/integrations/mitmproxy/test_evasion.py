@@ -287,9 +287,8 @@ def test_international_names(row, spelling, nothing_private):
     }[row]
     name = host[spelling == "a-label"].encode()
     answer = one_line(nothing_private, b"http://" + name + b"/private/x", name)
-    readable = (
-        name == b"xn--bcher-kva.example"
-    )  # mitmproxy reads A-labels by IDNA 2003, which has no sharp s
+    # mitmproxy reads A-labels by IDNA 2003, which has no sharp s.
+    readable = name == b"xn--bcher-kva.example"
     assert answer.status in ((403,) if readable else (400, 403)), answer
 
 

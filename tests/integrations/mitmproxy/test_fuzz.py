@@ -164,7 +164,7 @@ async def test_only_permitted_requests_are_sent(enforcer, caplog, line, fields, 
         assert "robots_guard failed" not in caplog.text
     finally:
         enforcer.error(flow)
-    assert len(enforcer._permits) == len(enforcer._service.opened.admission) == 0
+    assert len(enforcer._permits) == len(enforcer._service.guard_or_none.admission) == 0
 
 
 def check(enforcer, flow, data):

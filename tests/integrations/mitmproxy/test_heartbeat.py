@@ -35,9 +35,8 @@ async def test_a_proxy_with_a_blocked_loop_is_not_ready(monkeypatch):
 
     assert await asyncio.to_thread(wait_for, port, "robots_guard_ready 1.0")
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(wait_for, port, "robots_guard_ready 0.0").result(
-            60
-        )  # the loop waits for it, and turns not
+        # The loop waits for it, and turns not.
+        assert pool.submit(wait_for, port, "robots_guard_ready 0.0").result(60)
     assert await asyncio.to_thread(wait_for, port, "robots_guard_ready 1.0")
     enforcer.fault = "the agent is not set"
     assert await asyncio.to_thread(wait_for, port, "robots_guard_ready 0.0")

@@ -55,9 +55,8 @@ def test_in_reverse_mode(start, http_site):
         head = f"GET /open HTTP/1.1\r\nHost: x.test\r\n{SAID}Authorization: Basic b3duZXI=\r\n\r\n"
         assert exchange(connection, head.encode()).status == 200
     assert received(http_site) == []
-    assert (
-        http_site.origin.received[-1].headers["authorization"] == "Basic b3duZXI="
-    )  # that is for the site
+    # These credentials are for the site.
+    assert http_site.origin.received[-1].headers["authorization"] == "Basic b3duZXI="
 
 
 @pytest.mark.parametrize(
@@ -82,9 +81,8 @@ def test_the_proxys_own_authentication_sees_it_first(start, http_site, https_sit
         assert plain(integration, http_site.url + "/open").status == 407
         allowed = f"Proxy-Authorization: {CREDENTIALS}\r\nProxy-Connection: keep-alive\r\n"
         assert plain(integration, http_site.url + "/open", fields=allowed).status == 200
-        with tunnel(
-            integration, https_site.authority, fields=allowed
-        ) as connection:  # and once more inside
+        # A second tunnel inside the first.
+        with tunnel(integration, https_site.authority, fields=allowed) as connection:
             head = f"GET /open HTTP/1.1\r\nHost: {https_site.authority}\r\n{SAID}\r\n"
             assert exchange(connection, head.encode()).status == 200
     assert (http_site.origin.targets, https_site.origin.targets) == (["/open"], ["/open"])

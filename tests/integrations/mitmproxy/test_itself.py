@@ -47,9 +47,8 @@ def test_why_a_request_was_refused(integration, http_site):
     assert b"<x>" not in why.body
     assert (b"page=2" in why.body, b"hidden" in why.body) == (True, False)  # others may ask, too
     assert plain(integration, "http://robots.guard/why/0-0").status == 404
-    assert (
-        len(integration.records()) == before + 1
-    )  # requests for the proxy itself are not recorded
+    # Requests for the proxy itself are not recorded.
+    assert len(integration.records()) == before + 1
 
 
 def test_the_console_behind_the_proxy_is_read_only(start, sites):

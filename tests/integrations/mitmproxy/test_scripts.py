@@ -137,10 +137,11 @@ def test_a_path_rewritten_after_it_was_judged(beside, http_site, first):
     [
         ("rewrite-target", "ambiguous-authority"),
         ("rewrite-host", "ambiguous-authority"),
+        # Now it is a request to another origin, which does not answer.
         (
             "rewrite-both",
             "unreachable",
-        ),  # now it is a request to another origin, which does not answer
+        ),
     ],
 )
 def test_a_destination_rewritten_after_it_was_judged(beside, http_site, field, reason):

@@ -165,9 +165,8 @@ class Server:
 
 @contextlib.contextmanager
 def serving(name: str) -> Iterator[Server]:
-    place = Path(
-        tempfile.mkdtemp(prefix="robots-guard-")
-    )  # the servers' own users must be able to read it
+    # The servers' own users must be able to read it.
+    place = Path(tempfile.mkdtemp(prefix="robots-guard-"))
     place.chmod(0o755)
     for path, content in (
         ("private/x", SECRET),

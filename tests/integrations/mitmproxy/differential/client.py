@@ -115,9 +115,8 @@ def _all_streams_ended(case: Case) -> Callable[[bytes], bool]:
             )
             if kind == 7:  # GOAWAY
                 return True
-            if kind == 3 or (
-                kind in (0, 1) and flags & 1
-            ):  # RST_STREAM; END_STREAM on DATA or HEADERS
+            # RST_STREAM; END_STREAM on DATA or HEADERS.
+            if kind == 3 or (kind in (0, 1) and flags & 1):
                 ended.add(stream)
             at += 9 + int.from_bytes(answered[at : at + 3], "big")
         return opened <= ended

@@ -343,9 +343,8 @@ def by_h2(data: bytes) -> Iterator[Found]:
         h2.config.H2Configuration(client_side=False, header_encoding=None)
     )
     server.initiate_connection()
-    for at in range(
-        0, len(data), 64
-    ):  # in pieces, or what comes before a fault would be lost with it
+    # In pieces, or what comes before a fault would be lost with it.
+    for at in range(0, len(data), 64):
         try:
             events = server.receive_data(data[at : at + 64])
         except h2.exceptions.ProtocolError:

@@ -22,12 +22,10 @@ from integrations.mitmproxy.differential.origin import LIMIT, SIGN, Lane, Temper
 from integrations.mitmproxy.process import Integration, running, upstream_ca
 
 MODES = ("regular", "socks5", "reverse", "upstream")
-_TRIPWIRE = re.compile(
-    "answered without a verdict"
-)  # the verdict is forgotten with a client that has gone
-LANES = (
-    12  # with more, a proxy that shares its core answers a client after it has left (cases.QUIET)
-)
+#: The verdict is forgotten with a client that has gone.
+_TRIPWIRE = re.compile("answered without a verdict")
+#: With more, a proxy that shares its core answers a client after it has left (cases.QUIET).
+LANES = 12
 _ENTRIES = {"regular": "absolute", "upstream": "absolute", "socks5": "socks", "reverse": "direct"}
 PROTOCOLS = ("http", "tls", "h2")
 _FAULT = re.compile(r"Traceback|crashed|robots_guard failed|Task exception|never retrieved")
@@ -39,9 +37,8 @@ class Result:
 
     cases: dict[int, Case]
     judgement: Judgement
-    faults: list[
-        str
-    ]  # exceptions in the proxy's log, clients not let in or not served, requests that never end
+    # Exceptions in the proxy's log, clients not let in or not served, requests that never end.
+    faults: list[str]
     noted: list[str]  # what happens under load when a client leaves while mitmproxy connects for it
     statuses: Counter[str] = field(default_factory=Counter)
 
@@ -60,9 +57,8 @@ class Running:
     entrances: dict[tuple[Lane, str], Entrance]
     metrics: int | None
     faults: list[str] = field(default_factory=list)
-    kept: list[str] = field(
-        default_factory=list
-    )  # connections to origins that outlive their client
+    # Connections to origins that outlive their client.
+    kept: list[str] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
 
     async def run(self, seeds: Iterable[int]) -> Result:
@@ -72,9 +68,8 @@ class Running:
         client = Client()
         async with asyncio.TaskGroup() as group:
             for lane in self.lanes:
-                group.create_task(
-                    self._work(client, lane, waiting, cases)
-                )  # each takes the next seed
+                # Each takes the next seed.
+                group.create_task(self._work(client, lane, waiting, cases))
         await self._look_after(client)
         recordings = [recording for lane in self.lanes for recording in lane.recordings]
         judgement = await asyncio.to_thread(judge, recordings, self.passes())
@@ -134,9 +129,8 @@ class Running:
             return []
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LIMIT):
-                while flows := await asyncio.to_thread(
-                    _flows, self.metrics
-                ):  # there is no event for it
+                # There is no event for it.
+                while flows := await asyncio.to_thread(_flows, self.metrics):
                     await asyncio.sleep(0.05)
                 return []
         return [f"{flows} requests never end"]

@@ -22,13 +22,14 @@ async def test_only_permitted_requests_reach_an_origin(kind, mode, tmp_path):
         result = await proxy.run(range(first, first + CASES))
     assert not result.violations, describe(result, kind, mode)
     assert not result.faults, "\n".join(result.faults)
+    # Much gets through, or this would show nothing.
     for reader in (
         "h11",
         "llhttp",
         "nginx",
         "frames",
         "nghttp2",
-    ):  # much gets through, or this would show nothing
+    ):
         assert result.judgement.found[reader] > CASES / 20, reader
 
 
