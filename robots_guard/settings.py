@@ -49,6 +49,8 @@ _PROXY = re.compile(r"https?://([^\s/@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+)(:[
 
 
 #: The clocks of a running program, for all layers above this one.
+#: What an integration says at its start if it refuses nothing.
+REPORT_ONLY = "report_only: no request is refused because of a robots.txt"
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
 
 

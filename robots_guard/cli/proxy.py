@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from robots_guard.cli.options import address, proxy_options, proxy_settings_from
-from robots_guard.settings import Settings
+from robots_guard.settings import REPORT_ONLY, Settings
 from robots_guard.stores import shown
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ LISTEN = "127.0.0.1:8080"
     "--body-limit",
     default="",
     metavar="SIZE",
-    help="Largest request or response body kept in memory.  [default: 64m]",
+    help="Largest request body kept in memory; responses are streamed.  [default: 64m]",
 )
 @click.option(
     "--confdir",
@@ -174,4 +174,5 @@ def ca(confdir: Path | None, bundle: Path | None) -> None:
 def _announce(plan: Proxy, ready: Ready) -> None:
     settings = plan.settings
     places = f"CA certificate: {ready.ca_certificate}; audit log: {settings.audit_log}; store: {shown(settings.store)}"
-    click.echo(f"robots-guard: guarding {settings.agent} on {ready.url} ({places})")
+    mode = f"; {REPORT_ONLY}" if settings.report_only else ""
+    click.echo(f"robots-guard: guarding {settings.agent} on {ready.url} ({places}){mode}")

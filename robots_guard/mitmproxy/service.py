@@ -30,7 +30,14 @@ from robots_guard.mitmproxy.request.destinations import ClientDestinations, reve
 from robots_guard.mitmproxy.request.permits import Permits
 from robots_guard.origin import Origin
 from robots_guard.ports import Fetcher
-from robots_guard.settings import CLOCKS, ProxySettings, direct_fetcher, open_guard, parts
+from robots_guard.settings import (
+    CLOCKS,
+    REPORT_ONLY,
+    ProxySettings,
+    direct_fetcher,
+    open_guard,
+    parts,
+)
 
 log = logging.getLogger("robots_guard")
 
@@ -122,9 +129,10 @@ class Service:
         try:
             settings = self.guard_or_raise().settings
             self._record_options(self.relaxed)
-            log.info(
-                "robots_guard: guarding %s, audit log in %s", settings.agent, settings.audit_log
-            )
+            place = f"audit log in {settings.audit_log}"
+            if settings.report_only:
+                place += f"; {REPORT_ONLY}"
+            log.info("robots_guard: guarding %s, %s", settings.agent, place)
         except SettingsError as error:
             self.fault = str(error)
             log.error("robots_guard: %s", error)

@@ -165,6 +165,14 @@ def test_without_the_extra(tmp_path):
     assert_refused((done.returncode, done.stderr), "pip install 'robots_guard[proxy]'")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_proxy_that_only_reports_says_so_when_it_starts(start, kind):
+    with start(kind, report_only="true") as integration:
+        (line,) = [line for line in integration.output if "guarding mybot" in line]
+
+    assert "report_only: no request is refused because of a robots.txt" in line
+
+
 def test_the_readiness_line_and_the_private_folder(tmp_path):
     with proxy(tmp_path, anew=True, agent="mybot") as integration:
         places = (
