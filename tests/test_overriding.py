@@ -124,7 +124,8 @@ async def test_broken_file_leaves_the_previous_overrides(build, file, clock, cap
     file.write_text(entry('action = "drop"'))
     guard = build()
 
-    for broken in ("[[override", "x" * (MAX_BYTES + 1)):
+    # Python reads no integer of more than 4300 digits.
+    for broken in ("[[override", "x" * (MAX_BYTES + 1), f"a = 1{'0' * 5000}"):
         file.write_text(broken)
         clock.advance(CHECK_EVERY)
         assert (await guard.check(ask("/a"))).verdict.reason is Reason.BLOCKED

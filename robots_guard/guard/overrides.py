@@ -98,7 +98,7 @@ def read(path: Path, base: Terms) -> Overrides:
         if len(content) > MAX_BYTES:
             raise SettingsError(f"more than {MAX_BYTES} bytes")
         return parse(content.decode(), base)._replace(sha256=hashlib.sha256(content).hexdigest())
-    except (OSError, UnicodeDecodeError, SettingsError, RecursionError) as error:
+    except (OSError, ValueError, SettingsError, RecursionError) as error:
         why = str(error)
         if isinstance(error, OSError) and error.strerror:
             why = error.strerror
