@@ -209,9 +209,12 @@ def _value(value: Any) -> dict[str, Any]:
 
 
 def _milliseconds(at: str | None) -> int:
-    if at:
-        return round(datetime.fromisoformat(at).timestamp() * 1000)
-    return 0
+    """The milliseconds since 1970; 0 for a time that does not exist, which only a forged record
+    has."""
+    try:
+        return round(datetime.fromisoformat(at or "").timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return 0
 
 
 # -- Heritrix's crawl.log --------------------------------------------------------------------------

@@ -106,6 +106,13 @@ def test_a_record_without_a_method_is_exported_without_one():
     assert "http.request.method" not in otel_values(entry)
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_forged_time_does_not_stop_an_export(form):
+    (entry,) = recorded(decision())
+
+    assert list(exported([msgspec.structs.replace(entry, at="0000-01-01T00:00:00.000Z")], form))
+
+
 def test_otel_has_a_client_once():
     _, spider, proxied, _ = map(otel_values, MADE)
 
