@@ -17,7 +17,7 @@ from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Question, Verdict
 from robots_guard.errors import SettingsError, StoreReset
 from robots_guard.fetch.script import ScriptedFetcher
-from robots_guard.origin import origin_of
+from robots_guard.origin import Origin, origin_of
 from robots_guard.ports import Clocks
 from robots_guard.settings import Settings
 
@@ -159,6 +159,7 @@ DROP = Verdict(action=Action.DROP, reason=Reason.NOT_HTTP)
     [
         None,
         msgspec.structs.replace(SOUND, origin=None),
+        msgspec.structs.replace(SOUND, origin=Origin("ftp", "a.test", 21)),
         msgspec.structs.replace(SOUND, target=None),
         msgspec.structs.replace(SOUND, target=b"/x"),
         msgspec.structs.replace(SOUND, agent=None),

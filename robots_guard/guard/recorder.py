@@ -49,6 +49,7 @@ def recordable(question: Question) -> Question:
     """Return the question, or a placeholder if values of wrong types keep it from being recorded."""
     try:
         check_types(question, Question)
+        question.origin.authority  # noqa: B018  raises for a scheme that has no default port
     except Exception:  # noqa: BLE001  an integration may have passed any object
         return _UNREADABLE
     return question
