@@ -113,7 +113,7 @@ class Enforcer:
 
     def drain(self) -> None:
         """Refuse all new and waiting requests from now on. Permitted requests continue."""
-        self._service.fault = "robots_guard is shutting down"
+        self._service.fail_permanently("robots_guard is shutting down")
         self._hook_waits.end()
         self._turn_waiters.end()
 
@@ -361,11 +361,19 @@ class Enforcer:
         await self._renew_turns(data.context.client)
 
     async def _renew_turns(self, client: connection.Client) -> None:
-        """Renew the turns that grew old while the connection was made. Without one, a request stops at the write."""
+        """Renew the turns that grew old while the connection was made.
+
+        Only the client's first request waits for its turn, and is renewed last, so that it has a
+        fresh one when it is sent. While it waits, the turns of the others would lapse: they are
+        deferred at once.
+        """
         opened = self._service.guard_or_none
-        if opened is not None:
-            for decision_id in self._permits.unsent(client):
-                await opened.admission.renew_turn(decision_id, opened.settings.hold_max)
+        if opened is None:
+            return
+        first, *others = self._permits.unsent(client) or [""]
+        for decision_id in others:
+            await opened.admission.renew_turn(decision_id, 0.0)
+        await opened.admission.renew_turn(first, opened.settings.hold_max)
 
     def _mark_sent(self, decision_id: str) -> bool:
         opened = self._service.guard_or_none

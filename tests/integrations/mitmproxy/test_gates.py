@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from mitmproxy import connection, ctx
+from mitmproxy import connection, ctx, exceptions
 from mitmproxy.addons import proxyserver
 from mitmproxy.proxy import mode_specs, server_hooks
 from mitmproxy.test import taddons, tflow
@@ -155,3 +155,12 @@ async def test_a_response_without_a_verdict_is_killed(enforcer, caplog):
         record.levelno == logging.ERROR and "without a verdict" in record.message
         for record in caplog.records
     )
+
+
+async def test_a_change_of_options_does_not_undo_the_shutdown(enforcer):
+    enforcer.drain()
+
+    with pytest.raises(exceptions.OptionsError):
+        enforcer.configure({"anything"})
+
+    assert enforcer.fault == "robots_guard is shutting down"
