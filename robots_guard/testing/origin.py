@@ -245,11 +245,12 @@ class Loopback:
         for server in self._servers:
             server.close()
         await asyncio.sleep(0)  # an accepted connection is closed only by a task that has started
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0)  # transports close their sockets in the next iteration
+        # A connection that is being accepted starts a task of its own while the others end.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await asyncio.sleep(0)  # transports close their sockets in the next iteration
 
 
 def _script(robots: Script | str | int) -> Script:

@@ -9,7 +9,9 @@ from typing import TypeVar
 Input = TypeVar("Input")
 
 FACTOR = 8
-LINEAR = 3 * FACTOR  # the most growth of a cost that is linear; one that is quadratic grows 64-fold
+LINEAR = (
+    4 * FACTOR
+)  # the most growth of a cost that is linear, as measured; a quadratic one grows 64-fold
 
 
 def growth(

@@ -52,16 +52,6 @@ def sites(authority) -> Iterator[Sites]:
         started.close()
 
 
-@pytest.fixture(autouse=True)
-def _close_own_sites(request) -> Iterator[None]:
-    """Close the sites that a test itself starts; wider fixtures have started theirs before."""
-    if "sites" not in request.fixturenames:
-        yield
-        return
-    with request.getfixturevalue("sites").closed_afterwards():
-        yield
-
-
 @pytest.fixture(scope="session")
 def start(tmp_path_factory, ca_file) -> Callable[..., AbstractContextManager[Integration]]:
     """Start a proxy that trusts the origins' CA."""

@@ -143,15 +143,6 @@ class Sites:
         authority.issue_cert(*names).configure_cert(context)  # type: ignore[attr-defined]
         return context
 
-    @contextlib.contextmanager
-    def closed_afterwards(self) -> Iterator[None]:
-        """No client reaches the sites started in this context after it."""
-        earlier = len(self._taps)
-        yield
-        for tap in self._taps[earlier:]:
-            tap.close()
-        del self._taps[earlier:]
-
     def close(self) -> None:
         for tap in self._taps:
             tap.close()
