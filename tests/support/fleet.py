@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import resource
-import select
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from robots_guard.core.renewal import begin
 from robots_guard.errors import RobotsGuardError, StoreError
 from robots_guard.origin import Origin, origin_of
 from robots_guard.stores.sqlite import SqliteStore
+from support.preloaded import is_readable
 
 ORIGINS = [origin_of(f"https://{n}.test") for n in range(40)]
 NOW = 1000.0
@@ -59,7 +59,7 @@ class Member:
         """Return the result of a command. A process that died or hangs fails the test."""
         out = self._process.stdout
         assert out is not None
-        assert select.select([out], [], [], TIMEOUT)[0], "the process hangs"
+        assert is_readable(out, TIMEOUT), "the process hangs"
         line = out.readline()
         assert line, f"the process died: {signal.Signals(-self._process.wait(60)).name}"
         self._pending -= 1

@@ -95,10 +95,12 @@ class Preloaded:
         return parent
 
 
-def _is_readable(link: socket.socket) -> bool:
-    poll = select.poll()  # select() takes no descriptor beyond 1023
-    poll.register(link, select.POLLIN)
-    return bool(poll.poll(0))
+def is_readable(file: Any, within: float = 0.0) -> bool:
+    """Whether a file or socket can be read within some seconds; select() takes no descriptor beyond
+    1023."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(within * 1000))
 
 
 class Program:
@@ -117,7 +119,7 @@ class Program:
         self._link.close()
 
     def poll(self) -> int | None:
-        if self.returncode is None and _is_readable(self._link):
+        if self.returncode is None and is_readable(self._link):
             self.wait()
         return self.returncode
 

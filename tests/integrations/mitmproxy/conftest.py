@@ -44,7 +44,7 @@ def http2_site(authority, tmp_path_factory) -> Iterator[H2Site]:
         yield site
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def sites(authority) -> Iterator[Sites]:
     with Loopback() as net:
         started = Sites(net, authority)
