@@ -299,9 +299,9 @@ async def test_a_large_file_is_compiled_off_the_event_loop(build, monkeypatch):
             )
         )
     )
-    compile_here = rules_module.compile_rules
+    compile_here = rules_module.compiled
     compiled = lambda *a: (threads.append(threading.current_thread()), compile_here(*a))[1]  # noqa: E731
-    monkeypatch.setattr(rules_module, "compile_rules", compiled)
+    monkeypatch.setattr(rules_module, "compiled", compiled)
 
     assert (await guard.check(ask("/private/x"))).verdict.action is Action.DROP
     assert threads != [threading.main_thread()]

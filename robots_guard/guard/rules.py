@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from cachetools import LRUCache
 
-from robots_guard.core.check import TimedOut
+from robots_guard.core.check import TimedOut, compiled
 from robots_guard.core.policy import Document
 from robots_guard.core.verdict import Terms
 from robots_guard.errors import StoreError
 from robots_guard.guard.calls import Calls
 from robots_guard.guard.counters import Counters
 from robots_guard.ports import Clocks
-from robots_guard.rep.ruleset import Ruleset, compile_rules
+from robots_guard.rep.ruleset import Ruleset
 
 #: Bytes of a robots.txt: compiling a longer one would block the event loop for too long.
 COMPILE_IN_THREAD_ABOVE = 64 * 1024
@@ -34,7 +34,7 @@ class RulesCache:
         key = _key(document, agent, terms)
         rules: Ruleset | None = self._rules.get(key)
         if rules is None and len(document.body) <= COMPILE_IN_THREAD_ABOVE:
-            rules = self._keep(key, _compile(document, agent, terms))
+            rules = self._keep(key, compiled(document, terms, agent))
         return rules
 
     async def get_in_time(
@@ -51,7 +51,7 @@ class RulesCache:
             return ready
         within = max(0.0, deadline - self._clocks.monotonic())
         try:
-            rules = await self._calls.make(_compile, document, agent, terms, within=within)
+            rules = await self._calls.make(compiled, document, terms, agent, within=within)
         except StoreError as error:
             message = "a question is deferred because a large robots.txt could not be parsed: %s"
             self._counters.warn("rules/error", message, error)
@@ -70,7 +70,3 @@ def _size(rules: Ruleset) -> int:
 
 def _key(document: Document, agent: str, terms: Terms) -> RulesKey:
     return document.sha256, agent, terms.dialect.name, terms.matching.name
-
-
-def _compile(document: Document, agent: str, terms: Terms) -> Ruleset:
-    return compile_rules(document.body, terms.dialect, agent, terms.matching.name)
