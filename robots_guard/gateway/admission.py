@@ -121,7 +121,7 @@ class Admission:
         decision = self._tracked.get(decision_id)
         if decision is None or decision.turn is None:
             return
-        renewed = await self._guard.turn(decision, patience)
+        renewed = await self.take_turn(decision, patience)
         if decision_id in self._tracked:  # not released meanwhile
             self._tracked[decision_id] = renewed
 

@@ -128,6 +128,7 @@ async def test_a_turn_that_was_lost_while_connecting(paced, clock):
 
     assert not paced.mark_sent(first.id)
     assert paced.mark_sent(second.id)
+    assert (await paced.admit(ask("/1"))).question.deferral is not None  # it was deferred before
 
 
 async def test_a_turn_that_grew_old_while_connecting_is_renewed(paced, clock):
