@@ -377,7 +377,7 @@ def test_compacting_does_not_change_query_results(here, audit_log):
 
 
 def test_uncompactable_file_is_named(here, directory):
-    audit_log = audit_log_in(directory, retention=None)  # nobody keeps house beside the test
+    audit_log = audit_log_in(directory, retention=None)  # no housekeeping beside the test
     audit_log.write(decision())
     audit_log.close()
     damaged = audit_log.directory / "20200101-h-1-ab-0001.jsonl.zst"

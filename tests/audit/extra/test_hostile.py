@@ -31,7 +31,7 @@ OLD = "20200101-h-1-ab-0001.jsonl"
 
 @pytest.fixture
 def audit_log(tmp_path):
-    log = audit_log_in(tmp_path, retention=None)  # nobody keeps house beside the test
+    log = audit_log_in(tmp_path, retention=None)  # no housekeeping beside the test
     log.write(decision())
     log.close()
     return tmp_path
