@@ -35,6 +35,7 @@ from mitmproxy.options import Options
 from mitmproxy.proxy import mode_servers
 
 from robots_guard.errors import SettingsError
+from robots_guard.gateway.patch import install_patches
 from robots_guard.mitmproxy.addon import install
 from robots_guard.mitmproxy.ca import CA_CERTIFICATE, authority, private_folder, validate_pem
 from robots_guard.mitmproxy.command.addons import StartCheck, Streaming
@@ -45,7 +46,6 @@ from robots_guard.mitmproxy.command.workers import port_for_all, run
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.mitmproxy.patches import COMMAND_PATCHES, WORKER_PATCHES
 from robots_guard.mitmproxy.replies.asgi import Application
-from robots_guard.patch import install_patches
 from robots_guard.settings import ProxySettings
 
 

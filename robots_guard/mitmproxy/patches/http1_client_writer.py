@@ -21,6 +21,7 @@ from mitmproxy.proxy.layers.http._events import (
 )
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 
+from robots_guard.gateway.patch import Patch, method
 from robots_guard.mitmproxy.patches.write_check import (
     NotApproved,
     WriteCheck,
@@ -28,7 +29,6 @@ from robots_guard.mitmproxy.patches.write_check import (
     produce,
     refusal,
 )
-from robots_guard.patch import Patch, method
 
 Commands = layer.CommandGenerator[None]
 Sends = Callable[[Http1Client, HttpEvent], Commands]

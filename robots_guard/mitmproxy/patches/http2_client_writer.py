@@ -13,8 +13,8 @@ from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import RequestHeaders, RequestTrailers
 from mitmproxy.proxy.layers.http._http2 import Http2Client
 
+from robots_guard.gateway.patch import Patch, method
 from robots_guard.mitmproxy.patches.write_check import NotApproved, current_gate, produce, refusal
-from robots_guard.patch import Patch, method
 
 Commands = layer.CommandGenerator[None]
 Handles = Callable[[Http2Client, events.Event], Commands]
