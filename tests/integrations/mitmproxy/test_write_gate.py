@@ -18,6 +18,8 @@ from robots_guard.mitmproxy.request.outgoing import Approved, http1_request, htt
 from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
 from robots_guard.mitmproxy.request.write_gate import WriteGate
 
+# A test reads the private `_sealed`: which permits are left over has no public face.
+
 # -- beside an addon that changes requests after the enforcer's last hook ---------------------------------------
 
 LATE = '''
