@@ -108,9 +108,12 @@ async def test_a_turn_that_was_lost_while_connecting(paced, clock):
     second = await paced.admit(ask("/2"))
     assert second.is_due
 
-    await paced.renew_turn(first.id, 0.0)
+    assert paced.refusal_of(first.id) is None
+    await paced.renew_turns([first.id], 0.0)
 
     assert not paced.mark_sent(first.id)
+    refusal = paced.refusal_of(first.id)
+    assert (refusal.verdict.action, refusal.verdict.reason) == (Action.DEFER, Reason.CRAWL_DELAY)
     assert paced.mark_sent(second.id)
     assert (await paced.admit(ask("/1"))).question.deferral is not None  # it was deferred before
 
@@ -118,10 +121,29 @@ async def test_a_turn_that_was_lost_while_connecting(paced, clock):
 async def test_a_turn_that_grew_old_while_connecting_is_renewed(paced, clock):
     first = await paced.admit(ask("/1"))
     clock.advance(5)
-    await paced.renew_turn(first.id, 0.0)
+    await paced.renew_turns([first.id], 0.0)
     assert paced.mark_sent(first.id)
+    assert paced.refusal_of(first.id) is None
     clock.advance(9)
     assert (await paced.admit(ask("/2"))).verdict.action is Action.DEFER
+
+
+async def test_a_renewed_turn_does_not_lapse_while_another_request_waits(paced, clock):
+    first = await paced.admit(ask("/1"))
+    clock.advance(11)
+    second = await paced.admit(ask("/2"))
+    clock.advance(1)
+
+    await paced.renew_turns([first.id, second.id], patience=60.0)
+
+    assert paced.refusal_of(first.id).verdict.action is Action.DEFER
+    assert paced.mark_sent(second.id)
+
+
+async def test_renewing_no_turns(paced):
+    await paced.renew_turns([], 60.0)
+    await paced.renew_turns(["unknown"], 60.0)
+    assert paced.refusal_of("unknown") is None
 
 
 async def test_a_retry_after_pauses_the_origin(free):

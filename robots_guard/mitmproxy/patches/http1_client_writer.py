@@ -27,7 +27,7 @@ from robots_guard.mitmproxy.patches.write_check import (
     WriteCheck,
     current_gate,
     produce,
-    refusal,
+    replies,
 )
 
 Commands = layer.CommandGenerator[None]
@@ -47,7 +47,8 @@ def _replace_send(plain: Sends) -> Sends:
         except NotApproved as error:
             self.state = self.done
             yield commands.CloseConnection(self.conn)
-            yield ReceiveHttp(refusal(event.stream_id, error))
+            for reply in replies(event.stream_id, error):
+                yield ReceiveHttp(reply)
             return
         if written is not None:
             yield from plain(self, written)
