@@ -558,6 +558,8 @@ def test_a_lost_turn_that_cannot_be_replaced_is_a_429(impatient, sites, method, 
     (record,) = (each for each in records if answer.guard.endswith(f'id="{each["id"]}"'))
     assert (record["action"], record["method"]) == ("defer", method)
     assert "not-judged" not in {each["reason"] for each in records}
+    # The proxy's own 429 is not the site's, and causes no pause.
+    assert "reason=crawl-delay" in get(impatient, site, "/again").guard
     assert site.origin.targets == ["/quick"]
 
 
