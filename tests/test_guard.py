@@ -22,14 +22,15 @@ from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Deferral, Question, Verdict
 from robots_guard.errors import AuditLogError, StoreError, UnconfirmedRecord
 from robots_guard.guard.counters import QUIET
+from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.guard.turn_check import FRESH_FOR
 from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 
-# These tests replace the `_runtime`'s sleep, so that virtual time passes, and read `_renewals`, which
-# has no public face.
+# These tests read `_renewals`, `_turns` and `_cache`, which have no public face, and replace
+# `_checks.run_from_memory` to cause a fault.
 
 A = origin_of("https://a.test")
 RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_verified=True)
@@ -1177,7 +1178,7 @@ async def test_a_request_that_waits_for_its_turn_is_not_sent_when_a_robots_txt_t
         clock.advance(seconds)
         await guard.policy(A, renew=True)
 
-    monkeypatch.setattr(guard._runtime, "sleep", sleep)
+    monkeypatch.setattr(AsyncioRuntime, "sleep", staticmethod(sleep))
     first, second, third = [await guard.check(ask(f"/{path}")) for path in ("a", "private/b", "c")]
     assert (await guard.turn(first)).is_due
 
@@ -1213,7 +1214,7 @@ async def test_a_delay_that_grows_while_a_request_waits_is_kept(build, clock, mo
         clock.advance(seconds)
         await guard.policy(A, renew=True)
 
-    monkeypatch.setattr(guard._runtime, "sleep", sleep)
+    monkeypatch.setattr(AsyncioRuntime, "sleep", staticmethod(sleep))
     first, second = [await guard.check(ask(f"/{path}")) for path in "ab"]
     began = clock()
     await guard.turn(first)
@@ -1260,7 +1261,7 @@ async def test_request_that_waits_for_its_turn_is_recorded_once(
         clock.advance(seconds)
 
     guard = build(Script(PACED))
-    monkeypatch.setattr(guard._runtime, "sleep", sleep)
+    monkeypatch.setattr(AsyncioRuntime, "sleep", staticmethod(sleep))
     decisions = [await guard.check(ask(f"/{path}")) for path in "ab"]
     turns = [await guard.turn(decision, 15) for decision in decisions]
 
@@ -1315,7 +1316,7 @@ async def test_turn_says_how_long_it_was_waited_for(build, clock, monkeypatch):
         clock.advance(seconds)
 
     guard = build(Script(SLOW))
-    monkeypatch.setattr(guard._runtime, "sleep", sleep)
+    monkeypatch.setattr(AsyncioRuntime, "sleep", staticmethod(sleep))
     first = await guard.turn(await guard.check(ask("/a")))
     second = await guard.turn(guard.peek(ask("/b")), patience=15)
     third = await guard.turn(guard.peek(ask("/c")), patience=5)
@@ -1452,7 +1453,7 @@ async def test_no_request_waits_for_its_turn_in_report_only_mode(build, clock, m
         clock.advance(seconds)
 
     guard = build(Script(SLOW), report_only=True)
-    monkeypatch.setattr(guard._runtime, "sleep", sleep)
+    monkeypatch.setattr(AsyncioRuntime, "sleep", staticmethod(sleep))
     await guard.turn(await guard.check(ask("/a")), patience=15)
     began = clock()
     second = await guard.turn(guard.peek(ask("/b")), patience=15)
@@ -1504,7 +1505,7 @@ async def test_a_redirect_waits_for_its_turn_as_long_as_there_is_time_to_fetch_a
     b = origin_of("https://b.test")
     moved = Fetched(status=302, headers={"location": "https://b.test/page"}, tls_verified=True)
     guard = build(script := Script(answer(b"User-agent: *\nCrawl-delay: %d" % delay), moved, RULES))
-    monkeypatch.setattr(guard._runtime, "sleep", sleep)
+    monkeypatch.setattr(AsyncioRuntime, "sleep", staticmethod(sleep))
     await guard.turn(await guard.check(ask(origin=b)))
     began = clock()
     await guard.check(ask())

@@ -16,6 +16,9 @@ from robots_guard import origin
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.origin import Origin, origin_of, parse_authority, split_url
 
+# These tests compare the private `_split_uncached` with what is cached, and read `_RECENT`: that
+# something is cached has no public face.
+
 
 @pytest.mark.parametrize(
     ("url", "origin"),

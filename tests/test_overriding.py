@@ -56,9 +56,8 @@ def build(build_guard, clock, file):
     def build(fetcher=None, **options):
         fetcher = fetcher or ScriptedFetcher({A.robots_url: RULES})
         clocks = Clocks(now=clock, monotonic=clock)
-        return build_guard(
-            fetcher, audit_log=Records(), clocks=clocks, **{"overrides": file, **options}
-        )
+        usual = {"overrides": file, "audit_log": Records()}
+        return build_guard(fetcher, clocks=clocks, **{**usual, **options})
 
     return build
 
@@ -174,7 +173,9 @@ def test_a_suffix_with_a_port_does_not_open_every_port(build, file, caplog):
 def test_a_reading_is_recorded_with_what_was_read(build, file, caplog):
     expired = entry('action = "pass"', "two", "2001-01-01").replace("a.test", "b.test")
     file.write_text(entry('action = "drop"') + expired)
-    (event,) = (event for event in build()._audit_log.events if isinstance(event, OverridesLoaded))
+    audit_log = Records()
+    build(audit_log=audit_log)
+    (event,) = (event for event in audit_log.events if isinstance(event, OverridesLoaded))
 
     assert event.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
     assert (event.count, event.problems) == (1, ("two: it has expired: renew it or remove it",))

@@ -21,6 +21,9 @@ from robots_guard.origin import origin_of
 from robots_guard.stores.sqlite import SqliteStore
 from robots_guard.testing.audit_log import CapturingAuditLog
 
+# These tests read `_renewals`, which has no public face, and replace its `_fetch_for_redirect` to
+# cause a fault.
+
 A, B, C = (origin_of(f"https://{name}.test") for name in "abc")
 RULES = "User-agent: *\nDisallow: /private/\n"
 

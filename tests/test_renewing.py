@@ -24,6 +24,7 @@ from robots_guard.origin import origin_of
 from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
+from robots_guard.testing.audit_log import CapturingAuditLog
 
 # These tests read `_renewals`: what a guard's single flight still waits for has no public face.
 
@@ -96,8 +97,8 @@ async def test_ten_thousand_askers_on_a_cold_origin_one_fetch(build, shared):
 
 async def test_more_than_may_wait_are_deferred_and_recorded(build, monkeypatch):
     monkeypatch.setattr(single_flight, "WAITERS", 3)
-    fetcher = Everywhere()
-    guard = build(fetcher)
+    fetcher, audit_log = Everywhere(), CapturingAuditLog()
+    guard = build(fetcher, audit_log=audit_log)
     askers = [asyncio.ensure_future(guard.check(ask())) for _ in range(3)]
     await until(lambda: fetcher.gets)
     refused = await guard.check(ask())
@@ -106,7 +107,7 @@ async def test_more_than_may_wait_are_deferred_and_recorded(build, monkeypatch):
 
     assert (refused.verdict.action, refused.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
     assert refused.verdict.detail == "3 requests already wait for a robots.txt"
-    assert [record.action for record in guard._audit_log.records] == [
+    assert [record.action for record in audit_log.records] == [
         "defer",
         "drop",
         "drop",

@@ -14,6 +14,8 @@ from support.threads import System
 
 from robots_guard.guard.threads import NoThread, Threads, run_within
 
+# A test holds the private `_lock`, as a thread does when its process forks.
+
 HANGS = """
 import threading
 from robots_guard.{module} import {name} as make

@@ -24,8 +24,8 @@ from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 
-# These tests replace the `_runtime`'s sleep, so that virtual time passes, and set `_shares`, which
-# otherwise depend on the answers of a fleet.
+# These tests set `_shares`, which otherwise depend on the answers of a fleet, and read what a process
+# keeps besides its store (`_updates`, `_local`).
 
 A, B = origin_of("https://a.test"), origin_of("https://b.test")
 CLOCKS = Clocks(now=time.time, monotonic=time.monotonic)
@@ -331,7 +331,7 @@ async def test_a_turn_that_comes_too_late_is_asked_for_again_within_the_patience
         clock.advance(seconds)
         far.late = 0.0
 
-    monkeypatch.setattr(turns._runtime, "sleep", sleep)
+    monkeypatch.setattr(AsyncioRuntime, "sleep", staticmethod(sleep))
     far.late = 3.0
     began = clock()
 
@@ -348,7 +348,7 @@ async def test_a_store_that_is_always_late_gives_no_turn_and_that_has_an_end(clo
     async def sleep(seconds):
         clock.advance(seconds)
 
-    monkeypatch.setattr(turns._runtime, "sleep", sleep)
+    monkeypatch.setattr(AsyncioRuntime, "sleep", staticmethod(sleep))
     far.late = 1.0
     began = clock()
 

@@ -60,6 +60,7 @@ LARGEST_FORM = 8192  # bytes
 NOT_SHOWN = "This cannot be shown"
 LONGEST_URL = 16_384  # characters of a URL to try
 
+_CHOICES = {"actions": ACTIONS, "reasons": REASONS, "components": COMPONENTS, "sorts": SORTS}
 NAVIGATION = (
     ("overview", "/", "Overview"),
     ("decisions", "/decisions", "Decisions"),
@@ -171,25 +172,11 @@ class Console:
     def decisions(self, request: Request) -> Response:
         """List the decisions that match the query, a page at a time."""
         query = parse_query(request.query_params, self._sources.clocks.now())
-        choices: dict[str, Any] = {
-            "actions": ACTIONS,
-            "reasons": REASONS,
-            "components": COMPONENTS,
-            "sorts": SORTS,
-        }
         nothing = self._snapshots.why_empty()
-        values: dict[str, Any] = {
-            "query": query,
-            "nothing": nothing,
-            "page": None,
-            "count": 0,
-            "trouble": "",
-            **choices,
-        }
+        values: dict[str, Any] = {"query": query, "nothing": nothing, **_CHOICES}
         if nothing:
-            return self._page(
-                request, "decisions.html", "decisions", status=_status(nothing), **values
-            )
+            values |= {"page": None, "count": 0, "trouble": "", "status": _status(nothing)}
+            return self._page(request, "decisions.html", "decisions", **values)
         with self._snapshots.newest() as snapshot:
             found = snapshot.cached(
                 ("page", query.cache_key), lambda search: read_page(search, query)

@@ -209,13 +209,7 @@ class Fetching:
         answer: Fetched | None = None,
     ) -> Settled:
         """Settle on trouble, together with the stored document, if there is one."""
-        before = self.cached.trouble if self.cached else None
-        if before is not None and not before.continues(now):
-            before = None
-        attempts, since = 1, now
-        if before is not None:
-            attempts = before.attempts + 1
-            since = min(before.since, now)  # a clock may have jumped backwards
+        attempts, since = self._attempts(now)
         trouble = FetchTrouble(
             failure=failure,
             detail=detail[:200],
@@ -233,6 +227,13 @@ class Fetching:
                 trouble=trouble,
             )
         )
+
+    def _attempts(self, now: float) -> tuple[int, float]:
+        """How often in succession the fetch has failed, this time included, and since when."""
+        before = self.cached.trouble if self.cached else None
+        if before is None or not before.continues(now):
+            return 1, now
+        return before.attempts + 1, min(before.since, now)  # a clock may have jumped backwards
 
     def _spread(self, attempts: int) -> float:
         """A number in 0..1 by origin and attempt, so that origins that failed together are not

@@ -16,9 +16,10 @@ Invariant: deny first. A request that is not, or no longer, tracked must not be 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from robots_guard.core.freshness import asked_to_wait
+from robots_guard.core.pacing import MAX_TURN_AGE
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Question, Verdict
 from robots_guard.gateway.deferrals import DeferralMemory
@@ -113,11 +114,33 @@ class Admission:
         """The decision of a tracked request. Raises KeyError."""
         return self._tracked[decision_id]
 
-    async def renew_turn(self, decision_id: str, patience: float) -> None:
-        """Renew a turn that grew old while a connection was made.
+    def refusal_of(self, decision_id: str) -> Decision | None:
+        """Return the recorded DEFER or DROP that a renewed turn has put in the place of a tracked
+        decision; None if there is none."""
+        decision = self._tracked.get(decision_id)
+        if decision is None or decision.verdict.action is Action.PASS:
+            return None
+        return decision
 
-        The turn is moved to now, or the request waits for another. Without one it must not be sent.
+    async def renew_turns(self, decision_ids: Sequence[str], patience: float) -> None:
+        """Renew the turns of a client's requests that grew old while a connection was made.
+
+        Each turn is moved to now, or its request needs another. Only the first request waits for
+        one, at most `patience` seconds: a turn that was renewed before would lapse meanwhile. So it
+        waits for less if another request has its turn, and it is renewed last.
         """
+        for decision_id in decision_ids[1:]:
+            await self._renew_turn(decision_id, 0.0)
+        if any(self._has_turn(decision_id) for decision_id in decision_ids[1:]):
+            patience = min(patience, MAX_TURN_AGE / 2)
+        for decision_id in decision_ids[:1]:
+            await self._renew_turn(decision_id, patience)
+
+    def _has_turn(self, decision_id: str) -> bool:
+        decision = self._tracked.get(decision_id)
+        return decision is not None and decision.turn is not None
+
+    async def _renew_turn(self, decision_id: str, patience: float) -> None:
         decision = self._tracked.get(decision_id)
         if decision is None or decision.turn is None:
             return

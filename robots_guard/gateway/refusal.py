@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
-from html import escape
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ from robots_guard.core.freshness import Freshness
 from robots_guard.core.policy import Policy
 from robots_guard.core.reasons import Party, Reason, meaning_of
 from robots_guard.core.verdict import Action, Decision
-from robots_guard.gateway.page import page
+from robots_guard.gateway.page import render
 from robots_guard.rep.dialect import Dialect
 
 MAX_QUOTED = 256  # characters of untrusted text in a header field
@@ -196,11 +195,12 @@ def _url(decision: Decision) -> str:
     return f"{decision.question.origin}{decision.question.target}"[:MAX_URL]
 
 
-def _fetched_at(decision: Decision) -> str | None:
+def _fetched_at(decision: Decision) -> datetime | None:
+    """The second in which the robots.txt was fetched."""
     document = decision.policy.document if decision.policy else None
     if document is None:
         return None
-    return datetime.fromtimestamp(document.fetched_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(int(document.fetched_at), UTC)
 
 
 def _problem(decision: Decision, status: int) -> dict[str, object]:
@@ -228,43 +228,19 @@ def _problem(decision: Decision, status: int) -> dict[str, object]:
 
 
 def _page(decision: Decision, status: int) -> bytes:
-    deferred = decision.verdict.action is Action.DEFER
-    title = "Not now" if deferred else "Not fetched"
-    facts = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in _facts(decision))
-    return page(
-        f"{title}: {escape(decision.verdict.reason)}",
-        f"""<p class="by">robots_guard · {status} · {escape(decision.verdict.reason)}</p>
-<h1>{title}</h1>
-<p>{escape(_why(decision))} This request did not leave the proxy.</p>
-<dl>{facts}</dl>
-<p class="ask"><strong>Whom to ask:</strong> the operator of this crawler, who runs this proxy.
-Give the reference <code>{escape(decision.id)}</code>. What may be crawled is decided by the site.</p>""",
-        # A crawler that controls a browser sees the document, but not always the header fields.
-        head=f'<meta name="robots-guard" content="{escape(_robots_guard(decision))}">',
+    verdict = decision.verdict
+    is_by_site = meaning_of(verdict.reason).fault is Party.SITE
+    is_deferred = verdict.action is Action.DEFER
+    return render(
+        "refusal.html",
+        status=status,
+        verdict=verdict,
+        why=_why(decision),
+        url=_url(decision),
+        robots_url=decision.question.origin.robots_url if is_by_site else None,
+        fetched_at=_fetched_at(decision),
+        wait=_seconds_to_wait(decision) if is_deferred else None,
+        agent=decision.question.agent,
+        id=decision.id,
+        header=_robots_guard(decision),
     )
-
-
-def _facts(decision: Decision) -> list[tuple[str, str]]:
-    verdict, robots_url = decision.verdict, escape(decision.question.origin.robots_url)
-    facts = [("Requested", f"<code>{escape(_url(decision))}</code>")]
-    if verdict.rule:
-        rule = f'<code class="rule">{escape(verdict.rule.text)}</code>'
-        group = f", in the group of <code>{escape(verdict.group)}</code>" if verdict.group else ""
-        facts.append(
-            ("Rule", f'{rule}<span class="small line">line {verdict.rule.line}{group}</span>')
-        )
-    if meaning_of(verdict.reason).fault is Party.SITE:
-        when = ""
-        if fetched := _fetched_at(decision):
-            when = f'<span class="small line">as of {fetched.replace("T", " ").replace("Z", " UTC")}</span>'
-        facts.append(
-            (
-                "robots.txt",
-                f'<a href="{robots_url}" rel="noreferrer"><code>{robots_url}</code></a>{when}',
-            )
-        )
-    if verdict.detail:
-        facts.append(("Because", f"<code>{escape(verdict.detail)}</code>"))
-    if verdict.action is Action.DEFER:
-        facts.append(("Again in", f"{_seconds_to_wait(decision)} s"))
-    return [*facts, ("Crawler", f"<code>{escape(decision.question.agent)}</code>")]

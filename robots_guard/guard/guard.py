@@ -188,7 +188,7 @@ class Guard:
         return self._finish(question, decided, terms, source, began)
 
     def decide(self, question: Question, verdict: Verdict) -> Decision:
-        """Record a verdict that an integration reached itself and that holds in every mode.
+        """Record a verdict that an integration reached itself; report-only mode does not change it.
 
         Examples are an ambiguous authority and an operator's exemption. Values of wrong types
         result in a refusal.

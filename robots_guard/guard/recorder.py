@@ -163,8 +163,8 @@ class Recorder:
     def _refuse_unrecorded(self, decision: Decision) -> Decision:
         """Return the refusal that replaces a decision whose record cannot be encoded.
 
-        It carries none of the data that could be at fault, and is recorded if possible. In report
-        mode a PASS remains a PASS.
+        It carries none of the data that could be at fault, and is recorded if possible. In
+        report-only mode a PASS remains a PASS.
         """
         self._counters.counts["audit_log/error"] += 1
         passed = decision.verdict.action is Action.PASS

@@ -19,7 +19,7 @@ class Redirects:
     """The redirects of the robots.txt that one guard fetches.
 
     Such a request is the guard's own, so it is judged for the guard's own agent, and is refused in
-    report mode too.
+    report-only mode too.
     """
 
     def __init__(

@@ -62,7 +62,9 @@ class Enforcer:
         self._declares_options = settings is None
         self._permits = Permits(self._release)
         self._service = Service(self._permits, settings)
-        self.write_gate = WriteGate(self._permits, self._record_unsent, self._mark_sent)
+        self.write_gate = WriteGate(
+            self._permits, self._record_unsent, self._mark_sent, self._refuse_waiting
+        )
         # mitmproxy calls the hooks of these, too.
         self.addons = [Connections(self._service, self._permits)]
         self._status_site = StatusSite(console)
@@ -244,10 +246,13 @@ class Enforcer:
         if decision.verdict.action is Action.PASS:
             self._permit(flow, decision, judged)
         else:
-            self._status_site.remember(decision)
-            accept = flow.request.headers.get("accept", "")
-            self._refuse(flow, reply_to(decision, method=flow.request.method, accept=accept))
+            self._refuse(flow, self._reply_to(flow.request, decision))
         flow.metadata["robots_guard"] = _metadata_of(decision)
+
+    def _reply_to(self, request: http.Request, decision: Decision) -> ProxyReply:
+        self._status_site.remember(decision)
+        accept = request.headers.get("accept", "")
+        return reply_to(decision, method=request.method, accept=accept)
 
     def _permit(self, flow: http.HTTPFlow, decision: Decision, judged: JudgedRequest) -> None:
         # The client's credentials are for this proxy. A parent proxy gets those that addons set later.
@@ -361,23 +366,23 @@ class Enforcer:
         await self._renew_turns(data.context.client)
 
     async def _renew_turns(self, client: connection.Client) -> None:
-        """Renew the turns that grew old while the connection was made.
-
-        Only the client's first request waits for its turn, and is renewed last, so that it has a
-        fresh one when it is sent. While it waits, the turns of the others would lapse: they are
-        deferred at once.
-        """
+        """Renew the turns that grew old while the connection was made."""
         opened = self._service.guard_or_none
-        if opened is None:
-            return
-        first, *others = self._permits.unsent(client) or [""]
-        for decision_id in others:
-            await opened.admission.renew_turn(decision_id, 0.0)
-        await opened.admission.renew_turn(first, opened.settings.hold_max)
+        if opened is not None:
+            unsent = self._permits.unsent(client)
+            await opened.admission.renew_turns(unsent, opened.settings.hold_max)
 
     def _mark_sent(self, decision_id: str) -> bool:
         opened = self._service.guard_or_none
         return opened is None or opened.admission.mark_sent(decision_id)
+
+    def _refuse_waiting(self, request: http.Request, decision_id: str) -> http.Response | None:
+        """The response to a permitted request that lost its turn while it waited for a connection."""
+        opened = self._service.guard_or_none
+        refusal = opened.admission.refusal_of(decision_id) if opened is not None else None
+        if refusal is None:
+            return None
+        return Refusal.of(self._reply_to(request, refusal), request.method)
 
     def _release(self, decision_id: str) -> None:
         if self._service.guard_or_none is not None:

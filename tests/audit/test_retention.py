@@ -17,6 +17,8 @@ from robots_guard.audit.write.log import LogOptions
 from robots_guard.audit.write.maintenance import retain, tidy
 from robots_guard.audit.write.retention import Inspection, Retention
 
+# A test kills housekeeping at each of its steps, some of which are private.
+
 HOUR, DAY = 3600.0, 86400.0
 NINETY = Retention(days=90)
 OLD = "20270101-h-1-ab-0001.jsonl"

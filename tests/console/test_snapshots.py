@@ -15,6 +15,9 @@ from robots_guard.console.snapshots import REST, Snapshots
 from robots_guard.errors import SettingsError
 from robots_guard.ports import Clocks
 
+# These tests wait for the private `_loader`: the end of a load in the background has no public
+# face.
+
 
 @pytest.fixture
 def opening(monkeypatch, clock):

@@ -12,6 +12,8 @@ from support.programs import program
 
 from robots_guard.demo.command import SITES, DemoRequest, _result
 
+# A test judges requests by the private `_result`: a demo whose checks fail has no public face.
+
 DEMO = [
     sys.executable,
     "-W",

@@ -12,6 +12,9 @@ import pytest
 from robots_guard.fetch import content_coding
 from robots_guard.fetch.content_coding import Undecodable, decoder
 
+# These tests replace the private `_import_if_installed`, because codings that are installed cannot
+# be uninstalled.
+
 TEXT = b"User-agent: *\nDisallow: /private/\n"
 CAP = 512_000
 

@@ -28,6 +28,9 @@ from robots_guard.fetch.http import HttpFetcher
 from robots_guard.origin import split_url
 from robots_guard.testing import Reply
 
+# These tests replace the private `_session` and `_socket`, to cause a fault and to see how sockets
+# end.
+
 TEXT = b"User-agent: *\nDisallow: /private/\n"
 CAP = 512_000
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from audit.decisions import audit_log_in
+from support.wires import wire
 
 from robots_guard.audit.read.reader import Filter, entries
 from robots_guard.core.access import Fetched
@@ -13,7 +14,6 @@ from robots_guard.core.verdict import Action, Question, Verdict
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.gateway import admission as gateway
 from robots_guard.gateway.admission import Admission
-from robots_guard.gateway.wire import Wire
 from robots_guard.guard.guard import Clocks
 from robots_guard.origin import origin_of
 
@@ -29,22 +29,6 @@ Disallow: /members/
 """
 FREE = b"User-agent: *\nDisallow: /private/\n"
 SITE = "https://site.test"
-WIRE = Wire(
-    method="GET",
-    scheme="https",
-    host="site.test",
-    port=443,
-    target="/open",
-    version="HTTP/1.1",
-    hosts=("site.test",),
-    authority="",
-    sni="site.test",
-    addressed=False,
-    user_agents=(),
-    coding="",
-    clean=True,
-    client="192.0.2.1",
-)
 
 
 @pytest.fixture
@@ -124,9 +108,12 @@ async def test_a_turn_that_was_lost_while_connecting(paced, clock):
     second = await paced.admit(ask("/2"))
     assert second.is_due
 
-    await paced.renew_turn(first.id, 0.0)
+    assert paced.refusal_of(first.id) is None
+    await paced.renew_turns([first.id], 0.0)
 
     assert not paced.mark_sent(first.id)
+    refusal = paced.refusal_of(first.id)
+    assert (refusal.verdict.action, refusal.verdict.reason) == (Action.DEFER, Reason.CRAWL_DELAY)
     assert paced.mark_sent(second.id)
     assert (await paced.admit(ask("/1"))).question.deferral is not None  # it was deferred before
 
@@ -134,10 +121,29 @@ async def test_a_turn_that_was_lost_while_connecting(paced, clock):
 async def test_a_turn_that_grew_old_while_connecting_is_renewed(paced, clock):
     first = await paced.admit(ask("/1"))
     clock.advance(5)
-    await paced.renew_turn(first.id, 0.0)
+    await paced.renew_turns([first.id], 0.0)
     assert paced.mark_sent(first.id)
+    assert paced.refusal_of(first.id) is None
     clock.advance(9)
     assert (await paced.admit(ask("/2"))).verdict.action is Action.DEFER
+
+
+async def test_a_renewed_turn_does_not_lapse_while_another_request_waits(paced, clock):
+    first = await paced.admit(ask("/1"))
+    clock.advance(11)
+    second = await paced.admit(ask("/2"))
+    clock.advance(1)
+
+    await paced.renew_turns([first.id, second.id], patience=60.0)
+
+    assert paced.refusal_of(first.id).verdict.action is Action.DEFER
+    assert paced.mark_sent(second.id)
+
+
+async def test_renewing_no_turns(paced):
+    await paced.renew_turns([], 60.0)
+    await paced.renew_turns(["unknown"], 60.0)
+    assert paced.refusal_of("unknown") is None
 
 
 async def test_a_retry_after_pauses_the_origin(free):
@@ -154,7 +160,7 @@ async def test_a_retry_after_pauses_the_origin(free):
 
 
 async def test_a_pause_that_begins_before_a_judged_request_is_sent(free):
-    judged = await free.judge(WIRE, ["mybot"], no_refusal)
+    judged = await free.judge(wire(), ["mybot"], no_refusal)
     assert free.recheck(judged).is_due
     busy = await free.admit(ask())
     await free.mark_response_started(busy.id, 503, "30")
@@ -162,9 +168,9 @@ async def test_a_pause_that_begins_before_a_judged_request_is_sent(free):
 
 
 async def test_a_request_is_judged_as_each_agent(paced):
-    slowest = await paced.judge(WIRE, ["third", "slowbot", "mybot"], no_refusal)
+    slowest = await paced.judge(wire(), ["third", "slowbot", "mybot"], no_refusal)
     assert (slowest.question.agent, slowest.verdict.delay.seconds) == ("slowbot", 20)
-    members = WIRE._replace(target="/members/x")
+    members = wire(target="/members/x")
     assert (await paced.judge(members, ["mybot", "third"], no_refusal)).question.agent == "third"
 
 
@@ -174,22 +180,22 @@ async def test_the_integrations_own_refusal_is_recorded(free, tmp_path):
             action=Action.DROP, reason=Reason.DESTINATION_REFUSED, detail=f"not {origin.host}"
         )
 
-    decision = await free.judge(WIRE, ["mybot"], refusal)
+    decision = await free.judge(wire(), ["mybot"], refusal)
     (record,) = entries(tmp_path, Filter(kind=None, reason="destination-refused"))
 
     assert (record.id, record.detail, record.component) == (decision.id, "not site.test", "envoy")
 
 
 async def test_an_ambiguous_request_needs_no_refusal(free):
-    decision = await free.judge(WIRE._replace(hosts=("other.test",)), ["mybot"], None)
+    decision = await free.judge(wire(hosts=("other.test",)), ["mybot"], None)
     assert decision.verdict.reason is Reason.AMBIGUOUS_AUTHORITY
 
 
 async def test_a_robots_txt_is_served_from_the_cache(free):
-    robots_txt = WIRE._replace(target="/robots.txt")
+    robots_txt = wire(target="/robots.txt")
     asked = await free.judge(robots_txt, ["mybot"], no_refusal)
     assert await free.cached_robots_txt(asked, "GET") is None, "nothing is cached yet"
-    page = await free.judge(WIRE, ["mybot"], no_refusal)
+    page = await free.judge(wire(), ["mybot"], no_refusal)
 
     copy = await free.cached_robots_txt(asked, "GET")
 

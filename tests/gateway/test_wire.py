@@ -3,26 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from support.wires import wire
 
 from robots_guard.core.reasons import Reason
-from robots_guard.gateway.wire import Wire
-
-BASE = Wire(
-    method="GET",
-    scheme="https",
-    host="site.test",
-    port=443,
-    target="/x",
-    version="HTTP/1.1",
-    hosts=("site.test",),
-    authority="",
-    sni="site.test",
-    addressed=False,
-    user_agents=(),
-    coding="",
-    clean=True,
-    client="",
-)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +25,7 @@ BASE = Wire(
     ],
 )
 def test_names_that_agree(changes):
-    question, verdict = BASE._replace(**changes).question("mybot")
+    question, verdict = wire(**changes).question("mybot")
     assert (str(question.origin), verdict) == ("https://site.test", None)
 
 
@@ -81,14 +64,12 @@ def test_names_that_agree(changes):
     ],
 )
 def test_ambiguous_requests(changes, reason):
-    _, verdict = BASE._replace(**changes).question("mybot")
+    _, verdict = wire(**changes).question("mybot")
     assert verdict is not None
     assert verdict.reason is reason
     assert verdict.detail
 
 
 def test_an_address_without_a_name():
-    question, verdict = BASE._replace(host="192.0.2.7", hosts=("192.0.2.7",), sni=None).question(
-        "mybot"
-    )
+    question, verdict = wire(host="192.0.2.7", hosts=("192.0.2.7",), sni=None).question("mybot")
     assert (str(question.origin), verdict) == ("https://192.0.2.7", None)

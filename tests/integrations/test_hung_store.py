@@ -86,10 +86,10 @@ def test_a_crawl_ends_at_sigterm(tmp_path, net, server):
     settings = {"ROBOTS_GUARD_STORE": server.store, "ROBOTS_GUARD_MIN_DELAY": 20.0}
     plan = {
         "requests": [f"{site.url}/{number}" for number in range(100)],
-        "settings": crawl._settings(settings, tmp_path / "audit_log"),
+        "settings": crawl.crawl_settings(settings, tmp_path / "audit_log"),
         "deferred_api": False,
     }
-    command, env = [sys.executable, crawl.__file__], crawl._environment()
+    command, env = [sys.executable, crawl.__file__], crawl.crawl_environment()
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=env)
     process.stdin.write(json.dumps(plan).encode())
     process.stdin.close()

@@ -38,6 +38,8 @@ from simulation import oracle
 from simulation.plan import PROMPT, Answer
 from simulation.sites import Arrival, Served
 
+# The private attributes of `_renewals` show what is left over, which has no public face.
+
 if TYPE_CHECKING:
     from simulation.fleet import History, Worker
 

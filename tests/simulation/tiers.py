@@ -25,6 +25,8 @@ from simulation.kernel import EPOCH, Kernel
 from simulation.plan import Plan
 from simulation.stores import ModelStore
 
+# The private `_database` has the leases: a store does not list them.
+
 
 class Tier(Protocol):
     """The store of one history, for all its processes."""

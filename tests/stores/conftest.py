@@ -18,6 +18,8 @@ from robots_guard.ports import Clocks
 from robots_guard.stores.memory import MemoryStore
 from robots_guard.stores.sqlite import SqliteStore
 
+# The private `_client` and `_policy_key` write what no store writes, and read its bytes.
+
 
 @pytest.fixture
 def empty_redis(redis_server):

@@ -18,6 +18,8 @@ from robots_guard.core.renewal import begin
 from robots_guard.origin import origin_of
 from robots_guard.stores.memory import MemoryStore
 
+# A test holds the private locks, as a thread does when its process forks.
+
 OTHERS = [
     "http://a.test",
     "https://a.test:8443",

@@ -26,6 +26,8 @@ from robots_guard.stores.redis import DOCUMENT_LIFE, POLICY_LIFE, RedisStore
 from robots_guard.stores.sentinels import Sentinels
 from robots_guard.stores.servers import open_redis
 
+# A test ends the connections of the private `_client`: no public method does.
+
 STORES = Path(__file__).parents[2] / "docs" / "stores.md"
 
 

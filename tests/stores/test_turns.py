@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import pairwise
 
 import pytest
@@ -17,6 +18,8 @@ from robots_guard.core.pacing import MAX_TURN_AGE, PLACE_GRACE, Turn
 from robots_guard.origin import origin_of
 from robots_guard.stores.redis import RedisStore
 from robots_guard.stores.sqlite import SqliteStore
+
+# A test writes damaged values under the private `_turn_key`.
 
 B = origin_of("https://b.test")
 
@@ -255,7 +258,8 @@ def test_one_turn_among_many_threads(turns):
 
 
 def test_damaged_rows_are_ignored(tmp_path):
-    store = SqliteStore(tmp_path / "policies.sqlite")
+    path = tmp_path / "policies.sqlite"
+    store = SqliteStore(path)
     now = time.time()
     whole = "'[[\"other\", 1.0, 1e300]]'"
     for last, not_before, line in (
@@ -264,7 +268,7 @@ def test_damaged_rows_are_ignored(tmp_path):
         ("1e999", "1e999", "'[[1, 2, 3]]'"),
         (str(now + 1e9), "9e99", whole),
     ):
-        with store._database.writing() as connection:
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("DELETE FROM turns")
             connection.execute(f"INSERT INTO turns VALUES ('{A}', {last}, {not_before}, {line})")
         assert wait_of(store.reserve(A, 10, lambda: now)) == 0
@@ -284,10 +288,11 @@ def test_damaged_rows_are_ignored(tmp_path):
 )
 def test_a_line_that_cannot_be_decoded_counts_as_empty(tmp_path, line):
     """The last turn still counts, and the line is rewritten."""
-    store = SqliteStore(tmp_path / "policies.sqlite")
+    path = tmp_path / "policies.sqlite"
+    store = SqliteStore(path)
     now = time.time()
     assert wait_of(store.reserve(A, 10, lambda: now, "one")) == 0
-    with store._database.writing() as connection:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"UPDATE turns SET line = {line}")
 
     assert wait_of(store.reserve(A, 10, lambda: now, "two")) == pytest.approx(10, abs=1)

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Iterable
 
-from robots_guard.patch import Method, Patch
+from robots_guard.gateway.patch import Method, Patch
 
 
 def changed_methods(patches: Iterable[Patch]) -> dict[str, str]:

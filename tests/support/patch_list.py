@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
 
-from robots_guard.patch import Patch
+from robots_guard.gateway.patch import Patch
 from robots_guard.scrapy import patches as scrapy_patches
 
 with warnings.catch_warnings():

@@ -162,6 +162,53 @@ class Decisions:
             " WHERE relaxed IS NOT NULL AND (action = 'pass' OR kind = 'fail-open') GROUP BY 1 ORDER BY 3 DESC"
         )
 
+    def deferrals(self) -> list[tuple[Any, ...]]:
+        """Return the origins and reasons with the most deferrals: the median and the longest wait
+        in seconds, and number."""
+        return self.rows(
+            "SELECT origin, reason, round(median(wait), 1), round(max(wait), 1), sum(n) FROM"
+            " (SELECT *, epoch(TRY_CAST(until AS TIMESTAMP)) - epoch(time) AS wait FROM counted"
+            " WHERE action = 'defer' AND kind = 'decision') GROUP BY 1, 2 ORDER BY 5 DESC, 1, 2 LIMIT ?",
+            TOP,
+        )
+
+    def unreachable(self) -> list[tuple[Any, ...]]:
+        """Return the origins whose robots.txt could not be fetched: failure, first and last time,
+        and number."""
+        return self.rows(
+            'SELECT origin, coalesce(failure, detail), min("at"), max("at"), sum(n) FROM counted'
+            " WHERE reason = 'unreachable' GROUP BY 1, 2 ORDER BY 5 DESC, 1 LIMIT ?",
+            TOP,
+        )
+
+    def overrides(self, soon: str) -> list[tuple[Any, ...]]:
+        """Return the overrides that changed decisions, those that expire by `soon` marked."""
+        return self.rows(
+            "SELECT override, override_owner, override_reason, override_expires,"
+            " CASE WHEN override_expires <= ? THEN 'soon' ELSE '' END, sum(n) FROM counted"
+            " WHERE override IS NOT NULL GROUP BY ALL ORDER BY 4, 1 LIMIT 100",
+            soon,
+        )
+
+    def differences(self) -> list[tuple[Any, ...]]:
+        """Return each action's decisions as they were and as they would have been, and the
+        difference."""
+        return self.rows(
+            "SELECT each, sum(n) FILTER (was = each) AS had, sum(n) FILTER (action = each) AS has, has - had FROM"
+            f" (SELECT was, action, n FROM {_DECISIONS} UNION ALL SELECT a, a, 0 FROM unnest($1) AS t(a)),"
+            " (SELECT unnest($1) AS each) GROUP BY 1 ORDER BY 1",
+            [*_ACTIONS],
+        )
+
+    def differing_origins(self) -> list[tuple[Any, ...]]:
+        """Return the origins with the most requests that would not have passed: how many would have
+        been dropped, deferred, and both."""
+        return self.rows(
+            "SELECT origin, coalesce(sum(n) FILTER (would = 'drop'), 0), coalesce(sum(n) FILTER (would = 'defer'), 0),"
+            f" sum(n) FROM {_DECISIONS} AND would IS NOT NULL GROUP BY 1 ORDER BY 4 DESC, 1 LIMIT ?",
+            TOP,
+        )
+
     def period(self) -> tuple[datetime | None, datetime | None]:
         """Return the times of the first and the last decision, in UTC without a time zone."""
         ((first, last),) = self.rows(f"SELECT min(time), max(time) FROM {_DECISIONS}")
@@ -247,33 +294,19 @@ def _tables(decisions: Decisions, timeline: Timeline, now: str) -> list[FigureTa
             "Deferrals",
             "Deferred requests, with the waits in seconds",
             ["origin", "reason", "median wait", "longest wait", "deferrals"],
-            decisions.rows(
-                "SELECT origin, reason, round(median(wait), 1), round(max(wait), 1), sum(n) FROM"
-                " (SELECT *, epoch(TRY_CAST(until AS TIMESTAMP)) - epoch(time) AS wait FROM counted"
-                " WHERE action = 'defer' AND kind = 'decision') GROUP BY 1, 2 ORDER BY 5 DESC, 1, 2 LIMIT ?",
-                TOP,
-            ),
+            decisions.deferrals(),
         ),
         FigureTable(
             "Unreachable",
             "Origins whose robots.txt could not be fetched",
             ["origin", "failure", "first", "last", "decisions"],
-            decisions.rows(
-                'SELECT origin, coalesce(failure, detail), min("at"), max("at"), sum(n) FROM counted'
-                " WHERE reason = 'unreachable' GROUP BY 1, 2 ORDER BY 5 DESC, 1 LIMIT ?",
-                TOP,
-            ),
+            decisions.unreachable(),
         ),
         FigureTable(
             "Overrides used",
             f"Exceptions that changed decisions; those that expire before {soon[:10]} are marked",
             ["override", "owner", "reason", "expires", "ends soon", "decisions"],
-            decisions.rows(
-                "SELECT override, override_owner, override_reason, override_expires,"
-                " CASE WHEN override_expires <= ? THEN 'soon' ELSE '' END, sum(n) FROM counted"
-                " WHERE override IS NOT NULL GROUP BY ALL ORDER BY 4, 1 LIMIT 100",
-                soon,
-            ),
+            decisions.overrides(soon),
         ),
         FigureTable(
             "Failed open",
@@ -297,31 +330,19 @@ def _tables(decisions: Decisions, timeline: Timeline, now: str) -> list[FigureTa
 
 
 def _comparisons(decisions: Decisions) -> list[FigureTable]:
-    would = f"{_DECISIONS} AND would IS NOT NULL"
     return [
         FigureTable(
             "Actual and enforced",
             "The decisions, and what they would have been without report_only",
             ["action", "was", "would be", "difference"],
-            decisions.rows(
-                "SELECT each, sum(n) FILTER (was = each) AS had, sum(n) FILTER (action = each) AS has, has - had FROM"
-                " (SELECT was, action, n FROM "
-                + _DECISIONS
-                + " UNION ALL SELECT a, a, 0 FROM unnest($1) AS t(a)),"
-                " (SELECT unnest($1) AS each) GROUP BY 1 ORDER BY 1",
-                [*_ACTIONS],
-            ),
+            decisions.differences(),
             2,
         ),
         FigureTable(
             "Origins that would differ",
             "Requests that passed, and would otherwise have been dropped or deferred",
             ["origin", "would be dropped", "would be deferred", "decisions"],
-            decisions.rows(
-                "SELECT origin, coalesce(sum(n) FILTER (would = 'drop'), 0), coalesce(sum(n) FILTER (would = 'defer'),"
-                f" 0), sum(n) FROM {would} GROUP BY 1 ORDER BY 4 DESC, 1 LIMIT ?",
-                TOP,
-            ),
+            decisions.differing_origins(),
         ),
         FigureTable(
             "Rules and reasons that would differ",

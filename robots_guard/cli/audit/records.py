@@ -6,7 +6,7 @@ import csv
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 import msgspec
@@ -66,69 +66,72 @@ def _origin(ctx: click.Context, param: click.Parameter, value: str | None) -> st
         ) from None
 
 
-def filters(command: F) -> F:
-    """Add the options that select records."""
-    for option in (
-        click.option(
-            "--kind",
-            type=click.Choice([*KINDS, ALL]),
-            default=DECISION,
-            metavar="KIND",
-            help=_KIND_HELP,
-        ),
-        click.option("--job", metavar="LABEL", help="Only records with this audit_job."),
-        click.option(
-            "--override", metavar="ID", help="Only decisions under this override, or under `any`."
-        ),
-        click.option(
-            "--rule",
-            metavar="TEXT",
-            help="Only decisions by this rule, written as in the robots.txt.",
-        ),
-        click.option("--agent", metavar="TOKEN", help="Only decisions for this product token."),
-        click.option(
-            "--component",
-            type=click.Choice(COMPONENTS),
-            metavar="COMPONENT",
-            help=f"Only records of this component: {', '.join(COMPONENTS)}.",
-        ),
-        click.option(
-            "--action",
-            type=click.Choice([each.value for each in Action]),
-            help="Only decisions with this action.",
-        ),
-        click.option(
-            "--reason",
-            type=click.Choice([each.value for each in Reason]),
-            metavar="REASON",
-            help="Only decisions with this reason.",
-        ),
-        click.option(
-            "--origin",
-            callback=_origin,
-            metavar="ORIGIN",
-            help="Only records for this origin, or for the origin of this URL.",
-        ),
-        click.option(
-            "--until",
-            callback=_moment,
-            metavar="TIME",
-            help="Only records before this time.",
-        ),
-        click.option(
-            "--since",
-            callback=_moment,
-            metavar="TIME",
-            help="Only records from this time on: 2h, 7d, or 2026-11-20T08:00 (UTC).",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
 _KIND_HELP = (
     "Only records of this kind: decision (the default), fetch, start, ..., or all for every kind."
 )
+
+#: The last option comes first in the help.
+_FILTERS = (
+    click.option(
+        "--kind",
+        type=click.Choice([*KINDS, ALL]),
+        default=DECISION,
+        metavar="KIND",
+        help=_KIND_HELP,
+    ),
+    click.option("--job", metavar="LABEL", help="Only records with this audit_job."),
+    click.option(
+        "--override", metavar="ID", help="Only decisions under this override, or under `any`."
+    ),
+    click.option(
+        "--rule",
+        metavar="TEXT",
+        help="Only decisions by this rule, written as in the robots.txt.",
+    ),
+    click.option("--agent", metavar="TOKEN", help="Only decisions for this product token."),
+    click.option(
+        "--component",
+        type=click.Choice(COMPONENTS),
+        metavar="COMPONENT",
+        help=f"Only records of this component: {', '.join(COMPONENTS)}.",
+    ),
+    click.option(
+        "--action",
+        type=click.Choice([each.value for each in Action]),
+        help="Only decisions with this action.",
+    ),
+    click.option(
+        "--reason",
+        type=click.Choice([each.value for each in Reason]),
+        metavar="REASON",
+        help="Only decisions with this reason.",
+    ),
+    click.option(
+        "--origin",
+        callback=_origin,
+        metavar="ORIGIN",
+        help="Only records for this origin, or for the origin of this URL.",
+    ),
+    click.option(
+        "--until",
+        callback=_moment,
+        metavar="TIME",
+        help="Only records before this time.",
+    ),
+    click.option(
+        "--since",
+        callback=_moment,
+        metavar="TIME",
+        help="Only records from this time on: 2h, 7d, or 2026-11-20T08:00 (UTC).",
+    ),
+)
+
+
+def filters(command: F) -> F:
+    """Add the options that select records."""
+    for option in _FILTERS:
+        command = option(command)
+    return command
 
 
 def filter_of(values: dict[str, Any]) -> Filter:
@@ -197,53 +200,56 @@ class _Counted:
             yield entry
 
 
-HEADINGS = ("action", "at", "component", "agent", "reason", "url", "rule", "line")
+class AuditRow(NamedTuple):
+    """A record as a row of the table."""
+
+    action: str
+    at: str
+    component: str
+    agent: str = ""
+    reason: str = ""
+    url: str = ""
+    rule: str = ""
+    line: str = ""
 
 
-def row_of(entry: AnyRecord) -> tuple[str, ...]:
+HEADINGS = AuditRow._fields
+
+
+def row_of(entry: AnyRecord) -> AuditRow:
     """Return a record as a row of the table: a decision, or another event."""
     at, component = entry.at or "", entry.component
     match entry:
         case Record():
-            rule = _rule_or_detail(entry)
-            return (
+            return AuditRow(
                 entry.action,
                 at,
                 component,
                 entry.agent,
                 entry.reason,
                 entry.url,
-                rule,
-                _text(entry.line),
+                rule=_rule_or_detail(entry),
+                line=_text(entry.line),
             )
         case Repeats():
-            times = f"{entry.count} more like {entry.id}"
-            return (
+            return AuditRow(
                 entry.action,
                 at,
                 component,
                 entry.agent,
                 entry.reason,
                 entry.origin,
-                times,
-                _text(entry.line),
+                rule=f"{entry.count} more like {entry.id}",
+                line=_text(entry.line),
             )
         case Fetch():
-            outcome = entry.failure or _text(entry.status)
-            return ("fetch", at, component, "", outcome, entry.url, entry.detail or "", "")
+            outcome, detail = entry.failure or _text(entry.status), entry.detail or ""
+            return AuditRow("fetch", at, component, reason=outcome, url=entry.url, rule=detail)
         case Start():
-            return (
-                "start",
-                at,
-                component,
-                "",
-                "",
-                "",
-                f"robots_guard {entry.version}, writer {entry.writer}",
-                "",
-            )
+            started = f"robots_guard {entry.version}, writer {entry.writer}"
+            return AuditRow("start", at, component, rule=started)
         case _:
-            return (kind_of(entry), at, component, "", "", "", _own_fields(entry), "")
+            return AuditRow(kind_of(entry), at, component, rule=_own_fields(entry))
 
 
 def _rule_or_detail(entry: Record) -> str:

@@ -35,6 +35,7 @@ from mitmproxy.options import Options
 from mitmproxy.proxy import mode_servers
 
 from robots_guard.errors import SettingsError
+from robots_guard.gateway.patch import install_patches
 from robots_guard.mitmproxy.addon import install
 from robots_guard.mitmproxy.ca import CA_CERTIFICATE, authority, private_folder, validate_pem
 from robots_guard.mitmproxy.command.addons import StartCheck, Streaming
@@ -45,7 +46,6 @@ from robots_guard.mitmproxy.command.workers import port_for_all, run
 from robots_guard.mitmproxy.enforcer import Enforcer
 from robots_guard.mitmproxy.patches import COMMAND_PATCHES, WORKER_PATCHES
 from robots_guard.mitmproxy.replies.asgi import Application
-from robots_guard.patch import install_patches
 from robots_guard.settings import ProxySettings
 
 
@@ -158,12 +158,7 @@ async def _run(
     install(enforcer)
     # Set before the options are read below, so that no SIGHUP is lost.
     master.event_loop.add_signal_handler(signal.SIGHUP, _reload, proxy, master, enforcer)
-    try:
-        _validate_sets(master, proxy.sets)
-        master.options.set(*proxy.sets)
-        master.options.update(**_options(proxy))
-    except exceptions.OptionsError as error:
-        raise SettingsError(str(error)) from None
+    _set_options(master, proxy)
     if enforcer.fault is not None:  # fail before the proxy listens
         raise SettingsError(enforcer.fault)
     if proxy.metrics is not None:
@@ -171,6 +166,11 @@ async def _run(
     shutdown = Shutdown(master, servers, enforcer, proxy.drain)
     for number in (signal.SIGINT, signal.SIGTERM):
         master.event_loop.add_signal_handler(number, shutdown.begin, number)
+    await _run_master(master, servers, proxy)
+
+
+async def _run_master(master: Master, servers: proxyserver.Proxyserver, proxy: Proxy) -> None:
+    """Run the proxy to its end, and close its ports."""
     try:
         await master.run()
     except SettingsError as error:
@@ -178,6 +178,15 @@ async def _run(
     finally:
         if any(server.is_running for server in servers.servers):
             await servers.servers.update([])  # a master that stops leaves its ports open
+
+
+def _set_options(master: Master, proxy: Proxy) -> None:
+    try:
+        _validate_sets(master, proxy.sets)
+        master.options.set(*proxy.sets)
+        master.options.update(**_options(proxy))
+    except exceptions.OptionsError as error:
+        raise SettingsError(str(error)) from None
 
 
 def _validate_sets(master: Master, sets: Iterable[str]) -> None:

@@ -81,6 +81,10 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Return the current metrics to the registry."""
+        yield from self._counters()
+        yield from self._gauges()
+
+    def _counters(self) -> Iterator[Metric]:
         verdicts = CounterMetricFamily(
             "robots_guard_verdicts", "Verdicts.", labels=["action", "reason"]
         )
@@ -95,6 +99,8 @@ class Metrics(Collector):
                 events.add_metric([name], count)
         yield verdicts
         yield events
+
+    def _gauges(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "robots_guard_flows",
             "Permitted requests that have not ended.",

@@ -1,6 +1,6 @@
 """Patches: replacements of mitmproxy methods that are wrong for a proxy that must not fail open.
 
-Each module is one patch (`robots_guard.patch`), except for what several of them share:
+Each module is one patch (`robots_guard.gateway.patch`), except for what several of them share:
 
     write_check    the gate that produces the requests to write
     interim        the event for interim responses
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from mitmproxy.master import Master
 
+from robots_guard.gateway.patch import install_patches
 from robots_guard.mitmproxy.patches import (
     addon_dispatch,
     connection_crashes,
@@ -36,7 +37,6 @@ from robots_guard.mitmproxy.patches import (
     server_tasks,
     tls_client_hello,
 )
-from robots_guard.patch import install_patches
 
 #: Installed wherever the addon is, also in a mitmdump.
 ADDON_PATCHES = (

@@ -16,7 +16,7 @@ from typing import Any
 
 from mitmproxy import addonmanager, exceptions, flow, hooks
 
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
 
 Handlers = list[Callable[..., Any]]
 

@@ -33,7 +33,7 @@ from mitmproxy.proxy.layers.http import HttpLayer, HttpStream
 from mitmproxy.proxy.layers.http._hooks import HttpErrorHook, HttpResponseHook
 from mitmproxy.proxy.server import ConnectionHandler
 
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
 
 log = logging.getLogger("robots_guard")
 

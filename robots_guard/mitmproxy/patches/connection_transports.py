@@ -13,7 +13,7 @@ from mitmproxy.connection import Connection
 from mitmproxy.proxy import commands
 from mitmproxy.proxy.server import ConnectionHandler
 
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
 
 
 def _replace_open_connection(

@@ -19,7 +19,7 @@ import h11
 from h11._readers import ChunkedReader
 from mitmproxy.proxy.layers.http import _http1
 
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
 
 #: Bytes of a size line or a trailer section; one that arrives in one piece may be longer.
 LONGEST = 64 * 1024

@@ -20,7 +20,7 @@ from mitmproxy.proxy.layers.http._http1 import Http1Client
 from mitmproxy.proxy.layers.tls import ServerTLSLayer
 from OpenSSL import SSL
 
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
 
 Commands = layer.CommandGenerator[None]
 Handler = Callable[[Http1Client, events.Event], Commands]

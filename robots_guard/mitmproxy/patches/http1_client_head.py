@@ -18,9 +18,9 @@ from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import ResponseProtocolError
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 
+from robots_guard.gateway.patch import Patch, method
 from robots_guard.mitmproxy.patches.http1_server_input import MAX_HEAD, TOO_LONG
 from robots_guard.mitmproxy.patches.interim import Interim
-from robots_guard.patch import Patch, method
 
 Commands = layer.CommandGenerator[None]
 Reads = Callable[[Http1Client, events.ConnectionEvent], Commands]

@@ -21,14 +21,14 @@ from mitmproxy.proxy.layers.http._events import (
 )
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 
+from robots_guard.gateway.patch import Patch, method
 from robots_guard.mitmproxy.patches.write_check import (
     NotApproved,
     WriteCheck,
     current_gate,
     produce,
-    refusal,
+    replies,
 )
-from robots_guard.patch import Patch, method
 
 Commands = layer.CommandGenerator[None]
 Sends = Callable[[Http1Client, HttpEvent], Commands]
@@ -47,7 +47,8 @@ def _replace_send(plain: Sends) -> Sends:
         except NotApproved as error:
             self.state = self.done
             yield commands.CloseConnection(self.conn)
-            yield ReceiveHttp(refusal(event.stream_id, error))
+            for reply in replies(event.stream_id, error):
+                yield ReceiveHttp(reply)
             return
         if written is not None:
             yield from plain(self, written)

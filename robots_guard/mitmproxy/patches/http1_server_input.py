@@ -19,9 +19,9 @@ from mitmproxy.proxy.layers.http._events import RequestProtocolError
 from mitmproxy.proxy.layers.http._http1 import Http1Server, make_error_response
 from mitmproxy.utils import human
 
+from robots_guard.gateway.patch import Patch, method
 from robots_guard.mitmproxy.body_memory import MEMORY
 from robots_guard.mitmproxy.patches.codes import CLIENT_DISCONNECTED
-from robots_guard.patch import Patch, method
 
 MAX_HEAD = 256 * 1024  # bytes; a head that arrives in one piece may be longer
 TOO_LONG = f"a head of more than {MAX_HEAD} bytes"

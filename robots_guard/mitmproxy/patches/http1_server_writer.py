@@ -17,8 +17,8 @@ from mitmproxy.proxy.layers.http._base import HttpEvent
 from mitmproxy.proxy.layers.http._events import ResponseHeaders, ResponseTrailers
 from mitmproxy.proxy.layers.http._http1 import Http1Server
 
+from robots_guard.gateway.patch import Patch, method
 from robots_guard.mitmproxy.patches.interim import is_interim
-from robots_guard.patch import Patch, method
 
 Commands = layer.CommandGenerator[None]
 Sends = Callable[[Http1Server, HttpEvent], Commands]

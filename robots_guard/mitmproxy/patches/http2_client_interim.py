@@ -14,8 +14,8 @@ from mitmproxy.proxy import layer
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._http2 import Http2Client, parse_h2_response_headers
 
+from robots_guard.gateway.patch import Patch, method
 from robots_guard.mitmproxy.patches.interim import Interim
-from robots_guard.patch import Patch, method
 
 Handles = Callable[[Http2Client, Any], layer.CommandGenerator[bool]]
 

@@ -13,8 +13,8 @@ from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import RequestHeaders, RequestTrailers
 from mitmproxy.proxy.layers.http._http2 import Http2Client
 
-from robots_guard.mitmproxy.patches.write_check import NotApproved, current_gate, produce, refusal
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
+from robots_guard.mitmproxy.patches.write_check import NotApproved, current_gate, produce, replies
 
 Commands = layer.CommandGenerator[None]
 Handles = Callable[[Http2Client, events.Event], Commands]
@@ -33,7 +33,8 @@ def _replace_handle_event2(plain: Handles) -> Handles:
                 # Other streams continue. This stream number is never used again (RFC 9113 section 5.1.1), so the
                 # rest of the request has no stream to be written to.
                 self.h2_conn.highest_outbound_stream_id = event.stream_id
-                yield ReceiveHttp(refusal(event.stream_id, error))
+                for reply in replies(event.stream_id, error):
+                    yield ReceiveHttp(reply)
                 return
         yield from plain(self, event)
 

@@ -13,7 +13,7 @@ from typing import Any
 import h2.events
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
 
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
 
 Receives = Callable[[BufferedH2Connection, bytes], list[Any]]
 

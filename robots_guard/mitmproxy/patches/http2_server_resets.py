@@ -20,7 +20,7 @@ from h2.errors import ErrorCodes
 from mitmproxy.proxy import layer
 from mitmproxy.proxy.layers.http._http2 import Http2Server
 
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
 
 BURST = 200  # resets; a browser that leaves a page has at most 100 requests in progress
 RATE = 33.0  # a second

@@ -13,8 +13,8 @@ from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
 from mitmproxy.proxy.layers.http._events import RequestHeaders, RequestTrailers
 from mitmproxy.proxy.layers.http._http3 import Http3Client
 
-from robots_guard.mitmproxy.patches.write_check import NotApproved, current_gate, produce, refusal
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
+from robots_guard.mitmproxy.patches.write_check import NotApproved, current_gate, produce, replies
 
 Commands = layer.CommandGenerator[None]
 Handles = Callable[[Http3Client, events.Event], Commands]
@@ -33,7 +33,8 @@ def _replace_handle_event(plain: Handles) -> Handles:
                 event = produce(gate, event, self)
             except NotApproved as error:
                 refused.add(event.stream_id)
-                yield ReceiveHttp(refusal(event.stream_id, error))
+                for reply in replies(event.stream_id, error):
+                    yield ReceiveHttp(reply)
                 return
         yield from plain(self, event)
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from mitmproxy.proxy import layer
 from mitmproxy.proxy.layers.http import HttpStream
 
+from robots_guard.gateway.patch import Patch, method
 from robots_guard.mitmproxy.patches.write_check import current_gate, refusal
-from robots_guard.patch import Patch, method
 
 Connects = Callable[[HttpStream], layer.CommandGenerator[bool]]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from mitmproxy.http import MessageData
 
-from robots_guard.patch import Method, Patch, method
+from robots_guard.gateway.patch import Method, Patch, method
 
 Checks = Callable[[MessageData], None]
 

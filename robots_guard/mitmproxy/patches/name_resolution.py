@@ -19,7 +19,7 @@ from typing import Any
 
 from robots_guard.core.addresses import Address
 from robots_guard.gateway.destinations import addresses_of
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
 
 Check = Callable[[tuple[Address, ...]], str | None]
 

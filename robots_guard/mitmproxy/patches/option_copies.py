@@ -11,7 +11,7 @@ from typing import Any
 
 from mitmproxy import optmanager
 
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
 
 Gets = Callable[[optmanager.OptManager, str], Any]
 

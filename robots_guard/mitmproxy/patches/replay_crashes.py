@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from mitmproxy.addons.clientplayback import ReplayHandler
 
+from robots_guard.gateway.patch import Patch, method
 from robots_guard.mitmproxy.patches.connection_crashes import replace_log
-from robots_guard.patch import Patch, method
 
 PATCH = Patch(
     owner=ReplayHandler,

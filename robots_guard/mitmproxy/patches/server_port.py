@@ -12,7 +12,7 @@ from typing import Any
 
 from mitmproxy.proxy.mode_servers import AsyncioServerInstance
 
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
 
 Listens = Callable[[Any, str, int], Awaitable[list[Any]]]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from mitmproxy.proxy.mode_servers import ServerInstance
 
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
 
 
 def _replace_handle_stream(plain: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:

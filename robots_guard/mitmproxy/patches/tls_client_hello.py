@@ -13,7 +13,7 @@ from collections.abc import Callable
 from mitmproxy.proxy import commands, layer
 from mitmproxy.proxy.layers.tls import ClientTLSLayer
 
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
 
 MAX_HELLO = 16 * 1024  # bytes; browsers send 2,000
 

@@ -14,17 +14,32 @@ Invariant: if its master has a gate, a client writes only requests that the gate
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from mitmproxy import connection, ctx, http, master
 from mitmproxy.proxy.layers.http._base import HttpConnection
-from mitmproxy.proxy.layers.http._events import RequestHeaders, ResponseProtocolError
+from mitmproxy.proxy.layers.http._events import (
+    HttpEvent,
+    RequestHeaders,
+    ResponseData,
+    ResponseEndOfMessage,
+    ResponseHeaders,
+    ResponseProtocolError,
+)
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 
 
 class NotApproved(Exception):
-    """The request must not be written. The message gives the reason, for the client and the log."""
+    """The request must not be written. The message gives the reason, for the client and the log.
+
+    `response` is the client's response if there is one; otherwise the client gets an error.
+    """
+
+    def __init__(self, why: str, response: http.Response | None = None) -> None:
+        super().__init__(why)
+        self.response = response
 
 
 class WriteCheck(Protocol):
@@ -72,6 +87,18 @@ def produce(gate: WriteCheck, event: RequestHeaders, by: HttpConnection) -> Requ
         is_http1=isinstance(by, Http1Client),
     )
     return RequestHeaders(event.stream_id, request, event.end_stream)
+
+
+def replies(stream_id: int, error: NotApproved) -> Iterator[HttpEvent]:
+    """What a stream whose request was not written receives instead of the site's response."""
+    if error.response is None:
+        yield refusal(stream_id, error)
+        return
+    content = error.response.raw_content or b""
+    yield ResponseHeaders(stream_id, error.response, end_stream=not content)
+    if content:
+        yield ResponseData(stream_id, content)
+    yield ResponseEndOfMessage(stream_id)
 
 
 def refusal(stream_id: int, why: object) -> ResponseProtocolError:

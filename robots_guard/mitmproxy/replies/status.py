@@ -12,7 +12,6 @@ The name is not a public one, and no request for it leaves the proxy.
 from __future__ import annotations
 
 from collections import Counter
-from html import escape
 from pathlib import Path
 
 import msgspec
@@ -22,7 +21,7 @@ from mitmproxy.proxy import mode_specs
 
 from robots_guard.audit.privacy import shown_url
 from robots_guard.core.verdict import Action, Decision
-from robots_guard.gateway.page import page
+from robots_guard.gateway.page import render
 from robots_guard.gateway.refusal import ProxyReply, reply_to
 from robots_guard.mitmproxy.ca import CA_CERTIFICATE
 from robots_guard.mitmproxy.replies.asgi import Application, call
@@ -125,17 +124,12 @@ def _status(fault: str | None, counts: Counter[str], *, has_console: bool) -> by
     verdicts = {
         name: count for name, count in counts.items() if name.partition("/")[0] in set(Action)
     }
-    rows = "".join(
-        f"<dt>{escape(name)}</dt><dd>{count}</dd>" for name, count in sorted(verdicts.items())
+    return render(
+        "status.html",
+        fault=fault,
+        verdicts=sorted(verdicts.items()),
+        console=f"{CONSOLE}/" if has_console else None,
     )
-    state = escape(fault) if fault else "Requests are judged."
-    body = f"<h1>{'Not ready' if fault else 'Ready'}</h1><p>{state}</p><dl>{rows}</dl>"
-    links = '<p class="ask">Clients must trust <a href="/ca.pem">this certificate</a>.</p>'
-    if has_console:
-        links += (
-            f'<p class="ask">What was decided, and why: <a href="{CONSOLE}/">the console</a>.</p>'
-        )
-    return page("robots_guard", body + links)
 
 
 def _certificate(path: Path) -> ProxyReply:

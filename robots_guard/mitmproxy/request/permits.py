@@ -175,6 +175,13 @@ class Permits:
         self.release(flow)
         self._states[flow.id] = RefusedFlow(client_of(flow.client_conn), response)
 
+    def refuse_sealed(self, request: http.Request, response: http.Response) -> None:
+        """Record that the flow of a sealed request was refused with this response."""
+        flow_id = self._sealed[id(request)]
+        client = self._states[flow_id].client
+        self._release(flow_id)
+        self._states[flow_id] = RefusedFlow(client, response)
+
     def mark_answered_elsewhere(self, flow: http.HTTPFlow) -> None:
         """Record that another component has answered the flow."""
         self.release(flow)
@@ -182,11 +189,14 @@ class Permits:
 
     def release(self, flow: http.HTTPFlow) -> None:
         """Drop the state of a flow that has ended or is judged anew."""
-        state = self._states.pop(flow.id, None)
+        self._release(flow.id)
+
+    def _release(self, flow_id: str) -> None:
+        state = self._states.pop(flow_id, None)
         if isinstance(state, PassedFlow):
             self._end(state)
             live = self._permitted.get(state.client, {})
-            live.pop(flow.id, None)
+            live.pop(flow_id, None)
             if not live:
                 self._permitted.pop(state.client, None)
 

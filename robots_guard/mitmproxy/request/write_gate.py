@@ -3,7 +3,8 @@
 Invariant: a request that is written has a live permit, is still the request that was judged, and
 goes to the address it was judged for. A change by another addon, an intercepted flow or a
 background task since the last hook is found here: nothing of such a request is sent, its client
-gets an error, and the audit log gets a record.
+gets an error, and the audit log gets a record. A request that lost its turn since gets the response
+to the refusal that is already in the audit log.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from robots_guard.mitmproxy.request.permits import PassedFlow, Permits, destinat
 log = logging.getLogger("robots_guard")
 
 Record = Callable[[http.Request, connection.Client, str], Decision]
+Refuse = Callable[[http.Request, str], http.Response | None]
 
 _UNJUDGED = "there is no verdict that lets this request pass"
 _CHANGED = "the request was changed after its verdict"
@@ -39,13 +41,22 @@ class WriteGate:
     """Approves requests by their permits.
 
     `record` writes a refusal to the audit log; it may raise any exception. `mark_sent` counts the
-    turn of a decision from now, and returns whether its request may be sent.
+    turn of a decision from now, and returns whether its request may be sent. `refuse` returns the
+    response to a request whose decision, which has this id, has been replaced by a recorded
+    refusal since; None if it still permits the request.
     """
 
-    def __init__(self, permits: Permits, record: Record, mark_sent: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        permits: Permits,
+        record: Record,
+        mark_sent: Callable[[str], bool],
+        refuse: Refuse = lambda request, decision_id: None,  # noqa: ARG005  (its signature)
+    ) -> None:
         self._permits = permits
         self._record = record
         self._mark_sent = mark_sent
+        self._refuse = refuse
 
     def objection(self, request: http.Request, client: connection.Client) -> str | None:
         """Why no connection may be made for this request, or None."""
@@ -68,15 +79,23 @@ class WriteGate:
         why = _objection(permit, request, client)
         if why is None and not destination_of(request).is_of(server):
             why = _ELSEWHERE
-        if why is None and not self._permits.send(request, self._mark_sent):
-            why = _TOO_LATE
         if why is not None:
             raise NotApproved(self._record_refusal(request, client, why))
         assert permit is not None
+        if not self._permits.send(request, self._mark_sent):
+            self._raise_if_refused(request, permit)
+            raise NotApproved(self._record_refusal(request, client, _TOO_LATE))
         length = body_length(request, has_body=has_body)
         if is_http1:
             return self._http1_request(request, client, permit, length)
         return http2_request(request, permit.approved, length=length)
+
+    def _raise_if_refused(self, request: http.Request, permit: PassedFlow) -> None:
+        """Raise NotApproved, with the response, if the request has been refused since its verdict."""
+        response = self._refuse(request, permit.decision_id) if permit.decision_id else None
+        if response is not None:
+            self._permits.refuse_sealed(request, response)
+            raise NotApproved("the request was refused while it waited", response)
 
     def _http1_request(
         self,

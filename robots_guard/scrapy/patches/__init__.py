@@ -1,7 +1,8 @@
 """Patches: replacements of methods of Scrapy and Twisted, in the objects of one crawler.
 
-Each module is one patch (`robots_guard.patch`). Where Scrapy has a setting for a class of its own,
-such as its priority queue and its scheduler, a subclass is used instead: `deferral` has those.
+Each module is one patch (`robots_guard.gateway.patch`). Where Scrapy has a setting for a class of
+its own, such as its priority queue and its scheduler, a subclass is used instead: `deferral` has
+those.
 """
 
 from __future__ import annotations

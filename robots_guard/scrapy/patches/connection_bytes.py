@@ -16,7 +16,7 @@ from twisted.web._newclient import HTTP11ClientProtocol
 from twisted.web.client import HTTPConnectionPool
 
 from robots_guard.fetch.framing import Framing
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
 
 #: Returns, for a URL, the lists that receive the framings of responses to requests for it.
 FramingLists = Callable[[bytes | None], list[list[Framing]]]

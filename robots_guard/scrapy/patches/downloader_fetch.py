@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy.core.downloader import Downloader
 from twisted.internet.defer import inlineCallbacks
 
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
 
 if TYPE_CHECKING:
     from scrapy import Request

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy.core.downloader.handlers import DownloadHandlers
 from scrapy.utils.httpobj import urlparse_cached
 
-from robots_guard.patch import Patch, method
+from robots_guard.gateway.patch import Patch, method
 from robots_guard.scrapy.framing import frame
 
 if TYPE_CHECKING:

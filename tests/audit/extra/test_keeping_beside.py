@@ -15,6 +15,9 @@ from robots_guard.audit.write import maintenance
 from robots_guard.audit.write.maintenance import clear, compress, inspect, retain, tidy
 from robots_guard.audit.write.retention import DAY, Inspection, Retention
 
+# These tests replace private steps of compaction and housekeeping, to run or fail something at that
+# step.
+
 LATER = "99999999"
 NINETY = Retention(days=90)
 SMALL = Retention(days=90, size=1000)

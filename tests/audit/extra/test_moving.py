@@ -20,6 +20,8 @@ from robots_guard.audit.write import maintenance
 from robots_guard.audit.write.maintenance import compress
 from robots_guard.errors import SettingsError
 
+# A test replaces `_list`, because a directory changes between two listings only by chance.
+
 DAY = 86400.0
 LATER = "99999999"
 EVERYTHING = Filter(kind=None)

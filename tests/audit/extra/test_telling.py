@@ -37,6 +37,9 @@ from robots_guard.core.verdict import Action, Exemption, Verdict, judge, needs_n
 from robots_guard.errors import SettingsError
 from robots_guard.settings import Settings
 
+# These tests read the private `_COUNTED`, `_question` and `_terms`: the columns that figures need,
+# and the question that a record stands for, have no public face.
+
 HOSTILE = "https://a.test/\x1b[2J</title><script>alert(1)</script>\"'\n\r\u2028\u202e,=1+1"
 LONG = "https://a.test/" + "x" * 100_000
 DAY = 86400

@@ -19,9 +19,12 @@ from mitmproxy.proxy.server import ConnectionHandler, ConnectionIO
 from mitmproxy.test import taddons, tflow
 from support.waiting import eventually
 
+from robots_guard.gateway.patch import install_patches
 from robots_guard.mitmproxy.patches import ADDON_PATCHES
 from robots_guard.mitmproxy.patches import connection_crashes as crashes
-from robots_guard.patch import install_patches
+
+# These tests set the private `_CRASH_LOG`, which counts for the whole process, and the `_paused` of
+# a layer of mitmproxy.
 
 #: What an addon can do to have mitmproxy's layers raise, at the beginning of a flow and at its end.
 BREAKS = """

@@ -25,6 +25,9 @@ from robots_guard.mitmproxy.service import Service
 from robots_guard.origin import parse_authority
 from robots_guard.settings import ProxySettings
 
+# These tests replace the private `_new_fetcher`, and read `_permits`: what is left over has no
+# public face.
+
 RULES = b"User-agent: *\nDisallow: /private/\n"
 WORDS = [
     b"site.test",

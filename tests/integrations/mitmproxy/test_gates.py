@@ -15,6 +15,9 @@ from robots_guard.mitmproxy import RobotsGuard
 from robots_guard.mitmproxy.request.outgoing import Approved
 from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
 
+# These tests replace `_permits` to cause faults, and call the private steps of a request, whose
+# order mitmproxy decides.
+
 SITE = ("site.test", 443)
 
 

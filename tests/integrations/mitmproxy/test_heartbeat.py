@@ -14,6 +14,9 @@ from support.waiting import eventually
 from robots_guard.mitmproxy.command import heartbeat
 from robots_guard.mitmproxy.command.launcher import _serve_metrics
 
+# A test starts the metrics by the private `_serve_metrics`: it cannot stop the event loop of the whole
+# command.
+
 
 def metrics(port):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:

@@ -12,10 +12,12 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
+from typing import NamedTuple
 
 import pytest
 from integrations.mitmproxy.conftest import KINDS, get
-from integrations.mitmproxy.origin import Site
+from integrations.mitmproxy.h2_site import h2_site
+from integrations.mitmproxy.origin import Site, Tap
 from integrations.mitmproxy.process import SCRIPT
 from integrations.mitmproxy.wire import connected, exchange, plain, read_answer, tunnel
 from support.programs import program
@@ -102,27 +104,29 @@ def test_a_crawl_delay_is_kept(integration, sites, request, ask):
     assert len(site.origin.robots_fetches) == 1
 
 
-def test_streams_of_one_connection_wait(integration, sites):
-    site = sites.start("https", PACED)
-    urls = [f"{site.url}/{number}" for number in range(4)]
-    outputs = [part for url in urls for part in ("-o", "/dev/null", url)]
-    form = ["-w", "%{http_version} %{http_code}\n"]
+def streams(integration, url: str, form: str, *options: str) -> list[str]:
+    """What curl prints on each of four requests that it sends together on one HTTP/2 connection."""
+    outputs = [part for number in range(4) for part in ("-o", "/dev/null", f"{url}/{number}")]
+    trust = ["-x", integration.url, "--cacert", integration.ca]
     command = [
         program("curl"),
         "-s",
         "-Z",
         "--http2",
-        "-x",
-        integration.url,
-        "--cacert",
-        integration.ca,
-        *form,
+        *trust,
+        "-w",
+        f"{form}\n",
+        *options,
         *outputs,
     ]
-
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout.splitlines()
 
-    assert done.stdout.split("\n")[:4] == ["2 200"] * 4
+
+def test_streams_of_one_connection_wait(integration, sites):
+    site = sites.start("https", PACED)
+
+    assert streams(integration, site.url, "%{http_version} %{http_code}") == ["2 200"] * 4
     assert min(gaps(site)) >= DELAY * (1 - TOLERANCE)
 
 
@@ -451,3 +455,117 @@ def test_a_streamed_upload_waits_before_it_is_sent(meddled, sites):
 
     assert pages(site)[-1].body == b"0123456789"
     assert min(gaps(site)) >= DELAY * (1 - TOLERANCE)
+
+
+# -- turns that are lost while a connection is made -------------------------------------------------------
+
+
+class Refused(NamedTuple):
+    """A response of the proxy, as curl prints it."""
+
+    url: str
+    status: str
+    retry_after: str
+    content_type: str
+    guard: str
+
+
+def check_deferrals(integration, url: str, answers: list[Refused]) -> None:
+    """Each 429 is the deferral that is in the audit log, which has no other refusal for this site."""
+    recorded = {
+        each["id"]: each["url"]
+        for each in integration.records()
+        if each["url"].startswith(url) and each["action"] != "pass"
+    }
+    for answer in answers:
+        assert answer.guard.startswith("defer; reason=")
+        assert 1 <= int(answer.retry_after) <= 6
+        assert recorded.pop(answer.guard.rpartition("id=")[2].strip('"')) == answer.url
+    assert not recorded
+
+
+def answers_to_streams(integration, url: str, *options: str) -> tuple[list[Refused], int]:
+    """The refusals among the answers to four streams of one connection, and how many others there are."""
+    fields = ["%{url}", "%{http_code}", "%header{retry-after}", "%{content_type}"]
+    form = "\\t".join([*fields, "%header{robots-guard}", "%{http_version}"])
+    lines = [line.split("\t") for line in streams(integration, url, form, *options)]
+    assert [version for *_, version in lines] == ["2"] * 4
+    answers = [Refused(*fields) for *fields, _ in lines]
+    refused = [answer for answer in answers if answer.status == "429"]
+    return refused, [answer.status for answer in answers].count("200")
+
+
+@pytest.mark.parametrize("accept", ["application/problem+json", "text/html"])
+def test_a_stream_whose_turn_is_lost_while_connecting_gets_a_429(integration, sites, accept):
+    site = sites.start("https", "User-agent: *\nCrawl-delay: 1\n")
+    site.tap.pauses += [0.0, 2.5]  # robots.txt, and the first page: turns are taken meanwhile
+
+    refused, others = answers_to_streams(integration, site.url, "-H", f"Accept: {accept}")
+
+    assert refused
+    assert len(refused) + others == 4
+    assert {answer.content_type.partition(";")[0] for answer in refused} == {accept}
+    check_deferrals(integration, site.url, refused)
+    assert min(gaps(site), default=1.0) >= 1 * (1 - TOLERANCE)
+
+
+def test_the_same_on_a_connection_to_an_http2_site(start, authority, tmp_path):
+    with (
+        h2_site(tmp_path, authority, "127.3.251.7") as site,
+        start("proxy", min_delay="1", audit_passes="all") as integration,
+    ):
+        host, _, port = site.authority.partition(":")
+        tap = Tap(host, int(port))
+        tap.pauses += [0.0, 2.5]
+        refused, others = answers_to_streams(integration, f"https://{host}:{tap.port}")
+        tap.close()
+
+        assert refused
+        assert len(refused) + others == 4
+        assert tap.accepts == 2
+        check_deferrals(integration, f"https://{host}:{tap.port}", refused)
+
+
+STREAMS = """
+def requestheaders(flow):
+    flow.request.stream = "stream" in flow.request.path
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "target"), [("GET", "/x"), ("HEAD", "/x"), ("POST", "/x"), ("POST", "/stream")]
+)
+def test_a_lost_turn_that_cannot_be_replaced_is_a_429(impatient, sites, method, target):
+    """Another client takes the next turn while the connection is made."""
+    site = sites.start("https", "User-agent: *\nCrawl-delay: 2\n")
+    site.tap.pauses += [0.0, 2.6]
+    body = "body" if method == "POST" else ""
+    head = (
+        f"{method} {target} HTTP/1.1\r\nHost: {site.authority}\r\nContent-Length: {len(body)}\r\n"
+    )
+
+    with tunnel(impatient, site.authority) as connection:
+        connection.sendall(f"{head}\r\n{body}".encode())
+        eventually(lambda: site.tap.accepts == 2)
+        eventually(lambda: get(impatient, site, "/quick").status == 200)
+        answer = read_answer(connection, body=method != "HEAD")
+
+    assert answer.status == 429
+    assert bool(answer.body) is (method != "HEAD")
+    assert answer.guard.startswith("defer; reason=crawl-delay; until=")
+    assert 1 <= int(answer.headers["retry-after"]) <= 2
+    records = impatient.records()
+    (record,) = (each for each in records if answer.guard.endswith(f'id="{each["id"]}"'))
+    assert (record["action"], record["method"]) == ("defer", method)
+    assert "not-judged" not in {each["reason"] for each in records}
+    # The proxy's own 429 is not the site's, and causes no pause.
+    assert "reason=crawl-delay" in get(impatient, site, "/again").guard
+    assert site.origin.targets == ["/quick"]
+
+
+@pytest.fixture(scope="module")
+def impatient(start, tmp_path_factory):
+    path = tmp_path_factory.mktemp("scripts") / "streams.py"
+    path.write_text(STREAMS)
+    with start("mitmdump", "-s", str(SCRIPT), "-s", str(path), hold_max="0.3") as integration:
+        yield integration

@@ -14,9 +14,9 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import Http2Server
 from mitmproxy.test import taddons, tflow
 
+from robots_guard.gateway.patch import install_patches
 from robots_guard.mitmproxy.patches import ADDON_PATCHES
 from robots_guard.mitmproxy.patches.http2_server_resets import BURST, RATE, Allowance
-from robots_guard.patch import install_patches
 
 CANCEL = h2.errors.ErrorCodes.CANCEL
 

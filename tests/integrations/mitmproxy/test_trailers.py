@@ -11,8 +11,8 @@ from mitmproxy.proxy.layers.http import ResponseTrailers
 from mitmproxy.proxy.layers.http._http1 import Http1Server
 from mitmproxy.test import tflow
 
+from robots_guard.gateway.patch import install_patches
 from robots_guard.mitmproxy.patches import ADDON_PATCHES
-from robots_guard.patch import install_patches
 from robots_guard.testing import Reply
 
 LAST = b"3\r\nabc\r\n0\r\nX-Sum: 1\r\nX-More: 2\r\n\r\n"

@@ -10,13 +10,16 @@ from integrations.mitmproxy.h2_site import h2_site
 from integrations.mitmproxy.process import SCRIPT
 from integrations.mitmproxy.test_modes import Parent
 from integrations.mitmproxy.wire import http2, request_fields, tunnel
-from mitmproxy import connection
+from mitmproxy import connection, http
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import tflow, tutils
 
 from robots_guard.mitmproxy.patches.write_check import NotApproved
 from robots_guard.mitmproxy.request.outgoing import Approved, http1_request, http2_request
 from robots_guard.mitmproxy.request.permits import JudgedRequest, Permits
 from robots_guard.mitmproxy.request.write_gate import WriteGate
+
+# A test reads the private `_sealed`: which permits are left over has no public face.
 
 # -- beside an addon that changes requests after the enforcer's last hook ---------------------------------------
 
@@ -189,6 +192,10 @@ def server_at(address=SITE, *, tls=True):
     return server
 
 
+def connecting(flow):
+    return ServerConnectionHookData(server=server_at(), client=flow.client_conn)
+
+
 @pytest.fixture
 def recorded():
     return []
@@ -282,6 +289,29 @@ def test_a_request_without_a_valid_turn_is_not_written(permits, recorded):
         with pytest.raises(NotApproved, match="its turn expired"):
             written(gate, flow)
     assert len(recorded) == 2
+
+
+def test_a_request_that_was_deferred_while_it_waited_gets_the_deferral(permits):
+    deferral = http.Response.make(429)
+    deferred = {"a-1": deferral}
+    gate = WriteGate(
+        permits,
+        lambda *_: 1 / 0,
+        lambda _: False,
+        lambda request, decision_id: deferred[decision_id],
+    )
+    flow = passed(permits, flow_to(), "a-1")
+    permits.seal(flow)
+
+    with pytest.raises(NotApproved) as raised:
+        written(gate, flow)
+
+    assert raised.value.response is deferral
+    assert permits.state_of(flow).response is deferral
+    assert permits.unsent(flow.client_conn) == []
+    assert permits.objection(connecting(flow)) is not None
+    permits.release(flow)
+    assert len(permits) == 0
 
 
 def test_a_turn_is_counted_when_its_own_request_is_written(permits):

@@ -126,11 +126,11 @@ def crawl(
         audit_log = (folder or Path(scratch)) / "audit_log"
         plan.update(
             requests=list(requests),
-            settings=_settings(settings, audit_log),
+            settings=crawl_settings(settings, audit_log),
             deferred_api=deferred_api,
         )
         began = time.monotonic()
-        child = _FORKS.run([__file__], _environment(env), timeout, json.dumps(plan))
+        child = _FORKS.run([__file__], crawl_environment(env), timeout, json.dumps(plan))
         _refuse_warnings(child.stderr)
         done = Crawl(log=child.stderr, code=child.returncode, seconds=time.monotonic() - began)
         if child.stdout.strip():
@@ -140,7 +140,7 @@ def crawl(
         return done
 
 
-def _settings(settings: Mapping[str, Any] | None, audit_log: Path) -> dict[str, Any]:
+def crawl_settings(settings: Mapping[str, Any] | None, audit_log: Path) -> dict[str, Any]:
     return {
         "ROBOTS_GUARD_AGENT": "mybot",
         "ROBOTS_GUARD_STORE": "memory:",
@@ -167,7 +167,7 @@ def crawl_together(
         subfolder.mkdir()
         plan = {
             "requests": list(requests),
-            "settings": _settings(settings, subfolder / "audit_log"),
+            "settings": crawl_settings(settings, subfolder / "audit_log"),
             "deferred_api": False,
             "see_through": True,
             "ready": [str(subfolder / "ready"), str(folder / "go")],
@@ -180,7 +180,7 @@ def crawl_together(
                     stdin=stdin,
                     stdout=log,
                     stderr=log,
-                    env=_environment(),
+                    env=crawl_environment(),
                 )
             )
     eventually(
@@ -196,7 +196,7 @@ def shortest_gap(site: Any) -> float:
     return min(later - earlier for earlier, later in itertools.pairwise(at))
 
 
-def _environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+def crawl_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, **(more or {})}
 
@@ -210,7 +210,7 @@ def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[s
         [sys.executable, "-W", "default::DeprecationWarning", *arguments],
         capture_output=True,
         text=True,
-        env=_environment(options.pop("env", None)),
+        env=crawl_environment(options.pop("env", None)),
         check=False,
         **options,
     )

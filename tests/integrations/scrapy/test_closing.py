@@ -10,6 +10,8 @@ from scrapy import Request
 from robots_guard.scrapy.deferral.leftovers import Leftovers
 from robots_guard.scrapy.deferral.scheduler import GuardScheduler
 
+# A test sets the private `_parked` and `_count`: a scheduler is filled by a whole crawl otherwise.
+
 
 class Picky:
     """A scheduler that cannot serialize some requests, like a queue on disk or in Redis."""
