@@ -274,6 +274,14 @@ class Guard:
         cached = self._cache.get_local(origin)
         return cached is not None and self._checks.is_usable(cached)
 
+    def fresh_for(self, origin: Origin) -> float | None:
+        """Return the seconds for which the policy in memory stays fresh, 0 if it is stale; None if
+        no usable policy is in memory."""
+        cached = self._cache.get_local(origin)
+        if cached is None or not self._checks.is_usable(cached):
+            return None
+        return max(0.0, cached.expires_at(self.terms(origin).dialect) - self._clocks.now())
+
     async def policy(
         self, origin: Origin, fetcher: Fetcher | None = None, *, renew: bool = False
     ) -> Policy:
