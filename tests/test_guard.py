@@ -455,6 +455,22 @@ async def test_knows_says_whether_peek_will_answer(build, clock):
     assert not guard.has_usable_policy(A)
 
 
+async def test_fresh_for_is_the_rest_of_the_lifetime(build, clock):
+    brief = Fetched(
+        status=200, body=b"", headers={"cache-control": "max-age=600"}, tls_verified=True
+    )
+    guard = build(Script(brief))
+    assert guard.fresh_for(A) is None
+    await guard.check(ask())
+    assert guard.fresh_for(A) == 600
+    clock.advance(200)
+    assert guard.fresh_for(A) == 400
+    clock.advance(500)
+    assert guard.fresh_for(A) == 0, "it is stale, and still usable"
+    clock.advance(100_000)
+    assert guard.fresh_for(A) is None
+
+
 class SlowStore(LeasingStore):
     """A store whose first look-up reads at once and returns late."""
 

@@ -9,7 +9,7 @@ from typing import assert_never
 from robots_guard.core import check
 from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, TimedOut, Timing
 from robots_guard.core.freshness import Freshness
-from robots_guard.core.policy import Document, Policy
+from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Question, Terms
 from robots_guard.errors import OutOfTime
 from robots_guard.guard.cache import PolicyCache
@@ -18,7 +18,6 @@ from robots_guard.guard.rules import RulesCache
 from robots_guard.guard.turns import Turns
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks
-from robots_guard.rep.ruleset import Ruleset
 
 #: Fetches the policy of an origin within a number of seconds; a cached one is revalidated.
 Renew = Callable[[float, Origin, Policy | None], Awaitable[Policy | TimedOut]]
@@ -106,24 +105,17 @@ class Checks:
                     is_paused = self._turns.is_paused(origin)
                     state = state.next(cached, self._clocks.now(), is_paused=is_paused)
                 case Judging() | Timing():
-                    rules = await self._rules_of(state.document, question.agent, terms, deadline)
+                    rules = None
+                    if state.document is not None:
+                        rules = await self._rules.get_in_time(
+                            state.document, question.agent, terms, deadline
+                        )
                     is_paused = self._turns.is_paused(origin)
                     state = state.next(rules, self._clocks.now(), is_paused=is_paused)
                 case Decided():
                     return state, source
                 case _:
                     assert_never(state)
-
-    async def _rules_of(
-        self,
-        document: Document | None,
-        agent: str,
-        terms: Terms,
-        deadline: float,
-    ) -> Ruleset | TimedOut | None:
-        if document is None:
-            return None
-        return await self._rules.get_in_time(document, agent, terms, deadline)
 
     # -- policies ----------------------------------------------------------------------------------
 

@@ -168,7 +168,9 @@ class Guard:
         terms = self._options.terms
         try:
             terms = self.terms(question.origin)
-            decided = self._peek(question, terms, fetcher or self._fetcher)
+            decided = self._checks.run_from_memory(question, terms)
+            if decided is not None and decided.renew:
+                self._refresh_in_background(question.origin, decided, fetcher)
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
             question, decided = recordable(question), refuse_after_error()
         if decided is None:
@@ -182,7 +184,10 @@ class Guard:
         terms, deadline = self._options.terms, began + self._options.decision_timeout
         try:
             terms = self.terms(question.origin)
-            decided, source = await self._check(question, terms, fetcher or self._fetcher, deadline)
+            renew = partial(self._renewals.fetch_within, fetcher=fetcher or self._fetcher)
+            decided, source = await self._checks.run(question, terms, deadline, renew)
+            if decided.renew:
+                self._refresh_in_background(question.origin, decided, fetcher)
         except Exception:  # noqa: BLE001  fail closed: an internal error must not let a request pass
             question, decided, source = recordable(question), refuse_after_error(), ""
         return self._finish(question, decided, terms, source, began)
@@ -269,6 +274,14 @@ class Guard:
         cached = self._cache.get_local(origin)
         return cached is not None and self._checks.is_usable(cached)
 
+    def fresh_for(self, origin: Origin) -> float | None:
+        """Return the seconds for which the policy in memory stays fresh, 0 if it is stale; None if
+        no usable policy is in memory."""
+        cached = self._cache.get_local(origin)
+        if cached is None or not self._checks.is_usable(cached):
+            return None
+        return max(0.0, cached.expires_at(self.terms(origin).dialect) - self._clocks.now())
+
     async def policy(
         self, origin: Origin, fetcher: Fetcher | None = None, *, renew: bool = False
     ) -> Policy:
@@ -324,27 +337,11 @@ class Guard:
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _peek(self, question: Question, terms: Terms, fetcher: Fetcher) -> Decided | None:
-        decided = self._checks.run_from_memory(question, terms)
-        if decided is not None:
-            self._refresh_if_stale(question.origin, decided, fetcher)
-        return decided
-
-    async def _check(
-        self,
-        question: Question,
-        terms: Terms,
-        fetcher: Fetcher,
-        deadline: float,
-    ) -> tuple[Decided, str]:
-        renew = partial(self._renewals.fetch_within, fetcher=fetcher)
-        decided, source = await self._checks.run(question, terms, deadline, renew)
-        self._refresh_if_stale(question.origin, decided, fetcher)
-        return decided, source
-
-    def _refresh_if_stale(self, origin: Origin, decided: Decided, fetcher: Fetcher) -> None:
-        if decided.renew and decided.policy is not None:
-            self._renewals.refresh_in_background(origin, decided.policy, fetcher)
+    def _refresh_in_background(
+        self, origin: Origin, decided: Decided, fetcher: Fetcher | None
+    ) -> None:
+        if decided.policy is not None:
+            self._renewals.refresh_in_background(origin, decided.policy, fetcher or self._fetcher)
 
     async def _policy_in_time(
         self, origin: Origin, fetcher: Fetcher, deadline: float
@@ -359,7 +356,7 @@ class Guard:
     def _finish(
         self, question: Question, decided: Decided, terms: Terms, source: str, began: float
     ) -> Decision:
-        if self.report_only:
+        if self._options.report_only:
             decided = replace(decided, verdict=self._options.apply_report_only(decided.verdict))
         return self._recorder.issue(question, decided, terms, source, began)
 

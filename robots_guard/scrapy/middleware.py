@@ -28,10 +28,11 @@ from robots_guard.core.component import Component
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Deferral, Question
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
-from robots_guard.origin import split_cached
+from robots_guard.origin import Origin, split_cached
 from robots_guard.ports import Fetcher
 from robots_guard.scrapy.bypasses import find_bypasses
 from robots_guard.scrapy.deferral.gate import OriginGate, wait_of
+from robots_guard.scrapy.deferral.known_origins import KnownOrigins
 from robots_guard.scrapy.deferral.pacing import Pacing
 from robots_guard.scrapy.deferral.return_state import is_returned, restore, returned_copy
 from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed, abort, sentence
@@ -94,6 +95,7 @@ class RobotsGuardMiddleware:
             # itself.
             demands_verified=options.tls_verified or self._direct is not None,
         )
+        self._known = KnownOrigins(self._guard.fresh_for, CLOCKS.monotonic)
         self._gate = OriginGate.of(crawler)
         self._gate.lacks_policy = self._lacks_policy
         self._pacing = Pacing(
@@ -383,13 +385,9 @@ class RobotsGuardMiddleware:
 
     # -- for the gate ------------------------------------------------------------------------------
 
-    def _lacks_policy(self, request: Request) -> bool:
+    def _lacks_policy(self, request: Request, origin: Origin) -> bool:
         """Whether the request will have to wait for a policy."""
-        try:
-            origin, _ = split_cached(request.url)
-        except (NotGoverned, MalformedURL):
-            return False
-        return not self._questions.is_exempt(request) and not self._guard.has_usable_policy(origin)
+        return origin not in self._known and not self._questions.is_exempt(request)
 
     # -- a crawl -----------------------------------------------------------------------------------
 

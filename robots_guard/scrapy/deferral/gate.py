@@ -22,7 +22,7 @@ from robots_guard.core.deferral import REMEMBERED, Deferrals, group_due
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Decision
 from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.origin import split_cached
+from robots_guard.origin import Origin, split_cached
 from robots_guard.scrapy.deferral.return_state import GROUP, returned_copy
 from robots_guard.scrapy.deferral.timetable import Timetable
 
@@ -44,7 +44,7 @@ class OriginGate:
 
     def __init__(self, crawler: Crawler) -> None:
         self.attached = False
-        self.lacks_policy: Callable[[Request], bool] = _never
+        self.lacks_policy: Callable[[Request, Origin], bool] = _never
         self._crawler = crawler
         self.deferrals = Deferrals(REMEMBERED)
         self._timetable = Timetable(self._reopen)
@@ -59,7 +59,7 @@ class OriginGate:
 
     def bucket(self, request: Request) -> str:
         """The bucket a request belongs to: its slot, a space, and the key that closes it."""
-        return self._bucket(request, _origin_of(request))
+        return self._bucket(request, _key_of(_origin_of(request)))
 
     def is_scheduled(self, request: Request) -> bool:
         """Whether the request came out of the queue, and so can go back to it."""
@@ -83,14 +83,15 @@ class OriginGate:
         reaches the middleware.
         """
         origin = _origin_of(request)
-        bucket = self._bucket(request, origin)
+        key = _key_of(origin)
+        bucket = self._bucket(request, key)
         if not self.open_buckets((bucket,)):
             return False
         self.deferrals.admit(
             request,
-            origin,
+            key,
             time.monotonic(),
-            known=not self.lacks_policy(request),
+            known=origin is None or not self.lacks_policy(request, origin),
             group=bucket.rpartition(" ")[2],
         )
         self._scheduled.add(request)
@@ -166,7 +167,10 @@ class OriginGate:
 
     def needs_policy(self, request: Request) -> bool:
         """Whether the request left the queue because its policy was unknown, and it still is."""
-        return self.deferrals.is_probing(request) and self.lacks_policy(request)
+        if not self.deferrals.is_probing(request):
+            return False
+        origin = _origin_of(request)
+        return origin is not None and self.lacks_policy(request, origin)
 
     def defer_for_policy(self, request: Request) -> tuple[str, Request]:
         """Close the request's origin until `policy_ready`. Returns the origin, and the copy for the
@@ -244,13 +248,20 @@ def wait_of(decision: Decision) -> float:
     return max(0.0, (decision.verdict.until or decision.at) - decision.at)
 
 
-def _origin_of(request: Request) -> str:
-    """The origin of the request; "" if no robots.txt governs it."""
+def _origin_of(request: Request) -> Origin | None:
+    """The origin of the request; None if no robots.txt governs it."""
     try:
-        return str(split_cached(request.url)[0])
+        return split_cached(request.url)[0]
     except (NotGoverned, MalformedURL):
+        return None
+
+
+def _key_of(origin: Origin | None) -> str:
+    """The key of an origin in the state machine; "" if no robots.txt governs the request."""
+    if origin is None:
         return ""
+    return str(origin)
 
 
-def _never(_request: Request) -> bool:
+def _never(_request: Request, _origin: Origin) -> bool:
     return False

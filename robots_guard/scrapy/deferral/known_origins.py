@@ -1,0 +1,45 @@
+"""Known origins: those whose policy was fresh at a recent look, so that it is not looked at again.
+
+Each request needs to know twice whether its origin has a policy: when it leaves the queue, because
+a request to an unknown origin leaves alone, and when it is judged. The second look determines the
+verdict and is always made. The first one only decides how requests leave, so its result serves all
+requests of the origin for up to `LOOK_EVERY` seconds, but no longer than the policy stays fresh. If
+memory loses the policy within that time, a request waits in the middleware instead of the queue.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from robots_guard.origin import Origin
+
+LOOK_EVERY = 1.0  # second
+MAX_REMEMBERED = 10_000  # origins; all are forgotten when there are more
+
+
+class KnownOrigins:
+    """The origins with a policy that is usable without waiting.
+
+    `fresh_for` returns the seconds for which an origin's policy stays fresh, or None if it has none
+    that is usable; `clock` is monotonic, in seconds.
+    """
+
+    def __init__(
+        self, fresh_for: Callable[[Origin], float | None], clock: Callable[[], float]
+    ) -> None:
+        self._fresh_for = fresh_for
+        self._clock = clock
+        self._known_until: dict[Origin, float] = {}
+
+    def __contains__(self, origin: Origin) -> bool:
+        now = self._clock()
+        if now < self._known_until.get(origin, -math.inf):
+            return True
+        fresh_for = self._fresh_for(origin)
+        if fresh_for is None:
+            return False
+        if len(self._known_until) >= MAX_REMEMBERED:
+            self._known_until.clear()
+        self._known_until[origin] = now + min(fresh_for, LOOK_EVERY)
+        return True

@@ -1,0 +1,82 @@
+"""Known origins: a look for a policy serves the requests of an origin for a short time."""
+
+from __future__ import annotations
+
+import pytest
+
+from robots_guard.origin import origin_of
+from robots_guard.scrapy.deferral.known_origins import LOOK_EVERY, MAX_REMEMBERED, KnownOrigins
+
+A, B = origin_of("https://a.test"), origin_of("https://b.test")
+
+
+class Policies:
+    """When the policy of each origin stops being fresh, and the looks at it."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.fresh_until = {}
+        self.looks = []
+        self.known = KnownOrigins(self.fresh_for, lambda: self.now)
+
+    def fresh_for(self, origin):
+        self.looks.append(origin)
+        if origin not in self.fresh_until:
+            return None
+        return max(0.0, self.fresh_until[origin] - self.now)
+
+
+@pytest.fixture
+def policies():
+    return Policies()
+
+
+def test_a_look_serves_for_a_second(policies):
+    policies.fresh_until[A] = 1000.0
+
+    assert A in policies.known
+    policies.now = LOOK_EVERY - 0.01
+    assert A in policies.known
+    assert policies.looks == [A]
+
+    policies.now = LOOK_EVERY
+    assert A in policies.known
+    assert policies.looks == [A, A]
+
+
+def test_a_look_serves_no_longer_than_the_policy_stays_fresh(policies):
+    policies.fresh_until[A] = 0.3
+    assert A in policies.known
+    del policies.fresh_until[A]
+
+    policies.now = 0.29
+    assert A in policies.known
+    policies.now = 0.3
+    assert A not in policies.known
+
+
+def test_a_stale_policy_is_looked_at_for_each_request(policies):
+    policies.fresh_until[A] = 0.0
+
+    assert [A in policies.known for _ in range(3)] == [True] * 3
+    assert policies.looks == [A] * 3
+
+
+def test_an_unknown_origin_is_looked_at_until_it_is_known(policies):
+    policies.fresh_until[B] = 1000.0
+    assert B in policies.known
+    assert A not in policies.known
+    assert A not in policies.known
+
+    policies.fresh_until[A] = 1000.0
+    assert A in policies.known
+    assert policies.looks == [B, A, A, A]
+
+
+def test_a_bounded_number_of_origins_is_remembered(policies):
+    origins = [origin_of(f"https://{number}.test") for number in range(2 * MAX_REMEMBERED + 1)]
+    for origin in origins:
+        policies.fresh_until[origin] = 1000.0
+        assert origin in policies.known
+
+    assert 0 < len(policies.known._known_until) <= MAX_REMEMBERED
