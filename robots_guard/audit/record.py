@@ -21,7 +21,7 @@ from robots_guard.audit.privacy import DEFAULT, LONGEST, REDACTED, Privacy, cut,
 from robots_guard.core.access import Fetched
 from robots_guard.core.events import Event, FailedOpen, FetchMade, OverridesLoaded, StoreWasReset
 from robots_guard.core.policy import Policy
-from robots_guard.core.uses import State, Uses, plain_of
+from robots_guard.core.uses import UseState, Uses, plain_of
 from robots_guard.core.verdict import Decision, Exemption
 from robots_guard.text import encodable
 
@@ -425,7 +425,7 @@ def _signal_fields(uses: Uses) -> dict[str, Any]:
 
 def _stated(uses: Uses) -> dict[str, str]:
     """The uses that are denied or allowed."""
-    return {use: state.value for use, state in uses.states.items() if state is not State.UNKNOWN}
+    return {use: state.value for use, state in uses.states.items() if state is not UseState.UNKNOWN}
 
 
 def _evidence(uses: Uses) -> list[EvidenceItem]:

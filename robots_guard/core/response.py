@@ -70,8 +70,9 @@ def judge_response(
 ) -> Verdict:
     """Judge a response by all that its site states about it.
 
-    `is_complete`: nothing more will be read, so that silence counts as `on_unknown` says. `is_incomplete`: part of the page could not be read. `pays`:
-    the caller hands a demand for payment on, because it is its client's to answer.
+    `is_complete`: nothing more will be read, so that silence counts as `on_unknown` says.
+    `is_incomplete`: part of the page could not be read. `pays`: the caller hands a demand for
+    payment on, because it is its client's to answer.
     """
     uses = read_uses(statements, agent, terms, now, is_incomplete=is_incomplete)
     verdict = Verdict(action=Action.PASS, reason=Reason.ALLOWED, uses=uses)

@@ -60,9 +60,9 @@ class SignalSettings(msgspec.Struct, frozen=True, kw_only=True):
     page_dialect: Annotated[
         Literal["union", "google", "bing", "yandex", "kollar1996"],
         Meta(
-            description="How X-Robots-Tag and META robots are read: `union`, which takes the"
-            " stricter of all documented readings, or as `google`, `bing`, `yandex` or"
-            " `kollar1996` documents them."
+            description="How X-Robots-Tag and META robots are read: `union`, `google`, `bing`,"
+            " `yandex` or `kollar1996`. `union` takes the strictest of all documented readings, the"
+            " others are each as that operator or document describes it."
         ),
     ] = "union"
     on_unknown: Annotated[

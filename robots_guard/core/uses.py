@@ -43,7 +43,7 @@ _PAGE_RULES = frozenset((Signal.X_ROBOTS_TAG, Signal.ROBOTS_TAG, Signal.META_ROB
 _NUMBERS = ("max-snippet", "max-video-preview")
 
 
-class State(StrEnum):
+class UseState(StrEnum):
     """What a site says of one use."""
 
     DENY = "deny"
@@ -51,7 +51,7 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StatementEffect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A statement that applies, with what it denies and allows. An image use begins with
     `images.`."""
 
@@ -64,13 +64,13 @@ class Uses(msgspec.Struct, frozen=True, kw_only=True):
     """What the statements of a site come to, at one moment.
 
     `states` has every use, `images` those of the page's images that are denied. `limits` are
-    conditions for whoever shows the content (max-snippet in characters, max-video-preview in
+    conditions for showing the content (max-snippet in characters, max-video-preview in
     seconds, -1 for none). `unavailable_after` is in seconds since 1970. `content_use` is the level
     that Content-Signal's `use` permits.
     """
 
-    states: Mapping[str, State]
-    images: Mapping[str, State] = {}
+    states: Mapping[str, UseState]
+    images: Mapping[str, UseState] = {}
     limits: Mapping[str, str | int | bool] = {}
     unavailable_after: float | None = None
     content_use: str | None = None
@@ -78,13 +78,13 @@ class Uses(msgspec.Struct, frozen=True, kw_only=True):
     license: tuple[str, ...] = ()
     license_other: tuple[str, ...] = ()
     price: str | None = None
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[StatementEffect, ...] = ()
     is_incomplete: bool = False  # part of the page was not read
 
     @property
     def denied(self) -> list[str]:
         """The denied uses, sorted."""
-        return sorted(use for use, state in self.states.items() if state is State.DENY)
+        return sorted(use for use, state in self.states.items() if state is UseState.DENY)
 
     @property
     def flags(self) -> list[str]:
@@ -100,7 +100,7 @@ class Uses(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def may_follow(self) -> bool:
         """Whether the page's links may be followed."""
-        return self.states[Use.FOLLOW] is not State.DENY
+        return self.states[Use.FOLLOW] is not UseState.DENY
 
     def denial_of(self, use: str) -> Statement | None:
         """The first statement that denies a use, in the order in which they can be known."""
@@ -171,7 +171,7 @@ class _Reading:
         ]
         return str((near or policies)[0]) if near or policies else None
 
-    def evidence(self, statement: Statement) -> Evidence:
+    def evidence(self, statement: Statement) -> StatementEffect:
         """What a statement denies and allows, in the company of the others."""
         denies: tuple[str, ...] = ()
         allows: tuple[str, ...] = ()
@@ -190,7 +190,7 @@ class _Reading:
                 denies = (statement.rule,)
             case _:
                 pass  # recorded only
-        return Evidence(statement=statement, denies=denies, allows=allows)
+        return StatementEffect(statement=statement, denies=denies, allows=allows)
 
     def _denied_by_rule(self, statement: Statement) -> tuple[str, ...]:
         rule, value, dialect = statement.rule, statement.value, self._dialect
@@ -252,23 +252,23 @@ def _by_label(statement: Statement) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (), ()
 
 
-def _states(evidence: Sequence[Evidence]) -> dict[str, State]:
+def _states(evidence: Sequence[StatementEffect]) -> dict[str, UseState]:
     denied = {use for each in evidence for use in each.denies}
     allowed = {use for each in evidence for use in each.allows}
     return {use.value: _state(use.value, denied, allowed) for use in Use}
 
 
-def _state(use: str, denied: set[str], allowed: set[str]) -> State:
+def _state(use: str, denied: set[str], allowed: set[str]) -> UseState:
     if use in denied:
-        return State.DENY
+        return UseState.DENY
     if use in allowed:
-        return State.ALLOW
-    return State.UNKNOWN
+        return UseState.ALLOW
+    return UseState.UNKNOWN
 
 
-def _images(evidence: Sequence[Evidence]) -> dict[str, State]:
+def _images(evidence: Sequence[StatementEffect]) -> dict[str, UseState]:
     denied = {use for each in evidence for use in each.denies if use.startswith("images.")}
-    return {use.removeprefix("images."): State.DENY for use in sorted(denied)}
+    return {use.removeprefix("images."): UseState.DENY for use in sorted(denied)}
 
 
 def _limits(statements: Sequence[Statement]) -> dict[str, str | int | bool]:
@@ -347,7 +347,7 @@ def plain_of(uses: Uses) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, [], {}, False)}
 
 
-def _plain_evidence(evidence: Evidence) -> dict[str, Any]:
+def _plain_evidence(evidence: StatementEffect) -> dict[str, Any]:
     statement = evidence.statement
     values = {
         "signal": statement.signal.value,
@@ -376,7 +376,7 @@ def _iso(seconds: float | None) -> str | None:
 # -- purposes --------------------------------------------------------------------------------------
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class PurposeRefusal(msgspec.Struct, frozen=True):
     """A declared purpose that a site refuses. `statement` is None if it says nothing of it, and
     the operator does not take that for consent."""
 
@@ -399,20 +399,22 @@ class Refusal(msgspec.Struct, frozen=True):
         return self.statement.raw if self.statement else ""
 
 
-def refusal_of(uses: Uses, settings: SignalSettings, *, is_complete: bool = True) -> Refusal | None:
+def refusal_of(
+    uses: Uses, settings: SignalSettings, *, is_complete: bool = True
+) -> PurposeRefusal | None:
     """The refusal of a declared purpose, or None.
 
     `is_complete`: nothing more will be read, so that silence counts as `on_unknown` says.
     """
     for purpose in settings.declared:
         if statement := uses.denial_of(purpose):
-            return Refusal(purpose, statement)
+            return PurposeRefusal(purpose, statement)
     if settings.declared and (statement := _lower_use(uses, settings.content_use)):
-        return Refusal(settings.declared[0], statement)
+        return PurposeRefusal(settings.declared[0], statement)
     if is_complete and settings.on_unknown == "deny":
         for purpose in settings.declared:
-            if uses.states[purpose] is State.UNKNOWN:
-                return Refusal(purpose, None)
+            if uses.states[purpose] is UseState.UNKNOWN:
+                return PurposeRefusal(purpose, None)
     return None
 
 

@@ -23,7 +23,7 @@ from robots_guard.core.pacing import (
 from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.site_settings import PolicySettings
-from robots_guard.core.uses import Refusal, Uses, read_uses, refusal_of
+from robots_guard.core.uses import PurposeRefusal, Uses, read_uses, refusal_of
 from robots_guard.origin import ROBOTS_TXT, Origin
 from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.pace import Pace
@@ -288,7 +288,7 @@ def _by_signals(
     return refused_by_signal(verdict, refusal, uses)
 
 
-def refused_by_signal(verdict: Verdict, refusal: Refusal, uses: Uses) -> Verdict:
+def refused_by_signal(verdict: Verdict, refusal: PurposeRefusal, uses: Uses) -> Verdict:
     """Turn a PASS into the refusal of a purpose."""
     rule = None
     statement = refusal.statement
