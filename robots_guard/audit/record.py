@@ -21,7 +21,7 @@ from robots_guard.audit.privacy import DEFAULT, LONGEST, REDACTED, Privacy, cut,
 from robots_guard.core.access import Fetched
 from robots_guard.core.events import Event, FailedOpen, FetchMade, OverridesLoaded, StoreWasReset
 from robots_guard.core.policy import Policy
-from robots_guard.core.uses import UseState, Uses, plain_of
+from robots_guard.core.uses import Uses, UseState, plain_of
 from robots_guard.core.verdict import Decision, Exemption
 from robots_guard.text import encodable
 
