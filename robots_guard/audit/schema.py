@@ -49,6 +49,8 @@ def _type(kind: Any) -> str:
 
 #: Every field of every kind of record, and its DuckDB type.
 COLUMNS = _columns()
+#: The columns whose values are objects or lists of objects.
+JSON_COLUMNS = frozenset(name for name, kind in COLUMNS.items() if kind == "JSON")
 
 
 def structure() -> str:
