@@ -218,8 +218,8 @@ class Fetch(Entry, frozen=True, kw_only=True, tag="fetch"):
     failure: str | None = None
     detail: str | None = None
     elapsed_us: int = 0
-    evidence: str | None = None
-    evidence_file: str | None = None
+    warc_id: str | None = None
+    warc_file: str | None = None
 
 
 class Start(Entry, frozen=True, kw_only=True, tag="start"):

@@ -34,11 +34,12 @@ _TYPES: dict[Any, str] = {
 def _columns() -> Mapping[str, str]:
     found = {"kind": "VARCHAR"}
     for record in get_args(AnyRecord):
-        found |= {field.name: _type(field.type) for field in msgspec.structs.fields(record)}
+        found |= {field.name: column_type(field.type) for field in msgspec.structs.fields(record)}
     return found
 
 
-def _type(kind: Any) -> str:
+def column_type(kind: Any) -> str:
+    """The DuckDB type for the values of a field."""
     if kind in _TYPES:
         return _TYPES[kind]
     first = next(each for each in get_args(kind) if each is not NoneType)

@@ -123,6 +123,8 @@ class FileAuditLog:
         weight = self._weight(decision)
         if not weight:
             return
+        if decision.response is not None:
+            self._keep_signals(decision)
         repeats = self._repeats
         if repeats is None or decision.response is not None:
             self._append(decision.at, lambda head: self._record(decision, head, weight))
@@ -225,6 +227,17 @@ class FileAuditLog:
             return {}
         try:
             return self._evidence.keep(event, self._privacy, self.path.name)
+        except OSError as error:
+            raise AuditLogError(f"evidence: {error.strerror or error}") from error
+
+    def _keep_signals(self, decision: Decision) -> None:
+        """Write what a response states to the evidence, before it is recorded."""
+        if self._evidence is None:
+            return
+        identity = self._open_writer().identity
+        record = signals_record_of(decision, identity, privacy=self._privacy)
+        try:
+            self._evidence.keep_signals(record, decision.at, self.path.name)
         except OSError as error:
             raise AuditLogError(f"evidence: {error.strerror or error}") from error
 
