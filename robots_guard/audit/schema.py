@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from robots_guard.audit.record import AnyRecord
+from robots_guard.audit.record import AnyRecord, EvidenceItem
 
 # Bytes of a line that DuckDB reads: a power failure may leave long garbage.
 LONGEST = 32 * 1024 * 1024
@@ -26,17 +26,20 @@ _TYPES: dict[Any, str] = {
     bool: "BOOLEAN",
     list[str]: "VARCHAR[]",
     dict[str, str]: "JSON",
+    dict[str, str | int | bool]: "JSON",
+    list[EvidenceItem]: "JSON",
 }
 
 
 def _columns() -> Mapping[str, str]:
     found = {"kind": "VARCHAR"}
     for record in get_args(AnyRecord):
-        found |= {field.name: _type(field.type) for field in msgspec.structs.fields(record)}
+        found |= {field.name: column_type(field.type) for field in msgspec.structs.fields(record)}
     return found
 
 
-def _type(kind: Any) -> str:
+def column_type(kind: Any) -> str:
+    """The DuckDB type for the values of a field."""
     if kind in _TYPES:
         return _TYPES[kind]
     first = next(each for each in get_args(kind) if each is not NoneType)
@@ -47,6 +50,8 @@ def _type(kind: Any) -> str:
 
 #: Every field of every kind of record, and its DuckDB type.
 COLUMNS = _columns()
+#: The columns whose values are objects or lists of objects.
+JSON_COLUMNS = frozenset(name for name, kind in COLUMNS.items() if kind == "JSON")
 
 
 def structure() -> str:

@@ -36,10 +36,15 @@ from robots_guard.audit.show.policy import facts
 from robots_guard.console.access import AccessControl
 from robots_guard.console.listing import listing
 from robots_guard.console.markup import TEMPLATES, moment
-from robots_guard.console.pages.decision import case_of, details_of
+from robots_guard.console.pages.decision import Case, case_of, details_of
 from robots_guard.console.pages.decisions import count_decisions, read_page
 from robots_guard.console.pages.origins import Origins, look_up, next_turn_of
 from robots_guard.console.pages.overrides import STATES, rows
+from robots_guard.console.pages.response import (
+    ResponseCase,
+    response_case_of,
+    response_details_of,
+)
 from robots_guard.console.pages.try_url import try_url
 from robots_guard.console.query import (
     ACTIONS,
@@ -193,12 +198,15 @@ class Console:
         nothing, case = self._snapshots.why_empty(), None
         if nothing is None:
             with self._snapshots.newest() as snapshot:
-                case = snapshot.cached(("case", identity), lambda search: case_of(search, identity))
+                case = snapshot.cached(("case", identity), lambda search: _case(search, identity))
         if nothing and nothing.lost:
             raise HTTPException(503, nothing.message)
         if case is None:
             raise HTTPException(404, f"There is no record {identity[:80]!r} in the audit log.")
         raw = msgspec.json.format(case.record.line_of_json(), indent=2).decode()
+        if isinstance(case, ResponseCase):
+            about = response_details_of(case, self._sources.clocks.now())
+            return self._page(request, "response.html", "decisions", details=about, raw=raw)
         details = details_of(case, self._sources)
         return self._page(request, "decision.html", "decisions", details=details, raw=raw)
 
@@ -344,6 +352,11 @@ class Console:
             now=self._sources.clocks.now(),
             **values,
         )
+
+
+def _case(search: Any, identity: str) -> Case | ResponseCase | None:
+    """The decision with this id: on a request, or on a response."""
+    return case_of(search, identity) or response_case_of(search, identity)
 
 
 def _status(nothing: NoSnapshot | None) -> int:

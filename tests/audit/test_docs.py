@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from pathlib import Path
 from typing import get_args
 
@@ -12,6 +13,7 @@ import msgspec
 
 from robots_guard.audit.read.reader import KINDS, read_line
 from robots_guard.audit.record import AnyRecord, json_schema
+from robots_guard.audit.schema import column_type
 from robots_guard.audit.show.export import FORMATS
 from robots_guard.core.reasons import MEANINGS, Meaning, Party
 
@@ -53,3 +55,13 @@ def test_the_table_of_reasons_is_that_of_the_code():
     documented = re.findall(r"^\| `.*$", section, re.MULTILINE)
 
     assert documented == [_row(reason, it) for reason, it in MEANINGS.items()]
+
+
+def test_a_field_has_one_type_in_all_kinds():
+    """The kinds share their columns in DuckDB and in compacted files."""
+    types = defaultdict(set)
+    for record in get_args(AnyRecord):
+        for field in msgspec.structs.fields(record):
+            types[field.name].add(column_type(field.type))
+
+    assert {name: found for name, found in types.items() if len(found) > 1} == {}

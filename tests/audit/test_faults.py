@@ -219,11 +219,11 @@ def test_after_failed_evidence_the_fetch_is_recorded_and_another_evidence_file_b
     audit_log.close()
     found = list(entries(tmp_path, Filter(kind="fetch")))
     (last,) = (record for record in found if record.url.endswith("/3"))
-    with (tmp_path / last.evidence_file).open("rb") as file:
+    with (tmp_path / last.warc_file).open("rb") as file:
         kept = [record.rec_headers.get_header("WARC-Record-ID") for record in ArchiveIterator(file)]
 
-    assert [bool(record.evidence) for record in found] == [True, False, False, True]
-    assert last.evidence in kept
+    assert [bool(record.warc_id) for record in found] == [True, False, False, True]
+    assert last.warc_id in kept
 
 
 def test_a_failed_checkpoint_does_not_refuse_a_record(tmp_path):

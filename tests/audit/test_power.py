@@ -181,7 +181,7 @@ def test_the_evidence_that_a_record_names_survives(tmp_path):
             disk.leave(place, chance, share)
             with suppress(NoDirectory):
                 for entry in entries(place / "var" / "log", Filter(kind="fetch"), Unreadable()):
-                    assert _holds(place / "var" / "log" / entry.evidence_file, entry.evidence)
+                    assert _holds(place / "var" / "log" / entry.warc_file, entry.warc_id)
             shutil.rmtree(place)
 
     disk.before = look

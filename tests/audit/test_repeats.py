@@ -289,8 +289,8 @@ def test_a_forked_child_has_its_own_evidence_file(tmp_path):
     found = list(entries(tmp_path, Filter(kind="fetch")))
 
     assert len(found) == 2
-    assert {(entry.writer in entry.evidence_file) for entry in found} == {True}
-    assert len({entry.evidence_file for entry in found}) == 2
+    assert {(entry.writer in entry.warc_file) for entry in found} == {True}
+    assert len({entry.warc_file for entry in found}) == 2
 
 
 def test_a_child_does_not_keep_the_lock_of_a_file_its_parent_closed(tmp_path):

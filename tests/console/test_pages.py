@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from audit.decisions import AT, audit_log_in, decision
 from console.conftest import HOST, TOKEN, let_in
-from console.material import policy
+from console.material import TERMS, policy
 
 from robots_guard.audit.compaction import compact
 from robots_guard.audit.read.reader import COMPONENTS, Filter, records
@@ -22,7 +22,9 @@ from robots_guard.audit.write.maintenance import compress
 from robots_guard.console import app
 from robots_guard.console.query import parse_query
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Verdict, as_report_only
+from robots_guard.core.response import ResponseHead, judge_response
+from robots_guard.core.verdict import Action, ResponseRef, Verdict, as_report_only
+from robots_guard.rep.signals.statement import Place, Signal, Statement
 from robots_guard.stores import look_at
 from robots_guard.stores.sqlite import SqliteStore
 
@@ -726,3 +728,29 @@ def test_bar_heights_are_proportional():
     ]
     assert column.says == "Fri 15 Jan 2027, 00:00 UTC: 50 drop, 25 pass"
     assert (column.since, column.until) == ("2027-01-15T00:00:00Z", "2027-01-15T01:00:00Z")
+
+
+async def test_a_response_shows_what_its_site_states(place, tmp_path):
+    made = audit_log_in(tmp_path)
+    terms = msgspec.structs.replace(TERMS, purposes="search")
+    statement = Statement(
+        signal=Signal.X_ROBOTS_TAG, place=Place.HEADER, rule="noindex", raw="noindex, <b>x</b>"
+    )
+    verdict = judge_response([statement], ResponseHead(status=200), "mybot", terms, AT)
+    made.write(
+        decision(
+            "https://shop.example/page", verdict, dialect="union", response=ResponseRef(status=200)
+        )
+    )
+    made.close()
+    sources = place.sources._replace(audit_log=tmp_path)
+    async with let_in(app(sources, hosts=[HOST], token=TOKEN)) as console:
+        page = await read(console, "/decisions/w-1")
+        overview = await read(console, "/?period=all")
+        listed = await read(console, "/decisions")
+
+    assert "<code>noindex, &lt;b&gt;x&lt;/b&gt;</code>" in page
+    assert "search, snippet, ai-index" in page
+    assert "usage-reserved" in page
+    assert "x-robots-tag" in overview
+    assert "https://shop.example/page" in listed

@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from robots_guard.audit.read.parquet import lines_of, lines_of_stem, stems_in
-from robots_guard.audit.record import AnyRecord, Record, moment
+from robots_guard.audit.record import AnyRecord, Record, SignalsRecord, moment
 from robots_guard.audit.segments import JSONL, PARQUET, ZSTD, Segment, segments
 from robots_guard.core.component import Component
 from robots_guard.errors import MissingExtra, SettingsError
@@ -34,9 +34,11 @@ FORMS = 4  # that a file may take while it is read: open, compressed, compacted,
 ALL = 2**62  # above the number of any record
 
 DECISION = "decision"
+PASS = "pass"  # noqa: S105  (an action, not a password)
 COMPONENTS = tuple(each.value for each in Component)
 KINDS = (
     "decision",
+    "signals",
     "repeats",
     "fetch",
     "start",
@@ -98,7 +100,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Selects the records that have all given values.
 
     `since` (inclusive) and `until` (exclusive) are moments as in records: ISO 8601, UTC,
-    milliseconds. `override` is an override's id, or `any`.
+    milliseconds. `override` is an override's id, or `any`. The kind `decision` also selects the
+    refusals of responses, which have the kind `signals`.
     """
 
     kind: str | None = DECISION
@@ -118,8 +121,15 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def equals(self) -> dict[str, str]:
         """The values that a record must have, by field name."""
-        names = ("kind", "id", "origin", "reason", "action", "component", "job", "writer", "rule")
+        names = ("id", "origin", "reason", "action", "component", "job", "writer", "rule")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def admits_kind(self, entry: AnyRecord) -> bool:
+        """Whether the filter selects records of this kind."""
+        kind = kind_of(entry)
+        if self.kind == DECISION and isinstance(entry, SignalsRecord):
+            return entry.action != PASS
+        return self.kind is None or kind == self.kind
 
     def admits(self, entry: AnyRecord) -> bool:
         """Whether the filter selects a record."""
@@ -128,13 +138,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             self.until is not None and at >= self.until
         ):
             return False
-        if any(
-            getattr(entry, name, None) != value
-            for name, value in self.equals.items()
-            if name != "kind"
-        ):
+        if any(getattr(entry, name, None) != value for name, value in self.equals.items()):
             return False
-        if self.kind is not None and kind_of(entry) != self.kind:
+        if not self.admits_kind(entry):
             return False
         if self.agent is not None and self.agent.lower() != getattr(entry, "agent", "").lower():
             return False

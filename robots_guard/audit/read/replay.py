@@ -13,18 +13,22 @@ from typing import Any, NamedTuple
 import msgspec
 
 from robots_guard.audit.privacy import REDACTED
-from robots_guard.audit.record import Record, json_schema
+from robots_guard.audit.record import EvidenceItem, Record, SignalsRecord, json_schema
 from robots_guard.core import check
 from robots_guard.core.access import Failure
 from robots_guard.core.codec import EMPTY
+from robots_guard.core.component import Component
 from robots_guard.core.freshness import RETRY_MIN
+from robots_guard.core.page_dialects import PAGE_DIALECTS
 from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.core.reasons import Comparison, meaning_of
+from robots_guard.core.response import ResponseHead, judge_response
 from robots_guard.core.verdict import Deferral, Question, Terms, Verdict, as_report_only
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, split_url
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
+from robots_guard.rep.signals.statement import Statement
 
 FORMAT = "robots_guard-bundle-1"
 _COMPARED = ("action", "reason", "rule", "line", "group", "form", "would")
@@ -35,7 +39,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
 
     format: str = FORMAT
     version: str = ""
-    record: Record
+    record: Record | SignalsRecord
     settings: dict[str, str]
     document: bytes | None = None
     schema: dict[str, Any] = msgspec.field(default_factory=json_schema)
@@ -64,46 +68,122 @@ def read_bundle(data: bytes) -> Bundle:
     return bundle
 
 
-def replay(bundle: Bundle) -> Replayed:
-    """Replay a decision. Raises SettingsError if that is not possible."""
+def replay(bundle: Bundle, now: float | None = None) -> Replayed:
+    """Replay a decision. `now`, if given, is the present time in seconds since 1970: a caveat then
+    says if what a site stated has lapsed since.
+
+    Raises SettingsError if that is not possible.
+    """
     record = bundle.record
+    if isinstance(record, SignalsRecord):
+        return _replay_response(bundle, record, now)
     if meaning_of(record.reason).replay is Comparison.NOTHING:
         raise SettingsError(
             f"{record.id} was not judged by a robots.txt ({record.reason}): there is nothing to replay"
         )
-    _check_document(bundle)
-    terms, now = _terms(bundle), _seconds(record.at)
+    _check_document(record, bundle.document)
+    terms, now = _terms(record, bundle.settings), _seconds(record.at)
     question = _question(record, terms, now)
     policy = _policy(record, question.origin, bundle.document or b"", now)
     verdict = check.judge_offline(question, terms, policy, now)
     if bundle.settings.get("report_only") == "True":  # settings are recorded as text
         verdict = as_report_only(verdict)
-    return Replayed(verdict, _differences(record, verdict), _caveats(bundle))
+    return Replayed(verdict, _differences(record, verdict), _caveats(record, bundle.settings))
 
 
-def _check_document(bundle: Bundle) -> None:
+def _replay_response(bundle: Bundle, record: SignalsRecord, today: float | None) -> Replayed:
+    """Judge again what was stated in a response, as it was recorded."""
+    terms = msgspec.structs.replace(
+        _terms_of(record.id, bundle.settings), page_dialect=_page_dialect(record)
+    )
+    statements = [_statement(item) for item in record.evidence]
+    verdict = judge_response(
+        statements,
+        ResponseHead(status=record.status),
+        record.agent,
+        terms,
+        _seconds(record.at),
+        is_incomplete=record.incomplete,
+        pays=record.component == Component.PROXY,
+    )
+    if bundle.settings.get("report_only") == "True":
+        verdict = as_report_only(verdict)
+    return Replayed(verdict, _differences_of_uses(record, verdict), _caveats_of_uses(record, today))
+
+
+def _page_dialect(record: SignalsRecord) -> Any:
+    if record.dialect not in PAGE_DIALECTS:
+        raise SettingsError(f"{record.id} has an unknown page dialect: {record.dialect[:40]!r}")
+    return record.dialect
+
+
+def _statement(item: EvidenceItem) -> Statement:
+    """The statement of a record. Raises SettingsError."""
+    values = {
+        name: getattr(item, name)
+        for name in ("signal", "rule", "value", "raw", "agent", "line", "flags")
+    }
+    try:
+        return msgspec.convert(values | {"place": item.where}, Statement)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"a recorded statement cannot be read: {error}") from error
+
+
+def _differences_of_uses(record: SignalsRecord, verdict: Verdict) -> list[str]:
+    uses = verdict.uses
+    denied = sorted(use for use, state in record.uses.items() if state == "deny")
+    pairs = (
+        ("action", record.action, verdict.action.value),
+        ("reason", record.reason, verdict.reason.value),
+        ("denied", denied, uses.denied if uses else []),
+        ("would", record.would, verdict.would and verdict.would.value),
+    )
+    return [f"{name}: recorded {was!r}, now {now!r}" for name, was, now in pairs if was != now]
+
+
+def _caveats_of_uses(record: SignalsRecord, today: float | None) -> list[str]:
+    caveats = []
+    lapse = _seconds(record.unavailable_after)
+    if today is not None and lapse and _seconds(record.at) < lapse <= today:
+        caveats.append(
+            f"the site does not permit its use since {record.unavailable_after}"
+            " (unavailable_after), which was later than the decision"
+        )
+    if record.incomplete:
+        caveats.append("part of the page was not read")
+    if record.override is not None:
+        caveats.append(f"override {record.override} affected the decision, and is not replayed")
+    return caveats
+
+
+def _check_document(record: Record, document: bytes | None) -> None:
     """Raises SettingsError if the document is missing, or is not the one that the record names."""
-    wanted = bundle.record.sha256
+    wanted = record.sha256
     if wanted is None:
         return
-    if bundle.document is None and wanted != EMPTY:
+    if document is None and wanted != EMPTY:
         raise SettingsError(
-            f"the document ({wanted[:12]}...) on which {bundle.record.id} is based is not stored any more:"
+            f"the document ({wanted[:12]}...) on which {record.id} is based is not stored any more:"
             " name the store of that integration with --store, or replay a bundle"
         )
-    if hashlib.sha256(bundle.document or b"").hexdigest() != wanted:
+    if hashlib.sha256(document or b"").hexdigest() != wanted:
         raise SettingsError(
-            f"the document is not the one on which {bundle.record.id} is based: its SHA-256 differs"
+            f"the document is not the one on which {record.id} is based: its SHA-256 differs"
         )
 
 
-def _terms(bundle: Bundle) -> Terms:
-    record = bundle.record
-    texts = {
-        name: value for name, value in bundle.settings.items() if name in Terms.__struct_fields__
-    }
-    used_dialect = dialect(record.dialect or texts.get("dialect", "rfc9309"))
-    used_matching = matching(record.matching or texts.get("matching", "standard"))
+def _terms(record: Record, settings: dict[str, str]) -> Terms:
+    """The terms of a decision on a request. Raises SettingsError."""
+    used = {"dialect": record.dialect, "matching": record.matching}
+    named = {name: value for name, value in used.items() if value}
+    return _terms_of(record.id, settings | named)
+
+
+def _terms_of(identity: str, settings: dict[str, str]) -> Terms:
+    """The terms under the recorded settings. Raises SettingsError."""
+    texts = {name: value for name, value in settings.items() if name in Terms.__struct_fields__}
+    used_dialect = dialect(texts.get("dialect", "rfc9309"))
+    used_matching = matching(texts.get("matching", "standard"))
     others = {name: value for name, value in texts.items() if name not in ("dialect", "matching")}
     types = {field.name: field.type for field in msgspec.structs.fields(Terms)}
     try:
@@ -112,7 +192,7 @@ def _terms(bundle: Bundle) -> Terms:
             for name, value in others.items()
         }
     except msgspec.ValidationError as error:
-        raise SettingsError(f"the settings of {record.id} cannot be read: {error}") from error
+        raise SettingsError(f"the settings of {identity} cannot be read: {error}") from error
     return Terms(dialect=used_dialect, matching=used_matching, **values)
 
 
@@ -185,13 +265,13 @@ def _differences(record: Record, verdict: Verdict) -> list[str]:
     ]
 
 
-def _caveats(bundle: Bundle) -> list[str]:
-    record, caveats = bundle.record, []
+def _caveats(record: Record, settings: dict[str, str]) -> list[str]:
+    caveats = []
     if REDACTED in record.url or record.url.endswith("..."):
         caveats.append(
             "the recorded URL is redacted or cut: a rule that matches the missing part cannot be replayed"
         )
-    if bundle.settings.get("audit_query", "redact") in ("drop", "hash"):
+    if settings.get("audit_query", "redact") in ("drop", "hash"):
         caveats.append(
             "queries were not recorded as sent: a rule that matches them cannot be replayed"
         )

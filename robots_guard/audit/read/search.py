@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from robots_guard.audit.read.parquet import can_read, database, duckdb_error, why_not_readable
-from robots_guard.audit.read.reader import Filter, Unreadable, copy_records
+from robots_guard.audit.read.reader import DECISION, Filter, Unreadable, copy_records
 from robots_guard.audit.record import AnyRecord
 from robots_guard.audit.schema import (
     COLUMNS,
+    JSON_COLUMNS,
     files_in,
     first_line,
     literal,
@@ -35,6 +36,7 @@ from robots_guard.audit.schema import (
     unglobbed,
 )
 from robots_guard.audit.segments import JSONL, PARQUET, Segment, is_gone, segments, why_not_plain
+from robots_guard.core.signal_settings import Use
 from robots_guard.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -247,7 +249,8 @@ class Search:
         self._segments = [segment for segment in readable if _may_match(segment, self.wanted)]
         self._restrict()
         self._define(f"CREATE VIEW records AS {union(self._segments)}")
-        self._define("CREATE VIEW decisions AS SELECT * FROM records WHERE kind = 'decision'")
+        self._define(f"CREATE VIEW decisions AS SELECT * FROM records WHERE {DECISIONS}")
+        self._define(f"CREATE VIEW signals AS {SIGNALS}")
 
     def _copy(self, stems: set[str] | None) -> None:
         """Replace these files by copies; None for all."""
@@ -329,6 +332,20 @@ def _spooled_pages(spool: Path) -> Iterator[list[tuple[Any, ...]]]:
             yield pickle.load(file)  # noqa: S301  (written by this process, in its own directory)
 
 
+#: The decisions on requests, and the refusals of responses.
+DECISIONS = "(kind = 'decision' OR (kind = 'signals' AND action <> 'pass'))"
+#: What responses state, with a column for each use and for the usual conditions.
+SIGNALS = (
+    "SELECT *, "
+    + ", ".join(
+        f"coalesce(uses->>'$.\"{use}\"', 'unknown') AS use_{use.value.replace('-', '_')}"
+        for use in Use
+        if use is not Use.CRAWL
+    )
+    + ", TRY_CAST(limits->>'$.\"max-snippet\"' AS BIGINT) AS max_snippet"
+    " FROM records WHERE kind = 'signals'"
+)
+
 NOT_READABLE = (
     '"schema" IS NULL OR "schema" <> 1 OR kind IS NULL OR length("at") IS DISTINCT FROM 24'
 )
@@ -370,6 +387,10 @@ def conditions(wanted: Filter) -> tuple[str, list[Any]]:
     tests: list[tuple[str, Any]] = [
         (f'"{name}" = ?', value) for name, value in wanted.equals.items()
     ]
+    if wanted.kind == DECISION:
+        tests.append((f"{DECISIONS} AND ?", True))
+    elif wanted.kind is not None:
+        tests.append(("kind = ?", wanted.kind))
     if wanted.since is not None:
         tests.append(('"at" >= ?', wanted.since))
     if wanted.until is not None:
@@ -405,10 +426,10 @@ def _day(at: str, days: int) -> str:
 def record_of_row(values: dict[str, Any]) -> AnyRecord | None:
     """The record of a row, or None if it is not one."""
     found = {name: value for name, value in values.items() if value is not None}
-    if "settings" in found:
-        found["settings"] = msgspec.json.decode(found["settings"])
     try:
+        for name in JSON_COLUMNS & found.keys():
+            found[name] = msgspec.json.decode(found[name])
         entry: AnyRecord = msgspec.convert(found, AnyRecord)
-    except msgspec.ValidationError:
+    except msgspec.DecodeError:  # of a forged record
         return None
     return entry

@@ -16,8 +16,9 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from robots_guard.audit.record import AnyRecord, Fetch, Record, printable
+from robots_guard.audit.record import AnyRecord, Fetch, Record, SignalsRecord, printable
 from robots_guard.core.reasons import meaning_of
+from robots_guard.core.signal_settings import Use
 
 NANOSECONDS = 1_000_000  # in a millisecond
 
@@ -317,6 +318,30 @@ def _csv(entry: AnyRecord) -> str | None:
     return ",".join(_cell(values[name]) for name in _COLUMNS)
 
 
+#: The columns of what responses state; a use that is not named in a record is unknown.
+_SIGNAL_FIELDS = (
+    "at", "id", "request", "component", "job", "agent", "url", "origin", "status", "action",
+    "reason", "detail",
+)  # fmt: skip
+_USES = tuple(use.value for use in Use if use is not Use.CRAWL)
+_STATED = ("max_snippet", "unavailable_after", "content_use", "license", "price", "incomplete")
+_SIGNAL_COLUMNS = (
+    *_SIGNAL_FIELDS,
+    *(f"use_{use.replace('-', '_')}" for use in _USES),
+    *_STATED,
+)
+
+
+def _signals(entry: AnyRecord) -> str | None:
+    """A line for a response whose site states something of the use of its content."""
+    if not isinstance(entry, SignalsRecord):
+        return None
+    values = [getattr(entry, name) for name in _SIGNAL_FIELDS]
+    values += [entry.uses.get(use, "unknown") for use in _USES]
+    values += [entry.limits.get("max-snippet"), *(getattr(entry, name) for name in _STATED[1:])]
+    return ",".join(map(_cell, values))
+
+
 def _cell(value: Any) -> str:
     """A value, quoted as in RFC 4180; text that a spreadsheet would take for a formula gets an
     apostrophe."""
@@ -327,13 +352,23 @@ def _cell(value: Any) -> str:
     if isinstance(value, int | float):
         return str(value)
     if isinstance(value, list):
-        value = " ".join(value)
+        value = " ".join(value if all(map(_is_text, value)) else map(_json, value))
+    if isinstance(value, dict):
+        value = _json(value)
     text = _NOT_PRINTABLE.sub(_escape, str(value))
     if _FORMULA.match(text):
         text = f"'{text}"
     if '"' in text or "," in text:
         return '"' + text.replace('"', '""') + '"'
     return text
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _json(value: Any) -> str:
+    return _encoder.encode(value).decode()
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -343,19 +378,20 @@ def _escape(found: re.Match[str]) -> str:
 class Format(NamedTuple):
     """An export format.
 
-    `line` returns a record as a line, or None to omit it. A format that `has_fetches` has lines for
-    fetches of robots.txt beside those for decisions.
+    `line` returns a record as a line, or None to omit it. `kind` is the kind of the records that
+    have lines, or None if there is more than one.
     """
 
     line: Callable[[AnyRecord], str | None]
     headings: str = ""
-    has_fetches: bool = False
+    kind: str | None = "decision"
 
 
 FORMATS = {
     "ecs": Format(_ecs),
     "otel": Format(_otel),
-    "heritrix": Format(_heritrix, has_fetches=True),
+    "heritrix": Format(_heritrix, kind=None),
     "csv": Format(_csv, ",".join(_COLUMNS)),
     "squid": Format(_squid),
+    "signals": Format(_signals, ",".join(_SIGNAL_COLUMNS), kind="signals"),
 }

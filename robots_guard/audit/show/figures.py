@@ -28,8 +28,17 @@ _COUNTED = """
     SELECT kind, action AS was, {action} AS action, reason, origin, rule, line, agent, component, until,
            failure, relaxed, would, override, override_owner, override_reason, override_expires, detail, "at",
            CASE WHEN time BETWEEN TIMESTAMP '1970-01-01' AND TIMESTAMP '9000-01-01' THEN time END AS time,
-           greatest(CASE kind WHEN 'decision' THEN coalesce(sampled, 1) ELSE count END, 0) AS n
-    FROM records WHERE kind IN ('decision', 'repeats', 'fail-open') AND {where}
+           greatest(CASE kind WHEN 'decision' THEN coalesce(sampled, 1) WHEN 'signals' THEN 1
+                    ELSE count END, 0) AS n
+    FROM records WHERE {where} AND (kind IN ('decision', 'repeats', 'fail-open')
+                                    OR kind = 'signals' AND action <> 'pass')
+"""
+# One row for each use that a statement denies in a decision.
+_DENIALS = """
+    SELECT DISTINCT id, origin, reason, action, would, item->>'signal' AS signal,
+           unnest(from_json(item->'denies', '["VARCHAR"]')) AS use
+    FROM (SELECT id, origin, reason, action, would, unnest(from_json(evidence, '["JSON"]')) AS item
+          FROM records WHERE evidence IS NOT NULL AND {where})
 """
 _DECISIONS = "counted WHERE kind <> 'fail-open'"
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  (as DuckDB returns times)
@@ -70,6 +79,7 @@ class Overview(NamedTuple):
     rules: list[tuple[Any, ...]]  # origin, rule, line
     opened: list[tuple[Any, ...]]  # setting, origins, and requests that it let pass
     overrides: list[tuple[Any, ...]]
+    signals: list[tuple[Any, ...]]  # use, signal, origins, statements, refused
     would: int  # passed only because report_only refuses nothing
 
 
@@ -103,6 +113,7 @@ def overview(search: Search, since: str | None, until: str) -> Overview:
         rules=decisions.rules(),
         opened=decisions.failed_open(),
         overrides=decisions.top("override", "override IS NOT NULL"),
+        signals=decisions.signals(),
         would=would,
     )
 
@@ -121,6 +132,7 @@ class Decisions:
         action = "coalesce(would, action)" if what_if else "action"
         counted = _COUNTED.format(where=where, action=action)
         self._search = search
+        self._where, self._filter_values = where, values
         self._with, self._values = f"WITH counted AS ({counted})", values
         if stored:
             search.execute(f"CREATE TEMP TABLE counted AS {counted}", values)
@@ -209,6 +221,16 @@ class Decisions:
             TOP,
         )
 
+    def signals(self) -> list[tuple[Any, ...]]:
+        """Count what sites deny: use, signal, number of origins, of statements, and of refusals
+        because of signals."""
+        sql = (
+            "SELECT use, signal, count(DISTINCT origin), count(*),"
+            " count(*) FILTER (action = 'drop' AND reason = 'usage-reserved')"
+            f" FROM ({_DENIALS.format(where=self._where)}) GROUP BY 1, 2 ORDER BY 5 DESC, 4 DESC, 1, 2"
+        )
+        return [*self._search.rows(sql, self._filter_values)]
+
     def period(self) -> tuple[datetime | None, datetime | None]:
         """Return the times of the first and the last decision, in UTC without a time zone."""
         ((first, last),) = self.rows(f"SELECT min(time), max(time) FROM {_DECISIONS}")
@@ -289,6 +311,12 @@ def _tables(decisions: Decisions, timeline: Timeline, now: str) -> list[FigureTa
             "The rules that dropped the most requests",
             ["origin", "rule", "line", "drops"],
             decisions.rules(),
+        ),
+        FigureTable(
+            "Signals",
+            "Uses that sites deny, by signal, and how many requests and responses were refused",
+            ["use", "signal", "origins", "statements", "refused"],
+            decisions.signals(),
         ),
         FigureTable(
             "Deferrals",

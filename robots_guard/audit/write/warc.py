@@ -1,5 +1,5 @@
-"""Evidence: each fetch of a robots.txt, including error responses, as WARC records (ISO 28500) for
-archives.
+"""Evidence: each fetch of a robots.txt, including error responses, and what responses state about
+the use of their content, as WARC records (ISO 28500) for archives.
 
 Invariant: a record has what was received, without secrets. Fetchers return header fields and a
 decoded body, not the bytes on the wire: transfer and content codings are therefore left out, and
@@ -21,6 +21,7 @@ from typing import Any
 
 from robots_guard.audit.files import FILES, Files, sync_directory
 from robots_guard.audit.privacy import Privacy
+from robots_guard.audit.record import SignalsRecord
 from robots_guard.audit.segments import JSONL, WARC
 from robots_guard.core.access import Fetched, Get
 from robots_guard.core.events import FetchMade
@@ -73,10 +74,20 @@ class Evidence:
             return {}  # there was no response: the audit log's own record is all there is
         data, identity = records_of(event, privacy)
         with self._lock:
-            if beside != self._log_name or not self._has_name():
-                self._begin(beside)
-            self._append(data)
-            return {"evidence": identity, "evidence_file": self._name}
+            self._append_beside(beside, data)
+            return {"warc_id": identity, "warc_file": self._name}
+
+    def keep_signals(self, record: SignalsRecord, at: float, beside: str) -> None:
+        """Write what a response states as a metadata record, whose content is the record of the
+        audit log as JSON. Raises OSError."""
+        data = metadata_of(record, at)
+        with self._lock:
+            self._append_beside(beside, data)
+
+    def _append_beside(self, log_name: str, data: bytes) -> None:
+        if log_name != self._log_name or not self._has_name():
+            self._begin(log_name)
+        self._append(data)
 
     def close(self) -> None:
         """Close the file."""
@@ -147,6 +158,25 @@ def records_of(event: FetchMade, privacy: Privacy) -> tuple[bytes, str]:
     request = _record(writer, url, "request", b"", question, {"WARC-Date": extra["WARC-Date"]})
     writer.write_request_response_pair(request, response)
     return packed.getvalue(), response.rec_headers.get_header("WARC-Record-ID")
+
+
+def metadata_of(record: SignalsRecord, at: float) -> bytes:
+    """A metadata record (ISO 28500 section 6.5) about the URL of a response, as a gzip member."""
+    from warcio.warcwriter import WARCWriter
+
+    packed, content = io.BytesIO(), record.line_of_json()
+    writer = WARCWriter(packed, gzip=True, warc_version="1.1")
+    writer.write_record(
+        writer.create_warc_record(
+            record.url,
+            "metadata",
+            payload=io.BytesIO(content),
+            length=len(content),
+            warc_content_type="application/json",
+            warc_headers_dict={"WARC-Date": _date(at)},
+        )
+    )
+    return packed.getvalue()
 
 
 def _record(writer: Any, url: str, kind: str, body: bytes, head: Any, extra: dict[str, str]) -> Any:

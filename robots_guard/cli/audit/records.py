@@ -20,7 +20,7 @@ from robots_guard.audit.read.reader import (
     kind_of,
     moment_meant,
 )
-from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats, Start
+from robots_guard.audit.record import AnyRecord, Fetch, Record, Repeats, SignalsRecord, Start
 from robots_guard.cli.options import check_environment
 from robots_guard.cli.terminal import Rows, safe, write_encoded, write_line
 from robots_guard.core.reasons import Reason
@@ -231,6 +231,17 @@ def row_of(entry: AnyRecord) -> AuditRow:
                 rule=_rule_or_detail(entry),
                 line=_text(entry.line),
             )
+        case SignalsRecord():
+            return (
+                entry.action,
+                at,
+                component,
+                entry.agent,
+                entry.reason,
+                entry.url,
+                entry.detail or _denials(entry),
+                "",
+            )
         case Repeats():
             return AuditRow(
                 entry.action,
@@ -261,6 +272,12 @@ def _rule_or_detail(entry: Record) -> str:
             f"override {entry.override} ({about})" if about else f"override {entry.override}"
         )
     return "; ".join(filter(None, parts))
+
+
+def _denials(entry: SignalsRecord) -> str:
+    """Return the uses that a site denies."""
+    denied = sorted(use for use, state in entry.uses.items() if state == "deny")
+    return f"denies {', '.join(denied)}" if denied else ""
 
 
 def _own_fields(entry: AnyRecord) -> str:

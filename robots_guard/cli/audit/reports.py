@@ -16,7 +16,7 @@ from robots_guard.audit.read.reader import Filter
 from robots_guard.audit.read.replay import Bundle, Replayed, read_bundle
 from robots_guard.audit.read.replay import replay as replay_bundle
 from robots_guard.audit.read.search import Search
-from robots_guard.audit.record import Record, Start, moment, printable
+from robots_guard.audit.record import Record, SignalsRecord, Start, moment, printable
 from robots_guard.audit.show.export import FORMATS, exported
 from robots_guard.cli.audit.records import directory_of, filter_of, filters, report_unreadable
 from robots_guard.cli.options import audit_log_option, store_option
@@ -95,8 +95,8 @@ def _subtitle(wanted: Filter, *, what_if: bool) -> str:
 def export(audit_log: str | None, form: str, output: Path | None, **values: Any) -> int:
     """Write records in the format of another program, one line each."""
     wanted = filter_of(values)
-    if FORMATS[form].has_fetches and wanted.kind == "decision":
-        wanted = msgspec.structs.replace(wanted, kind=None)
+    if wanted.kind == "decision":
+        wanted = msgspec.structs.replace(wanted, kind=FORMATS[form].kind)
     with (
         _open_output(output) as target,
         progress("exporting") as on_progress,
@@ -138,7 +138,7 @@ def replay(audit_log: str | None, store: str | None, id_or_file: str) -> int:
         if path.is_file()
         else _build_bundle(audit_log, store, id_or_file)
     )
-    result = replay_bundle(bundle)
+    result = replay_bundle(bundle, CLOCKS.now())
     _print_replay(bundle, result)
     if result.differences:
         return DIFFERS
@@ -162,8 +162,8 @@ def bundle(audit_log: str | None, store: str | None, id: str, output: Path | Non
 def _build_bundle(audit_log: str | None, store: str | None, identity: str) -> Bundle:
     """Return a record with its document and settings. Raises SettingsError if there is no such record."""
     directory = directory_of(audit_log)
-    record = _find_first(directory, Filter(id=identity))
-    if not isinstance(record, Record):
+    record = _find_decision(directory, identity)
+    if not isinstance(record, Record | SignalsRecord):
         raise SettingsError(
             f"there is no decision {identity!r} in {str(directory)!r}:"
             " check the id, or name the audit log's directory with --audit-log"
@@ -173,8 +173,15 @@ def _build_bundle(audit_log: str | None, store: str | None, identity: str) -> Bu
         version=version("robots_guard"),
         record=record,
         settings=start.settings if isinstance(start, Start) else {},
-        document=_document(store, record.sha256),
+        document=_document(store, record.sha256) if isinstance(record, Record) else None,
     )
+
+
+def _find_decision(directory: Path, identity: str) -> Any:
+    """Return the decision with this id: on a request, or on a response, whether it passed or not."""
+    kinds = ("decision", "signals")
+    found = (_find_first(directory, Filter(id=identity, kind=kind)) for kind in kinds)
+    return next(filter(None, found), None)
 
 
 def _find_first(directory: Path, wanted: Filter) -> Any:

@@ -57,17 +57,19 @@ class CaseDetails(NamedTuple):
 
 def case_of(search: Search, identity: str) -> Case | None:
     """Return the case of the record with this id, or None."""
-    found = _find(search, "(id = ? OR defers = ?)", [identity, identity])
+    found = find_records(search, "(id = ? OR defers = ?)", [identity, identity])
     record = next(
         (each for each in found if isinstance(each, Record) and each.id == identity), None
     )
     if record is None:
         return None
     earlier = (
-        _find(search, "id = ? AND kind = 'decision'", [record.defers]) if record.defers else []
+        find_records(search, "id = ? AND kind = 'decision'", [record.defers])
+        if record.defers
+        else []
     )
     later = [each for each in found if isinstance(each, Record) and each.defers == identity]
-    starts = _find(search, "kind = 'start' AND writer = ?", [record.writer])
+    starts = find_records(search, "kind = 'start' AND writer = ?", [record.writer])
     return Case(
         record=record,
         start=next((each for each in starts if isinstance(each, Start)), None),
@@ -79,7 +81,7 @@ def case_of(search: Search, identity: str) -> Case | None:
     )
 
 
-def _find(search: Search, condition: str, values: list[Any]) -> list[AnyRecord]:
+def find_records(search: Search, condition: str, values: list[Any]) -> list[AnyRecord]:
     """Return the first matching records. Their times are found first, which reads little; then the records."""
     sql = f'SELECT DISTINCT "at" FROM records WHERE {condition} ORDER BY 1 LIMIT {MOST}'
     moments = [at for (at,) in search.rows(sql, values)]

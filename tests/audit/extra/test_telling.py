@@ -19,7 +19,13 @@ from robots_guard.audit.privacy import DEFAULT
 from robots_guard.audit.read.reader import Filter, entries, records
 from robots_guard.audit.read.replay import Bundle, read_bundle, replay
 from robots_guard.audit.read.search import Search
-from robots_guard.audit.record import Repeats, Writer, record_of, record_of_event
+from robots_guard.audit.record import (
+    Repeats,
+    Writer,
+    record_of,
+    record_of_event,
+    signals_record_of,
+)
 from robots_guard.audit.schema import COLUMNS
 from robots_guard.audit.show.export import FORMATS, exported
 from robots_guard.audit.show.figures import _COUNTED, summary
@@ -33,7 +39,14 @@ from robots_guard.core.events import FailedOpen, FetchMade
 from robots_guard.core.pacing import DelaySource
 from robots_guard.core.reasons import Reason
 from robots_guard.core.renewal import begin
-from robots_guard.core.verdict import Action, Exemption, Verdict, judge, needs_no_policy
+from robots_guard.core.verdict import (
+    Action,
+    Exemption,
+    ResponseRef,
+    Verdict,
+    judge,
+    needs_no_policy,
+)
 from robots_guard.errors import SettingsError
 from robots_guard.settings import Settings
 
@@ -74,7 +87,10 @@ MADE = recorded(
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_line_of_an_export_is_one_line_of_printable_text(form):
-    found = list(exported(MADE, form))
+    stated = signals_record_of(
+        decision(HOSTILE, PASS, response=ResponseRef(status=200)), Writer(writer="w")
+    )
+    found = list(exported([*MADE, stated], form))
 
     assert len(found) in (2, 3, 4, 5)
     assert all(line.isprintable() for line in found)
@@ -420,7 +436,7 @@ def bundled(url="https://a.test/private/x", body=BODY, settings=None, *, documen
     made = decision(url, verdict=DROP, policy=policy, **TERMS)
     (record,) = recorded(made)
     bundle = Bundle(record=record, settings=settings or {}, document=body)
-    terms = _terms(bundle)
+    terms = _terms(record, bundle.settings)
     from robots_guard.rep.ruleset import compile_rules
 
     rules = compile_rules(body, terms.dialect, "mybot", terms.matching.name)
@@ -506,6 +522,7 @@ JUDGED = {  # what `check.judge_offline` can say, and whose turn it was
     "unrestricted",
     "robots-txt",
     "disallowed",
+    "usage-reserved",
     "mirror",
     "restricted",
     "unreachable",
@@ -573,12 +590,12 @@ def test_each_response_is_archived_with_its_request(tmp_path):
     assert b"robots: obey" in found[0][2]
     assert found[1][2].endswith(BODY)
     assert found[3][2].startswith(b"HTTP/1.1 404 Not Found")
-    assert [each.evidence for each in fetches] == [
+    assert [each.warc_id for each in fetches] == [
         found[1][1]["WARC-Record-ID"],
         found[3][1]["WARC-Record-ID"],
         None,
     ]
-    assert fetches[0].evidence_file == path.name
+    assert fetches[0].warc_file == path.name
     assert b"SECRET" not in b"".join(data for _, _, data in found)
     assert "SECRET" not in repr([headers for _, headers, _ in found])
     assert path.stat().st_mode & 0o137 == 0
@@ -625,6 +642,6 @@ def test_after_losing_its_name_evidence_continues_in_another_file(tmp_path, spoi
     retain(tmp_path, Retention(days=0, size=1), Inspection("boot", 1.0, AT))
     latest = list(entries(tmp_path, Filter(kind="fetch")))[-1]
 
-    assert (tmp_path / latest.evidence_file).exists()
+    assert (tmp_path / latest.warc_file).exists()
     audit_log.close()
     assert len(retain(tmp_path, Retention(days=0, size=1), Inspection("boot", 1.0, AT))) == 2

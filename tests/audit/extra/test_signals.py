@@ -1,0 +1,226 @@
+"""What responses state: recorded, found, counted, exported, replayed and kept as evidence."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import msgspec
+import pytest
+from audit.decisions import AT, audit_log_in, decision
+from warcio.archiveiterator import ArchiveIterator
+
+from robots_guard.audit.read.reader import Filter, entries
+from robots_guard.audit.read.replay import Bundle, read_bundle, replay
+from robots_guard.audit.read.search import Search
+from robots_guard.audit.record import SignalsRecord
+from robots_guard.audit.show.export import exported
+from robots_guard.audit.show.figures import summary
+from robots_guard.core.response import ResponseHead, judge_response
+from robots_guard.core.verdict import ResponseRef
+from robots_guard.errors import SettingsError
+from robots_guard.rep.signals.statement import Flag, Place, Signal, Statement
+from robots_guard.settings import Settings
+
+NOINDEX = Statement(
+    signal=Signal.X_ROBOTS_TAG, place=Place.HEADER, rule="noindex", raw="noindex, max-snippet: 20"
+)
+SNIPPET = Statement(
+    signal=Signal.X_ROBOTS_TAG,
+    place=Place.HEADER,
+    rule="max-snippet",
+    value=20,
+    raw="noindex, max-snippet: 20",
+)
+TRAINING = Statement(
+    signal=Signal.CONTENT_USAGE,
+    place=Place.ROBOTS_TXT,
+    rule="train-ai",
+    value="y",
+    raw="Content-Usage: train-ai=y",
+    line=2,
+    flags=(Flag.LENIENT,),
+)
+LAPSE = Statement(
+    signal=Signal.META_ROBOTS,
+    place=Place.PAGE,
+    rule="unavailable_after",
+    value=AT + 86_400,
+    raw="unavailable_after: ...",
+)
+URL = "https://a.test/page?id=1"
+
+
+def settings_for(**values):
+    return Settings(agent="mybot", store="memory:", **values)
+
+
+def response_decision(*statements, status=200, url=URL, identity="w-9", **settings):
+    terms = settings_for(**settings).terms()
+    verdict = judge_response(statements, ResponseHead(status=status), "mybot", terms, AT)
+    made = decision(url, verdict, response=ResponseRef(status=status, request="w-8"))
+    return msgspec.structs.replace(
+        made, id=identity, dialect=terms.page_dialect, purposes=terms.declared
+    )
+
+
+def write(directory, *made, **options):
+    log = audit_log_in(directory, **options)
+    for each in made:
+        log.write(each)
+    log.close()
+
+
+def read(directory, kind="signals"):
+    return list(entries(directory, Filter(kind=kind)))
+
+
+def test_a_record_has_what_was_stated_and_what_follows(tmp_path):
+    write(tmp_path, response_decision(NOINDEX, SNIPPET, TRAINING, purposes="search"))
+    (record,) = read(tmp_path)
+
+    assert (record.action, record.reason, record.status) == ("drop", "usage-reserved", 200)
+    assert (record.id, record.request, record.url) == ("w-9", "w-8", URL)
+    assert record.purposes == ["search"]
+    assert record.uses == {
+        "search": "deny", "snippet": "deny", "ai-index": "deny", "ai-train": "allow",
+    }  # fmt: skip
+    assert record.limits == {"max-snippet": 20}
+    assert record.flags == ["lenient"]
+    first, _, last = record.evidence
+    assert (first.raw, first.denies) == (NOINDEX.raw, ["search", "snippet", "ai-index"])
+    assert (last.line, last.allows, last.where) == (2, ["ai-train"], "robots.txt")
+
+
+@pytest.mark.parametrize(
+    ("statements", "passes", "is_recorded"),
+    [
+        ([NOINDEX], 0, True),  # the response says it itself
+        ([TRAINING], 0, False),  # its robots.txt does: like an ordinary PASS
+        ([TRAINING], 1, True),
+    ],
+)
+def test_a_pass_that_only_the_policy_speaks_of_is_an_ordinary_pass(
+    tmp_path, statements, passes, is_recorded
+):
+    write(tmp_path, response_decision(*statements), passes=passes)
+    assert bool(read(tmp_path)) is is_recorded
+
+
+def test_responses_are_never_only_counted(tmp_path):
+    made = (response_decision(NOINDEX, identity=f"w-{n}", purposes="search") for n in range(3))
+    write(tmp_path, *made, aggregate=60.0)
+    assert len(read(tmp_path)) == 3
+
+
+def test_decisions_include_the_refusals_of_responses(tmp_path):
+    refused = response_decision(NOINDEX, purposes="search", identity="w-1")
+    passed = response_decision(NOINDEX, identity="w-2")
+    write(tmp_path, refused, passed, decision())
+
+    with Search(tmp_path, Filter()) as search:
+        assert [entry.id for entry in search.records()] == ["w-1", "w-1"]
+        assert [*search.rows("SELECT count(*) FROM decisions")] == [(2,)]
+    assert [entry.id for entry in read(tmp_path, kind="decision")] == ["w-1", "w-1"]
+    with Search(tmp_path, Filter(kind="signals")) as search:
+        assert [type(entry) for entry in search.records()] == [SignalsRecord, SignalsRecord]
+
+
+def test_compacted_records_are_the_same(tmp_path):
+    from robots_guard.audit.compaction import compact
+
+    write(tmp_path, response_decision(NOINDEX, SNIPPET, purposes="search"))
+    before = read(tmp_path)
+    compact(tmp_path, "20300101")
+    with Search(tmp_path, Filter(kind="signals")) as search:
+        assert [*search.records()] == before
+        rows = search.rows("SELECT use_search, use_ai_train, max_snippet FROM signals")
+        assert [*rows] == [("deny", "unknown", 20)]
+
+
+def test_the_report_counts_by_use_and_signal(tmp_path):
+    write(
+        tmp_path,
+        response_decision(NOINDEX, purposes="search", identity="w-1"),
+        response_decision(NOINDEX, identity="w-2"),
+    )
+    with Search(tmp_path, Filter()) as search:
+        figures = summary(search, "2027-01-16T00:00:00.000Z")
+    (table,) = (each for each in figures.tables if each.title == "Signals")
+    assert ("search", "x-robots-tag", 1, 2, 1) in table.rows
+    assert figures.timeline.totals["drop"] == 1
+
+
+def test_the_export_has_a_column_for_each_use(tmp_path):
+    write(tmp_path, response_decision(NOINDEX, SNIPPET, TRAINING, purposes="search"))
+    (row,) = csv.DictReader(io.StringIO("\n".join(exported(read(tmp_path), "signals"))))
+    assert (row["use_search"], row["use_ai_train"], row["use_tdm"]) == ("deny", "allow", "unknown")
+    assert (row["max_snippet"], row["status"], row["url"]) == ("20", "200", URL)
+
+
+# -- replay ----------------------------------------------------------------------------------------
+
+
+def bundle_of(record, **settings):
+    values = msgspec.to_builtins(settings_for(**settings))
+    return Bundle(record=record, settings={name: str(value) for name, value in values.items()})
+
+
+def test_a_response_is_judged_again_by_its_recorded_statements(tmp_path):
+    write(tmp_path, response_decision(NOINDEX, TRAINING, purposes="search"))
+    (record,) = read(tmp_path)
+    bundle = bundle_of(record, purposes="search")
+    again = read_bundle(msgspec.json.encode(bundle))
+
+    assert replay(again).differences == []
+    assert replay(bundle_of(record, purposes="ai-train")).differences == [
+        "action: recorded 'drop', now 'pass'",
+        "reason: recorded 'usage-reserved', now 'allowed'",
+    ]
+
+
+def test_a_changed_statement_is_found(tmp_path):
+    write(tmp_path, response_decision(NOINDEX, purposes="search"))
+    (record,) = read(tmp_path)
+    evidence = [msgspec.structs.replace(record.evidence[0], rule="nofollow")]
+    forged = msgspec.structs.replace(record, evidence=evidence)
+    assert "denied: recorded" in "".join(replay(bundle_of(forged, purposes="search")).differences)
+
+
+@pytest.mark.parametrize("change", [{"dialect": "klingon"}, {"evidence": "signal"}])
+def test_a_record_that_cannot_be_judged_is_an_error(tmp_path, change):
+    write(tmp_path, response_decision(NOINDEX))
+    (record,) = read(tmp_path)
+    if "evidence" in change:
+        change = {"evidence": [msgspec.structs.replace(record.evidence[0], signal="smoke")]}
+    with pytest.raises(SettingsError):
+        replay(bundle_of(msgspec.structs.replace(record, **change)))
+
+
+def test_a_lapse_since_the_decision_is_reported(tmp_path):
+    write(tmp_path, response_decision(LAPSE, purposes="search"))
+    (record,) = read(tmp_path)
+    bundle = bundle_of(record, purposes="search")
+    assert replay(bundle, AT + 3600).caveats == []
+    (caveat,) = replay(bundle, AT + 2 * 86_400).caveats
+    assert "unavailable_after" in caveat
+
+
+# -- evidence --------------------------------------------------------------------------------------
+
+
+def test_the_evidence_has_a_metadata_record(tmp_path):
+    write(tmp_path, response_decision(NOINDEX, purposes="search"), warc=True)
+    (path,) = tmp_path.glob("*.warc.gz")
+    with path.open("rb") as file:
+        found = [
+            (each.rec_headers, each.content_stream().read())
+            for each in ArchiveIterator(file)
+            if each.rec_type == "metadata"
+        ]
+    ((head, content),) = found
+    content = json.loads(content)
+    assert head.get_header("WARC-Target-URI") == URL
+    assert head.get_header("Content-Type") == "application/json"
+    assert (content["kind"], content["id"]) == ("signals", "w-9")
