@@ -232,15 +232,14 @@ def row_of(entry: AnyRecord) -> AuditRow:
                 line=_text(entry.line),
             )
         case SignalsRecord():
-            return (
+            return AuditRow(
                 entry.action,
                 at,
                 component,
                 entry.agent,
                 entry.reason,
                 entry.url,
-                entry.detail or _denials(entry),
-                "",
+                rule=entry.detail or _denials(entry),
             )
         case Repeats():
             return AuditRow(
