@@ -33,7 +33,7 @@ from robots_guard.rep.paths import matching as matching_of
 from robots_guard.rep.robots import Group, Robots, parse_clean
 from robots_guard.rep.signals import content_signal, content_usage
 from robots_guard.rep.signals.bounds import STATEMENTS, bounded, is_closing
-from robots_guard.rep.signals.links import license_statement
+from robots_guard.rep.signals.link_header import license_statement
 from robots_guard.rep.signals.patterns import (
     NO_RULE,
     TOO_COMPLEX,
