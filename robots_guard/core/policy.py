@@ -23,6 +23,7 @@ from robots_guard.core.freshness import (
 )
 from robots_guard.origin import Origin
 from robots_guard.rep.dialect import Dialect
+from robots_guard.rep.signals.statement import Statement
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +129,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if self.trouble.status is not None and is_trouble(self.trouble.status):
             return access_of(self.trouble.status, dialect)
         return access_of_failure(self.trouble.failure, dialect)
+
+    def reservation_statements(self, target: str) -> tuple[Statement, ...]:  # noqa: ARG002
+        """What the origin's tdmrep.json states about a target."""
+        return ()
 
     def expires_at(self, dialect: Dialect) -> float:
         """When this policy stops being fresh, in seconds since 1970."""
