@@ -1,132 +1,97 @@
-"""Addresses in a page, and which of its links may be followed as far as `rel` says."""
+"""Licence links: the Link header (RFC 8288), and where RSL 1.0 says that its documents are.
+
+A licence is recorded. What its document says is not read.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from functools import lru_cache
-from urllib.parse import quote, urljoin
+from collections.abc import Iterator
+from typing import NamedTuple
+from urllib.parse import urljoin
 
-from robots_guard.errors import MalformedURL, NotGoverned
-from robots_guard.origin import split_url
+from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
 
-LINKS = 50_000  # of one page; those with rel=nofollow go first
-CHARACTERS = 16_000_000  # of their addresses, which may be much longer than the page
-ADDRESS = 8_000  # characters of one
+RSL_TYPE = "application/rsl+xml"
+RSL = "license"
+OTHER = "license-other"
+URL_CAP = 2_048  # characters of a licence's URL
 
-_KEYWORDS = re.compile(r"[\s,]+")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_LINE_ENDS = re.compile(r"[\t\n\r]")
-_AROUND = "".join(map(chr, range(0x21)))
-_CLEAN = re.compile(r"[A-Za-z0-9!#$%&'()*+,/:;=?@\[\]~._-]*+")
-_SAFE = "!#$%&'()*+,/:;=?@[]~"
-
-
-def has_keyword(rel: str, keyword: str) -> bool:
-    """Whether `rel` has a keyword. Blanks separate keywords (HTML), and so do commas (Google)."""
-    return keyword in rel.lower() and keyword in _KEYWORDS.split(rel.lower())
+_LINK = re.compile(r"<([^<>]*+)>")
+_PARAMETER = re.compile(
+    r"""\s*+;\s*+(?P<name>[^\s=;,"<>]*+)
+    (?:\s*+=\s*+(?:"(?P<quoted>(?:[^"\\]|\\.)*+)(?:"|\\?\Z)|(?P<token>[^\s;,"<]*+)))?+""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://)?[^\s/]\S*")
 
 
-def absolute_url(url: str) -> str | None:
-    """Return an absolute http(s) URL in the form in which URLs are compared: without a fragment,
-    with its host and dot segments in their normal form.
+class Link(NamedTuple):
+    """A link of a Link header. Of a parameter that is repeated, the first value counts."""
 
-    Returns None for any other text.
+    target: str
+    parameters: dict[str, str]
+
+    @property
+    def is_license(self) -> bool:
+        """Whether the link leads to a licence."""
+        return "license" in self.parameters.get("rel", "").lower().split()
+
+
+def parse_links(text: str) -> Iterator[Link]:
+    """The links of one Link header, whatever stands between them. Never raises."""
+    at = 0
+    while found := _LINK.search(text, at):
+        at = found.end()
+        parameters: dict[str, str] = {}
+        while parameter := _PARAMETER.match(text, at):
+            at = parameter.end()
+            quoted = parameter["quoted"]
+            value = parameter["token"] or ""
+            if quoted is not None:
+                value = _ESCAPE.sub(r"\1", quoted)
+            parameters.setdefault(parameter["name"].lower(), value)
+        yield Link(found[1].strip(), parameters)
+
+
+def license_links(text: str, url: str = "", raw: str = "") -> Iterator[Statement]:
+    """The licences of one Link header.
+
+    `url` is the URL of the response, for relative references. A link whose `anchor` is another
+    resource says nothing of this one (RFC 8288 section 3.2).
     """
-    if len(url) > ADDRESS:
-        return None
+    for link in parse_links(text):
+        if link.is_license and _is_about(link, url):
+            kind = link.parameters.get("type", "").partition(";")[0]
+            rule = RSL if kind.strip().lower() == RSL_TYPE else OTHER
+            yield license_statement(_resolved(url, link.target), Place.HEADER, raw or text, rule)
+
+
+def _is_about(link: Link, url: str) -> bool:
+    anchor = link.parameters.get("anchor", "").strip()
+    return not anchor or (url != "" and _resolved(url, anchor) == url)
+
+
+def _resolved(url: str, reference: str) -> str:
     try:
-        origin, target = split_url(url)
-    except (MalformedURL, NotGoverned):
-        return None
-    return f"{origin}{_normal_target(target)}"
+        return urljoin(url, reference)
+    except ValueError:  # such as an unclosed bracket in an address
+        return reference
 
 
-def _normal_target(target: str) -> str:
-    if "/." in target:
-        target = _without_dots(target)
-    if _CLEAN.fullmatch(target):
-        return target
-    return quote(target.encode("latin-1", "replace"), _SAFE)
-
-
-def _without_dots(target: str) -> str:
-    """Remove dot segments (RFC 3986 section 5.2.4)."""
-    path, mark, query = target.partition("?")
-    found: list[str] = []
-    segments = path.split("/")[1:]
-    for segment in segments:
-        if segment == "..":
-            del found[-1:]
-        elif segment != ".":
-            found.append(segment)
-    if segments[-1] in (".", ".."):
-        found.append("")
-    return "/" + "/".join(found) + mark + query
-
-
-@lru_cache(maxsize=256)
-def base_url(url: str, base: str | None) -> str:
-    """Return the URL that relative addresses of a page are relative to; `base` is the href of its
-    BASE."""
-    if base is None:
-        return url
-    return resolved(url, base) or url
-
-
-def resolved(base: str, address: str) -> str | None:
-    """Return an address of a page as an absolute URL; None if it is not one of http or https."""
-    text = address.strip(_AROUND)
-    if text.startswith("/") and not text.startswith("//") and _CLEAN.fullmatch(text):
-        root = _root(base)
-        return root and f"{root}{_normal_target(text.partition('#')[0])}"
-    text = _LINE_ENDS.sub("", text)
-    scheme = _SCHEME.match(text)
-    if scheme and scheme[1].lower() not in ("http", "https"):
-        return None
-    # A browser reads a backslash as a slash, except in the query.
-    if "\\" in text:
-        path, mark, query = text.partition("?")
-        text = path.replace("\\", "/") + mark + query
-    try:
-        return absolute_url(urljoin(base, text) if text else base)
-    except ValueError:
-        return None
-
-
-@lru_cache(maxsize=256)
-def _root(url: str) -> str | None:
-    """Return the origin of a URL as text."""
-    try:
-        return str(split_url(url)[0])
-    except (MalformedURL, NotGoverned):
-        return None
-
-
-def followable(base: str, links: Iterable[tuple[str, str]]) -> dict[str, bool]:
-    """Return the addresses of links (href and rel), each with whether it may be followed.
-
-    An address that is linked with and without rel=nofollow may be followed.
-    """
-    written: dict[str, bool] = {}
-    for href, rel in links:
-        written[href] = written.get(href, False) or not has_keyword(rel, "nofollow")
-    found: dict[str, bool] = {}
-    length = 0
-    for href, may_follow in sorted(written.items(), key=_may_follow):
-        url = resolved(base, href)
-        if url is None:
-            continue
-        if url not in found:
-            length += len(url)
-            if len(found) >= LINKS or length > CHARACTERS:
-                length -= len(url)
-                continue
-            found[url] = may_follow
-        elif may_follow:
-            found[url] = True
-    return found
-
-
-def _may_follow(link: tuple[str, bool]) -> bool:
-    return link[1]
+def license_statement(
+    url: str, place: Place, raw: str, rule: str = RSL, line: int | None = None
+) -> Statement:
+    """The statement of a licence. Its URL must be absolute (RSL 1.0)."""
+    address = url.strip()
+    is_absolute = _ABSOLUTE.fullmatch(address) is not None
+    return Statement(
+        signal=Signal.LICENSE,
+        place=place,
+        rule=rule,
+        value=address[:URL_CAP] if is_absolute else "",
+        raw=raw.strip()[:RAW_CAP],
+        line=line,
+        flags=() if is_absolute else (Flag.MALFORMED,),
+    )
