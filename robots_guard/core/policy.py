@@ -9,6 +9,8 @@ old (RFC 9309 section 2.3.1.4).
 
 from __future__ import annotations
 
+import hashlib
+
 import msgspec
 
 from robots_guard.core.access import Access, Failure, access_of, access_of_failure, is_trouble
@@ -80,15 +82,52 @@ class FetchTrouble(msgspec.Struct, frozen=True, kw_only=True):
         return now - self.next_try <= UNTRIED
 
 
+class Reservations(msgspec.Struct, frozen=True, kw_only=True):
+    """What an origin's /.well-known/tdmrep.json said (TDMRep, final report of 2024-05-10). Times
+    are seconds since 1970.
+
+    `failure` says why the last attempt, at `sought_at`, had no usable answer. The rest is then of the last
+    usable answer, if that is recent enough, as with a document in trouble.
+    """
+
+    sought_at: float
+    failure: str = ""
+    status: int | None = None  # of the last usable answer; None: there is none
+    fetched_at: float = 0.0  # when that came
+    body: bytes = b""  # decoded, at most 256 KiB; empty unless the status is 2xx
+    etag: str = ""
+    last_modified: str = ""
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the body, in hex."""
+        return hashlib.sha256(self.body).hexdigest()
+
+    def may_still_hold(self, now: float) -> bool:
+        """Whether the last usable answer may be used at `now`, although later attempts failed."""
+        return self.status is not None and -CLOCK_SKEW <= now - self.fetched_at <= STALE_IF_ERROR
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored for an origin. At least one of `document` and `trouble` is set."""
+    """What is stored for an origin. At least one of `document` and `trouble` is set.
+
+    `reservations` is None if they were never sought.
+    """
 
     origin: Origin
     document: Document | None = None
     trouble: FetchTrouble | None = None
+    reservations: Reservations | None = None
 
-    def freshness(self, now: float, dialect: Dialect) -> Freshness:
-        """Whether this policy may be used at `now`, and whether it must be renewed."""
+    def freshness(
+        self, now: float, dialect: Dialect, *, needs_reservations: bool = False
+    ) -> Freshness:
+        """Whether this policy may be used at `now`, and whether it must be renewed.
+
+        With `needs_reservations`, a policy that lacks them has expired.
+        """
+        if needs_reservations and self.lacks_reservations:
+            return Freshness.EXPIRED
         if self.trouble is None:
             return self._document_freshness(now, dialect)
         if self.trouble.at - CLOCK_SKEW <= now < self.trouble.next_try:
@@ -96,6 +135,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if self.last_good(now):
             return Freshness.STALE
         return Freshness.EXPIRED
+
+    @property
+    def lacks_reservations(self) -> bool:
+        """Whether no reservations were sought since the document was fetched.
+
+        They are sought with each document, so not while there is trouble.
+        """
+        if self.document is None or self.trouble is not None:
+            return False
+        return self.reservations is None or self.reservations.sought_at < self.document.fetched_at
 
     def _document_freshness(self, now: float, dialect: Dialect) -> Freshness:
         if self.document is None:
@@ -138,7 +187,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return self.document.fetched_at + lifetime(self.document.stated_lifetime, dialect)
 
     def with_last_good_document(self, cached: Policy | None, now: float) -> Policy:
-        """This policy's trouble with the document of `cached`, if that is later than its own.
+        """This policy's trouble with the document of `cached` and its reservations, if that
+        document is later than its own.
 
         Without trouble, or if that document is from the future, this policy unchanged.
         """
@@ -147,7 +197,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return self
         if self.document is not None and self.document.fetched_at >= other.fetched_at:
             return self
-        return msgspec.structs.replace(self, document=other)
+        assert cached is not None
+        return msgspec.structs.replace(self, document=other, reservations=cached.reservations)
 
     @property
     def settled_at(self) -> float:
@@ -169,4 +220,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """The approximate memory use in bytes."""
-        return 1024 + (len(self.document.body) if self.document else 0)
+        size = 1024
+        if self.document is not None:
+            size += len(self.document.body)
+        if self.reservations is not None:
+            size += len(self.reservations.body)
+        return size

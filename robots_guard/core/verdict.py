@@ -60,6 +60,11 @@ class Terms(PolicySettings, frozen=True, kw_only=True):
     action: Literal["judge", "pass", "drop"] = "judge"  # the last two whatever the site's rules say
     override: Exemption | None = None
 
+    @property
+    def needs_reservations(self) -> bool:
+        """Whether a declared purpose depends on the origin's /.well-known/tdmrep.json."""
+        return False
+
 
 class Deferral(msgspec.Struct, frozen=True):
     """The first deferral of the same question: the id of its decision, and its time."""
@@ -75,8 +80,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     token judged; `deferral` is set if the question was deferred before. The rest is for the record
     only: `led_by` is the URL of the judged request from which a component continued to this one (a
     download handler that follows redirects itself); `sent` says whether the request has already
-    reached the site; `robots_txt_of` is the origin whose robots.txt redirects here, if the request
-    is the guard's own.
+    reached the site; `robots_txt_of` is set if the request is the guard's own: the origin whose
+    robots.txt redirects here, or whose tdmrep.json this is.
     """
 
     origin: Origin
@@ -89,6 +94,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     led_by: str = ""
     sent: bool = False
     robots_txt_of: Origin | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the request is the guard's own."""
+        return self.robots_txt_of is not None
 
 
 class RuleRef(msgspec.Struct, frozen=True):
