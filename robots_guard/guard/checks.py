@@ -89,9 +89,25 @@ class Checks:
         renew: Renew,
     ) -> tuple[Decided, str]:
         """Drive a check to its end; return its result and where the policy was found."""
-        origin = question.origin
-        state: check.State = check.begin(question, terms)
-        source = ""
+        return await self._drive(check.begin(question, terms), question, terms, deadline, renew)
+
+    async def run_under(
+        self, policy: Policy, question: Question, terms: Terms, deadline: float
+    ) -> Decided:
+        """Drive a check to its end under a policy that is not cached yet."""
+        state = check.begin_under(question, terms, policy, self._clocks.now())
+        decided, _ = await self._drive(state, question, terms, deadline, _fetch_nothing)
+        return decided
+
+    async def _drive(
+        self,
+        state: check.State,
+        question: Question,
+        terms: Terms,
+        deadline: float,
+        renew: Renew,
+    ) -> tuple[Decided, str]:
+        origin, source = question.origin, ""
         while True:
             match state:
                 case Lookup():
@@ -129,8 +145,11 @@ class Checks:
 
     def is_usable(self, cached: Policy) -> bool:
         """Whether the policy may still be used, fresh or stale."""
-        dialect = self._overrides.terms(cached.origin).dialect
-        return cached.freshness(self._clocks.now(), dialect) is not Freshness.EXPIRED
+        terms = self._overrides.terms(cached.origin)
+        freshness = cached.freshness(
+            self._clocks.now(), terms.dialect, needs_reservations=terms.needs_reservations
+        )
+        return freshness is not Freshness.EXPIRED
 
     async def look_up_in_time(
         self,
@@ -162,3 +181,7 @@ class Checks:
     def time_left(self, deadline: float) -> float:
         """Return the seconds until the deadline."""
         return max(0.0, deadline - self._clocks.monotonic())
+
+
+async def _fetch_nothing(seconds: float, origin: Origin, cached: Policy | None) -> TimedOut:  # noqa: ARG001  (a Renew)
+    return TimedOut("a check under a given policy fetches no other")

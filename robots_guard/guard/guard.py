@@ -30,8 +30,8 @@ from robots_guard.guard.checks import Checks
 from robots_guard.guard.counters import Counters
 from robots_guard.guard.options import GuardOptions
 from robots_guard.guard.overrides import OverridesFile
+from robots_guard.guard.own_requests import OwnRequests
 from robots_guard.guard.recorder import Recorder, check_types, recordable, refuse_after_error
-from robots_guard.guard.redirects import Redirects
 from robots_guard.guard.rules import RulesCache
 from robots_guard.guard.single_flight import SingleFlight
 from robots_guard.guard.threads import run_within
@@ -116,7 +116,7 @@ class Guard:
             overrides=overrides, cache=self._cache, rules=self._rules, turns=turns, clocks=clocks
         )
         self._turn_check = TurnCheck(checks=checks, turns=turns, recorder=recorder, clocks=clocks)
-        redirects = Redirects(
+        own_requests = OwnRequests(
             options,
             checks=checks,
             turn_check=self._turn_check,
@@ -130,7 +130,7 @@ class Guard:
             tokens=tokens,
             overrides=overrides,
             turns=turns,
-            redirects=redirects,
+            own_requests=own_requests,
             store_calls=store_calls,
             log_calls=log_calls,
             runtime=runtime,
