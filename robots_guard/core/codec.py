@@ -30,6 +30,7 @@ class _StoredReservations(msgspec.Struct, array_like=True, forbid_unknown_fields
 
     sought_at: float
     failure: str
+    failed_for: str | None
     status: int | None
     fetched_at: float
     body: bytes  # packed; empty if the body is
@@ -170,6 +171,7 @@ def _to_stored_reservations(reservations: Reservations | None) -> _StoredReserva
     return _StoredReservations(
         reservations.sought_at,
         reservations.failure,
+        reservations.failed_for,
         reservations.status,
         reservations.fetched_at,
         pack(reservations.body) if reservations.body else b"",
@@ -218,6 +220,7 @@ def _from_stored_reservations(stored: _StoredReservations) -> Reservations | Non
     return Reservations(
         sought_at=stored.sought_at,
         failure=stored.failure,
+        failed_for=stored.failed_for,
         status=stored.status,
         fetched_at=stored.fetched_at,
         body=body,

@@ -86,12 +86,14 @@ class Reservations(msgspec.Struct, frozen=True, kw_only=True):
     """What an origin's /.well-known/tdmrep.json said (TDMRep, final report of 2024-05-10). Times
     are seconds since 1970.
 
-    `failure` says why the last attempt, at `sought_at`, had no usable answer. The rest is then of the last
-    usable answer, if that is recent enough, as with a document in trouble.
+    `failure` says why the last attempt, at `sought_at`, had no usable answer. The rest is then of
+    the last usable answer, if that is recent enough, as with a document in trouble. `failed_for` is
+    the agent to which the failure is limited: another may be permitted what this one is not.
     """
 
     sought_at: float
     failure: str = ""
+    failed_for: str | None = None
     status: int | None = None  # of the last usable answer; None: there is none
     fetched_at: float = 0.0  # when that came
     body: bytes = b""  # decoded, at most 256 KiB; empty unless the status is 2xx
@@ -145,6 +147,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if self.document is None or self.trouble is not None:
             return False
         return self.reservations is None or self.reservations.sought_at < self.document.fetched_at
+
+    def as_read_by(self, agent: str) -> Policy:
+        """This policy, as a process of `agent` may use it: it lacks reservations that only another
+        agent failed to obtain."""
+        reservations = self.reservations
+        if reservations is None or reservations.failed_for in (None, agent):
+            return self
+        unsought = msgspec.structs.replace(reservations, sought_at=0.0)
+        return msgspec.structs.replace(self, reservations=unsought)
 
     def _document_freshness(self, now: float, dialect: Dialect) -> Freshness:
         if self.document is None:

@@ -40,6 +40,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from robots_guard.core.access import (
+    LOCAL_FAILURES,
     MAX_BODY,
     MAX_RESERVATIONS,
     REDIRECTS,
@@ -74,7 +75,8 @@ class Fetching:
     """Needs the outcome of one GET of `url`, with `conditions` as its header fields.
 
     `judged`: the URL is judged like a request, exactly as written, because a redirect led to a page
-    of another origin. `seeks_reservations`: they are sought once there is a document.
+    of another origin. `reservations_for` is the agent for which reservations are sought once there
+    is a document; None: they are not sought.
     """
 
     origin: Origin
@@ -85,7 +87,7 @@ class Fetching:
     tls_verified: bool = True  # of the hops so far
     public_only: bool = False  # some hop so far was public, or may have been
     judged: bool = False
-    seeks_reservations: bool = False
+    reservations_for: str | None = None
 
     @property
     def file(self) -> File:
@@ -123,9 +125,10 @@ class Fetching:
         """Seek reservations beside a new document, or settle on it."""
         reservations = self.cached.reservations if self.cached else None
         policy = Policy(origin=self.origin, document=document, reservations=reservations)
-        if not self.seeks_reservations:
+        if self.reservations_for is None:
             return Settled(policy)
-        return Permitting(policy, f"{self.origin}{TDMREP_JSON}", public_only=self.public_only)
+        url = f"{self.origin}{TDMREP_JSON}"
+        return Permitting(policy, url, self.reservations_for, public_only=self.public_only)
 
     def _follow(self, outcome: Fetched, now: float) -> Fetching | Redirected | Settled:
         passed = (*self.passed, self.url)
@@ -286,13 +289,14 @@ class Redirected:
 
 @dataclass(frozen=True, slots=True)
 class Permitting:
-    """Needs the verdict on `url`, by `policy`, whose document was just fetched.
+    """Needs the verdict on `url` for `agent`, by `policy`, whose document was just fetched.
 
     `url` is the tdmrep.json of the policy's origin, or a page of that origin to which it redirects.
     """
 
     policy: Policy
     url: str
+    agent: str
     passed: tuple[str, ...] = ()
     public_only: bool = False
     was_followed: bool = False
@@ -304,11 +308,11 @@ class Permitting:
 
     def next(self, verdict: Verdict, now: float) -> Obtaining | Settled:
         """Request the URL on a PASS. Otherwise settle without reservations."""
-        obtaining = Obtaining(self.policy, self.url, self.passed, self.public_only)
+        obtaining = Obtaining(self.policy, self.url, self.agent, self.passed, self.public_only)
         if verdict.action is Action.PASS:
             return obtaining
         why = ": ".join(filter(None, (verdict.reason.value, verdict.detail)))
-        return obtaining.failed(now, why)
+        return obtaining.failed(now, why, is_local=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +321,7 @@ class Obtaining:
 
     policy: Policy
     url: str
+    agent: str
     passed: tuple[str, ...] = ()
     public_only: bool = False
 
@@ -351,14 +356,19 @@ class Obtaining:
     def next(self, outcome: FetchOutcome, now: float) -> Permitting | Settled:
         """Follow a redirect, or settle on the answer or on why there is none."""
         if isinstance(outcome, Failed):
-            return self.failed(now, ": ".join(filter(None, (outcome.failure, outcome.detail))))
+            why = ": ".join(filter(None, (outcome.failure, outcome.detail)))
+            return self.failed(now, why, is_local=outcome.failure in LOCAL_FAILURES)
         if outcome.status in REDIRECTS and outcome.headers.get("location"):
             return self._follow(outcome, now)
         if outcome.status == 304 and self.conditions:
             assert self.policy.reservations is not None
             return self._settled(
                 msgspec.structs.replace(
-                    self.policy.reservations, failure="", fetched_at=now, sought_at=now
+                    self.policy.reservations,
+                    sought_at=now,
+                    failure="",
+                    failed_for=None,
+                    fetched_at=now,
                 )
             )
         if is_trouble(outcome.status) or outcome.status in (401, 403):
@@ -381,7 +391,7 @@ class Obtaining:
         if len(passed) > MAX_REDIRECTS:
             return self.failed(now, Failure.REDIRECT_LIMIT)
         public_only = self.public_only or outcome.public is not False
-        return Permitting(self.policy, url, passed, public_only, outcome.was_followed)
+        return Permitting(self.policy, url, self.agent, passed, public_only, outcome.was_followed)
 
     def _reservations(self, outcome: Fetched, now: float) -> Reservations:
         body = b""
@@ -397,13 +407,21 @@ class Obtaining:
             last_modified="" if self.passed else outcome.headers.get("last-modified", "")[:64],
         )
 
-    def failed(self, now: float, why: str) -> Settled:
-        """Settle without an answer, but with the last usable one if it is recent enough."""
+    def failed(self, now: float, why: str, *, is_local: bool = False) -> Settled:
+        """Settle without an answer, but with the last usable one if it is recent enough.
+
+        `is_local`: the failure depends on this process and its agent.
+        """
         last = self.policy.reservations
         if last is None or not last.may_still_hold(now):
             last = Reservations(sought_at=now)
         return self._settled(
-            msgspec.structs.replace(last, sought_at=now, failure=why[:MAX_FAILURE])
+            msgspec.structs.replace(
+                last,
+                sought_at=now,
+                failure=why[:MAX_FAILURE],
+                failed_for=self.agent if is_local else None,
+            )
         )
 
     def _settled(self, reservations: Reservations) -> Settled:
@@ -442,12 +460,12 @@ def begin(
     via: str,
     *,
     public_only: bool = False,
-    seeks_reservations: bool = False,
+    reservations_for: str | None = None,
 ) -> Fetching:
     """The first state of an origin's renewal by the fetcher named `via`.
 
-    `public_only`: fetch from a public address only. `seeks_reservations`: seek them beside the
-    document.
+    `public_only`: fetch from a public address only. `reservations_for`: seek them too, for this
+    agent.
     """
     return Fetching(
         origin,
@@ -455,5 +473,5 @@ def begin(
         cached,
         via,
         public_only=public_only,
-        seeks_reservations=seeks_reservations,
+        reservations_for=reservations_for,
     )

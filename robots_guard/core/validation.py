@@ -98,7 +98,12 @@ def _of_reservations(reservations: Reservations, now: float) -> Iterator[str]:
     times = (reservations.fetched_at, reservations.sought_at)
     if not all(0 <= at <= now + CLOCK_SKEW for at in times):
         yield "a time of its reservations is invalid or in the future"
-    texts = (reservations.failure, reservations.etag, reservations.last_modified)
+    texts = (
+        reservations.failure,
+        reservations.failed_for or "",
+        reservations.etag,
+        reservations.last_modified,
+    )
     if any(len(text) > MAX_TEXT for text in texts):
         yield "a field of its reservations is too long"
 

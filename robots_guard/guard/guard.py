@@ -93,6 +93,7 @@ class Guard:
             clocks=clocks,
             counters=counters,
             demands_verified=options.demands_verified,
+            agent=options.agent,
         )
         self._rules = RulesCache(calls=rules_calls, clocks=clocks, counters=counters)
         self._turns = turns = Turns(
@@ -125,6 +126,7 @@ class Guard:
         )
         self._renewals = SingleFlight(
             options.limits,
+            agent=options.agent,
             cache=self._cache,
             leases=store,
             tokens=tokens,

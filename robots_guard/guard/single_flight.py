@@ -73,13 +73,14 @@ class _Job:
 
 
 class SingleFlight:
-    """All renewals of one guard, by origin. `leases` is None where no other process shares the
-    policies."""
+    """All renewals of one guard, by origin. `agent` is the guard's own. `leases` is None where no
+    other process shares the policies."""
 
     def __init__(
         self,
         limits: Limits,
         *,
+        agent: str,
         cache: PolicyCache,
         leases: Leases | None,
         tokens: Callable[[int], str],
@@ -93,6 +94,7 @@ class SingleFlight:
         counters: Counters,
     ) -> None:
         self._limits = limits
+        self._agent = agent
         self._cache = cache
         self._leases = leases
         self._new_token = tokens
@@ -299,7 +301,7 @@ class SingleFlight:
             cached,
             job.fetcher.via,
             public_only=job.public_only,
-            seeks_reservations=seeks_reservations,
+            reservations_for=self._agent if seeks_reservations else None,
         )
         judged: Decision | None = None  # of the next hop
         while True:

@@ -69,6 +69,7 @@ def test_decode_inverts_encode(outcomes):
 RESERVED = Reservations(
     sought_at=9.0,
     failure="status 503",
+    failed_for="mybot",
     status=200,
     fetched_at=8.0,
     body=b'[{"location": "/", "tdm-reservation": 1}]',

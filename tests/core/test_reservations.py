@@ -49,7 +49,7 @@ def moved(url: str, **more) -> Fetched:
 
 
 def walked(*answers, cached=None, now=NOW, **options):
-    start = begin(A, cached, "direct", seeks_reservations=True, **options)
+    start = begin(A, cached, "direct", reservations_for="mybot", **options)
     return walk(start, *((answer, now) for answer in answers))
 
 
@@ -102,7 +102,9 @@ def test_what_the_rules_forbid_or_delay_is_not_fetched(verdict, failure):
     trail = walked(RULES, verdict)
 
     assert [type(state) for state in trail] == [Fetching, Permitting, Settled]
-    assert trail[-1].policy.reservations == Reservations(sought_at=NOW, failure=failure)
+    assert trail[-1].policy.reservations == Reservations(
+        sought_at=NOW, failure=failure, failed_for="mybot"
+    )
     assert trail[-1].policy.trouble is None
 
 
@@ -279,7 +281,7 @@ OUTCOMES = st.sampled_from(
 )
 def test_every_renewal_ends_with_reservations_or_trouble(outcomes, verdicts, steps, cached):
     """Even if the clock jumps between any two steps."""
-    state, now = begin(A, cached, "direct", seeks_reservations=True), NOW
+    state, now = begin(A, cached, "direct", reservations_for="mybot"), NOW
     for outcome, verdict, step in zip(outcomes, verdicts, steps, strict=True):
         if isinstance(state, Settled):
             break
@@ -328,6 +330,35 @@ def test_the_lease_waits_for_a_policy_that_has_them(leased):
     assert isinstance(after(bare), Granted)
     assert isinstance(after(bare, None), Granted)
     assert after(with_reservations(), None) == Found(with_reservations())
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_shared"),
+    [
+        ((YES, RESERVED), True),
+        ((YES, Fetched(status=503)), True),
+        ((YES, Failed(failure=Failure.DNS)), True),
+        ((YES, Failed(failure=Failure.REFUSED)), False),
+        ((YES, Failed(failure=Failure.TLS)), False),
+        ((NO,), False),
+        ((LATER,), False),
+    ],
+)
+def test_what_only_one_agent_failed_to_obtain_is_sought_again_for_another(answers, is_shared):
+    policy = settle(RULES, *answers, cached=with_reservations())
+
+    assert policy.as_read_by("mybot") is policy
+    assert policy.as_read_by("another").lacks_reservations is not is_shared
+    assert policy.as_read_by("another").reservations.body == FILE
+
+
+def test_a_later_answer_is_for_all_agents_again():
+    refused = settle(RULES, NO, cached=with_reservations(etag='"1"'))
+
+    assert refused.reservations.failed_for == "mybot"
+    for answer in (Fetched(status=304), RESERVED, Fetched(status=503)):
+        renewed = settle(RULES, YES, answer, cached=refused)
+        assert renewed.reservations.failed_for is None
 
 
 # -- from a file ------------------------------------------------------------------------------------
