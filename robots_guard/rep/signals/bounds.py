@@ -1,0 +1,108 @@
+"""The limit on the statements of one response, page or file.
+
+Invariant: beyond the limit no statement that closes something is lost. Its agent is: it then counts
+for every crawler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from robots_guard.rep.signals.statement import Flag, Signal, Statement
+
+STATEMENTS = 1_000
+
+_RULES = frozenset((Signal.X_ROBOTS_TAG, Signal.ROBOTS_TAG, Signal.META_ROBOTS))
+_PERMISSIONS = frozenset(
+    [
+        "all",
+        "index",
+        "follow",
+        "archive",
+        "snippet",
+        "imageindex",
+        "translate",
+        "allowaitraining",
+        "indexifembedded",
+    ]
+)
+_INERT = frozenset(["noodp", "noydir", "noyaca", "nositelinkssearchbox"])
+_RECORDED = frozenset(
+    (
+        Signal.LICENSE,
+        Signal.DOCUMENT_STATE,
+        Signal.META_URL,
+        Signal.REVISIT_AFTER,
+        Signal.DATA_NOSNIPPET,
+    )
+)
+
+
+def is_closing(statement: Statement) -> bool:
+    """Whether a statement denies or limits something, under any settings."""
+    value = statement.value
+    if value == "" or not statement.rule or Flag.UNKNOWN_RULE in statement.flags:
+        return False
+    if statement.signal in _RULES:
+        has_no_limit = value == -1 and value is not True
+        return statement.rule not in _PERMISSIONS | _INERT and not has_no_limit
+    if statement.signal is Signal.TDM:
+        return statement.rule == "tdm-reservation" and value == 1
+    if statement.signal is Signal.AI_TRAINING:
+        return statement.rule == "disallowaitraining"
+    if statement.signal in (Signal.CONTENT_USAGE, Signal.CONTENT_SIGNAL):
+        return statement.rule == "use" or value in ("n", "no")
+    return statement.signal not in _RECORDED
+
+
+def bounded(statements: Iterable[Statement], limit: int = STATEMENTS) -> tuple[Statement, ...]:
+    """The statements, each once; of more than `limit`, those that close something.
+
+    Closing statements after the limit are merged: one remains for each signal and rule, the
+    strictest, for every crawler. The last statement then says that the others were left out.
+    """
+    kept: dict[tuple[object, ...], Statement] = {}
+    rest = iter(statements)
+    for statement in rest:
+        kept.setdefault(_identity(statement), statement)
+        if len(kept) > limit:
+            break
+    else:
+        return tuple(kept.values())
+    merged = _merged(rest)
+    marker = Statement(
+        signal=statement.signal,
+        place=statement.place,
+        value="",
+        raw=f"more than {limit} statements",
+        flags=(Flag.MALFORMED,),
+    )
+    # The statement that exceeded the limit is kept: it is one of `kept`.
+    return (*kept.values(), *merged, marker)
+
+
+def _identity(statement: Statement) -> tuple[object, ...]:
+    # 1 and True are equal, but are different values.
+    value = statement.value
+    kind = type(value)
+    return (
+        *(statement.signal, statement.place, statement.rule, statement.agent),
+        *(value, kind, statement.flags, statement.line),
+    )
+
+
+def _merged(statements: Iterator[Statement]) -> list[Statement]:
+    strictest: dict[tuple[object, ...], Statement] = {}
+    for statement in statements:
+        if not is_closing(statement):
+            continue
+        value = statement.value
+        is_number = isinstance(value, int | float) and value is not True
+        key = (statement.signal, statement.place, statement.rule, None if is_number else value)
+        found = strictest.get(key)
+        if found is None or (is_number and value < found.value):  # type: ignore[operator]
+            flags = dict.fromkeys((*statement.flags, Flag.MALFORMED))
+            strictest[key] = replace(statement, agent="*", flags=tuple(flags))
+    return list(strictest.values())
