@@ -4,11 +4,13 @@ permits."""
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
 from support.waiting import until
 
+from robots_guard.core import policy
 from robots_guard.core.access import MAX_RESERVATIONS, Failed, Failure, Fetched, Limits
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Question, Terms
@@ -150,12 +152,12 @@ async def test_a_process_without_the_need_leaves_them_out_of_date(build, monkeyp
     renewed = await other.policy(A, renew=True)
     monkeypatch.setattr(Terms, "needs_reservations", property(lambda _: True))
     third = build({ROBOTS: RULES, TDMREP: Fetched(status=503)}, shared=True)
-    policy = (await third.check(ask())).policy
+    held = (await third.check(ask())).policy
 
     assert renewed.lacks_reservations
     assert fetched_urls(other) == [ROBOTS]
     assert fetched_urls(third) == [ROBOTS, TDMREP]
-    assert (policy.reservations.body, policy.reservations.failure) == (FILE, "status 503")
+    assert (held.reservations.body, held.reservations.failure) == (FILE, "status 503")
 
 
 async def test_a_failure_of_one_agent_is_not_anothers(build):
@@ -195,12 +197,12 @@ async def test_the_document_just_fetched_counts_and_not_the_cached_one(build, mo
     guard = build({ROBOTS: slow, TDMREP: RESERVED})
     await guard.check(ask())
     guard.fetcher.script[ROBOTS] = rules("User-agent: *\nCrawl-delay: 0.01\n")
-    policy = await guard.policy(A, renew=True)
+    held = await guard.policy(A, renew=True)
     guard.fetcher.script[ROBOTS] = slow
     last = await guard.policy(A, renew=True)
 
     assert fetched_urls(guard) == [ROBOTS, ROBOTS, TDMREP, ROBOTS]
-    assert policy.reservations.body == FILE
+    assert held.reservations.body == FILE
     assert last.reservations.failure == "disallowed"
     assert last.reservations.body == FILE, "the last answer still holds"
 
@@ -233,21 +235,21 @@ async def test_without_a_turn_in_time_they_are_not_available(build, report_only)
     script = {ROBOTS: rules("User-agent: *\nCrawl-delay: 60\n"), TDMREP: RESERVED}
     guard = build(script, report_only=report_only)
     await guard.check(ask())
-    policy = await guard.policy(A, renew=True)
+    held = await guard.policy(A, renew=True)
 
     assert fetched_urls(guard) == [ROBOTS, TDMREP, ROBOTS]
-    assert policy.reservations.failure.startswith("crawl-delay")
-    assert policy.reservations.body == FILE
-    assert policy.trouble is None
+    assert held.reservations.failure.startswith("crawl-delay")
+    assert held.reservations.body == FILE
+    assert held.trouble is None
 
 
 async def test_a_pause_of_the_origin_is_kept(build):
     guard = build({ROBOTS: RULES, TDMREP: RESERVED})
     await guard.note_pause(A, 600.0)
-    policy = await guard.policy(A)
+    held = await guard.policy(A)
 
     assert fetched_urls(guard) == [ROBOTS]
-    assert policy.reservations.failure.startswith("retry-after")
+    assert held.reservations.failure.startswith("retry-after")
 
 
 async def test_their_own_retry_after_pauses_the_pages_too(build):
@@ -265,20 +267,20 @@ async def test_what_cannot_be_recorded_is_not_fetched_where_the_audit_is_require
             raise AuditLogError("disk full")
 
     guard = build({ROBOTS: RULES, TDMREP: RESERVED}, audit_log=Full(), audit_required=True)
-    policy = await guard.policy(A)
+    held = await guard.policy(A)
 
     assert fetched_urls(guard) == [ROBOTS]
-    assert policy.reservations.failure.startswith("unrecorded")
+    assert held.reservations.failure.startswith("unrecorded")
 
 
 async def test_an_internal_error_stops_the_request_and_spoils_nothing(build, monkeypatch):
     guard = build({ROBOTS: RULES, TDMREP: RESERVED})
     monkeypatch.setattr(guard._checks, "run_under", lambda *_: 1 / 0)
-    policy = await guard.policy(A)
+    held = await guard.policy(A)
 
     assert fetched_urls(guard) == [ROBOTS]
-    assert policy.reservations.failure == "internal-error"
-    assert policy.document.body == RULES.body
+    assert held.reservations.failure == "internal-error"
+    assert held.document.body == RULES.body
 
 
 async def test_an_override_of_the_site_counts(build, tmp_path):
@@ -337,20 +339,20 @@ async def test_redirects_within_the_origin_are_followed_and_each_is_judged(build
             f"{A}/closed/tdm.json": RESERVED,
         }
     )
-    policy = await guard.policy(A)
+    held = await guard.policy(A)
 
     assert fetched_urls(guard) == [ROBOTS, TDMREP, f"{A}/open/tdm.json"]
     assert [get.public_only for get in guard.fetcher.gets] == [False, False, True]
-    assert policy.reservations.failure == "disallowed"
+    assert held.reservations.failure == "disallowed"
     assert guard.log.records[-1].url == f"{A}/closed/tdm.json"
 
 
 async def test_no_redirect_leaves_the_origin(build):
     guard = build({ROBOTS: RULES, TDMREP: moved(f"{B}/tdm.json"), f"{B}/tdm.json": RESERVED})
-    policy = await guard.policy(A)
+    held = await guard.policy(A)
 
     assert fetched_urls(guard) == [ROBOTS, TDMREP]
-    assert policy.reservations.failure == f"redirect-refused: to {B}"
+    assert held.reservations.failure == f"redirect-refused: to {B}"
 
 
 async def test_a_policy_for_a_redirect_needs_none(build):
@@ -396,6 +398,35 @@ async def test_the_next_renewal_asks_whether_it_has_changed(build):
     assert guard.fetcher.gets[-1].headers == (("If-None-Match", '"1"'),)
     assert second.reservations.body == FILE
     assert second.reservations.fetched_at >= first.reservations.fetched_at
+
+
+LARGE = b"[" + b",".join([b'{"location": "/a*b", "tdm-reservation": 1}'] * 1000) + b"]"
+
+
+async def test_a_large_file_is_read_in_a_thread_and_once(build, monkeypatch):
+    threads = []
+    monkeypatch.setattr(
+        policy, "read_file", lambda body: threads.append(threading.current_thread())
+    )
+    guard = build({ROBOTS: RULES, TDMREP: Fetched(status=200, body=LARGE, tls_verified=True)})
+    await guard.policy(A)
+
+    assert guard.peek(ask()) is None
+    await guard.check(ask())
+    assert guard.peek(ask()).verdict.action is Action.PASS
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+
+
+async def test_a_large_file_that_is_not_read_in_time_defers(build, monkeypatch):
+    gate = threading.Event()
+    monkeypatch.setattr(policy, "read_file", lambda body: gate.wait(60))
+    answer = Fetched(status=200, body=LARGE, tls_verified=True)
+    guard = build({ROBOTS: RULES, TDMREP: answer}, decision_timeout=0.3)
+    decision = await guard.check(ask())
+    gate.set()
+
+    assert (decision.verdict.action, decision.verdict.reason) == (Action.DEFER, Reason.UNREACHABLE)
 
 
 async def test_a_stale_policy_serves_while_both_files_are_renewed(build):

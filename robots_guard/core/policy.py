@@ -10,6 +10,7 @@ old (RFC 9309 section 2.3.1.4).
 from __future__ import annotations
 
 import hashlib
+from functools import cached_property
 
 import msgspec
 
@@ -25,6 +26,10 @@ from robots_guard.core.freshness import (
 )
 from robots_guard.origin import Origin
 from robots_guard.rep.dialect import Dialect
+from robots_guard.rep.signals.statement import Statement
+from robots_guard.rep.signals.tdmrep import TdmFile, read_file
+
+READ_SIZE = 25  # bytes of memory for each byte of reservations that are compiled
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +87,7 @@ class FetchTrouble(msgspec.Struct, frozen=True, kw_only=True):
         return now - self.next_try <= UNTRIED
 
 
-class Reservations(msgspec.Struct, frozen=True, kw_only=True):
+class Reservations(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What an origin's /.well-known/tdmrep.json said (TDMRep, final report of 2024-05-10). Times
     are seconds since 1970.
 
@@ -100,10 +105,23 @@ class Reservations(msgspec.Struct, frozen=True, kw_only=True):
     etag: str = ""
     last_modified: str = ""
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """The digest of the body, in hex."""
         return hashlib.sha256(self.body).hexdigest()
+
+    @cached_property
+    def file(self) -> TdmFile | None:
+        """The entries of the body, compiled when they are first needed; None if there is no
+        file."""
+        if self.status is None or not 200 <= self.status < 300:
+            return None
+        return read_file(self.body)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether `file` is compiled."""
+        return "file" in vars(self)
 
     def may_still_hold(self, now: float) -> bool:
         """Whether the last usable answer may be used at `now`, although later attempts failed."""
@@ -147,6 +165,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if self.document is None or self.trouble is not None:
             return False
         return self.reservations is None or self.reservations.sought_at < self.document.fetched_at
+
+    def reservation_statements(
+        self, target: str, matching: str = "standard"
+    ) -> tuple[Statement, ...]:
+        """What the reservations state about a target, in the normal forms of a matching profile."""
+        if self.reservations is None or self.reservations.file is None:
+            return ()
+        return self.reservations.file.statements(target, matching)
 
     def as_read_by(self, agent: str) -> Policy:
         """This policy, as a process of `agent` may use it: it lacks reservations that only another
@@ -235,5 +261,5 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if self.document is not None:
             size += len(self.document.body)
         if self.reservations is not None:
-            size += len(self.reservations.body)
+            size += READ_SIZE * len(self.reservations.body)
         return size

@@ -9,7 +9,7 @@ from typing import assert_never
 from robots_guard.core import check
 from robots_guard.core.check import Decided, Judging, Lookup, Opened, Renewing, TimedOut, Timing
 from robots_guard.core.freshness import Freshness
-from robots_guard.core.policy import Document, Policy
+from robots_guard.core.policy import Policy
 from robots_guard.core.verdict import Question, Terms
 from robots_guard.errors import OutOfTime
 from robots_guard.guard.cache import PolicyCache
@@ -57,6 +57,8 @@ class Checks:
             return self._run_opened(state, question)
         judging = state.next(self._cache.get_local(question.origin), self._clocks.now())
         if not isinstance(judging, Judging):
+            return None
+        if terms.needs_reservations and not self._rules.has_read(judging.policy):
             return None
         rules = None
         if judging.document is not None:
@@ -122,7 +124,7 @@ class Checks:
                     is_paused = self._turns.is_paused(origin)
                     state = state.next(cached, self._clocks.now(), is_paused=is_paused)
                 case Judging() | Timing():
-                    rules = await self._rules_of(state.document, question.agent, terms, deadline)
+                    rules = await self._rules_of(state, question.agent, terms, deadline)
                     is_paused = self._turns.is_paused(origin)
                     state = state.next(rules, self._clocks.now(), is_paused=is_paused)
                 case Decided():
@@ -132,14 +134,19 @@ class Checks:
 
     async def _rules_of(
         self,
-        document: Document | None,
+        state: Judging | Timing,
         agent: str,
         terms: Terms,
         deadline: float,
     ) -> Ruleset | TimedOut | None:
-        if document is None:
+        """Return the compiled rules, or None if there are none. Reservations are read, too."""
+        if terms.needs_reservations:
+            timed_out = await self._rules.read_in_time(state.policy, deadline)
+            if timed_out is not None:
+                return timed_out
+        if state.document is None:
             return None
-        return await self._rules.get_in_time(document, agent, terms, deadline)
+        return await self._rules.get_in_time(state.document, agent, terms, deadline)
 
     # -- policies ----------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from core.walking import walk
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robots_guard.core import check, lease, validation
+from robots_guard.core import check, lease, policy, validation
 from robots_guard.core.access import MAX_RESERVATIONS, Failed, Failure, Fetched
 from robots_guard.core.check import Judging, Lookup, Renewing
 from robots_guard.core.freshness import STALE_IF_ERROR, Freshness
@@ -20,6 +20,8 @@ from robots_guard.core.verdict import Action, Question, Terms, Verdict
 from robots_guard.origin import origin_of
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
+from robots_guard.rep.signals.statement import Place
+from robots_guard.rep.signals.tdmrep import read_file
 
 A, B = origin_of("https://a.test"), origin_of("https://b.test")
 NOW = 1_800_000_000.0
@@ -236,16 +238,48 @@ def test_trouble_keeps_them_with_the_document():
     assert known.size > msgspec.structs.replace(known, reservations=None).size
 
 
+# -- what they state --------------------------------------------------------------------------------
+
+
+def test_they_are_read_once_and_state_what_the_file_says_of_a_target(monkeypatch):
+    read = []
+    monkeypatch.setattr(policy, "read_file", lambda body: read.append(body) or read_file(body))
+    body = b'[{"location": "/a/*", "tdm-reservation": 1, "tdm-policy": "https://a.test/p"}]'
+    held = with_reservations(body=body)
+    stated = held.reservation_statements("/a/x")
+
+    assert [(each.rule, each.value) for each in stated] == [
+        ("tdm-reservation", 1),
+        ("tdm-policy", "https://a.test/p"),
+    ]
+    assert {each.place for each in stated} == {Place.TDMREP_FILE}
+    assert held.reservation_statements("/b") == ()
+    assert held.reservation_statements("/a/./x") == stated
+    assert read == [body]
+
+
+@pytest.mark.parametrize("answer", [Fetched(status=404), Fetched(status=503)])
+def test_without_a_file_nothing_is_stated(answer):
+    assert settle(RULES, YES, answer).reservation_statements("/a/x") == ()
+    assert begin(A, None, "direct").next(RULES, NOW).policy.reservation_statements("/") == ()
+
+
+def test_the_last_answer_states_what_it_said():
+    held = settle(RULES, NO, cached=with_reservations())
+
+    assert [each.value for each in held.reservation_statements("/a")] == [1]
+
+
 # -- when they are needed ---------------------------------------------------------------------------
 
 
 def test_a_policy_without_them_has_expired_where_they_are_needed():
     bare = begin(A, None, "direct").next(RULES, NOW).policy
     had = begin(A, with_reservations(NOW - 99), "direct").next(RULES, NOW).policy
-    for policy in (bare, had):
-        assert policy.lacks_reservations
-        assert policy.freshness(NOW, RFC) is Freshness.FRESH
-        assert policy.freshness(NOW, RFC, needs_reservations=True) is Freshness.EXPIRED
+    for held in (bare, had):
+        assert held.lacks_reservations
+        assert held.freshness(NOW, RFC) is Freshness.FRESH
+        assert held.freshness(NOW, RFC, needs_reservations=True) is Freshness.EXPIRED
     assert had.reservations.body == FILE, "kept, in case no newer ones can be obtained"
 
 
