@@ -28,11 +28,6 @@ RULES = Fetched(status=200, body=b"User-agent: *\nDisallow: /private/", tls_veri
 RESERVED = Fetched(status=200, body=FILE, tls_verified=True)
 
 
-@pytest.fixture(autouse=True)
-def _mining(monkeypatch):
-    monkeypatch.setattr(Terms, "needs_reservations", property(lambda _: True))
-
-
 def ask(target: str = "/page", origin=A) -> Question:
     return Question(origin=origin, target=target, agent="mybot")
 
@@ -51,12 +46,12 @@ def fetched_urls(guard: Guard) -> list[str]:
 
 @pytest.fixture
 def build(build_guard, tmp_path):
-    def build(script, *, shared=False, store=None, audit_log=None, **options):
+    def build(script, *, shared=False, store=None, audit_log=None, terms=None, **options):
         fetcher = script if isinstance(script, ScriptedFetcher) else ScriptedFetcher(script)
         audit_log = audit_log or CapturingAuditLog()
         if shared:
             store = SqliteStore(tmp_path / "policies.sqlite")
-        options = {"agent": "mybot", **options}
+        options = {"agent": "mybot", "terms": {"purposes": "tdm", **(terms or {})}, **options}
         guard = build_guard(fetcher, store=store, audit_log=audit_log, **options)
         guard.fetcher, guard.log = fetcher, audit_log
         return guard
@@ -79,12 +74,54 @@ async def test_both_files_are_fetched_once_and_kept_together(build, shared):
     assert guard.has_usable_policy(A)
 
 
-async def test_they_are_not_sought_where_no_purpose_needs_them(build, monkeypatch):
-    monkeypatch.setattr(Terms, "needs_reservations", property(lambda _: False))
-    guard = build({ROBOTS: RULES, TDMREP: RESERVED})
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"purposes": ""},
+        {"purposes": "search,ai-input"},
+        {"purposes": "ai-train", "tdm_covers": ""},
+        {"purposes": "tdm", "signals": "off"},
+    ],
+    ids=str,
+)
+async def test_they_are_not_sought_where_no_purpose_needs_them(build, terms):
+    guard = build({ROBOTS: RULES, TDMREP: RESERVED}, terms=terms)
 
     assert (await guard.check(ask())).policy.reservations is None
     assert fetched_urls(guard) == [ROBOTS]
+
+
+@pytest.mark.parametrize(
+    ("terms", "action"),
+    [
+        ({}, Action.DROP),
+        ({"purposes": "ai-train"}, Action.DROP),
+        ({"signals": "record"}, Action.PASS),
+    ],
+    ids=str,
+)
+async def test_a_reserved_page_is_refused_before_it_is_requested(build, terms, action):
+    guard = build({ROBOTS: RULES, TDMREP: RESERVED}, terms=terms)
+    reserved = (await guard.check(ask("/reserved/x"))).verdict
+
+    assert reserved.action is action
+    assert reserved.action is Action.PASS or reserved.reason is Reason.USAGE_RESERVED
+    assert guard.peek(ask("/page")).verdict.action is Action.PASS
+
+
+async def test_reservations_do_not_keep_the_guard_from_asking_again(build):
+    """They are about mining the site's pages, not about finding out what it reserves."""
+    everything = b'[{"location": "/", "tdm-reservation": 1}]'
+    all_reserved = Fetched(status=200, body=everything, tls_verified=True)
+    guard = build({ROBOTS: RULES, TDMREP: all_reserved})
+    await guard.policy(A)
+    guard.fetcher.script[TDMREP] = Fetched(status=404)
+    refused = await guard.check(ask())
+    held = await guard.policy(A, renew=True)
+
+    assert refused.verdict.reason is Reason.USAGE_RESERVED
+    assert (held.reservations.status, held.reservations.failure) == (404, "")
+    assert guard.peek(ask()).verdict.action is Action.PASS
 
 
 async def test_a_policy_that_lacks_them_is_renewed_once_before_it_is_used(build, monkeypatch):
@@ -92,7 +129,7 @@ async def test_a_policy_that_lacks_them_is_renewed_once_before_it_is_used(build,
     guard = build(script)
     monkeypatch.setattr(Terms, "needs_reservations", property(lambda _: False))
     await guard.check(ask())
-    monkeypatch.setattr(Terms, "needs_reservations", property(lambda _: True))
+    monkeypatch.undo()
 
     assert not guard.has_usable_policy(A)
     assert guard.peek(ask()) is None
@@ -132,7 +169,7 @@ async def test_two_processes_that_both_lack_them_fetch_them_once(build, monkeypa
     monkeypatch.setattr(Terms, "needs_reservations", property(lambda _: False))
     await one.check(ask())
     await other.check(ask())
-    monkeypatch.setattr(Terms, "needs_reservations", property(lambda _: True))
+    monkeypatch.undo()
     asking = [asyncio.ensure_future(guard.check(ask())) for guard in (one, other)]
     async with asyncio.timeout(60):
         await until(lambda: TDMREP in fetched_urls(one) + fetched_urls(other))
@@ -150,7 +187,7 @@ async def test_a_process_without_the_need_leaves_them_out_of_date(build, monkeyp
     monkeypatch.setattr(Terms, "needs_reservations", property(lambda _: False))
     other = build({ROBOTS: RULES}, shared=True)
     renewed = await other.policy(A, renew=True)
-    monkeypatch.setattr(Terms, "needs_reservations", property(lambda _: True))
+    monkeypatch.undo()
     third = build({ROBOTS: RULES, TDMREP: Fetched(status=503)}, shared=True)
     held = (await third.check(ask())).policy
 

@@ -21,6 +21,7 @@ from robots_guard.audit.privacy import DEFAULT, LONGEST, REDACTED, Privacy, cut,
 from robots_guard.core.access import Fetched
 from robots_guard.core.events import Event, FailedOpen, FetchMade, OverridesLoaded, StoreWasReset
 from robots_guard.core.policy import Policy
+from robots_guard.core.uses import Uses, UseState, plain_of
 from robots_guard.core.verdict import Decision, Exemption
 from robots_guard.text import encodable
 
@@ -31,6 +32,7 @@ __all__ = [
     "AnyRecord",
     "Entry",
     "Record",
+    "SignalsRecord",
     "Writer",
     "json_schema",
     "moment",
@@ -39,6 +41,7 @@ __all__ = [
     "record_of_event",
     "redacted",
     "shown_url",
+    "signals_record_of",
 ]
 
 SCHEMA: Literal[1] = 1
@@ -74,6 +77,21 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
             # A lone surrogate: bytes of an argument that the locale could not decode.
             encoded = _encoder.encode(_encodable(msgspec.to_builtins(self)))
         return printable(encoded) + b"\n"
+
+
+class EvidenceItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A statement of a site, and the uses that it denies and allows."""
+
+    signal: str
+    where: str
+    rule: str = ""
+    value: str | int | float | bool = True
+    raw: str = ""
+    agent: str = "*"
+    line: int | None = None
+    flags: list[str] = msgspec.field(default_factory=list)
+    denies: list[str] = msgspec.field(default_factory=list)
+    allows: list[str] = msgspec.field(default_factory=list)
 
 
 class Record(Entry, frozen=True, kw_only=True, tag="decision"):
@@ -121,6 +139,43 @@ class Record(Entry, frozen=True, kw_only=True, tag="decision"):
     trouble_since: str | None = None
     sampled: int | None = None
     robots_txt_of: str | None = None
+    uses: dict[str, str] | None = None
+    evidence: list[EvidenceItem] | None = None
+
+
+class SignalsRecord(Entry, frozen=True, kw_only=True, tag="signals"):
+    """What a response, and the policy of its origin, state about the use of its content."""
+
+    id: str
+    request: str | None = None  # the id of the decision on the request
+    agent: str
+    url: str
+    origin: str
+    status: int
+    dialect: str = ""  # the page dialect
+    purposes: list[str] = msgspec.field(default_factory=list)
+    action: str
+    reason: str
+    uses: dict[str, str] = msgspec.field(default_factory=dict)  # a use that is not named is unknown
+    images: dict[str, str] = msgspec.field(default_factory=dict)
+    limits: dict[str, str | int | bool] = msgspec.field(default_factory=dict)
+    unavailable_after: str | None = None
+    content_use: str | None = None
+    tdm_policy: str | None = None
+    license: list[str] = msgspec.field(default_factory=list)
+    license_other: list[str] = msgspec.field(default_factory=list)
+    price: str | None = None
+    incomplete: bool = False
+    follow_only: bool = False
+    flags: list[str] = msgspec.field(default_factory=list)
+    evidence: list[EvidenceItem] = msgspec.field(default_factory=list)
+    detail: str | None = None
+    relaxed: str | None = None
+    would: str | None = None
+    override: str | None = None
+    override_owner: str | None = None
+    override_reason: str | None = None
+    override_expires: str | None = None
 
 
 class Repeats(Entry, frozen=True, kw_only=True, tag="repeats"):
@@ -217,6 +272,7 @@ class OverridesRecord(Entry, frozen=True, kw_only=True, tag="overrides"):
 
 AnyRecord = (
     Record
+    | SignalsRecord
     | Repeats
     | Fetch
     | Start
@@ -319,8 +375,62 @@ def record_of(
         elapsed_us=round(decision.elapsed * 1e6),
         sampled=sampled,
         robots_txt_of=str(question.robots_txt_of) if question.robots_txt_of else None,
+        uses=_stated(verdict.uses) if verdict.uses else None,
+        evidence=_evidence(verdict.uses) if verdict.uses else None,
         **(_policy_fields(decision.policy, decision.at, privacy) if decision.policy else {}),
     )
+
+
+def signals_record_of(
+    decision: Decision,
+    writer: Writer,
+    *,
+    seq: int = 0,
+    mono: float | None = None,
+    privacy: Privacy = DEFAULT,
+) -> SignalsRecord:
+    """The record of a decision on a response, with the writer's identity and number."""
+    question, verdict, response = decision.question, decision.verdict, decision.response
+    assert response is not None
+    origin = str(question.origin)
+    return SignalsRecord(
+        schema=SCHEMA,
+        at=moment(decision.at),
+        mono=mono,
+        seq=seq,
+        writer=writer.writer,
+        component=decision.component,
+        job=writer.job,
+        id=decision.id,
+        request=response.request or None,
+        agent=cut(question.agent, LONGEST_USER_AGENT),
+        url=privacy.url(origin + question.target),
+        origin=origin,
+        status=response.status,
+        dialect=decision.dialect,
+        purposes=list(decision.purposes),
+        action=verdict.action.value,
+        reason=verdict.reason.value,
+        follow_only=verdict.is_follow_only,
+        detail=privacy.text(verdict.detail) if verdict.detail else None,
+        relaxed=verdict.relaxed,
+        would=verdict.would.value if verdict.would else None,
+        **(_signal_fields(verdict.uses) if verdict.uses else {}),
+        **(_override_fields(decision.override) if decision.override else {}),
+    )
+
+
+def _signal_fields(uses: Uses) -> dict[str, Any]:
+    return plain_of(uses) | {"uses": _stated(uses), "evidence": _evidence(uses)}
+
+
+def _stated(uses: Uses) -> dict[str, str]:
+    """The uses that are denied or allowed."""
+    return {use: state.value for use, state in uses.states.items() if state is not UseState.UNKNOWN}
+
+
+def _evidence(uses: Uses) -> list[EvidenceItem]:
+    return msgspec.convert(plain_of(uses).get("evidence", []), list[EvidenceItem])
 
 
 def _override_fields(exemption: Exemption) -> dict[str, Any]:

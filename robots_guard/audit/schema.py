@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from robots_guard.audit.record import AnyRecord
+from robots_guard.audit.record import AnyRecord, EvidenceItem
 
 # Bytes of a line that DuckDB reads: a power failure may leave long garbage.
 LONGEST = 32 * 1024 * 1024
@@ -26,6 +26,8 @@ _TYPES: dict[Any, str] = {
     bool: "BOOLEAN",
     list[str]: "VARCHAR[]",
     dict[str, str]: "JSON",
+    dict[str, str | int | bool]: "JSON",
+    list[EvidenceItem]: "JSON",
 }
 
 

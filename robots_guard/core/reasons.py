@@ -95,6 +95,9 @@ class Reason(StrEnum):
     VISIT_TIME = DelaySource.VISIT_TIME.value
     RETRY_AFTER = DelaySource.RETRY_AFTER.value
     MIN_DELAY = DelaySource.MIN_DELAY.value
+    USAGE_RESERVED = "usage-reserved"
+    LINK_NOFOLLOW = "link-nofollow"
+    PAYMENT_REQUIRED = "payment-required"
     MALFORMED_TARGET = "malformed-target"
     AMBIGUOUS_AUTHORITY = "ambiguous-authority"
     DESTINATION_REFUSED = "destination-refused"
@@ -171,6 +174,24 @@ MEANINGS: dict[str, Meaning] = {
         Party.OPERATOR,
         TOO_MANY,
         replay=Comparison.DELAY,
+    ),
+    Reason.USAGE_RESERVED: Meaning(
+        "The site does not permit a use that the operator has declared for its content.",
+        Party.SITE,
+        heritrix=PRECLUDED,
+        replay=Comparison.VERDICT,
+    ),
+    Reason.LINK_NOFOLLOW: Meaning(
+        "The page that links to this URL asks crawlers not to follow the link.",
+        Party.SITE,
+        heritrix=PRECLUDED,
+        replay=Comparison.NOTHING,
+    ),
+    Reason.PAYMENT_REQUIRED: Meaning(
+        "The site asks for a payment or a licence, and the guard never pays.",
+        Party.SITE,
+        heritrix=PRECLUDED,
+        replay=Comparison.NOTHING,
     ),
     Reason.MALFORMED_TARGET: Meaning(
         "The request is malformed: two servers could interpret it differently.",

@@ -15,11 +15,12 @@ import msgspec
 from msgspec import Meta
 
 from robots_guard.core.pacing import LONGEST_DELAY
+from robots_guard.core.signal_settings import SignalSettings
 from robots_guard.errors import SettingsError
 from robots_guard.text import wrong_type
 
 
-class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
+class PolicySettings(SignalSettings, frozen=True, kw_only=True):
     """How a site's robots.txt is applied. Raises SettingsError for an invalid value."""
 
     on_restricted: Annotated[
@@ -87,6 +88,7 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if fault := wrong_type(value, kind):
                 raise SettingsError(f"{name} {value!r} {fault}")
+        super().__post_init__()
 
 
 class SiteSettings(PolicySettings, frozen=True, kw_only=True):

@@ -23,11 +23,13 @@ from robots_guard.core.pacing import (
 from robots_guard.core.policy import Document, FetchTrouble, Policy
 from robots_guard.core.reasons import Reason
 from robots_guard.core.site_settings import PolicySettings
+from robots_guard.core.uses import PurposeRefusal, Uses, read_uses, refusal_of
 from robots_guard.origin import ROBOTS_TXT, Origin
 from robots_guard.rep.dialect import Dialect
 from robots_guard.rep.pace import Pace
 from robots_guard.rep.paths import Matching, malformed
 from robots_guard.rep.ruleset import Ruleset, Ruling
+from robots_guard.rep.signals.statement import Statement
 from robots_guard.text import span
 
 
@@ -59,11 +61,6 @@ class Terms(PolicySettings, frozen=True, kw_only=True):
     matching: Matching
     action: Literal["judge", "pass", "drop"] = "judge"  # the last two whatever the site's rules say
     override: Exemption | None = None
-
-    @property
-    def needs_reservations(self) -> bool:
-        """Whether a declared purpose depends on the origin's /.well-known/tdmrep.json."""
-        return False
 
 
 class Deferral(msgspec.Struct, frozen=True):
@@ -128,6 +125,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     stale: bool = False  # judged by the last good document while the site is in trouble
     delay: RequiredDelay | None = None  # the delay that the site or the operator requires
     would: Action | None = None  # the action if it were not report-only
+    uses: Uses | None = None  # what the site's signals state, if they were read
+    is_follow_only: bool = False  # a page whose links may be used, and nothing else
+
+
+class ResponseRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The response that a decision is about: its status, and the id of the decision on its
+    request."""
+
+    status: int
+    request: str = ""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +154,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     override: Exemption | None = None  # the override that set the terms
     turn: Turn | None = None
     turn_taken_at: float = 0.0  # when it was requested, by the local clock, in seconds since 1970
+    response: ResponseRef | None = None  # set if the decision is on a response
+    purposes: tuple[str, ...] = ()  # against which the response was judged
 
     @property
     def has_escaped(self) -> bool:
@@ -206,7 +215,22 @@ def judge(
     question: Question, policy: Policy, rules: Ruleset | None, terms: Terms, now: float
 ) -> Verdict:
     """Judge a question by a policy. `rules` is its document compiled for the question, or None if
-    it has no rules."""
+    it has no rules.
+
+    A signal of the policy can refuse what the rules allow, and never the reverse. Signals do not
+    apply to the guard's own requests, which only find out what sites permit.
+    """
+    verdict = _by_access(question, policy, rules, terms, now)
+    if question.is_own or verdict.action is not Action.PASS:
+        return verdict
+    if terms.purposes and terms.reads_signals:
+        return _by_signals(verdict, question, policy, rules, terms, now)
+    return verdict
+
+
+def _by_access(
+    question: Question, policy: Policy, rules: Ruleset | None, terms: Terms, now: float
+) -> Verdict:
     access, document = policy.access(now, terms.dialect)
     stale = policy.trouble is not None and document is not None
     match access:
@@ -238,6 +262,55 @@ def _by_rules(
     if verdict.action is Action.DROP and terms.on_disallowed == "defer":
         return _defer_disallowed(verdict, question, policy, terms, now)
     return verdict
+
+
+def policy_statements(target: str, policy: Policy, rules: Ruleset | None) -> tuple[Statement, ...]:
+    """What the policy of an origin states about one target."""
+    stated: tuple[Statement, ...] = ()
+    if rules is not None:
+        stated = rules.statements(target)
+    return stated + policy.reservation_statements(target)
+
+
+def _by_signals(
+    verdict: Verdict,
+    question: Question,
+    policy: Policy,
+    rules: Ruleset | None,
+    terms: Terms,
+    now: float,
+) -> Verdict:
+    """Refuse a request if the policy states that a declared purpose is not permitted.
+
+    Silence is no refusal yet, because the response can still state a permission.
+    """
+    statements = policy_statements(question.target, policy, rules)
+    if not statements:
+        return verdict
+    uses = read_uses(statements, question.agent, terms, now)
+    refusal = refusal_of(uses, terms, is_complete=False)
+    if refusal is None:
+        return verdict
+    if not terms.enforces_signals:
+        return msgspec.structs.replace(verdict, relaxed=f"signals={terms.signals}", uses=uses)
+    return refused_by_signal(verdict, refusal, uses)
+
+
+def refused_by_signal(verdict: Verdict, refusal: PurposeRefusal, uses: Uses) -> Verdict:
+    """Turn a PASS into the refusal of a purpose."""
+    rule = None
+    statement = refusal.statement
+    if statement is not None and statement.line is not None:
+        rule = RuleRef(statement.line, statement.raw, verdict.group or "")
+    return msgspec.structs.replace(
+        verdict,
+        action=Action.DROP,
+        reason=Reason.USAGE_RESERVED,
+        rule=rule,
+        form=None,
+        detail=refusal.detail,
+        uses=uses,
+    )
 
 
 def _defer_disallowed(

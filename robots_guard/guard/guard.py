@@ -32,6 +32,7 @@ from robots_guard.guard.options import GuardOptions
 from robots_guard.guard.overrides import OverridesFile
 from robots_guard.guard.own_requests import OwnRequests
 from robots_guard.guard.recorder import Recorder, check_types, recordable, refuse_after_error
+from robots_guard.guard.response_check import ResponseCheck
 from robots_guard.guard.rules import RulesCache
 from robots_guard.guard.single_flight import SingleFlight
 from robots_guard.guard.threads import run_within
@@ -117,6 +118,15 @@ class Guard:
             overrides=overrides, cache=self._cache, rules=self._rules, turns=turns, clocks=clocks
         )
         self._turn_check = TurnCheck(checks=checks, turns=turns, recorder=recorder, clocks=clocks)
+        #: Judges responses by the signals of their sites.
+        self.responses = ResponseCheck(
+            options,
+            overrides=overrides,
+            cache=self._cache,
+            rules=self._rules,
+            recorder=recorder,
+            clocks=clocks,
+        )
         own_requests = OwnRequests(
             options,
             checks=checks,

@@ -15,7 +15,14 @@ import msgspec
 from robots_guard.core.check import Decided
 from robots_guard.core.events import FailedOpen
 from robots_guard.core.reasons import Reason
-from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict
+from robots_guard.core.verdict import (
+    Action,
+    Decision,
+    Question,
+    ResponseRef,
+    Terms,
+    Verdict,
+)
 from robots_guard.errors import AuditLogError, UnconfirmedRecord
 from robots_guard.guard.counters import Counters
 from robots_guard.guard.options import GuardOptions
@@ -108,6 +115,35 @@ class Recorder:
             elapsed=self._clocks.monotonic() - began,
         )
         return self._publish(decision)
+
+    def issue_response(
+        self, question: Question, verdict: Verdict, terms: Terms, response: ResponseRef
+    ) -> Decision:
+        """Return a new decision on a response, recorded."""
+        decision = Decision(
+            id=self._next_id(),
+            at=self._clocks.now(),
+            component=self._options.component,
+            question=question,
+            verdict=verdict,
+            dialect=terms.page_dialect,
+            override=terms.override,
+            response=response,
+            purposes=terms.declared,
+        )
+        decision = self._record(decision)
+        self._count_response(decision.verdict)
+        return decision
+
+    def _count_response(self, verdict: Verdict) -> None:
+        """Count a response by what its site denies. The request for it is counted already."""
+        counts = self._counters.counts
+        counts["signals/read"] += 1
+        if verdict.action is not Action.PASS:
+            counts[f"{verdict.action}/{verdict.reason}"] += 1
+        if verdict.uses is not None:
+            for use, signal in verdict.uses.denials:
+                counts[f"signals/{use}/{signal}"] += 1
 
     def reissue(self, decision: Decision, verdict: Verdict, waited: float) -> Decision:
         """Return the decision with another verdict and without a turn, recorded as a new one."""

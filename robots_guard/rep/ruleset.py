@@ -29,6 +29,7 @@ from robots_guard.rep.percent import canonical, meets_escapes, target_form
 from robots_guard.rep.ranking import formed, matcher_of, place_of, ranks
 from robots_guard.rep.readings import cut_fragment, rooted
 from robots_guard.rep.robots import Robots, parse
+from robots_guard.rep.signals.statement import Statement
 from robots_guard.rep.source import Rule, Source, patterns_of
 
 __all__ = ["Rule", "Ruleset", "Ruling", "compile_rules"]
@@ -79,6 +80,10 @@ class Ruleset(ABC):
     @abstractmethod
     def judge(self, target: str, host: str = "", port: int = 0, scheme: str = "http") -> Ruling:
         """The ruling on one target. Host, port and scheme are used by the Host directive only."""
+
+    def statements(self, target: str) -> tuple[Statement, ...]:  # noqa: ARG002
+        """What the document states about the use of a target."""
+        return ()
 
     @abstractmethod
     def matches(self, target: str) -> list[Rule]:

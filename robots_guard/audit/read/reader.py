@@ -37,6 +37,7 @@ DECISION = "decision"
 COMPONENTS = tuple(each.value for each in Component)
 KINDS = (
     "decision",
+    "signals",
     "repeats",
     "fetch",
     "start",

@@ -25,7 +25,16 @@ import msgspec
 
 from robots_guard.audit.files import FILES, Files, make_directory, remove
 from robots_guard.audit.privacy import DEFAULT, Privacy
-from robots_guard.audit.record import AnyRecord, Entry, Fetch, Record, record_of, record_of_event
+from robots_guard.audit.record import (
+    AnyRecord,
+    Entry,
+    Fetch,
+    Record,
+    SignalsRecord,
+    record_of,
+    record_of_event,
+    signals_record_of,
+)
 from robots_guard.audit.segments import put_if_new
 from robots_guard.audit.write.maintenance import inspect, tidy
 from robots_guard.audit.write.repeats import RepeatCounter, Run, repeats_of
@@ -36,6 +45,7 @@ from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.errors import AuditLogError, SettingsError, UnconfirmedRecord
 from robots_guard.ports import Clocks
+from robots_guard.rep.signals.statement import Place
 
 if TYPE_CHECKING:
     from robots_guard.audit.write.warc import Evidence
@@ -114,7 +124,7 @@ class FileAuditLog:
         if not weight:
             return
         repeats = self._repeats
-        if repeats is None:
+        if repeats is None or decision.response is not None:
             self._append(decision.at, lambda head: self._record(decision, head, weight))
             return
         if not repeats.counts(decision, weight):
@@ -152,6 +162,8 @@ class FileAuditLog:
 
     def _weight(self, decision: Decision) -> int:
         """The number of decisions that this one's record stands for; 0 if it is not to be recorded."""
+        if decision.response is not None and states_something_itself(decision):
+            return 1
         if is_always_recorded(decision):
             return 1
         every = self._log_options.passes
@@ -159,8 +171,16 @@ class FileAuditLog:
             return every
         return 0
 
-    def _record(self, decision: Decision, head: Head, weight: int) -> Record:
+    def _record(self, decision: Decision, head: Head, weight: int) -> Record | SignalsRecord:
         assert self._writer is not None  # the writer calls this
+        if decision.response is not None:
+            return signals_record_of(
+                decision,
+                self._writer.identity,
+                seq=head["seq"],
+                mono=head["mono"],
+                privacy=self._privacy,
+            )
         return record_of(
             decision,
             self._writer.identity,
@@ -276,6 +296,14 @@ def _reset_all_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_reset_all_after_fork)
+
+
+def states_something_itself(decision: Decision) -> bool:
+    """Whether a response, and not only the policy of its origin, states something."""
+    uses = decision.verdict.uses
+    return uses is not None and any(
+        each.statement.place in (Place.HEADER, Place.PAGE) for each in uses.evidence
+    )
 
 
 def is_always_recorded(decision: Decision) -> bool:

@@ -503,6 +503,7 @@ JUDGED = {  # what `check.judge_offline` can say, and whose turn it was
     "unrestricted",
     "robots-txt",
     "disallowed",
+    "usage-reserved",
     "mirror",
     "restricted",
     "unreachable",

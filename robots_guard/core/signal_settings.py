@@ -1,0 +1,173 @@
+"""The settings for signals: what the crawler is for, and how a site's statements are applied.
+
+Lists are texts whose members are separated by commas, because every integration and the command
+line can pass a text.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from robots_guard.errors import SettingsError
+from robots_guard.text import did_you_mean
+
+
+class Use(StrEnum):
+    """A use of content. `crawl` is governed by Allow and Disallow, `follow` is about a page's
+    links; the others can be declared as purposes."""
+
+    CRAWL = "crawl"
+    FOLLOW = "follow"
+    SEARCH = "search"
+    SNIPPET = "snippet"
+    ARCHIVE = "archive"
+    AI_INPUT = "ai-input"
+    AI_INDEX = "ai-index"
+    AI_TRAIN = "ai-train"
+    TDM = "tdm"
+
+
+_TOKEN = re.compile(r"[A-Za-z_-]+")  # RFC 9309 section 2.2.1
+PURPOSES = tuple(use.value for use in Use if use not in (Use.CRAWL, Use.FOLLOW))
+
+
+class SignalSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a site's signals are applied. Raises SettingsError for an invalid value."""
+
+    purposes: Annotated[
+        str,
+        Meta(
+            description="What the crawled content is used for, separated by commas: "
+            + ", ".join(f"`{name}`" for name in PURPOSES)
+            + ". Signals are only enforced against declared purposes."
+            " See [signals.md](signals.md).",
+        ),
+    ] = ""
+    signals: Annotated[
+        Literal["auto", "off", "record", "enforce"],
+        Meta(
+            description="What to do with signals such as X-Robots-Tag and Content-Usage: `off`,"
+            " `record`, `enforce`, or `auto`. `auto` is `enforce` if `purposes` are declared, and"
+            " `record` if not. With `record` they are recorded and passed on, and refuse nothing."
+        ),
+    ] = "auto"
+    page_dialect: Annotated[
+        Literal["union", "google", "bing", "yandex", "kollar1996"],
+        Meta(
+            description="How X-Robots-Tag and META robots are read: `union`, `google`, `bing`,"
+            " `yandex` or `kollar1996`. `union` takes the strictest of all documented readings, the"
+            " others are each as that operator or document describes it."
+        ),
+    ] = "union"
+    on_unknown: Annotated[
+        Literal["allow", "deny"],
+        Meta(
+            description="What to do with a page if its site says nothing of a declared purpose:"
+            " `allow` or `deny`."
+        ),
+    ] = "allow"
+    content_use: Annotated[
+        Literal["immediate", "reference", "full"],
+        Meta(
+            description="How far the crawler uses content, for `use=` in Content-Signal:"
+            " `immediate` (keeps nothing), `reference` (index, excerpt and link) or `full`."
+            " A site that permits less refuses every declared purpose."
+        ),
+    ] = "full"
+    noarchive_covers: Annotated[
+        str,
+        Meta(
+            description="The uses that `noarchive` denies, separated by commas. Bing and Amazon"
+            " document that it also denies AI uses; its own wording denies `archive` only."
+        ),
+    ] = "archive,ai-input,ai-train"
+    tdm_covers: Annotated[
+        str,
+        Meta(
+            description="The uses that `tdm-reservation: 1` denies besides `tdm`, separated by"
+            " commas; empty: none."
+        ),
+    ] = "ai-train"
+    noindex_action: Annotated[
+        Literal["drop", "follow-only"],
+        Meta(
+            description="What Scrapy does with a page that is only refused by `noindex`: `drop`"
+            " it, or use it for its links only (`follow-only`), which drops its items."
+        ),
+    ] = "drop"
+    purpose_tokens: Annotated[
+        str,
+        Meta(
+            description="Product tokens whose Disallow rules deny a purpose, as `use=token`"
+            " separated by commas, such as `ai-train=GPTBot,ai-train=CCBot`. Their rules bind"
+            " those crawlers only, so that this is your choice.",
+        ),
+    ] = ""
+
+    def __post_init__(self) -> None:
+        for name in ("purposes", "noarchive_covers", "tdm_covers"):
+            uses_in(name, getattr(self, name))
+        tokens_in(self.purpose_tokens)
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """The declared purposes."""
+        return uses_in("purposes", self.purposes)
+
+    @property
+    def tokens(self) -> tuple[tuple[str, str], ...]:
+        """The purpose tokens, as pairs of a use and a product token."""
+        return tokens_in(self.purpose_tokens)
+
+    @property
+    def reads_signals(self) -> bool:
+        """Whether signals are read at all."""
+        return self.signals != "off"
+
+    @property
+    def enforces_signals(self) -> bool:
+        """Whether signals are enforced."""
+        return self.signals in ("auto", "enforce") and self.purposes != ""
+
+    @property
+    def needs_reservations(self) -> bool:
+        """Whether a declared purpose depends on the origin's /.well-known/tdmrep.json."""
+        if not self.purposes or self.signals == "off":
+            return False
+        return not {Use.TDM.value, *uses_in("tdm_covers", self.tdm_covers)}.isdisjoint(
+            self.declared
+        )
+
+
+@lru_cache(maxsize=256)
+def uses_in(name: str, text: str) -> tuple[str, ...]:
+    """The uses in the value of a setting, each once. Raises SettingsError, naming the setting."""
+    uses = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    for use in uses:
+        if use not in PURPOSES:
+            raise SettingsError(
+                f"{name} {text!r}: {use!r} is not a use: {did_you_mean(use, PURPOSES)}"
+            )
+    return uses
+
+
+@lru_cache(maxsize=256)
+def tokens_in(text: str) -> tuple[tuple[str, str], ...]:
+    """The pairs of `purpose_tokens`. Raises SettingsError."""
+    pairs = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        use, equals, token = part.partition("=")
+        token = token.strip()
+        if not equals or not use.strip() or not _TOKEN.fullmatch(token):
+            raise SettingsError(
+                f"purpose_tokens {text!r}: {part!r} is not of the form use=token, such as"
+                " ai-train=GPTBot"
+            )
+        pairs += [(named, token) for named in uses_in("purpose_tokens", use)]
+    return tuple(dict.fromkeys(pairs))

@@ -1,0 +1,424 @@
+"""Uses: what a site's statements deny and allow, by use of the content.
+
+Invariant: a doubtful denial counts and a doubtful permission grants nothing. A statement can only
+add a denial, with two exceptions, each within one signal: the nearer statement of TDMRep replaces
+the farther one (TDMRep final report, section 5), and the page dialects of two operators let a
+permission win over a prohibition of the same page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from robots_guard.core.page_dialects import PAGE_DIALECTS, PageDialect
+from robots_guard.core.signal_settings import SignalSettings, Use, uses_in
+from robots_guard.rep.signals.statement import Place, Signal, Statement
+
+#: The labels of Content-Usage, of all drafts, and the uses that they are about.
+_EVERY = tuple(use.value for use in Use if use not in (Use.CRAWL, Use.FOLLOW))
+_LABELS: dict[str, tuple[str, ...]] = {
+    "train-ai": (Use.AI_TRAIN,),
+    "ai-use": (Use.AI_INPUT,),
+    "search": (Use.SEARCH,),
+    "all": _EVERY,
+    "bots": _EVERY,
+    "tdm": (Use.TDM, Use.AI_TRAIN),
+    "ai": (Use.AI_TRAIN,),
+    "genai": (Use.AI_TRAIN,),
+    "train-genai": (Use.AI_TRAIN,),
+    "inference": (Use.AI_INPUT,),
+    "ai-output": (Use.AI_INPUT,),
+    "ai-train": (Use.AI_TRAIN,),
+    "ai-input": (Use.AI_INPUT,),
+}
+_LEVELS = ("immediate", "reference", "full")  # of `use=` in Content-Signal
+_PREVIEWS = ("none", "standard", "large")
+_PLACES = tuple(Place)  # the farthest first
+_PAGE_RULES = frozenset((Signal.X_ROBOTS_TAG, Signal.ROBOTS_TAG, Signal.META_ROBOTS))
+_NUMBERS = ("max-snippet", "max-video-preview")
+
+
+class UseState(StrEnum):
+    """What a site says of one use."""
+
+    DENY = "deny"
+    ALLOW = "allow"
+    UNKNOWN = "unknown"
+
+
+class StatementEffect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A statement that applies, with what it denies and allows. An image use begins with
+    `images.`."""
+
+    statement: Statement
+    denies: tuple[str, ...] = ()
+    allows: tuple[str, ...] = ()
+
+
+class Uses(msgspec.Struct, frozen=True, kw_only=True):
+    """What the statements of a site come to, at one moment.
+
+    `states` has every use, `images` those of the page's images that are denied. `limits` are
+    conditions for showing the content (max-snippet in characters, max-video-preview in
+    seconds, -1 for none). `unavailable_after` is in seconds since 1970. `content_use` is the level
+    that Content-Signal's `use` permits.
+    """
+
+    states: Mapping[str, UseState]
+    images: Mapping[str, UseState] = {}
+    limits: Mapping[str, str | int | bool] = {}
+    unavailable_after: float | None = None
+    content_use: str | None = None
+    tdm_policy: str | None = None
+    license: tuple[str, ...] = ()
+    license_other: tuple[str, ...] = ()
+    price: str | None = None
+    evidence: tuple[StatementEffect, ...] = ()
+    is_incomplete: bool = False  # part of the page was not read
+
+    @property
+    def denied(self) -> list[str]:
+        """The denied uses, sorted."""
+        return sorted(use for use, state in self.states.items() if state is UseState.DENY)
+
+    @property
+    def flags(self) -> list[str]:
+        """The flags of all statements, sorted."""
+        return sorted({flag.value for each in self.evidence for flag in each.statement.flags})
+
+    @property
+    def denials(self) -> list[tuple[str, str]]:
+        """The denied uses, each with a signal that denies it, each pair once."""
+        pairs = ((use, each) for each in self.evidence for use in each.denies)
+        return sorted({(use, each.statement.signal.value) for use, each in pairs})
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether the page's links may be followed."""
+        return self.states[Use.FOLLOW] is not UseState.DENY
+
+    def denial_of(self, use: str) -> Statement | None:
+        """The first statement that denies a use, in the order in which they can be known."""
+        denials = [each.statement for each in self.evidence if use in each.denies]
+        return min(denials, key=lambda each: _PLACES.index(each.place), default=None)
+
+
+def read_uses(
+    statements: Iterable[Statement],
+    agent: str,
+    settings: SignalSettings,
+    now: float,
+    *,
+    is_incomplete: bool = False,
+) -> Uses:
+    """What the statements that apply to a crawler come to at `now`, in seconds since 1970.
+
+    `is_incomplete`: part of the page was not read.
+    """
+    name = agent.lower()
+    binding = [each for each in statements if _is_for(each, name)]
+    reading = _Reading(binding, settings, now)
+    evidence = tuple(map(reading.evidence, binding))
+    return Uses(
+        states=_states(evidence),
+        images=_images(evidence),
+        limits=_limits(binding),
+        unavailable_after=_earliest(binding),
+        content_use=_least(binding, "use", _LEVELS, Signal.CONTENT_SIGNAL),
+        tdm_policy=reading.tdm_policy,
+        license=_values(binding, "license"),
+        license_other=_values(binding, "license-other"),
+        price=next(iter(_values(binding, "crawler-price")), None),
+        evidence=evidence,
+        is_incomplete=is_incomplete,
+    )
+
+
+def _is_for(statement: Statement, name: str) -> bool:
+    return statement.agent in ("*", name) or statement.signal is Signal.PURPOSE_TOKEN
+
+
+class _Reading:
+    """How the statements of one resource are read together."""
+
+    def __init__(
+        self, statements: Sequence[Statement], settings: SignalSettings, now: float
+    ) -> None:
+        self._settings = settings
+        self._dialect = PAGE_DIALECTS[settings.page_dialect]
+        self._now = now
+        rules = {each.rule for each in statements if each.signal in _PAGE_RULES}
+        self._lifted = _lifted(rules, self._dialect)
+        self._has_follow = bool(rules & {"follow", "all"})
+        reservations = [each for each in statements if _is_reservation(each)]
+        nearest = max((_PLACES.index(each.place) for each in reservations), default=-1)
+        self._tdm = [each for each in reservations if _PLACES.index(each.place) == nearest]
+        self._is_reserved = any(each.value == 1 for each in self._tdm)
+        self.tdm_policy = self._policy(statements)
+
+    def _policy(self, statements: Sequence[Statement]) -> str | None:
+        if not self._is_reserved:
+            return None
+        place = self._tdm[0].place
+        policies = (each for each in statements if each.rule == "tdm-policy")
+        return next((str(each.value) for each in policies if each.place is place), None)
+
+    def evidence(self, statement: Statement) -> StatementEffect:
+        """What a statement denies and allows, in the company of the others."""
+        denies: tuple[str, ...] = ()
+        allows: tuple[str, ...] = ()
+        match statement.signal:
+            case Signal.X_ROBOTS_TAG | Signal.ROBOTS_TAG | Signal.META_ROBOTS:
+                denies = self._denied_by_rule(statement)
+            case Signal.CONTENT_USAGE | Signal.CONTENT_SIGNAL:
+                denies, allows = _by_label(statement)
+            case Signal.TDM:
+                denies, allows = self._by_reservation(statement)
+            case Signal.AI_TRAINING if statement.rule == "disallowaitraining":
+                denies = (Use.AI_TRAIN.value,)
+            case Signal.NOINDEX:
+                denies = (Use.SEARCH.value,)
+            case Signal.PURPOSE_TOKEN:
+                denies = (statement.rule,)
+            case _:
+                pass  # recorded only
+        return StatementEffect(statement=statement, denies=denies, allows=allows)
+
+    def _denied_by_rule(self, statement: Statement) -> tuple[str, ...]:
+        rule, value, dialect = statement.rule, statement.value, self._dialect
+        if rule in self._lifted or value == "":
+            return ()
+        if rule == "none":
+            return self._denied_by_none()
+        if rule == "max-snippet":
+            return dialect.denies["nosnippet"] if value == 0 else ()
+        if rule == "unavailable_after" and not (
+            isinstance(value, (int, float)) and self._now >= value
+        ):
+            return ()
+        if rule == "noarchive" and dialect.noarchive_covers:
+            return uses_in("noarchive_covers", self._settings.noarchive_covers)
+        if rule == "noindex" and dialect.noindex_drops_links and not self._has_follow:
+            return (*dialect.denies[rule], Use.FOLLOW.value)
+        images = tuple(f"images.{use}" for use in dialect.images.get(rule, ()))
+        return dialect.denies.get(rule, ()) + images
+
+    def _denied_by_none(self) -> tuple[str, ...]:
+        """`none` is noindex and nofollow, each of which a permission can lift by itself."""
+        parts = (part for part in ("noindex", "nofollow") if part not in self._lifted)
+        return tuple(use for part in parts for use in self._dialect.denies[part])
+
+    def _by_reservation(self, statement: Statement) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        if statement not in self._tdm:
+            return (), ()
+        if statement.value == 1:
+            covered = uses_in("tdm_covers", self._settings.tdm_covers)
+            return tuple(dict.fromkeys((Use.TDM.value, *covered))), ()
+        return (), () if self._is_reserved else (Use.TDM.value,)
+
+
+def _is_reservation(statement: Statement) -> bool:
+    return (
+        statement.signal is Signal.TDM
+        and statement.rule == "tdm-reservation"
+        and statement.value in (0, 1)
+    )
+
+
+def _lifted(rules: set[str], dialect: PageDialect) -> frozenset[str]:
+    """The rules that a permission, or nocache at Bing, cancels."""
+    lifted = {each for rule in rules for each in dialect.lifts.get(rule, ())}
+    if "*" in lifted:
+        lifted |= rules
+    if dialect.nocache_replaces_noarchive and "nocache" in rules:
+        lifted.add("noarchive")
+    return frozenset(lifted)
+
+
+def _by_label(statement: Statement) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    uses = tuple(str(use) for use in _LABELS.get(statement.rule, ()))
+    if statement.value in ("n", "no"):
+        return uses, ()
+    if statement.value in ("y", "yes"):
+        return (), uses
+    return (), ()
+
+
+def _states(evidence: Sequence[StatementEffect]) -> dict[str, UseState]:
+    denied = {use for each in evidence for use in each.denies}
+    allowed = {use for each in evidence for use in each.allows}
+    return {use.value: _state(use.value, denied, allowed) for use in Use}
+
+
+def _state(use: str, denied: set[str], allowed: set[str]) -> UseState:
+    if use in denied:
+        return UseState.DENY
+    if use in allowed:
+        return UseState.ALLOW
+    return UseState.UNKNOWN
+
+
+def _images(evidence: Sequence[StatementEffect]) -> dict[str, UseState]:
+    denied = {use for each in evidence for use in each.denies if use.startswith("images.")}
+    return {use.removeprefix("images."): UseState.DENY for use in sorted(denied)}
+
+
+def _limits(statements: Sequence[Statement]) -> dict[str, str | int | bool]:
+    """The conditions for showing the content: of several, the strictest."""
+    limits: dict[str, str | int | bool] = {}
+    for rule in _NUMBERS:
+        numbers = [
+            each.value
+            for each in statements
+            if each.rule == rule and isinstance(each.value, int) and each.value is not True
+        ]
+        if numbers:
+            limits[rule] = min(numbers, key=_least_first)
+    if preview := _least(statements, "max-image-preview", _PREVIEWS):
+        limits["max-image-preview"] = preview
+    rules = {each.rule for each in statements if each.signal in _PAGE_RULES}
+    if "nocache" in rules:
+        limits["nocache"] = "title-and-snippet-only"
+    if "notranslate" in rules:
+        limits["notranslate"] = True
+    return limits
+
+
+def _least_first(number: int) -> float:
+    """-1 means no limit."""
+    return float("inf") if number < 0 else number
+
+
+def _least(
+    statements: Sequence[Statement], rule: str, order: Sequence[str], signal: Signal | None = None
+) -> str | None:
+    found = [
+        str(each.value)
+        for each in statements
+        if each.rule == rule and each.value in order and signal in (None, each.signal)
+    ]
+    return min(found, key=order.index, default=None)
+
+
+def _earliest(statements: Sequence[Statement]) -> float | None:
+    dates = [
+        float(each.value)
+        for each in statements
+        if each.rule == "unavailable_after"
+        and isinstance(each.value, (int, float))
+        and each.value is not True
+    ]
+    return min(dates, default=None)
+
+
+def _values(statements: Sequence[Statement], rule: str) -> tuple[str, ...]:
+    found = [each.value for each in statements if each.rule == rule]
+    return tuple(dict.fromkeys(value for value in found if isinstance(value, str) and value))
+
+
+# -- as plain values -------------------------------------------------------------------------------
+
+
+def plain_of(uses: Uses) -> dict[str, Any]:
+    """The uses as values of JSON: one shape for records, Scrapy's `response.meta`, archives and the
+    command line. What is not stated is omitted; `uses` has every use."""
+    values = {
+        "uses": {use: state.value for use, state in uses.states.items()},
+        "images": {use: state.value for use, state in uses.images.items()},
+        "limits": dict(uses.limits),
+        "unavailable_after": _iso(uses.unavailable_after),
+        "content_use": uses.content_use,
+        "tdm_policy": uses.tdm_policy,
+        "license": list(uses.license),
+        "license_other": list(uses.license_other),
+        "price": uses.price,
+        "incomplete": uses.is_incomplete,
+        "flags": uses.flags,
+        "evidence": [_plain_evidence(each) for each in uses.evidence],
+    }
+    return {name: value for name, value in values.items() if value not in (None, [], {}, False)}
+
+
+def _plain_evidence(evidence: StatementEffect) -> dict[str, Any]:
+    statement = evidence.statement
+    values = {
+        "signal": statement.signal.value,
+        "where": statement.place.value,
+        "rule": statement.rule,
+        "value": statement.value,
+        "raw": statement.raw,
+        "agent": statement.agent,
+        "line": statement.line,
+        "flags": [flag.value for flag in statement.flags],
+        "denies": list(evidence.denies),
+        "allows": list(evidence.allows),
+    }
+    return {name: value for name, value in values.items() if value is not None and value != []}
+
+
+def _iso(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+# -- purposes --------------------------------------------------------------------------------------
+
+
+class PurposeRefusal(msgspec.Struct, frozen=True):
+    """A declared purpose that a site refuses. `statement` is None if it says nothing of it, and
+    the operator does not take that for consent."""
+
+    purpose: str
+    statement: Statement | None
+
+    @property
+    def detail(self) -> str:
+        """The purpose and the signal, in words."""
+        if self.statement is None:
+            return f"{self.purpose}: the site does not state that it permits this use"
+        where = self.statement.place.value
+        if self.statement.line is not None:
+            where = f"line {self.statement.line} of {where}"
+        return f"{self.purpose}: {self.statement.signal.value} ({where}) says {self.says}"
+
+    @property
+    def says(self) -> str:
+        """The deciding words."""
+        return self.statement.raw if self.statement else ""
+
+
+def refusal_of(
+    uses: Uses, settings: SignalSettings, *, is_complete: bool = True
+) -> PurposeRefusal | None:
+    """The refusal of a declared purpose, or None.
+
+    `is_complete`: nothing more will be read, so that silence counts as `on_unknown` says.
+    """
+    for purpose in settings.declared:
+        if statement := uses.denial_of(purpose):
+            return PurposeRefusal(purpose, statement)
+    if settings.declared and (statement := _lower_use(uses, settings.content_use)):
+        return PurposeRefusal(settings.declared[0], statement)
+    if is_complete and settings.on_unknown == "deny":
+        for purpose in settings.declared:
+            if uses.states[purpose] is UseState.UNKNOWN:
+                return PurposeRefusal(purpose, None)
+    return None
+
+
+def _lower_use(uses: Uses, level: str) -> Statement | None:
+    """The statement that permits a lower level of use than the crawler's."""
+    permitted = uses.content_use
+    if permitted is None or _LEVELS.index(level) <= _LEVELS.index(permitted):
+        return None
+    statements = (each.statement for each in uses.evidence)
+    return next(each for each in statements if each.rule == "use" and each.value == permitted)

@@ -1,0 +1,136 @@
+"""Checks of responses: what a site states in a response is judged with what its policy states.
+
+Nothing here waits: the policy is that of the request's decision, or the one in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from robots_guard.core.policy import Policy
+from robots_guard.core.response import ResponseHead, judge_response, needs_page
+from robots_guard.core.verdict import (
+    Decision,
+    Question,
+    ResponseRef,
+    Terms,
+    Verdict,
+    policy_statements,
+)
+from robots_guard.guard.cache import PolicyCache
+from robots_guard.guard.options import GuardOptions
+from robots_guard.guard.overrides import OverridesFile
+from robots_guard.guard.recorder import INTERNAL_ERROR, Recorder, refuse_after_error
+from robots_guard.guard.rules import RulesCache
+from robots_guard.ports import Clocks
+from robots_guard.rep.signals.headers import header_statements
+from robots_guard.rep.signals.page import Page
+from robots_guard.rep.signals.statement import Statement
+
+
+class ResponseCheck:
+    """Judges the responses to the requests of one guard."""
+
+    def __init__(
+        self,
+        options: GuardOptions,
+        *,
+        overrides: OverridesFile,
+        cache: PolicyCache,
+        rules: RulesCache,
+        recorder: Recorder,
+        clocks: Clocks,
+    ) -> None:
+        self._options = options
+        self._overrides = overrides
+        self._cache = cache
+        self._rules = rules
+        self._recorder = recorder
+        self._clocks = clocks
+
+    def needs_page(self, question: Question, head: ResponseHead) -> bool:
+        """Whether the response may be used only after its page has been read."""
+        return needs_page(head, self._overrides.terms(question.origin))
+
+    def judge(
+        self,
+        question: Question,
+        head: ResponseHead,
+        page: Page | None = None,
+        *,
+        policy: Policy | None = None,
+        is_complete: bool = True,
+        pays: bool = False,
+    ) -> Verdict | None:
+        """Return the verdict on a response, recording nothing; None if nothing is stated and
+        nothing refused.
+
+        If this fails, a response whose signals are enforced is refused.
+        """
+        terms = self._overrides.terms(question.origin)
+        if not terms.reads_signals:
+            return None
+        try:
+            statements = self._statements(question, head, page, policy, terms)
+            if not statements and not (is_complete and _counts_silence(terms)):
+                return None
+            verdict = judge_response(
+                statements,
+                head,
+                question.agent,
+                terms,
+                self._clocks.now(),
+                is_complete=is_complete,
+                is_incomplete=page is not None and page.is_incomplete,
+                pays=pays,
+            )
+        except Exception:  # noqa: BLE001  fail closed: an internal error must not open a page
+            refuse_after_error()
+            if not terms.enforces_signals:
+                return None
+            verdict = INTERNAL_ERROR
+        if verdict.uses is not None and not verdict.uses.evidence and verdict.action == "pass":
+            return None
+        return self._options.apply_report_only(verdict)
+
+    def record(
+        self, question: Question, head: ResponseHead, verdict: Verdict, request: str = ""
+    ) -> Decision:
+        """Record a verdict on a response; return the decision to act on. `request` is the id of the
+        decision on its request."""
+        terms = self._overrides.terms(question.origin)
+        response = ResponseRef(status=head.status, request=request)
+        return self._recorder.issue_response(question, verdict, terms, response)
+
+    def _statements(
+        self,
+        question: Question,
+        head: ResponseHead,
+        page: Page | None,
+        policy: Policy | None,
+        terms: Terms,
+    ) -> Sequence[Statement]:
+        stated = header_statements(head.headers, head.status)
+        if page is not None:
+            stated += page.statements
+        return self._policy_statements(question, policy, terms) + stated
+
+    def _policy_statements(
+        self, question: Question, policy: Policy | None, terms: Terms
+    ) -> tuple[Statement, ...]:
+        """What the policy in memory states. The request was judged by it, so that a policy that is
+        not in memory any more costs evidence only."""
+        if terms.action == "pass":
+            return ()
+        policy = policy or self._cache.get_local(question.origin)
+        if policy is None:
+            return ()
+        document = policy.access(self._clocks.now(), terms.dialect)[1]
+        rules = None
+        if document is not None and document.body:
+            rules = self._rules.get(document, question.agent, terms)
+        return policy_statements(question.target, policy, rules)
+
+
+def _counts_silence(terms: Terms) -> bool:
+    return terms.on_unknown == "deny" and terms.enforces_signals
