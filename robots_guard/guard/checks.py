@@ -57,6 +57,8 @@ class Checks:
         judging = state.next(self._cache.get_local(question.origin), self._clocks.now())
         if not isinstance(judging, Judging):
             return None
+        if terms.needs_reservations and not self._rules.has_read(judging.policy):
+            return None
         rules = None
         if judging.document is not None:
             rules = self._rules.get(judging.document, question.agent, terms)
@@ -88,9 +90,25 @@ class Checks:
         renew: Renew,
     ) -> tuple[Decided, str]:
         """Drive a check to its end; return its result and where the policy was found."""
-        origin = question.origin
-        state: check.State = check.begin(question, terms)
-        source = ""
+        return await self._drive(check.begin(question, terms), question, terms, deadline, renew)
+
+    async def run_under(
+        self, policy: Policy, question: Question, terms: Terms, deadline: float
+    ) -> Decided:
+        """Drive a check to its end under a policy that is not cached yet."""
+        state = check.begin_under(question, terms, policy, self._clocks.now())
+        decided, _ = await self._drive(state, question, terms, deadline, _fetch_nothing)
+        return decided
+
+    async def _drive(
+        self,
+        state: check.State,
+        question: Question,
+        terms: Terms,
+        deadline: float,
+        renew: Renew,
+    ) -> tuple[Decided, str]:
+        origin, source = question.origin, ""
         while True:
             match state:
                 case Lookup():
@@ -105,8 +123,10 @@ class Checks:
                     is_paused = self._turns.is_paused(origin)
                     state = state.next(cached, self._clocks.now(), is_paused=is_paused)
                 case Judging() | Timing():
-                    rules = None
-                    if state.document is not None:
+                    rules: Ruleset | TimedOut | None = None
+                    if terms.needs_reservations:
+                        rules = await self._rules.read_in_time(state.policy, deadline)
+                    if rules is None and state.document is not None:
                         rules = await self._rules.get_in_time(
                             state.document, question.agent, terms, deadline
                         )
@@ -121,8 +141,11 @@ class Checks:
 
     def is_usable(self, cached: Policy) -> bool:
         """Whether the policy may still be used, fresh or stale."""
-        dialect = self._overrides.terms(cached.origin).dialect
-        return cached.freshness(self._clocks.now(), dialect) is not Freshness.EXPIRED
+        terms = self._overrides.terms(cached.origin)
+        freshness = cached.freshness(
+            self._clocks.now(), terms.dialect, needs_reservations=terms.needs_reservations
+        )
+        return freshness is not Freshness.EXPIRED
 
     async def look_up_in_time(
         self,
@@ -154,3 +177,7 @@ class Checks:
     def time_left(self, deadline: float) -> float:
         """Return the seconds until the deadline."""
         return max(0.0, deadline - self._clocks.monotonic())
+
+
+async def _fetch_nothing(seconds: float, origin: Origin, cached: Policy | None) -> TimedOut:  # noqa: ARG001  (a Renew)
+    return TimedOut("a check under a given policy fetches no other")

@@ -54,6 +54,7 @@ class Tiered:
             clocks=clocks,
             counters=counters,
             demands_verified=True,
+            agent="mybot",
         )
 
     def get(self, origin):

@@ -1,5 +1,5 @@
-"""Evidence: each fetch of a robots.txt, including error responses, and what responses state about
-the use of their content, as WARC records (ISO 28500) for archives.
+"""Evidence: each fetch of a robots.txt or tdmrep.json, including error responses, and what
+responses state about the use of their content, as WARC records (ISO 28500) for archives.
 
 Invariant: a record has what was received, without secrets. Fetchers return header fields and a
 decoded body, not the bytes on the wire: transfer and content codings are therefore left out, and
