@@ -18,6 +18,7 @@ from robots_guard.guard.rules import RulesCache
 from robots_guard.guard.turns import Turns
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks
+from robots_guard.rep.ruleset import Ruleset
 
 #: Fetches the policy of an origin within a number of seconds; a cached one is revalidated.
 Renew = Callable[[float, Origin, Policy | None], Awaitable[Policy | TimedOut]]
