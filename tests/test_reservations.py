@@ -310,6 +310,7 @@ async def test_what_cannot_be_recorded_is_not_fetched_where_the_audit_is_require
     assert held.reservations.failure.startswith("unrecorded")
 
 
+# `_checks` is replaced, because nothing that a site sends makes a check fail.
 async def test_an_internal_error_stops_the_request_and_spoils_nothing(build, monkeypatch):
     guard = build({ROBOTS: RULES, TDMREP: RESERVED})
     monkeypatch.setattr(guard._checks, "run_under", lambda *_: 1 / 0)

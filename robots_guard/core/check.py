@@ -254,7 +254,9 @@ def _judging(
 
 def compiled(document: Document, terms: Terms, agent: str) -> Ruleset:
     """Return the rules of a document under these terms, compiled for an agent."""
-    return compile_rules(document.body, terms.dialect, agent, terms.matching.name)
+    return compile_rules(
+        document.body, terms.dialect, agent, terms.matching.name, purpose_tokens=terms.tokens
+    )
 
 
 def read_url(url: str) -> tuple[Origin, str] | Verdict:

@@ -20,7 +20,7 @@ COMPILE_IN_THREAD_ABOVE = 64 * 1024
 READ_IN_THREAD_ABOVE = 16 * 1024
 RULES_CACHE_BYTES = 64 * 1024 * 1024
 
-RulesKey = tuple[str, str, str, str]
+RulesKey = tuple[str, str, str, str, str]
 
 
 class RulesCache:
@@ -69,8 +69,8 @@ class RulesCache:
         return reservations.is_read
 
     async def read_in_time(self, policy: Policy, deadline: float) -> TimedOut | None:
-        """Read the policy's reservations; unless that takes longer than until `deadline` on the
-        monotonic clock, return None."""
+        """Read the policy's reservations. Return None, or a TimedOut if that takes longer than until
+        `deadline` on the monotonic clock."""
         if self.has_read(policy):
             return None
         within = max(0.0, deadline - self._clocks.monotonic())
@@ -93,4 +93,10 @@ def _size(rules: Ruleset) -> int:
 
 
 def _key(document: Document, agent: str, terms: Terms) -> RulesKey:
-    return document.sha256, agent, terms.dialect.name, terms.matching.name
+    return (
+        document.sha256,
+        agent,
+        terms.dialect.name,
+        terms.matching.name,
+        terms.purpose_tokens,
+    )

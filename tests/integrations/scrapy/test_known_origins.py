@@ -73,6 +73,7 @@ def test_an_unknown_origin_is_looked_at_until_it_is_known(policies):
     assert policies.looks == [B, A, A, A]
 
 
+# `_known_until` has a bound that shows in nothing else.
 def test_a_bounded_number_of_origins_is_remembered(policies):
     origins = [origin_of(f"https://{number}.test") for number in range(2 * MAX_REMEMBERED + 1)]
     for origin in origins:
