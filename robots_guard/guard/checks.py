@@ -58,7 +58,7 @@ class Checks:
         judging = state.next(self._cache.get_local(question.origin), self._clocks.now())
         if not isinstance(judging, Judging):
             return None
-        if terms.needs_reservations and not self._rules.has_read(judging.policy):
+        if not self._rules.has_read(judging.policy) and terms.needs_reservations:
             return None
         rules = None
         if judging.document is not None:
