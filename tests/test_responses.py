@@ -94,7 +94,7 @@ def test_a_refused_response_is_recorded_and_counted():
     assert decision.verdict.reason is Reason.USAGE_RESERVED
     assert (decision.response.status, decision.response.request) == (200, "w-1")
     assert decision.purposes == ("search",)
-    assert log.decisions == [decision]
+    assert [record.id for record in log.signals] == [decision.id]
     assert guard.counts["drop/usage-reserved"] == 1
     assert guard.counts["signals/search/x-robots-tag"] == 1
 

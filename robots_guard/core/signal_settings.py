@@ -140,9 +140,7 @@ class SignalSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a declared purpose depends on the origin's /.well-known/tdmrep.json."""
         if not self.purposes or self.signals == "off":
             return False
-        return not {Use.TDM.value, *uses_in("tdm_covers", self.tdm_covers)}.isdisjoint(
-            self.declared
-        )
+        return _are_reserved(self.purposes, self.tdm_covers)
 
 
 @lru_cache(maxsize=256)
@@ -155,6 +153,13 @@ def uses_in(name: str, text: str) -> tuple[str, ...]:
                 f"{name} {text!r}: {use!r} is not a use: {did_you_mean(use, PURPOSES)}"
             )
     return uses
+
+
+@lru_cache(maxsize=256)
+def _are_reserved(purposes: str, covers: str) -> bool:
+    """Whether a reservation of text and data mining can deny one of the purposes."""
+    reserved = {Use.TDM.value, *uses_in("tdm_covers", covers)}
+    return not reserved.isdisjoint(uses_in("purposes", purposes))
 
 
 @lru_cache(maxsize=256)

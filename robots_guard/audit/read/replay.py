@@ -20,7 +20,7 @@ from robots_guard.core.codec import EMPTY
 from robots_guard.core.component import Component
 from robots_guard.core.freshness import RETRY_MIN
 from robots_guard.core.page_dialects import PAGE_DIALECTS
-from robots_guard.core.policy import Document, FetchTrouble, Policy
+from robots_guard.core.policy import Document, FetchTrouble, Policy, Reservations
 from robots_guard.core.reasons import Comparison, meaning_of
 from robots_guard.core.response import ResponseHead, judge_response
 from robots_guard.core.verdict import Deferral, Question, Terms, Verdict, as_report_only
@@ -28,7 +28,7 @@ from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
 from robots_guard.origin import Origin, split_url
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
-from robots_guard.rep.signals.statement import Statement
+from robots_guard.rep.signals.statement import RAW_CAP, Place, Statement
 
 FORMAT = "robots_guard-bundle-1"
 _COMPARED = ("action", "reason", "rule", "line", "group", "form", "would")
@@ -221,7 +221,22 @@ def _policy(record: Record, origin: Origin, body: bytes, now: float) -> Policy:
             fetched_at=_seconds(record.fetched_at),
             via=record.via or "",
         )
-    return Policy(origin=origin, document=document, trouble=_trouble(record, document, now))
+    return Policy(
+        origin=origin,
+        document=document,
+        trouble=_trouble(record, document, now),
+        reservations=_reservations(record, now),
+    )
+
+
+def _reservations(record: Record, now: float) -> Reservations | None:
+    """The entry of the origin's tdmrep.json on which the decision is based, as it was recorded."""
+    items = record.evidence or []
+    entries = dict.fromkeys(item.raw for item in items if item.where == Place.TDMREP_FILE)
+    if not entries:
+        return None
+    body = f"[{','.join(entries)}]".encode()
+    return Reservations(sought_at=now, status=200, fetched_at=now, body=body)
 
 
 def _trouble(record: Record, document: Document | None, now: float) -> FetchTrouble | None:
@@ -279,6 +294,8 @@ def _caveats(record: Record, settings: dict[str, str]) -> list[str]:
         caveats.append(
             "the request passed but had to wait for its turn: the delay is compared, the turn is not"
         )
+    if any(len(item.raw) >= RAW_CAP for item in record.evidence or []):
+        caveats.append("a recorded statement is cut: what it said further cannot be replayed")
     if record.override is not None:
         caveats.append(f"override {record.override} affected the decision, and is not replayed")
     return caveats

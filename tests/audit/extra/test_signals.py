@@ -8,7 +8,7 @@ import json
 
 import msgspec
 import pytest
-from audit.decisions import AT, audit_log_in, decision
+from audit.decisions import AT, audit_log_in, decision, policy
 from warcio.archiveiterator import ArchiveIterator
 
 from robots_guard.audit.read.reader import Filter, entries
@@ -17,6 +17,8 @@ from robots_guard.audit.read.search import Search
 from robots_guard.audit.record import SignalsRecord
 from robots_guard.audit.show.export import exported
 from robots_guard.audit.show.figures import summary
+from robots_guard.core.check import judge_offline
+from robots_guard.core.policy import Reservations
 from robots_guard.core.response import ResponseHead, judge_response
 from robots_guard.core.verdict import ResponseRef
 from robots_guard.errors import SettingsError
@@ -205,6 +207,23 @@ def test_a_lapse_since_the_decision_is_reported(tmp_path):
     assert replay(bundle, AT + 3600).caveats == []
     (caveat,) = replay(bundle, AT + 2 * 86_400).caveats
     assert "unavailable_after" in caveat
+
+
+def test_a_reservation_is_judged_again_by_its_recorded_entry(tmp_path):
+    entry = b'[{"location": "/", "tdm-reservation": 1}]'
+    site = policy("https://a.test/")
+    reserved = Reservations(sought_at=AT, status=200, fetched_at=AT, body=entry)
+    site = msgspec.structs.replace(site, reservations=reserved)
+    terms = settings_for(purposes="tdm").terms()
+    question = decision(URL).question
+    verdict = judge_offline(question, terms, site, AT)
+    write(tmp_path, decision(URL, verdict, policy=site, dialect="rfc9309", matching="standard"))
+    (record,) = read(tmp_path, kind="decision")
+
+    assert (record.reason, record.line) == ("usage-reserved", None)
+    bundle = bundle_of(record, purposes="tdm")
+    bundle = msgspec.structs.replace(bundle, document=site.document.body)
+    assert replay(bundle).differences == []
 
 
 # -- evidence --------------------------------------------------------------------------------------
