@@ -82,7 +82,7 @@ class RobotsStatements:
         for family in _FAMILIES:
             if _has(robots, family):
                 self._compile(reader, robots, token, family)
-        self._licenses = tuple(_licenses(reader, robots, token))
+        self._licenses = bounded(_licenses(reader, robots, token))
 
     def _compile(
         self, reader: _LineReader, robots: Robots, token: str, family: frozenset[bytes]
@@ -295,7 +295,7 @@ class _LongestPattern:
             patterns.setdefault(key, each.pattern)
             found.setdefault(key, []).extend(each.statements)
         self._patterns = PathPatterns(list(patterns.values()))
-        self._statements = [_without_overruled(each) for each in found.values()]
+        self._statements = [_without_overruled(_once(each)) for each in found.values()]
 
     def statements(self, form: Form) -> list[Statement]:
         place = self._patterns.choose(form)
@@ -305,6 +305,14 @@ class _LongestPattern:
             every = (each for statements in self._statements for each in statements)
             return list(bounded(filter(is_closing, every)))
         return self._statements[place]
+
+
+def _once(statements: list[Statement]) -> list[Statement]:
+    """The statements of equal patterns, each from the first of the lines that make it."""
+    first: dict[tuple[object, ...], Statement] = {}
+    for each in statements:
+        first.setdefault((each.rule, each.value, each.flags), each)
+    return list(bounded(first.values()))
 
 
 def _without_overruled(statements: list[Statement]) -> list[Statement]:

@@ -12,7 +12,7 @@ from support.cost import LINEAR, growth
 
 from robots_guard.rep.dialect import DIALECTS, dialect
 from robots_guard.rep.lines import LINE_CAP
-from robots_guard.rep.ruleset import compile_rules
+from robots_guard.rep.ruleset import COMPILED_AT_ONCE, compile_rules
 from robots_guard.rep.signals.bounds import STATEMENTS, is_closing
 from robots_guard.rep.signals.statement import Flag, Place
 
@@ -214,6 +214,17 @@ def test_a_line_about_training_is_no_rule(field, name):
 
     assert not ruleset.judge("/a").allowed
     assert ruleset.judge("/b").allowed
+
+
+@pytest.mark.parametrize("filler", [0, COMPILED_AT_ONCE])
+def test_a_document_of_any_length_states_the_same(filler):
+    text = "User-agent: *\nContent-Usage: train-ai=n\n" + "# x\n" * (filler // 4)
+
+    assert found(text) == [USAGE_NO]
+
+
+def test_a_statement_on_many_lines_is_made_once():
+    assert found("User-agent: *\n" + "Content-Usage: train-ai=n\n" * 5_000) == [USAGE_NO]
 
 
 # --- Other forms of a target ---
