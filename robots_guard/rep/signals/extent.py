@@ -38,17 +38,16 @@ def extent(document: bytes) -> int:
 
 def is_small_tree(document: bytes) -> bool:
     """Whether the time and memory for a tree of a document are small, whatever its content."""
-    if len(document) > TREE_BYTES or document.count(b"<") > TREE_TAGS:
+    if len(document) > TREE_BYTES:
         return False
-    if len(document) <= TAG_BYTES:
-        return True
-    return all(map(_is_small_piece, document.split(b"<")))
+    pieces = document.split(b"<", TREE_TAGS + 1)
+    if len(pieces) > TREE_TAGS + 1:
+        return False
+    return all(_begins_small(piece) for piece in pieces if len(piece) > TAG_BYTES)
 
 
-def _is_small_piece(piece: bytes) -> bool:
-    """Whether a piece between two `<` has no tag with many attributes."""
-    if len(piece) <= TAG_BYTES:
-        return True
+def _begins_small(piece: bytes) -> bool:
+    """Whether the tag at the begin of a text after `<` has few attributes."""
     tag = TAG.match(b"<" + piece)
     return tag is not None and tag.end() <= TAG_BYTES
 

@@ -15,8 +15,8 @@ from robots_guard.rep.signals import page as page_module
 from robots_guard.rep.signals.bounds import STATEMENTS, is_closing
 from robots_guard.rep.signals.extent import TREE_TAGS, extent, is_small_tree
 from robots_guard.rep.signals.lexbor import read_tree
-from robots_guard.rep.signals.links import LINKS
 from robots_guard.rep.signals.page import read_page
+from robots_guard.rep.signals.page_links import LINKS
 from robots_guard.rep.signals.tag_reader import read_tags
 from robots_guard.rep.signals.tags import Tokenizer
 
