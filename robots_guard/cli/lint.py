@@ -1,4 +1,5 @@
-"""`robots-guard lint`: finds lines of a robots.txt that may not do what the author meant, in each dialect."""
+"""`robots-guard lint`: finds lines of a robots.txt, and statements of a response, that may not do
+what the author meant."""
 
 from __future__ import annotations
 
@@ -15,13 +16,15 @@ import click
 
 from robots_guard.audit.record import shown_url
 from robots_guard.cli.ask.answers import LARGEST, guard_of
+from robots_guard.cli.ask.header_file import read_header_file
 from robots_guard.cli.options import fetch_options, settings_from
 from robots_guard.cli.terminal import print_lines, safe, write_json, write_line
 from robots_guard.core.policy import Policy
 from robots_guard.errors import MalformedURL, NotGoverned, RobotsGuardError
 from robots_guard.lint.finding import Effect, Finding, Severity
 from robots_guard.lint.linter import lint as findings_of
-from robots_guard.lint.sarif import sarif
+from robots_guard.lint.response import RobotsOfPage, lint_response, lint_tdmrep
+from robots_guard.lint.sarif import LintedFileFindings, sarif
 from robots_guard.lint.workflow import command
 from robots_guard.origin import Origin, split_url
 from robots_guard.rep.dialect import DIALECTS, Dialect, dialect
@@ -40,7 +43,7 @@ class NothingToLint(RobotsGuardError):
 
 
 class Subject(NamedTuple):
-    """The file to lint: its name for people, its URI reference, and its bytes."""
+    """A file to lint: its name for people, its URI reference, and its bytes."""
 
     name: str
     uri: str
@@ -48,8 +51,27 @@ class Subject(NamedTuple):
     truncated: bool = False
 
 
+class LintReport(NamedTuple):
+    """A file and its findings."""
+
+    subject: Subject
+    found: Sequence[Finding]
+
+
 @click.command("lint")
-@click.argument("place", metavar="FILE|URL|-")
+@click.argument("place", metavar="[FILE|URL|-]", required=False)
+@click.option(
+    "--headers",
+    metavar="FILE",
+    help="Check the header fields of a response, as curl -sD FILE writes them.",
+)
+@click.option("--html", metavar="FILE", help="Check the META elements of a page.")
+@click.option("--tdmrep", metavar="FILE", help="Check a /.well-known/tdmrep.json.")
+@click.option(
+    "--url",
+    metavar="URL",
+    help="Of the response: with a robots.txt, find rules that crawlers do not see.",
+)
 @click.option(
     "--dialect",
     "dialects",
@@ -75,25 +97,73 @@ class Subject(NamedTuple):
 )
 @fetch_options
 def lint(
-    place: str, dialects: tuple[str, ...], agent: str | None, form: str, fail_on: str, **values: Any
+    place: str | None,
+    headers: str | None,
+    html: str | None,
+    tdmrep: str | None,
+    url: str | None,
+    dialects: tuple[str, ...],
+    agent: str | None,
+    form: str,
+    fail_on: str,
+    **values: Any,
 ) -> int:
-    """Find lines of a robots.txt that may not do what its author meant.
+    """Find lines of a robots.txt, or statements of a response, that may not do what was meant.
 
     For a URL, the robots.txt of its origin is fetched.
 
     Exit status: 0 nothing as severe as --fail-on was found, 1 something was, 2 there is no file to lint.
     """
+    if not (place or headers or html or tdmrep):
+        raise click.UsageError("no file is given: give a robots.txt, --headers, --html or --tdmrep")
     chosen = [dialect(name) for name in dialects] or list(DIALECTS.values())
-    # The file is fetched under the crawler's name; without one, under robots_guard's.
-    subject = _subject(place, settings_from(values, agent=agent or "robots_guard"))
-    found = findings_of(subject.body, chosen, agent=agent or "", truncated=subject.truncated)
-    _FORMATS[form](found, subject, chosen)
+    reports: list[LintReport] = []
+    if place:
+        # The file is fetched under the crawler's name; without one, under robots_guard's.
+        subject = _subject(place, settings_from(values, agent=agent or "robots_guard"))
+        found = findings_of(subject.body, chosen, agent=agent or "", truncated=subject.truncated)
+        reports.append(LintReport(subject, found))
+    reports += _response_reports(headers, html, _robots_of_page(reports, url, chosen), agent or "")
+    if tdmrep:
+        subject = _file(tdmrep)
+        reports.append(LintReport(subject, lint_tdmrep(subject.body)))
+    _FORMATS[form](reports, chosen)
     if fail_on == "never":
         return 0
     rank = Severity(fail_on).rank
-    if any(each.severity.rank <= rank for each in found):
+    if any(each.severity.rank <= rank for report in reports for each in report.found):
         return FAILED
     return 0
+
+
+def _robots_of_page(
+    reports: Sequence[LintReport], url: str | None, chosen: Sequence[Dialect]
+) -> RobotsOfPage | None:
+    if url is None:
+        return None
+    if not reports:
+        raise click.UsageError("--url needs the robots.txt of its origin: give that file, too")
+    try:
+        _, target = split_url(url)
+    except (NotGoverned, MalformedURL) as error:
+        raise click.UsageError(f"--url: {error}") from None
+    parts = [part for each in chosen for part in each.parts or (each,)]
+    return RobotsOfPage(reports[0].subject.body, target, list(dict.fromkeys(parts)))
+
+
+def _response_reports(
+    headers: str | None, html: str | None, robots: RobotsOfPage | None, agent: str
+) -> list[LintReport]:
+    """Check a response, given by its header fields, its page or both. A page alone is HTML."""
+    fields = [(0, "Content-Type", "text/html")]
+    of_headers, of_page = _file(headers) if headers else None, _file(html) if html else None
+    if of_headers is not None:
+        file = read_header_file(of_headers.body, safe(of_headers.name))
+        fields = [(each.number, each.name, each.value) for each in file.fields]
+    body = of_page.body if of_page else None
+    found = lint_response(fields, body, robots=robots, agent=agent)
+    pairs = ((of_headers, found.headers), (of_page, found.page))
+    return [LintReport(subject, findings) for subject, findings in pairs if subject is not None]
 
 
 # -- the file -----------------------------------------------------------------------------------------------
@@ -104,6 +174,10 @@ def _subject(place: str, settings: Settings) -> Subject:
         return _fetch(place, settings)
     if place == "-":
         return Subject("stdin", "stdin", sys.stdin.buffer.read(LARGEST))
+    return _file(place)
+
+
+def _file(place: str) -> Subject:
     try:
         with Path(place).open("rb") as file:
             return Subject(place, _uri(place), file.read(LARGEST))
@@ -153,8 +227,9 @@ async def _policy(origin: Origin, settings: Settings) -> Policy:
 # -- the output formats -------------------------------------------------------------------------------------
 
 
-def _write_text(found: Sequence[Finding], subject: Subject, chosen: Sequence[Dialect]) -> None:  # noqa: ARG001  shared
-    print_lines(_text_lines(found, subject.name))
+def _write_text(reports: Sequence[LintReport], _: Sequence[Dialect]) -> None:
+    for report in reports:
+        print_lines(_text_lines(report.found, report.subject.name))
 
 
 def _text_lines(found: Sequence[Finding], name: str) -> Iterator[tuple[str, str]]:
@@ -188,18 +263,23 @@ def summary(found: Sequence[Finding]) -> str:
     )
 
 
-def _write_json(found: Sequence[Finding], subject: Subject, chosen: Sequence[Dialect]) -> None:
+def _write_json(reports: Sequence[LintReport], chosen: Sequence[Dialect]) -> None:
+    files = [_report_as_data(report, chosen) for report in reports]
+    write_json(files[0] if len(files) == 1 else {"files": files}, indent=2)
+
+
+def _report_as_data(report: LintReport, chosen: Sequence[Dialect]) -> dict[str, Any]:
     counts = {
-        severity.value: sum(each.severity is severity for each in found) for severity in Severity
+        severity.value: sum(each.severity is severity for each in report.found)
+        for severity in Severity
     }
-    data = {
-        "file": subject.name,
-        "size": len(subject.body),
+    return {
+        "file": report.subject.name,
+        "size": len(report.subject.body),
         "dialects": [each.name for each in chosen],
         "counts": counts,
-        "findings": [_as_data(finding) for finding in found],
+        "findings": [_as_data(finding) for finding in report.found],
     }
-    write_json(data, indent=2)
 
 
 def _as_data(finding: Finding) -> dict[str, Any]:
@@ -215,14 +295,16 @@ def _as_data(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _write_sarif(found: Sequence[Finding], subject: Subject, chosen: Sequence[Dialect]) -> None:  # noqa: ARG001  shared
-    write_json(sarif(found, subject.uri, version("robots_guard")), indent=2)
+def _write_sarif(reports: Sequence[LintReport], _: Sequence[Dialect]) -> None:
+    files = [LintedFileFindings(each.subject.uri, each.found) for each in reports]
+    write_json(sarif(files, version("robots_guard")), indent=2)
 
 
-def _write_commands(found: Sequence[Finding], subject: Subject, chosen: Sequence[Dialect]) -> None:  # noqa: ARG001  shared
-    for finding in found:
-        # Escape last: `command` has encoded the message's own line ends, and the file's text contains none.
-        write_line(safe(command(finding, subject.name)))
+def _write_commands(reports: Sequence[LintReport], _: Sequence[Dialect]) -> None:
+    for report in reports:
+        for finding in report.found:
+            # Escape last: `command` has encoded the message's own line ends, and the file's text contains none.
+            write_line(safe(command(finding, report.subject.name)))
 
 
 _FORMATS = {

@@ -331,7 +331,7 @@ def plain_of(uses: Uses) -> dict[str, Any]:
         "uses": {use: state.value for use, state in uses.states.items()},
         "images": {use: state.value for use, state in uses.images.items()},
         "limits": dict(uses.limits),
-        "unavailable_after": _iso(uses.unavailable_after),
+        "unavailable_after": shown_time(uses.unavailable_after),
         "content_use": uses.content_use,
         "tdm_policy": uses.tdm_policy,
         "license": list(uses.license),
@@ -361,7 +361,8 @@ def _plain_evidence(evidence: StatementEffect) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value != []}
 
 
-def _iso(seconds: float | None) -> str | None:
+def shown_time(seconds: float | None) -> str | None:
+    """A time in seconds since 1970 as text, such as 2026-11-22T00:00:00Z; None if it has no text."""
     if seconds is None:
         return None
     try:

@@ -5,6 +5,7 @@ The audit log, Scrapy's stats, response headers and flow metadata use the same s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal
 
@@ -280,14 +281,22 @@ def _by_signals(
     terms: Terms,
     now: float,
 ) -> Verdict:
-    """Refuse a request if the policy states that a declared purpose is not permitted.
+    """Refuse a request if the policy states that a declared purpose is not permitted."""
+    statements = policy_statements(question.target, policy, rules)
+    return judge_before_request(verdict, statements, question.agent, terms, now)
+
+
+def judge_before_request(
+    verdict: Verdict, statements: Sequence[Statement], agent: str, terms: Terms, now: float
+) -> Verdict:
+    """Refuse a permitted request if statements that are known before it deny a declared purpose.
 
     Silence is no refusal yet, because the response can still state a permission.
     """
-    statements = policy_statements(question.target, policy, rules)
-    if not statements:
+    is_exempt = terms.action == "pass"
+    if not statements or is_exempt or verdict.action is not Action.PASS:
         return verdict
-    uses = read_uses(statements, question.agent, terms, now)
+    uses = read_uses(statements, agent, terms, now)
     refusal = refusal_of(uses, terms, is_complete=False)
     if refusal is None:
         return verdict

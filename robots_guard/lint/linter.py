@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from robots_guard.lint import encoding, fields, groups, paths, records, shadows
+from robots_guard.lint import encoding, fields, groups, paths, records, shadows, usage
 from robots_guard.lint.finding import Ask, Check, Effect, Finding, Note
 from robots_guard.lint.page import LintedFile
 from robots_guard.rep.dialect import DIALECTS, Dialect
 
 CHECKS: tuple[Check, ...] = tuple(
     check
-    for module in (encoding, fields, groups, paths, shadows, records)
+    for module in (encoding, fields, groups, paths, shadows, records, usage)
     for check in module.TABLE.checks
 )
 MOST = 100  # findings per code

@@ -38,6 +38,7 @@ KNOWN = (
     b"noarchive",
     b"robot-version",
     b"comment",
+    b"content-signals",
 )
 _USED = frozenset(KNOWN[4:12])  # fields other than rules that are used
 LONGEST_GUESS = 24  # bytes of a field name that is checked for a misspelling

@@ -7,10 +7,10 @@ references.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from robots_guard.lint.finding import Check, Finding
-from robots_guard.lint.linter import CHECKS
+from robots_guard.lint.finding import Finding
+from robots_guard.lint.response import KINDS, FindingKind
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 HELP = "https://www.rfc-editor.org/rfc/rfc9309"
@@ -18,16 +18,36 @@ HELP = "https://www.rfc-editor.org/rfc/rfc9309"
 #: Further lines of a finding; code scanning shows no more, and rejects very large logs.
 RELATED = 100
 
-_PLACES = {check.code: place for place, check in enumerate(CHECKS)}
+
+class LintedFileFindings(NamedTuple):
+    """The location of a file, as a URI reference, and its findings."""
+
+    uri: str
+    findings: Sequence[Finding]
 
 
-def sarif(findings: Sequence[Finding], uri: str, version: str) -> dict[str, Any]:
-    """The log of one run over one file. `uri` is the location of the file, as a URI reference."""
+class Artifact(NamedTuple):
+    """A file in a log: its location, and its place in the list of files."""
+
+    uri: str
+    place: int
+
+
+_PLACES = {check.code: place for place, check in enumerate(KINDS)}
+
+
+def sarif(files: Sequence[LintedFileFindings], version: str) -> dict[str, Any]:
+    """The log of one run over some files."""
     driver = {
         "name": "robots-guard",
         "version": version,
-        "rules": [_rule(check) for check in CHECKS],
+        "rules": [_rule(check) for check in KINDS],
     }
+    results = [
+        _result(finding, Artifact(file.uri, index))
+        for index, file in enumerate(files)
+        for finding in file.findings
+    ]
     return {
         "$schema": SCHEMA,
         "version": "2.1.0",
@@ -35,14 +55,14 @@ def sarif(findings: Sequence[Finding], uri: str, version: str) -> dict[str, Any]
             {
                 "tool": {"driver": driver},
                 "columnKind": "unicodeCodePoints",
-                "artifacts": [{"location": {"uri": uri}}],
-                "results": [_result(finding, uri) for finding in findings],
+                "artifacts": [{"location": {"uri": file.uri}} for file in files],
+                "results": results,
             }
         ],
     }
 
 
-def _rule(check: Check) -> dict[str, Any]:
+def _rule(check: FindingKind) -> dict[str, Any]:
     return {
         "id": check.code,
         "name": "".join(part.capitalize() for part in check.name.split("-")),
@@ -52,31 +72,31 @@ def _rule(check: Check) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, uri: str) -> dict[str, Any]:
+def _result(finding: Finding, file: Artifact) -> dict[str, Any]:
     first, *more = finding.lines or (None,)
     result: dict[str, Any] = {
         "ruleId": finding.code,
         "ruleIndex": _PLACES[finding.code],
         "level": finding.severity.value,
         "message": {"text": message_of(finding)},
-        "locations": [_location(uri, first)],
+        "locations": [_location(file, first)],
         "properties": {
             "effects": {name: effect.does for effect in finding.effects for name in effect.dialects}
         },
     }
     if more:
         result["relatedLocations"] = [
-            _related(number, uri, line) for number, line in enumerate(more[:RELATED], 1)
+            _related(number, file, line) for number, line in enumerate(more[:RELATED], 1)
         ]
     return result
 
 
-def _related(number: int, uri: str, line: int) -> dict[str, Any]:
-    return {"id": number, "message": {"text": f"and line {line}"}, **_location(uri, line)}
+def _related(number: int, file: Artifact, line: int) -> dict[str, Any]:
+    return {"id": number, "message": {"text": f"and line {line}"}, **_location(file, line)}
 
 
-def _location(uri: str, line: int | None) -> dict[str, Any]:
-    place: dict[str, Any] = {"artifactLocation": {"uri": uri, "index": 0}}
+def _location(file: Artifact, line: int | None) -> dict[str, Any]:
+    place: dict[str, Any] = {"artifactLocation": {"uri": file.uri, "index": file.place}}
     if line is not None:
         place["region"] = {"startLine": line}
     return {"physicalLocation": place}

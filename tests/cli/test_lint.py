@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from robots_guard.lint.linter import CHECKS
+from robots_guard.lint.response import KINDS
 from robots_guard.testing import Reply
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -53,7 +53,7 @@ def test_docs_list_every_code_once():
         re.MULTILINE,
     )
 
-    assert rows == [(check.code, check.name, check.severity.value, check.about) for check in CHECKS]
+    assert rows == [(check.code, check.name, check.severity.value, check.about) for check in KINDS]
 
 
 # -- exit statuses -------------------------------------------------------------------------------------------
@@ -86,10 +86,96 @@ def test_status_depends_on_the_worst_finding(here, tmp_path, text, fail_on, stat
         (["-", "--dialect", "klingon"], "'klingon' is not known"),
         (["ftp://a.test/robots.txt"], "give a file, or a URL"),
         (["a\0b"], "cannot be read"),
-        ([], "Missing argument"),
+        ([], "no file is given"),
     ],
 )
 def test_missing_file_is_reported_in_one_sentence(here, args, says):
+    status, out, err = here("lint", *args)
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+
+
+# -- responses -----------------------------------------------------------------------------------------------
+
+HEADERS = "HTTP/2 200\nContent-Type: text/html\nX-Robots-Tag: noindex\n"
+PAGE = '<title>t</title>\n<meta name="robots" content="index, no-follow">\n'
+
+
+@pytest.fixture
+def response(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("headers.txt").write_text(HEADERS)
+    Path("page.html").write_text(PAGE)
+    Path("robots.txt").write_text("User-agent: *\nDisallow: /private/\n")
+    Path("tdmrep.json").write_text('{"location": "/", "tdm-reservation": 1}')
+
+
+def test_response_is_linted_file_by_file(here, response):
+    status, out, _ = here("lint", "--headers", "headers.txt", "--html", "page.html")
+
+    assert status == 1
+    assert out == (
+        "headers.txt: no findings\n"
+        "page.html:2: error RG701 contradictory-rules: noindex and index contradict each other:"
+        " most crawlers take the prohibition, Yandex the permission (one is in the header fields)\n"
+        '        2 | <meta name="robots" content="index, no-follow">\n'
+        "page.html:2: warning RG704 unknown-robots-rule: no-follow is no robots rule:"
+        " did you mean nofollow?\n"
+        '        2 | <meta name="robots" content="index, no-follow">\n'
+        "page.html: 1 error, 1 warning\n"
+    )
+
+
+def test_rule_that_no_crawler_sees_needs_robots_txt_and_url(here, response):
+    args = ("robots.txt", "--headers", "headers.txt", "--dialect", "rfc9309")
+
+    hidden = here("lint", *args, "--url", "https://a.test/private/x")
+    assert "headers.txt:3: error RG710 unseen-robots-rule" in hidden.out
+    assert "rfc9309: disallowed by line 2: Disallow: /private/" in hidden.out
+    assert "RG710" not in here("lint", *args, "--url", "https://a.test/x").out
+    assert "RG710" not in here("lint", *args).out
+
+
+def test_tdmrep_file_is_linted(here, response):
+    status, out, _ = here("lint", "--tdmrep", "tdmrep.json")
+
+    assert status == 1
+    assert "tdmrep.json: error RG712 tdmrep-form: the file is an object" in out
+
+
+def test_page_alone_is_html(here, response):
+    assert "RG704" in here("lint", "--html", "page.html").out
+
+
+def test_several_files_are_several_objects_and_artifacts(here, response):
+    args = ("lint", "robots.txt", "--html", "page.html", "--tdmrep", "tdmrep.json", "--format")
+
+    files = json.loads(here(*args, "json").out)["files"]
+    assert [each["file"] for each in files] == ["robots.txt", "page.html", "tdmrep.json"]
+    [run] = json.loads(here(*args, "sarif").out)["runs"]
+    assert [each["location"]["uri"] for each in run["artifacts"]] == [
+        "robots.txt",
+        "page.html",
+        "tdmrep.json",
+    ]
+    for result in run["results"]:
+        location = result["locations"][0]["physicalLocation"]["artifactLocation"]
+        assert location["uri"] == run["artifacts"][location["index"]]["location"]["uri"]
+        assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
+    assert "::error file=tdmrep.json" in here(*args, "github").out
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--html", "nowhere.html"], "No such file"),
+        (["--headers", "page.html"], "is not a header field"),
+        (["--html", "page.html", "--url", "https://a.test/"], "needs the robots.txt"),
+        (["robots.txt", "--html", "page.html", "--url", "ftp://a.test/"], "--url"),
+    ],
+)
+def test_unusable_response_is_reported_in_one_sentence(here, response, args, says):
     status, out, err = here("lint", *args)
 
     assert (status, out, err.count("\n")) == (2, "", 1)
@@ -165,7 +251,7 @@ def test_sarif_has_what_the_standard_requires(here, bad):
     rules = run["tool"]["driver"]["rules"]
 
     assert (log["version"], run["tool"]["driver"]["name"]) == ("2.1.0", "robots-guard")
-    assert [rule["id"] for rule in rules] == [check.code for check in CHECKS]
+    assert [rule["id"] for rule in rules] == [check.code for check in KINDS]
     assert run["artifacts"] == [{"location": {"uri": bad.as_uri()}}]
     assert run["results"]
     for result in run["results"]:

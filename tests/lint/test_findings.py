@@ -149,6 +149,31 @@ CASES = {
         [3],
         ANY + b"Disallow: /\nHost: www.example.com:8080\n",
     ),
+    "RG601": (
+        ANY + b"Content-Signals: https://a.test/s.json\n",
+        [2],
+        ANY + b"Content-Signal: search=yes\n",
+    ),
+    "RG602": (
+        b"Content-Signal: search=yes\nContent-Usage: search=y\n" + ANY,
+        [1, 2],
+        ANY + b"Content-Signal: search=yes\n",
+    ),
+    "RG603": (
+        ANY + b"Content-Usage: /a train-ai=no\nContent-Signal: ai-train=n, use=full\n",
+        [2, 3],
+        ANY + b"Content-Usage: /a train-ai=n\nContent-Signal: ai-train=no, use=full\n",
+    ),
+    "RG604": (
+        ANY + b"Content-Usage: train-ai=n;;\nContent-Signal: search\n",
+        [2, 3],
+        ANY + b"Content-Usage: train-ai=n;a=b\n",
+    ),
+    "RG605": (
+        ANY + b"Content-Usage: ai-train=n\nContent-Usage: bots=n\nContent-Signal: serach=no\n",
+        [2, 3, 4],
+        ANY + b"Content-Usage: train-ai=n, search=y, ai-use=n\nContent-Signal: ai-input=no\n",
+    ),
 }
 
 

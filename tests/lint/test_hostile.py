@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.cost import LINEAR, growth
 
 from robots_guard.lint.linter import CHECKS, MOST, lint
-from robots_guard.lint.sarif import sarif
+from robots_guard.lint.sarif import LintedFileFindings, sarif
 from robots_guard.lint.workflow import command
 
 HOSTILE = b"\x1b[31m::error::x%0A\r\x85\xe2\x80\xae,:%\x00\xff"
@@ -67,7 +67,9 @@ def test_a_hostile_line_breaks_no_format(line):
         re.match(r"::(error|warning|notice) file=a%2Cb%3Ac%25%0A\.txt,line=[0-9]+,title=RG", each)
         for each in commands
     )
-    assert json.loads(json.dumps(sarif(found, "x", "1")))["runs"][0]["results"]
+    assert json.loads(json.dumps(sarif([LintedFileFindings("x", found)], "1")))["runs"][0][
+        "results"
+    ]
 
 
 FILES = {
@@ -100,4 +102,4 @@ def test_a_file_designed_to_cost_time_is_linted_within_bounds(name):
     assert len(most) <= len(CHECKS)
     assert all(count <= MOST for count in most.values())
     assert all(len(effect.does) < 1_000 for finding in found for effect in finding.effects)
-    assert len(json.dumps(sarif(found, "x", "1"))) < 3_000_000
+    assert len(json.dumps(sarif([LintedFileFindings("x", found)], "1"))) < 3_000_000

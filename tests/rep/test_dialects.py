@@ -19,8 +19,6 @@ from robots_guard.rep.ruleset import compile_rules
 
 ROWS = rows("dialects.jsonl")
 FIRM = {"allow": True, "disallow": False}
-# The pages' own signals belong to another part of the package, which is not written yet.
-META_ROWS_THAT_WAIT = 38
 
 
 def of_kind(*kinds: str) -> list[pytest.ParameterSet]:
@@ -121,10 +119,6 @@ def test_the_default_lifetime_is_data_of_the_dialect(row):
     if headers:
         # What headers mean is the core's business; it must be free to follow them beyond a day.
         assert kept.lifetime_cap is None
-
-
-def test_meta_rows_wait_for_the_page_signals():
-    assert len(of_kind("meta")) == META_ROWS_THAT_WAIT
 
 
 def test_every_unspecified_row_has_its_choice_in_the_docs():

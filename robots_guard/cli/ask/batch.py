@@ -6,7 +6,8 @@
 Invariant: only a window of the file is in memory, however long the file is, and an invalid line gets an error as its
 answer, in its place. An answer is written as soon as the ones before it are, so that another program can use this
 command interactively. Without `robots_txt` the policy comes from the store or the network. Nothing is recorded in
-the audit log, because no request is let through.
+the audit log, because no request is let through. A line with the key `input` is a page question
+(`page_question`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ from typing import Any, BinaryIO, NoReturn
 import msgspec
 
 from robots_guard.cli.ask.answers import Judge, guard_of, policy_of_text
+from robots_guard.cli.ask.page_question import (
+    PageQuestion,
+    answer_page_question,
+    is_page_question,
+    read_page_question,
+)
 from robots_guard.cli.options import settings_from
 from robots_guard.cli.terminal import write_line
 from robots_guard.core.check import read_url
@@ -131,6 +138,8 @@ class _Batch:
         values: Any = None
         try:
             values = _parse_json(line)
+            if is_page_question(values):
+                return self._answer_page(read_page_question(values))
             ask = _question(values)
             return _answer(ask, *await self._verdict(ask))
         except ValueError as error:
@@ -140,9 +149,21 @@ class _Batch:
         except RobotsGuardError as error:
             return _error_answer(values, str(error))
 
+    def _answer_page(self, ask: PageQuestion) -> BatchAnswer:
+        terms = self._settings.terms()
+        name = _named_agent(ask.agent, self._agent, field="agent")
+        return answer_page_question(
+            ask,
+            terms,
+            CLOCKS.now(),
+            agent=name.partition("/")[0].strip(),
+            token=product_token(name, terms),
+        )
+
     async def _verdict(self, ask: BatchQuestion) -> tuple[Verdict, Terms]:
         judge = self._judge(ask)
-        agent = product_token(_user_agent(ask, self._agent), judge.terms)
+        name = _named_agent(ask.user_agent, self._agent, field="user_agent")
+        agent = product_token(name, judge.terms)
         read = _origin_and_target(ask)
         if isinstance(read, Verdict):
             return read, judge.terms
@@ -258,12 +279,13 @@ def _read(url: str) -> tuple[Origin, str] | Verdict:
     return read_url(url)
 
 
-def _user_agent(ask: BatchQuestion, default: str | None) -> str:
-    if ask.user_agent is not None:
-        return ask.user_agent
+def _named_agent(given: str | None, default: str | None, *, field: str) -> str:
+    """Return the crawler of a line, or of the command. Raises InvalidQuestion."""
+    if given is not None:
+        return given
     if default is None:
         raise InvalidQuestion(
-            "no agent is given: add user_agent to the line, or --agent to the command"
+            f"no agent is given: add {field} to the line, or --agent to the command"
         )
     return default
 

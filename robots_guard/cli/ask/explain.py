@@ -1,7 +1,8 @@
 """`robots-guard explain`: says why a URL may or may not be requested.
 
 It shows the group and why it applies, its delays, the deciding rule and its line, the rules that it overrides, the
-verdicts of other dialects, and the age of the policy. It never takes a turn, because it sends no request to the page.
+verdicts of other dialects, and the age of the policy. Given a response, it also says what the site
+states of the use of the page (`page_explanation`). It never takes a turn, because it sends no request to the page.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from robots_guard.audit.show.policy import (
     facts,
     reservations_as_data,
 )
+from robots_guard.cli.ask import page_explanation
 from robots_guard.cli.ask.answers import (
     FILE,
     LARGEST,
@@ -31,13 +33,18 @@ from robots_guard.cli.ask.answers import (
     guard_of,
     record_of_answer,
 )
+from robots_guard.cli.ask.header_file import read_header_file
+from robots_guard.cli.ask.judged_page import GivenPage, JudgedPage, judge_page
 from robots_guard.cli.options import settings_from, settings_options
 from robots_guard.cli.terminal import print_lines, write_json
 from robots_guard.core import explanation
+from robots_guard.core.check import compiled
 from robots_guard.core.explanation import Chosen, DialectVerdict, Explanation
 from robots_guard.core.pacing import RequiredDelay
 from robots_guard.core.reasons import Reason, meaning_of
-from robots_guard.core.verdict import Action, Terms, Verdict
+from robots_guard.core.response import ResponseHead
+from robots_guard.core.verdict import Action, Terms, Verdict, policy_statements
+from robots_guard.rep.signals.statement import Statement
 from robots_guard.settings import CLOCKS, Settings
 from robots_guard.text import line_numbers
 
@@ -52,10 +59,26 @@ OTHERS = 10  # further matching rules shown
     metavar="FILE",
     help="Judge by this robots.txt and fetch nothing.",
 )
+@click.option(
+    "--headers",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Judge a response with these header fields, as curl -sD FILE writes them.",
+)
+@click.option(
+    "--html", type=click.File("rb"), metavar="FILE", help="Judge a response with this page."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as one JSON object.")
 @settings_options
-def explain(url: str, robots: BinaryIO | None, as_json: bool, **values: Any) -> int:
-    """Explain why a URL may or may not be requested.
+def explain(
+    url: str,
+    robots: BinaryIO | None,
+    headers: BinaryIO | None,
+    html: BinaryIO | None,
+    as_json: bool,
+    **values: Any,
+) -> int:
+    """Explain why a URL may or may not be requested, and what its response states.
 
     Exit status, as for check: 0 it may be requested, 1 it may not, 3 it is deferred, 2 the arguments are wrong.
     """
@@ -68,11 +91,37 @@ def explain(url: str, robots: BinaryIO | None, as_json: bool, **values: Any) -> 
     else:
         answer = asyncio.run(_ask(url, settings))
     it = explained(answer, terms, settings.agent, file)
+    judged = _judged_response(it, headers, html)
     if as_json:
-        write_json(as_data(it))
+        signals = {"signals": page_explanation.as_data(judged, terms)} if judged else {}
+        write_json(as_data(it) | signals)
     else:
         print_lines(text_lines(it))
-    return STATUS[answer.verdict.action]
+        if judged is not None:
+            print_lines([("", ""), *page_explanation.text_lines(judged, terms)])
+    verdict = answer.verdict if judged is None else judged.result.verdict
+    return STATUS[verdict.action]
+
+
+def _judged_response(
+    it: ExplainedAnswer, headers: BinaryIO | None, html: BinaryIO | None
+) -> JudgedPage | None:
+    """Judge the response that is given, or return None if none is. A page without header fields is
+    HTML."""
+    if headers is None and html is None:
+        return None
+    head = ResponseHead(status=200, headers=(("Content-Type", "text/html"),))
+    if headers is not None:
+        head = read_header_file(headers.read(LARGEST), headers.name).head
+    body = html.read(LARGEST) if html is not None else None
+    decision, terms = it.answer.decision, it.why.terms
+    stated: tuple[Statement, ...] = ()
+    if decision is not None and it.why.policy is not None:
+        question, document = decision.question, it.why.document
+        rules = None if document is None else compiled(document, terms, question.agent)
+        stated = policy_statements(question.target, it.why.policy, rules)
+    given = GivenPage(it.answer.url, stated, head, body)
+    return judge_page(given, it.answer.verdict, it.agent, terms, CLOCKS.now())
 
 
 async def _ask(url: str, settings: Settings) -> Answer:
@@ -289,6 +338,8 @@ def _rule_lines(it: ExplainedAnswer) -> Lines:
 def _why_no_rule(verdict: Verdict) -> str:
     if verdict.reason is Reason.ROBOTS_TXT:
         return "none applies to /robots.txt"
+    if verdict.reason is Reason.USAGE_RESERVED:
+        return "none forbids the request, but the site reserves the use of the page"
     if verdict.action is Action.DROP:
         return "none is named: finding out which of so many rules decides would take too long"
     return "none matches, and a URL that no rule forbids is allowed"

@@ -1,0 +1,77 @@
+"""A page judged by all that its site states, and what each integration does with it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from robots_guard.core.phases import Phase, PhaseVerdict, StatementsByPhase, judge_phases
+from robots_guard.core.reasons import Reason
+from robots_guard.core.response import ResponseHead
+from robots_guard.core.verdict import Terms, Verdict
+from robots_guard.rep.signals.headers import header_statements
+from robots_guard.rep.signals.page import Page, read_page
+from robots_guard.rep.signals.statement import Statement
+
+_NOT_MODIFIED = 304
+
+
+class GivenPage(NamedTuple):
+    """A resource as it was given: its URL, what its policy states of it, its response."""
+
+    url: str
+    stated: tuple[Statement, ...]
+    head: ResponseHead
+    body: bytes | None  # None: the page was not given
+
+
+class JudgedPage(NamedTuple):
+    """A judged page. `links` are absolute URLs, each with whether it may be followed."""
+
+    result: PhaseVerdict
+    links: dict[str, bool]
+    status: int
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether the site states anything that is to be recorded."""
+        return bool(self.result.uses.evidence) or not all(self.links.values())
+
+    @property
+    def action(self) -> dict[str, str | None]:
+        """What each integration does, and the phase in which something refuses.
+
+        `pass`: nothing is stated. `annotate`: it is recorded, and the response passes. `stop`:
+        Scrapy ends the download at the header fields (a 304 has nothing to download). `drop`: the
+        request is not made, or its response not handed on.
+        """
+        phase = self.result.phase
+        if phase is None:
+            passes = "annotate" if self.is_stated else "pass"
+            return {"scrapy": passes, "proxy": passes, "phase": None}
+        scrapy = "stop" if phase is Phase.HEADERS and self.status != _NOT_MODIFIED else "drop"
+        proxy = "drop"
+        if self.result.verdict.reason is Reason.PAYMENT_REQUIRED:
+            # The proxy's client answers a demand for payment.
+            scrapy, proxy = "drop", "pass"
+        return {"scrapy": scrapy, "proxy": proxy, "phase": phase.value}
+
+
+def judge_page(
+    given: GivenPage, request: Verdict, agent: str, terms: Terms, now: float
+) -> JudgedPage:
+    """Judge a page for a crawler. `request` is the verdict on the request for it, and `now` is in
+    seconds since 1970."""
+    page = Page()
+    if given.body is not None:
+        page = read_page(given.body, given.head.content_type, given.url)
+    head = given.head
+    stated = StatementsByPhase(
+        policy=given.stated,
+        headers=header_statements(head.headers, head.status, given.url),
+        page=page.statements,
+    )
+    result = judge_phases(
+        request, stated, head, agent, terms, now, is_incomplete=page.is_incomplete
+    )
+    links = {url: may and result.uses.may_follow for url, may in page.links.items()}
+    return JudgedPage(result, links, head.status)
