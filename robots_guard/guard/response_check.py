@@ -22,6 +22,7 @@ from robots_guard.guard.options import GuardOptions
 from robots_guard.guard.overrides import OverridesFile
 from robots_guard.guard.recorder import INTERNAL_ERROR, Recorder, refuse_after_error
 from robots_guard.guard.rules import RulesCache
+from robots_guard.origin import ROBOTS_TXT
 from robots_guard.ports import Clocks
 from robots_guard.rep.signals.headers import header_statements
 from robots_guard.rep.signals.page import Page
@@ -68,7 +69,7 @@ class ResponseCheck:
         If this fails, a response whose signals are enforced is refused.
         """
         terms = self._overrides.terms(question.origin)
-        if not terms.reads_signals:
+        if not terms.reads_signals or _is_robots_txt(question, terms):
             return None
         try:
             statements = self._statements(question, head, page, policy, terms)
@@ -130,6 +131,11 @@ class ResponseCheck:
         if document is not None and document.body:
             rules = self._rules.get(document, question.agent, terms)
         return policy_statements(question.target, policy, rules)
+
+
+def _is_robots_txt(question: Question, terms: Terms) -> bool:
+    """Whether the response is a robots.txt, which is read to obey it, and not used as content."""
+    return question.target == ROBOTS_TXT and terms.dialect.exempts_robots_txt
 
 
 def _counts_silence(terms: Terms) -> bool:
