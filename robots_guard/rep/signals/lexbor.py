@@ -49,7 +49,7 @@ def read_tree(
 
 def _unused_name(document: bytes) -> bytes:
     name = b"end-of-the-document"
-    while name in document:
+    while document.rfind(name) >= 0:  # faster than `in`
         name += b"-"
     return name
 

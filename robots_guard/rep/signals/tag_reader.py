@@ -19,7 +19,8 @@ def read_tags(document: bytes, *, is_cut: Literal[True]) -> Markup | None: ...
 def read_tags(document: bytes, *, is_xml: bool = False, is_cut: bool = False) -> Markup | None:
     """Return the markup of a document; None of one that was cut in a place that may not be between
     tags."""
-    has_withheld = b"nosnippet" in document.lower()
+    text = document.lower()
+    has_withheld = b"nosnippet" in text
     tokenizer = Tokenizer(document, None if has_withheld else _NAMES, is_xml=is_xml)
     withheld = _Withheld(document)
     metas: list[Element] = []
@@ -38,6 +39,8 @@ def read_tags(document: bytes, *, is_xml: bool = False, is_cut: bool = False) ->
             base = tag.attributes().get("href")
     if is_cut and not tokenizer.is_between_tags:
         return None
+    if b"<frameset" in text:  # it removes a body before it
+        metas = [meta._replace(is_certain=False) for meta in metas]
     return Markup(metas, licenses, withheld.texts(), base, tokenizer.is_exhausted)
 
 
