@@ -53,6 +53,15 @@ class ResponseCheck:
         """Whether the response may be used only after its page has been read."""
         return needs_page(head, self._overrides.terms(question.origin))
 
+    def is_policy_silent(self, question: Question, policy: Policy | None) -> bool:
+        """Whether the policy of a site certainly states nothing about a target: a fast check,
+        because it nearly always does not."""
+        try:
+            terms = self._overrides.terms(question.origin)
+            return not self._policy_statements(question, policy, terms)
+        except Exception:  # noqa: BLE001  `judge` meets the error again and handles it
+            return False
+
     def judge(
         self,
         question: Question,

@@ -94,7 +94,7 @@ def _objection(links: PageLinks, request: Request, response: Response) -> str:
     denial = uses.denial_of(Use.FOLLOW.value) if uses is not None else None
     if denial is not None and not _is_sitemap(response):
         return f"{denial.signal} ({denial.place}) of the page says {denial.raw}"
-    if links.page is not None and links.page.links.get(target, True) is False:
+    if links.page is not None and not links.page.may_follow(request.url):
         return "all links to it on the page have rel=nofollow"
     return ""
 

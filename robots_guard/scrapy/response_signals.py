@@ -92,6 +92,8 @@ class ResponseSignals:
         is_scheduled: Callable[[Request], bool],
     ) -> None:
         self._can_enforce = can_enforce_signals(settings)
+        self._reads_pages = self._can_enforce or settings.signals == "record"
+        self._is_off = settings.signals == "off" and not settings.overrides
         self._guard = guard
         self._questions = questions
         self._refusals = refusals
@@ -112,6 +114,8 @@ class ResponseSignals:
 
     def begin(self, request: Request, decision: Decision | None) -> None:
         """Remember the decision by which a request has passed."""
+        if self._is_off:
+            return
         if decision is None:
             self._decisions.pop(request, None)
         else:
@@ -204,6 +208,8 @@ class ResponseSignals:
     def admit(self, request: Request, response: Response) -> Response:
         """Hand on a response that may be used. Raises RobotsSignalled for any other."""
         request.meta.pop(META, None)  # of an earlier page, if a spider has copied its meta
+        if self._is_off or self._is_silent(request, response):
+            return response
         case = self._case(request, response)
         if case is None:
             return response
@@ -216,6 +222,15 @@ class ResponseSignals:
         if terms.enforces_signals and not case.is_exempt:
             self._links[request] = PageLinks(response.url, page, verdict)
         return response
+
+    def _is_silent(self, request: Request, response: Response) -> bool:
+        """Whether nothing is stated that would have to be recorded: a fast check."""
+        if self._reads_pages or has_signals(response.headers) or response.url != request.url:
+            return False
+        decision = self._decisions.get(request)
+        if decision is None or request in self._validated:
+            return False
+        return self._guard.responses.is_policy_silent(decision.question, decision.policy)
 
     def _head(self, request: Request, response: Response, terms: Terms) -> ResponseHead:
         """The head of a response, without its fields if none of them matters."""

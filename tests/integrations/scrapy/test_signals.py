@@ -178,6 +178,33 @@ def test_a_permitted_page_is_annotated_and_recorded(net):
     assert done.stats["robots_guard/signals/archive/x-robots-tag"] == 1
 
 
+ROBOTS = OPEN + "Content-Signal: search=yes, ai-train=no\n"
+
+
+@pytest.mark.parametrize("settings", [{}, declared("search")], ids=["no purposes", "search"])
+def test_what_robots_txt_states_is_annotated(net, settings):
+    site = net.origin(ROBOTS, PAGES)
+
+    done = crawl([f"{site.url}/plain"], settings)
+
+    annotation = done[f"{site.url}/plain"]["signals"]
+    uses = {use: annotation["uses"][use] for use in ("search", "ai-train", "tdm")}
+    assert uses == {"search": "allow", "ai-train": "deny", "tdm": "unknown"}
+    assert {each["line"] for each in annotation["evidence"]} == {3}
+    assert done.signals == []  # the response itself states nothing
+
+
+def test_what_robots_txt_states_refuses_the_request(net):
+    site = net.origin(ROBOTS, PAGES)
+
+    done = crawl([f"{site.url}/plain"], declared("ai-train"))
+
+    assert done[f"{site.url}/plain"]["error"] == "RobotsDisallowed"
+    assert done.verdict(f"{site.url}/plain") == ("drop", "usage-reserved")
+    assert site.targets == []
+    assert done.signals == []
+
+
 def test_nothing_is_annotated_if_nothing_is_stated(net):
     site = net.origin(OPEN, PAGES)
     done = crawl([f"{site.url}/plain"], declared("search"))
