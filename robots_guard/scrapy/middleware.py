@@ -25,6 +25,7 @@ from scrapy.exceptions import DontCloseSpider, NotConfigured
 
 from robots_guard.audit.record import shown_url
 from robots_guard.core.component import Component
+from robots_guard.core.freshness import PAUSE_STATUSES
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Deferral, Question
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
@@ -345,7 +346,7 @@ class RobotsGuardMiddleware:
         """Hand on the response, before any other middleware, at once if its URL was judged."""
         if response.status >= 300:
             self.signals.receive(request, response)
-        if response.status not in (429, 503) and self._is_judged(request, response):
+        if response.status not in PAUSE_STATUSES and self._is_judged(request, response):
             return response
         return self._heed_and_admit(request, response)
 
@@ -356,13 +357,10 @@ class RobotsGuardMiddleware:
         return seal is not None and seal[1] == response.url and HISTORY not in request.meta
 
     async def _heed_and_admit(self, request: Request, response: Response) -> Response:
-        """Apply the Retry-After of a 429 or 503 before RetryMiddleware sees it; then admit the
+        """Apply the Retry-After of a 402, 429 or 503 before RetryMiddleware sees it; then admit the
         response."""
-        if (
-            response.status in (429, 503)
-            and request in self._sealed
-            and not is_from_cache(response)
-        ):
+        is_pause = response.status in PAUSE_STATUSES and request in self._sealed
+        if is_pause and not is_from_cache(response):
             # s3:, or a handler of the project's own
             with contextlib.suppress(NotGoverned, MalformedURL):
                 await self._pacing.note_pause(split_cached(response.url)[0], response)
@@ -376,8 +374,7 @@ class RobotsGuardMiddleware:
         return response
 
     def _is_own(self, request: Request, response: Response) -> bool:
-        """Whether the response is to the guard's own fetch, or a component's to a refused
-        request."""
+        """Whether the response is to a fetch of the guard, or made for a refused request."""
         is_refused = request in self._refused and response.url == request.url
         return is_refused or self._fetcher.owns(request)
 

@@ -190,10 +190,10 @@ class ResponseSignals:
         It keeps none that is refused, nor one of which the site denies an archive.
         """
         case = self._case(request, response)
-        if case is None or case.is_exempt or self._guard.report_only:
+        if case is None or self._guard.report_only:
             return True
         terms = self._guard.terms(case.question.origin)
-        if not terms.enforces_signals:
+        if not _is_enforced(case, terms):
             return True
         head = head_of(request, response, self._validated.get(request, []))
         verdict = self._judge(request, response, case, head, _page(response, head, terms))
@@ -219,7 +219,7 @@ class ResponseSignals:
         verdict = self._judge(request, response, case, head, page)
         if verdict is not None:
             self._enforce(request, case, head, verdict)
-        if terms.enforces_signals and not case.is_exempt:
+        if _is_enforced(case, terms):
             self._links[request] = PageLinks(response.url, page, verdict)
         return response
 
@@ -312,6 +312,11 @@ class ResponseSignals:
             refusal = _refused(verdict)
             return as_report_only(refusal) if self._guard.report_only else refusal
         return verdict
+
+
+def _is_enforced(case: _Case, terms: Terms) -> bool:
+    """Whether signals are enforced, and neither the request nor its site is exempt."""
+    return terms.enforces_signals and terms.action != "pass" and not case.is_exempt
 
 
 def _page(response: Response, head: ResponseHead, terms: Terms) -> Page | None:

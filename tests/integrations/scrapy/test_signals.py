@@ -421,6 +421,18 @@ def test_a_demand_for_payment_is_dropped_and_never_retried(net, status):
     assert (record["status"], record["reason"]) == (status, "payment-required")
 
 
+def test_a_site_that_asks_for_payment_is_left_alone_for_as_long_as_it_says(net):
+    fields = (("crawler-price", "USD 0.01"), ("Retry-After", "60"))
+    site = net.origin(OPEN, {"/a": page(headers=fields, status=402)})
+    pages = [{"url": f"{site.url}{path}", "inline": True} for path in ("/a", "/b")]
+
+    done = crawl(pages, {**declared("search"), "ROBOTS_GUARD_HOLD_MAX": 0})
+
+    assert done.verdict(f"{site.url}/a") == ("drop", "payment-required")
+    assert done.verdict(f"{site.url}/b") == ("defer", "retry-after")
+    assert site.targets == ["/a"]
+
+
 def test_a_402_without_a_price_is_an_ordinary_error(net):
     site = net.origin(OPEN, {"/a": page(status=402)})
     _, results = outcomes(site, declared("search"), ["/a"])
@@ -490,6 +502,17 @@ def test_links_are_followed_unless_signals_are_enforced(net, settings):
     if "ROBOTS_GUARD_REPORT_ONLY" in settings:
         reported = [each for each in done.records if each["reason"] == "link-nofollow"]
         assert {each["would"] for each in reported} == {"drop"}
+
+
+@pytest.mark.parametrize("change", ['signals = "off"', 'action = "pass"'])
+def test_links_of_a_site_with_an_override_are_followed(net, tmp_path, change):
+    site = net.origin(OPEN, {"/hub": page("robots=nofollow", body=LINKS)})
+
+    _, requested = followed(
+        site, declared("search") | override(tmp_path, site, change), targets=TARGETS
+    )
+
+    assert sorted(requested) == sorted(TARGETS)
 
 
 def test_the_page_itself_and_exempt_requests_are_no_links(net):
