@@ -92,13 +92,18 @@ def retry_after(headers: Mapping[str, str], now: float) -> float:
     return min(max(0.0, wait), RETRY_MAX)
 
 
+#: The statuses whose Retry-After is a pause. A site that asks for payment is not paid, so that
+#: nothing changes until then.
+PAUSE_STATUSES = frozenset((402, 429, 503))
+
+
 def asked_to_wait(status: int, headers: Mapping[str, str], now: float) -> float:
     """Seconds of the pause that a response requests, or 0 (RFC 9110 section 10.2.3, RFC 6585
     section 4).
 
     `headers` has lower-case names.
     """
-    if status in (429, 503):
+    if status in PAUSE_STATUSES:
         return retry_after(headers, now)
     return 0.0
 

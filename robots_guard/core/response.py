@@ -20,7 +20,8 @@ from robots_guard.rep.signals.statement import Statement
 _NOT_MODIFIED = 304
 _PAYMENT_REQUIRED = 402
 _ASKS_FOR_LICENCE = (401, 402, 403, 503)
-_HTML = ("text/html", "application/xhtml+xml")
+_HTML = frozenset(("text/html", "application/xhtml+xml"))
+_UNKNOWN = frozenset(("*/*", "unknown/unknown", "application/unknown"))  # browsers sniff these
 
 
 class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,11 +39,21 @@ class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def content_type(self) -> str:
-        """The value of Content-Type, or an empty text."""
-        for name, value in self.headers:
-            if name.lower() == "content-type":
-                return value
-        return ""
+        """The values of Content-Type, joined if there are several, because a client can take any."""
+        values = [value for name, value in self.headers if name.lower() == "content-type"]
+        return ", ".join(values)
+
+    @property
+    def may_be_page(self) -> bool:
+        """Whether the response may contain a page of HTML, as far as its fields say.
+
+        Without a readable type, its content decides.
+        """
+        if self.method == "HEAD" or not 200 <= self.status < 300:
+            return False
+        types = {part.partition(";")[0].strip().lower() for part in self.content_type.split(",")}
+        known = {each for each in types if "/" in each} - _UNKNOWN
+        return not known or not _HTML.isdisjoint(known)
 
 
 def needs_page(head: ResponseHead, terms: Terms) -> bool:
@@ -51,10 +62,16 @@ def needs_page(head: ResponseHead, terms: Terms) -> bool:
     Every purpose can be denied by a page: by META robots, or by its reservation of text and data
     mining.
     """
-    if not terms.enforces_signals or head.method == "HEAD" or not 200 <= head.status < 300:
-        return False
-    kind = head.content_type.partition(";")[0].strip().lower()
-    return not kind or kind in _HTML
+    return terms.enforces_signals and head.may_be_page
+
+
+def reads_page(head: ResponseHead, terms: Terms) -> bool:
+    """Whether an integration that has the whole page reads it.
+
+    Reading costs more than all other judging, so that a page is not read only to be recorded,
+    unless the operator has asked for that.
+    """
+    return (terms.enforces_signals or terms.signals == "record") and head.may_be_page
 
 
 def judge_response(

@@ -28,6 +28,7 @@ from robots_guard.guard.runtime import AsyncioRuntime
 from robots_guard.scrapy.deferral.queue import GuardPriorityQueue
 from robots_guard.scrapy.deferral.scheduler import GuardScheduler
 from robots_guard.scrapy.errors import abort
+from robots_guard.scrapy.links import RobotsGuardLinks
 from robots_guard.scrapy.middleware import RobotsGuardMiddleware
 from robots_guard.scrapy.options import (
     ENABLED,
@@ -46,6 +47,7 @@ log = logging.getLogger("robots_guard")
 
 PRIORITY = 100  # the same as RobotsTxtMiddleware
 LAST = sys.maxsize
+NEAREST_TO_SPIDER = 910  # behind DepthMiddleware, which would count dropped requests
 _MIDDLEWARES = "DOWNLOADER_MIDDLEWARES"
 _SCHEDULER = "SCHEDULER"
 _QUEUE = "SCHEDULER_PRIORITY_QUEUE"
@@ -94,6 +96,9 @@ def _install(settings: BaseSettings, *, report_only: bool) -> None:
     _disable_builtin(settings)
     settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardMiddleware, PRIORITY)
     settings.setdefault_in_component_priority_dict(_MIDDLEWARES, RobotsGuardSeal, LAST)
+    settings.setdefault_in_component_priority_dict(
+        "SPIDER_MIDDLEWARES", RobotsGuardLinks, NEAREST_TO_SPIDER
+    )
     _require_enabled_middlewares(settings)
     _gate_scheduler(settings)
     effect = _REPORTS if report_only else _ENFORCES

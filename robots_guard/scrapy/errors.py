@@ -44,6 +44,15 @@ class RobotsDeferred(_Refused):
     """
 
 
+class RobotsSignalled(_Refused):
+    """The response may not be used, because its site does not permit that: a signal denies a
+    declared purpose, or the site asks for payment.
+
+    `decision` is the decision on the response; `decision.verdict.uses` has all that the site
+    states, each with its evidence. The spider does not get the response.
+    """
+
+
 class NotYet(_Refused):
     """The request reached its download handler before its turn.
 

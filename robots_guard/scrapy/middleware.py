@@ -25,6 +25,7 @@ from scrapy.exceptions import DontCloseSpider, NotConfigured
 
 from robots_guard.audit.record import shown_url
 from robots_guard.core.component import Component
+from robots_guard.core.freshness import PAUSE_STATUSES
 from robots_guard.core.reasons import Reason
 from robots_guard.core.verdict import Action, Decision, Deferral, Question
 from robots_guard.errors import MalformedURL, NotGoverned, SettingsError
@@ -35,7 +36,7 @@ from robots_guard.scrapy.deferral.gate import OriginGate, wait_of
 from robots_guard.scrapy.deferral.known_origins import KnownOrigins
 from robots_guard.scrapy.deferral.pacing import Pacing
 from robots_guard.scrapy.deferral.return_state import is_returned, restore, returned_copy
-from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed, abort, sentence
+from robots_guard.scrapy.errors import NotYet, RobotsDeferred, RobotsDisallowed, abort
 from robots_guard.scrapy.fetch.connections import handler_of
 from robots_guard.scrapy.fetch.direct import DirectFetcher
 from robots_guard.scrapy.fetch.fetcher import ScrapyFetcher
@@ -44,7 +45,9 @@ from robots_guard.scrapy.patches.downloader_fetch import follow
 from robots_guard.scrapy.patches.handler_hook import Send, attach
 from robots_guard.scrapy.questions import Questions, hosts_of
 from robots_guard.scrapy.reached_urls import HISTORY, is_from_cache
+from robots_guard.scrapy.refusals import RefusalLog
 from robots_guard.scrapy.response_gate import ResponseGate
+from robots_guard.scrapy.response_signals import ResponseSignals
 from robots_guard.scrapy.runtime import ScrapyRuntime, scrapy_runtime
 from robots_guard.scrapy.spelling import wire_target
 from robots_guard.settings import CLOCKS, direct_fetcher, open_guard
@@ -96,6 +99,7 @@ class RobotsGuardMiddleware:
             demands_verified=options.tls_verified or self._direct is not None,
         )
         self._known = KnownOrigins(self._guard.fresh_for, CLOCKS.monotonic)
+        self._refusals = RefusalLog(crawler)
         self._gate = OriginGate.of(crawler)
         self._gate.lacks_policy = self._lacks_policy
         self._pacing = Pacing(
@@ -112,12 +116,14 @@ class RobotsGuardMiddleware:
             fetcher_for=self._fetcher_for,
             gate=self._gate,
             pacing=self._pacing,
-            report=self._report,
+            report=self._refusals.report,
+        )
+        self.signals = ResponseSignals(  # RobotsGuardLinks asks it, too
+            settings, self._guard, self._questions, self._refusals, self._gate.is_scheduled
         )
         self._sealed: WeakKeyDictionary[Request, tuple[Any, ...]] = WeakKeyDictionary()
         self._refused: WeakSet[Request] = WeakSet()
         self._deferrals: WeakKeyDictionary[Request, Deferral] = WeakKeyDictionary()
-        self._has_refused = False
         self._has_warned = False
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_idle, signals.spider_idle)
@@ -153,7 +159,7 @@ class RobotsGuardMiddleware:
         self._refused.add(request)  # until it passes
         decision = await self._decide(request, deferral)
         if decision is not None and decision.verdict.action is not Action.PASS:
-            self._report(decision)
+            self._refusals.report(decision)
             if decision.verdict.action is Action.DROP:
                 raise RobotsDisallowed(decision)
             if self._gate.is_scheduled(request):
@@ -168,6 +174,7 @@ class RobotsGuardMiddleware:
         self._refused.discard(request)
         self._sealed[request] = seal
         self._responses.begin(request)
+        self.signals.begin(request, decision)
         self._pacing.admit(request, decision)
 
     def _defer_for_policy(self, request: Request) -> Request:
@@ -267,7 +274,7 @@ class RobotsGuardMiddleware:
             self._refuse(request, refusal)
             raise
         except RobotsDeferred as refusal:
-            self._report(refusal.decision)
+            self._refusals.report(refusal.decision)
             self._warn_of_ungated_queue()
             raise
 
@@ -278,7 +285,7 @@ class RobotsGuardMiddleware:
         Raises RobotsDeferred if the request has waited long enough.
         """
         decision = refusal.decision
-        self._report(decision)
+        self._refusals.report(decision)
         if self._gate.is_scheduled(request):
             return self._gate.send_back(request, decision)
         if self._pacing.can_wait_again(decision):
@@ -315,7 +322,7 @@ class RobotsGuardMiddleware:
     def _refuse(self, request: Request, refusal: RobotsDisallowed) -> RobotsDisallowed:
         """Record that a request which had passed is refused after all. Returns the refusal."""
         self._refused.add(request)
-        self._report(refusal.decision)
+        self._refusals.report(refusal.decision)
         return refusal
 
     # -- a response --------------------------------------------------------------------------------
@@ -324,16 +331,24 @@ class RobotsGuardMiddleware:
         self, request: Request, response: Response
     ) -> Response | Coroutine[Any, Any, Response]:
         """Hand on the response, after the other middlewares: one of them may have given it another
-        URL."""
+        URL. Raises RobotsSignalled if its site does not permit its use."""
         if self._is_judged(request, response):
+            return self.signals.admit(request, response)
+        return self._admit_by_signals(request, response)
+
+    async def _admit_by_signals(self, request: Request, response: Response) -> Response:
+        response = await self._admit_response(request, response)
+        if self._is_own(request, response):
             return response
-        return self._admit_response(request, response)
+        return self.signals.admit(request, response)
 
     def receive_response(
         self, request: Request, response: Response
     ) -> Response | Coroutine[Any, Any, Response]:
         """Hand on the response, before any other middleware, at once if its URL was judged."""
-        if response.status not in (429, 503) and self._is_judged(request, response):
+        if response.status >= 300:
+            self.signals.receive(request, response)
+        if response.status not in PAUSE_STATUSES and self._is_judged(request, response):
             return response
         return self._heed_and_admit(request, response)
 
@@ -344,44 +359,26 @@ class RobotsGuardMiddleware:
         return seal is not None and seal[1] == response.url and HISTORY not in request.meta
 
     async def _heed_and_admit(self, request: Request, response: Response) -> Response:
-        """Apply the Retry-After of a 429 or 503 before RetryMiddleware sees it; then admit the
+        """Apply the Retry-After of a 402, 429 or 503 before RetryMiddleware sees it; then admit the
         response."""
-        if (
-            response.status in (429, 503)
-            and request in self._sealed
-            and not is_from_cache(response)
-        ):
+        is_pause = response.status in PAUSE_STATUSES and request in self._sealed
+        if is_pause and not is_from_cache(response):
             # s3:, or a handler of the project's own
             with contextlib.suppress(NotGoverned, MalformedURL):
                 await self._pacing.note_pause(split_cached(response.url)[0], response)
         return await self._admit_response(request, response)
 
     async def _admit_response(self, request: Request, response: Response) -> Response:
-        if self._fetcher.owns(request):
+        if self._is_own(request, response):
             return response
-        if request in self._refused and response.url == request.url:
-            return response  # no request was sent: a component answers refused requests itself
         seal = self._sealed.get(request)
         await self._responses.admit(request, response, seal[1] if seal else None)
         return response
 
-    # -- a decision --------------------------------------------------------------------------------
-
-    def _report(self, decision: Decision) -> None:
-        """Log a refusal, and count it also under the built-in's name.
-
-        The first refusal of a crawl is a warning: `scrapy fetch` and `scrapy shell` show nothing
-        else of it.
-        """
-        verdict = decision.verdict
-        is_first = verdict.action is Action.DROP and not self._has_refused
-        self._has_refused = self._has_refused or is_first
-        level = logging.WARNING if is_first or decision.has_escaped else logging.INFO
-        log.log(level, "%s", sentence(decision))
-        stats = self._crawler.stats
-        stats.inc_value(f"robots_guard/{verdict.action}/{verdict.reason}")
-        if verdict.action is Action.DROP:
-            stats.inc_value("robotstxt/forbidden")
+    def _is_own(self, request: Request, response: Response) -> bool:
+        """Whether the response is to a fetch of the guard, or made for a refused request."""
+        is_refused = request in self._refused and response.url == request.url
+        return is_refused or self._fetcher.owns(request)
 
     # -- for the gate ------------------------------------------------------------------------------
 
@@ -394,6 +391,7 @@ class RobotsGuardMiddleware:
     def _spider_opened(self) -> None:
         self._pacing.is_hooked = self._fetcher.is_hooked = attach(self._crawler, self._send)
         self._fetcher.watch_connections()
+        self.signals.open(self._crawler)
         follow(self._crawler, self._gate.mark_begun, self._gate.mark_ended)
         for bypass in find_bypasses(self._crawler.settings):
             log.log(logging.INFO if bypass.proxy else logging.WARNING, "%s", bypass.sentence)

@@ -65,6 +65,11 @@ def options_of(settings: BaseSettings) -> ScrapyOptions:
     )
 
 
+def can_enforce_signals(settings: Settings) -> bool:
+    """Whether the signals of some site may be enforced. An override can declare purposes, too."""
+    return settings.enforces_signals or bool(settings.overrides)
+
+
 def _meta_bypass(value: Any) -> Literal["audit", "deny"]:
     match value:
         case None | "audit":

@@ -140,9 +140,12 @@ def test_retry_after(text, wait):
 
 @pytest.mark.parametrize(
     ("status", "wait"),
-    [(200, 0.0), (428, 0.0), (429, 600.0), (430, 0.0), (502, 0.0), (503, 600.0), (504, 0.0)],
+    [
+        *((200, 0.0), (401, 0.0), (402, 600.0), (403, 0.0), (428, 0.0), (429, 600.0)),
+        *((430, 0.0), (502, 0.0), (503, 600.0), (504, 0.0)),
+    ],
 )
-def test_only_429_and_503_request_a_pause(status, wait):
+def test_only_402_429_and_503_request_a_pause(status, wait):
     """With other statuses, such as 301, Retry-After means something else."""
     headers = {"retry-after": "Fri, 15 Jan 2027 08:10:00 GMT"}
 

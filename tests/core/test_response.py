@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from robots_guard.core.reasons import Reason
-from robots_guard.core.response import ResponseHead, judge_response, needs_page
+from robots_guard.core.response import ResponseHead, judge_response, needs_page, reads_page
 from robots_guard.core.verdict import Action, Terms
 from robots_guard.rep.dialect import dialect
 from robots_guard.rep.paths import matching
@@ -105,3 +105,33 @@ def test_the_guard_never_pays(statement, status, settings, pays, expected):
 )
 def test_a_page_is_read_only_where_it_can_refuse(head, settings, expected):
     assert needs_page(head, terms(purposes=settings)) is expected
+
+
+@pytest.mark.parametrize(
+    ("types", "expected"),
+    [
+        (["text/plain", "text/html"], True),
+        (["text/html", "image/png"], True),
+        (["text/plain, application/xhtml+xml;charset=x"], True),
+        (["text/plain", "image/png"], False),
+        (["*/*"], True),
+        (["html"], True),
+        ([""], True),
+    ],
+)
+def test_any_type_that_a_client_can_take_counts(types, expected):
+    head = ResponseHead(status=200, headers=[("Content-Type", each) for each in types])
+    assert needs_page(head, terms(purposes="search")) is expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, False),
+        ({"signals": "record"}, True),
+        ({"purposes": "search"}, True),
+        ({"purposes": "search", "signals": "off"}, False),
+    ],
+)
+def test_a_page_is_read_for_the_record_only_if_the_operator_asks_for_it(settings, expected):
+    assert reads_page(ResponseHead(status=200), terms(**settings)) is expected

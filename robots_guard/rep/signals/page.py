@@ -12,7 +12,13 @@ from robots_guard.rep.signals.extent import extent, is_small_tree
 from robots_guard.rep.signals.lexbor import read_tree, tree_type
 from robots_guard.rep.signals.markup import NO_MARKUP, Element, Markup
 from robots_guard.rep.signals.metas import meta_statements
-from robots_guard.rep.signals.page_links import base_url, followable, has_keyword, resolved
+from robots_guard.rep.signals.page_links import (
+    absolute_url,
+    base_url,
+    followable,
+    has_keyword,
+    resolved,
+)
 from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
 from robots_guard.rep.signals.tag_reader import read_tags
 from robots_guard.rep.signals.tags import Tokenizer
@@ -66,6 +72,24 @@ class Page:
                 base = href
         self._document = b""
         return followable(base_url(self._url, base), found)
+
+    def may_follow(self, url: str) -> bool:
+        """Whether the page's links to a URL may be followed, as far as rel=nofollow says.
+
+        A URL that the page does not link to may be requested.
+        """
+        if not self._may_have_nofollow:
+            return True
+        address = absolute_url(url)
+        return address is None or self.links.get(address, True)
+
+    @cached_property
+    def _may_have_nofollow(self) -> bool:
+        """Whether the links have to be read: a keyword can contain character references, too."""
+        if "links" in vars(self):
+            return True
+        document = self._document.lower()
+        return b"nofollow" in document or b"&#" in document
 
 
 def read_page(body: bytes, content_type: str, url: str, *, is_whole: bool = True) -> Page:

@@ -7,7 +7,17 @@ those.
 
 from __future__ import annotations
 
-from robots_guard.scrapy.patches import connection_bytes, downloader_fetch, handler_hook
+from robots_guard.scrapy.patches import (
+    connection_bytes,
+    downloader_fetch,
+    handler_hook,
+    response_status,
+)
 
 #: Installed by the middleware when the spider opens.
-PATCHES = (downloader_fetch.PATCH, handler_hook.PATCH, connection_bytes.PATCH)
+PATCHES = (
+    downloader_fetch.PATCH,
+    handler_hook.PATCH,
+    connection_bytes.PATCH,
+    response_status.PATCH,
+)

@@ -35,7 +35,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from support.audit_log import decisions
+from support.audit_log import decisions, signals
 from support.preloaded import Preloaded
 from support.waiting import eventually
 
@@ -77,6 +77,8 @@ class Crawl:
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     stats: dict[str, Any] = field(default_factory=dict)
     records: list[dict[str, Any]] = field(default_factory=list)
+    signals: list[dict[str, Any]] = field(default_factory=list)  # records on responses
+    items: list[dict[str, Any]] = field(default_factory=list)
     log: str = ""
     code: int = 0
     seconds: float = 0.0
@@ -112,6 +114,7 @@ def crawl(
 
         spider          attributes of the spider, such as {"allowed_domains": [...]}
         follow          {URL: [URLs to request from its page]}
+        items           {URL: items to make from its page}
         files           URLs for a FilesPipeline, in an item made from the first page
         retry_min       seconds of the first back-off, by default 30
         parked          the maximum of requests that GuardScheduler parks
@@ -136,7 +139,9 @@ def crawl(
         if child.stdout.strip():
             report = json.loads(child.stdout.splitlines()[-1])
             done.results, done.stats = report["results"], report["stats"]
+            done.items = report["items"]
         done.records = decisions(audit_log)
+        done.signals = signals(audit_log)
         return done
 
 
@@ -255,6 +260,8 @@ def _response_result(response: Any) -> dict[str, Any]:
         "dont_filter": response.request.dont_filter,
         "priority": response.request.priority,
         "length": len(response.body),
+        "signals": response.meta.get("robots_guard_signals"),
+        "cached": "cached" in response.flags,
     }
 
 
@@ -276,6 +283,7 @@ def _spider_class(plan: dict[str, Any]) -> Any:
             spider = super().from_crawler(crawler, *args, **kwargs)
             crawler.signals.connect(spider.on_scheduled, signals.request_scheduled)
             crawler.signals.connect(spider.on_dropped, signals.request_dropped)
+            crawler.signals.connect(spider.on_item, signals.item_scraped)
             return spider
 
         async def start(self) -> AsyncIterator[Any]:
@@ -314,13 +322,19 @@ def _spider_class(plan: dict[str, Any]) -> Any:
 
         def parse(self, response: Any, key: str) -> Iterator[Any]:
             self.record(key, _response_result(response))
+            yield from plan.get("items", {}).get(response.url, ())
             if "files" in plan:
                 yield {"file_urls": plan.pop("files")}
             for url in plan.get("follow", {}).get(response.url, ()):
                 yield self.make_request(url, {"url": url, "meta": getattr(self, "meta", {})})
 
         def on_error(self, failure: Any) -> None:
-            self.record(failure.request.cb_kwargs["key"], _error_result(failure.value))
+            annotation = failure.request.meta.get("robots_guard_signals")
+            result = {**_error_result(failure.value), "signals": annotation}
+            self.record(failure.request.cb_kwargs["key"], result)
+
+        def on_item(self, item: Any) -> None:
+            items.append(dict(item))
 
         def on_scheduled(self, request: Any) -> None:
             key = request.cb_kwargs.get("key")
@@ -359,7 +373,9 @@ def _spider_class(plan: dict[str, Any]) -> Any:
                 deferred_from_coro(self.crawler.engine.close_spider_async(reason=reason))
 
     results: dict[str, dict[str, Any]] = {}
+    items: list[dict[str, Any]] = []
     PlanSpider.results = results
+    PlanSpider.items = items
     for name, value in plan.get("spider", {}).items():
         setattr(PlanSpider, name, value)
     return PlanSpider
@@ -420,7 +436,12 @@ def main() -> None:
     crawler = process.create_crawler(spider)
     process.crawl(crawler)
     process.start()
-    print(json.dumps({"results": spider.results, "stats": crawler.stats.get_stats()}, default=str))
+    report = {
+        "results": spider.results,
+        "items": spider.items,
+        "stats": crawler.stats.get_stats(),
+    }
+    print(json.dumps(report, default=str))
 
 
 if __name__ == "__main__":

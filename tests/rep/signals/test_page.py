@@ -596,3 +596,22 @@ def test_a_page_without_a_readable_url(reader):
     assert read('<a href="/x">x</a><a href="http://e.example/">y</a>', url="about:blank").links == {
         "http://e.example/": True
     }
+
+
+@pytest.mark.parametrize(
+    ("html", "url", "expected"),
+    [
+        ('<a href="/a" rel="nofollow">x</a>', "https://example.com/a#part", False),
+        ('<a href="/a" rel="nofollow">x</a>', "https://example.com:443/./a", False),
+        ('<a href="/a" rel="no&#102;ollow">x</a>', "https://example.com/a", False),
+        ('<a href="/a" rel="NoFollow">x</a>', "https://example.com/b", True),
+        ('<a href="/a" rel="nofollow">x</a><a href="/a">y</a>', "https://example.com/a", True),
+        ('<a href="/a">x</a>', "https://example.com/a", True),
+        ('<a href="/a" rel="nofollow">x</a>', "mailto:a@example.com", True),
+    ],
+)
+def test_a_link_may_be_followed_unless_all_links_to_its_target_are_marked(html, url, expected):
+    page = read(html)
+    assert page.may_follow(url) is expected
+    assert page.links is not None
+    assert page.may_follow(url) is expected

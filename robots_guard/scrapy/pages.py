@@ -1,0 +1,79 @@
+"""Responses as the guard's readers take them: header fields as text, and pages decoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robots_guard.core.response import ResponseHead
+from robots_guard.fetch.content_coding import Undecodable, decoder
+from robots_guard.rep.signals.headers import FIELDS
+from robots_guard.rep.signals.page import Page, read_page
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.http import Response
+    from scrapy.http.headers import Headers
+
+Fields = list[tuple[str, str]]
+
+PAGE_CAP = 16 * 1024 * 1024  # bytes of a page that are read; the rest makes it incomplete
+_PARTIAL = 206
+_CUT = frozenset(("download_stopped", "dataloss", "partial"))  # Scrapy's flags
+#: The names of fields with signals, as Scrapy spells names.
+_NAMES = frozenset(name.title().encode() for name in FIELDS)
+
+
+def has_signals(headers: Headers) -> bool:
+    """Whether a field of a response can state something."""
+    return not _NAMES.isdisjoint(headers)
+
+
+def validated_fields(request: Request, response: Response) -> Fields:
+    """The fields of a 304 that can state something, and the type of the stored response.
+
+    A 304 changes what a site states, but not the type of the stored body (RFC 9111 section 3.2).
+    """
+    stored = request.meta.get("cached_response")  # of HttpCacheMiddleware
+    types = stored.headers.getlist("Content-Type") if stored is not None else []
+    stated = [field for field in fields_of(response.headers) if field[0].lower() in FIELDS]
+    return [*stated, *(("Content-Type", value.decode("latin-1")) for value in types)]
+
+
+def fields_of(headers: Headers) -> Fields:
+    """The header fields as text, with field lines of one name kept apart."""
+    return [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name in headers
+        for value in headers.getlist(name)
+    ]
+
+
+def head_of(request: Request, response: Response, validated: Fields) -> ResponseHead:
+    """The head of a response. `validated` has the fields of a 304, by which a stored response is
+    updated (RFC 9111 section 3.2); Scrapy does that itself since 2.19 only."""
+    updated = {name for name, _ in validated}
+    stored = (field for field in fields_of(response.headers) if field[0] not in updated)
+    return ResponseHead(
+        status=response.status, headers=[*stored, *validated], method=request.method
+    )
+
+
+def page_of(response: Response, content_type: str) -> Page:
+    """The page of a response, incomplete if a part of it is missing or cannot be decoded."""
+    codings = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
+    is_whole = response.status != _PARTIAL and _CUT.isdisjoint(response.flags)
+    try:
+        body, is_cut = _decoded(response.body, codings)
+    except Undecodable:
+        return Page(is_incomplete=True)
+    return read_page(body, content_type, response.url, is_whole=is_whole and not is_cut)
+
+
+def _decoded(body: bytes, codings: str) -> tuple[bytes, bool]:
+    """The body without its codings, and whether it was cut. Raises Undecodable."""
+    if not codings and len(body) <= PAGE_CAP:
+        return body, False
+    unpacker = decoder(codings, PAGE_CAP)
+    unpacker.feed(body)
+    unpacker.end()
+    return bytes(unpacker.body), unpacker.truncated

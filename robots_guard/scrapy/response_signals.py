@@ -1,0 +1,363 @@
+"""Signals of responses: what a site states with a response is judged, recorded and enforced.
+
+    before other middlewares     `receive` keeps the fields of a 304, and prevents retries of a
+                                 response that asks for payment
+    after them                   `admit` judges the response and its page. It is sufficient alone:
+                                 cached responses, and those of other download handlers, only pass
+                                 here
+
+Invariant: each response is recorded at most once, and never reaches the spider without a record if
+its site states something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+from scrapy.utils.httpobj import urlparse_cached
+
+from robots_guard.core.policy import Policy
+from robots_guard.core.reasons import Reason
+from robots_guard.core.response import ResponseHead, reads_page
+from robots_guard.core.signal_settings import Use
+from robots_guard.core.uses import UseState, plain_of
+from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict, as_report_only
+from robots_guard.errors import MalformedURL, NotGoverned
+from robots_guard.guard.guard import Guard
+from robots_guard.rep.signals.page import Page
+from robots_guard.scrapy.cache_policy import restrict_cache
+from robots_guard.scrapy.early_stop import stop_early
+from robots_guard.scrapy.errors import RobotsSignalled
+from robots_guard.scrapy.options import can_enforce_signals
+from robots_guard.scrapy.pages import (
+    Fields,
+    fields_of,
+    has_signals,
+    head_of,
+    page_of,
+    validated_fields,
+)
+from robots_guard.scrapy.questions import BYPASS, Questions
+from robots_guard.scrapy.reached_urls import SERVED_BY_HTTP, are_same
+from robots_guard.scrapy.refusals import RefusalLog
+from robots_guard.settings import Settings
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from scrapy.http.headers import Headers
+
+#: The meta key under which a spider finds what the site states about a response.
+META = "robots_guard_signals"
+_NOT_MODIFIED = 304
+
+
+class PageLinks(NamedTuple):
+    """What applies to the links and items that a spider takes from a response.
+
+    `page` is None if it is not a page of HTML, and `verdict` if its site states nothing.
+    """
+
+    url: str
+    page: Page | None
+    verdict: Verdict | None
+
+
+class _Case(NamedTuple):
+    """A response to be judged: the question that its request answers, and what it was judged by."""
+
+    question: Question
+    policy: Policy | None
+    request_id: str
+    is_exempt: bool
+
+
+class ResponseSignals:
+    """Judges the responses of one crawl by the signals of their sites.
+
+    `can_drop_items` is set by the spider middleware; without it, a page that may be used for its
+    links only is refused. `is_scheduled` tells whether the response to a request goes to a spider.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        guard: Guard,
+        questions: Questions,
+        refusals: RefusalLog,
+        is_scheduled: Callable[[Request], bool],
+    ) -> None:
+        self._can_enforce = can_enforce_signals(settings)
+        self._reads_pages = self._can_enforce or settings.signals == "record"
+        self._is_off = settings.signals == "off" and not settings.overrides
+        self._guard = guard
+        self._questions = questions
+        self._refusals = refusals
+        self._is_scheduled = is_scheduled
+        self.can_drop_items = False
+        #: The decisions on the requests, for their policies.
+        self._decisions: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
+        self._validated: WeakKeyDictionary[Request, Fields] = WeakKeyDictionary()  # of 304s
+        self._stopped: WeakKeyDictionary[Request, Verdict] = WeakKeyDictionary()
+        self._hops: WeakKeyDictionary[Request, Decision] = WeakKeyDictionary()
+        self._links: WeakKeyDictionary[Request, PageLinks] = WeakKeyDictionary()
+
+    def open(self, crawler: Crawler) -> None:
+        """Enforce signals also where Scrapy downloads and stores responses. The crawl has begun."""
+        if self._can_enforce:
+            stop_early(crawler, self.may_stop)
+            restrict_cache(crawler, self.may_store)
+
+    def begin(self, request: Request, decision: Decision | None) -> None:
+        """Remember the decision by which a request has passed."""
+        if self._is_off:
+            return
+        if decision is None:
+            self._decisions.pop(request, None)
+        else:
+            self._decisions[request] = decision
+        for kept in (self._validated, self._stopped, self._hops):
+            if kept:  # a project may send the same object repeatedly
+                kept.pop(request, None)
+
+    # -- the header fields, as soon as they have arrived -------------------------------------------
+
+    def may_stop(self, request: Request, headers: Headers, status: int) -> bool:
+        """Whether the download of a response is to be stopped, because its header fields refuse
+        it."""
+        decision = self._decisions.get(request)
+        if decision is None or status == _NOT_MODIFIED or not has_signals(headers):
+            return False
+        if self._questions.is_exempt(request):
+            return False
+        head = ResponseHead(status=status, headers=fields_of(headers), method=request.method)
+        verdict = self._guard.responses.judge(
+            decision.question, head, policy=decision.policy, is_complete=False
+        )
+        if verdict is None or verdict.action is Action.PASS:
+            return False
+        self._stopped[request] = verdict
+        return True
+
+    # -- a response, before other middlewares ------------------------------------------------------
+
+    def receive(self, request: Request, response: Response) -> None:
+        """Take from a response what another middleware would hide."""
+        decision = self._decisions.get(request)
+        if decision is None:
+            return
+        if response.status == _NOT_MODIFIED:
+            self._validated[request] = validated_fields(request, response)
+        elif not has_signals(response.headers):
+            return
+        elif response.status < 400:
+            self._record_hop(request, response)
+        elif self._asks_for_payment(request, response, decision):
+            request.meta["dont_retry"] = True
+
+    def _record_hop(self, request: Request, response: Response) -> None:
+        """Record what a redirect states: it is about the redirect, and not about its target."""
+        case = self._case(request, response)
+        if case is None:
+            return
+        head = head_of(request, response, [])
+        verdict = self._guard.responses.judge(case.question, head, policy=case.policy)
+        if verdict is not None:
+            self._hops[request] = self._guard.responses.record(
+                case.question, head, verdict, case.request_id
+            )
+
+    def _asks_for_payment(self, request: Request, response: Response, decision: Decision) -> bool:
+        if self._questions.is_exempt(request):
+            return False
+        head = head_of(request, response, [])
+        verdict = self._guard.responses.judge(decision.question, head, policy=decision.policy)
+        return (
+            verdict is not None
+            and verdict.action is Action.DROP
+            and verdict.reason is Reason.PAYMENT_REQUIRED
+        )
+
+    # -- a response, for the HTTP cache ------------------------------------------------------------
+
+    def may_store(self, request: Request, response: Response) -> bool:
+        """Whether the HTTP cache may keep a response.
+
+        It keeps none that is refused, nor one of which the site denies an archive.
+        """
+        case = self._case(request, response)
+        if case is None or self._guard.report_only:
+            return True
+        terms = self._guard.terms(case.question.origin)
+        if not _is_enforced(case, terms):
+            return True
+        head = head_of(request, response, self._validated.get(request, []))
+        verdict = self._judge(request, response, case, head, _page(response, head, terms))
+        if verdict is None:
+            return True
+        if verdict.action is not Action.PASS or verdict.uses is None:
+            return False
+        return verdict.uses.states[Use.ARCHIVE] is not UseState.DENY
+
+    # -- a response, after other middlewares -------------------------------------------------------
+
+    def admit(self, request: Request, response: Response) -> Response:
+        """Hand on a response that may be used. Raises RobotsSignalled for any other."""
+        request.meta.pop(META, None)  # of an earlier page, if a spider has copied its meta
+        if self._is_off or self._is_silent(request, response):
+            return response
+        case = self._case(request, response)
+        if case is None:
+            return response
+        terms = self._guard.terms(case.question.origin)
+        head = self._head(request, response, terms)
+        page = _page(response, head, terms)
+        verdict = self._judge(request, response, case, head, page)
+        if verdict is not None:
+            self._enforce(request, case, head, verdict)
+        if _is_enforced(case, terms):
+            self._links[request] = PageLinks(response.url, page, verdict)
+        return response
+
+    def _is_silent(self, request: Request, response: Response) -> bool:
+        """Whether nothing is stated that would have to be recorded: a fast check."""
+        if self._reads_pages or has_signals(response.headers) or response.url != request.url:
+            return False
+        decision = self._decisions.get(request)
+        if decision is None or request in self._validated:
+            return False
+        return self._guard.responses.is_policy_silent(decision.question, decision.policy)
+
+    def _head(self, request: Request, response: Response, terms: Terms) -> ResponseHead:
+        """The head of a response, without its fields if none of them matters."""
+        validated = self._validated.get(request, [])
+        if (
+            validated
+            or terms.purposes
+            or terms.signals == "record"
+            or has_signals(response.headers)
+        ):
+            return head_of(request, response, validated)
+        return ResponseHead(status=response.status, method=request.method)
+
+    def _enforce(self, request: Request, case: _Case, head: ResponseHead, verdict: Verdict) -> None:
+        decision = self._hops.get(request)
+        if decision is None:
+            decision = self._guard.responses.record(case.question, head, verdict, case.request_id)
+        request.meta[META] = annotation(decision)
+        if decision.verdict.action is not Action.PASS:
+            self._refusals.report(decision)
+            raise RobotsSignalled(decision)
+
+    def links_of(self, response: Response) -> PageLinks | None:
+        """What applies to the links of a response that was handed to a spider; None if nothing
+        does."""
+        request = response.request
+        return self._links.get(request) if request is not None else None
+
+    def may_follow(self, request: Request, links: PageLinks, objection: str) -> bool:
+        """Record that a link of a page is not to be followed; return whether the request is made
+        all the same, because the operator has exempted it, or nothing is refused."""
+        if self._questions.is_exempt(request):
+            return True
+        verdict = Verdict(action=Action.DROP, reason=Reason.LINK_NOFOLLOW, detail=objection)
+        if self._guard.report_only:
+            verdict = as_report_only(verdict)
+        question = self._questions.question(request)
+        decision = self._guard.decide(msgspec.structs.replace(question, led_by=links.url), verdict)
+        if decision.verdict.action is Action.PASS:
+            return True
+        self._refusals.report(decision)
+        return False
+
+    # -- the judgement -----------------------------------------------------------------------------
+
+    def _case(self, request: Request, response: Response) -> _Case | None:
+        """The response as a case, or None if the guard does not govern it."""
+        decision = self._decisions.get(request)
+        if decision is not None and response.url == request.url:
+            is_exempt = self._questions.is_exempt(request)
+            return _Case(decision.question, decision.policy, decision.id, is_exempt)
+        if decision is None and urlparse_cached(request).scheme in SERVED_BY_HTTP:
+            return None
+        try:
+            question = self._questions.reached_question(response.url, request, sent=False)
+        except (NotGoverned, MalformedURL):
+            return None
+        is_exempt = self._questions.exemption(request, response.url) is not None
+        if decision is not None and are_same(request.url, response.url):
+            return _Case(decision.question, decision.policy, decision.id, is_exempt)
+        return _Case(question, None, decision.id if decision is not None else "", is_exempt)
+
+    def _judge(
+        self,
+        request: Request,
+        response: Response,
+        case: _Case,
+        head: ResponseHead,
+        page: Page | None,
+    ) -> Verdict | None:
+        if "download_stopped" in response.flags and request in self._stopped:
+            return self._stopped[request]
+        verdict = self._guard.responses.judge(case.question, head, page, policy=case.policy)
+        if verdict is None:
+            return None
+        if case.is_exempt:
+            return _exempted(verdict)
+        if verdict.is_follow_only and not (self.can_drop_items and self._is_scheduled(request)):
+            refusal = _refused(verdict)
+            return as_report_only(refusal) if self._guard.report_only else refusal
+        return verdict
+
+
+def _is_enforced(case: _Case, terms: Terms) -> bool:
+    """Whether signals are enforced, and neither the request nor its site is exempt."""
+    return terms.enforces_signals and terms.action != "pass" and not case.is_exempt
+
+
+def _page(response: Response, head: ResponseHead, terms: Terms) -> Page | None:
+    return page_of(response, head.content_type) if reads_page(head, terms) else None
+
+
+def annotation(decision: Decision) -> dict[str, Any]:
+    """What a site states about a response and what follows from it, as values of JSON."""
+    verdict = decision.verdict
+    values: dict[str, Any] = {
+        "id": decision.id,
+        "agent": decision.question.agent,
+        "purposes": list(decision.purposes),
+        "action": verdict.action.value,
+        "reason": verdict.reason.value,
+    }
+    if verdict.would is not None:
+        values["would"] = verdict.would.value
+    if verdict.detail:
+        values["detail"] = verdict.detail
+    if verdict.is_follow_only:
+        values["follow_only"] = True
+    if verdict.uses is not None:
+        values.update(plain_of(verdict.uses))
+    return values
+
+
+def _exempted(verdict: Verdict) -> Verdict:
+    return msgspec.structs.replace(
+        verdict,
+        action=Action.PASS,
+        reason=Reason.BYPASSED,
+        relaxed=BYPASS,
+        rule=None,
+        would=None,
+        is_follow_only=False,
+    )
+
+
+def _refused(verdict: Verdict) -> Verdict:
+    """The refusal of a page whose items could not be dropped."""
+    return msgspec.structs.replace(
+        verdict, action=Action.DROP, reason=Reason.USAGE_RESERVED, is_follow_only=False
+    )
