@@ -57,32 +57,35 @@ _WEEKDAY = re.compile(r"(?i:mon|tue|wed|thu|fri|sat|sun)[a-z]*+\.?\s*+,")
 
 
 def read_rules(
-    text: str, *, signal: Signal, place: Place, agent: str = "*", flags: tuple[Flag, ...] = ()
+    text: str,
+    *,
+    signal: Signal,
+    place: Place,
+    agent: str = "*",
+    flags: tuple[Flag, ...] = (),
+    raw: str | None = None,
 ) -> tuple[Statement, ...]:
     """The statements of one X-Robots-Tag line or of one META content. Never raises.
 
     `agent` is the crawler that the text is for until it names another, and `flags` are added to
-    each statement. An unknown word is a statement with the flag UNKNOWN_RULE. A rule whose value
-    cannot be read has the value "" and means nothing.
+    each statement. `raw` is the text of the header or tag, if it is not `text`. An unknown word is
+    a statement with the flag UNKNOWN_RULE. A rule whose value cannot be read has the value "" and
+    means nothing.
     """
-    return bounded(iter_rules(text, signal=signal, place=place, agent=agent, flags=flags))
+    shown = (text if raw is None else raw).strip()[:RAW_CAP]
 
-
-def iter_rules(
-    text: str, *, signal: Signal, place: Place, agent: str = "*", flags: tuple[Flag, ...] = ()
-) -> Iterator[Statement]:
-    """The statements of `read_rules`, one at a time and without a limit."""
-    raw = text.strip()[:RAW_CAP]
-    for found in _Scanner(text, agent).rules():
-        yield Statement(
+    def statement(found: _Found) -> Statement:
+        return Statement(
             signal=signal,
             place=place,
             rule=found.name,
             value=found.value,
-            raw=raw,
+            raw=shown,
             agent=found.agent,
             flags=tuple(dict.fromkeys((*flags, *found.flags))),
         )
+
+    return bounded(map(statement, _Scanner(text, agent).rules()))
 
 
 def agent_name(text: str) -> str:

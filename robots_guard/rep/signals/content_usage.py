@@ -1,0 +1,112 @@
+"""Content-Usage: an RFC 9651 dictionary such as `train-ai=n, search=y`.
+
+draft-ietf-aipref-vocab-07 defines the labels, draft-ietf-aipref-attach-05 the places. By the
+letter, only the tokens `y` and `n` are statements, and a syntax error makes the whole field say
+nothing. What is read beyond the letter only denies.
+
+Invariant: a permission comes only from a well-formed dictionary, in a place that the draft defines,
+from a label of the current draft whose value is the token `y`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import http_sf
+
+from robots_guard.rep.signals.labels import (
+    LEGACY_LABELS,
+    PIECE,
+    SIGNAL_LABELS,
+    USAGE_LABELS,
+    FieldOrigin,
+    LabelValue,
+    canonical_label,
+    is_no,
+    statements_of,
+)
+from robots_guard.rep.signals.statement import Flag, Place, Signal, Statement
+
+#: Characters that are read as a dictionary. A longer text is malformed: only its denials count.
+DICTIONARY_CAP = 65_536
+
+
+def read(
+    text: str,
+    *,
+    place: Place,
+    flags: tuple[Flag, ...] = (),
+    agent: str = "*",
+    line: int | None = None,
+    raw: str | None = None,
+) -> tuple[Statement, ...]:
+    """The statements of one field value. Never raises.
+
+    `flags` say what is doubtful about the place of the text: with any, nothing is permitted. `raw`
+    is the text of the header, tag or line, if it is not `text`.
+    """
+    if not text.strip():
+        return ()
+    shown = text if raw is None else raw
+    origin = FieldOrigin(place, flags, agent, line, shown)
+    return statements_of(_entries(text), Signal.CONTENT_USAGE, origin)
+
+
+def _entries(text: str) -> Iterator[LabelValue]:
+    members = _dictionary(text)
+    if members is None:
+        return _scanned(text)
+    return (_entry(label, value) for label, value in members.items())
+
+
+def _dictionary(text: str) -> dict[str, object] | None:
+    """The members of a dictionary by label, without parameters, or None for a syntax error."""
+    if len(text) > DICTIONARY_CAP:
+        return None
+    try:
+        found = http_sf.parse(text.encode("utf-8", "replace"), tltype="dictionary")
+    except (ValueError, ArithmeticError):  # StructuredFieldError is a ValueError
+        return None
+    assert isinstance(found, dict)
+    # A member is a pair of a value and its parameters.
+    return {label: member[0] for label, member in found.items() if isinstance(member, tuple)}
+
+
+def _entry(label: str, value: object) -> LabelValue:
+    name, flags = _known(label)
+    if name is None:
+        return LabelValue(label, "", (Flag.UNKNOWN_RULE,))
+    if isinstance(value, http_sf.Token) and str(value) in ("y", "n"):
+        return LabelValue(name, str(value), flags)
+    if _reads_as_no(value):
+        return LabelValue(name, "n", (*flags, Flag.LENIENT))
+    return LabelValue(name, "", (*flags, Flag.MALFORMED))
+
+
+def _reads_as_no(value: object) -> bool:
+    if isinstance(value, list):
+        return any(_reads_as_no(item) for item, _ in value)
+    return value is False or is_no(str(value))
+
+
+def _known(label: str) -> tuple[str | None, tuple[Flag, ...]]:
+    """The label in the form in which statements have it, or None, and what is doubtful about it."""
+    name = canonical_label(label)
+    doubts = () if name == label else (Flag.LENIENT,)
+    if name in USAGE_LABELS:
+        return name, doubts
+    if name in LEGACY_LABELS:
+        return name, (*doubts, Flag.LEGACY)
+    if name in SIGNAL_LABELS:
+        return name, (*doubts, Flag.CROSS_VOCABULARY)
+    return None, ()
+
+
+def _scanned(text: str) -> Iterator[LabelValue]:
+    """The denials in a text that is no dictionary, and an entry that says that it is none."""
+    for label, value in PIECE.findall(text):
+        name, flags = _known(label)
+        if name is not None and is_no(value):
+            others = (flag for flag in flags if flag is not Flag.LENIENT)
+            yield LabelValue(name, "n", (*others, Flag.MALFORMED))
+    yield LabelValue("", "", (Flag.MALFORMED,))

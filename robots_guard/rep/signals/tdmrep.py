@@ -1,0 +1,279 @@
+"""TDMRep: whether a site reserves its rights to text and data mining.
+
+The final report of the W3C community group (10 May 2024) names four places. A header and a META
+element have `tdm-reservation: 1` or `0`, and `tdm-policy` with a URL. /.well-known/tdmrep.json is
+an array of objects with these names and a `location`; of those that match a path, the first counts.
+The fourth place is inside EPUB and PDF files, which are not read here.
+
+Invariant: 0 counts only as the report writes it, and only if nothing else at the same place could
+be read as a reservation. The same value in another form can be 1, but never 0.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from robots_guard.rep.paths import matching as matching_of
+from robots_guard.rep.signals.bounds import bounded
+from robots_guard.rep.signals.patterns import (
+    NO_RULE,
+    TOO_COMPLEX,
+    Form,
+    PathPatterns,
+    other_forms,
+    written_form,
+)
+from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
+
+RESERVATION = "tdm-reservation"
+POLICY = "tdm-policy"
+URL_CAP = 2_048  # characters of a policy's URL
+
+_SEPARATORS = re.compile(r"[\s,;\"']+")
+_ONES = frozenset(("1", "1.0", "01", "+1"))
+
+
+class ReservationValue(NamedTuple):
+    """The value of a reservation: 1, 0, or "" if it is neither."""
+
+    value: int | str
+    flags: tuple[Flag, ...] = ()
+
+
+def read_values(
+    reservations: Sequence[str], policies: Sequence[str], *, place: Place, raws: Sequence[str] = ()
+) -> tuple[Statement, ...]:
+    """The statements of all `tdm-reservation` and `tdm-policy` values of one header or page.
+
+    `raws` are the texts of the headers or tags, if they are not the values. A policy without a
+    reservation says nothing.
+    """
+    readings = [_read_text(text) for text in reservations]
+    if any(reading.value != 0 for reading in readings):
+        readings = list(map(_without_zero, readings))
+    statements = [
+        _statement(reading, place, raw)
+        for reading, raw in zip(readings, raws or reservations, strict=True)
+    ]
+    if any(reading.value == 1 for reading in readings):
+        statements += _policies(policies, place)
+    return bounded(statements)
+
+
+def _read_text(text: str) -> ReservationValue:
+    value = text.strip()
+    if value in ("0", "1"):
+        return ReservationValue(int(value))
+    if _ONES.intersection(_SEPARATORS.split(value)):
+        return ReservationValue(1, (Flag.LENIENT,))
+    return ReservationValue("", (Flag.MALFORMED,))
+
+
+def _without_zero(reading: ReservationValue) -> ReservationValue:
+    """A reading beside others: a 0 among them grants nothing."""
+    if reading.value == 0:
+        return ReservationValue("", (*reading.flags, Flag.MALFORMED))
+    return reading
+
+
+def _statement(reading: ReservationValue, place: Place, raw: str) -> Statement:
+    return Statement(
+        signal=Signal.TDM,
+        place=place,
+        rule=RESERVATION,
+        value=reading.value,
+        raw=raw.strip()[:RAW_CAP],
+        flags=reading.flags,
+    )
+
+
+def _policies(urls: Iterable[Any], place: Place) -> Iterator[Statement]:
+    for url in urls:
+        if isinstance(url, str) and url.strip():
+            # JSON can contain lone surrogates, which no encoding of a record has.
+            value = url.strip().encode("utf-8", "replace").decode()
+            yield Statement(
+                signal=Signal.TDM,
+                place=place,
+                rule=POLICY,
+                value=value[:URL_CAP],
+                raw=value[:RAW_CAP],
+            )
+
+
+# --- tdmrep.json ---
+
+
+class _Location(NamedTuple):
+    """One object of the file, for the paths that match `pattern`."""
+
+    pattern: bytes
+    reading: ReservationValue
+    source: dict[str, Any]
+
+
+class TdmFile:
+    """The entries of a tdmrep.json, compiled for questions about paths."""
+
+    def __init__(self, entries: Sequence[_Location], *, is_malformed: bool) -> None:
+        self._entries = entries
+        self._is_malformed = is_malformed
+        self._patterns = PathPatterns([each.pattern for each in entries], "first")
+        # The entries that say something: one without a value does not hide those after it.
+        self._clear = [place for place, each in enumerate(entries) if each.reading.value != ""]
+        self._clear_patterns = PathPatterns(
+            [entries[place].pattern for place in self._clear], "first"
+        )
+
+    def statements(self, target: str, matching: str = "standard") -> tuple[Statement, ...]:
+        """The statements for a target, such as `/a?b`. Never raises.
+
+        `matching` is the profile that determines which other forms of the target are looked up.
+        """
+        found: list[Statement] = []
+        if self._is_malformed:
+            found.append(_statement(_UNREADABLE, Place.TDMREP_FILE, ""))
+        if self._entries:
+            found += self._written(written_form(target))
+            for form in other_forms(target, matching_of(matching)):
+                found += (each for each in self._at(self._clear_place(form)) if _reserves(each))
+        return bounded(found)
+
+    def _written(self, form: Form) -> list[Statement]:
+        place = self._clear_place(form)
+        first = self._patterns.choose(form)
+        if first in (NO_RULE, TOO_COMPLEX) or first == place:
+            return self._at(place)
+        # The first entry that matches has no value that can be read: a later 0 grants nothing.
+        found = [self._statement(first, self._entries[first].reading)]
+        if place in (NO_RULE, TOO_COMPLEX):
+            return found + self._at(place)
+        reading = _without_zero(self._entries[place].reading)
+        return [*found, *self._at(place, reading)]
+
+    def _clear_place(self, form: Form) -> int:
+        place = self._clear_patterns.choose(form)
+        if place in (NO_RULE, TOO_COMPLEX):
+            return place
+        return self._clear[place]
+
+    def _at(self, place: int, reading: ReservationValue | None = None) -> list[Statement]:
+        if place == NO_RULE:
+            return []
+        if place == TOO_COMPLEX:
+            reserves = any(each.reading.value == 1 for each in self._entries)
+            doubtful = ReservationValue(1 if reserves else "", (Flag.MALFORMED,))
+            return [_statement(doubtful, Place.TDMREP_FILE, "too complex")]
+        entry = self._entries[place]
+        statements = [self._statement(place, reading or entry.reading)]
+        if entry.reading.value == 1:
+            statements += _policies((entry.source.get(POLICY),), Place.TDMREP_FILE)
+        return statements
+
+    def _statement(self, place: int, reading: ReservationValue) -> Statement:
+        raw = json.dumps(self._entries[place].source)
+        return _statement(reading, Place.TDMREP_FILE, raw)
+
+
+def _reserves(statement: Statement) -> bool:
+    return statement.rule == POLICY or statement.value == 1
+
+
+_UNREADABLE = ReservationValue("", (Flag.MALFORMED,))
+
+
+def read_file(body: bytes) -> TdmFile:
+    """Read a tdmrep.json. Never raises.
+
+    An object in place of the array, as some tools write it, can reserve rights only.
+    """
+    try:
+        content = json.loads(body, object_pairs_hook=_object)
+    except (ValueError, RecursionError):
+        return TdmFile((), is_malformed=True)
+    if isinstance(content, list):
+        return _file_of(content)
+    if isinstance(content, dict):
+        return _file_of_object(content)
+    return TdmFile((), is_malformed=True)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object by its names in lower case. Of a name that is repeated, the last value counts, but
+    a reservation is not withdrawn."""
+    content: dict[str, Any] = {}
+    for written, value in pairs:
+        name = written.lower().replace("_", "-")
+        if name == RESERVATION:
+            # A misspelt or repeated name can reserve rights only.
+            is_doubtful = name != written or name in content
+            if is_doubtful and _read_value(value).value != 1:
+                value = content[name] if _is_one(content.get(name)) else str(value)
+            elif is_doubtful:
+                value = "1"
+        content[name] = value
+    return content
+
+
+def _is_one(value: Any) -> bool:
+    return _read_value(value).value == 1
+
+
+def _read_value(value: Any) -> ReservationValue:
+    if type(value) is int and value in (0, 1):
+        return ReservationValue(value)
+    if isinstance(value, str) and value.strip() in _ONES:
+        return ReservationValue(1, (Flag.LENIENT,))
+    if type(value) is float and value == 1:
+        return ReservationValue(1, (Flag.LENIENT,))
+    return _UNREADABLE
+
+
+def _file_of(content: list[Any]) -> TdmFile:
+    entries = [entry for each in content if (entry := _entry_of(each)) is not None]
+    return TdmFile(entries, is_malformed=len(entries) < len(content))
+
+
+def _entry_of(source: Any) -> _Location | None:
+    """The entry of an element of the array, or None if it names no location."""
+    if not isinstance(source, dict):
+        return None
+    location = source.get("location")
+    if not isinstance(location, str) or not location.strip():
+        return None
+    reading = _read_value(source.get(RESERVATION))
+    return _Location(_pattern(location.strip()), reading, source)
+
+
+_AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
+
+
+def _pattern(location: str) -> bytes:
+    """The pattern of a location. A URL is read as its path, and a path begins with a slash."""
+    path = _AUTHORITY.sub("", location, count=1)
+    if not path.startswith(("/", "*")):
+        path = "/" + path
+    return path.encode("utf-8", "replace")
+
+
+def _file_of_object(content: dict[str, Any]) -> TdmFile:
+    """The file of an object: itself is an entry, or its members are arrays of entries."""
+    sources = [content] if RESERVATION in content else []
+    for value in content.values():
+        if isinstance(value, list):
+            sources += value
+    entries = []
+    for source in sources:
+        if isinstance(source, dict):
+            entry = _entry_of({"location": "/", **source})
+            if entry is not None:
+                entries.append(entry._replace(reading=_lenient(entry.reading)))
+    return TdmFile(entries, is_malformed=not entries)
+
+
+def _lenient(reading: ReservationValue) -> ReservationValue:
+    flags = tuple(dict.fromkeys((*reading.flags, Flag.LENIENT)))
+    return ReservationValue("" if reading.value == 0 else reading.value, flags)
