@@ -164,7 +164,7 @@ def tokens_in(text: str) -> tuple[tuple[str, str], ...]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         use, equals, token = part.partition("=")
         token = token.strip()
-        if not equals or not _TOKEN.fullmatch(token):
+        if not equals or not use.strip() or not _TOKEN.fullmatch(token):
             raise SettingsError(
                 f"purpose_tokens {text!r}: {part!r} is not of the form use=token, such as"
                 " ai-train=GPTBot"

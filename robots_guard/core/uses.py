@@ -165,11 +165,8 @@ class _Reading:
         if not self._is_reserved:
             return None
         place = self._tdm[0].place
-        policies = [each.value for each in statements if each.rule == "tdm-policy"]
-        near = [
-            each.value for each in statements if each.rule == "tdm-policy" and each.place is place
-        ]
-        return str((near or policies)[0]) if near or policies else None
+        policies = (each for each in statements if each.rule == "tdm-policy")
+        return next((str(each.value) for each in policies if each.place is place), None)
 
     def evidence(self, statement: Statement) -> StatementEffect:
         """What a statement denies and allows, in the company of the others."""

@@ -1,0 +1,107 @@
+"""Verdicts on responses."""
+
+from __future__ import annotations
+
+import pytest
+
+from robots_guard.core.reasons import Reason
+from robots_guard.core.response import ResponseHead, judge_response, needs_page
+from robots_guard.core.verdict import Action, Terms
+from robots_guard.rep.dialect import dialect
+from robots_guard.rep.paths import matching
+from robots_guard.rep.signals.statement import Place, Signal, Statement
+
+NOINDEX = Statement(signal=Signal.X_ROBOTS_TAG, place=Place.HEADER, rule="noindex", raw="noindex")
+NONE = Statement(signal=Signal.X_ROBOTS_TAG, place=Place.HEADER, rule="none", raw="none")
+PRICE = Statement(
+    signal=Signal.PAYMENT,
+    place=Place.HEADER,
+    rule="crawler-price",
+    value="USD 0.01",
+    raw="USD 0.01",
+)
+LICENSE = Statement(
+    signal=Signal.PAYMENT, place=Place.HEADER, rule="license-required", raw="License"
+)
+
+
+def terms(**settings):
+    return Terms(dialect=dialect("rfc9309"), matching=matching("standard"), **settings)
+
+
+def judge(*statements, status=200, pays=False, **settings):
+    head = ResponseHead(status=status)
+    return judge_response(statements, head, "mybot", terms(**settings), 0.0, pays=pays)
+
+
+def outcome(verdict):
+    return verdict.action, verdict.reason
+
+
+def test_a_response_is_refused_if_a_purpose_is_denied():
+    assert outcome(judge(NOINDEX, purposes="search")) == (Action.DROP, Reason.USAGE_RESERVED)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"purposes": "ai-train"}, {"purposes": "search", "action": "pass"}]
+)
+def test_it_passes_with_its_uses_otherwise(settings):
+    verdict = judge(NOINDEX, **settings)
+    assert verdict.action is Action.PASS
+    assert "search" in verdict.uses.denied
+
+
+def test_a_purpose_that_is_only_recorded_names_the_setting():
+    verdict = judge(NOINDEX, purposes="search", signals="record")
+    assert (verdict.action, verdict.relaxed) == (Action.PASS, "signals=record")
+
+
+@pytest.mark.parametrize(
+    ("status", "action"),
+    [(200, "drop"), (203, "drop"), (206, "drop"), (304, "drop"), (301, "pass"), (404, "pass")],
+)
+def test_only_responses_with_content_are_refused(status, action):
+    assert judge(NOINDEX, status=status, purposes="search").action == action
+
+
+def test_a_noindex_page_may_be_used_for_its_links():
+    settings = {"purposes": "search", "noindex_action": "follow-only"}
+    verdict = judge(NOINDEX, **settings)
+    assert verdict.action is Action.PASS
+    assert verdict.is_follow_only
+    assert judge(NONE, **settings).action is Action.DROP
+
+
+@pytest.mark.parametrize(
+    ("statement", "status", "settings", "pays", "expected"),
+    [
+        (PRICE, 402, {}, False, ("drop", "payment-required")),
+        (PRICE, 402, {}, True, ("pass", "payment-required")),
+        (PRICE, 402, {"signals": "record"}, False, ("pass", "payment-required")),
+        (PRICE, 200, {}, False, ("pass", "allowed")),
+        (LICENSE, 401, {}, False, ("drop", "payment-required")),
+        (LICENSE, 404, {}, False, ("pass", "allowed")),
+    ],
+)
+def test_the_guard_never_pays(statement, status, settings, pays, expected):
+    assert outcome(judge(statement, status=status, pays=pays, **settings)) == expected
+
+
+@pytest.mark.parametrize(
+    ("head", "settings", "expected"),
+    [
+        (
+            ResponseHead(status=200, headers=[("Content-Type", "text/html; charset=x")]),
+            "search",
+            True,
+        ),
+        (ResponseHead(status=200, headers=[("content-type", "TEXT/HTML")]), "search", True),
+        (ResponseHead(status=200), "search", True),
+        (ResponseHead(status=200, headers=[("Content-Type", "image/png")]), "search", False),
+        (ResponseHead(status=404), "search", False),
+        (ResponseHead(status=200, method="HEAD"), "search", False),
+        (ResponseHead(status=200), "", False),
+    ],
+)
+def test_a_page_is_read_only_where_it_can_refuse(head, settings, expected):
+    assert needs_page(head, terms(purposes=settings)) is expected
