@@ -1,17 +1,166 @@
-"""The statements of an HTML page."""
+"""What an HTML page states: its METAs, licence links, and elements that are not for snippets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
-import msgspec
+from robots_guard.rep.signals.bounds import bounded
+from robots_guard.rep.signals.charset import documents
+from robots_guard.rep.signals.extent import extent, is_small_tree
+from robots_guard.rep.signals.lexbor import read_tree, tree_type
+from robots_guard.rep.signals.markup import NO_MARKUP, Element, Markup
+from robots_guard.rep.signals.metas import meta_statements
+from robots_guard.rep.signals.page_links import base_url, followable, has_keyword, resolved
+from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
+from robots_guard.rep.signals.tag_reader import read_tags
+from robots_guard.rep.signals.tags import Tokenizer
 
-from robots_guard.rep.signals.statement import Statement
+HTML = "text/html"
+XHTML = "application/xhtml+xml"
+RSL = "application/rsl+xml"
+WITHHELD = 100  # texts with data-nosnippet that are recorded
+
+_LINKS = frozenset({b"a", b"area", b"base"})
+_ESSENCE = re.compile(r"[^\s;,]+/[^\s;,]+")
+_UNKNOWN = frozenset({"*/*", "unknown/unknown", "application/unknown"})  # browsers sniff these
+_START = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\x00\t\n\f\r ]*+<")
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """What a page states, and its links: whether each may be followed."""
+class Page:
+    """What a page states, and its links. It keeps the page until its links are read."""
 
-    statements: tuple[Statement, ...] = ()
-    links: Mapping[str, bool] = {}
-    is_incomplete: bool = False
+    def __init__(
+        self,
+        statements: tuple[Statement, ...] = (),
+        *,
+        is_incomplete: bool = False,
+        document: bytes = b"",
+        is_xml: bool = False,
+        url: str = "",
+    ) -> None:
+        self.statements = statements
+        self.is_incomplete = is_incomplete  # a part of the page was not read
+        self._document = document
+        self._is_xml = is_xml
+        self._url = url
+
+    @cached_property
+    def links(self) -> Mapping[str, bool]:
+        """The addresses that the page links to, absolute and without fragments.
+
+        Each has whether it may be followed as far as rel=nofollow says. The first access reads the
+        page once more.
+        """
+        base = None
+        found: list[tuple[str, str]] = []
+        for tag in Tokenizer(self._document, _LINKS, is_xml=self._is_xml).tags():
+            attributes = tag.attributes()
+            href = attributes.get("href")
+            if href is None:
+                continue
+            if tag.name != b"base":
+                found.append((href, attributes.get("rel", "")))
+            elif base is None:
+                base = href
+        self._document = b""
+        return followable(base_url(self._url, base), found)
+
+
+def read_page(body: bytes, content_type: str, url: str, *, is_whole: bool = True) -> Page:
+    """Read a page. It never raises, and the time is linear in the length of the body.
+
+    `content_type` is the value of the field, empty if there is none. `is_whole` is False if the
+    body is only the beginning of the page. A body that is not HTML states nothing.
+    """
+    essence = _html_type(body, content_type)
+    if not essence:
+        return Page()
+    is_xml = essence == XHTML
+    readings = documents(body, content_type)
+    markups = [markup for each in readings for markup in _markups(each, is_xml=is_xml)]
+    return Page(
+        bounded(_statements(markups, url)),
+        is_incomplete=not is_whole or any(markup.is_incomplete for markup in markups),
+        document=readings[0],
+        is_xml=is_xml,
+        url=url,
+    )
+
+
+def _html_type(body: bytes, content_type: str) -> str:
+    """Return the type of HTML that a body has; empty if it is not HTML."""
+    types = [each.lower() for each in _ESSENCE.findall(content_type)]
+    for known in (XHTML, HTML):
+        if known in types:
+            return known
+    is_typed = any(each not in _UNKNOWN for each in types)
+    return HTML if not is_typed and _START.match(body) else ""
+
+
+def _markups(document: bytes, *, is_xml: bool) -> Iterator[Markup]:
+    """Yield the markup of a document; of XHTML also as HTML, in case its consumer reads it so."""
+    if is_xml:
+        yield read_tags(document, is_xml=True)
+    yield _html_markup(document)
+
+
+def _html_markup(document: bytes) -> Markup:
+    end = extent(document)
+    if not end:
+        return NO_MARKUP
+    tree_of = tree_type()
+    is_cut = end < len(document)
+    part = document[:end] if is_cut else document
+    found = None
+    if tree_of is not None and is_small_tree(part):
+        found = read_tree(tree_of, part, is_cut=is_cut)
+    elif is_cut:
+        found = read_tags(part, is_cut=True)
+    return found or read_tags(document)
+
+
+def _statements(markups: Sequence[Markup], url: str) -> Iterator[Statement]:
+    """Yield the statements of a page, which may have several readings: browsers have the first."""
+    metas: list[Element] = []
+    for place, markup in enumerate(markups):
+        if place == 0:
+            metas += markup.metas
+        else:
+            metas += (meta._replace(is_certain=False) for meta in markup.metas)
+    yield from meta_statements(metas)
+    for markup in markups[:1]:
+        base = base_url(url, markup.base)
+        for link in markup.licenses:
+            if has_keyword(link.get("rel"), "license"):
+                yield from _license(link, base)
+        for text in markup.withheld[:WITHHELD]:
+            yield _withheld(text)
+
+
+def _license(link: Element, base: str) -> Iterator[Statement]:
+    href = link.get("href")
+    address = resolved(base, href) if href else None
+    if address is None:
+        return
+    is_rsl = link.get("type").partition(";")[0].strip().lower() == RSL
+    yield Statement(
+        signal=Signal.LICENSE,
+        place=Place.PAGE,
+        rule="license" if is_rsl else "license-other",
+        value=address,
+        raw=link.tag[:RAW_CAP],
+    )
+
+
+def _withheld(text: str) -> Statement:
+    value = " ".join(text[: 4 * RAW_CAP].split())[:RAW_CAP]
+    return Statement(
+        signal=Signal.DATA_NOSNIPPET,
+        place=Place.PAGE,
+        rule="data-nosnippet",
+        value=value,
+        raw=value,
+        flags=() if value else (Flag.MALFORMED,),
+    )

@@ -1,0 +1,72 @@
+"""The part of an HTML document that can hold statements, and whether a tree of it may be built.
+
+A tree costs more than the text: a parser compares attributes of one tag with each other, walks up
+the open elements, and repeats unclosed formatting elements in each paragraph. All of this grows
+with the square of the number of tags or attributes (measured with lexbor 2.5: 24 KB become 540 MB).
+So a document is given to such a parser up to its last META only, and if it has few tags. Pages have
+their METAs in the head.
+"""
+
+from __future__ import annotations
+
+import re
+
+from robots_guard.rep.signals.tags import TAG
+
+TREE_BYTES = 512 * 1024
+TREE_TAGS = 1_000
+TAG_BYTES = 2048
+
+#: A META that states nothing: it has none of the attributes `name` and `http-equiv`. Its values
+#: have no `<`, so that the time to find this is linear.
+_SILENT_META = re.compile(
+    rb"<meta(?:[\t\n\f\r ]++(?:property|itemprop|charset|content|id|class|lang)[\t\n\f\r ]*+="
+    rb"[\t\n\f\r ]*+(?:\"[^\"<]*+\"|'[^'<]*+'|[^\t\n\f\r \"'<>=`]++))++[\t\n\f\r ]*+/?>"
+)
+
+
+def extent(document: bytes) -> int:
+    """Return the length of the part of a document that can hold statements; 0 if none can."""
+    text = document.lower()
+    if text.rfind(b"data-nosnippet") >= 0:
+        return len(text)
+    end = _meta_end(text)
+    if text.rfind(b"license") >= 0:
+        end = max(end, _license_end(text))
+    return end
+
+
+def is_small_tree(document: bytes) -> bool:
+    """Whether the time and memory for a tree of a document are small, whatever its content."""
+    if len(document) > TREE_BYTES:
+        return False
+    pieces = document.split(b"<", TREE_TAGS + 1)
+    if len(pieces) > TREE_TAGS + 1:
+        return False
+    return all(_begins_small(piece) for piece in pieces if len(piece) > TAG_BYTES)
+
+
+def _begins_small(piece: bytes) -> bool:
+    """Whether the tag at the begin of a text after `<` has few attributes."""
+    tag = TAG.match(b"<" + piece)
+    return tag is not None and tag.end() <= TAG_BYTES
+
+
+def _meta_end(text: bytes) -> int:
+    at = text.rfind(b"<meta")
+    while at >= 0 and _SILENT_META.match(text, at):
+        at = text.rfind(b"<meta", 0, at)
+    if at < 0:
+        return 0
+    tag = TAG.match(text, at)
+    return tag.end() if tag else len(text)
+
+
+def _license_end(text: bytes) -> int:
+    at = text.rfind(b"<link")
+    while at >= 0:
+        tag = TAG.match(text, at, at + TAG_BYTES)
+        if tag and b"license" in tag[3]:
+            return tag.end()
+        at = text.rfind(b"<link", 0, at)
+    return 0

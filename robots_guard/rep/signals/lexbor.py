@@ -1,0 +1,69 @@
+"""Reads markup by the tree of selectolax (lexbor), which is that of browsers without scripts."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from robots_guard.rep.signals.markup import Element, Markup
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+_METAS = "meta[name],meta[http-equiv]"
+_LICENSES = "link[rel*=license i][href]"
+_WITHHELD = "span[data-nosnippet],div[data-nosnippet],section[data-nosnippet]"
+
+
+@cache
+def tree_type() -> type[LexborHTMLParser] | None:
+    """Return the parser, or None if the extra `signals` is not installed."""
+    try:
+        from selectolax.lexbor import LexborHTMLParser
+    except ImportError:
+        return None
+    return LexborHTMLParser
+
+
+def read_tree(
+    tree_of: type[LexborHTMLParser], document: bytes, *, is_cut: bool = False
+) -> Markup | None:
+    """Return the markup of a whole document, or of one that was cut after a tag.
+
+    Returns None if the cut is within a tag, a comment or an element that holds text only: what
+    begins there is not known.
+    """
+    end = _unused_name(document) if is_cut else b""
+    tree = tree_of(document + b'<meta name="' + end + b'">' if is_cut else document)
+    metas = [_element(node) for node in tree.css(_METAS)]
+    if is_cut:
+        name = end.decode()
+        count = len(metas)
+        metas = [meta for meta in metas if meta.attributes.get("name") != name]
+        if len(metas) == count:
+            return None
+    licenses = [_element(node) for node in tree.css(_LICENSES)]
+    base = tree.css_first("base[href]") if licenses else None
+    return Markup(metas, licenses, _withheld(tree), base.attributes["href"] if base else None)
+
+
+def _unused_name(document: bytes) -> bytes:
+    name = b"end-of-the-document"
+    while name in document:
+        name += b"-"
+    return name
+
+
+def _element(node: LexborNode) -> Element:
+    return Element(node.attributes, node.html or "")
+
+
+def _withheld(tree: LexborHTMLParser) -> list[str]:
+    """Return the texts of the outermost elements with data-nosnippet."""
+    texts: list[str] = []
+    inner: set[int] = set()
+    for node in tree.css(_WITHHELD):
+        if node.mem_id not in inner:
+            inner.update(each.mem_id for each in node.css(_WITHHELD))
+            texts.append(node.text())
+    return texts
