@@ -22,6 +22,7 @@ from robots_guard.guard.options import GuardOptions
 from robots_guard.guard.overrides import OverridesFile
 from robots_guard.guard.recorder import INTERNAL_ERROR, Recorder, refuse_after_error
 from robots_guard.guard.rules import RulesCache
+from robots_guard.origin import ROBOTS_TXT
 from robots_guard.ports import Clocks
 from robots_guard.rep.signals.headers import header_statements
 from robots_guard.rep.signals.page import Page
@@ -62,17 +63,22 @@ class ResponseCheck:
         is_complete: bool = True,
         pays: bool = False,
     ) -> Verdict | None:
-        """Return the verdict on a response, recording nothing; None if nothing is stated and
-        nothing refused.
+        """Return the verdict on a response, recording nothing; None if nothing is stated, nothing
+        refused and all of the page was read.
 
         If this fails, a response whose signals are enforced is refused.
         """
         terms = self._overrides.terms(question.origin)
-        if not terms.reads_signals:
+        if not terms.reads_signals or _is_robots_txt(question, terms):
             return None
         try:
             statements = self._statements(question, head, page, policy, terms)
-            if not statements and not (is_complete and _counts_silence(terms)):
+            is_incomplete = page is not None and page.is_incomplete
+            if (
+                not statements
+                and not is_incomplete
+                and not (is_complete and _counts_silence(terms))
+            ):
                 return None
             verdict = judge_response(
                 statements,
@@ -81,7 +87,7 @@ class ResponseCheck:
                 terms,
                 self._clocks.now(),
                 is_complete=is_complete,
-                is_incomplete=page is not None and page.is_incomplete,
+                is_incomplete=is_incomplete,
                 pays=pays,
             )
         except Exception:  # noqa: BLE001  fail closed: an internal error must not open a page
@@ -89,7 +95,7 @@ class ResponseCheck:
             if not terms.enforces_signals:
                 return None
             verdict = INTERNAL_ERROR
-        if verdict.uses is not None and not verdict.uses.evidence and verdict.action == "pass":
+        if _says_nothing(verdict):
             return None
         return self._options.apply_report_only(verdict)
 
@@ -130,6 +136,18 @@ class ResponseCheck:
         if document is not None and document.body:
             rules = self._rules.get(document, question.agent, terms)
         return policy_statements(question.target, policy, rules)
+
+
+def _says_nothing(verdict: Verdict) -> bool:
+    uses = verdict.uses
+    if uses is None or verdict.action != "pass":
+        return False
+    return not uses.evidence and not uses.is_incomplete
+
+
+def _is_robots_txt(question: Question, terms: Terms) -> bool:
+    """Whether the response is a robots.txt, which is read to obey it, and not used as content."""
+    return question.target == ROBOTS_TXT and terms.dialect.exempts_robots_txt
 
 
 def _counts_silence(terms: Terms) -> bool:
