@@ -23,6 +23,8 @@ from robots_guard.core.policy import Policy
 from robots_guard.core.reasons import Party, Reason, meaning_of
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.gateway.page import page
+from robots_guard.gateway.signals_field import NAME as SIGNALS
+from robots_guard.gateway.signals_field import signals_field
 from robots_guard.rep.dialect import Dialect
 
 MAX_QUOTED = 256  # characters of untrusted text in a header field
@@ -40,7 +42,7 @@ class ProxyReply(NamedTuple):
 
 
 def reply_to(decision: Decision, *, method: str = "GET", accept: str = "") -> ProxyReply:
-    """The response to a request that is refused or deferred."""
+    """The response to a request that is refused or deferred, or whose response is refused."""
     verdict = decision.verdict
     status, error = meaning_of(verdict.reason).response(verdict.action)
     fields = [
@@ -49,6 +51,8 @@ def reply_to(decision: Decision, *, method: str = "GET", accept: str = "") -> Pr
         ("Cache-Control", "no-store"),
         ("X-Content-Type-Options", "nosniff"),
     ]
+    if verdict.uses is not None and (signals := signals_field(verdict.uses)):
+        fields.append((SIGNALS, signals))
     if verdict.action is Action.DEFER:
         fields.append(("Retry-After", str(_seconds_to_wait(decision))))
     if prefers_html(accept):
@@ -192,6 +196,12 @@ def _why(decision: Decision) -> str:
     return f"{sentence} Try again in {_seconds_to_wait(decision)} s: it may be allowed then."
 
 
+def _outcome(decision: Decision) -> str:
+    if decision.response is None:
+        return "This request did not leave the proxy."
+    return "The site has answered, and the proxy has not passed its answer on."
+
+
 def _url(decision: Decision) -> str:
     return f"{decision.question.origin}{decision.question.target}"[:MAX_URL]
 
@@ -216,6 +226,8 @@ def _problem(decision: Decision, status: int) -> dict[str, object]:
         "line": verdict.rule and verdict.rule.line,
         "group": verdict.group,
         "because": verdict.detail,
+        "purposes": list(decision.purposes) or None,
+        "denied": (verdict.uses and verdict.uses.denied) or None,
         "delay": (verdict.delay and verdict.delay.seconds) or None,
         "until": verdict.until and math.ceil(verdict.until),
         "robots_url": decision.question.origin.robots_url,
@@ -235,7 +247,7 @@ def _page(decision: Decision, status: int) -> bytes:
         f"{title}: {escape(decision.verdict.reason)}",
         f"""<p class="by">robots_guard · {status} · {escape(decision.verdict.reason)}</p>
 <h1>{title}</h1>
-<p>{escape(_why(decision))} This request did not leave the proxy.</p>
+<p>{escape(_why(decision))} {_outcome(decision)}</p>
 <dl>{facts}</dl>
 <p class="ask"><strong>Whom to ask:</strong> the operator of this crawler, who runs this proxy.
 Give the reference <code>{escape(decision.id)}</code>. What may be crawled is decided by the site.</p>""",
@@ -253,7 +265,7 @@ def _facts(decision: Decision) -> list[tuple[str, str]]:
         facts.append(
             ("Rule", f'{rule}<span class="small line">line {verdict.rule.line}{group}</span>')
         )
-    if meaning_of(verdict.reason).fault is Party.SITE:
+    if meaning_of(verdict.reason).fault is Party.SITE and decision.response is None:
         when = ""
         if fetched := _fetched_at(decision):
             when = f'<span class="small line">as of {fetched.replace("T", " ").replace("Z", " UTC")}</span>'
