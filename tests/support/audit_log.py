@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from robots_guard.audit.read.reader import records
+from robots_guard.audit.read.reader import Filter, entries, records
 
 
 def decisions(directory: Path) -> list[dict[str, Any]]:
@@ -17,3 +17,11 @@ def decisions(directory: Path) -> list[dict[str, Any]]:
     if not directory.exists():
         return []
     return [msgspec.structs.asdict(record) for record in records(directory)]
+
+
+def signals(directory: Path) -> list[dict[str, Any]]:
+    """Return what the log says of signals in responses, in order of time, with all fields."""
+    if not directory.exists():
+        return []
+    found = entries(directory, Filter(kind="signals"))
+    return [msgspec.structs.asdict(record) for record in found]
