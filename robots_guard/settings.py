@@ -442,9 +442,21 @@ class ProxySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
             description="The memory for the bodies of all requests together, in each worker: bytes,"
             " or such as `512k` or `1g`. Bytes count from their arrival until their request has"
             " ended; sending a body takes up to three more copies of that body. Beyond this limit"
-            " an upload gets a 503. An upload that alone exceeds it gets a 413."
+            " an upload gets a 503. An upload that alone exceeds it gets a 413. Pages that are held"
+            " for `scan_limit` count, too; beyond this limit they are passed on unread."
         ),
     ] = "256m"
+
+    scan_limit: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=16_777_216,
+            description="Bytes of an HTML page, decoded, that the proxy reads for META tags if a"
+            " declared purpose needs them. The page is held until then, and the rest of a longer"
+            " one is passed on unread.",
+        ),
+    ] = 65_536
 
     def __post_init__(self) -> None:
         super().__post_init__()

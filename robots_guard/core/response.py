@@ -38,6 +38,12 @@ class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
         return 200 <= self.status < 300 or self.status == _NOT_MODIFIED
 
     @property
+    def brings_content(self) -> bool:
+        """Whether the response itself brings content, so that its silence about a purpose counts. A
+        304 leaves what was stated before as it was (RFC 9111 section 4.3.4)."""
+        return self.method != "HEAD" and self.status != _NOT_MODIFIED
+
+    @property
     def content_type(self) -> str:
         """The values of Content-Type, joined if there are several, because a client can take any."""
         values = [value for name, value in self.headers if name.lower() == "content-type"]
@@ -99,7 +105,7 @@ def judge_response(
         return _payment(verdict, terms, pays=pays)
     if not head.has_content:
         return verdict
-    refusal = refusal_of(uses, terms, is_complete=is_complete)
+    refusal = refusal_of(uses, terms, is_complete=is_complete and head.brings_content)
     if refusal is None:
         return verdict
     if not terms.enforces_signals:

@@ -107,6 +107,11 @@ class Uses(msgspec.Struct, frozen=True, kw_only=True):
         denials = [each.statement for each in self.evidence if use in each.denies]
         return min(denials, key=lambda each: _PLACES.index(each.place), default=None)
 
+    def permission_of(self, use: str) -> Statement | None:
+        """The first statement that allows a use, in the same order."""
+        permissions = [each.statement for each in self.evidence if use in each.allows]
+        return min(permissions, key=lambda each: _PLACES.index(each.place), default=None)
+
 
 def read_uses(
     statements: Iterable[Statement],

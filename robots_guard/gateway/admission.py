@@ -7,6 +7,8 @@
     mark_sent       the request is being written
     mark_response_started
                     its response has started
+    needs_page, judge_head, judge_response
+                    what the site states in the response is judged
     release         the request has ended
 
 In many proxies a request and its response are separate messages, which share no more than an id.
@@ -21,6 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from robots_guard.core.freshness import asked_to_wait
 from robots_guard.core.pacing import MAX_TURN_AGE
 from robots_guard.core.reasons import Reason
+from robots_guard.core.response import ResponseHead
 from robots_guard.core.verdict import Action, Decision, Question, Verdict
 from robots_guard.gateway.deferrals import DeferralMemory
 from robots_guard.gateway.refusal import ProxyReply, cached_copy
@@ -28,6 +31,7 @@ from robots_guard.gateway.wire import Wire
 from robots_guard.guard.guard import Guard
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks
+from robots_guard.rep.signals.page import Page
 
 TRACKED = 100_000  # permitted requests that have not ended; the oldest is forgotten first
 
@@ -166,6 +170,36 @@ class Admission:
         if seconds := asked_to_wait(status, {"retry-after": retry_after}, self._now()):
             await self._guard.note_pause(decision.question.origin, seconds)
         await self._guard.mark_response_started(decision)  # last, because it may wait for the store
+
+    def needs_page(self, decision_id: str, head: ResponseHead) -> bool:
+        """Whether the page of a tracked request's response must be read before the client may get
+        it. Raises KeyError."""
+        return self._guard.responses.needs_page(self._tracked[decision_id].question, head)
+
+    def judge_head(self, decision_id: str, head: ResponseHead) -> Decision | None:
+        """Return the refusal of a response by its head alone, recorded; None if its page must be
+        read. Raises KeyError."""
+        request = self._tracked[decision_id]
+        responses = self._guard.responses
+        verdict = responses.judge(
+            request.question, head, policy=request.policy, is_complete=False, pays=True
+        )
+        if verdict is None or verdict.action is Action.PASS:
+            return None
+        return responses.record(request.question, head, verdict, request.id)
+
+    def judge_response(
+        self, decision_id: str, head: ResponseHead, page: Page | None = None
+    ) -> Decision | None:
+        """Return the decision on a response of which nothing more will be read, recorded; None if
+        nothing is stated in it and nothing refused. `page` is its page, if it was needed. A demand
+        for payment passes: it is the client's to answer. Raises KeyError."""
+        request = self._tracked[decision_id]
+        responses = self._guard.responses
+        verdict = responses.judge(request.question, head, page, policy=request.policy, pays=True)
+        if verdict is None:
+            return None
+        return responses.record(request.question, head, verdict, request.id)
 
     def release(self, decision_id: str) -> None:
         """Forget a request that has ended, or that is judged again."""

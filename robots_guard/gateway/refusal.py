@@ -22,6 +22,8 @@ from robots_guard.core.policy import Policy
 from robots_guard.core.reasons import Party, Reason, meaning_of
 from robots_guard.core.verdict import Action, Decision
 from robots_guard.gateway.page import render
+from robots_guard.gateway.signals_field import NAME as SIGNALS
+from robots_guard.gateway.signals_field import signals_field
 from robots_guard.rep.dialect import Dialect
 
 MAX_QUOTED = 256  # characters of untrusted text in a header field
@@ -39,7 +41,7 @@ class ProxyReply(NamedTuple):
 
 
 def reply_to(decision: Decision, *, method: str = "GET", accept: str = "") -> ProxyReply:
-    """The response to a request that is refused or deferred."""
+    """The response to a request that is refused or deferred, or whose response is refused."""
     verdict = decision.verdict
     status, error = meaning_of(verdict.reason).response(verdict.action)
     fields = [
@@ -48,6 +50,8 @@ def reply_to(decision: Decision, *, method: str = "GET", accept: str = "") -> Pr
         ("Cache-Control", "no-store"),
         ("X-Content-Type-Options", "nosniff"),
     ]
+    if verdict.uses is not None and (signals := signals_field(verdict.uses)):
+        fields.append((SIGNALS, signals))
     if verdict.action is Action.DEFER:
         fields.append(("Retry-After", str(_seconds_to_wait(decision))))
     if prefers_html(accept):
@@ -191,6 +195,12 @@ def _why(decision: Decision) -> str:
     return f"{sentence} Try again in {_seconds_to_wait(decision)} s: it may be allowed then."
 
 
+def _outcome(decision: Decision) -> str:
+    if decision.response is None:
+        return "This request did not leave the proxy."
+    return "The site has answered, and the proxy has not passed its answer on."
+
+
 def _url(decision: Decision) -> str:
     return f"{decision.question.origin}{decision.question.target}"[:MAX_URL]
 
@@ -216,6 +226,8 @@ def _problem(decision: Decision, status: int) -> dict[str, object]:
         "line": verdict.rule and verdict.rule.line,
         "group": verdict.group,
         "because": verdict.detail,
+        "purposes": list(decision.purposes) or None,
+        "denied": (verdict.uses and verdict.uses.denied) or None,
         "delay": (verdict.delay and verdict.delay.seconds) or None,
         "until": verdict.until and math.ceil(verdict.until),
         "robots_url": decision.question.origin.robots_url,
@@ -229,13 +241,14 @@ def _problem(decision: Decision, status: int) -> dict[str, object]:
 
 def _page(decision: Decision, status: int) -> bytes:
     verdict = decision.verdict
-    is_by_site = meaning_of(verdict.reason).fault is Party.SITE
+    is_by_site = meaning_of(verdict.reason).fault is Party.SITE and decision.response is None
     is_deferred = verdict.action is Action.DEFER
     return render(
         "refusal.html",
         status=status,
         verdict=verdict,
         why=_why(decision),
+        outcome=_outcome(decision),
         url=_url(decision),
         robots_url=decision.question.origin.robots_url if is_by_site else None,
         fetched_at=_fetched_at(decision),

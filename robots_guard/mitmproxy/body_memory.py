@@ -1,11 +1,12 @@
-"""Body memory: counts the bytes of request bodies that this process keeps, over all connections.
+"""Body memory: counts the bytes of bodies that this process keeps, over all connections.
 
 `body_size_limit` bounds one request, but a client may open any number of them. Each byte of a body
 that mitmproxy keeps is counted here from its arrival until its flow has ended, its client has
 disconnected, or the byte was discarded. An upload that would exceed the limit is refused
 (`http_stream_uploads`), and its bytes are released.
 
-Only requests are counted: `robots-guard proxy` forwards responses as they arrive.
+Of responses, only the pages that are held until they are judged are counted
+(`http_stream_responses`): `robots-guard proxy` forwards all others as they arrive.
 """
 
 from __future__ import annotations

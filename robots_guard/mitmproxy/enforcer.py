@@ -30,6 +30,7 @@ from robots_guard.mitmproxy import options
 from robots_guard.mitmproxy.body_memory import MEMORY
 from robots_guard.mitmproxy.connections import Connections, refusal_of
 from robots_guard.mitmproxy.egress.fetcher import on_behalf_of
+from robots_guard.mitmproxy.held_pages import memory_key
 from robots_guard.mitmproxy.replies.asgi import Application
 from robots_guard.mitmproxy.replies.response import NoRoom, Refusal
 from robots_guard.mitmproxy.replies.status import StatusSite, is_for_proxy
@@ -37,6 +38,7 @@ from robots_guard.mitmproxy.request.description import wire_of
 from robots_guard.mitmproxy.request.outgoing import Approved
 from robots_guard.mitmproxy.request.permits import JudgedRequest, PassedFlow, Permits, RefusedFlow
 from robots_guard.mitmproxy.request.write_gate import WriteGate
+from robots_guard.mitmproxy.response_review import ResponseReview
 from robots_guard.mitmproxy.service import Service
 from robots_guard.mitmproxy.turn_waiters import HookWaits, ShuttingDown, TurnWaiters
 from robots_guard.settings import ProxySettings
@@ -68,6 +70,7 @@ class Enforcer:
         # mitmproxy calls the hooks of these, too.
         self.addons = [Connections(self._service, self._permits)]
         self._status_site = StatusSite(console)
+        self._review = ResponseReview(self._note_refused_response)
         self._turn_waiters = TurnWaiters()
         self._hook_waits = HookWaits()
         self._refused_at_shutdown: set[str] = set()
@@ -402,7 +405,10 @@ class Enforcer:
     # -- the response -------------------------------------------------------------------------------------
 
     async def responseheaders(self, flow: http.HTTPFlow) -> None:
-        """Count the turn from here. A response to a flow without a verdict means that a gate has failed."""
+        """Judge the response, and count the turn from here.
+
+        A response to a flow without a verdict means that a gate has failed.
+        """
         if self._is_own_fetch(flow):
             return
         state = self._permits.state_of(flow)
@@ -416,18 +422,29 @@ class Enforcer:
             )
             flow.kill()
         elif isinstance(state, PassedFlow) and flow.response is not None:
-            if "http3" not in self._service.relaxed:
-                # The field invites clients to QUIC, which bypasses the proxy.
-                flow.response.headers.pop("alt-svc", None)
-            opened = self._service.guard_or_none
-            if opened is not None:
-                retry_after = flow.response.headers.get("retry-after", "")
-                await opened.admission.mark_response_started(
-                    state.decision_id, flow.response.status_code, retry_after
-                )
+            await self._receive(flow, flow.response, state.decision_id)
+
+    async def _receive(
+        self, flow: http.HTTPFlow, response: http.Response, decision_id: str
+    ) -> None:
+        if "http3" not in self._service.relaxed:
+            # The field invites clients to QUIC, which bypasses the proxy.
+            response.headers.pop("alt-svc", None)
+        opened = self._service.guard_or_none
+        if opened is not None:
+            self._review.begin(flow, opened, decision_id)
+            retry_after = response.headers.get("retry-after", "")
+            await opened.admission.mark_response_started(
+                decision_id, response.status_code, retry_after
+            )
+
+    def _note_refused_response(self, flow: http.HTTPFlow, decision: Decision) -> None:
+        self._status_site.remember(decision)
+        flow.metadata["robots_guard"] = _metadata_of(decision)
 
     def response(self, flow: http.HTTPFlow) -> None:
         """Release the permit of a flow that has ended."""
+        self._review.end(flow)
         self._end_flow(flow)
         self._move_to_end()
 
@@ -437,6 +454,7 @@ class Enforcer:
 
     def _end_flow(self, flow: http.HTTPFlow) -> None:
         MEMORY.release(flow.client_conn.id, flow.id)
+        MEMORY.release(flow.client_conn.id, memory_key(flow.id))
         self._refused_at_shutdown.discard(flow.id)
         if not self._is_own_fetch(flow):
             self._permits.release(flow)

@@ -10,12 +10,14 @@ from support.wires import wire
 from robots_guard.audit.read.reader import Filter, entries
 from robots_guard.core.access import Fetched
 from robots_guard.core.reasons import Reason
+from robots_guard.core.response import ResponseHead
 from robots_guard.core.verdict import Action, Question, Verdict
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.gateway import admission as gateway
 from robots_guard.gateway.admission import Admission
 from robots_guard.guard.guard import Clocks
 from robots_guard.origin import origin_of
+from robots_guard.rep.signals.page import Page, read_page
 
 RULES = b"""
 User-agent: mybot
@@ -216,3 +218,80 @@ async def test_the_oldest_request_is_forgotten_first(free, monkeypatch):
     monkeypatch.setattr(gateway, "TRACKED", 2)
     ids = [(await free.admit(ask(f"/{number}"))).id for number in range(3)]
     assert [free.mark_sent(each) for each in ids] == [False, True, True]
+
+
+# -- what a site states in its responses ----------------------------------------------------------
+
+HTML = ("Content-Type", "text/html")
+NOAI = ("X-Robots-Tag", "noai")
+TRAINING = {"terms": {"purposes": "ai-train"}}
+
+
+def head(*fields, status=200, method="GET"):
+    return ResponseHead(status=status, headers=fields, method=method)
+
+
+def page(content):
+    return read_page(content, "text/html", f"{SITE}/open")
+
+
+@pytest.fixture
+async def training(admission_of):
+    """An admission with a declared purpose, and the decision on a request that it tracks."""
+    found = admission_of(FREE, **TRAINING)
+    return found, await found.admit(ask())
+
+
+async def test_a_response_is_refused_by_its_head(training):
+    admission, request = training
+    refused = admission.judge_head(request.id, head(HTML, NOAI))
+    assert refused.verdict.reason is Reason.USAGE_RESERVED
+    assert (refused.response.status, refused.response.request) == (200, request.id)
+
+
+async def test_a_head_that_refuses_nothing_is_not_recorded_before_the_page(training):
+    admission, request = training
+    fields = head(HTML, ("X-Robots-Tag", "noindex"))
+    assert admission.needs_page(request.id, fields)
+    assert admission.judge_head(request.id, fields) is None
+    decision = admission.judge_response(
+        request.id, fields, page(b"<meta name=robots content=noai>")
+    )
+    assert decision.verdict.action is Action.DROP
+    assert decision.verdict.uses.denied == ["ai-index", "ai-input", "ai-train", "search", "snippet"]
+
+
+async def test_a_response_that_states_nothing_has_no_decision(training):
+    admission, request = training
+    assert admission.judge_response(request.id, head(HTML), page(b"<p>")) is None
+
+
+async def test_an_incomplete_page_passes_and_says_so(training):
+    admission, request = training
+    decision = admission.judge_response(request.id, head(HTML), Page(is_incomplete=True))
+    assert decision.verdict.action is Action.PASS
+    assert decision.verdict.uses.is_incomplete
+
+
+@pytest.mark.parametrize("fields", [head(HTML, method="HEAD"), head(HTML, status=304)])
+async def test_silence_counts_only_where_there_is_content(admission_of, fields):
+    admission = admission_of(FREE, terms={"purposes": "ai-train", "on_unknown": "deny"})
+    request = await admission.admit(ask())
+    assert admission.judge_response(request.id, fields) is None
+    refused = admission.judge_response(request.id, head(HTML), page(b"<p>"))
+    assert refused.verdict.action is Action.DROP
+
+
+async def test_a_demand_for_payment_passes(training):
+    admission, request = training
+    decision = admission.judge_response(request.id, head(("crawler-price", "USD 1"), status=402))
+    assert decision.verdict.action is Action.PASS
+    assert decision.verdict.reason is Reason.PAYMENT_REQUIRED
+
+
+async def test_a_response_to_a_request_that_is_not_tracked(training):
+    admission, request = training
+    admission.release(request.id)
+    for judge in (admission.needs_page, admission.judge_head, admission.judge_response):
+        with pytest.raises(KeyError):
+            judge(request.id, head(HTML))

@@ -5,12 +5,23 @@ from __future__ import annotations
 import json
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 
 from robots_guard.core.reasons import Reason, meaning_of
-from robots_guard.core.verdict import Action, Decision, Question, RuleRef, Verdict
+from robots_guard.core.signal_settings import SignalSettings
+from robots_guard.core.uses import read_uses
+from robots_guard.core.verdict import (
+    Action,
+    Decision,
+    Question,
+    ResponseRef,
+    RuleRef,
+    Verdict,
+)
 from robots_guard.gateway.refusal import not_ready, prefers_html, quoted, reply_to
 from robots_guard.origin import Origin
+from robots_guard.rep.signals.headers import header_statements
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 
@@ -202,3 +213,25 @@ def test_the_page_has_url_reason_rule_and_contact():
         "ab-1",
     ):
         assert text in page
+
+
+@pytest.mark.parametrize("accept", ["", BROWSER])
+def test_a_refused_response(accept):
+    stated = header_statements([("X-Robots-Tag", "noai, <b>")], 200)
+    uses = read_uses(stated, "mybot", SignalSettings(), 0.0)
+    said = "ai-train: x-robots-tag (header) says X-Robots-Tag: noai, <b>"
+    refused = decision(reason=Reason.USAGE_RESERVED, rule=None, uses=uses, detail=said)
+    response = ResponseRef(status=200, request="ab-0")
+    refused = msgspec.structs.replace(refused, response=response, purposes=("ai-train",))
+    reply = reply_to(refused, accept=accept)
+    assert reply.status == 403
+    assert dict(reply.headers)["Robots-Guard-Signals"].startswith("ai-input=n")
+    body = reply.body.decode()
+    assert "did not leave" not in body
+    if accept:
+        assert "says X-Robots-Tag: noai, &lt;b&gt;" in body
+        assert "robots.txt" not in body
+    else:
+        problem = json.loads(body)
+        assert (problem["because"], problem["purposes"]) == (said, ["ai-train"])
+        assert problem["denied"] == ["ai-input", "ai-train"]

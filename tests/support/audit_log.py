@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from robots_guard.audit.read.reader import records
+from robots_guard.audit.read.reader import Filter, entries, records
 
 
 def decisions(directory: Path) -> list[dict[str, Any]]:
@@ -21,7 +20,8 @@ def decisions(directory: Path) -> list[dict[str, Any]]:
 
 
 def signals(directory: Path) -> list[dict[str, Any]]:
-    """Return the records on responses of an audit log, as they are written."""
-    lines = (line for file in directory.glob("*.jsonl") for line in file.read_text().splitlines())
-    found = [record for record in map(json.loads, lines) if record["kind"] == "signals"]
-    return sorted(found, key=lambda record: record["at"])
+    """Return what the log says of signals in responses, in order of time, with all fields."""
+    if not directory.exists():
+        return []
+    found = entries(directory, Filter(kind="signals"))
+    return [msgspec.structs.asdict(record) | msgspec.to_builtins(record) for record in found]

@@ -312,11 +312,13 @@ os.register_at_fork(after_in_child=_reset_all_after_fork)
 
 
 def states_something_itself(decision: Decision) -> bool:
-    """Whether a response, and not only the policy of its origin, states something."""
+    """Whether a response, and not only the policy of its origin, states something, or might: part
+    of its page was not read."""
     uses = decision.verdict.uses
-    return uses is not None and any(
-        each.statement.place in (Place.HEADER, Place.PAGE) for each in uses.evidence
-    )
+    if uses is None:
+        return False
+    places = {each.statement.place for each in uses.evidence}
+    return uses.is_incomplete or not places.isdisjoint((Place.HEADER, Place.PAGE))
 
 
 def is_always_recorded(decision: Decision) -> bool:

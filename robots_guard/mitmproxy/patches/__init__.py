@@ -28,6 +28,7 @@ from robots_guard.mitmproxy.patches import (
     http2_server_resets,
     http3_client_writer,
     http_stream_connection,
+    http_stream_responses,
     http_stream_uploads,
     message_checks,
     name_resolution,
@@ -42,6 +43,7 @@ from robots_guard.mitmproxy.patches import (
 ADDON_PATCHES = (
     http_stream_connection.PATCH,
     http_stream_uploads.PATCH,
+    http_stream_responses.PATCH,
     http1_client_writer.PATCH,
     http1_client_head.PATCH,
     http1_client_bytes.PATCH,

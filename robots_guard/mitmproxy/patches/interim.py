@@ -8,8 +8,8 @@ the stream, which forwards it to the client at once (RFC 9110 section 15.2), wit
 
     100         is dropped: mitmproxy has answered the client's Expect, and sends none to the site
     HTTP/1.0    clients get none, because they do not know interim responses
-    fields      of one connection, of framing (RFC 9110 section 8.6), and Alt-Svc, which leads past
-                the proxy, are dropped
+    fields      of one connection, of framing (RFC 9110 section 8.6), Alt-Svc, which leads past the
+                proxy, and Robots-Guard-Signals, which only the guard may set, are dropped
     101         is left to mitmproxy if the request asked for it; else it is an error of the site,
                 and the client gets 502: mitmproxy would forward data that is not HTTP, and raise if
                 the client speaks HTTP/2
@@ -35,6 +35,7 @@ _REMOVED = (
     "upgrade",
     "content-length",
     "alt-svc",
+    "robots-guard-signals",
 )
 
 

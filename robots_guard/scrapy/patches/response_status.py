@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from scrapy.core.downloader.handlers import http11
 
-from robots_guard.patch import Patch, install_patches, method
+from robots_guard.gateway.patch import Patch, install_patches, method
 
 if TYPE_CHECKING:
     from scrapy import Request

@@ -1,0 +1,238 @@
+"""`HttpStream.state_wait_for_response_headers` decides what becomes of the body of a response, and
+`check_body_size` whether it is too large.
+
+mitmproxy either streams it, and then the client has the status before the first byte of the body
+is known, or keeps all of it. A response that an addon sets in the hook `responseheaders` is
+overwritten by the site's body. With the replacement there are two more ways:
+
+    held        a page in `HELD_PAGES` is kept until its beginning has been judged, and is then
+                passed on as other addons want it, or refused
+    refused     instead of the site's response, the client gets the guard's. The rest of the site's
+                body is discarded as it arrives. If it is long or slow, the download is ended: over
+                HTTP/1 the connection is closed, over HTTP/2 the stream is reset
+
+`_handle_event` is replaced because only it sees the timers of a stream. `check_body_size` would
+fail a response whose Content-Length exceeds `body_size_limit` before it is known that it will be
+streamed; the replacement checks only what is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import MethodType
+
+from mitmproxy.proxy import commands, events, layer
+from mitmproxy.proxy.layers.http import HttpStream, SendHttp
+from mitmproxy.proxy.layers.http._base import HttpEvent
+from mitmproxy.proxy.layers.http._events import (
+    RequestEndOfMessage,
+    RequestProtocolError,
+    ResponseData,
+    ResponseEndOfMessage,
+    ResponseHeaders,
+    ResponseTrailers,
+)
+
+from robots_guard.gateway.patch import Patch, method
+from robots_guard.mitmproxy.body_memory import MEMORY
+from robots_guard.mitmproxy.held_pages import HELD_PAGES, HeldPage, memory_key
+from robots_guard.mitmproxy.patches.codes import CLIENT_DISCONNECTED
+from robots_guard.mitmproxy.replies.response import Refusal
+
+HOLD_TIME = 10.0  # seconds a page is held; then what has arrived is judged
+DISCARD_BYTES = 64 * 1024  # of a refused body; a new connection costs the site about as much
+DISCARD_TIME = 1.0  # seconds
+_TICK = 1.0  # seconds; mitmproxy cannot cancel a timer, so that long ones would pile up
+
+Commands = layer.CommandGenerator[None]
+Waits = Callable[[HttpStream, ResponseHeaders], Commands]
+Handles = Callable[[HttpStream, events.Event], Commands]
+Checks = Callable[[HttpStream, bool], layer.CommandGenerator[bool]]
+
+
+def _replace_wait(plain: Waits) -> Waits:
+    def state_wait_for_response_headers(self: HttpStream, event: ResponseHeaders) -> Commands:
+        yield from plain(self, event)
+        held = HELD_PAGES.pop(self.flow.id, None)
+        if self.server_state != self.state_consume_response_body:
+            return
+        if isinstance(self.flow.response, Refusal):
+            yield from _start_discarding(self, event)
+        elif held is not None:
+            yield from _start_holding(self, event, held)
+
+    return state_wait_for_response_headers
+
+
+def _replace_handle_event(plain: Handles) -> Handles:
+    def _handle_event(self: HttpStream, event: events.Event) -> Commands:
+        if not isinstance(event, events.Wakeup):
+            yield from plain(self, event)
+        elif self.flow.live and self.server_state in _states(self):
+            yield from self.server_state(event)
+
+    return _handle_event
+
+
+def _states(self: HttpStream) -> tuple[MethodType, ...]:
+    return MethodType(state_hold_page, self), MethodType(state_discard_response_body, self)
+
+
+def _replace_check_body_size(plain: Checks) -> Checks:
+    def check_body_size(self: HttpStream, request: bool) -> layer.CommandGenerator[bool]:
+        if not request and not self.response_body_buf:  # only its head has arrived
+            return False
+        return (yield from plain(self, request))
+
+    return check_body_size
+
+
+# -- a page that is held --------------------------------------------------------------------------
+
+
+def _start_holding(self: HttpStream, event: ResponseHeaders, held: HeldPage) -> Commands:
+    if event.end_stream:
+        held.stream = False  # nothing follows, and the client shall know it with the head
+    self.__dict__["held_page"] = held
+    self.server_state = MethodType(state_hold_page, self)
+    yield commands.RequestWakeup(_TICK)
+
+
+def state_hold_page(self: HttpStream, event: events.Event) -> Commands:
+    """Keep the beginning of a page until it can be judged."""
+    held: HeldPage = self.__dict__["held_page"]
+    if isinstance(event, ResponseData):
+        has_room = _count(self, held.feed(event.data))
+        if held.window.is_full or not has_room:
+            yield from _judge(self, held)
+    elif isinstance(event, ResponseTrailers):
+        assert self.flow.response is not None
+        self.flow.response.trailers = event.trailers
+    elif isinstance(event, ResponseEndOfMessage):
+        held.window.end()
+        yield from _judge(self, held)
+        yield from self.server_state(event)
+    elif time.monotonic() - held.began >= HOLD_TIME:
+        yield from _judge(self, held)
+    else:
+        yield commands.RequestWakeup(_TICK)
+
+
+def _judge(self: HttpStream, held: HeldPage) -> Commands:
+    """Pass a page on, or refuse it."""
+    response = self.flow.response
+    assert response is not None
+    del self.__dict__["held_page"]
+    refusal = held.judge()
+    if refusal is not None:
+        _uncount(self)
+        self.flow.response = refusal
+        yield from _discard_rest(self, discarded=held.kept)
+        return
+    response.stream = held.stream
+    if held.stream:
+        yield from self.start_response_stream()
+    else:
+        self.server_state = self.state_consume_response_body
+    for data in held.pieces:
+        yield from self.server_state(ResponseData(self.stream_id, data))
+    _uncount(self)
+
+
+def _count(self: HttpStream, size: int) -> bool:
+    return MEMORY.take(self.flow.client_conn.id, memory_key(self.flow.id), size)
+
+
+def _uncount(self: HttpStream) -> None:
+    MEMORY.release(self.flow.client_conn.id, memory_key(self.flow.id))
+
+
+# -- a body that is refused -----------------------------------------------------------------------
+
+
+def _start_discarding(self: HttpStream, event: ResponseHeaders) -> Commands:
+    expected = 0
+    if not event.end_stream:
+        expected = _declared_length(event)
+    yield from _discard_rest(self, discarded=0, expected=expected)
+
+
+def _declared_length(event: ResponseHeaders) -> int:
+    length = event.response.headers.get("content-length", "")
+    return int(length) if length.isdecimal() and length.isascii() else 0
+
+
+def _discard_rest(self: HttpStream, discarded: int, expected: int = 0) -> Commands:
+    """Discard what follows, unless it is known to be long. The site must not wait for the rest of
+    an upload, either."""
+    self.__dict__["discarded"] = discarded
+    self.server_state = MethodType(state_discard_response_body, self)
+    is_uploading = self.client_state == self.state_stream_request_body
+    if is_uploading or max(discarded, expected) > DISCARD_BYTES:
+        yield from _stop_site(self)
+    else:
+        yield commands.RequestWakeup(DISCARD_TIME)
+
+
+def state_discard_response_body(self: HttpStream, event: events.Event) -> Commands:
+    """Discard the body of a refused response, and send the refusal at its end."""
+    if isinstance(event, ResponseData):
+        self.__dict__["discarded"] += len(event.data)
+        if self.__dict__["discarded"] > DISCARD_BYTES:
+            yield from _stop_site(self)
+    elif isinstance(event, ResponseEndOfMessage):
+        yield from _send_refusal(self)
+    elif isinstance(event, events.Wakeup):
+        yield from _stop_site(self)
+
+
+def _stop_site(self: HttpStream) -> Commands:
+    """End the download, so that the site stops sending; then answer the client."""
+    message = "the rest of the response is not needed"
+    yield SendHttp(
+        RequestProtocolError(self.stream_id, message, CLIENT_DISCONNECTED), self.context.server
+    )
+    yield from _send_refusal(self)
+
+
+def _send_refusal(self: HttpStream) -> Commands:
+    if self.client_state == self.state_stream_request_body:
+        self.client_state = MethodType(state_discard_request_body, self)
+    yield from self.send_response()
+    self.server_state = self.state_errored  # ignores what the site had sent already
+
+
+def state_discard_request_body(self: HttpStream, event: HttpEvent) -> Commands:
+    """Discard the rest of an upload whose response has been refused."""
+    if isinstance(event, RequestEndOfMessage):
+        self.client_state = self.state_done
+        yield from self.flow_done()
+
+
+PATCH = Patch(
+    owner=HttpStream,
+    methods=(
+        method("state_wait_for_response_headers", "10e32e91b294", make=_replace_wait),
+        method("_handle_event", "e3cbfef7310a", make=_replace_handle_event),
+        method("check_body_size", "7244b3db5fa1", "236ca0a7b9fd", make=_replace_check_body_size),
+    ),
+    versions="mitmproxy 11.0.2, 12.2.3",
+    reason="An addon cannot replace a response whose body is streamed, nor look at the beginning of"
+    " a body before the client has its head.",
+    report="""\
+Addons cannot replace a streamed response, nor decide by the first bytes of its body.
+
+If an addon sets `flow.response` in `responseheaders`, mitmproxy still downloads the site's body and
+puts it into that response. With `stream`, the head is sent before the callable sees any data, and
+without it the whole body is kept in memory. Nothing but `flow.kill()` ends a download. And a
+response whose Content-Length exceeds `body_size_limit` fails even if it would be streamed.
+
+To see it: set `flow.response = http.Response.make(403, b"no")` in `responseheaders`, for a site that
+sends 1 GB.
+
+`responseheaders` could honour a response with content: send it, and end the request to the server
+(`RequestProtocolError`), as happens for `body_size_limit`. And `stream` could be a callable that is
+called before the head is sent.
+""",
+)

@@ -1,0 +1,150 @@
+"""Judges what a site states in a response before the client gets any of it.
+
+A response is refused by its header fields at once. If a declared purpose can be denied by its page,
+the page is held until its beginning has been judged (`held_pages`). A response that passes is not
+changed, except for the field `Robots-Guard-Signals`.
+
+Invariant: if signals are enforced, a response passes only after it has been judged.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from mitmproxy import http
+
+from robots_guard.core.response import ResponseHead
+from robots_guard.core.verdict import Action, Decision
+from robots_guard.gateway.admission import Admission
+from robots_guard.gateway.page_window import PageWindow
+from robots_guard.gateway.refusal import not_ready, reply_to
+from robots_guard.gateway.signals_field import NAME, signals_field
+from robots_guard.mitmproxy.held_pages import HELD_PAGES, HeldPage
+from robots_guard.mitmproxy.replies.response import Refusal
+from robots_guard.mitmproxy.service import OpenGuard
+from robots_guard.rep.signals.headers import FIELDS
+from robots_guard.rep.signals.page import Page, read_page
+
+log = logging.getLogger("robots_guard")
+
+_OWN = NAME.lower().encode()
+_CONTENT = ("content-type", "content-encoding")
+_SIGNALS = frozenset(name.encode() for name in FIELDS)
+_SOUGHT = _SIGNALS | {_OWN, *(name.encode() for name in _CONTENT)}
+_PARTIAL = 206
+Fields = list[tuple[bytes, bytes]]
+_NO_VERDICT = "The guard could not reach a verdict on the response."
+
+
+class ResponseReview:
+    """Reviews the responses of one proxy. `on_refusal` gets each flow whose response is refused."""
+
+    def __init__(self, on_refusal: Callable[[http.HTTPFlow, Decision], None]) -> None:
+        self._on_refusal = on_refusal
+
+    def begin(self, flow: http.HTTPFlow, opened: OpenGuard, decision_id: str) -> None:
+        """Judge a response by its head, in the hook `responseheaders`: pass it, refuse it, or hold
+        its page."""
+        response = flow.response
+        assert response is not None
+        found = _sought_fields(response)
+        if opened.settings.signals == "off" and not opened.settings.overrides:
+            return
+        refusal = self._safely(flow, lambda: self._begin(flow, opened, decision_id, found))
+        if refusal is not None:
+            flow.response = refusal
+
+    def end(self, flow: http.HTTPFlow) -> None:
+        """Remove the guard's field from the trailers of a response, in the hook `response`."""
+        trailers = flow.response.trailers if flow.response is not None else None
+        if trailers is not None:
+            trailers.pop(NAME, None)
+
+    def _begin(
+        self, flow: http.HTTPFlow, opened: OpenGuard, decision_id: str, found: Fields
+    ) -> Refusal | None:
+        admission = opened.admission
+        head = _head(flow, found)
+        page = None
+        if admission.needs_page(decision_id, head):
+            refusal = admission.judge_head(decision_id, head)
+            if refusal is not None:
+                return self._apply(flow, refusal)
+            window = PageWindow(_encoding(head), opened.settings.scan_limit)
+            if not window.is_full and head.status != _PARTIAL:
+                self._hold(flow, admission, decision_id, head, window)
+                return None
+            page = Page(is_incomplete=True)  # of an unknown coding, or only a part
+        return self._apply(flow, admission.judge_response(decision_id, head, page))
+
+    def _hold(
+        self,
+        flow: http.HTTPFlow,
+        admission: Admission,
+        decision_id: str,
+        head: ResponseHead,
+        window: PageWindow,
+    ) -> None:
+        response = flow.response
+        assert response is not None
+
+        def judge() -> Refusal | None:
+            page = read_page(
+                window.body, head.content_type, flow.request.url, is_whole=window.is_whole
+            )
+            return self._apply(flow, admission.judge_response(decision_id, head, page))
+
+        HELD_PAGES[flow.id] = HeldPage(
+            window, lambda: self._safely(flow, judge), response.stream, time.monotonic()
+        )
+        response.stream = False  # until the page has been judged
+
+    def _apply(self, flow: http.HTTPFlow, decision: Decision | None) -> Refusal | None:
+        """Return the refusal of a response; or None, with the field set, if it passes."""
+        request, response = flow.request, flow.response
+        assert response is not None
+        if decision is None:
+            return None
+        if decision.verdict.action is not Action.PASS:
+            self._on_refusal(flow, decision)
+            accept = request.headers.get("accept", "")
+            reply = reply_to(decision, method=request.method, accept=accept)
+            return Refusal.of(reply, request.method)
+        uses = decision.verdict.uses
+        if uses is not None and (value := signals_field(uses)):
+            response.headers[NAME] = value
+        return None
+
+    def _safely(self, flow: http.HTTPFlow, judge: Callable[[], Refusal | None]) -> Refusal | None:
+        """Judge a response; refuse it if that fails."""
+        try:
+            return judge()
+        except Exception:
+            log.exception("robots_guard failed; the response is refused")
+            reply = not_ready(_NO_VERDICT, method=flow.request.method)
+            return Refusal.of(reply, flow.request.method)
+
+
+def _sought_fields(response: http.Response) -> Fields:
+    """The fields of a response that are read here. A field of the guard's name from outside is
+    removed."""
+    found = [each for each in response.data.headers.fields if each[0].lower() in _SOUGHT]
+    if any(each[0].lower() == _OWN for each in found):
+        del response.headers[NAME]
+    return found
+
+
+def _head(flow: http.HTTPFlow, found: Fields) -> ResponseHead:
+    assert flow.response is not None
+    return ResponseHead(
+        status=flow.response.data.status_code,
+        headers=[(name.decode("latin-1"), value.decode("latin-1")) for name, value in found],
+        method=flow.request.data.method.decode("latin-1"),
+    )
+
+
+def _encoding(head: ResponseHead) -> str:
+    values = (value for name, value in head.headers if name.lower() == "content-encoding")
+    return ", ".join(values)
