@@ -12,7 +12,7 @@ from robots_guard.core.verdict import Action, Question
 from robots_guard.errors import AuditLogError
 from robots_guard.fetch.script import ScriptedFetcher
 from robots_guard.origin import origin_of
-from robots_guard.rep.signals.page import read_page
+from robots_guard.rep.html.page import read_page
 from robots_guard.testing.audit_log import CapturingAuditLog
 
 A = "https://a.test"

@@ -31,7 +31,7 @@ from robots_guard.gateway.wire import Wire
 from robots_guard.guard.guard import Guard
 from robots_guard.origin import Origin
 from robots_guard.ports import Clocks
-from robots_guard.rep.signals.page import Page
+from robots_guard.rep.html.page import Page
 
 TRACKED = 100_000  # permitted requests that have not ended; the oldest is forgotten first
 

@@ -24,8 +24,8 @@ from robots_guard.guard.recorder import INTERNAL_ERROR, Recorder, refuse_after_e
 from robots_guard.guard.rules import RulesCache
 from robots_guard.origin import ROBOTS_TXT
 from robots_guard.ports import Clocks
+from robots_guard.rep.html.page import Page
 from robots_guard.rep.signals.headers import header_statements
-from robots_guard.rep.signals.page import Page
 from robots_guard.rep.signals.statement import Statement
 
 

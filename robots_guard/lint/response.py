@@ -26,12 +26,12 @@ from robots_guard.lint.robots_rules import (
 )
 from robots_guard.lint.usage import SIGNAL, USAGE, ValueFault, value_faults
 from robots_guard.rep.dialect import Dialect
+from robots_guard.rep.html.charset import documents
+from robots_guard.rep.html.page import read_page
+from robots_guard.rep.html.tokenizer import Tokenizer
 from robots_guard.rep.ruleset import compile_rules
-from robots_guard.rep.signals.charset import documents
 from robots_guard.rep.signals.headers import header_statements
-from robots_guard.rep.signals.page import read_page
 from robots_guard.rep.signals.statement import Flag, Signal, Statement
-from robots_guard.rep.signals.tags import Tokenizer
 from robots_guard.text import printable
 
 

@@ -24,8 +24,8 @@ from robots_guard.gateway.signals_field import NAME, signals_field
 from robots_guard.mitmproxy.held_pages import HELD_PAGES, HeldPage
 from robots_guard.mitmproxy.replies.response import Refusal
 from robots_guard.mitmproxy.service import OpenGuard
+from robots_guard.rep.html.page import Page, read_page
 from robots_guard.rep.signals.headers import FIELDS
-from robots_guard.rep.signals.page import Page, read_page
 
 log = logging.getLogger("robots_guard")
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from robots_guard.core.response import ResponseHead
 from robots_guard.fetch.content_coding import Undecodable, decoder
+from robots_guard.rep.html.page import Page, read_page
 from robots_guard.rep.signals.headers import FIELDS
-from robots_guard.rep.signals.page import Page, read_page
 
 if TYPE_CHECKING:
     from scrapy import Request

@@ -27,7 +27,7 @@ from robots_guard.core.uses import UseState, plain_of
 from robots_guard.core.verdict import Action, Decision, Question, Terms, Verdict, as_report_only
 from robots_guard.errors import MalformedURL, NotGoverned
 from robots_guard.guard.guard import Guard
-from robots_guard.rep.signals.page import Page
+from robots_guard.rep.html.page import Page
 from robots_guard.scrapy.cache_policy import restrict_cache
 from robots_guard.scrapy.early_stop import stop_early
 from robots_guard.scrapy.errors import RobotsSignalled

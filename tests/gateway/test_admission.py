@@ -17,7 +17,7 @@ from robots_guard.gateway import admission as gateway
 from robots_guard.gateway.admission import Admission
 from robots_guard.guard.guard import Clocks
 from robots_guard.origin import origin_of
-from robots_guard.rep.signals.page import Page, read_page
+from robots_guard.rep.html.page import Page, read_page
 
 RULES = b"""
 User-agent: mybot

@@ -14,7 +14,7 @@ from rep.rows import rows
 from robots_guard.core.signal_settings import Use
 from robots_guard.core.uses import Uses, UseState, read_uses
 from robots_guard.lint.response import lint_response
-from robots_guard.rep.signals.page import read_page
+from robots_guard.rep.html.page import read_page
 from robots_guard.rep.signals.statement import Signal
 from robots_guard.settings import Settings
 

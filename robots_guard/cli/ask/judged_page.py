@@ -8,8 +8,8 @@ from robots_guard.core.phases import Phase, PhaseVerdict, StatementsByPhase, jud
 from robots_guard.core.reasons import Reason
 from robots_guard.core.response import ResponseHead
 from robots_guard.core.verdict import Terms, Verdict
+from robots_guard.rep.html.page import Page, read_page
 from robots_guard.rep.signals.headers import header_statements
-from robots_guard.rep.signals.page import Page, read_page
 from robots_guard.rep.signals.statement import Statement
 
 _NOT_MODIFIED = 304

@@ -6,22 +6,22 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from robots_guard.rep.signals.bounds import bounded
-from robots_guard.rep.signals.charset import documents
-from robots_guard.rep.signals.extent import extent, is_small_tree
-from robots_guard.rep.signals.lexbor import read_tree, tree_type
-from robots_guard.rep.signals.markup import NO_MARKUP, Element, Markup
-from robots_guard.rep.signals.metas import meta_statements
-from robots_guard.rep.signals.page_links import (
+from robots_guard.rep.html.charset import documents
+from robots_guard.rep.html.limits import extent, is_small_tree
+from robots_guard.rep.html.links import (
     absolute_url,
     base_url,
     followable,
     has_keyword,
     resolved,
 )
+from robots_guard.rep.html.markup import NO_MARKUP, Element, Markup
+from robots_guard.rep.html.meta_tags import meta_statements
+from robots_guard.rep.html.tag_reader import read_tags
+from robots_guard.rep.html.tokenizer import Tokenizer
+from robots_guard.rep.html.tree_reader import read_tree, tree_type
+from robots_guard.rep.signals.bounds import bounded
 from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
-from robots_guard.rep.signals.tag_reader import read_tags
-from robots_guard.rep.signals.tags import Tokenizer
 
 HTML = "text/html"
 XHTML = "application/xhtml+xml"

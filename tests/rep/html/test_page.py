@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 import pytest
 from rep.rows import rows
 
-from robots_guard.rep.signals import page as page_module
-from robots_guard.rep.signals.page import Page, read_page
+from robots_guard.rep.html import page as page_module
+from robots_guard.rep.html.page import Page, read_page
 from robots_guard.rep.signals.statement import Flag, Signal
 
 URL = "https://example.com/page"

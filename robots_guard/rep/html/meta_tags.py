@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from robots_guard.rep.html.links import absolute_url
+from robots_guard.rep.html.markup import Element
 from robots_guard.rep.signals import content_signal, content_usage, tdmrep
 from robots_guard.rep.signals.bounds import is_closing
-from robots_guard.rep.signals.markup import Element
-from robots_guard.rep.signals.page_links import absolute_url
 from robots_guard.rep.signals.rules import agent_name, read_rules
 from robots_guard.rep.signals.statement import RAW_CAP, Flag, Place, Signal, Statement
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
-from robots_guard.rep.signals.markup import Element, Markup
+from robots_guard.rep.html.markup import Element, Markup
+from robots_guard.rep.html.tokenizer import Tag, Tokenizer
 from robots_guard.rep.signals.statement import RAW_CAP
-from robots_guard.rep.signals.tags import Tag, Tokenizer
 
 _NAMES = frozenset({b"meta", b"link", b"base"})
 WITHHELD = frozenset({b"span", b"div", b"section"})

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 from support.cost import LINEAR, growth
 
-from robots_guard.rep.signals import page as page_module
+from robots_guard.rep.html import page as page_module
+from robots_guard.rep.html.limits import TREE_TAGS, extent, is_small_tree
+from robots_guard.rep.html.links import LINKS
+from robots_guard.rep.html.page import read_page
+from robots_guard.rep.html.tag_reader import read_tags
+from robots_guard.rep.html.tokenizer import Tokenizer
+from robots_guard.rep.html.tree_reader import read_tree
 from robots_guard.rep.signals.bounds import STATEMENTS, is_closing
-from robots_guard.rep.signals.extent import TREE_TAGS, extent, is_small_tree
-from robots_guard.rep.signals.lexbor import read_tree
-from robots_guard.rep.signals.page import read_page
-from robots_guard.rep.signals.page_links import LINKS
-from robots_guard.rep.signals.tag_reader import read_tags
-from robots_guard.rep.signals.tags import Tokenizer
 
 URL = "https://example.com/page"
 HTML = "text/html"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from robots_guard.rep.signals.tags import TAG
+from robots_guard.rep.html.tokenizer import TAG
 
 TREE_BYTES = 512 * 1024
 TREE_TAGS = 1_000

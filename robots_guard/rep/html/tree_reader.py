@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from robots_guard.rep.signals.markup import Element, Markup
+from robots_guard.rep.html.markup import Element, Markup
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
