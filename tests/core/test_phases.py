@@ -83,7 +83,7 @@ def test_signals_that_are_not_enforced_refuse_nothing(signals):
             id="no page follows",
         ),
         pytest.param(
-            msgspec.structs.replace(HTML, method="HEAD"), Phase.HEADERS, id="no content follows"
+            msgspec.structs.replace(HTML, method="HEAD"), None, id="there is nothing to use"
         ),
     ],
 )
