@@ -125,7 +125,8 @@ class ResponseCheck:
         policy: Policy | None,
         terms: Terms,
     ) -> Sequence[Statement]:
-        stated = header_statements(head.headers, head.status)
+        url = f"{question.origin}{question.target}"
+        stated = header_statements(head.headers, head.status, url) if head.headers else ()
         if page is not None:
             stated += page.statements
         return self._policy_statements(question, policy, terms) + stated
