@@ -120,7 +120,7 @@ class ResponseSignals:
             self._decisions.pop(request, None)
         else:
             self._decisions[request] = decision
-        for kept in (self._validated, self._stopped, self._hops):
+        for kept in (self._validated, self._stopped, self._hops, self._links):
             if kept:  # a project may send the same object repeatedly
                 kept.pop(request, None)
 
@@ -245,7 +245,9 @@ class ResponseSignals:
         return ResponseHead(status=response.status, method=request.method)
 
     def _enforce(self, request: Request, case: _Case, head: ResponseHead, verdict: Verdict) -> None:
-        decision = self._hops.get(request)
+        decision = None
+        if 300 <= head.status < 400:
+            decision = self._hops.get(request)  # recorded already
         if decision is None:
             decision = self._guard.responses.record(case.question, head, verdict, case.request_id)
         request.meta[META] = annotation(decision)

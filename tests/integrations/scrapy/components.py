@@ -389,6 +389,15 @@ class RenamesResponse:
         return response
 
 
+class AnswersRedirects:
+    """A middleware that replaces a redirect by a page, as one that drives a browser may."""
+
+    def process_response(self, request, response):
+        if response.status == 302:
+            return Response(request.url, headers={"X-Robots-Tag": "noindex"}, body=b"page")
+        return response
+
+
 class AnswersRefusals:
     """A middleware that returns its own response for refused requests."""
 

@@ -398,6 +398,18 @@ def test_a_redirect_that_a_spider_handles_is_recorded_once(net):
     assert done[f"{site.url}/a"]["signals"]["id"] == record["id"]
 
 
+def test_a_page_that_replaces_a_redirect_is_judged_by_itself(net):
+    hop = Reply(status=302, headers=(("Location", "/b"), ("X-Robots-Tag", "noai")))
+    site = net.origin(OPEN, {"/a": hop})
+    component = "integrations.scrapy.components.AnswersRedirects"
+
+    done = crawl(
+        [f"{site.url}/a"], declared("search") | {"DOWNLOADER_MIDDLEWARES": {component: 650}}
+    )
+
+    assert done.verdict(f"{site.url}/a") == ("drop", "usage-reserved")
+
+
 # -- payment ---------------------------------------------------------------------------------------
 
 
