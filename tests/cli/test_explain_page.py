@@ -119,6 +119,22 @@ def test_price_is_shown_and_passed_on_by_the_proxy(explain):
     assert "proxy      passes the response on\n" in ran.out
 
 
+def test_site_that_cannot_be_reached_is_deferred(explain, net):
+    ran = explain(url=net.origin(503).url, robots=None, headers=HEADERS)
+
+    assert ran.status == 3
+    assert "Scrapy     makes no request yet; it is scheduled again\n" in ran.out
+
+
+def test_policy_of_the_store_counts_too(explain, net):
+    site = net.origin("User-agent: *\nContent-Usage: train-ai=n\n")
+
+    ran = explain("--purposes", "ai-train", url=f"{site.url}/x", robots=None, headers=HEADERS)
+
+    assert ran.status == 1
+    assert "  ai-train  deny     line 2 of robots.txt: Content-Usage: train-ai=n\n" in ran.out
+
+
 def test_json_has_the_statements_and_the_action(explain):
     ran = explain("--purposes", "ai-train", "--json", headers=HEADERS, html=PAGE)
     found = json.loads(ran.out)["signals"]

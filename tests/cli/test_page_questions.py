@@ -73,7 +73,7 @@ def test_answer_has_every_field(answer):
         "content_use": "reference",
         "tdm_policy": "https://a.test/tdm",
         "license": [],
-        "license_other": [],
+        "license_other": None,
         "price": None,
         "payment": None,
         "document_state": None,

@@ -33,6 +33,10 @@ _NO_REQUEST = {
     "scrapy": "makes no request; the request ends in its errback",
     "proxy": "makes no request, and answers 403",
 }
+_DEFERRED = {
+    "scrapy": "makes no request yet; it is scheduled again",
+    "proxy": "makes no request yet, and answers 429 or 503 with Retry-After",
+}
 
 
 def as_data(judged: JudgedPage, terms: Terms) -> dict[str, Any]:
@@ -134,8 +138,12 @@ def _is_doubtful(effect: StatementEffect) -> bool:
 def _outcome_lines(judged: JudgedPage) -> Lines:
     verdict, action = judged.result.verdict, judged.action
     yield f"{verdict.action.upper():5}      {_why(judged)}", verdict.action.value
-    yield f"Scrapy     {_conduct('scrapy', _SCRAPY, action)}", ""
-    yield f"proxy      {_conduct('proxy', _PROXY, action)}", ""
+    if action["phase"] == "request":
+        words = _DEFERRED if verdict.action is Action.DEFER else _NO_REQUEST
+    else:
+        words = {"scrapy": _SCRAPY[str(action["scrapy"])], "proxy": _PROXY[str(action["proxy"])]}
+    yield f"Scrapy     {words['scrapy']}", ""
+    yield f"proxy      {words['proxy']}", ""
 
 
 def _why(judged: JudgedPage) -> str:
@@ -144,9 +152,3 @@ def _why(judged: JudgedPage) -> str:
     if verdict.action is Action.PASS and verdict.relaxed:
         sentence = f"it would not pass without the setting {verdict.relaxed}"
     return f"{_cut(sentence)} (reason: {verdict.reason})"
-
-
-def _conduct(integration: str, words: dict[str, str], action: dict[str, str | None]) -> str:
-    if action["phase"] == "request":
-        return _NO_REQUEST[integration]
-    return words[str(action[integration])]

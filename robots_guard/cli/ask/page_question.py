@@ -206,7 +206,7 @@ def _answer(ask: PageQuestion, request: Verdict, judged: JudgedPage) -> dict[str
         "content_use": uses.content_use,
         "tdm_policy": uses.tdm_policy,
         "license": _licences(ask, uses),
-        "license_other": list(uses.license_other),
+        "license_other": list(uses.license_other) or None,
         "price": uses.price,
         "payment": None,  # the terms of a licence are in its document, which is not read
         "document_state": _first(uses, Signal.DOCUMENT_STATE),
